@@ -1,0 +1,49 @@
+# Every target works in a fresh clone that has Python, make and pip, and nothing else: the
+# environment is made by whichever target is asked for first.
+
+PYTHON ?= python3
+VENV ?= .venv
+# Further arguments for pytest, as in: make test ARGS="-k neighbors -x"
+ARGS ?=
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# What the machine has installed must not stand in for a dependency we forgot to declare.
+unexport PYTHONPATH PYTHONHOME
+export PYTHONNOUSERSITE := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test coverage lint clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
+
+demo: $(READY) ## score real handwritten digits, end to end
+	$(BIN)/lpe-dask demo
+
+test: $(READY) ## run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+# An empty cache of compiled code, because code that builds kernels runs only to fill it.
+coverage: $(READY) ## run the tests and demand that every line ran
+	cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
+	NUMBA_CACHE_DIR="$$cache" $(BIN)/python -m pytest --cov $(ARGS)
+
+lint: $(READY) ## check format, style, types and the direction of imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean: ## remove the environment and everything that can be made again
+	rm -rf $(VENV) build dist lpe_dask.egg-info .coverage .hypothesis
+	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find lpe_dask tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp comes last: an installation that broke off is tried again, and a change of the
+# dependencies is installed before the next target runs.
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@

@@ -1,0 +1,41 @@
+"""Anomaly detection with calibrated p-values on tables of any size, on Dask.
+
+`score` gives each row of a table a p-value, `LPE` is the same as a scikit-learn estimator.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dask
+import numba
+import yaml
+
+if TYPE_CHECKING:
+    from lpe_dask.detector import LPE, score
+
+__version__ = "0.1.0"
+__all__ = ["LPE", "__version__", "score"]
+
+# The defaults of every key, below what the user's configuration says.
+_defaults = yaml.safe_load((Path(__file__).parent / "lpe-dask.yaml").read_text("utf-8"))
+dask.config.update_defaults(_defaults)
+
+if (_cache_folder := dask.config.get("lpe-dask.cache-folder")) is not None:
+    numba.config.CACHE_DIR = str(_cache_folder)  # read when kernels/ is imported
+
+_HOMES = {"LPE": "lpe_dask.detector", "score": "lpe_dask.detector"}
+
+
+def __getattr__(name: str) -> Any:
+    # Workers import this package for their tasks and need no estimator: scikit-learn and
+    # what it loads come with the first use of a public name.
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

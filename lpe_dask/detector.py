@@ -1,0 +1,483 @@
+"""The detector: `LPE`, a scikit-learn estimator, and `score`, the same in one call.
+
+    fit      rows -> survey -> scaling, metric -> pack -> self-join -> sorted statistics
+    score    rows -> join with the packed reference -> statistic -> p-value
+
+`fit` computes, with whatever scheduler is active. The other methods are lazy on Dask input.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, Self
+from uuid import uuid4
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from lpe_dask import decisions
+from lpe_dask.calibration import P_VALUES
+from lpe_dask.inputs import Table, map_values, read_table, select_columns
+from lpe_dask.kernels.selection import reservoir_size
+from lpe_dask.literals import enter
+from lpe_dask.metrics import (
+    euclidean_map,
+    given_parameter,
+    inverse_of_covariance,
+    mahalanobis_map,
+    seuclidean_map,
+)
+from lpe_dask.neighbors import Search, join, pack_blocks, self_join
+from lpe_dask.nominal import Nominal, read_nominal
+from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_rule
+from lpe_dask.plan import JoinPlan, n_shares, plan_join
+from lpe_dask.preparation import Preparation
+from lpe_dask.resources import workers
+from lpe_dask.scaling import learn_covariance, learn_scaling, learn_variances
+from lpe_dask.spool import HeldBlocks
+
+logger = logging.getLogger(__name__)
+
+
+class LPE(OutlierMixin, BaseEstimator):
+    r"""Anomaly detector with p-values, from nearest neighbors among nominal rows.
+
+    K-LPE gives each row :math:`\eta` the share of nominal rows whose distance to their K-th
+    nearest neighbor is at least as large as its own,
+
+    .. math:: \hat p_K(\eta) = \frac1n \sum_{i=1}^n 1\{R_S(\eta) \le R_S(x_i)\},
+
+    where :math:`R_S(x_i)` leaves :math:`x_i` out of its own neighborhood. For a nominal row
+    this is about uniform, so ``p <= alpha`` raises false alarms at rate alpha; near 0 means
+    anomalous. Epsilon-LPE (``graph="radius"``) compares how many nominal rows lie within a
+    radius instead. Distances are exact, in float64: the numbers do not depend on chunks,
+    scheduler or workers.
+
+    Parameters
+    ----------
+    n_neighbors : int, optional
+        K, from 1 to n - 1. None: ``round(n**0.4)``.
+    graph : {"knn", "radius"}, default="knn"
+    radius : float, optional
+        Epsilon, at least 0, for ``graph="radius"``, in scaled units; the ball is closed.
+        None: ``n**(-3/(5 d)) * sqrt(d / (2 pi e))``, which needs ``scale="minmax"``.
+    metric : {"euclidean", "seuclidean", "mahalanobis"}, default="euclidean"
+    metric_params : dict, optional
+        ``{"w": weights}`` for euclidean, ``{"V": variances}`` for seuclidean, or
+        ``{"VI": inverse covariance}`` for mahalanobis, in scaled units. V and VI are learnt
+        from the nominal rows (ddof 1) when omitted; V is 1 for a constant column.
+    scale : {None, "minmax", "standard"}, default=None
+        Learnt from the nominal rows: ``(x - min) / (max - min)`` or ``(x - mean) / std``. A
+        constant column is shifted by its value and keeps its unit.
+    alpha : float, default=0.05
+        False-alarm level of `predict`, between 0 and 1.
+    algorithm : {"auto", "brute"}, default="auto"
+        How neighbors are searched; results are the same.
+    calibration : {"loo"}, default="loo"
+        Nominal rows are measured each left out, as in equations (1) and (2).
+    calibration_size : None
+    anomaly_log_density : None
+    missing : {"error", "drop"}, default="error"
+        What to do about a nominal row with NaN or inf.
+    random_state : int, optional
+        Nothing here is random with ``calibration="loo"`` and an exact algorithm.
+
+    Attributes
+    ----------
+    calibration_ : ndarray of shape (n_samples_,)
+        The statistic of each nominal row, ascending.
+    n_neighbors_, radius_ : int, float
+        K or epsilon in use; None for the other graph.
+    offset_ : float
+        The next float64 above alpha; an anomaly is what scores below it.
+    n_samples_, n_dropped_ : int
+        Nominal rows in use, and left out for ``missing="drop"``.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Only after fitting a frame whose column names are all text.
+
+    References
+    ----------
+    .. [1] M. Zhao and V. Saligrama, "Anomaly Detection with Score functions based on
+       Nearest Neighbor Graphs", NIPS 2009, equations (1) and (2).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lpe_dask import LPE
+    >>> nominal = np.random.default_rng(0).standard_normal((1000, 2))
+    >>> model = LPE(n_neighbors=10, alpha=0.05).fit(nominal)
+    >>> model.score_samples(np.array([[0.0, 0.0], [2.0, 1.0], [9.0, 9.0]]))
+    array([0.957, 0.071, 0.   ])
+    >>> model.predict(np.array([[0.0, 0.0], [9.0, 9.0]]))
+    array([ 1, -1])
+    """
+
+    def __init__(
+        self,
+        n_neighbors: int | None = None,
+        *,
+        graph: str = "knn",
+        radius: float | None = None,
+        metric: str = "euclidean",
+        metric_params: Mapping[str, Any] | None = None,
+        scale: str | None = None,
+        alpha: float = 0.05,
+        algorithm: str = "auto",
+        calibration: str = "loo",
+        calibration_size: int | None = None,
+        anomaly_log_density: Any = None,
+        missing: str = "error",
+        random_state: int | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.graph = graph
+        self.radius = radius
+        self.metric = metric
+        self.metric_params = metric_params
+        self.scale = scale
+        self.alpha = alpha
+        self.algorithm = algorithm
+        self.calibration = calibration
+        self.calibration_size = calibration_size
+        self.anomaly_log_density = anomaly_log_density
+        self.missing = missing
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from nominal rows; computes, with the scheduler that is active.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+            Nominal rows, numbers or booleans; or the path of a Parquet or CSV table. A Dask
+            input is read several times.
+        y : ignored
+
+        Returns
+        -------
+        self : LPE
+
+        Raises
+        ------
+        ValueError
+            For a parameter out of range, NaN or inf (unless ``missing="drop"``), no more
+            rows than ``n_neighbors``, or a singular covariance.
+        TypeError
+            For columns that are not numbers, or a dask array with unknown chunk sizes.
+        MemoryError
+            If the nominal rows do not fit the workers.
+        """
+        check_parameters(self.get_params(deep=False))
+        table = read_table(X)
+        nominal = read_nominal(table, self.missing)
+        self._learn_shape(table, nominal)
+        plan = self._plan()
+        plan.check(workers().memory_limit)
+        self._preparation = _learn_preparation(self, nominal.rows, table.labels)
+        self._measure_nominal(table, nominal, plan)
+        self.offset_ = decisions.threshold(self.alpha)
+        logger.info(
+            "fitted %d nominal rows x %d columns: graph=%s, n_neighbors=%s, radius=%s",
+            self.n_samples_, self.n_features_in_, self.graph, self.n_neighbors_,
+            self.radius_,
+        )  # fmt: skip
+        return self
+
+    def _learn_shape(self, table: Table, nominal: Nominal) -> None:
+        n, d = nominal.rows.shape
+        n_neighbors, radius = self.n_neighbors, self.radius
+        if self.graph == "radius":
+            radius = radius_by_rule(n, d) if radius is None else float(radius)
+        else:
+            n_neighbors = neighbors_by_rule(n) if n_neighbors is None else int(n_neighbors)
+            if n <= n_neighbors:
+                raise ValueError(
+                    f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} nominal "
+                    f"rows, "
+                    f"because a row is no neighbor of itself; there are n_samples = {n}. "
+                    f"Lower "
+                    f"n_neighbors, or give more rows."
+                )
+        self.n_samples_, self.n_features_in_ = n, d
+        self.n_dropped_ = nominal.n_dropped
+        self.n_neighbors_, self.radius_ = n_neighbors, radius
+        if table.columns is not None:
+            self.feature_names_in_ = np.array(table.columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _plan(self) -> JoinPlan:
+        found = workers()
+        places = 1 if self.n_neighbors_ is None else reservoir_size(self.n_neighbors_)
+        return plan_join(
+            self.n_samples_,
+            self.n_features_in_,
+            places,
+            n_threads=found.n_threads,
+            threads=found.threads,
+            memory_limit=found.memory_limit,
+            block_rows=dask.config.get("lpe-dask.block-rows", None),
+        )
+
+    def _search(self, plan: JoinPlan) -> Search:
+        algorithm = "brute" if self.algorithm == "auto" else self.algorithm
+        return Search(algorithm, self.n_neighbors_, self.radius_, plan.pass_rows)
+
+    def _measure_nominal(self, table: Table, nominal: Nominal, plan: JoinPlan) -> None:
+        search = self._search(plan)
+        rows = nominal.rows.rechunk((plan.block_rows, -1))
+        self._blocks = HeldBlocks(pack_blocks(rows, self._preparation, search.algorithm))
+        joins = self_join(self._blocks.tasks(), plan.block_rows, search)
+        statistic = np.concatenate(dask.compute(*joins))
+        self.calibration_ = np.sort(statistic)
+        if nominal.is_kept is not None:
+            whole = np.full(len(nominal.is_kept), np.nan)
+            whole[nominal.is_kept] = statistic
+            statistic = whole
+        self._nominal_statistic = statistic
+        self._nominal_chunks = nominal.input_chunks
+        self._restore_nominal = table.restore
+
+    def statistic(self, X: Any) -> Any:
+        """Return the statistic of new rows: distance to the K-th neighbor, or their number.
+
+        Ranks rows beyond the largest nominal statistic, where every p-value is 0.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+            Rows to measure against all nominal rows. Columns of a frame are found by name.
+
+        Returns
+        -------
+        statistic : array or Series of shape (n,)
+            float64, of the kind of ``X``, with its index; lazy for Dask. NaN for a row with
+            NaN or inf.
+        """
+        check_is_fitted(self)
+        table = read_table(X, getattr(self, "feature_names_in_", None))
+        if table.rows.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {table.rows.shape[1]} features, but LPE is expecting "
+                f"{self.n_features_in_} features as input: the columns it was fitted on."
+            )
+        found, plan = workers(), self._plan()
+        plan.check(found.memory_limit)
+        sizes = table.rows.chunks[0]
+        largest = None if np.isnan(sizes[0]) else max(sizes)
+        values = join(
+            table.rows,
+            self._blocks.tasks(),
+            self._preparation,
+            self._search(plan),
+            n_shares(len(sizes), found.n_threads, largest),
+        )
+        return table.restore(values, "statistic")
+
+    def score_samples(self, X: Any) -> Any:
+        """Return the p-value of new rows: in [0, 1], the lower the more anomalous.
+
+        The rows are new points also if they were fitted: for nominal rows, each left out of
+        its own neighborhood, see `p_values_`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+
+        Returns
+        -------
+        p_values : array or Series of shape (n,)
+            float64 multiples of 1 / n_samples_, of the kind of ``X``, with its index; lazy
+            for Dask. NaN for a row with NaN or inf.
+        """
+        return self.p_values_of(self.statistic(X))
+
+    def p_values_of(self, statistic: Any) -> Any:
+        """Return the p-values that belong to a statistic, without another search.
+
+        Parameters
+        ----------
+        statistic : array or Series of shape (n,)
+            As `statistic` or `statistic_` gives it.
+
+        Returns
+        -------
+        p_values : array or Series of shape (n,)
+            As `score_samples` gives them for the same rows.
+        """
+        check_is_fitted(self)
+        function = P_VALUES[self.graph]
+        return map_values(
+            statistic, function, self.calibration_, name="p_value", dtype=np.float64
+        )
+
+    def predict(self, X: Any) -> Any:
+        """Return -1 for rows with a p-value of at most alpha, else 1.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+
+        Returns
+        -------
+        labels : array or Series of shape (n,)
+            int64, of the kind of ``X``; lazy for Dask. 1 for a row with NaN or inf.
+        """
+        return self._labels(self.score_samples(X))
+
+    def _labels(self, p_values: Any) -> Any:
+        function = partial(decisions.labels, offset=self.offset_)
+        return map_values(p_values, function, name="prediction", dtype=np.int64)
+
+    def decision_function(self, X: Any) -> Any:
+        """Return ``score_samples(X) - offset_``: negative exactly where `predict` is -1.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+
+        Returns
+        -------
+        margins : array or Series of shape (n,)
+            float64, of the kind of ``X``; lazy for Dask. NaN for a row with NaN or inf.
+        """
+        p_values = self.score_samples(X)
+        function = partial(decisions.margin, offset=self.offset_)
+        return map_values(p_values, function, name="decision_function", dtype=np.float64)
+
+    def fit_predict(self, X: Any, y: Any = None) -> Any:
+        """Fit nominal rows and return their labels, each left out of its own neighborhood.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        y : ignored
+
+        Returns
+        -------
+        labels : array or Series of shape (n,)
+            -1 where `p_values_` is at most alpha, else 1; of the kind of ``X``.
+        """
+        return self._labels(self.fit(X).p_values_)
+
+    @property
+    def statistic_(self) -> Any:
+        """Statistic of the nominal rows, each left out of its own neighborhood.
+
+        In input order and of the kind that was fitted, lazy for Dask; NaN for dropped rows.
+        """
+        check_is_fitted(self)
+        return self._restore_nominal(
+            _stored(self._nominal_statistic, self._nominal_chunks), "statistic"
+        )
+
+    @property
+    def p_values_(self) -> Any:
+        """P-values of the nominal rows, each left out of its own neighborhood.
+
+        In input order and of the kind that was fitted, lazy for Dask; NaN for dropped rows.
+        """
+        return self.p_values_of(self.statistic_)
+
+
+def _stored(values: NDArray[np.float64], chunks: Sequence[int]) -> da.Array:
+    """Return numbers on the client as a dask array of shape (n,) in these chunks."""
+    whole = enter(values, "lpe-nominal-statistic")
+    name = f"lpe-stored-{uuid4().hex}"
+    edges = np.cumsum([0, *chunks]).tolist()
+    tasks = {
+        (name, i): (_part, whole.key, start, stop)
+        for i, (start, stop) in enumerate(pairwise(edges))
+    }
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[whole])
+    return da.Array(graph, name, (tuple(chunks),), meta=np.empty(0))
+
+
+def _part(values: NDArray[np.float64], start: int, stop: int) -> NDArray[np.float64]:
+    return values[start:stop]
+
+
+def _learn_preparation(model: LPE, rows: da.Array, labels: Sequence[str]) -> Preparation:
+    """Learn the scaling and the metric of a model from its nominal rows; computes."""
+    params = given_parameter(model.metric, model.metric_params, rows.shape[1])
+    scaling = learn_scaling(rows, model.scale, labels)
+    if model.metric == "euclidean":
+        return Preparation(scaling, euclidean_map(params))
+    if params is None:
+        scaled = rows.map_blocks(scaling.apply, dtype=np.float64, meta=np.empty((0, 0)))
+        params = _learn_metric(model.metric, scaled, labels)
+    return Preparation(scaling, _MAPS[model.metric](params))
+
+
+_MAPS = {"seuclidean": seuclidean_map, "mahalanobis": mahalanobis_map}
+
+
+def _learn_metric(
+    metric: str, scaled: da.Array, labels: Sequence[str]
+) -> NDArray[np.float64]:
+    if metric == "mahalanobis":
+        return inverse_of_covariance(learn_covariance(scaled), list(labels))
+    return learn_variances(scaled, labels)
+
+
+def score(data: Any, nominal: Any = None, *, columns: Any = None, **arguments: Any) -> Any:
+    """Return the p-value of each row of a table, against the others or a nominal set.
+
+    Parameters
+    ----------
+    data : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+        Rows to score; or the path of a Parquet or CSV table.
+    nominal : same kinds, optional
+        Nominal rows. None: each row of ``data`` is scored against all others.
+    columns : sequence of str, optional
+        The columns to measure, for frames and paths; None: all.
+    **arguments
+        Of `LPE`.
+
+    Returns
+    -------
+    p_values : array or Series of shape (n,)
+        In [0, 1], the lower the more anomalous; of the kind of ``data``, with its index;
+        lazy for Dask (the nominal rows are computed with at once). NaN for a row with NaN
+        or inf; without ``nominal`` such rows are an error unless ``missing="drop"``.
+
+    Raises
+    ------
+    TypeError
+        For an unknown argument; otherwise as `LPE.fit`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import lpe_dask
+    >>> table = pd.DataFrame({"x": [0, 1, 2, 3, 50]}, index=list("abcde"))
+    >>> lpe_dask.score(table, n_neighbors=1)
+    a    1.0
+    b    1.0
+    c    1.0
+    d    1.0
+    e    0.2
+    Name: p_value, dtype: float64
+    """
+    allowed = LPE().get_params()
+    unknown = sorted(set(arguments) - set(allowed))
+    if unknown:
+        raise TypeError(
+            f"score() knows no {unknown}; arguments of LPE are {sorted(allowed)}."
+        )
+    model = LPE(**arguments)
+    if columns is not None:
+        data = select_columns(data, columns)
+        nominal = None if nominal is None else select_columns(nominal, columns)
+    if nominal is None:
+        return model.fit(data).p_values_
+    return model.fit(nominal).score_samples(data)

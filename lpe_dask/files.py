@@ -1,0 +1,176 @@
+"""Read tables from Parquet or CSV files as Dask DataFrames, lazily.
+
+A path is a file, a folder or a glob, local or at any fsspec URL. Only names, metadata and a
+sample of a CSV are read here.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from io import StringIO
+from os import PathLike, fspath
+from typing import Any
+
+import fsspec
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+#: Rows of a partition of a Parquet file, where its row groups are smaller.
+PARTITION_ROWS = 2**17
+
+#: Bytes of a CSV file from which its separator and the types of its columns are settled.
+CSV_SAMPLE_BYTES = 2**18
+
+#: Separators that are told apart in a CSV file.
+CSV_SEPARATORS = ",;\t|"
+
+_PARQUET = (".parquet", ".parq", ".pq")
+_CSV = (".csv", ".tsv", ".txt")
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+
+
+def read_frame(path: str | PathLike[str], columns: Sequence[Any] | None = None) -> Any:
+    """Return the table at ``path`` as a Dask DataFrame.
+
+    Parameters
+    ----------
+    path : str or path
+        A file, a folder or a glob of Parquet (``.parquet``, ``.parq``, ``.pq``) or CSV
+        files (``.csv``, ``.tsv``, ``.txt``, also compressed); local or an fsspec URL.
+    columns : sequence of str, optional
+        The columns that will be measured. All columns are returned; those of a CSV that are
+        not measured come as text, exactly as they stand there.
+
+    Raises
+    ------
+    FileNotFoundError
+        If nothing is there.
+    ValueError
+        If the files are neither Parquet nor CSV, of both kinds, or cannot be read.
+    """
+    path = fspath(path)
+    filesystem, names = _files_at(path)
+    kinds = {_kind(name) for name in names}
+    if kinds == {"parquet"}:
+        return _read_parquet(path, filesystem, names)
+    if kinds == {"csv"}:
+        return _read_csv(path, filesystem, names, columns)
+    raise ValueError(
+        f"{path} holds {_some(names)}. A table is made of Parquet files "
+        f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "
+        f"others. "
+        f"Name the files, for example as a glob."
+    )
+
+
+def _files_at(path: str) -> tuple[Any, list[str]]:
+    filesystem, root = fsspec.core.url_to_fs(path)
+    if any(sign in root for sign in "*?["):
+        found = filesystem.glob(root)
+    elif filesystem.isdir(root):
+        found = [name for name in filesystem.find(root) if _kind(name) is not None]
+    else:
+        found = [root] if filesystem.exists(root) else []
+    names = [
+        name for name in sorted(found) if not name.rsplit("/", 1)[-1].startswith(("_", "."))
+    ]
+    if not names:
+        raise FileNotFoundError(
+            f"there is no table at {path}. Give a Parquet or CSV file, a folder of them, "
+            f"or a "
+            f"glob; relative paths start from the current folder."
+        )
+    return filesystem, names
+
+
+def _kind(name: str) -> str | None:
+    name = name.lower()
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    if name.endswith(_PARQUET):
+        return "parquet"
+    return "csv" if name.endswith(_CSV) else None
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(name.rsplit("/", 1)[-1] for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more files"
+
+
+def _full(filesystem: Any, names: list[str]) -> list[str]:
+    return [filesystem.unstrip_protocol(name) for name in names]
+
+
+def _read_parquet(path: str, filesystem: Any, names: list[str]) -> Any:
+    import dask.dataframe as dd
+
+    n_groups = _row_groups_a_partition(filesystem, names)
+    source = path if filesystem.isdir(path) else _full(filesystem, names)
+    try:
+        return dd.read_parquet(source, split_row_groups=n_groups)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ValueError(
+            f"the files at {path} are not one Parquet table: {error}."
+        ) from error
+
+
+def _row_groups_a_partition(filesystem: Any, names: list[str]) -> int:
+    largest = 1
+    for name in names:
+        with filesystem.open(name) as file:
+            try:
+                metadata = pq.read_metadata(file)
+            except (pa.ArrowInvalid, OSError) as error:
+                raise ValueError(
+                    f"{name} is not a readable Parquet file: {error}."
+                ) from error
+        groups = range(metadata.num_row_groups)
+        largest = max([largest, *(metadata.row_group(i).num_rows for i in groups)])
+    return max(1, PARTITION_ROWS // largest)
+
+
+def _read_csv(
+    path: str, filesystem: Any, names: list[str], columns: Sequence[Any] | None
+) -> Any:
+    import dask.dataframe as dd
+
+    separator, sample = _sample_of_csv(path, filesystem, names[0])
+    measured = sample.columns if columns is None else columns
+    # A column may look whole in one block and not in the next: all numbers are float64.
+    types = {
+        name: "float64" if name in measured and _is_number(sample[name]) else "string"
+        for name in sample.columns
+    }
+    is_compressed = any(name.lower().endswith(_COMPRESSED) for name in names)
+    return dd.read_csv(
+        _full(filesystem, names),
+        sep=separator,
+        dtype=types,
+        compression="infer",
+        **({"blocksize": None} if is_compressed else {}),  # such files cannot be cut
+    )
+
+
+def _is_number(values: pd.Series) -> bool:
+    return pd.api.types.is_numeric_dtype(values.dtype)
+
+
+def _sample_of_csv(path: str, filesystem: Any, name: str) -> tuple[str, pd.DataFrame]:
+    with filesystem.open(name, mode="rt", compression="infer", newline="") as file:
+        text = file.read(CSV_SAMPLE_BYTES)
+        complete = not file.read(1)
+    lines = text.splitlines(keepends=True)
+    if not complete and len(lines) > 1:
+        lines.pop()  # it may be cut
+    if not lines:
+        raise ValueError(f"{path} is empty; a CSV file starts with a line of column names.")
+    try:
+        separator = csv.Sniffer().sniff(lines[0], CSV_SEPARATORS).delimiter
+    except csv.Error:  # a single column
+        separator = ","
+    try:
+        return separator, pd.read_csv(StringIO("".join(lines)), sep=separator)
+    except pd.errors.ParserError as error:
+        raise ValueError(f"{name} is not a readable CSV file: {error}.") from error

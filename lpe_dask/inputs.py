@@ -1,0 +1,308 @@
+"""Read what users have as blocks of rows, and give results back in the kind that came in.
+
+    NumPy | pandas | Dask array | Dask DataFrame | Parquet, CSV
+        -> Table.rows       dask array (n_rows, n_features), one chunk of features
+        -> Table.restore    dask array (n_rows,) -> array or Series with the index that came
+
+Nothing is computed here but the lengths of frames where they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from typing import Any
+from uuid import uuid4
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+from dask.base import is_dask_collection
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+from sklearn.utils import check_array
+
+from lpe_dask.files import read_frame
+from lpe_dask.literals import enter
+from lpe_dask.plan import MAX_BLOCK_BYTES, MIN_TASK_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One input, whatever its kind.
+
+    Attributes
+    ----------
+    rows : dask array of shape (n_rows, n_features)
+        Whole or floating-point numbers or booleans, one chunk of features; the sizes of the
+        row chunks are NaN for a frame.
+    columns : list of str, optional
+        Names of the columns, where the input has names and all are text.
+    labels : list of str
+        What to call the columns in messages.
+    restore : callable
+        ``restore(values, name)`` turns a dask array of shape (n_rows,), in the chunks of
+        ``rows``, into the kind that came in; computes for NumPy and pandas.
+    """
+
+    rows: da.Array
+    columns: list[str] | None
+    labels: list[str]
+    restore: Callable[[da.Array, str], Any]
+
+
+def read_table(X: Any, learnt_columns: Sequence[str] | None = None) -> Table:
+    """Return ``X`` as a `Table`.
+
+    Parameters
+    ----------
+    X : array-like, DataFrame, dask array, dask DataFrame, str or path
+        Of shape (n_rows, n_features). A text or path is read by `read_frame`.
+    learnt_columns : sequence of str, optional
+        The columns that a model was fitted on: a frame is reordered to them by name and its
+        other columns are left out; an array is taken by position.
+
+    Raises
+    ------
+    TypeError
+        For columns that are not numbers, or an array whose rows cannot be counted.
+    ValueError
+        For missing columns or another number of dimensions.
+    """
+    if isinstance(X, str | PathLike):
+        X = read_frame(X, columns=learnt_columns)
+    if is_frame(X):
+        return _read_any_frame(X, learnt_columns)
+    if isinstance(X, da.Array):
+        return _read_dask_array(X)
+    return _read_numpy(X)
+
+
+def select_columns(X: Any, columns: Sequence[Any]) -> Any:
+    """Return the frame ``X``, or that in the files it names, with these columns only."""
+    if isinstance(X, str | PathLike):
+        X = read_frame(X, columns=columns)
+    if not is_frame(X):
+        raise TypeError(
+            f"columns={list(columns)} selects columns of a frame by name, but the rows "
+            f"came as "
+            f"{type(X).__name__}. Select by position instead, for example X[:, [0, 1]]."
+        )
+    missing = [name for name in columns if name not in X.columns]
+    if missing:
+        raise ValueError(
+            f"the rows lack the columns {missing}; needed are {list(columns)}, found are "
+            f"{list(X.columns)}. Add them, or choose others (columns=, --columns)."
+        )
+    return X[list(columns)]
+
+
+def is_frame(X: Any) -> bool:
+    """Return whether ``X`` is a pandas or Dask DataFrame."""
+    return isinstance(X, pd.DataFrame) or (
+        is_dask_collection(X)
+        and hasattr(X, "map_partitions")
+        and X.ndim == 2
+        and hasattr(X, "columns")
+    )
+
+
+# NumPy and what becomes it
+
+
+def _read_numpy(X: Any) -> Table:
+    array = check_array(X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=0)
+    return Table(_cut(array), None, _numbered(array.shape[1]), _to_numpy)
+
+
+def _to_numpy(values: da.Array, name: str) -> NDArray[Any]:
+    return np.asarray(values.compute())
+
+
+def _cut(array: NDArray[Any]) -> da.Array:
+    """Return an array on the client as a dask array: one task a block, no copy of it."""
+    row_bytes = max(1, array.dtype.itemsize * array.shape[1])
+    most = max(1, MAX_BLOCK_BYTES // row_bytes)
+    step = max(1, min(most, max(MIN_TASK_ROWS, -(-len(array) // 64))))
+    starts = range(0, max(1, len(array)), step)
+    blocks = [enter(array[start : start + step], "lpe-input") for start in starts]
+    name = f"lpe-rows-{uuid4().hex}"
+    tasks = {(name, i, 0): block.key for i, block in enumerate(blocks)}
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=blocks)
+    sizes = tuple(min(step, len(array) - start) for start in starts)
+    return da.Array(graph, name, (sizes, (array.shape[1],)), meta=array[:0])
+
+
+def _numbered(n_features: int) -> list[str]:
+    return [f"column {i}" for i in range(n_features)]
+
+
+# Dask arrays
+
+
+def _read_dask_array(X: da.Array) -> Table:
+    if X.ndim != 2:
+        raise ValueError(
+            f"expected rows as an array of 2 dimensions, got {X.ndim}. Reshape it, for "
+            f"example "
+            f"X.reshape(-1, 1) for a single column."
+        )
+    if X.dtype.kind not in "biuf":
+        raise TypeError(
+            f"X has dtype {X.dtype}, but rows must be real numbers or booleans."
+        )
+    if np.isnan(X.shape[0]):
+        raise TypeError(
+            "X has unknown chunk sizes, so its rows cannot be numbered. Compute them once "
+            "with "
+            "X.compute_chunk_sizes(), or pass the DataFrame itself."
+        )
+    if X.shape[1] == 0:
+        raise ValueError(_no_features(X.shape))
+    rows = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
+    return Table(rows, None, _numbered(X.shape[1]), _to_itself)
+
+
+def _to_itself(values: da.Array, name: str) -> da.Array:
+    return values
+
+
+def _no_features(shape: tuple[int, ...]) -> str:
+    return (
+        f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required."
+    )
+
+
+# Frames
+
+
+def _read_any_frame(frame: Any, learnt_columns: Sequence[str] | None) -> Table:
+    if learnt_columns is not None:
+        frame = select_columns(frame, learnt_columns)
+    if len(frame.columns) == 0:
+        raise ValueError(_no_features((len(frame.index), 0)))
+    if len(set(frame.columns)) < len(frame.columns):
+        raise ValueError(
+            f"column names must differ from each other, got {list(frame.columns)}."
+        )
+    check_numeric(frame)
+    named = all(isinstance(name, str) for name in frame.columns)
+    names = list(frame.columns) if named else None
+    labels = [str(name) for name in frame.columns]
+    if isinstance(frame, pd.DataFrame):
+        restore = partial(_to_series, index=frame.index)
+        return Table(_cut(float_rows(frame)), names, labels, restore)
+    restore = partial(_to_dask_series, frame=frame)
+    return Table(_rows_of_dask_frame(frame), names, labels, restore)
+
+
+def check_numeric(frame: Any) -> None:
+    """Raise TypeError, naming them, if ``frame`` has columns that are not numbers."""
+    numeric = [name for name, dtype in frame.dtypes.items() if _is_number(dtype)]
+    others = {name: dtype for name, dtype in frame.dtypes.items() if not _is_number(dtype)}
+    if others:
+        listed = ", ".join(f"{name!r} ({dtype})" for name, dtype in others.items())
+        names = ",".join(map(str, numeric))
+        raise TypeError(
+            f"rows must be numbers or booleans, but these columns are not: {listed}. "
+            f"Choose "
+            f"the columns to measure: columns={numeric} in Python, --columns {names} on "
+            f"the "
+            f"command line."
+        )
+
+
+def _is_number(dtype: Any) -> bool:
+    is_complex = pd.api.types.is_complex_dtype(dtype)
+    return pd.api.types.is_numeric_dtype(dtype) and not is_complex
+
+
+def _rows_of_dask_frame(frame: Any) -> da.Array:
+    # The number of the call makes the keys new. The same frame, used again in another
+    # graph, is fused in another way, and two tasks of one key must not differ.
+    meta = pd.DataFrame(np.empty((0, len(frame.columns))), columns=frame.columns)
+    numbers = frame.map_partitions(_float_frame, call=uuid4().hex, meta=meta)
+    return numbers.to_dask_array(meta=np.empty((0, len(frame.columns))))
+
+
+def _to_series(values: da.Array, name: str, index: pd.Index) -> pd.Series:
+    return pd.Series(values.compute(), index, name=name)
+
+
+def _to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
+    import dask.dataframe as dd
+
+    return dd.from_dask_array(values, index=frame.index, columns=name)
+
+
+def with_known_rows(rows: da.Array, sizes: Sequence[int]) -> da.Array:
+    """Return the same blocks, with the sizes of the row chunks filled in."""
+    return da.Array(rows.dask, rows.name, (tuple(sizes), rows.chunks[1]), meta=rows._meta)
+
+
+# The functions below run inside tasks.
+
+
+def float_rows(frame: pd.DataFrame) -> NDArray[np.float64]:
+    """Return the numbers of a frame as float64 of shape (n_rows, n_features); NA is NaN."""
+    return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _float_frame(frame: pd.DataFrame, call: str) -> pd.DataFrame:
+    return pd.DataFrame(float_rows(frame), index=frame.index, columns=frame.columns)
+
+
+# Results that follow from other results
+
+
+def map_values(
+    values: Any, function: Callable[..., Any], *arguments: Any, name: str, dtype: Any
+) -> Any:
+    """Return ``function(values, *arguments)`` in the kind of ``values``, lazily for Dask.
+
+    Parameters
+    ----------
+    values : ndarray, Series, dask array or dask Series
+        A result of `Table.restore`.
+    function : callable
+        From arrays of shape (n,) to an array of shape (n,), each number on its own.
+    arguments : objects
+        Large ones enter a graph once.
+    name, dtype
+        Of the result.
+    """
+    if isinstance(values, np.ndarray):
+        return function(values, *arguments)
+    if isinstance(values, pd.Series):
+        return pd.Series(function(values.to_numpy(), *arguments), values.index, name=name)
+    entered = [enter(argument, "lpe-shared") for argument in arguments]
+    if isinstance(values, da.Array):
+        return _map_blocks(values, function, entered, name, dtype)
+    meta = pd.Series(dtype=dtype, name=name)
+    return values.map_partitions(_on_series, function, name, *entered, meta=meta)
+
+
+def _map_blocks(
+    values: da.Array,
+    function: Callable[..., Any],
+    entered: list[Delayed],
+    name: str,
+    dtype: Any,
+) -> da.Array:
+    key = f"lpe-{name}-{uuid4().hex}"
+    arguments = [argument.key for argument in entered]
+    tasks = {
+        (key, i): (function, (values.name, i), *arguments)
+        for i in range(values.numblocks[0])
+    }
+    graph = HighLevelGraph.from_collections(key, tasks, dependencies=[values, *entered])
+    return da.Array(graph, key, values.chunks, meta=np.empty(0, dtype))
+
+
+def _on_series(
+    values: pd.Series, function: Callable[..., Any], name: str, *arguments: Any
+) -> pd.Series:
+    return pd.Series(function(values.to_numpy(), *arguments), values.index, name=name)

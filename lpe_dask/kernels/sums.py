@@ -1,0 +1,124 @@
+r"""Sums of products whose bits do not depend on how the rows are cut.
+
+Floating-point sums change with their order, and p-values compare distances for equality, so
+a mean learnt from other chunks would move them. Here every product is split into its bits
+and added to whole numbers, which is exact and commutative; the total is rounded once.
+
+    left, right (n,) -> add_products -> limbs (N_LIMBS,), one total -> as_float
+
+A total is ``sum(limbs[i] * 2**(32 i)) * 2**-2148``: 2**-2148 is the square of the smallest
+float64, so that every product of two finite numbers fits without overflow or underflow.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.kernels.compiled import compiled
+
+#: Bits a limb stands for; the other half of its 64 takes carries and signs.
+LIMB_BITS = 32
+
+#: The exponent of the smallest product: two numbers of 2**-1074.
+LOWEST_EXPONENT = -2148
+
+#: Whole numbers in a total: 4,196 bits of product and two limbs for carries.
+N_LIMBS = 134
+
+#: Rows that may be added before carries must be moved on; a limb grows by less than 2**33
+#: a row.
+ROWS_BETWEEN_CARRIES = 2**29
+
+
+def sum_of_products(
+    left: NDArray[np.float64], right: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return the exact sum of ``left * right`` as limbs of shape (N_LIMBS,).
+
+    Parameters
+    ----------
+    left, right : ndarray of shape (n,)
+        Finite. A sum of plain numbers is the sum of their products with 1.
+
+    Returns
+    -------
+    limbs : ndarray of shape (N_LIMBS,)
+        Limbs add up: those of parts, added elementwise, are those of the whole (for up to
+        2**30 parts).
+
+    Examples
+    --------
+    >>> numbers = np.array([1e100, 1.0, -1e100])
+    >>> as_float(sum_of_products(numbers, np.ones(3)))
+    1.0
+    """
+    limbs = np.zeros(N_LIMBS, np.int64)
+    for start in range(0, len(left), ROWS_BETWEEN_CARRIES):
+        part = slice(start, start + ROWS_BETWEEN_CARRIES)
+        _add_products(_bits(left[part]), _bits(right[part]), limbs)
+        _carry(limbs)
+    return limbs
+
+
+def as_float(limbs: NDArray[np.int64]) -> float:
+    """Return the total that ``limbs`` hold, rounded once to float64; inf past its range."""
+    total = sum(int(limb) << (LIMB_BITS * i) for i, limb in enumerate(limbs))
+    try:
+        return float(Fraction(total, 2**-LOWEST_EXPONENT))
+    except OverflowError:
+        return float("inf") if total > 0 else float("-inf")
+
+
+def _bits(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.ascontiguousarray(numbers, dtype=np.float64).view(np.int64)
+
+
+@compiled
+def _mantissa_and_exponent(bits):  # type: ignore[no-untyped-def]
+    """Return m and e such that the number is m * 2**(e - 1074), without its sign."""
+    exponent = (bits >> 52) & 0x7FF
+    mantissa = bits & 0xFFFFFFFFFFFFF
+    if exponent == 0:  # subnormal: no hidden bit
+        return mantissa, 0
+    return mantissa | 0x10000000000000, exponent - 1
+
+
+@compiled
+def _add_products(left, right, limbs):  # type: ignore[no-untyped-def]
+    low_half = 0xFFFFFFFF
+    for i in range(len(left)):
+        a, exponent_a = _mantissa_and_exponent(left[i])
+        b, exponent_b = _mantissa_and_exponent(right[i])
+        if a == 0 or b == 0:
+            continue
+        # The 106-bit product of two 53-bit numbers, as four pieces of 32 bits.
+        low = np.uint64(a & low_half) * np.uint64(b & low_half)
+        middle = (a & low_half) * (b >> 32) + (a >> 32) * (b & low_half)
+        high = (a >> 32) * (b >> 32)
+        piece_0 = np.int64(low & np.uint64(low_half))
+        rest = np.int64(low >> np.uint64(32)) + (middle & low_half)
+        piece_1 = rest & low_half
+        rest = (rest >> 32) + (middle >> 32) + (high & low_half)
+        piece_2 = rest & low_half
+        piece_3 = (rest >> 32) + (high >> 32)
+
+        position = exponent_a + exponent_b
+        first = position >> 5
+        shift = position & 31
+        sign = -1 if (left[i] ^ right[i]) < 0 else 1
+        for piece in (piece_0, piece_1, piece_2, piece_3):
+            shifted = piece << shift  # below 2**63
+            limbs[first] += sign * (shifted & low_half)
+            limbs[first + 1] += sign * (shifted >> 32)
+            first += 1
+
+
+@compiled
+def _carry(limbs):  # type: ignore[no-untyped-def]
+    """Bring all limbs but the last into [0, 2**32) without changing the total."""
+    for i in range(len(limbs) - 1):
+        limbs[i + 1] += limbs[i] >> 32
+        limbs[i] &= 0xFFFFFFFF

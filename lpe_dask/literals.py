@@ -1,0 +1,36 @@
+"""Bring what the client holds into a graph: once, as a task that others depend on.
+
+A literal rides in every task that names it, through the client and the scheduler. Nothing
+above `LITERAL_BYTES` does: with an active client a larger value is scattered to its
+workers, and the graph holds the future.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from dask.delayed import Delayed
+from dask.sizeof import sizeof
+
+from lpe_dask.resources import active_client
+
+#: Most bytes of a value that may ride in a graph.
+LITERAL_BYTES = 2**20
+
+
+def enter(value: Any, name: str) -> Delayed:
+    """Return ``value`` as one task, to be named as a dependency by all that read it.
+
+    Parameters
+    ----------
+    value : object
+        An array or a small object; not changed afterwards.
+    name : str
+        First part of the key; the dashboard groups tasks by it.
+    """
+    key = f"{name}-{uuid4().hex}"
+    client = active_client()
+    if client is not None and sizeof(value) > LITERAL_BYTES:
+        value = client.scatter(value, hash=False)
+    return Delayed(key, {key: value})

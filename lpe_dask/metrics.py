@@ -1,0 +1,141 @@
+"""Turn a metric into a linear map, so that every search is Euclidean.
+
+    metric                map of a row x          learnt from the nominal rows
+    euclidean             x, or sqrt(w) x         -
+    seuclidean            x / sqrt(V)             variances V (ddof 1)
+    mahalanobis           L' x, VI = L L'         inverse covariance VI (ddof 1)
+
+Here the parameters are checked and the maps built; preparation.py applies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from lpe_dask.preparation import LinearMap
+
+#: metric -> the one parameter that it takes.
+METRIC_PARAMS = {"euclidean": "w", "seuclidean": "V", "mahalanobis": "VI"}
+
+#: A column is a combination of others if less than this share of its variance is its own.
+INDEPENDENT_SHARE = 1e-10
+
+
+def given_parameter(
+    metric: str, metric_params: Mapping[str, Any] | None, n_features: int
+) -> NDArray[np.float64] | None:
+    """Return the checked parameter of ``metric``, or None if it is to be learnt.
+
+    Raises
+    ------
+    ValueError
+        For another parameter than the metric takes, a wrong shape, or values that make no
+        distance.
+    """
+    name = METRIC_PARAMS[metric]
+    params = dict(metric_params or {})
+    unknown = sorted(set(params) - {name})
+    if unknown:
+        raise ValueError(
+            f"metric_params has {unknown}, but metric={metric!r} takes {name!r} only."
+        )
+    if name not in params:
+        return None
+    values = np.asarray(params[name], dtype=np.float64)
+    shape = (n_features, n_features) if name == "VI" else (n_features,)
+    if values.shape != shape:
+        raise ValueError(
+            f"metric_params[{name!r}] has shape {values.shape}, but the rows have "
+            f"{n_features} columns: give an array of shape {shape}."
+        )
+    if not np.isfinite(values).all():
+        raise ValueError(f"metric_params[{name!r}] holds NaN or inf; give finite numbers.")
+    _check_values(name, values)
+    return values
+
+
+def _check_values(name: str, values: NDArray[np.float64]) -> None:
+    if name == "w" and (values < 0).any():
+        raise ValueError(f"weights w must not be negative; the smallest is {values.min()}.")
+    if name == "V" and (values <= 0).any():
+        raise ValueError(f"variances V must be positive; the smallest is {values.min()}.")
+    if name == "VI" and not np.allclose(values, values.T, rtol=1e-8, atol=0):
+        raise ValueError(
+            "the inverse covariance VI must be symmetric; give (VI + VI.T) / 2."
+        )
+
+
+def euclidean_map(weights: NDArray[np.float64] | None) -> LinearMap:
+    """Return the map for ``sum_k w_k (x_k - y_k)**2``; without weights, the identity."""
+    return LinearMap() if weights is None else LinearMap(factor=np.sqrt(weights))
+
+
+def seuclidean_map(variances: NDArray[np.float64]) -> LinearMap:
+    """Return the map for ``sum_k (x_k - y_k)**2 / V_k``."""
+    return LinearMap(divisor=np.sqrt(variances))
+
+
+def mahalanobis_map(inverse_covariance: NDArray[np.float64]) -> LinearMap:
+    """Return the map for ``(x - y)' VI (x - y)``, by the Cholesky factor of VI.
+
+    Raises
+    ------
+    ValueError
+        If VI is not positive definite.
+    """
+    try:
+        factor = np.linalg.cholesky(inverse_covariance)
+    except np.linalg.LinAlgError:
+        smallest = np.linalg.eigvalsh(inverse_covariance)[0]
+        raise ValueError(
+            "the inverse covariance VI must be positive definite; its smallest eigenvalue "
+            "is "
+            f"{smallest:.3g}. Leave out columns that others determine, or add a small "
+            f"number "
+            "to its diagonal."
+        ) from None
+    return LinearMap(matrix=factor.astype(np.float64))
+
+
+def inverse_of_covariance(
+    covariance: NDArray[np.float64], columns: list[str]
+) -> NDArray[np.float64]:
+    """Return the symmetric inverse of a covariance of shape (n_features, n_features).
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n_features, n_features)
+    columns : list of str
+        What to call the columns in an error.
+
+    Raises
+    ------
+    ValueError
+        Naming the columns that are constant, or that the others determine up to rounding.
+    """
+    deviations = np.sqrt(np.diag(covariance))
+    constant = [name for name, s in zip(columns, deviations, strict=True) if s == 0]
+    if constant:
+        raise ValueError(_singular(constant, "constant"))
+    correlation = covariance / np.outer(deviations, deviations)
+    # A pivoted Cholesky factorisation stops where no column has variance of its own left.
+    _, pivots, rank, _ = lapack.dpstrf(correlation, tol=INDEPENDENT_SHARE, lower=1)
+    if rank < len(columns):
+        dependent = [columns[i - 1] for i in sorted(pivots[rank:])]
+        raise ValueError(_singular(dependent, "determined by the other columns"))
+    inverse = np.linalg.inv(correlation) / np.outer(deviations, deviations)
+    symmetric: NDArray[np.float64] = (inverse + inverse.T) / 2
+    return symmetric
+
+
+def _singular(columns: list[str], why: str) -> str:
+    return (
+        f"the covariance of the nominal rows is singular, because {', '.join(columns)} "
+        f"{'is' if len(columns) == 1 else 'are'} {why}. Leave such columns out (columns=, "
+        f"--columns), use metric='seuclidean', or give metric_params={{'VI': ...}}."
+    )

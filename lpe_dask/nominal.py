@@ -1,0 +1,110 @@
+"""Count the nominal rows and settle what happens to those with NaN or inf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import uuid4
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+
+from lpe_dask.inputs import Table, with_known_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Nominal:
+    """The nominal rows that neighbors are searched among.
+
+    Attributes
+    ----------
+    rows : dask array of shape (n_rows, n_features)
+        Finite, with known chunks.
+    input_chunks : tuple of int
+        Sizes of the row chunks as they came, before rows were dropped.
+    is_kept : ndarray of shape (sum of input_chunks,), optional
+        Which rows of the input these are; None: all.
+    """
+
+    rows: da.Array
+    input_chunks: tuple[int, ...]
+    is_kept: NDArray[np.bool_] | None
+
+    @property
+    def n_dropped(self) -> int:
+        """Rows of the input that had NaN or inf."""
+        return sum(self.input_chunks) - self.rows.shape[0]
+
+
+def read_nominal(table: Table, missing: str) -> Nominal:
+    """Return the finite rows of ``table``; reads it once, to count them.
+
+    Parameters
+    ----------
+    table : Table
+    missing : {"error", "drop"}
+        What to do about a row with NaN or inf.
+
+    Raises
+    ------
+    ValueError
+        Naming the columns with NaN or inf, and how many, if ``missing="error"``; or if no
+        row is left.
+    """
+    surveys = _survey_blocks(table.rows)
+    sizes = tuple(len(is_finite) for is_finite, _ in surveys)
+    is_kept = np.concatenate([is_finite for is_finite, _ in surveys])
+    bad = np.sum([counts for _, counts in surveys], axis=0)
+    if bad.any() and missing == "error":
+        _refuse(bad, table.labels)
+    if not is_kept.any():
+        raise ValueError(
+            f"there are no nominal rows to learn from: Found array with 0 sample(s) "
+            f"without "
+            f"NaN or inf among {sum(sizes)} rows, while a minimum of 1 is required."
+        )
+    rows = with_known_rows(table.rows, sizes)
+    if not bad.any():
+        return Nominal(rows, sizes, None)
+    kept_sizes = [int(is_finite.sum()) for is_finite, _ in surveys]
+    return Nominal(with_known_rows(_drop(rows), kept_sizes), sizes, is_kept)
+
+
+def _refuse(bad: NDArray[np.int64], labels: list[str]) -> None:
+    listed = ", ".join(
+        f"{label} ({count})" for label, count in zip(labels, bad, strict=True) if count
+    )
+    raise ValueError(
+        f"nominal rows hold NaN or inf, here with how many in each column: {listed}. Every "
+        f"nominal row counts in a p-value, so none is left out silently: fill them, leave "
+        f"the "
+        f"columns out (columns=, --columns), or drop the rows with missing='drop' "
+        f"(--missing drop)."
+    )
+
+
+def _survey_blocks(rows: da.Array) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
+    name = f"lpe-survey-{uuid4().hex}"
+    tasks = {f"{name}-{i}": (_survey, (rows.name, i, 0)) for i in range(rows.numblocks[0])}
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
+    return list(dask.compute(*(Delayed(key, graph, layer=name) for key in tasks)))
+
+
+def _drop(rows: da.Array) -> da.Array:
+    return rows.map_blocks(_finite_rows, dtype=rows.dtype, meta=rows._meta)
+
+
+# The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _survey(rows: NDArray[np.generic]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    is_finite = np.isfinite(rows)
+    return is_finite.all(axis=1), (~is_finite).sum(axis=0)
+
+
+def _finite_rows(rows: NDArray[np.generic]) -> NDArray[np.generic]:
+    kept: NDArray[np.generic] = rows[np.isfinite(rows).all(axis=1)]
+    return kept

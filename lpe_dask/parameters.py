@@ -1,0 +1,141 @@
+"""What the arguments of a detector may be.
+
+Checks that need no data. A value that the public face names, but that this version has not
+got, is refused like an unknown one, with what is there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from numbers import Integral, Real
+from typing import Any
+
+from lpe_dask.kernels import ALGORITHMS
+from lpe_dask.metrics import METRIC_PARAMS
+
+GRAPHS = ("knn", "radius")
+SCALES = (None, "minmax", "standard")
+CALIBRATIONS = ("loo",)
+MISSING = ("error", "drop")
+
+
+def check_parameters(parameters: dict[str, Any]) -> None:
+    """Raise ValueError if the arguments of `LPE`, by name, are out of range.
+
+    Parameters
+    ----------
+    parameters : dict
+        All arguments, as ``LPE.get_params()`` gives them.
+    """
+    _check_choice("graph", parameters, GRAPHS)
+    _check_choice("metric", parameters, tuple(METRIC_PARAMS))
+    _check_choice("scale", parameters, SCALES)
+    _check_choice("algorithm", parameters, ("auto", *ALGORITHMS))
+    _check_choice("calibration", parameters, CALIBRATIONS)
+    _check_choice("missing", parameters, MISSING)
+    _check_choice("calibration_size", parameters, (None,))
+    _check_choice("anomaly_log_density", parameters, (None,))
+    _check_n_neighbors(parameters["n_neighbors"], parameters["graph"])
+    _check_radius(parameters["radius"], parameters["graph"], parameters["scale"])
+    _check_alpha(parameters["alpha"])
+    _check_random_state(parameters["random_state"])
+
+
+def _check_choice(name: str, parameters: dict[str, Any], allowed: Collection[Any]) -> None:
+    value = parameters[name]
+    # Only plain values are compared: an array would compare element by element.
+    if not (value is None or isinstance(value, str)) or value not in allowed:
+        listed = ", ".join(map(repr, allowed))
+        raise ValueError(
+            f"{name}={value!r} is not available; this version has {name} in {listed}."
+        )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not _is_truth_value(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not _is_truth_value(value)
+
+
+def _is_truth_value(value: Any) -> bool:
+    return isinstance(value, bool)  # True is a number to Python, and a slip to us
+
+
+def _check_n_neighbors(n_neighbors: Any, graph: str) -> None:
+    if n_neighbors is None:
+        return
+    if not _is_whole(n_neighbors) or n_neighbors < 1:
+        raise ValueError(
+            f"n_neighbors={n_neighbors!r} must be a whole number of at least 1, or None "
+            f"for "
+            f"the rule round(n**0.4)."
+        )
+    if graph != "knn":
+        raise ValueError(
+            f"n_neighbors={n_neighbors} is for graph='knn'; graph={graph!r} takes radius."
+        )
+
+
+def _check_radius(radius: Any, graph: str, scale: str | None) -> None:
+    if radius is None:
+        if graph == "radius" and scale != "minmax":
+            raise ValueError(
+                f"the rule for the radius holds for rows in [0, 1], but scale={scale!r}. "
+                f"Set "
+                f"scale='minmax', or give radius."
+            )
+        return
+    if not _is_number(radius) or not 0 <= radius < math.inf:
+        raise ValueError(
+            f"radius={radius!r} must be a finite number of at least 0, or None for the "
+            f"rule."
+        )
+    if graph != "radius":
+        raise ValueError(f"radius={radius} is for graph='radius', but graph={graph!r}.")
+
+
+def _check_alpha(alpha: Any) -> None:
+    if not _is_number(alpha) or not 0 < alpha < 1:
+        raise ValueError(
+            f"alpha={alpha!r} must be a number between 0 and 1, both excluded."
+        )
+
+
+def _check_random_state(random_state: Any) -> None:
+    if random_state is not None and not (_is_whole(random_state) and random_state >= 0):
+        raise ValueError(
+            f"random_state={random_state!r} must be None or a whole number of at least 0."
+        )
+
+
+def neighbors_by_rule(n_reference: int) -> int:
+    """Return K = round(n**0.4), kept in [1, n - 1].
+
+    Examples
+    --------
+    >>> neighbors_by_rule(2), neighbors_by_rule(1000), neighbors_by_rule(1_000_000)
+    (1, 16, 251)
+    """
+    rounded: int = round(n_reference**0.4)
+    return max(1, min(n_reference - 1, rounded))
+
+
+def radius_by_rule(n_reference: int, n_features: int) -> float:
+    r"""Return the paper's radius for n nominal rows in the unit cube of d dimensions.
+
+    .. math:: \epsilon = m^{-3/(5d)} \sqrt{\frac{d}{2 \pi e}}
+
+    with m = n: the lemma's m is the number of points that neighbors are counted among.
+
+    Examples
+    --------
+    >>> round(radius_by_rule(1000, 2), 4)
+    0.0431
+    """
+    return float(
+        n_reference ** (-3 / (5 * n_features))
+        * math.sqrt(n_features / (2 * math.pi * math.e))
+    )

@@ -1,0 +1,98 @@
+"""Take rows from the user's units to the space in which distances are Euclidean.
+
+    rows (n, d) -> widen to float64 -> scale -> map -> (n, d)
+
+The order and the form of this arithmetic are part of the result, because ties decide
+p-values. A row's bits depend on that row alone: sums go in column order, without BLAS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The map ``(x - shift) * factor`` or ``(x - shift) / divisor`` of each column.
+
+    Attributes
+    ----------
+    shift : ndarray of shape (n_features,), optional
+        None: rows stay as they are, but for being widened to float64.
+    factor, divisor : ndarray of shape (n_features,), optional
+        One of them is set where ``shift`` is.
+    """
+
+    shift: NDArray[np.float64] | None = None
+    factor: NDArray[np.float64] | None = None
+    divisor: NDArray[np.float64] | None = None
+
+    def apply(self, rows: NDArray[np.generic]) -> NDArray[np.float64]:
+        """Return rows of shape (n_rows, n_features) widened to float64, then scaled."""
+        scaled = rows.astype(np.float64, copy=False)
+        if self.shift is not None:
+            scaled = scaled - self.shift
+        if self.factor is not None:
+            scaled = scaled * self.factor
+        if self.divisor is not None:
+            scaled = scaled / self.divisor
+        return scaled
+
+
+@dataclass(frozen=True, slots=True)
+class LinearMap:
+    """A map after which the metric is Euclidean; at most one of its parts is set.
+
+    Attributes
+    ----------
+    factor, divisor : ndarray of shape (n_features,), optional
+        Each row is multiplied, or divided, by these.
+    matrix : ndarray of shape (n_features, n_features), optional
+        Each row x becomes ``matrix.T @ x``.
+    """
+
+    factor: NDArray[np.float64] | None = None
+    divisor: NDArray[np.float64] | None = None
+    matrix: NDArray[np.float64] | None = None
+
+    def apply(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the mapped rows, of the same shape (n_rows, n_features)."""
+        if self.factor is not None:
+            return self.factor * rows
+        if self.divisor is not None:
+            return rows / self.divisor
+        if self.matrix is not None:
+            return _product(rows, self.matrix)
+        return rows
+
+
+def _product(rows: NDArray[np.float64], matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    total = np.zeros_like(rows)
+    for column, coefficients in zip(rows.T, matrix, strict=True):
+        total += column[:, None] * coefficients
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Scaling and then a linear map, as learnt from the nominal rows."""
+
+    scaling: Scaling = Scaling()
+    linear_map: LinearMap = LinearMap()
+
+    def apply(self, rows: NDArray[np.generic]) -> NDArray[np.float64]:
+        """Return prepared rows of shape (n_rows, n_features).
+
+        A finite row stays finite: what overflows becomes the largest float64, which is at
+        distance inf from every row that did not. A row with NaN or inf keeps at least one.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            prepared = self.linear_map.apply(self.scaling.apply(rows))
+        overflown = ~np.isfinite(prepared)
+        if overflown.any():
+            overflown[~np.isfinite(rows).all(axis=1)] = False
+            prepared = np.where(overflown, np.finfo(np.float64).max, prepared)
+        return prepared

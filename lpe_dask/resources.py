@@ -1,0 +1,94 @@
+"""What the workers at hand have, as whole numbers: threads and memory.
+
+Asks the client that would compute, else the machine. The library looks at a cluster; it
+never starts, finds or configures one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+import psutil
+from dask.base import get_scheduler
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
+
+#: Where Linux states the memory limit of a container (control groups 2 and 1).
+_CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """The workers that tasks will run on.
+
+    Attributes
+    ----------
+    n_threads : int
+        Threads of all workers together.
+    threads : int
+        Threads of the worker that has the most.
+    memory_limit : int
+        Bytes of the worker that has the least.
+    """
+
+    n_threads: int
+    threads: int
+    memory_limit: int
+
+
+def active_client() -> Any | None:
+    """Return the distributed client that a compute would use now, or None.
+
+    None as well where the configuration sends computes elsewhere although a client exists.
+    `distributed` is not imported for this.
+    """
+    owner = getattr(get_scheduler(), "__self__", None)
+    return owner if hasattr(owner, "scheduler_info") else None
+
+
+def workers() -> Workers:
+    """Return the workers that a compute would use now.
+
+    The configuration key ``lpe-dask.memory-limit`` lowers, never raises, what is found.
+    """
+    client = active_client()
+    found = _of_machine() if client is None else _of_cluster(client)
+    configured = dask.config.get("lpe-dask.memory-limit", None)
+    if configured is None:
+        return found
+    limit = min(found.memory_limit, parse_bytes(configured))
+    return Workers(found.n_threads, found.threads, limit)
+
+
+def _of_cluster(client: Any) -> Workers:
+    known = list(client.scheduler_info(n_workers=-1)["workers"].values())
+    if not known:  # a cluster that is still starting: tasks will wait for it
+        return _of_machine()
+    threads = [worker["nthreads"] for worker in known]
+    machine = memory_of_machine()
+    limits = [worker["memory_limit"] or machine for worker in known]  # 0: not limited
+    return Workers(sum(threads), max(threads), min(limits))
+
+
+def _of_machine() -> Workers:
+    threads = dask.config.get("num_workers", None) or CPU_COUNT
+    return Workers(threads, threads, memory_of_machine())
+
+
+def memory_of_machine() -> int:
+    """Return the bytes of memory of this machine, or of the container around us if less."""
+    limit: int = psutil.virtual_memory().total
+    for path in _CGROUP_LIMITS:
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():  # "max" where there is no limit
+            limit = min(limit, int(text))
+    return limit

@@ -1,0 +1,176 @@
+"""Learn ranges, moments and covariance of the nominal rows: the same bits for any chunks.
+
+    rows (n, d) --blocks--> exact partial sums --added--> rounded once on the client
+
+Ranges are exact in any order, so dask-ml learns them. Means and covariances go through
+exact sums (kernels/sums.py): a floating-point sum would change with the chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+
+from lpe_dask.kernels.sums import N_LIMBS, as_float, sum_of_products
+from lpe_dask.preparation import Scaling
+
+
+def learn_scaling(rows: da.Array, scale: str | None, columns: Sequence[str]) -> Scaling:
+    """Learn the scaling ``scale`` from the nominal rows; computes.
+
+    Parameters
+    ----------
+    rows : dask array of shape (n_rows, n_features)
+        Finite, with known chunks and one chunk of features.
+    scale : {None, "minmax", "standard"}
+        ``(x - min) * (1 / (max - min))`` or ``(x - mean) / std`` with ddof 0. A constant
+        column is shifted by its value and keeps its unit.
+    columns : sequence of str
+        What to call the columns in an error.
+
+    Raises
+    ------
+    ValueError
+        Naming columns whose range or deviation is no usable float64.
+    """
+    if scale is None:
+        return Scaling()
+    if scale == "minmax":
+        low, high = _ranges(rows)
+        with np.errstate(over="ignore", divide="ignore"):
+            factor = np.where(low == high, 1.0, 1.0 / (high - low))
+        _check_usable(factor, columns, "range")
+        return Scaling(shift=low, factor=factor)
+    center, variance = learn_moments(rows, ddof=0)
+    deviation = np.sqrt(variance)
+    _check_usable(deviation, columns, "standard deviation")
+    return Scaling(shift=center, divisor=deviation)
+
+
+def learn_variances(rows: da.Array, columns: Sequence[str]) -> NDArray[np.float64]:
+    """Return the variances (ddof 1) of finite rows, of shape (n_features,); computes.
+
+    1 for a constant column. Raises ValueError, naming the columns, where one is no usable
+    float64.
+    """
+    _, variances = learn_moments(rows, ddof=1)
+    _check_usable(variances, columns, "variance")
+    return variances
+
+
+def _check_usable(values: NDArray[np.float64], columns: Sequence[str], what: str) -> None:
+    bad = ~np.isfinite(values) | (values == 0)
+    if bad.any():
+        names = ", ".join(name for name, is_bad in zip(columns, bad, strict=True) if is_bad)
+        raise ValueError(
+            f"the {what} of {names} is too large or too small for float64, so it cannot "
+            f"scale "
+            f"them. Change the unit of these columns, or leave them out (columns=, "
+            f"--columns)."
+        )
+
+
+def _ranges(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    # dask-ml is imported here and not above: workers import this module, and need none of
+    # it.
+    from dask_ml.preprocessing import MinMaxScaler
+
+    with np.errstate(all="ignore"):  # of its scale_, which is not used
+        learnt = MinMaxScaler().fit(rows.astype(np.float64))
+    return np.asarray(learnt.data_min_), np.asarray(learnt.data_max_)
+
+
+def _learn_centers(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the means, and which columns are constant; computes.
+
+    A mean is the exact sum, rounded to float64, divided by the number of rows. That of a
+    constant column is its value, without the rounding.
+    """
+    low, high = _ranges(rows)
+    sums = _add_up(rows, _sums_of_columns, rows.shape[1])
+    means = np.array([as_float(total) for total in sums]) / rows.shape[0]
+    constant = low == high
+    return np.where(constant, low, means), constant
+
+
+def learn_moments(
+    rows: da.Array, ddof: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean and the variance of each column, of shape (n_features,); computes.
+
+    A variance is the exact sum of the squares of ``x - mean`` (each difference rounded to
+    float64), rounded and divided by ``n_rows - ddof``; 1 for a constant column.
+    """
+    center, constant = _learn_centers(rows)
+    sums = _add_up(rows, _sums_of_squares, rows.shape[1], center)
+    totals = np.array([as_float(total) for total in sums])
+    return center, np.where(constant, 1.0, totals / max(1, rows.shape[0] - ddof))
+
+
+def learn_covariance(rows: da.Array) -> NDArray[np.float64]:
+    """Return the covariance (ddof 1), of shape (n_features, n_features); computes.
+
+    Products of differences from the mean, summed as in `learn_moments`; exactly 0 for a
+    constant column. A block's sums take ``1072 * d * (d + 1) / 2`` bytes for d columns.
+    """
+    n_rows, n_features = rows.shape
+    center, _ = _learn_centers(rows)
+    pairs = np.tril_indices(n_features)
+    sums = _add_up(rows, _sums_of_pairs, len(pairs[0]), center)
+    covariance = np.empty((n_features, n_features))
+    covariance[pairs] = [as_float(total) / max(1, n_rows - 1) for total in sums]
+    covariance.T[pairs] = covariance[pairs]
+    return covariance
+
+
+def _add_up(
+    rows: da.Array, block_sums: object, n_sums: int, *arguments: object
+) -> NDArray[np.int64]:
+    """Compute the sums of every block and add their limbs, of shape (n_sums, N_LIMBS)."""
+    name = f"lpe-sums-{uuid4().hex}"
+    n_blocks = rows.numblocks[0]
+    tasks = {
+        (name, i, 0, 0): (block_sums, (rows.name, i, 0), *arguments)
+        for i in range(n_blocks)
+    }
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
+    chunks = ((1,) * n_blocks, (n_sums,), (N_LIMBS,))
+    partial = da.Array(graph, name, chunks, meta=np.empty((0, 0, 0), np.int64))
+    total: NDArray[np.int64] = partial.sum(axis=0, split_every=8).compute()
+    return total
+
+
+# The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _sums_of_columns(rows: NDArray[np.generic]) -> NDArray[np.int64]:
+    columns = rows.astype(np.float64).T
+    ones = np.ones(len(rows))
+    return np.stack([sum_of_products(column, ones) for column in columns])[None]
+
+
+def _sums_of_squares(
+    rows: NDArray[np.generic], mean: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    columns = _differences(rows, mean)
+    return np.stack([sum_of_products(column, column) for column in columns])[None]
+
+
+def _sums_of_pairs(
+    rows: NDArray[np.generic], mean: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    columns = _differences(rows, mean)
+    pairs = zip(*np.tril_indices(len(columns)), strict=True)
+    return np.stack([sum_of_products(columns[i], columns[j]) for i, j in pairs])[None]
+
+
+def _differences(
+    rows: NDArray[np.generic], mean: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return ``rows - mean``, column by column."""
+    return np.ascontiguousarray((rows.astype(np.float64, copy=False) - mean).T)

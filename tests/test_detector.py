@@ -1,0 +1,484 @@
+"""What users see of `LPE` and `score`."""
+
+import pickle
+import warnings
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import definitions
+import numpy as np
+import pandas as pd
+import pytest
+from dask.sizeof import sizeof
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from strategies import point_sets, row_chunks
+
+import lpe_dask
+from lpe_dask import LPE
+
+EXPECTED_FAILURES = {
+    "check_estimators_nan_inf": "a scored row with NaN has p-value NaN, by design",
+    "check_outliers_fit_predict": "fit_predict leaves each row out of its own neighborhood",
+}
+
+
+@parametrize_with_checks(
+    [LPE()], expected_failed_checks=lambda estimator: EXPECTED_FAILURES, xfail_strict=True
+)
+def test_lpe__is_an_estimator(estimator, check):
+    check(estimator)
+
+
+def lattice(n_rows, seed, low=0, high=10):
+    """Rounded measurements: they tie everywhere, and not in binary."""
+    return np.random.default_rng(seed).integers(low, high, (n_rows, 3)) * 0.1 + 5.0
+
+
+def prepared(rows, nominal, scale, metric, params=None):
+    """The rows in the space where the metric is Euclidean, by the definitions."""
+    scaled = definitions.scaled(nominal, nominal, scale)
+    rows = definitions.scaled(rows, nominal, scale)
+    if metric == "euclidean":
+        return rows if params is None else definitions.weighted(rows, params["w"])
+    if metric == "seuclidean":
+        variances = (
+            params["V"]
+            if params
+            else [
+                1.0 if min(c) == max(c) else definitions.covariance(c, c, 1)
+                for c in scaled.T
+            ]
+        )
+        return definitions.standardized(rows, variances)
+    return definitions.whitened(rows, params["VI"])
+
+
+def expected_p_values(queries, nominal, n_neighbors=None, radius=None, exclude_self=False):
+    if radius is None:
+        nominal_radii = definitions.knn_radii(nominal, nominal, n_neighbors, True)
+        radii = definitions.knn_radii(queries, nominal, n_neighbors, exclude_self)
+        return [definitions.knn_p_value(r, nominal_radii) for r in radii]
+    nominal_counts = definitions.neighbor_counts(nominal, nominal, radius, True)
+    counts = definitions.neighbor_counts(queries, nominal, radius, exclude_self)
+    return [definitions.radius_p_value(c, nominal_counts) for c in counts]
+
+
+VI = np.array([[2.0, 0.3, 0.0], [0.3, 1.0, -0.2], [0.0, -0.2, 0.7]])
+METRICS = [
+    ("euclidean", None),
+    ("euclidean", {"w": [1.0, 0.3, 0.0]}),
+    ("seuclidean", None),
+    ("seuclidean", {"V": [0.1, 2.0, 3.0]}),
+    ("mahalanobis", {"VI": VI}),
+]
+
+
+@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+@pytest.mark.parametrize(("metric", "params"), METRICS)
+@given(data=st.data())
+def test_score__equals_definition_for_every_scale_and_metric(metric, params, scale, data):
+    nominal = data.draw(point_sets(min_rows=2, n_features=3))
+    queries = data.draw(point_sets(n_features=3))
+    n_neighbors = data.draw(st.integers(1, len(nominal) - 1))
+    chunks = data.draw(row_chunks(len(nominal)))
+
+    actual = lpe_dask.score(
+        queries,
+        da.from_array(nominal, chunks=(chunks, -1)),
+        n_neighbors=n_neighbors,
+        metric=metric,
+        metric_params=params,
+        scale=scale,
+    )
+
+    z_nominal = prepared(nominal, nominal, scale, metric, params)
+    z_queries = prepared(queries, nominal, scale, metric, params)
+    np.testing.assert_array_equal(
+        actual, expected_p_values(z_queries, z_nominal, n_neighbors)
+    )
+
+
+@given(data=st.data(), nominal=point_sets(min_rows=2, n_features=2))
+def test_p_values__leave_each_row_out(data, nominal):
+    """The K-th distance of a nominal row skips itself by its number, not its duplicates."""
+    n_neighbors = data.draw(st.integers(1, len(nominal) - 1))
+
+    actual = LPE(n_neighbors).fit(nominal).p_values_
+
+    expected = expected_p_values(nominal, nominal, n_neighbors, exclude_self=True)
+    np.testing.assert_array_equal(actual, expected)
+
+
+@given(
+    nominal=point_sets(n_features=2),
+    queries=point_sets(n_features=2),
+    radius=st.sampled_from([0.0, 0.1, 0.2, 1.0, 3e-9]),
+)
+def test_radius_graph__equals_definition(nominal, queries, radius):
+    model = LPE(graph="radius", radius=radius).fit(nominal)
+
+    expected = expected_p_values(queries, nominal, radius=radius)
+    np.testing.assert_array_equal(model.score_samples(queries), expected)
+    expected = expected_p_values(nominal, nominal, radius=radius, exclude_self=True)
+    np.testing.assert_array_equal(model.p_values_, expected)
+    assert model.n_neighbors_ is None
+
+
+def test_mahalanobis__learns_the_inverse_covariance():
+    rng = np.random.default_rng(0)
+    nominal = rng.standard_normal((200, 3)) @ np.array(
+        [[1, 0.5, 0], [0, 1, 0.9], [0, 0, 0.3]]
+    )
+    queries = rng.standard_normal((50, 3))
+
+    learnt = LPE(5, metric="mahalanobis", scale="standard").fit(nominal)
+
+    scaled = (nominal - nominal.mean(0)) / nominal.std(0)
+    given_inverse = {"VI": np.linalg.inv(np.cov(scaled.T))}
+    given_model = LPE(
+        5, metric="mahalanobis", scale="standard", metric_params=given_inverse
+    )
+    given_model.fit(nominal)
+    np.testing.assert_allclose(
+        learnt.statistic(queries), given_model.statistic(queries), rtol=1e-9
+    )
+    np.testing.assert_array_equal(
+        learnt.score_samples(queries), given_model.score_samples(queries)
+    )
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 250])
+def test_rules__for_k_and_radius(n):
+    nominal = np.random.default_rng(0).random((n, 2))
+
+    knn = LPE().fit(nominal)
+    radius = LPE(graph="radius", scale="minmax").fit(nominal)
+
+    assert knn.n_neighbors_ == definitions.neighbors_rule(n)
+    assert knn.radius_ is None
+    assert radius.radius_ == definitions.radius_rule(n, 2)
+
+
+@pytest.mark.parametrize("chunks", [17, 90, 300])
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+@pytest.mark.parametrize("metric", ["euclidean", "seuclidean", "mahalanobis"])
+def test_p_values__same_bits_for_any_chunks_and_scheduler(chunks, scheduler, scale, metric):
+    nominal, queries = lattice(300, 0), lattice(100, 1, -3, 13)
+    expected = LPE(5, scale=scale, metric=metric).fit(nominal)
+
+    with dask.config.set(scheduler=scheduler, **{"lpe-dask.block-rows": 64}):
+        model = LPE(5, scale=scale, metric=metric)
+        model.fit(da.from_array(nominal, chunks=(chunks, 2)))
+        scored = model.score_samples(da.from_array(queries, chunks=(chunks, 1))).compute()
+        own = model.p_values_.compute()
+
+    np.testing.assert_array_equal(scored, expected.score_samples(queries))
+    np.testing.assert_array_equal(own, expected.p_values_)
+    np.testing.assert_array_equal(model.calibration_, expected.calibration_)
+
+
+@pytest.mark.parametrize(
+    "method", ["score_samples", "statistic", "predict", "decision_function"]
+)
+@pytest.mark.parametrize("graph", ["knn", "radius"])
+def test_results__are_of_the_kind_that_came(method, graph):
+    nominal, queries = lattice(200, 0), lattice(60, 1, -3, 13)
+    queries[7, 1] = np.nan
+    names = ["a", "b", "c"]
+    frame = pd.DataFrame(queries, columns=names, index=np.arange(60) * 5)
+    model = LPE(graph=graph, radius=0.2 if graph == "radius" else None)
+    model.fit(pd.DataFrame(nominal, columns=names))
+
+    plain = getattr(model, method)(queries)
+    pandas = getattr(model, method)(frame)
+    array = getattr(model, method)(da.from_array(queries, chunks=(13, 2)))
+    ddf = dd.from_pandas(frame, npartitions=4)
+    dask_series = getattr(model, method)(ddf)
+
+    assert isinstance(plain, np.ndarray)
+    series = {"score_samples": "p_value", "predict": "prediction"}.get(method, method)
+    pd.testing.assert_series_equal(pandas, pd.Series(plain, frame.index, name=series))
+    assert isinstance(array, da.Array)
+    assert array.dtype == plain.dtype
+    assert array.chunks == ((13, 13, 13, 13, 8),)
+    np.testing.assert_array_equal(array.compute(), plain)
+    assert dask_series.divisions == ddf.divisions
+    pd.testing.assert_series_equal(dask_series.compute(), pandas)
+
+
+def test_p_values__of_a_dask_frame_keep_index_and_divisions():
+    frame = pd.DataFrame(lattice(100, 0), columns=list("abc"), index=np.arange(100) * 3)
+    ddf = dd.from_pandas(frame, npartitions=3)
+
+    p_values = lpe_dask.score(ddf, n_neighbors=4)
+
+    assert p_values.divisions == ddf.divisions
+    expected = pd.Series(
+        LPE(4).fit(frame.to_numpy()).p_values_, frame.index, name="p_value"
+    )
+    pd.testing.assert_series_equal(p_values.compute(), expected)
+
+
+def test_scoring__is_lazy_on_dask_input(at_most_computes):
+    nominal = lattice(100, 0)
+    queries = da.from_array(lattice(50, 1), chunks=(20, -1))
+    frame = dd.from_pandas(pd.DataFrame(lattice(50, 1)), npartitions=2)
+    model = LPE(3).fit(da.from_array(nominal, chunks=(30, -1)))
+
+    with at_most_computes(0):
+        for X in (queries, frame):
+            for method in ("score_samples", "statistic", "predict", "decision_function"):
+                getattr(model, method)(X)
+        model.p_values_  # noqa: B018 (reading it must not compute)
+        model.statistic_  # noqa: B018
+
+
+def test_fit__computes_a_few_times_whatever_the_chunks(at_most_computes):
+    nominal = da.from_array(lattice(100, 0), chunks=(5, -1))
+
+    with at_most_computes(3):
+        LPE(3).fit(nominal)
+
+
+def test_p_values__are_read_not_computed_again():
+    reads = []
+
+    def block(i):
+        reads.append(i)
+        return lattice(50, i)
+
+    nominal = da.concatenate(
+        [da.from_delayed(dask.delayed(block)(i), (50, 3), np.float64) for i in range(4)]
+    )
+    model = LPE(3).fit(nominal)
+    reads.clear()
+
+    model.p_values_.compute()
+
+    assert reads == []
+
+
+def test_scoring__puts_nothing_large_into_tasks():
+    """The reference and the radii are tasks of their own; other tasks stay small."""
+    model = LPE(3).fit(lattice(1000, 0)[:, :2])
+    model.calibration_ = np.arange(150_000.0)  # as of many more rows
+
+    graph = dict(model.score_samples(da.zeros((1000, 2), chunks=(100, 2))).__dask_graph__())
+
+    large = [key for key, task in graph.items() if sizeof(task) > 2**20]
+    assert [str(key).rpartition("-")[0] for key in large] == ["lpe-shared"]
+
+
+def test_predict__uses_the_alpha_of_fit():
+    """p-values take few values, so one often equals alpha, and that is an anomaly."""
+    nominal = np.arange(20.0)[:, None]
+    model = LPE(1, alpha=0.5).fit(nominal)
+    queries = np.array([[3.0], [50.0], [np.nan], [19.5]])
+    p_values = model.score_samples(queries)
+    model.alpha = 0.001
+
+    np.testing.assert_array_equal(model.predict(queries), np.where(p_values <= 0.5, -1, 1))
+    assert model.predict(queries)[2] == 1
+    assert np.isnan(model.decision_function(queries)[2])
+
+
+@given(
+    alpha=st.sampled_from([0.05, 0.1, 0.25, 1 / 3, 0.5, 0.7]),
+    nominal=point_sets(min_rows=3),
+)
+def test_decision_function__is_negative_exactly_where_predict_is_minus_1(alpha, nominal):
+    model = LPE(1, alpha=alpha).fit(nominal)
+
+    negative = model.decision_function(nominal) < 0
+
+    np.testing.assert_array_equal(negative, model.predict(nominal) == -1)
+    np.testing.assert_array_equal(negative, model.score_samples(nominal) <= alpha)
+
+
+def test_fit_predict__leaves_each_row_out():
+    nominal = lattice(100, 0)
+    model = LPE(3, alpha=0.2)
+
+    labels = model.fit_predict(nominal)
+
+    np.testing.assert_array_equal(labels, np.where(model.p_values_ <= 0.2, -1, 1))
+    assert labels.dtype == np.int64
+
+
+def test_scored_rows__that_are_not_finite_do_not_touch_the_others():
+    nominal, queries = lattice(100, 0), lattice(40, 1)
+    broken = queries.copy()
+    broken[3, 0], broken[9, 2], broken[11, 1] = np.nan, np.inf, -np.inf
+    model = LPE(4, scale="standard", metric="mahalanobis").fit(nominal)
+
+    actual = model.score_samples(broken)
+
+    expected = model.score_samples(queries)
+    expected[[3, 9, 11]] = np.nan
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_scored_rows__beyond_float64_are_anomalies_and_not_missing():
+    model = LPE(2, scale="standard").fit(lattice(100, 0) * 1e-5)
+
+    assert model.score_samples([[1.7e308, 0.0, -1.7e308]]) == 0.0
+    assert model.statistic([[1.7e308, 0.0, -1.7e308]]) == np.inf
+
+
+def test_missing_drop__keeps_the_length_and_the_numbers():
+    nominal = lattice(60, 0)
+    broken = np.insert(nominal, [0, 30, 60], np.nan, axis=0)
+    model = LPE(4, missing="drop").fit(da.from_array(broken, chunks=(7, -1)))
+
+    p_values = model.p_values_.compute()
+
+    assert model.n_samples_ == 60
+    assert model.n_dropped_ == 3
+    assert np.isnan(p_values).sum() == 3
+    expected = LPE(4).fit(nominal).p_values_
+    np.testing.assert_array_equal(p_values[~np.isnan(p_values)], expected)
+
+
+def test_fit__too_few_rows_says_both_numbers():
+    with pytest.raises(
+        ValueError, match=r"n_neighbors=5 needs at least 6 nominal rows.* = 5\."
+    ):
+        LPE(5).fit(np.zeros((5, 2)))
+
+
+def test_fit__refuses_what_does_not_fit(at_most_computes):
+    with (
+        dask.config.set({"lpe-dask.memory-limit": "310MiB"}),
+        pytest.raises(MemoryError, match="2000 nominal rows x 3 columns need"),
+    ):
+        LPE(5).fit(lattice(2000, 0))
+
+
+def test_fit__again_forgets_the_first_time():
+    model = LPE(3).fit(pd.DataFrame(lattice(50, 0), columns=list("abc")))
+
+    model.fit(lattice(80, 1)[:, :2])
+
+    assert not hasattr(model, "feature_names_in_")
+    assert model.n_features_in_ == 2
+    np.testing.assert_array_equal(
+        model.calibration_, LPE(3).fit(lattice(80, 1)[:, :2]).calibration_
+    )
+
+
+def test_names__array_on_a_model_of_a_frame_goes_by_position():
+    nominal, queries = lattice(50, 0), lattice(20, 1)
+    model = LPE(3).fit(pd.DataFrame(nominal, columns=list("abc")))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        actual = model.score_samples(queries)
+
+    np.testing.assert_array_equal(actual, LPE(3).fit(nominal).score_samples(queries))
+
+
+def test_names__columns_are_found_by_name():
+    nominal = pd.DataFrame(lattice(50, 0), columns=list("abc"))
+    queries = pd.DataFrame(lattice(20, 1), columns=list("abc"))
+    model = LPE(3, metric_params={"w": [1.0, 2.0, 3.0]}).fit(nominal)
+
+    actual = model.score_samples(queries.assign(note="text")[["c", "note", "a", "b"]])
+
+    pd.testing.assert_series_equal(actual, model.score_samples(queries))
+    with pytest.raises(ValueError, match=r"lack the columns \['b'\]"):
+        model.score_samples(queries[["a", "c"]])
+
+
+@pytest.mark.parametrize(
+    "method", ["score_samples", "statistic", "predict", "decision_function"]
+)
+def test_methods__before_fit(method):
+    with pytest.raises(NotFittedError):
+        getattr(LPE(), method)(np.zeros((2, 2)))
+
+
+def test_p_values__before_fit():
+    assert not hasattr(LPE(), "p_values_")
+
+
+def test_model__pickles_and_clones():
+    nominal, queries = lattice(100, 0), lattice(20, 1)
+    model = LPE(4, scale="minmax").fit(dd.from_pandas(pd.DataFrame(nominal), npartitions=2))
+
+    copy = pickle.loads(pickle.dumps(model))
+
+    np.testing.assert_array_equal(copy.score_samples(queries), model.score_samples(queries))
+    np.testing.assert_array_equal(copy.p_values_.compute(), model.p_values_.compute())
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_score__is_the_estimator_in_one_call():
+    nominal, queries = lattice(100, 0), lattice(30, 1, -3, 13)
+
+    np.testing.assert_array_equal(
+        lpe_dask.score(queries, nominal, n_neighbors=4),
+        LPE(4).fit(nominal).score_samples(queries),
+    )
+    np.testing.assert_array_equal(
+        lpe_dask.score(nominal, n_neighbors=4), LPE(4).fit(nominal).p_values_
+    )
+
+
+def test_score__selects_columns():
+    frame = pd.DataFrame(lattice(50, 0), columns=list("abc")).assign(label="text")
+
+    actual = lpe_dask.score(frame, columns=["c", "a"], n_neighbors=3)
+
+    expected = LPE(3).fit(frame[["c", "a"]].to_numpy()).p_values_
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_score__unknown_argument():
+    with pytest.raises(TypeError, match=r"score\(\) knows no \['n_neighbours'\]"):
+        lpe_dask.score(np.zeros((5, 2)), n_neighbours=3)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "pandas", "dask array", "dask frame"])
+def test_score__of_nothing_is_nothing(kind):
+    names = ["a", "b"]
+    empty = pd.DataFrame(np.empty((0, 2)), columns=names)
+    data = {
+        "numpy": empty.to_numpy(),
+        "pandas": empty,
+        "dask array": da.from_array(empty.to_numpy()),
+        "dask frame": dd.from_pandas(empty, npartitions=1),
+    }[kind]
+    nominal = pd.DataFrame(lattice(20, 0)[:, :2], columns=names)
+
+    (actual,) = dask.compute(lpe_dask.score(data, nominal, n_neighbors=3))
+
+    assert len(actual) == 0
+    assert actual.dtype == np.float64
+    with pytest.raises(ValueError, match="0 sample"):
+        lpe_dask.score(data, n_neighbors=3)
+
+
+def test_p_values__of_nominal_rows_are_uniform():
+    """A fresh nominal set for every draw: P(p <= a) is (floor(a n) + 1) / (n + 1)."""
+    rng = np.random.default_rng(20261120)
+    n, n_draws = 39, 2000
+    p_values = np.array(
+        [
+            lpe_dask.score(rows[:1], rows[1:], n_neighbors=4)[0]
+            for rows in rng.standard_normal((n_draws, n + 1, 2))
+        ]
+    )
+
+    for alpha in (0.05, 0.1, 0.3, 0.5, 0.9):
+        expected = (np.floor(alpha * n) + 1) / (n + 1)
+        # Binomial quantiles, and a slack of one nominal row: each is measured among n - 1
+        # others, the new row among n.
+        low, high = stats.binom.ppf([1e-6, 1 - 1e-6], n_draws, expected) / n_draws
+        assert low - 1 / n <= (p_values <= alpha).mean() <= high + 1 / n

@@ -1,0 +1,81 @@
+"""What is public, and that workers load no more than they need."""
+
+import inspect
+import subprocess
+import sys
+
+import dask
+import pytest
+import yaml
+
+import lpe_dask
+
+
+def test_all__is_exactly_what_is_built():
+    assert lpe_dask.__all__ == ["LPE", "__version__", "score"]
+    assert all(hasattr(lpe_dask, name) for name in lpe_dask.__all__)
+    assert dir(lpe_dask) == lpe_dask.__all__
+
+
+def test_package__has_no_other_names():
+    with pytest.raises(AttributeError, match="no attribute 'sore'"):
+        lpe_dask.sore  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "name", ["LPE", "score", *(f"LPE.{n}" for n in vars(lpe_dask.LPE) if n[0] != "_")]
+)
+def test_docstrings__say_what_comes_back(name):
+    owner, _, method = name.partition(".")
+    documented = getattr(lpe_dask, owner)
+    if method:
+        documented = inspect.getattr_static(documented, method)
+
+    assert inspect.getdoc(documented)
+    if callable(documented):
+        assert "Parameters\n----------" in inspect.getdoc(documented)
+
+
+def test_signature__of_lpe():
+    parameters = inspect.signature(lpe_dask.LPE).parameters
+
+    assert {name: parameter.default for name, parameter in parameters.items()} == {
+        "n_neighbors": None,
+        "graph": "knn",
+        "radius": None,
+        "metric": "euclidean",
+        "metric_params": None,
+        "scale": None,
+        "alpha": 0.05,
+        "algorithm": "auto",
+        "calibration": "loo",
+        "calibration_size": None,
+        "anomaly_log_density": None,
+        "missing": "error",
+        "random_state": None,
+    }
+
+
+def test_configuration__every_key_has_a_default():
+    path = lpe_dask.__path__[0] + "/lpe-dask.yaml"
+    with open(path, encoding="utf-8") as file:
+        defaults = yaml.safe_load(file)["lpe-dask"]
+
+    assert set(defaults) == {"memory-limit", "block-rows", "cache-folder"}
+    for key in defaults:
+        dask.config.get(f"lpe-dask.{key}")
+
+
+def test_import__of_what_a_task_needs_is_light():
+    """A worker that runs a join loads no estimator, no dask-ml and no cluster code."""
+    program = (
+        "import sys, lpe_dask.neighbors\n"
+        "heavy = {'sklearn', 'dask_ml', 'distributed', 'matplotlib', 'pynndescent'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert result.stdout.strip() == "[]"
