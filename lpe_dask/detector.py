@@ -28,20 +28,12 @@ from lpe_dask.calibration import P_VALUES
 from lpe_dask.inputs import Table, map_values, read_table, select_columns
 from lpe_dask.kernels.selection import reservoir_size
 from lpe_dask.literals import enter
-from lpe_dask.metrics import (
-    euclidean_map,
-    given_parameter,
-    inverse_of_covariance,
-    mahalanobis_map,
-    seuclidean_map,
-)
 from lpe_dask.neighbors import Search, join, pack_blocks, self_join
 from lpe_dask.nominal import Nominal, read_nominal
 from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_rule
 from lpe_dask.plan import JoinPlan, n_shares, plan_join
-from lpe_dask.preparation import Preparation
 from lpe_dask.resources import workers
-from lpe_dask.scaling import learn_covariance, learn_scaling, learn_variances
+from lpe_dask.scaling import learn_preparation
 from lpe_dask.spool import HeldBlocks
 
 logger = logging.getLogger(__name__)
@@ -182,7 +174,9 @@ class LPE(OutlierMixin, BaseEstimator):
         self._learn_shape(table, nominal)
         plan = self._plan()
         plan.check(workers().memory_limit)
-        self._preparation = _learn_preparation(self, nominal.rows, table.labels)
+        self._preparation = learn_preparation(
+            nominal.rows, self.scale, self.metric, self.metric_params, table.labels
+        )
         self._measure_nominal(table, nominal, plan)
         self.offset_ = decisions.threshold(self.alpha)
         logger.info(
@@ -404,29 +398,6 @@ def _stored(values: NDArray[np.float64], chunks: Sequence[int]) -> da.Array:
 
 def _part(values: NDArray[np.float64], start: int, stop: int) -> NDArray[np.float64]:
     return values[start:stop]
-
-
-def _learn_preparation(model: LPE, rows: da.Array, labels: Sequence[str]) -> Preparation:
-    """Learn the scaling and the metric of a model from its nominal rows; computes."""
-    params = given_parameter(model.metric, model.metric_params, rows.shape[1])
-    scaling = learn_scaling(rows, model.scale, labels)
-    if model.metric == "euclidean":
-        return Preparation(scaling, euclidean_map(params))
-    if params is None:
-        scaled = rows.map_blocks(scaling.apply, dtype=np.float64, meta=np.empty((0, 0)))
-        params = _learn_metric(model.metric, scaled, labels)
-    return Preparation(scaling, _MAPS[model.metric](params))
-
-
-_MAPS = {"seuclidean": seuclidean_map, "mahalanobis": mahalanobis_map}
-
-
-def _learn_metric(
-    metric: str, scaled: da.Array, labels: Sequence[str]
-) -> NDArray[np.float64]:
-    if metric == "mahalanobis":
-        return inverse_of_covariance(learn_covariance(scaled), list(labels))
-    return learn_variances(scaled, labels)
 
 
 def score(data: Any, nominal: Any = None, *, columns: Any = None, **arguments: Any) -> Any:

@@ -25,12 +25,15 @@ USABLE_SHARE = 0.6
 #: part of the reference that fits a cache, so they should stay in one themselves.
 PASS_BYTES = 16 * 2**20
 
-#: Most query rows of a pass, and fewest of a task when there are rows enough.
+#: Most query rows of a pass.
 MAX_PASS_ROWS = 4096
-MIN_TASK_ROWS = 1024
+
+#: Query rows of a task: fewer are not worth a task, more make a long wait for news and for
+#: what a lost worker leaves to be done again.
+MIN_TASK_ROWS, MAX_TASK_ROWS = 1024, 32_768
 
 #: Tasks for each thread, so that the last ones to finish leave little idle.
-TASKS_PER_THREAD = 4
+TASKS_PER_THREAD = 8
 
 #: Rows of a reference block are a multiple of this, the lanes of a kernel.
 ROW_MULTIPLE = 64
@@ -78,8 +81,8 @@ class JoinPlan:
     def join_bytes(self) -> int:
         """Bytes that a join task adds at its peak, beside its query rows and the reference.
 
-        One pass: its rows as they came, widened, scaled and mapped, a mask of the finite
-        numbers, and for each row a reservoir and a dozen numbers of bookkeeping.
+        One pass: its rows widened, scaled and mapped, with a mask of the finite numbers, and
+        for each row a reservoir and a dozen numbers of bookkeeping.
         """
         return self.pass_rows * _pass_row_bytes(self.n_features, self.n_places)
 
@@ -140,7 +143,7 @@ def plan_join(
         row_bytes = n_features * FLOAT_BYTES
         even = -(-n_reference // (TASKS_PER_THREAD * n_threads))
         most = min(MAX_BLOCK_BYTES, memory_limit // (64 * threads)) // row_bytes
-        block_rows = max(1, min(max(even, MIN_TASK_ROWS), most))
+        block_rows = max(1, min(max(even, MIN_TASK_ROWS), MAX_TASK_ROWS, most))
     block_rows = -(-block_rows // ROW_MULTIPLE) * ROW_MULTIPLE
     pass_bytes = min(PASS_BYTES, memory_limit // (16 * threads))
     pass_rows = max(
@@ -154,18 +157,19 @@ def n_shares(
 ) -> int:
     """Return into how many tasks each query partition is cut.
 
-    Enough that all threads have work when there are few partitions, but no smaller than
-    `MIN_TASK_ROWS` where the rows of the largest partition are known.
+    Enough that all threads have work when there are few partitions; between `MIN_TASK_ROWS`
+    and `MAX_TASK_ROWS` each where the rows of the largest partition are known.
 
     Examples
     --------
     >>> n_shares(n_partitions=1, n_threads=2), n_shares(n_partitions=100, n_threads=2)
-    (8, 1)
+    (16, 1)
     >>> n_shares(n_partitions=1, n_threads=2, largest_partition=3000)
     3
     """
     shares = max(1, math.ceil(TASKS_PER_THREAD * n_threads / max(1, n_partitions)))
     if largest_partition is not None:
+        shares = max(shares, math.ceil(largest_partition / MAX_TASK_ROWS))
         shares = min(shares, max(1, math.ceil(largest_partition / MIN_TASK_ROWS)))
     return shares
 
@@ -182,7 +186,7 @@ def share_of(n_rows: int, share: int, n_shares: int) -> slice:
 
 
 def _pass_row_bytes(n_features: int, n_places: int) -> int:
-    return (5 * n_features + n_places + 12) * FLOAT_BYTES
+    return (4 * n_features + n_places + 12) * FLOAT_BYTES
 
 
 def _mebibytes(n_bytes: int) -> str:

@@ -1,4 +1,4 @@
-"""Learn ranges, moments and covariance of the nominal rows: the same bits for any chunks.
+"""Learn the scaling and the metric of the nominal rows: the same bits for any chunks.
 
     rows (n, d) --blocks--> exact partial sums --added--> rounded once on the client
 
@@ -8,7 +8,8 @@ exact sums (kernels/sums.py): a floating-point sum would change with the chunks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import uuid4
 
 import dask.array as da
@@ -17,7 +18,51 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask.kernels.sums import N_LIMBS, as_float, sum_of_products
-from lpe_dask.preparation import Scaling
+from lpe_dask.metrics import (
+    euclidean_map,
+    given_parameter,
+    inverse_of_covariance,
+    mahalanobis_map,
+    seuclidean_map,
+)
+from lpe_dask.preparation import Preparation, Scaling
+
+
+def learn_preparation(
+    rows: da.Array,
+    scale: str | None,
+    metric: str,
+    metric_params: Mapping[str, Any] | None,
+    columns: Sequence[str],
+) -> Preparation:
+    """Learn the scaling and the metric from the nominal rows; computes.
+
+    Parameters
+    ----------
+    rows, scale, columns
+        As for `learn_scaling`.
+    metric : str
+        A name of `metrics.METRIC_PARAMS`.
+    metric_params : mapping, optional
+        Its parameter, in scaled units. V and VI are learnt where they are not given.
+
+    Raises
+    ------
+    ValueError
+        For a parameter that the metric does not take, or columns that cannot be scaled or
+        make the covariance singular.
+    """
+    params = given_parameter(metric, metric_params, rows.shape[1])
+    scaling = learn_scaling(rows, scale, columns)
+    if metric == "euclidean":
+        return Preparation(scaling, euclidean_map(params))
+    scaled = rows.map_blocks(scaling.apply, dtype=np.float64, meta=np.empty((0, 0)))
+    if metric == "seuclidean":
+        variances = learn_variances(scaled, columns) if params is None else params
+        return Preparation(scaling, seuclidean_map(variances))
+    if params is None:
+        params = inverse_of_covariance(learn_covariance(scaled), list(columns))
+    return Preparation(scaling, mahalanobis_map(params))
 
 
 def learn_scaling(rows: da.Array, scale: str | None, columns: Sequence[str]) -> Scaling:

@@ -31,7 +31,7 @@ def at_most_computes():
     return lambda limit: dask.config.set(scheduler=ComputeCounter(limit))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def data_folder():
     """The folder of public data sets; they are not part of the project."""
     default = Path(__file__).parents[1] / ".." / "shared" / "data"

@@ -40,7 +40,7 @@ def test_plan_join__cuts_so_that_tasks_are_small(
 
     assert plan.block_rows % 64 == 0
     assert plan.pass_rows >= 1
-    one_row = 8 * (n_places + 12 + 5 * n_features)
+    one_row = 8 * (n_places + 12 + 4 * n_features)
     one_group = 8 * 64 * 5 * n_features
     assert plan.join_bytes <= max(one_row, memory_limit / 4)
     assert plan.pack_bytes <= max(one_group, memory_limit / 4)
@@ -49,12 +49,12 @@ def test_plan_join__cuts_so_that_tasks_are_small(
 def test_plan_join__keeps_all_threads_busy():
     plan = plan_join(200_000, 8, 60, n_threads=8, threads=4, memory_limit=8 * GIB)
 
-    assert 4 * 8 <= plan.n_blocks <= 4 * 8 + 1
+    assert 8 * 7 < plan.n_blocks <= 8 * 8
 
 
 @pytest.mark.parametrize("n_features", [3, 40])
 @pytest.mark.parametrize("n_neighbors", [None, 20, 400])
-@pytest.mark.parametrize("kind", ["scaled", "mahalanobis", "plain"])
+@pytest.mark.parametrize("kind", ["scaled", "all", "plain"])
 def test_join_bytes__bounds_what_a_join_allocates(n_features, n_neighbors, kind):
     places = 1 if n_neighbors is None else reservoir_size(n_neighbors)
     plan = plan_join(4000, n_features, places, n_threads=1, threads=1, memory_limit=4 * GIB)
@@ -62,7 +62,10 @@ def test_join_bytes__bounds_what_a_join_allocates(n_features, n_neighbors, kind)
     preparation = {
         "plain": Preparation(),
         "scaled": Preparation(Scaling(np.zeros(n_features), np.ones(n_features))),
-        "mahalanobis": Preparation(Scaling(), LinearMap(matrix=np.eye(n_features))),
+        "all": Preparation(
+            Scaling(np.zeros(n_features), None, np.ones(n_features)),
+            LinearMap(matrix=np.eye(n_features)),
+        ),
     }[kind]
     rng = np.random.default_rng(0)
     blocks = [tiles.pack(rng.random((2000, n_features))) for _ in range(2)]
@@ -75,7 +78,7 @@ def test_join_bytes__bounds_what_a_join_allocates(n_features, n_neighbors, kind)
     tracemalloc.stop()
 
     assert peak <= plan.join_bytes + statistic.nbytes
-    if kind == "mahalanobis":  # all steps: here the bound must be near
+    if kind == "all":  # here the bound must be near
         assert peak >= 0.5 * plan.join_bytes
 
 
@@ -134,6 +137,7 @@ def test_n_shares__enough_for_the_threads_and_not_tiny(n_partitions, n_threads, 
     shares = n_shares(n_partitions, n_threads, largest)
 
     assert shares >= 1
-    assert n_partitions <= 4 * n_threads or shares == 1
-    if largest is not None and shares > 1:
-        assert largest / shares > 512
+    if largest is None:
+        assert n_partitions <= 8 * n_threads or shares == 1
+    elif shares > 1:
+        assert 512 < largest / shares <= 32_768
