@@ -196,10 +196,8 @@ class LPE(OutlierMixin, BaseEstimator):
             if n <= n_neighbors:
                 raise ValueError(
                     f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} nominal "
-                    f"rows, "
-                    f"because a row is no neighbor of itself; there are n_samples = {n}. "
-                    f"Lower "
-                    f"n_neighbors, or give more rows."
+                    f"rows, because a row is no neighbor of itself; there are n_samples = "
+                    f"{n}. Lower n_neighbors, or give more rows."
                 )
         self.n_samples_, self.n_features_in_ = n, d
         self.n_dropped_ = nominal.n_dropped

@@ -60,8 +60,7 @@ def read_frame(path: str | PathLike[str], columns: Sequence[Any] | None = None) 
     raise ValueError(
         f"{path} holds {_some(names)}. A table is made of Parquet files "
         f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "
-        f"others. "
-        f"Name the files, for example as a glob."
+        f"others. Name the files, for example as a glob."
     )
 
 
@@ -79,8 +78,7 @@ def _files_at(path: str) -> tuple[Any, list[str]]:
     if not names:
         raise FileNotFoundError(
             f"there is no table at {path}. Give a Parquet or CSV file, a folder of them, "
-            f"or a "
-            f"glob; relative paths start from the current folder."
+            f"or a glob; relative paths start from the current folder."
         )
     return filesystem, names
 

@@ -88,8 +88,8 @@ def select_columns(X: Any, columns: Sequence[Any]) -> Any:
     if not is_frame(X):
         raise TypeError(
             f"columns={list(columns)} selects columns of a frame by name, but the rows "
-            f"came as "
-            f"{type(X).__name__}. Select by position instead, for example X[:, [0, 1]]."
+            f"came as {type(X).__name__}. Select by position instead, for example X[:, [0, "
+            f"1]]."
         )
     missing = [name for name in columns if name not in X.columns]
     if missing:
@@ -147,8 +147,7 @@ def _read_dask_array(X: da.Array) -> Table:
     if X.ndim != 2:
         raise ValueError(
             f"expected rows as an array of 2 dimensions, got {X.ndim}. Reshape it, for "
-            f"example "
-            f"X.reshape(-1, 1) for a single column."
+            f"example X.reshape(-1, 1) for a single column."
         )
     if X.dtype.kind not in "biuf":
         raise TypeError(
@@ -157,8 +156,7 @@ def _read_dask_array(X: da.Array) -> Table:
     if np.isnan(X.shape[0]):
         raise TypeError(
             "X has unknown chunk sizes, so its rows cannot be numbered. Compute them once "
-            "with "
-            "X.compute_chunk_sizes(), or pass the DataFrame itself."
+            "with X.compute_chunk_sizes(), or pass the DataFrame itself."
         )
     if X.shape[1] == 0:
         raise ValueError(_no_features(X.shape))
@@ -208,10 +206,8 @@ def check_numeric(frame: Any) -> None:
         names = ",".join(map(str, numeric))
         raise TypeError(
             f"rows must be numbers or booleans, but these columns are not: {listed}. "
-            f"Choose "
-            f"the columns to measure: columns={numeric} in Python, --columns {names} on "
-            f"the "
-            f"command line."
+            f"Choose the columns to measure: columns={numeric} in Python, --columns "
+            f"{names} on the command line."
         )
 
 

@@ -93,11 +93,9 @@ def mahalanobis_map(inverse_covariance: NDArray[np.float64]) -> LinearMap:
     except np.linalg.LinAlgError:
         smallest = np.linalg.eigvalsh(inverse_covariance)[0]
         raise ValueError(
-            "the inverse covariance VI must be positive definite; its smallest eigenvalue "
-            "is "
-            f"{smallest:.3g}. Leave out columns that others determine, or add a small "
-            f"number "
-            "to its diagonal."
+            f"the inverse covariance VI must be positive definite; its smallest eigenvalue "
+            f"is {smallest:.3g}. Leave out columns that others determine, or add a small "
+            f"number to its diagonal."
         ) from None
     return LinearMap(matrix=factor.astype(np.float64))
 

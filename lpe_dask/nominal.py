@@ -63,8 +63,7 @@ def read_nominal(table: Table, missing: str) -> Nominal:
     if not is_kept.any():
         raise ValueError(
             f"there are no nominal rows to learn from: Found array with 0 sample(s) "
-            f"without "
-            f"NaN or inf among {sum(sizes)} rows, while a minimum of 1 is required."
+            f"without NaN or inf among {sum(sizes)} rows, while a minimum of 1 is required."
         )
     rows = with_known_rows(table.rows, sizes)
     if not bad.any():
@@ -80,8 +79,7 @@ def _refuse(bad: NDArray[np.int64], labels: list[str]) -> None:
     raise ValueError(
         f"nominal rows hold NaN or inf, here with how many in each column: {listed}. Every "
         f"nominal row counts in a p-value, so none is left out silently: fill them, leave "
-        f"the "
-        f"columns out (columns=, --columns), or drop the rows with missing='drop' "
+        f"the columns out (columns=, --columns), or drop the rows with missing='drop' "
         f"(--missing drop)."
     )
 

@@ -70,8 +70,7 @@ def _check_n_neighbors(n_neighbors: Any, graph: str) -> None:
     if not _is_whole(n_neighbors) or n_neighbors < 1:
         raise ValueError(
             f"n_neighbors={n_neighbors!r} must be a whole number of at least 1, or None "
-            f"for "
-            f"the rule round(n**0.4)."
+            f"for the rule round(n**0.4)."
         )
     if graph != "knn":
         raise ValueError(
@@ -84,8 +83,7 @@ def _check_radius(radius: Any, graph: str, scale: str | None) -> None:
         if graph == "radius" and scale != "minmax":
             raise ValueError(
                 f"the rule for the radius holds for rows in [0, 1], but scale={scale!r}. "
-                f"Set "
-                f"scale='minmax', or give radius."
+                f"Set scale='minmax', or give radius."
             )
         return
     if not _is_number(radius) or not 0 <= radius < math.inf:

@@ -81,7 +81,7 @@ class JoinPlan:
     def join_bytes(self) -> int:
         """Bytes that a join task adds at its peak, beside its query rows and the reference.
 
-        One pass: its rows widened, scaled and mapped, with a mask of the finite numbers, and
+        One pass: its rows widened, scaled and mapped, a mask of the finite numbers, and
         for each row a reservoir and a dozen numbers of bookkeeping.
         """
         return self.pass_rows * _pass_row_bytes(self.n_features, self.n_places)
@@ -110,9 +110,8 @@ class JoinPlan:
                 f"{_mebibytes(self.worker_bytes)} on each worker "
                 f"({_mebibytes(self.reference_bytes)} of them the rows), but of its "
                 f"{_mebibytes(memory_limit)} a worker may use {_mebibytes(usable)}. Give "
-                f"each "
-                f"worker more memory (memory_limit= of the cluster, --memory-limit), fewer "
-                f"threads (now {self.threads}), or use fewer nominal rows or columns."
+                f"each worker more memory (memory_limit= of the cluster, --memory-limit), "
+                f"fewer threads (now {self.threads}), or use fewer nominal rows or columns."
             )
 
 

@@ -114,8 +114,7 @@ def _check_usable(values: NDArray[np.float64], columns: Sequence[str], what: str
         names = ", ".join(name for name, is_bad in zip(columns, bad, strict=True) if is_bad)
         raise ValueError(
             f"the {what} of {names} is too large or too small for float64, so it cannot "
-            f"scale "
-            f"them. Change the unit of these columns, or leave them out (columns=, "
+            f"scale them. Change the unit of these columns, or leave them out (columns=, "
             f"--columns)."
         )
 

@@ -43,8 +43,8 @@ class HeldBlocks:
         if active_client() is None:
             raise RuntimeError(
                 "the nominal rows of this model are on the workers of the cluster that "
-                "fitted "
-                "it, and no client is active. Score while its client is, or fit again."
+                "fitted it, and no client is active. Score while its client is, or fit "
+                "again."
             )
         return self._held
 
