@@ -28,7 +28,7 @@ from lpe_dask.calibration import P_VALUES
 from lpe_dask.inputs import Table, map_values, read_table, select_columns
 from lpe_dask.kernels.selection import reservoir_size
 from lpe_dask.literals import enter
-from lpe_dask.neighbors import Search, join, pack_blocks, self_join
+from lpe_dask.neighbors import Search, join, join_frame, pack_blocks, self_join
 from lpe_dask.nominal import Nominal, read_nominal
 from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_rule
 from lpe_dask.plan import JoinPlan, n_shares, plan_join
@@ -172,8 +172,7 @@ class LPE(OutlierMixin, BaseEstimator):
         table = read_table(X)
         nominal = read_nominal(table, self.missing)
         self._learn_shape(table, nominal)
-        plan = self._plan()
-        plan.check(workers().memory_limit)
+        plan = self._checked_plan()
         self._preparation = learn_preparation(
             nominal.rows, self.scale, self.metric, self.metric_params, table.labels
         )
@@ -207,10 +206,11 @@ class LPE(OutlierMixin, BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _plan(self) -> JoinPlan:
+    def _checked_plan(self) -> JoinPlan:
+        """Return the plan for the workers at hand, which hold it."""
         found = workers()
         places = 1 if self.n_neighbors_ is None else reservoir_size(self.n_neighbors_)
-        return plan_join(
+        plan = plan_join(
             self.n_samples_,
             self.n_features_in_,
             places,
@@ -219,6 +219,8 @@ class LPE(OutlierMixin, BaseEstimator):
             memory_limit=found.memory_limit,
             block_rows=dask.config.get("lpe-dask.block-rows", None),
         )
+        plan.check(found.memory_limit)
+        return plan
 
     def _search(self, plan: JoinPlan) -> Search:
         algorithm = "brute" if self.algorithm == "auto" else self.algorithm
@@ -255,6 +257,15 @@ class LPE(OutlierMixin, BaseEstimator):
             float64, of the kind of ``X``, with its index; lazy for Dask. NaN for a row with
             NaN or inf.
         """
+        table = self._table(X)
+        if table.frame is not None:
+            plan = self._checked_plan()
+            return join_frame(
+                table.frame, self._blocks.tasks(), self._preparation, self._search(plan)
+            )
+        return table.restore(self._join(table), "statistic")
+
+    def _table(self, X: Any) -> Table:
         check_is_fitted(self)
         table = read_table(X, getattr(self, "feature_names_in_", None))
         if table.rows.shape[1] != self.n_features_in_:
@@ -262,18 +273,15 @@ class LPE(OutlierMixin, BaseEstimator):
                 f"X has {table.rows.shape[1]} features, but LPE is expecting "
                 f"{self.n_features_in_} features as input: the columns it was fitted on."
             )
-        found, plan = workers(), self._plan()
-        plan.check(found.memory_limit)
+        return table
+
+    def _join(self, table: Table) -> da.Array:
+        plan = self._checked_plan()
         sizes = table.rows.chunks[0]
         largest = None if np.isnan(sizes[0]) else max(sizes)
-        values = join(
-            table.rows,
-            self._blocks.tasks(),
-            self._preparation,
-            self._search(plan),
-            n_shares(len(sizes), found.n_threads, largest),
-        )
-        return table.restore(values, "statistic")
+        shares = n_shares(len(sizes), workers().n_threads, largest)
+        search = self._search(plan)
+        return join(table.rows, self._blocks.tasks(), self._preparation, search, shares)
 
     def score_samples(self, X: Any) -> Any:
         """Return the p-value of new rows: in [0, 1], the lower the more anomalous.
@@ -368,9 +376,7 @@ class LPE(OutlierMixin, BaseEstimator):
         In input order and of the kind that was fitted, lazy for Dask; NaN for dropped rows.
         """
         check_is_fitted(self)
-        return self._restore_nominal(
-            _stored(self._nominal_statistic, self._nominal_chunks), "statistic"
-        )
+        return self._restore_nominal(measure_blocks(self), "statistic")
 
     @property
     def p_values_(self) -> Any:
@@ -379,6 +385,28 @@ class LPE(OutlierMixin, BaseEstimator):
         In input order and of the kind that was fitted, lazy for Dask; NaN for dropped rows.
         """
         return self.p_values_of(self.statistic_)
+
+
+def measure_blocks(model: LPE, X: Any = None) -> da.Array:
+    """Return the statistic of the rows of ``X`` as a dask array in its partitions, lazily.
+
+    For those who write results partition by partition: unlike in `LPE.statistic`, a frame
+    gives as many tasks as the workers have use for, also if it has few partitions.
+
+    Parameters
+    ----------
+    model : LPE
+        Fitted.
+    X : as in `LPE.statistic`, optional
+        None: the nominal rows, each left out, as `LPE.statistic_`.
+
+    Returns
+    -------
+    statistic : dask array of shape (n,)
+    """
+    if X is None:
+        return _stored(model._nominal_statistic, model._nominal_chunks)
+    return model._join(model._table(X))
 
 
 def _stored(values: NDArray[np.float64], chunks: Sequence[int]) -> da.Array:

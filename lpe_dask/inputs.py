@@ -16,6 +16,7 @@ from os import PathLike
 from typing import Any
 from uuid import uuid4
 
+import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -23,7 +24,6 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
-from sklearn.utils import check_array
 
 from lpe_dask.files import read_frame
 from lpe_dask.literals import enter
@@ -46,12 +46,15 @@ class Table:
     restore : callable
         ``restore(values, name)`` turns a dask array of shape (n_rows,), in the chunks of
         ``rows``, into the kind that came in; computes for NumPy and pandas.
+    frame : dask DataFrame, optional
+        The columns to measure, where that is what came in.
     """
 
     rows: da.Array
     columns: list[str] | None
     labels: list[str]
     restore: Callable[[da.Array, str], Any]
+    frame: Any = None
 
 
 def read_table(X: Any, learnt_columns: Sequence[str] | None = None) -> Table:
@@ -114,6 +117,8 @@ def is_frame(X: Any) -> bool:
 
 
 def _read_numpy(X: Any) -> Table:
+    from sklearn.utils import check_array  # not for workers, which import this module
+
     array = check_array(X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=0)
     return Table(_cut(array), None, _numbered(array.shape[1]), _to_numpy)
 
@@ -194,7 +199,7 @@ def _read_any_frame(frame: Any, learnt_columns: Sequence[str] | None) -> Table:
         restore = partial(_to_series, index=frame.index)
         return Table(_cut(float_rows(frame)), names, labels, restore)
     restore = partial(_to_dask_series, frame=frame)
-    return Table(_rows_of_dask_frame(frame), names, labels, restore)
+    return Table(_rows_of_dask_frame(frame), names, labels, restore, frame)
 
 
 def check_numeric(frame: Any) -> None:
@@ -216,22 +221,43 @@ def _is_number(dtype: Any) -> bool:
     return pd.api.types.is_numeric_dtype(dtype) and not is_complex
 
 
-def _rows_of_dask_frame(frame: Any) -> da.Array:
-    # The number of the call makes the keys new. The same frame, used again in another
-    # graph, is fused in another way, and two tasks of one key must not differ.
-    meta = pd.DataFrame(np.empty((0, len(frame.columns))), columns=frame.columns)
-    numbers = frame.map_partitions(_float_frame, call=uuid4().hex, meta=meta)
-    return numbers.to_dask_array(meta=np.empty((0, len(frame.columns))))
-
-
 def _to_series(values: da.Array, name: str, index: pd.Index) -> pd.Series:
-    return pd.Series(values.compute(), index, name=name)
+    return _as_series(values.compute(), index, name)
+
+
+def tasks_of_frame(frame: Any) -> tuple[dict[Any, Any], list[Any]]:
+    """Return the graph of a dask frame, series or index, and one key for each partition.
+
+    Only needed columns are read. A full optimization would also read several partitions as
+    one where columns were left out, and results have to come in the partitions of the user.
+    """
+    simplified = frame.simplify()
+    return dict(simplified.__dask_graph__()), list(simplified.__dask_keys__())
+
+
+def _rows_of_dask_frame(frame: Any) -> da.Array:
+    graph, keys = tasks_of_frame(frame)
+    name = f"lpe-rows-{uuid4().hex}"
+    source = f"lpe-frame-{name}"
+    tasks = {(name, i, 0): (float_rows, key) for i, key in enumerate(keys)}
+    layers = HighLevelGraph({source: graph, name: tasks}, {source: set(), name: {source}})
+    chunks = ((np.nan,) * len(keys), (len(frame.columns),))
+    return da.Array(layers, name, chunks, meta=np.empty((0, 0)))
 
 
 def _to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
-    import dask.dataframe as dd
+    # Row numbers are made of the frame itself, so that Dask knows the result to belong to
+    # it row by row: `frame.assign(p=...)` then needs no divisions, and no shuffle.
+    column = frame[[frame.columns[0]]]
+    numbers = column.map_partitions(_ones, meta=_empty_series("row", int))
+    whole = dask.delayed(np.asarray)(values)
+    return numbers.cumsum().map_partitions(
+        _look_up, whole, name, meta=_empty_series(name, values.dtype)
+    )
 
-    return dd.from_dask_array(values, index=frame.index, columns=name)
+
+def _empty_series(name: str, dtype: Any) -> pd.Series:
+    return pd.Series(dtype=dtype, name=name)
 
 
 def with_known_rows(rows: da.Array, sizes: Sequence[int]) -> da.Array:
@@ -247,8 +273,17 @@ def float_rows(frame: pd.DataFrame) -> NDArray[np.float64]:
     return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
-def _float_frame(frame: pd.DataFrame, call: str) -> pd.DataFrame:
-    return pd.DataFrame(float_rows(frame), index=frame.index, columns=frame.columns)
+def _ones(frame: pd.DataFrame) -> pd.Series:
+    return _as_series(np.ones(len(frame), int), frame.index, "row")
+
+
+def _look_up(numbers: pd.Series, values: NDArray[Any], name: str) -> pd.Series:
+    """Return the value of each row, told by its number, which counts from 1."""
+    return _as_series(values[numbers.to_numpy() - 1], numbers.index, name)
+
+
+def _as_series(values: NDArray[Any], index: pd.Index, name: str) -> pd.Series:
+    return pd.Series(values, index, name=name)
 
 
 # Results that follow from other results
@@ -273,11 +308,11 @@ def map_values(
     if isinstance(values, np.ndarray):
         return function(values, *arguments)
     if isinstance(values, pd.Series):
-        return pd.Series(function(values.to_numpy(), *arguments), values.index, name=name)
+        return _as_series(function(values.to_numpy(), *arguments), values.index, name)
     entered = [enter(argument, "lpe-shared") for argument in arguments]
     if isinstance(values, da.Array):
         return _map_blocks(values, function, entered, name, dtype)
-    meta = pd.Series(dtype=dtype, name=name)
+    meta = _empty_series(name, dtype)
     return values.map_partitions(_on_series, function, name, *entered, meta=meta)
 
 
@@ -301,4 +336,4 @@ def _map_blocks(
 def _on_series(
     values: pd.Series, function: Callable[..., Any], name: str, *arguments: Any
 ) -> pd.Series:
-    return pd.Series(function(values.to_numpy(), *arguments), values.index, name=name)
+    return _as_series(function(values.to_numpy(), *arguments), values.index, name)

@@ -30,7 +30,29 @@ def enter(value: Any, name: str) -> Delayed:
         First part of the key; the dashboard groups tasks by it.
     """
     key = f"{name}-{uuid4().hex}"
+    if sizeof(value) <= LITERAL_BYTES:
+        return Delayed(key, {key: value})
     client = active_client()
-    if client is not None and sizeof(value) > LITERAL_BYTES:
-        value = client.scatter(value, hash=False)
-    return Delayed(key, {key: value})
+    if client is not None:
+        return Delayed(key, {key: client.scatter(value, hash=False)})
+    return Delayed(key, {key: (_Held(value, key),)})
+
+
+class _Held:
+    """A task that gives a large value of this process; named, so that nobody hashes it.
+
+    Dask frames hash all that is in a graph, which would take seconds for each gigabyte.
+    """
+
+    def __init__(self, value: Any, key: str) -> None:
+        self._value = value
+        self._key = key
+
+    def __call__(self) -> Any:
+        return self._value
+
+    def __dask_tokenize__(self) -> str:
+        return self._key
+
+    def __sizeof__(self) -> int:
+        return int(sizeof(self._value))

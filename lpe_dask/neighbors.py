@@ -20,10 +20,12 @@ from uuid import uuid4
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask.inputs import float_rows
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.literals import enter
 from lpe_dask.plan import share_of
@@ -117,6 +119,20 @@ def join(
     return da.Array(graph, name, (queries.chunks[0],), meta=np.empty(0))
 
 
+def join_frame(
+    frame: Any, blocks: list[Delayed], preparation: Preparation, search: Search
+) -> Any:
+    """Return the statistic of the rows of a dask DataFrame, lazily, as a dask Series.
+
+    One task for each partition: the result is made of the frame by Dask's own operations,
+    so Dask knows the two to be aligned, also where it reads fewer columns or merges
+    partitions later. Arguments are those of `join`.
+    """
+    meta = pd.Series(dtype=np.float64, name="statistic")
+    prepared_by = enter(preparation, "lpe-preparation")
+    return frame.map_partitions(_join_frame, prepared_by, search, *blocks, meta=meta)
+
+
 def self_join(blocks: list[Delayed], block_rows: int, search: Search) -> list[Delayed]:
     """Return one task for each block of the reference: the statistic of its rows.
 
@@ -157,6 +173,13 @@ def _join(
         part = slice(start, start + search.pass_rows)
         statistic[part] = _measure(preparation.apply(rows[part]), blocks, search)
     return statistic
+
+
+def _join_frame(
+    frame: pd.DataFrame, preparation: Preparation, search: Search, *blocks: Any
+) -> pd.Series:
+    statistic = _join(float_rows(frame), 0, 1, preparation, search, list(blocks))
+    return pd.Series(statistic, frame.index, name="statistic")
 
 
 def _join_self(

@@ -226,6 +226,30 @@ def test_p_values__of_a_dask_frame_keep_index_and_divisions():
     pd.testing.assert_series_equal(p_values.compute(), expected)
 
 
+@pytest.mark.parametrize("index", ["counting", "repeated", "text"])
+def test_results__belong_to_the_frame_row_by_row(tmp_path, index):
+    """Dask reads few columns of several row groups as one: rows must still find theirs."""
+    frame = pd.DataFrame(lattice(400, 0), columns=list("abc"))
+    frame = frame.assign(**{f"note{i}": "some text" for i in range(20)})
+    if index != "counting":
+        numbers = np.arange(400) % 7 if index == "repeated" else np.arange(400)
+        frame.index = pd.Index(numbers.astype(str if index == "text" else int), name="id")
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=30)
+    ddf = dd.read_parquet(tmp_path / "rows.parquet", split_row_groups=1)
+    measured = ddf[["a", "b", "c"]]
+
+    model = LPE(4).fit(measured)
+    scored = ddf.assign(
+        new=model.score_samples(measured), own=lpe_dask.score(measured, n_neighbors=4)
+    )
+    scored = scored[["b", "new", "own"]].compute()
+
+    expected = LPE(4).fit(frame[["a", "b", "c"]])
+    np.testing.assert_array_equal(scored["b"], frame["b"])
+    np.testing.assert_array_equal(scored["new"], expected.score_samples(frame))
+    np.testing.assert_array_equal(scored["own"], expected.p_values_)
+
+
 def test_scoring__is_lazy_on_dask_input(at_most_computes):
     nominal = lattice(100, 0)
     queries = da.from_array(lattice(50, 1), chunks=(20, -1))

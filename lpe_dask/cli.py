@@ -1,0 +1,557 @@
+"""The command line: `lpe-dask score` and `lpe-dask demo`.
+
+Starts or joins the workers, calls public functions, and turns errors into messages and exit
+codes: 0 done, 1 failed after the start, 2 refused what was given, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import dask
+from dask.system import CPU_COUNT
+from dask.utils import format_bytes, parse_bytes
+
+from lpe_dask import __version__
+from lpe_dask.plan import PROCESS_BYTES, USABLE_SHARE
+
+logger = logging.getLogger(__name__)
+
+#: Exit codes.
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+
+#: Seconds to wait for a scheduler to answer, and then for it to have a worker.
+CONNECT_SECONDS = 10
+WORKER_SECONDS = 60
+
+#: The demo takes the digits up to this one as nominal.
+LAST_NOMINAL_DIGIT = 4
+
+#: Levels at which the demo counts what is flagged.
+DEMO_ALPHAS = (0.01, 0.05, 0.1)
+
+#: What can be refused; any other error, and any in the middle of a run, is a failure.
+_REFUSALS = (
+    ValueError,
+    TypeError,
+    OSError,
+    MemoryError,
+    ImportError,
+    NotImplementedError,
+)
+
+
+def _names(ctx: Any, param: Any, value: str | None) -> list[str] | None:
+    """Return names that were separated by commas."""
+    if value is None:
+        return None
+    return [name.strip() for name in value.split(",") if name.strip()]
+
+
+def _bytes(ctx: Any, param: Any, value: str | None) -> int | None:
+    """Return an amount of memory, such as 4GiB, as a number of bytes."""
+    if value is None:
+        return None
+    least = int(PROCESS_BYTES / USABLE_SHARE)
+    try:
+        n_bytes: int = parse_bytes(value)
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is not an amount of memory. Write it as 4GiB or 800MB."
+        ) from None
+    if n_bytes < least:
+        raise click.BadParameter(
+            f"{value} is too little: a worker takes {format_bytes(PROCESS_BYTES)} before "
+            f"any data. Give at least {format_bytes(least)}."
+        )
+    return n_bytes
+
+
+def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator that gives a command these options, in this order in its help."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+_worker_options = _options(
+    click.option(
+        "--scheduler",
+        metavar="ADDRESS|threads",
+        help="Join a running Dask cluster, for example tcp://10.0.0.1:8786, or work in "
+        "this process with `threads`.  [default: start a cluster on this machine]",
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Worker processes of the cluster to start; they share the processor cores.  "
+        "[default: as suits the machine]",
+    ),
+    click.option(
+        "--memory-limit",
+        callback=_bytes,
+        metavar="BYTES",
+        help="Memory of each worker to start, for example 4GiB.  [default: an equal share "
+        "of the machine's]",
+    ),
+    click.option("--debug", is_flag=True, help="Show the full traceback of an error."),
+)
+
+_model_options = _options(
+    click.option(
+        "--n-neighbors",
+        type=int,
+        metavar="K",
+        help="Measure the distance to the K-th nearest nominal row.  [default: "
+        "round(n^0.4) for n nominal rows]",
+    ),
+    click.option(
+        "--graph",
+        type=click.Choice(["knn", "radius"]),
+        default="knn",
+        help="Measure the distance to the K-th neighbor, or count those within a radius.",
+    ),
+    click.option(
+        "--radius",
+        type=float,
+        metavar="R",
+        help="Radius for --graph radius, in scaled units.  [default: a rule, with "
+        "--scale minmax]",
+    ),
+    click.option(
+        "--metric",
+        type=click.Choice(["euclidean", "seuclidean", "mahalanobis"]),
+        default="euclidean",
+        help="Distance between rows, after scaling.",
+    ),
+    click.option(
+        "--scale",
+        type=click.Choice(["none", "minmax", "standard"]),
+        default="none",
+        help="Bring the columns to one scale, learnt from the nominal rows.",
+    ),
+    click.option(
+        "--alpha",
+        type=float,
+        metavar="LEVEL",
+        default=0.05,
+        help="Flag rows with a p-value of at most this; nominal rows are flagged at about "
+        "this rate.",
+    ),
+    click.option(
+        "--algorithm",
+        type=click.Choice(["auto", "brute"]),
+        default="auto",
+        help="How neighbors are searched; the results are the same.",
+    ),
+    click.option(
+        "--missing",
+        type=click.Choice(["error", "drop"]),
+        default="error",
+        help="What to do about nominal rows with NaN or inf.",
+    ),
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.version_option(__version__, prog_name="lpe-dask")
+def cli() -> None:
+    """Give each row of a table a p-value: how rarely a nominal row is as unusual.
+
+    Tables may be of any size; the work is done on this machine or on a Dask cluster.
+    """
+
+
+@cli.command(short_help="Score a table: files in, a folder of p-values out.")
+@click.argument("data", metavar="DATA")
+@click.option(
+    "--output",
+    required=True,
+    metavar="OUT",
+    help="Folder to write: Parquet parts in the order of the input, and _summary.json.",
+)
+@click.option(
+    "--nominal",
+    metavar="NOMINAL",
+    help="Rows known to be normal, as a table like DATA. Without it, each row of DATA is "
+    "compared with all others.",
+)
+@click.option(
+    "--columns",
+    callback=_names,
+    metavar="A,B,C",
+    help="Columns to measure.  [default: all columns of the nominal rows]",
+)
+@click.option(
+    "--keep",
+    callback=_names,
+    metavar="ID,TS",
+    help='Columns of DATA to carry over to OUT; "" for none.  [default: all]',
+)
+@_model_options
+@click.option("--overwrite", is_flag=True, help="Replace OUT if an earlier run wrote it.")
+@_worker_options
+def score(data: str, debug: bool, **options: Any) -> None:
+    """Score each row of DATA and write it to OUT with its p-value.
+
+    DATA is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as s3://.
+    OUT gets the columns of DATA, and p_value (from 0 to 1, low is anomalous), statistic (to
+    rank rows by) and is_anomaly (p_value at most alpha; empty where a number is missing).
+    """
+    with _exit_codes(debug):
+        workers = _take_workers(options, debug)
+        output = options["output"]
+        summary = _score_files(workers, data, **options)
+        click.echo(_result_line(summary, output))
+
+
+@cli.command(short_help="Score real handwritten digits, from end to end.")
+@click.option(
+    "--output",
+    metavar="FOLDER",
+    help="Keep the tables, in this new folder.  [default: they are removed at the end]",
+)
+@_worker_options
+def demo(output: str | None, debug: bool, **options: Any) -> None:
+    """Learn what the handwritten digits 0 to 4 look like, then score those and 5 to 9.
+
+    The rows are the 8 x 8 images that come with scikit-learn. A third of the digits 0 to 4
+    is held out, so it is known which rows should be flagged, and how often by mistake.
+    """
+    with _exit_codes(debug), ExitStack() as stack:
+        workers = _take_workers(options, debug)
+        folder = _demo_folder(output, stack)
+        _write_digits(folder)
+        _score_files(
+            workers,
+            str(folder / "digits.parquet"),
+            output=str(folder / "scores"),
+            nominal=str(folder / "nominal.parquet"),
+            keep=["digit"],
+        )
+        click.echo(_demo_table(folder / "scores"))
+        click.echo(_demo_ending(folder, is_kept=output is not None))
+
+
+def main() -> None:
+    """Run the command line; the entry of the console command."""
+    try:
+        cli(prog_name="lpe-dask")
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            _end_now()
+        raise
+
+
+# What the commands do
+
+
+def _score_files(workers: _Workers, data: str, **options: Any) -> dict[str, Any]:
+    """Check everything, start or join the workers, run, and return the summary."""
+    from lpe_dask.runs import prepare_run  # not needed for --help, and takes a second
+
+    if options.get("scale") == "none":
+        options["scale"] = None
+    run = prepare_run(data, **options)
+    with workers.open(), _progress():
+        return run.execute()
+
+
+def _progress() -> AbstractContextManager[None]:
+    from lpe_dask.progress import show_progress
+
+    return show_progress()
+
+
+def _result_line(summary: dict[str, Any], output: str) -> str:
+    flagged, share = summary["flagged"], summary["flagged_share"]
+    lines = [
+        f"{summary['rows']} rows against {summary['nominal_rows']} nominal rows, "
+        f"in {summary['seconds']:.1f} s",
+        f"{flagged} flagged at alpha {summary['alpha']:g}"
+        + ("" if share is None else f" ({share:.2%})"),
+    ]
+    if summary["rows_nan"]:
+        lines.append(f"{summary['rows_nan']} not measured: NaN or inf")
+    if summary["dropped_rows"]:
+        lines.append(f"{summary['dropped_rows']} nominal rows dropped: NaN or inf")
+    return "\n".join([*lines, f"written to {output}"])
+
+
+def _demo_folder(output: str | None, stack: ExitStack) -> Path:
+    """Return a new folder, which does not outlive the stack if it was not asked for."""
+    if output is None:
+        temporary = tempfile.TemporaryDirectory(prefix="lpe-dask-demo-")
+        return Path(stack.enter_context(temporary))
+    folder = Path(output)
+    if folder.exists():
+        raise FileExistsError(f"the output {output} exists. Give a folder that does not.")
+    folder.mkdir(parents=True)
+    stack.push(lambda kind, *rest: None if kind is None else shutil.rmtree(folder))
+    return folder
+
+
+def _write_digits(folder: Path) -> None:
+    """Write the nominal rows, and the rows to score with the digit that each one shows."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits(as_frame=True)
+    pixels, digit = digits.data, digits.target.rename("digit")
+    is_nominal = (digit <= LAST_NOMINAL_DIGIT) & (digit.index % 3 != 0)
+    pixels[is_nominal].to_parquet(folder / "nominal.parquet")
+    pixels.assign(digit=digit)[~is_nominal].to_parquet(folder / "digits.parquet")
+
+
+def _demo_table(scores: Path) -> str:
+    import pandas as pd
+    from sklearn.metrics import roc_auc_score
+
+    table = pd.read_parquet(scores)
+    is_new = table["digit"] > LAST_NOMINAL_DIGIT
+    area = roc_auc_score(is_new, table["statistic"])
+    lines = [
+        f"Area under the ROC curve, 5-9 against 0-4: {area:.3f}",
+        "",
+        f"flagged at alpha{'':<11}" + "   ".join(f"{alpha:6g}" for alpha in DEMO_ALPHAS),
+    ]
+    for name, rows in [
+        ("0-4, by mistake", table[~is_new]),
+        ("5-9, rightly", table[is_new]),
+    ]:
+        shares = [f"{(rows['p_value'] <= alpha).mean():6.1%}" for alpha in DEMO_ALPHAS]
+        lines.append(f"{len(rows):4d} digits {name:<15}" + "   ".join(shares))
+    return "\n".join(lines)
+
+
+def _demo_ending(folder: Path, *, is_kept: bool) -> str:
+    if not is_kept:
+        return "\nTo keep the tables and try it by hand: lpe-dask demo --output FOLDER"
+    tables = f"{folder / 'digits.parquet'} --nominal {folder / 'nominal.parquet'}"
+    return (
+        f"\nThe p-values are in {folder / 'scores'}. The same by hand:\n"
+        f"lpe-dask score {tables} --keep digit --output {folder / 'again'}"
+    )
+
+
+# Workers
+
+
+@dataclass(frozen=True, slots=True)
+class _Workers:
+    """Which workers to use: those of a scheduler, or of a cluster to start."""
+
+    scheduler: str | None
+    n_workers: int | None
+    memory_limit: int | None
+    debug: bool
+
+    def open(self) -> AbstractContextManager[None]:
+        """Return a context in which Dask computes on these workers."""
+        if self.scheduler == "threads":
+            return dask.config.set(scheduler="threads")
+        return self._start() if self.scheduler is None else self._join()
+
+    @contextmanager
+    def _start(self) -> Iterator[None]:
+        from distributed import Client, LocalCluster
+
+        n, limit = self.n_workers, self.memory_limit
+        options: dict[str, Any] = {} if limit is None else {"memory_limit": limit}
+        if n is not None:
+            options |= {"n_workers": n, "threads_per_worker": max(1, CPU_COUNT // n)}
+        with _quiet_distributed(self.debug) as level, ExitStack() as stack:
+            with _interrupts_held():
+                cluster = LocalCluster(
+                    host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=level,
+                    **options,
+                )
+                stack.push(partial(_end_cluster, cluster))
+            stack.enter_context(Client(cluster))
+            logger.info("dashboard: %s", cluster.dashboard_link)
+            yield
+
+    @contextmanager
+    def _join(self) -> Iterator[None]:
+        from distributed import Client
+
+        # The setting, because a client that cannot connect leaves its own behind.
+        with _quiet_distributed(self.debug), dask.config.set(scheduler="dask.distributed"):
+            try:
+                client = Client(self.scheduler, timeout=CONNECT_SECONDS)
+            except (OSError, ValueError) as error:
+                raise OSError(
+                    f"no scheduler answers at {self.scheduler} ({error}). Give the address "
+                    f"that the scheduler printed at its start, for example "
+                    f"tcp://10.0.0.1:8786, or leave --scheduler out to work on this "
+                    f"machine."
+                ) from error
+            with client:
+                _wait_for_worker(client, self.scheduler)
+                logger.info("dashboard: %s", client.dashboard_link)
+                yield
+
+
+def _take_workers(options: dict[str, Any], debug: bool) -> _Workers:
+    """Take the options about workers out of those of a command, and check them."""
+    scheduler = options.pop("scheduler")
+    n_workers, memory_limit = options.pop("workers"), options.pop("memory_limit")
+    if scheduler is not None and (n_workers, memory_limit) != (None, None):
+        raise click.UsageError(
+            f"--workers and --memory-limit describe a cluster to start, but --scheduler "
+            f"{scheduler} starts none. Leave out one or the other."
+        )
+    if scheduler is not None and scheduler != "threads" and ":" not in scheduler:
+        raise click.UsageError(
+            f"--scheduler {scheduler} is neither the address of a scheduler, such as "
+            f"tcp://10.0.0.1:8786, nor `threads`."
+        )
+    return _Workers(scheduler, n_workers, memory_limit, debug)
+
+
+def _wait_for_worker(client: Any, address: str | None) -> None:
+    """Return when the cluster can run tasks; asks for it, so that an adaptive one grows."""
+    if not client.scheduler_info(n_workers=-1)["workers"]:
+        logger.info("waiting for the first worker of %s", address)
+    try:
+        client.submit(os.getpid, pure=False).result(timeout=WORKER_SECONDS)
+    except TimeoutError as error:
+        raise OSError(
+            f"the scheduler at {address} has had no worker for {WORKER_SECONDS} seconds. "
+            f"Start workers, for example with `dask worker {address}`."
+        ) from error
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the context, and never reach a process started in it.
+
+    A terminal interrupts all processes of a command; here only this one minds, and ends the
+    others.
+    """
+    held: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        with _interrupts_blocked():
+            yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if held:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C for threads and processes started in the context: they inherit that."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # its start would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_cluster(cluster: Any, kind: type[BaseException] | None, *rest: Any) -> None:
+    """End the workers; in the middle of their tasks, if the run was interrupted."""
+    if kind is KeyboardInterrupt:
+        nannies = cluster.workers.values()
+        for nanny in nannies:
+            nanny.close_gracefully()  # it is not to start its process again
+        for pid in filter(None, [nanny.pid for nanny in nannies]):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    cluster.close()
+
+
+@contextmanager
+def _quiet_distributed(debug: bool) -> Iterator[int]:
+    """Keep the log of `distributed` off the terminal; gives the level for its workers.
+
+    What goes wrong reaches the command as an error, and is said there once.
+    """
+    from distributed.utils import silence_logging_cmgr
+
+    level = logging.WARNING if debug else logging.CRITICAL
+    loop_logger = logging.getLogger("asyncio")  # tells of requests that nobody waits for
+    before = loop_logger.level
+    loop_logger.setLevel(level)
+    try:
+        with silence_logging_cmgr(level):
+            yield level
+    finally:
+        loop_logger.setLevel(before)
+
+
+# Messages and exit codes
+
+
+class _StderrHandler(logging.Handler):
+    """Prints records on what standard error is now: a progress line may have taken it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
+
+
+@contextmanager
+def _exit_codes(debug: bool) -> Iterator[None]:
+    """Show the log, and turn errors into one paragraph each and an exit code."""
+    log, handler = logging.getLogger("lpe_dask"), _StderrHandler()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG if debug else logging.INFO)
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("Interrupted.", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except click.ClickException:
+        raise
+    except Exception as error:
+        _refuse_or_fail(error, debug)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
+    if debug:
+        traceback.print_exception(error)
+    text = " ".join(str(error).split())
+    is_refused = isinstance(error, _REFUSALS)
+    if not is_refused and not isinstance(error, RuntimeError):
+        text = f"{type(error).__name__}: {text} (--debug shows where)"
+    click.echo(f"Error: {text}", err=True)
+    raise click.exceptions.Exit(REFUSED if is_refused else FAILED)
+
+
+def _end_now() -> NoReturn:
+    """End this process and its children without waiting for tasks that still run."""
+    for child in multiprocessing.active_children():
+        child.kill()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)

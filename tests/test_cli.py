@@ -1,0 +1,646 @@
+"""The command line: what it prints, where, and with which exit code it ends."""
+
+import contextlib
+import errno
+import json
+import multiprocessing
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import dask
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+from click.testing import CliRunner
+from distributed import LocalCluster
+
+import lpe_dask
+from lpe_dask import cli, runs
+from lpe_dask.kernels import ALGORITHMS
+from lpe_dask.metrics import METRIC_PARAMS
+from lpe_dask.parameters import GRAPHS, MISSING, SCALES
+
+COMMAND = Path(sys.executable).with_name("lpe-dask")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A current folder with nominal.parquet and data.parquet."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    nominal = pd.DataFrame(rng.integers(0, 6, (60, 2)) * 1.0, columns=["x", "y"])
+    data = pd.DataFrame(rng.integers(-2, 9, (20, 2)) * 1.0, columns=["x", "y"])
+    nominal.to_parquet("nominal.parquet")
+    data.assign(name="row").to_parquet("data.parquet")
+    return tmp_path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli.cli, [str(argument) for argument in arguments])
+
+
+def score(*arguments):
+    """Score data.parquet against nominal.parquet in this process."""
+    given = ["data.parquet", "--nominal", "nominal.parquet", "--output", "out"]
+    return invoke("score", *given, "--scheduler", "threads", *arguments)
+
+
+def message(result):
+    """The paragraph on standard error that says what is wrong."""
+    lines = result.stderr.splitlines()
+    assert "Traceback" not in result.stderr
+    assert [line for line in lines if line.startswith("Error: ")] == lines[-1:]
+    return lines[-1].removeprefix("Error: ")
+
+
+# What is offered
+
+
+def test_commands__are_those_that_are_built():
+    assert sorted(cli.cli.commands) == ["demo", "score"]
+
+
+@pytest.mark.parametrize("command", [[], ["score"], ["demo"]])
+def test_help__is_for_people(command):
+    result = invoke(*command, "--help")
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Usage: ")
+    assert "Any" not in result.stdout
+
+
+def test_version__is_that_of_the_package():
+    assert invoke("--version").stdout == f"lpe-dask, version {lpe_dask.__version__}\n"
+
+
+def test_score__offers_the_choices_of_the_library():
+    choices = {
+        option.name: list(option.type.choices)
+        for option in cli.score.params
+        if hasattr(option.type, "choices")
+    }
+
+    assert choices == {
+        "graph": list(GRAPHS),
+        "metric": list(METRIC_PARAMS),
+        "scale": [scale or "none" for scale in SCALES],
+        "algorithm": ["auto", *ALGORITHMS],
+        "missing": list(MISSING),
+    }
+
+
+def test_score__has_the_defaults_of_the_library(files):
+    score()
+
+    summary = json.loads(Path("out/_summary.json").read_text())
+    assert summary["parameters"] == lpe_dask.LPE().get_params()
+
+
+def test_score__hands_on_what_is_given(files):
+    options = {
+        "graph": "radius",
+        "radius": 0.5,
+        "metric": "seuclidean",
+        "scale": "minmax",
+        "alpha": 0.2,
+        "algorithm": "brute",
+        "missing": "drop",
+    }
+
+    score(
+        *(f"--{name}={value}" for name, value in options.items()), "--keep=", "--columns=y"
+    )
+
+    summary = json.loads(Path("out/_summary.json").read_text())
+    assert summary["parameters"] == lpe_dask.LPE(**options).get_params()
+    assert list(pd.read_parquet("out").columns) == ["p_value", "statistic", "is_anomaly"]
+
+
+# What is printed
+
+
+def test_score__prints_the_result_and_says_the_rest_on_stderr(files):
+    result = score("--alpha", "0.1", "--keep", "name, x")
+
+    table = pd.read_parquet("out")
+    flagged = table["is_anomaly"].sum()
+    assert result.exit_code == 0
+    assert re.fullmatch(
+        rf"20 rows against 60 nominal rows, in [\d.]+ s\n"
+        rf"{flagged} flagged at alpha 0.1 \({flagged / 20:.2%}\)\n"
+        rf"written to out\n",
+        result.stdout,
+    )
+    assert "fitted 60 nominal rows" in result.stderr
+    assert re.search(r"measured (\d+) of \1 tiles", result.stderr)
+    assert list(table.columns)[:2] == ["name", "x"]
+
+
+def test_score__tells_what_it_could_not_measure(files):
+    data, nominal = pd.read_parquet("data.parquet"), pd.read_parquet("nominal.parquet")
+    data.loc[[1, 2], "x"] = np.nan
+    nominal.loc[3, "y"] = np.inf
+    data.to_parquet("data.parquet")
+    nominal.to_parquet("nominal.parquet")
+
+    result = score("--missing", "drop")
+
+    assert "2 not measured: NaN or inf" in result.stdout
+    assert "1 nominal rows dropped: NaN or inf" in result.stdout
+
+
+def test_score__of_an_empty_table_is_done(files):
+    pd.read_parquet("data.parquet").iloc[:0].to_parquet("data.parquet")
+
+    result = score()
+
+    assert result.exit_code == 0
+    assert "0 flagged at alpha 0.05\n" in result.stdout
+    assert len(pd.read_parquet("out")) == 0
+
+
+def test_score__leaves_logging_as_it_was(files):
+    log = cli.logging.getLogger("lpe_dask")
+    before = (log.level, list(log.handlers))
+
+    score()
+
+    assert (log.level, list(log.handlers)) == before
+
+
+# What is refused: exit code 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--nominal", "none.parquet"], "no table at none.parquet"),
+        (["--nominal", "none/*.csv"], "no table at none/*.csv"),
+        (["--nominal", "data.parquet"], "not: 'name' (str"),
+        (["--columns", "x,z"], "lack the columns ['z']"),
+        (["--columns", ""], "no columns to measure"),
+        (["--keep", "id"], "no columns ['id'] to keep"),
+        (["--n-neighbors", "60"], "n_neighbors=60 needs at least 61 nominal rows"),
+        (["--n-neighbors", "0"], "n_neighbors=0 must be a whole number"),
+        (["--alpha", "1"], "alpha=1.0 must be a number between 0 and 1"),
+        (["--graph", "radius"], "give radius"),
+        (["--graph", "radius", "--radius", "-1"], "radius=-1.0 must be a finite number"),
+        (["--output", "data.parquet"], "in each other's way"),
+        (["--output", "full"], "the output full exists"),
+        (["--output", "full", "--overwrite"], "no run wrote: notes.txt"),
+        (["--output", "nominal.csv/out"], "nothing can be written to the output"),
+        (["--output", "nonsense://out"], "Protocol not known: nonsense"),
+    ],
+)
+def test_score__refuses(files, arguments, said):
+    Path("full").mkdir()
+    Path("full/notes.txt").touch()
+    Path("nominal.csv").touch()
+
+    result = score(*arguments)
+
+    assert result.exit_code == 2
+    assert said in message(result)
+    assert result.stdout == ""
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("broken.parquet", b"PAR1", "broken.parquet is not a readable Parquet file"),
+        ("empty.csv", b"", "empty.csv is empty"),
+        ("table.xlsx", b"PK", "not of both or others"),
+    ],
+)
+def test_score__refuses_files_that_are_no_tables(files, name, content, said):
+    Path(name).write_bytes(content)
+
+    result = invoke("score", name, "--output", "out", "--scheduler", "threads")
+
+    assert result.exit_code == 2
+    assert said in message(result)
+
+
+def test_score__refuses_nominal_rows_that_are_not_finite(files):
+    nominal = pd.read_parquet("nominal.parquet")
+    nominal.loc[[3, 5], "y"] = np.nan
+    nominal.to_parquet("nominal.parquet")
+
+    result = score()
+
+    assert result.exit_code == 2
+    assert "y (2)" in message(result)
+    assert "--missing drop" in message(result)
+
+
+def test_score__refuses_to_hide_a_result(files):
+    pd.read_parquet("data.parquet").assign(p_value=0).to_parquet("data.parquet")
+
+    assert "['p_value'] already" in message(score())
+    assert score("--keep", "name").exit_code == 0
+
+
+def test_score__refuses_a_plan_that_does_not_fit(files):
+    with dask.config.set({"lpe-dask.memory-limit": "1MiB"}):
+        result = score()
+
+    assert result.exit_code == 2
+    assert "--memory-limit" in message(result)
+
+
+def test_score__replaces_its_own_output_only_on_request(files):
+    assert score().exit_code == 0
+    assert "exists" in message(score())
+
+    assert score("--overwrite", "--keep", "").exit_code == 0
+    assert len(pd.read_parquet("out").columns) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--workers", "0"], "'--workers'"),
+        (["--workers", "2", "--scheduler", "threads"], "Leave out one or the other"),
+        (["--memory-limit", "4GiB", "--scheduler", "tcp://127.0.0.1:1"], "Leave out one"),
+        (["--memory-limit", "plenty"], "'plenty' is not an amount of memory"),
+        (["--memory-limit", "100MB"], "100MB is too little"),
+        (["--scheduler", "processes"], "neither the address of a scheduler"),
+        (["--metric", "cosine"], "'cosine' is not one of"),
+        (["--alpha", "low"], "'low' is not a valid float"),
+        (["--fdr", "0.1"], "No such option"),
+    ],
+)
+def test_score__refuses_options(files, arguments, said):
+    result = invoke("score", "data.parquet", "--output", "out", *arguments)
+
+    assert result.exit_code == 2
+    assert said in message(result)
+
+
+def test_score__refuses_a_scheduler_that_does_not_answer(files, monkeypatch):
+    monkeypatch.setattr(cli, "CONNECT_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    for address in (f"tcp://127.0.0.1:{port}", "nonsense://127.0.0.1:1"):
+        result = score("--scheduler", address)
+
+        assert result.exit_code == 2
+        assert f"no scheduler answers at {address}" in message(result)
+        assert not Path("out").exists()
+
+
+# What fails after the start: exit code 1
+
+
+def test_score__fails_when_the_disk_is_full(files, monkeypatch):
+    def full(table, file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runs.pq, "write_table", full)
+
+    result = score()
+
+    assert result.exit_code == 1
+    assert "No space left on device" in message(result)
+    assert list(Path("out").iterdir()) == []
+
+
+def test_score__shows_a_traceback_on_request_only(files, monkeypatch):
+    def fail(*arguments, **options):
+        raise KeyError("a mistake of ours")
+
+    monkeypatch.setattr(runs, "prepare_run", fail)
+
+    short, long = score(), score("--debug")
+
+    assert short.exit_code == long.exit_code == 1
+    assert message(short) == "KeyError: 'a mistake of ours' (--debug shows where)"
+    assert "Traceback" in long.stderr
+
+
+# Interrupts: exit code 130
+
+
+def test_score__ends_with_130_when_interrupted(files, monkeypatch):
+    def interrupt(table, file):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs.pq, "write_table", interrupt)
+
+    result = score()
+
+    assert result.exit_code == 130
+    assert result.stderr.endswith("Interrupted.\n")
+    assert list(Path("out").iterdir()) == []
+
+
+def test_main__does_not_wait_for_threads_of_an_interrupted_run(monkeypatch):
+    ended, killed = [], []
+    child = SimpleNamespace(kill=lambda: killed.append(True))
+    monkeypatch.setattr(cli, "cli", lambda **options: sys.exit(130))
+    monkeypatch.setattr(multiprocessing, "active_children", lambda: [child])
+    monkeypatch.setattr(os, "_exit", ended.append)
+
+    with pytest.raises(SystemExit):
+        cli.main()
+
+    assert (ended, killed) == ([130], [True])
+
+
+def test_main__passes_other_exit_codes_on(monkeypatch):
+    monkeypatch.setattr(cli, "cli", lambda **options: sys.exit(2))
+
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+
+
+def test_interrupts_held__comes_after_the_context():
+    seen = []
+
+    def interrupt_and_go_on():
+        with cli._interrupts_held():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+            seen.append("the rest")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_and_go_on()
+
+    assert seen == ["the rest"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_interrupts_held__works_without_signal_masks(monkeypatch):
+    monkeypatch.delattr(signal, "pthread_sigmask")
+
+    with cli._interrupts_held():
+        pass
+
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# Workers
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    options = {
+        "protocol": "tcp://",
+        "host": "127.0.0.1",
+        "dashboard_address": "127.0.0.1:0",
+    }
+    with LocalCluster(
+        processes=False, n_workers=2, threads_per_worker=1, **options
+    ) as cluster:
+        yield cluster
+
+
+def test_threads__are_those_of_this_process(files):
+    before = psutil.Process().children()
+
+    result = score()
+
+    assert "dashboard" not in result.stderr
+    assert psutil.Process().children() == before
+
+
+@pytest.mark.cluster
+def test_scheduler__joins_a_cluster_and_leaves_it_running(files, cluster):
+    score()
+    result = score("--output", "again", "--scheduler", cluster.scheduler_address)
+
+    assert result.exit_code == 0, result.stderr
+    assert cluster.dashboard_link in result.stderr
+    assert len(cluster.scheduler.workers) == 2
+    pd.testing.assert_frame_equal(pd.read_parquet("again"), pd.read_parquet("out"))
+
+
+@pytest.mark.cluster
+def test_scheduler__without_workers_is_refused(files, monkeypatch):
+    monkeypatch.setattr(cli, "WORKER_SECONDS", 0.3)
+    options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+
+    with LocalCluster(n_workers=0, **options) as cluster:
+        result = score("--scheduler", cluster.scheduler_address)
+
+    assert result.exit_code == 2
+    assert "waiting for the first worker" in result.stderr
+    assert "has had no worker for 0.3 seconds" in message(result)
+
+
+@pytest.mark.cluster
+def test_workers__are_started_as_asked_and_ended(files, monkeypatch):
+    """Also when the run is interrupted, in the middle of a task."""
+    found = {}
+
+    def interrupt(run):
+        client = runs.active_client()
+        found.update(client.scheduler_info()["workers"])
+        found["pids"] = list(client.run(os.getpid).values())
+        client.submit(time.sleep, 60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs.Run, "execute", interrupt)
+
+    given = ["data.parquet", "--nominal", "nominal.parquet", "--output", "out"]
+    result = invoke("score", *given, "--workers", "1", "--memory-limit", "1GiB")
+
+    pids = found.pop("pids")
+    (worker,) = found.values()
+    assert result.exit_code == 130
+    assert "dashboard: http://127.0.0.1:" in result.stderr
+    assert worker["memory_limit"] == 2**30
+    assert worker["nthreads"] == dask.system.CPU_COUNT
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.cluster
+def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
+    found = {}
+
+    def look(run):
+        client = runs.active_client()
+        found.update(client.scheduler_info()["workers"])
+        return {"rows": 0, "nominal_rows": 0, "seconds": 0, "flagged": 0, "alpha": 0.05} | {
+            "flagged_share": None,
+            "rows_nan": 0,
+            "dropped_rows": 0,
+        }
+
+    monkeypatch.setattr(runs.Run, "execute", look)
+
+    result = invoke("score", "nominal.parquet", "--output", "out")
+
+    assert result.exit_code == 0
+    assert sum(worker["nthreads"] for worker in found.values()) == dask.system.CPU_COUNT
+
+
+# The demo
+
+
+def test_demo__shows_that_it_works_and_leaves_nothing(files, monkeypatch):
+    monkeypatch.setattr(cli.tempfile, "tempdir", str(files))
+    before = sorted(files.iterdir())
+
+    result = invoke("demo", "--scheduler", "threads")
+
+    area = float(re.search(r"ROC curve, .*: (0\.\d+)", result.stdout).group(1))
+    mistakes = re.search(r"by mistake +([\d.]+)% +([\d.]+)% +([\d.]+)%", result.stdout)
+    assert result.exit_code == 0
+    assert area > 0.95
+    assert [float(share) for share in mistakes.groups()] == pytest.approx([1, 5, 10], abs=3)
+    assert sorted(files.iterdir()) == before
+
+
+def test_demo__keeps_tables_that_can_be_scored_again(files):
+    result = invoke("demo", "--scheduler", "threads", "--output", "digits")
+
+    by_hand = result.stdout.splitlines()[-1].split()
+    again = invoke(*by_hand[1:], "--scheduler", "threads")
+    assert by_hand[0] == "lpe-dask"
+    assert again.exit_code == 0
+    scores = pd.read_parquet("digits/scores")
+    pd.testing.assert_frame_equal(pd.read_parquet("digits/again"), scores)
+    assert list(scores.columns) == ["digit", "p_value", "statistic", "is_anomaly"]
+
+
+def test_demo__leaves_an_existing_folder_alone(files):
+    result = invoke("demo", "--scheduler", "threads", "--output", ".")
+
+    assert result.exit_code == 2
+    assert "the output . exists" in message(result)
+
+
+def test_demo__can_be_repeated_when_it_was_refused(files, monkeypatch):
+    monkeypatch.setattr(cli, "CONNECT_SECONDS", 0.3)
+
+    result = invoke("demo", "--scheduler", "tcp://127.0.0.1:1", "--output", "digits")
+
+    assert result.exit_code == 2
+    assert not Path("digits").exists()
+
+
+# The command as a process
+
+
+def start(*arguments, **options):
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    return subprocess.Popen(
+        [COMMAND, *arguments], stdout=subprocess.PIPE, env=environment, text=True, **options
+    )
+
+
+def large_tables():
+    """Write tables that take minutes."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.standard_normal((300_000, 8)), columns=list("abcdefgh"))
+    table.to_parquet("data.parquet", row_group_size=20_000)
+    table.to_parquet("nominal.parquet", row_group_size=20_000)
+
+
+def read_all(terminal):
+    """What a process wrote to its terminal until it closed it."""
+    shown = b""
+    with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+        while part := os.read(terminal, 2**16):
+            shown += part
+    os.close(terminal)
+    return shown.decode()
+
+
+@pytest.mark.cluster
+def test_command__scores_on_a_cluster_of_its_own(files):
+    arguments = ["score", "data.parquet", "--nominal", "nominal.parquet"]
+    score()
+
+    process = start(
+        *arguments, "--output", "again", "--workers", "2", stderr=subprocess.PIPE
+    )
+    stdout, stderr = process.communicate(timeout=100)
+
+    summary = json.loads(Path("again/_summary.json").read_text())
+    assert process.returncode == 0, stderr
+    assert stdout.endswith("written to again\n")
+    assert stderr.startswith("dashboard: http://127.0.0.1:")
+    assert "distributed" not in stderr
+    assert summary["peak_worker_bytes"] > 2**26
+    pd.testing.assert_frame_equal(pd.read_parquet("again"), pd.read_parquet("out"))
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("interrupt", [os.kill, os.killpg])
+def test_command__ends_with_its_workers_when_interrupted(files, interrupt):
+    """Ctrl-C goes to all processes of a terminal, or a supervisor signals one of them."""
+    large_tables()
+    process = start(
+        *["score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    dashboard = process.stderr.readline()
+    time.sleep(2)
+    children = psutil.Process(process.pid).children(recursive=True)
+
+    began = time.monotonic()
+    interrupt(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    seconds = time.monotonic() - began
+    _, alive = psutil.wait_procs(children, timeout=5)
+
+    assert dashboard.startswith("dashboard: ")
+    assert len(children) >= 2
+    assert process.returncode == 130
+    assert stderr.endswith("Interrupted.\n")
+    assert "Traceback" not in stderr
+    assert seconds < 10
+    assert alive == []
+
+
+def test_command__keeps_a_line_up_to_date_on_a_terminal(files):
+    terminal, end = pty.openpty()
+
+    process = start(
+        *["score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"],
+        *["--scheduler", "threads"],
+        stderr=end,
+    )
+    os.close(end)
+    shown = read_all(terminal)
+    stdout, _ = process.communicate(timeout=100)
+
+    assert process.returncode == 0
+    assert "\r" in shown
+    assert re.search(r"(\d+) of \1 tiles", shown)
+    assert "tiles" not in stdout
+
+
+def test_command__ends_at_once_when_threads_are_interrupted(files):
+    large_tables()
+    process = start(
+        *["score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"],
+        *["--scheduler", "threads"],
+        stderr=subprocess.PIPE,
+    )
+    while not Path("out").exists():
+        time.sleep(0.05)
+    time.sleep(1)
+
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert time.monotonic() - began < 10
+    assert not Path("out").exists()

@@ -1,0 +1,627 @@
+"""Runs from files to files, on the scheduler of this process."""
+
+import errno
+import itertools
+import json
+import os
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import dask
+import fsspec
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+import lpe_dask
+from lpe_dask import runs
+from lpe_dask.runs import RunError, prepare_run, score_table
+
+RESULTS = ["p_value", "statistic", "is_anomaly"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+@pytest.fixture
+def nominal(tmp_path):
+    """The path of 40 nominal rows on a grid: ties are the usual case."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.integers(0, 6, (40, 2)) * 1.0, columns=["x", "y"])
+    return write(frame, tmp_path / "nominal.parquet")
+
+
+@pytest.fixture
+def data(tmp_path):
+    """The path of 10 rows with columns that are not measured, in 3 partitions."""
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(rng.integers(-2, 9, (10, 2)) * 1.0, columns=["y", "x"])
+    frame.insert(0, "name", list("abcdefghij"))
+    frame.index = pd.Index([*range(100, 110)], name="row")
+    return write_folder(frame, tmp_path / "data", [0, 4, 8, 10])
+
+
+def write(frame, path):
+    frame.to_parquet(path)
+    return path
+
+
+def write_folder(frame, folder, edges):
+    folder.mkdir()
+    for number, (start, stop) in enumerate(itertools.pairwise(edges)):
+        frame.iloc[start:stop].to_parquet(folder / f"{number:03}.parquet")
+    return folder
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@st.composite
+def tables(draw):
+    """Rows on a coarse grid, some not measurable, and edges that cut them into files."""
+    n_rows = draw(st.integers(0, 12))
+    values = st.one_of(st.integers(-3, 3).map(float), st.just(np.nan))
+    rows = draw(npst.arrays(np.float64, (n_rows, 2), elements=values))
+    index = draw(st.lists(st.integers(-50, 50), min_size=n_rows, max_size=n_rows))
+    cuts = draw(st.lists(st.integers(0, n_rows), max_size=3))
+    frame = pd.DataFrame(rows, index=pd.Index(index, dtype="int64"), columns=["x", "y"])
+    return frame, [0, *sorted(cuts), n_rows]
+
+
+@given(
+    table=tables(), n_nominal=st.integers(2, 9), alpha=st.sampled_from([0.05, 0.25, 0.5])
+)
+@settings(max_examples=25)
+def test_score_table__equals_score_for_any_files(table, n_nominal, alpha):
+    """However the rows are cut into files, OUT has the numbers of `score`, in order."""
+    frame, edges = table
+    reference = pd.DataFrame({"x": np.arange(n_nominal) // 2.0, "y": 0.0})
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_folder(frame, Path(folder, "data"), edges)
+        known = write(reference, Path(folder, "nominal.parquet"))
+
+        summary = score_table(path, Path(folder, "out"), nominal=known, alpha=alpha)
+
+        actual = pd.read_parquet(Path(folder, "out"))
+    model = lpe_dask.LPE(alpha=alpha).fit(reference)
+    p_value = model.score_samples(frame)
+    pd.testing.assert_frame_equal(actual[["x", "y"]], frame)
+    pd.testing.assert_series_equal(actual["p_value"], p_value)
+    pd.testing.assert_series_equal(actual["statistic"], model.statistic(frame))
+    is_anomaly = (p_value <= alpha).astype("boolean").mask(p_value.isna())
+    pd.testing.assert_series_equal(actual["is_anomaly"], is_anomaly, check_names=False)
+    assert summary["rows"] == len(frame)
+    assert summary["rows_nan"] == p_value.isna().sum()
+    assert summary["flagged"] == (p_value <= alpha).sum()
+
+
+def test_score_table__without_nominal_leaves_each_row_out(tmp_path, data):
+    score_table(data, tmp_path / "out", columns=["x", "y"], n_neighbors=2)
+
+    rows = pd.read_parquet(data)[["x", "y"]]
+    actual = pd.read_parquet(tmp_path / "out")
+    model = lpe_dask.LPE(n_neighbors=2).fit(rows)
+    pd.testing.assert_series_equal(actual["p_value"], model.p_values_)
+    pd.testing.assert_series_equal(actual["statistic"], model.statistic_)
+
+
+def test_score_table__finds_columns_by_name_and_carries_over_the_others(
+    tmp_path, data, nominal
+):
+    """The nominal rows have their columns in another order, and no names."""
+    score_table(data, tmp_path / "out", nominal=nominal)
+
+    actual = pd.read_parquet(tmp_path / "out")
+    expected = lpe_dask.score(pd.read_parquet(data)[["x", "y"]], pd.read_parquet(nominal))
+    assert list(actual.columns) == ["name", "y", "x", *RESULTS]
+    pd.testing.assert_series_equal(actual["p_value"], expected)
+
+
+def test_score_table__writes_a_part_for_each_partition_and_the_summary(
+    tmp_path, data, nominal
+):
+    summary = score_table(data, tmp_path / "out", nominal=nominal, keep=["name"], alpha=0.1)
+
+    parts = ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
+    assert names_in(tmp_path / "out") == ["_summary.json", *parts]
+    part = pd.read_parquet(tmp_path / "out" / parts[1])
+    assert part.index.tolist() == [104, 105, 106, 107]
+    assert list(part.columns) == ["name", *RESULTS]
+    assert part[RESULTS].dtypes.astype(str).tolist() == ["float64", "float64", "boolean"]
+    assert json.loads((tmp_path / "out" / "_summary.json").read_text()) == summary
+
+
+def test_score_table__summary_says_what_was_done(tmp_path, data, nominal):
+    summary = score_table(
+        data, tmp_path / "out", nominal=nominal, scale="minmax", alpha=0.1
+    )
+
+    flagged = pd.read_parquet(tmp_path / "out")["is_anomaly"].sum()
+    parameters = lpe_dask.LPE(scale="minmax", alpha=0.1).get_params()
+    assert summary.pop("seconds") > 0
+    assert summary.pop("peak_worker_bytes") > 2**25
+    assert summary.pop("versions").keys() >= {"python", "lpe_dask", "dask", "numba"}
+    assert summary == {
+        "rows": 10,
+        "rows_nan": 0,
+        "nominal_rows": 40,
+        "dropped_rows": 0,
+        "flagged": flagged,
+        "flagged_share": flagged / 10,
+        "alpha": 0.1,
+        "fdr": None,
+        "parameters": parameters,
+        "n_neighbors_": 4,
+        "radius_": None,
+    }
+
+
+def test_score_table__flags_nothing_it_cannot_measure(tmp_path, nominal):
+    rows = pd.DataFrame({"x": [0.0, np.nan, np.inf, 90.0], "y": [0.0, 1.0, 2.0, 90.0]})
+
+    summary = score_table(
+        write(rows, tmp_path / "rows.parquet"), tmp_path / "out", nominal=nominal
+    )
+
+    actual = pd.read_parquet(tmp_path / "out")
+    assert actual["is_anomaly"].tolist() == [False, pd.NA, pd.NA, True]
+    assert actual["p_value"].isna().tolist() == [False, True, True, False]
+    assert (summary["rows_nan"], summary["flagged_share"]) == (2, 0.5)
+
+
+def test_score_table__summary_takes_parameters_from_numpy(tmp_path, data, nominal):
+    weights = {"w": np.array([1.0, 2.0])}
+
+    score_table(
+        data,
+        tmp_path / "out",
+        nominal=nominal,
+        metric_params=weights,
+        n_neighbors=np.int64(3),
+    )
+
+    summary = json.loads((tmp_path / "out" / "_summary.json").read_text())
+    assert summary["parameters"]["metric_params"] == {"w": [1.0, 2.0]}
+    assert summary["parameters"]["n_neighbors"] == 3
+
+
+def test_score_table__has_no_share_of_nothing(tmp_path, nominal):
+    rows = pd.DataFrame({"x": [np.nan], "y": [1.0]})
+
+    summary = score_table(
+        write(rows, tmp_path / "rows.parquet"), tmp_path / "out", nominal=nominal
+    )
+
+    assert (summary["rows_nan"], summary["flagged"], summary["flagged_share"]) == (
+        1,
+        0,
+        None,
+    )
+
+
+def test_score_table__drops_nominal_rows_on_request(tmp_path, data):
+    known = pd.DataFrame({"x": [0.0, np.nan, 2.0, 3.0, 4.0], "y": [1.0, 1, 2, np.inf, 4]})
+    path = write(known, tmp_path / "nominal.parquet")
+
+    with pytest.raises(ValueError, match=r"x \(1\), y \(1\).*--missing drop"):
+        score_table(data, tmp_path / "out", nominal=path)
+    summary = score_table(data, tmp_path / "out", nominal=path, missing="drop")
+
+    assert (summary["nominal_rows"], summary["dropped_rows"]) == (3, 2)
+
+
+def test_score_table__keeps_the_length_when_it_drops_rows_that_it_scores(tmp_path):
+    rows = pd.DataFrame({"x": [0.0, np.nan, 2.0, 3.0]})
+
+    summary = score_table(
+        write(rows, tmp_path / "rows.parquet"), tmp_path / "out", missing="drop"
+    )
+
+    actual = pd.read_parquet(tmp_path / "out")
+    assert actual["p_value"].isna().tolist() == [False, True, False, False]
+    assert (summary["rows"], summary["rows_nan"], summary["dropped_rows"]) == (4, 1, 1)
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_score_table__reads_csv_and_leaves_other_columns_as_they_stand(
+    tmp_path, nominal, separator
+):
+    csv = tmp_path / "data.csv"
+    lines = ["code,x,y", "007,1,2.5", "1e3,3,4", ",5,6"]
+    csv.write_text("\n".join(lines).replace(",", separator))
+
+    score_table(csv, tmp_path / "out", nominal=nominal)
+
+    actual = pd.read_parquet(tmp_path / "out")
+    rows = pd.DataFrame({"x": [1.0, 3.0, 5.0], "y": [2.5, 4.0, 6.0]})
+    expected = lpe_dask.score(rows, pd.read_parquet(nominal))
+    assert actual["code"].fillna("").tolist() == ["007", "1e3", ""]
+    pd.testing.assert_series_equal(actual["p_value"], expected)
+
+
+def test_score_table__takes_a_glob_in_the_order_of_names(tmp_path, data, nominal):
+    score_table(str(data / "00[02].parquet"), tmp_path / "out", nominal=nominal)
+
+    assert pd.read_parquet(tmp_path / "out")["name"].tolist() == list("abcdij")
+
+
+def test_score_table__scores_no_rows(tmp_path, data, nominal):
+    empty = pd.read_parquet(data).iloc[:0]
+
+    summary = score_table(
+        write(empty, tmp_path / "empty.parquet"), tmp_path / "out", nominal=nominal
+    )
+
+    actual = pd.read_parquet(tmp_path / "out")
+    assert names_in(tmp_path / "out") == ["_summary.json", "part-00000.parquet"]
+    assert actual.dtypes.astype(str).tolist()[-3:] == ["float64", "float64", "boolean"]
+    assert actual.index.name == "row"
+    assert (summary["rows"], summary["flagged_share"]) == (0, None)
+
+
+def test_score_table__counts_the_rows_where_the_input_has_no_index(tmp_path, nominal):
+    """Each row group of such a file begins again at 0, but the output is one table."""
+    rows = pd.DataFrame({"x": np.arange(6.0), "y": 0.0})
+    rows.to_parquet(tmp_path / "rows.parquet", row_group_size=4, index=False)
+    rows.iloc[:3].to_parquet(tmp_path / "again.parquet", index=False)
+
+    score_table(str(tmp_path / "*a*n.parquet"), tmp_path / "one", nominal=nominal)
+    score_table(tmp_path / "rows.parquet", tmp_path / "two", nominal=nominal)
+
+    assert pd.read_parquet(tmp_path / "two").index.equals(pd.RangeIndex(6))
+
+
+def test_score_table__parts_are_one_table_though_partitions_differ(tmp_path, nominal):
+    """Missing values and other categories change what pandas makes of a column."""
+    many = [f"c{i}" for i in range(300)]
+    frame = pd.DataFrame(
+        {
+            "x": 0.0,
+            "y": 0.0,
+            "whole": pd.array([*range(302)], dtype="Int64"),
+            "flag": pd.array([True] * 302, dtype="boolean"),
+            "kind": pd.Categorical([*many[:2], *many]),
+            "text": [None, None, *many],
+        }
+    )
+    frame.loc[2:, "whole"] = pd.NA
+    frame.loc[2:, "flag"] = pd.NA
+    folder = write_folder(frame, tmp_path / "data", [0, 0, 2, 302])
+
+    score_table(folder, tmp_path / "out", nominal=nominal)
+
+    actual = pd.read_parquet(tmp_path / "out")
+    assert actual["whole"].tolist()[:2] == [0, 1]
+    assert actual["whole"].isna().sum() == actual["flag"].isna().sum() == 300
+    assert actual["kind"].astype(str).tolist() == frame["kind"].astype(str).tolist()
+    assert actual["text"].isna().sum() == 2
+    schemas = [
+        pq.read_schema(path) for path in sorted((tmp_path / "out").glob("*.parquet"))
+    ]
+    assert {str(schema.field("whole").type) for schema in schemas} == {"int64"}
+    assert {str(schema.field("flag").type) for schema in schemas} == {"bool"}
+
+
+def test_score_table__works_at_a_url(nominal):
+    memory = fsspec.filesystem("memory")
+    rows = pd.DataFrame({"x": [1.0, 90.0], "y": [2.0, 90.0]})
+    with memory.open("/runs/rows.parquet", "wb") as file:
+        rows.to_parquet(file)
+
+    score_table("memory://runs/rows.parquet", "memory://scored", nominal=nominal)
+
+    names = sorted(memory.ls("/scored", detail=False))
+    assert names == ["/scored/_summary.json", "/scored/part-00000.parquet"]
+    with memory.open(names[1]) as file:
+        assert pd.read_parquet(file)["is_anomaly"].tolist() == [False, True]
+
+
+def test_prepare_run__computes_and_writes_nothing(
+    tmp_path, data, nominal, at_most_computes
+):
+    with at_most_computes(0):
+        prepare_run(data, tmp_path / "out", nominal=nominal)
+
+    assert not (tmp_path / "out").exists()
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        (
+            {"columns": ["x", "z"]},
+            ValueError,
+            r"nominal.parquet: .*lack the columns \['z'\]",
+        ),
+        ({"columns": []}, ValueError, "nominal.parquet: no columns to measure"),
+        ({"keep": ["name", "id"]}, ValueError, r"no columns \['id'\] to keep.*--keep"),
+        ({"n_neighbors": 40}, ValueError, "n_neighbors=40 needs at least 41 nominal rows"),
+        ({"alpha": 0.0}, ValueError, "alpha=0.0 must be a number between 0 and 1"),
+        ({"metric": "cosine"}, ValueError, "metric='cosine' is not available"),
+        ({"neighbors": 3}, TypeError, "unexpected keyword argument 'neighbors'"),
+        ({"nominal": "nothing.parquet"}, FileNotFoundError, "no table at nothing.parquet"),
+        ({"nominal": None}, TypeError, r"data: .*'name'.*columns=.*--columns y,x"),
+    ],
+)
+def test_score_table__refuses(tmp_path, data, nominal, options, kind, message):
+    """Whatever is refused, nothing of the output is left."""
+    with pytest.raises(kind, match=message):
+        score_table(data, tmp_path / "out", **{"nominal": nominal, **options})
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_score_table__refuses_rows_without_the_columns_of_the_nominal_ones(
+    tmp_path, nominal
+):
+    rows = write(pd.DataFrame({"x": [1.0], "why": [2.0]}), tmp_path / "rows.parquet")
+
+    with pytest.raises(ValueError, match=r"rows.parquet: .*lack the columns \['y'\]"):
+        score_table(rows, tmp_path / "out", nominal=nominal)
+
+
+@pytest.mark.parametrize("hidden", RESULTS)
+def test_score_table__refuses_to_hide_a_result(tmp_path, data, nominal, hidden):
+    rows = pd.read_parquet(data).rename(columns={"name": hidden})
+    path = write(rows, tmp_path / "rows.parquet")
+    indexed = write(rows.set_index(hidden), tmp_path / "indexed.parquet")
+
+    with pytest.raises(ValueError, match=f"'{hidden}'.*--keep"):
+        score_table(path, tmp_path / "out", nominal=nominal)
+    with pytest.raises(ValueError, match=f"'{hidden}'.*rename"):
+        score_table(indexed, tmp_path / "out", nominal=nominal)
+    score_table(path, tmp_path / "out", nominal=nominal, keep=[])
+
+    assert list(pd.read_parquet(tmp_path / "out").columns) == RESULTS
+
+
+def test_score_table__refuses_a_file_that_is_not_what_its_name_says(tmp_path, data):
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 and nothing more")
+
+    with pytest.raises(ValueError, match=r"broken.parquet is not a readable Parquet file"):
+        score_table(data, tmp_path / "out", nominal=tmp_path / "broken.parquet")
+
+
+def test_score_table__refuses_a_plan_that_does_not_fit(tmp_path, data, nominal):
+    with (
+        dask.config.set({"lpe-dask.memory-limit": "1MiB"}),
+        pytest.raises(MemoryError, match="40 nominal rows x 2 columns need"),
+    ):
+        score_table(data, tmp_path / "out", nominal=nominal)
+
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("output", ["data", "data/scores", "."])
+def test_score_table__refuses_an_output_in_the_way_of_the_input(tmp_path, data, output):
+    before = names_in(data)
+
+    with pytest.raises(ValueError, match="in each other's way"):
+        score_table(data, tmp_path / output, columns=["x", "y"], overwrite=True)
+
+    assert names_in(data) == before
+
+
+def test_score_table__takes_an_output_beside_the_files_of_a_glob(tmp_path, data, nominal):
+    score_table(str(data / "*.parquet"), data / "scores", nominal=nominal)
+
+    assert len(pd.read_parquet(data / "scores")) == 10
+
+
+def test_score_table__refuses_an_output_it_cannot_write(tmp_path, data, nominal):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(OSError, match=r"nothing can be written to the output .*file/out"):
+        score_table(data, tmp_path / "file" / "out", nominal=nominal)
+
+
+# Existing outputs
+
+
+def test_score_table__refuses_an_existing_output(tmp_path, data, nominal):
+    (tmp_path / "out").mkdir()
+
+    with pytest.raises(FileExistsError, match=r"exists.*--overwrite"):
+        score_table(data, tmp_path / "out", nominal=nominal)
+
+
+def test_score_table__replaces_an_earlier_output_whole(tmp_path, data, nominal):
+    score_table(data, tmp_path / "out", nominal=nominal)
+    (tmp_path / "out" / ".part-00007.parquet.0123.tmp").touch()
+    short = write(pd.read_parquet(data).iloc[:2], tmp_path / "short.parquet")
+
+    score_table(short, tmp_path / "out", nominal=nominal, overwrite=True)
+
+    assert names_in(tmp_path / "out") == ["_summary.json", "part-00000.parquet"]
+    assert len(pd.read_parquet(tmp_path / "out")) == 2
+
+
+def test_score_table__replaces_what_an_interrupted_run_left(tmp_path, data, nominal):
+    score_table(data, tmp_path / "out", nominal=nominal)
+    (tmp_path / "out" / "_summary.json").unlink()
+    (tmp_path / "out" / "part-00001.parquet").unlink()
+
+    score_table(data, tmp_path / "out", nominal=nominal, overwrite=True)
+
+    assert len(pd.read_parquet(tmp_path / "out")) == 10
+
+
+def test_score_table__spares_an_earlier_output_until_the_nominal_rows_are_fitted(
+    tmp_path, data, nominal
+):
+    score_table(data, tmp_path / "out", nominal=nominal)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+
+    with pytest.raises(ValueError, match="n_neighbors=40"):
+        score_table(data, tmp_path / "out", nominal=nominal, n_neighbors=40, overwrite=True)
+
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "part.0.parquet", "part-00000.parquet"])
+def test_score_table__replaces_nothing_that_no_run_wrote(tmp_path, data, nominal, name):
+    """A table of somebody else's may be named like a part."""
+    (tmp_path / "out").mkdir()
+    pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "out" / name)
+
+    with pytest.raises(FileExistsError, match=f"no run wrote: {name}"):
+        score_table(data, tmp_path / "out", nominal=nominal, overwrite=True)
+
+    assert names_in(tmp_path / "out") == [name]
+
+
+def test_score_table__does_not_take_a_broken_file_for_a_part(tmp_path, data, nominal):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "part-00000.parquet").write_bytes(b"something else")
+
+    with pytest.raises(FileExistsError, match="no run wrote"):
+        score_table(data, tmp_path / "out", nominal=nominal, overwrite=True)
+
+
+def test_score_table__does_not_replace_a_file_by_a_folder(tmp_path, data, nominal):
+    (tmp_path / "out").touch()
+
+    with pytest.raises(FileExistsError, match="is a file"):
+        score_table(data, tmp_path / "out", nominal=nominal, overwrite=True)
+
+
+# What fails in the middle
+
+
+def full_disk(table, file):
+    """Writes some bytes, then fails."""
+    file.write(b"PAR1")
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_score_table__leaves_whole_parts_when_the_disk_is_full(
+    tmp_path, data, nominal, monkeypatch
+):
+    written = []
+
+    def write_two(table, file):
+        written.append(table)
+        return (full_disk if len(written) > 2 else write_table)(table, file)
+
+    write_table = pq.write_table
+    monkeypatch.setattr(runs.pq, "write_table", write_two)
+
+    with pytest.raises(RunError, match=r"OSError: .*No space left.*--overwrite"):
+        score_table(data, tmp_path / "out", nominal=nominal)
+
+    names = names_in(tmp_path / "out")
+    assert len(names) == 2
+    assert all(pq.read_table(tmp_path / "out" / name).num_rows for name in names)
+
+
+def test_score_table__leaves_nothing_half_written_when_interrupted(
+    tmp_path, data, nominal, monkeypatch
+):
+    def interrupt(table, file):
+        file.write(b"PAR1")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs.pq, "write_table", interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        score_table(data, tmp_path / "out", nominal=nominal)
+
+    assert names_in(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "disk full"),
+        np._core._exceptions._ArrayMemoryError((1,), np.dtype("f8")),
+    ],
+)
+def test_score_table__tells_a_failure_in_fit_from_bad_input(
+    tmp_path, data, nominal, monkeypatch, error
+):
+    def fail(model, rows):
+        raise error
+
+    monkeypatch.setattr(runs.LPE, "fit", fail)
+
+    with pytest.raises(RunError, match=f"while it fitted: {type(error).__name__}"):
+        score_table(data, tmp_path / "out", nominal=nominal)
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_score_table__says_how_to_help_workers_that_died(
+    tmp_path, data, nominal, monkeypatch
+):
+    class KilledWorker(Exception):
+        pass
+
+    def die(table, file):
+        raise KilledWorker("task on 4 different workers")
+
+    monkeypatch.setattr(runs.pq, "write_table", die)
+
+    with pytest.raises(RunError, match=r"KilledWorker: .*--memory-limit"):
+        score_table(data, tmp_path / "out", nominal=nominal)
+
+
+def test_score_table__sees_that_workers_write_to_another_place(
+    tmp_path, data, nominal, monkeypatch
+):
+    """As they do when OUT is a folder of each machine."""
+
+    def write_elsewhere(kept, *rest):
+        return {"rows": len(kept), "rows_nan": 0, "flagged": 0}
+
+    monkeypatch.setattr(runs, "_write_part", write_elsewhere)
+
+    with pytest.raises(RunError, match=r"3 of them are not to be seen.*shared folder"):
+        score_table(data, tmp_path / "out", nominal=nominal)
+
+    assert names_in(tmp_path / "out") == []
+
+
+# Memory
+
+
+def test_peak_process_bytes__is_what_was_in_use_at_most():
+    block = np.ones(2**23)
+    during = runs.peak_process_bytes()
+    del block
+
+    assert during >= 2**26
+    assert runs.peak_process_bytes() >= during - 2**21  # the kernel counts in lots
+
+
+def test_peak_process_bytes__has_another_source(tmp_path):
+    assert runs.peak_process_bytes(tmp_path / "no-such-file") > 2**25
+
+
+def test_peak_worker_bytes__is_that_of_the_largest_worker(monkeypatch):
+    client = SimpleNamespace(
+        run=lambda function: {"tcp://a": 1, "tcp://b": 3, "tcp://c": 2}
+    )
+    monkeypatch.setattr(runs, "active_client", lambda: client)
+
+    assert runs.peak_worker_bytes() == 3
+
+
+def test_peak_worker_bytes__is_not_worth_a_run(monkeypatch):
+    def fail(function):
+        raise OSError("connection lost")
+
+    monkeypatch.setattr(runs, "active_client", lambda: SimpleNamespace(run=fail))
+
+    assert runs.peak_worker_bytes() is None
