@@ -396,10 +396,12 @@ class _Workers:
     def _join(self) -> Iterator[None]:
         from distributed import Client
 
-        # The setting, because a client that cannot connect leaves its own behind.
-        with _quiet_distributed(self.debug), dask.config.set(scheduler="dask.distributed"):
+        with _quiet_distributed(self.debug):
             try:
-                client = Client(self.scheduler, timeout=CONNECT_SECONDS)
+                # Not the default client yet: one that fails would stay the default.
+                client = Client(
+                    self.scheduler, timeout=CONNECT_SECONDS, set_as_default=False
+                )
             except (OSError, ValueError) as error:
                 raise OSError(
                     f"no scheduler answers at {self.scheduler} ({error}). Give the address "
@@ -407,7 +409,7 @@ class _Workers:
                     f"tcp://10.0.0.1:8786, or leave --scheduler out to work on this "
                     f"machine."
                 ) from error
-            with client:
+            with client, client.as_current(), dask.config.set(scheduler=client):
                 _wait_for_worker(client, self.scheduler)
                 logger.info("dashboard: %s", client.dashboard_link)
                 yield

@@ -33,6 +33,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 import lpe_dask
@@ -387,7 +388,8 @@ def _part_writes(kept: Any, statistic: da.Array, model: LPE, url: str) -> list[D
         for i, key in enumerate(keys)
     }
     whole = {**statistic.dask, **calibration.dask, **graph, **tasks}
-    return [Delayed(key, whole) for key in tasks]
+    shared = HighLevelGraph.from_collections(name, whole)
+    return [Delayed(key, shared, layer=name) for key in tasks]
 
 
 @dataclass(frozen=True, slots=True)

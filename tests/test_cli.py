@@ -608,6 +608,49 @@ def test_command__ends_with_its_workers_when_interrupted(files, interrupt):
     assert alive == []
 
 
+@pytest.fixture
+def processes():
+    """A list of processes to end after the test."""
+    started = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.cluster
+def test_command__fails_when_the_scheduler_is_gone(files, processes):
+    large_tables()
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    dask_command, about = COMMAND.with_name("dask"), Path("scheduler.json")
+    options = ["--scheduler-file", about, "--host", "127.0.0.1", "--dashboard-address"]
+    scheduler = subprocess.Popen(
+        [dask_command, "scheduler", *options, "127.0.0.1:0", "--port", "0"], **quiet
+    )
+    processes.append(scheduler)
+    worker = [dask_command, "worker", *options, "127.0.0.1:0", "--no-nanny"]
+    processes.append(subprocess.Popen(worker, **quiet))
+    while not about.exists() or not about.read_text().endswith("}"):
+        time.sleep(0.05)
+    address = json.loads(about.read_text())["address"]
+
+    process = start(
+        *["score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"],
+        *["--scheduler", address],
+        stderr=subprocess.PIPE,
+    )
+    dashboard = process.stderr.readline()
+    while not dashboard.startswith("dashboard"):  # it waits for the worker
+        dashboard = process.stderr.readline()
+    time.sleep(1)
+    scheduler.kill()
+    stdout, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert re.fullmatch(r"Error: the run stopped while .*scheduler.*\n", stderr)
+    assert stdout == ""
+
+
 def test_command__keeps_a_line_up_to_date_on_a_terminal(files):
     terminal, end = pty.openpty()
 
