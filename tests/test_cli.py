@@ -365,7 +365,15 @@ def test_main__passes_other_exit_codes_on(monkeypatch):
         cli.main()
 
 
-def test_interrupts_held__comes_after_the_context():
+@pytest.fixture
+def interruptible():
+    """Let Ctrl-C interrupt, also where a shell runs the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interrupts_held__comes_after_the_context(interruptible):
     seen = []
 
     def interrupt_and_go_on():
@@ -382,7 +390,7 @@ def test_interrupts_held__comes_after_the_context():
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_interrupts_held__works_without_signal_masks(monkeypatch):
+def test_interrupts_held__works_without_signal_masks(monkeypatch, interruptible):
     monkeypatch.delattr(signal, "pthread_sigmask")
 
     with cli._interrupts_held():
@@ -535,11 +543,32 @@ def test_demo__can_be_repeated_when_it_was_refused(files, monkeypatch):
 # The command as a process
 
 
-def start(*arguments, **options):
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    return subprocess.Popen(
-        [COMMAND, *arguments], stdout=subprocess.PIPE, env=environment, text=True, **options
-    )
+@pytest.fixture
+def start():
+    """A function that starts the command; what it started ends with the test."""
+    started = []
+
+    def start(*arguments, **options):
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+        process = subprocess.Popen(
+            [COMMAND, *arguments],
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+            # What a shell runs in the background ignores Ctrl-C, and hands that on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            **options,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
+        process.kill()
+        process.communicate()
 
 
 def large_tables():
@@ -561,7 +590,7 @@ def read_all(terminal):
 
 
 @pytest.mark.cluster
-def test_command__scores_on_a_cluster_of_its_own(files):
+def test_command__scores_on_a_cluster_of_its_own(files, start):
     arguments = ["score", "data.parquet", "--nominal", "nominal.parquet"]
     score()
 
@@ -581,7 +610,7 @@ def test_command__scores_on_a_cluster_of_its_own(files):
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("interrupt", [os.kill, os.killpg])
-def test_command__ends_with_its_workers_when_interrupted(files, interrupt):
+def test_command__ends_with_its_workers_when_interrupted(files, interrupt, start):
     """Ctrl-C goes to all processes of a terminal, or a supervisor signals one of them."""
     large_tables()
     process = start(
@@ -619,7 +648,7 @@ def processes():
 
 
 @pytest.mark.cluster
-def test_command__fails_when_the_scheduler_is_gone(files, processes):
+def test_command__fails_when_the_scheduler_is_gone(files, processes, start):
     large_tables()
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     dask_command, about = COMMAND.with_name("dask"), Path("scheduler.json")
@@ -639,9 +668,7 @@ def test_command__fails_when_the_scheduler_is_gone(files, processes):
         *["--scheduler", address],
         stderr=subprocess.PIPE,
     )
-    dashboard = process.stderr.readline()
-    while not dashboard.startswith("dashboard"):  # it waits for the worker
-        dashboard = process.stderr.readline()
+    next(line for line in process.stderr if line.startswith("dashboard"))
     time.sleep(1)
     scheduler.kill()
     stdout, stderr = process.communicate(timeout=60)
@@ -651,7 +678,7 @@ def test_command__fails_when_the_scheduler_is_gone(files, processes):
     assert stdout == ""
 
 
-def test_command__keeps_a_line_up_to_date_on_a_terminal(files):
+def test_command__keeps_a_line_up_to_date_on_a_terminal(files, start):
     terminal, end = pty.openpty()
 
     process = start(
@@ -669,7 +696,7 @@ def test_command__keeps_a_line_up_to_date_on_a_terminal(files):
     assert "tiles" not in stdout
 
 
-def test_command__ends_at_once_when_threads_are_interrupted(files):
+def test_command__ends_at_once_when_threads_are_interrupted(files, start):
     large_tables()
     process = start(
         *["score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"],

@@ -6,7 +6,6 @@ import warnings
 import dask
 import dask.array as da
 import dask.dataframe as dd
-import definitions
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,10 +16,11 @@ from scipy import stats
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from strategies import point_sets, row_chunks
 
+import definitions
 import lpe_dask
 from lpe_dask import LPE
+from strategies import point_sets, row_chunks
 
 EXPECTED_FAILURES = {
     "check_estimators_nan_inf": "a scored row with NaN has p-value NaN, by design",

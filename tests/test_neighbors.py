@@ -2,18 +2,18 @@
 
 import dask
 import dask.array as da
-import definitions
 import numpy as np
 import pytest
 from dask.delayed import delayed
 from dask.sizeof import sizeof
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import point_sets, row_chunks
 
+import definitions
 from lpe_dask.kernels import tiles
 from lpe_dask.neighbors import Search, join, pack_blocks, self_join
 from lpe_dask.preparation import LinearMap, Preparation
+from strategies import point_sets, row_chunks
 
 
 def packed(reference, block_rows):

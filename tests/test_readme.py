@@ -14,7 +14,8 @@ README = Path(__file__).parents[1] / "README.md"
 
 
 def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), re.M | re.S)
+    fenced = rf"^```{language}\n(.*?)^```$"
+    return re.findall(fenced, README.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def test_python_blocks__print_what_they_say():

@@ -1,4 +1,4 @@
-"""On public data: nominal rows are flagged at the rate that was asked for, anomalies more."""
+"""On public data: nominal rows are flagged at the rate asked for, and anomalies more."""
 
 import numpy as np
 import pytest
