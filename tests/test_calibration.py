@@ -1,0 +1,46 @@
+"""p-values and decisions against the formulas."""
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+import definitions
+from lpe_dask.calibration import head_fraction, tail_fraction
+from lpe_dask.decisions import labels, margin, threshold
+
+statistics = st.one_of(st.integers(0, 6).map(float), st.just(math.inf))
+
+
+@given(
+    statistic=st.lists(statistics | st.just(math.nan), max_size=20),
+    calibration=st.lists(statistics, min_size=1, max_size=20),
+)
+def test_fractions__equal_their_definitions(statistic, calibration):
+    measured, ascending = np.array(statistic, dtype=float), np.array(sorted(calibration))
+
+    tail, head = tail_fraction(measured, ascending), head_fraction(measured, ascending)
+
+    for i, value in enumerate(statistic):
+        if math.isnan(value):
+            assert math.isnan(tail[i])
+            assert math.isnan(head[i])
+        else:
+            assert tail[i] == definitions.knn_p_value(value, calibration)
+            assert head[i] == definitions.radius_p_value(value, calibration)
+
+
+@given(
+    alpha=st.floats(1e-9, 1, exclude_max=True),
+    shares=st.lists(st.floats(0, 1) | st.just(math.nan), max_size=20),
+)
+def test_decisions__are_at_most_alpha(alpha, shares):
+    p_values = np.array([*shares, alpha], dtype=float)
+    offset = threshold(alpha)
+
+    flagged = labels(p_values, offset) == -1
+
+    np.testing.assert_array_equal(flagged, p_values <= alpha)
+    np.testing.assert_array_equal(margin(p_values, offset) < 0, flagged)
+    assert labels(p_values, offset).dtype == np.int64

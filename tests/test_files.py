@@ -1,0 +1,136 @@
+"""Tables in files, as users have them."""
+
+import dask.dataframe as dd
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+
+import lpe_dask
+from lpe_dask.files import CSV_SAMPLE_BYTES, read_frame
+
+FRAME = pd.DataFrame(
+    {"x": [1, 2, 3, 5], "y": [0.5, 1.5, np.nan, 2.5], "id": ["007", "8", "9", "10"]}
+)
+
+
+def test_read_frame__parquet_with_its_index(tmp_path):
+    frame = FRAME.set_index("id")
+    frame.to_parquet(tmp_path / "a table.parquet")
+
+    actual = read_frame(tmp_path / "a table.parquet").compute()
+
+    assert actual.index.tolist() == frame.index.tolist()
+    assert actual.index.name == "id"
+    np.testing.assert_array_equal(actual[["x", "y"]], frame)
+
+
+def test_read_frame__reads_row_groups_of_parquet_in_parts(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(500_000)})
+    frame.to_parquet(tmp_path / "x.parquet", row_group_size=50_000)
+
+    actual = read_frame(tmp_path / "x.parquet")
+
+    assert actual.npartitions == 5
+    np.testing.assert_array_equal(actual["x"].compute(), frame["x"])
+
+
+@pytest.mark.parametrize(
+    "path", ["{}", "{}/*.parquet", "file://{}", "{}/part-[01].parquet"]
+)
+def test_read_frame__folders_and_globs_in_the_order_of_names(tmp_path, path):
+    for i in (1, 0):
+        FRAME.iloc[2 * i : 2 * i + 2].to_parquet(tmp_path / f"part-{i}.parquet")
+    (tmp_path / "_summary.json").write_text("{}")
+    (tmp_path / ".part-9.parquet.tmp").write_text("half")
+
+    actual = read_frame(path.format(tmp_path)).compute()
+
+    assert actual["x"].tolist() == FRAME["x"].tolist()
+
+
+def test_read_frame__of_a_url():
+    with fsspec.open("memory://tables/x.parquet", "wb") as file:
+        FRAME.to_parquet(file)
+
+    assert read_frame("memory://tables/x.parquet").compute()["x"].tolist() == [1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz"])
+def test_read_frame__csv(tmp_path, separator, ending):
+    FRAME.to_csv(tmp_path / f"t{ending}", sep=separator, index=False)
+
+    actual = read_frame(str(tmp_path / f"t{ending}"), columns=["x", "y"]).compute()
+
+    assert actual["id"].tolist() == ["007", "8", "9", "10"]
+    assert actual["x"].dtype == actual["y"].dtype == np.float64
+    np.testing.assert_array_equal(actual[["x", "y"]], FRAME[["x", "y"]])
+
+
+def test_read_frame__csv_of_one_column(tmp_path):
+    (tmp_path / "x.csv").write_text("x\n1\n2\n")
+
+    assert read_frame(tmp_path / "x.csv").compute()["x"].tolist() == [1.0, 2.0]
+
+
+def test_read_frame__csv_whose_whole_numbers_have_fractions_later(tmp_path):
+    """What a column looks like at the beginning does not decide what it may hold."""
+    path = tmp_path / "drift.csv"
+    n_whole = CSV_SAMPLE_BYTES
+    path.write_text("x\n" + "1\n" * n_whole + "0.5\n\n")
+
+    actual = read_frame(path).compute()
+
+    assert len(actual) == n_whole + 1
+    assert actual["x"].iloc[-1] == 0.5
+
+
+@pytest.mark.parametrize("name", ["missing.parquet", "missing", "*.parquet", "s/*.csv"])
+def test_read_frame__of_nothing(tmp_path, name):
+    with pytest.raises(FileNotFoundError, match=r"there is no table at .*Parquet or CSV"):
+        read_frame(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"t.parquet": "no Parquet"}, r"t\.parquet is not a readable Parquet file"),
+        ({"t.xlsx": "sheet"}, r"holds t\.xlsx\. A table is made of Parquet files"),
+        ({"a.csv": "x\n1\n", "b.parquet": ""}, "not of both"),
+        ({"t.csv": ""}, "is empty"),
+        ({"t.csv": 'x,y\n1,2\n"3'}, r"t\.csv is not a readable CSV file"),
+    ],
+)
+def test_read_frame__says_which_file_and_why(tmp_path, files, message):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    path = tmp_path if len(files) > 1 else tmp_path / name
+
+    with pytest.raises(ValueError, match=message):
+        read_frame(path)
+
+
+def test_read_frame__parquet_files_of_different_tables(tmp_path):
+    pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "a.parquet")
+    pd.DataFrame({"x": ["text"]}).to_parquet(tmp_path / "b.parquet")
+
+    with pytest.raises((ValueError, TypeError, RuntimeError)):
+        lpe_dask.score(tmp_path, nominal=np.zeros((3, 1)), n_neighbors=1).compute()
+
+
+def test_score__takes_paths(tmp_path):
+    rows = pd.DataFrame(np.random.default_rng(0).random((50, 2)), columns=["x", "y"])
+    rows.assign(label="text").to_parquet(tmp_path / "rows.parquet")
+    rows.iloc[:30].to_csv(tmp_path / "nominal.csv", index=False)
+
+    actual = lpe_dask.score(
+        str(tmp_path / "rows.parquet"),
+        nominal=tmp_path / "nominal.csv",
+        columns=["x", "y"],
+        n_neighbors=3,
+    )
+
+    assert isinstance(actual, dd.Series)
+    expected = lpe_dask.score(rows, nominal=rows.iloc[:30], n_neighbors=3)
+    np.testing.assert_array_equal(actual.compute(), expected)

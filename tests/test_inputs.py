@@ -1,0 +1,222 @@
+"""Whatever kind comes in: the same numbers, and back to the kind and index that came."""
+
+import itertools
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lpe_dask
+from lpe_dask import LPE
+from lpe_dask.inputs import check_numeric, read_table, select_columns
+from strategies import row_chunks
+
+ROWS = np.array([[1, 0], [2, 1], [3, 1], [5, 0], [8, 1], [13, 0]])
+NAMES = ["number", "flag"]
+
+
+def frame_of(dtypes=None, index=None):
+    frame = pd.DataFrame(ROWS, columns=NAMES, index=index)
+    return frame if dtypes is None else frame.astype(dtypes)
+
+
+def computed(table):
+    return np.asarray(table.rows.compute(), dtype=float)
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        ROWS.tolist(),
+        ROWS.astype(np.uint8),
+        ROWS.astype(np.float32),
+        ROWS.astype(object),
+        np.asfortranarray(ROWS.astype(float)),
+        ROWS[::-1].astype(float)[::-1],
+        da.from_array(ROWS, chunks=(4, 1)),
+        frame_of(),
+        frame_of({"number": "Int64", "flag": "boolean"}),
+        frame_of({"number": "Float32", "flag": bool}),
+        frame_of({"number": "double[pyarrow]", "flag": "bool[pyarrow]"}),
+        dd.from_pandas(frame_of(), npartitions=3),
+        dd.from_pandas(frame_of({"number": "Int16", "flag": "boolean"}), npartitions=2),
+    ],
+)
+def test_read_table__gives_the_numbers(X):
+    table = read_table(X)
+
+    np.testing.assert_array_equal(computed(table), ROWS)
+    assert len(table.rows.chunks[1]) == 1
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "Float64", "boolean", "int64[pyarrow]"])
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+def test_read_table__missing_values_are_nan(dtype, kind):
+    frame = pd.DataFrame(
+        {"x": pd.array([1, None, 0], dtype=dtype), "y": [1.0, 2.0, np.inf]}
+    )
+
+    table = read_table(frame if kind == "pandas" else dd.from_pandas(frame, npartitions=2))
+
+    np.testing.assert_array_equal(computed(table), [[1, 1], [np.nan, 2], [0, np.inf]])
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (["a", "b"], "str"),
+        (["a", "b"], "object"),
+        ([1, 2], "category"),
+        (["2020-01-01", "2020-01-02"], "datetime64[ns]"),
+        ([1, 2], "timedelta64[ns]"),
+        ([1, 2], "complex128"),
+    ],
+)
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_check_numeric__names_what_is_no_number_and_what_to_write(values, dtype, is_lazy):
+    frame = pd.DataFrame({"size": [1, 2], "odd": pd.Series(values).astype(dtype), "age": 3})
+    if is_lazy:
+        frame = dd.from_pandas(frame, npartitions=1)
+
+    with pytest.raises(TypeError) as caught:
+        check_numeric(frame)
+
+    message = str(caught.value)
+    assert "'odd'" in message
+    assert "columns=['size', 'age']" in message
+    assert "--columns size,age" in message
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        (da.zeros((4, 2), chunks=2)[da.zeros(4, chunks=2) < 1], TypeError, "chunk_sizes()"),
+        (da.zeros(4), ValueError, "reshape"),
+        (da.zeros((4, 2), dtype=complex), TypeError, "complex"),
+        (da.zeros((4, 0)), ValueError, r"0 feature\(s\)"),
+        (np.zeros(4), ValueError, "reshape"),
+        (np.zeros((2, 2), complex), ValueError, "Complex"),
+        (np.zeros((4, 0)), ValueError, r"0 feature\(s\)"),
+        (np.array([["a", "b"]]), ValueError, "numeric"),
+        (scipy.sparse.csr_array(np.eye(3)), TypeError, "[Ss]parse"),
+        (pd.DataFrame(index=[1, 2]), ValueError, r"0 feature\(s\)"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ValueError, "must differ"),
+    ],
+)
+def test_read_table__refuses(X, error, message):
+    with pytest.raises(error, match=message):
+        read_table(X)
+
+
+def test_unknown_chunks__of_an_array_can_be_computed_as_the_message_says():
+    X = da.from_array(ROWS.astype(float), chunks=2)
+    X = X[X[:, 0] > 1]
+
+    np.testing.assert_array_equal(computed(read_table(X.compute_chunk_sizes())), ROWS[1:])
+
+
+INDEXES = {
+    "repeated": pd.Index([7, 7, 3, 3, 3, 0]),
+    "text": pd.Index(list("zyxabc"), name="who"),
+    "time": pd.date_range("2026-01-01", periods=6),
+    "two levels": pd.MultiIndex.from_product([[1, 2], list("abc")], names=["a", "b"]),
+}
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_pandas__keeps_any_index(index):
+    frame = frame_of(index=INDEXES[index])
+
+    p_values = lpe_dask.score(frame, n_neighbors=2)
+
+    pd.testing.assert_index_equal(p_values.index, frame.index)
+    np.testing.assert_array_equal(p_values, lpe_dask.score(ROWS, n_neighbors=2))
+
+
+@pytest.mark.parametrize("index", ["repeated", "text", "time"])
+def test_dask_frame__keeps_any_index(index):
+    frame = frame_of(index=INDEXES[index])
+    ddf = dd.from_pandas(frame, npartitions=3, sort=False)
+
+    own = lpe_dask.score(ddf, n_neighbors=2)
+    new = lpe_dask.score(ddf, nominal=ROWS, n_neighbors=2)
+
+    for series in (own, new):
+        assert series.npartitions == ddf.npartitions
+        assert series.compute().index.tolist() == frame.index.tolist()
+    np.testing.assert_array_equal(own.compute(), lpe_dask.score(ROWS, n_neighbors=2))
+    np.testing.assert_array_equal(new.compute(), lpe_dask.score(ROWS, ROWS, n_neighbors=2))
+
+
+@given(data=st.data(), chunks=row_chunks(6), n_neighbors=st.integers(1, 5))
+def test_dask_frame__with_empty_partitions_is_like_numpy(data, chunks, n_neighbors):
+    edges = np.cumsum([0, *chunks])
+    parts = [frame_of().iloc[a:b] for a, b in itertools.pairwise(edges)]
+    for position in data.draw(st.lists(st.integers(0, len(parts)), max_size=3)):
+        parts.insert(position, frame_of().iloc[:0])
+    ddf = dd.from_delayed(
+        [dask.delayed(part) for part in parts], meta=frame_of(), verify_meta=False
+    )
+
+    own, new = dask.compute(
+        lpe_dask.score(ddf, n_neighbors=n_neighbors),
+        lpe_dask.score(ddf, nominal=ddf, n_neighbors=n_neighbors),
+        scheduler="sync",
+    )
+
+    np.testing.assert_array_equal(own, lpe_dask.score(ROWS, n_neighbors=n_neighbors))
+    np.testing.assert_array_equal(new, lpe_dask.score(ROWS, ROWS, n_neighbors=n_neighbors))
+
+
+def test_dask_array__with_empty_chunks():
+    nominal = da.from_array(ROWS, chunks=((0, 2, 0, 4, 0), 2))
+
+    p_values = lpe_dask.score(nominal, n_neighbors=2)
+
+    assert p_values.chunks == ((0, 2, 0, 4, 0),)
+    np.testing.assert_array_equal(p_values.compute(), lpe_dask.score(ROWS, n_neighbors=2))
+
+
+def test_dask_frame__of_missing_values_only():
+    frame = frame_of({"number": "Int64", "flag": "boolean"})
+    frame.iloc[:3] = pd.NA
+    ddf = dd.from_pandas(frame, npartitions=2)
+
+    p_values = lpe_dask.score(ddf, nominal=ROWS, n_neighbors=2).compute()
+
+    assert p_values.isna().tolist() == [True] * 3 + [False] * 3
+
+
+def test_frames__with_other_column_names_than_text_go_by_position():
+    model = LPE(2).fit(pd.DataFrame(ROWS, columns=[0, 1]))
+
+    actual = model.score_samples(pd.DataFrame(ROWS, columns=["a", "b"]))
+
+    np.testing.assert_array_equal(actual, LPE(2).fit(ROWS).score_samples(ROWS))
+    assert not hasattr(model, "feature_names_in_")
+
+
+@pytest.mark.parametrize("kind", [ROWS, da.from_array(ROWS)])
+def test_select_columns__is_for_frames(kind):
+    with pytest.raises(TypeError, match=r"X\[:, \[0, 1\]\]"):
+        lpe_dask.score(kind, columns=["a"])
+
+
+def test_select_columns__names_what_is_missing():
+    with pytest.raises(ValueError, match=r"lack the columns \['size'\].*'number', 'flag'"):
+        select_columns(frame_of(), ["flag", "size"])
+
+
+def test_number_of_columns__of_an_array_must_be_that_of_fit():
+    model = LPE(2).fit(ROWS)
+
+    with pytest.raises(
+        ValueError, match="X has 3 features, but LPE is expecting 2 features"
+    ):
+        model.score_samples(da.zeros((5, 3)))

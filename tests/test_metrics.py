@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import definitions
+from lpe_dask import LPE
+from lpe_dask.metrics import (
+    euclidean_map,
+    inverse_of_covariance,
+    mahalanobis_map,
+    seuclidean_map,
+)
+from lpe_dask.preparation import Preparation, Scaling
+from strategies import point_sets
+
+VI = np.array([[2.0, 0.3, 0.0], [0.3, 1.0, -0.2], [0.0, -0.2, 0.7]])
+
+
+@given(points=point_sets(n_features=3), data=st.data())
+def test_maps__equal_their_definitions_however_rows_are_cut(points, data):
+    cut = data.draw(st.integers(0, len(points)))
+    weights, variances = np.array([0.0, 0.3, 7.0]), np.array([0.1, 2.0, 3.0])
+    cases = [
+        (euclidean_map(weights), definitions.weighted(points, weights)),
+        (seuclidean_map(variances), definitions.standardized(points, variances)),
+        (mahalanobis_map(VI), definitions.whitened(points, VI)),
+        (euclidean_map(None), points),
+    ]
+
+    for linear_map, expected in cases:
+        parts = [linear_map.apply(part) for part in (points[:cut], points[cut:])]
+        np.testing.assert_array_equal(np.concatenate(parts), expected)
+
+
+@pytest.mark.parametrize(
+    ("metric", "params", "message"),
+    [
+        ("euclidean", {"V": [1, 1]}, r"has \['V'\], but metric='euclidean' takes 'w' only"),
+        ("mahalanobis", {"VI": np.eye(2), "w": [1, 1]}, r"has \['w'\]"),
+        ("euclidean", {"w": [1, 1, 1]}, r"shape \(3,\), but the rows have 2 columns"),
+        ("euclidean", {"w": [1, -1]}, "must not be negative; the smallest is -1"),
+        ("euclidean", {"w": [1, np.nan]}, "NaN or inf"),
+        ("seuclidean", {"V": [1, 0]}, "must be positive; the smallest is 0"),
+        ("mahalanobis", {"VI": [1, 1]}, r"give an array of shape \(2, 2\)"),
+        ("mahalanobis", {"VI": [[1, 2], [0, 1]]}, "must be symmetric"),
+        ("mahalanobis", {"VI": [[1, 2], [2, 1]]}, "positive definite; its smallest.* -1"),
+    ],
+)
+def test_metric_params__are_checked(metric, params, message):
+    with pytest.raises(ValueError, match=message):
+        LPE(2, metric=metric, metric_params=params).fit(np.eye(5)[:, :2])
+
+
+@pytest.mark.parametrize(
+    ("extra", "named"),
+    [
+        (lambda x: np.full(len(x), 0.1), "same is constant"),
+        (lambda x: x[:, 0] * 3 - x[:, 1], "is determined by the other columns"),
+        (lambda x: x[:, 0] + 1e-9 * x[:, 1] ** 2, "is determined by the other columns"),
+    ],
+)
+def test_mahalanobis__names_columns_that_make_the_covariance_singular(extra, named):
+    import pandas as pd
+
+    rows = np.random.default_rng(0).standard_normal((50, 2))
+    frame = pd.DataFrame(rows, columns=["a", "b"]).assign(same=extra(rows))
+
+    with pytest.raises(ValueError, match=named) as caught:
+        LPE(2, metric="mahalanobis").fit(frame)
+
+    assert "--columns" in str(caught.value)
+
+
+def test_inverse_of_covariance__of_units_far_apart():
+    """What is singular does not depend on the units of the columns."""
+    rows = np.random.default_rng(0).standard_normal((50, 3)) * [1e-9, 1.0, 1e12]
+    covariance = np.cov(rows.T)
+
+    inverse = inverse_of_covariance(covariance, list("abc"))
+
+    units = np.outer([1e-9, 1.0, 1e12], [1e-9, 1.0, 1e12])
+    np.testing.assert_allclose(
+        (inverse * units) @ (covariance / units), np.eye(3), atol=1e-12
+    )
+    np.testing.assert_array_equal(inverse, inverse.T)
+
+
+def test_seuclidean__constant_column_keeps_its_unit():
+    nominal = np.column_stack([np.arange(6.0), np.full(6, 0.1)])
+    model = LPE(1, metric="seuclidean").fit(nominal)
+
+    assert model.statistic([[0.0, 3.1]]) == 3.0
+
+
+@pytest.mark.parametrize("scale", ["minmax", "standard"])
+def test_scale__constant_column_keeps_its_unit(scale):
+    """Nominal rows come out at exactly 0, others at their difference."""
+    nominal = np.column_stack([np.arange(6.0), np.full(6, 0.1)])
+    model = LPE(1, scale=scale).fit(nominal)
+
+    assert model.statistic([[0.0, 0.1]]) == 0.0
+    assert model.statistic([[0.0, 2.6]]) == 2.5
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_preparation__keeps_what_is_not_finite_in_its_row(value):
+    preparation = Preparation(Scaling(np.zeros(3), np.ones(3)), mahalanobis_map(VI))
+    rows = np.array([[1.0, 2.0, 3.0], [value, 2.0, 3.0], [1e308, -1e308, 1e308]])
+
+    prepared = preparation.apply(rows)
+
+    assert np.isfinite(prepared).all(axis=1).tolist() == [True, False, True]
+    np.testing.assert_array_equal(prepared[:1], preparation.apply(rows[:1]))

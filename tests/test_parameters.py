@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+
+import definitions
+from lpe_dask import LPE
+from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_rule
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_neighbors": 0}, "n_neighbors=0 must be a whole number of at least 1"),
+        ({"n_neighbors": -3}, "n_neighbors=-3"),
+        ({"n_neighbors": 2.5}, "n_neighbors=2.5"),
+        ({"n_neighbors": True}, "n_neighbors=True"),
+        ({"n_neighbors": "5"}, "n_neighbors='5'"),
+        ({"n_neighbors": 5, "graph": "radius", "radius": 1.0}, "takes radius"),
+        ({"graph": "kn"}, "'knn', 'radius'"),
+        ({"graph": "radius", "radius": -0.5}, "radius=-0.5 must be a finite number"),
+        ({"graph": "radius", "radius": np.inf}, "radius=inf"),
+        ({"graph": "radius", "radius": np.nan}, "radius=nan"),
+        ({"graph": "radius"}, "scale='minmax'"),
+        ({"graph": "radius", "scale": "standard"}, "scale='minmax'"),
+        ({"radius": 0.5}, "radius=0.5 is for graph='radius'"),
+        ({"metric": "cosine"}, "'euclidean', 'seuclidean', 'mahalanobis'"),
+        ({"metric": "geodesic"}, "this version has metric in 'euclidean'"),
+        ({"scale": "robust"}, "None, 'minmax', 'standard'"),
+        ({"scale": np.ones(2)}, "None, 'minmax', 'standard'"),
+        ({"alpha": 0}, "alpha=0 must be a number between 0 and 1"),
+        ({"alpha": 1.0}, "alpha=1.0"),
+        ({"alpha": "0.1"}, "alpha='0.1'"),
+        ({"alpha": np.nan}, "alpha=nan"),
+        ({"algorithm": "pruned"}, "this version has algorithm in 'auto', 'brute'"),
+        ({"algorithm": "nn_descent"}, "'auto', 'brute'"),
+        ({"calibration": "split"}, "this version has calibration in 'loo'"),
+        ({"calibration": "conformal"}, "'loo'"),
+        ({"calibration_size": 100}, "calibration_size=100 is not available"),
+        ({"anomaly_log_density": len}, "anomaly_log_density=.* is not available"),
+        ({"missing": "ignore"}, "'error', 'drop'"),
+        ({"random_state": -1}, "random_state=-1"),
+        ({"random_state": 0.5}, "random_state=0.5"),
+        ({"random_state": np.random.default_rng(0)}, "whole number"),
+    ],
+)
+def test_fit__says_what_is_allowed(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        LPE(**arguments).fit(np.zeros((10, 2)))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"n_neighbors": np.int64(3), "alpha": np.float32(0.1), "random_state": np.int8(1)},
+        {"graph": "radius", "radius": 0},
+        {"graph": "radius", "radius": np.float64(0.5)},
+        {"graph": "radius", "scale": "minmax"},
+    ],
+)
+def test_check_parameters__takes_the_numbers_of_numpy(arguments):
+    check_parameters(LPE(**arguments).get_params())
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 99, 1000, 10**6])
+def test_rules__are_those_of_the_paper(n):
+    assert neighbors_by_rule(n) == definitions.neighbors_rule(n)
+    for d in (1, 2, 30):
+        assert radius_by_rule(n, d) == pytest.approx(
+            definitions.radius_rule(n, d), rel=1e-15
+        )
