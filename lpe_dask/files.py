@@ -104,29 +104,59 @@ def _full(filesystem: Any, names: list[str]) -> list[str]:
 def _read_parquet(path: str, filesystem: Any, names: list[str]) -> Any:
     import dask.dataframe as dd
 
-    n_groups = _row_groups_a_partition(filesystem, names)
+    footers = [_footer(filesystem, name) for name in names]
+    _check_same_columns(names, [footer.schema.to_arrow_schema() for footer in footers])
     source = path if filesystem.isdir(path) else _full(filesystem, names)
-    try:
-        return dd.read_parquet(source, split_row_groups=n_groups)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise ValueError(
-            f"the files at {path} are not one Parquet table: {error}."
-        ) from error
+    return dd.read_parquet(source, split_row_groups=_row_groups_a_partition(footers))
 
 
-def _row_groups_a_partition(filesystem: Any, names: list[str]) -> int:
-    largest = 1
-    for name in names:
-        with filesystem.open(name) as file:
-            try:
-                metadata = pq.read_metadata(file)
-            except (pa.ArrowInvalid, OSError) as error:
-                raise ValueError(
-                    f"{name} is not a readable Parquet file: {error}."
-                ) from error
-        groups = range(metadata.num_row_groups)
-        largest = max([largest, *(metadata.row_group(i).num_rows for i in groups)])
-    return max(1, PARTITION_ROWS // largest)
+def _footer(filesystem: Any, name: str) -> pq.FileMetaData:
+    with filesystem.open(name) as file:
+        try:
+            return pq.read_metadata(file)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ValueError(f"{name} is not a readable Parquet file: {error}.") from error
+
+
+def _check_same_columns(names: list[str], schemas: list[pa.Schema]) -> None:
+    """Raise ValueError if files have other columns than the first, or of other kinds."""
+    first = _kinds_of_columns(schemas[0])
+    for name, schema in zip(names, schemas, strict=True):
+        kinds = _kinds_of_columns(schema)
+        differing = sorted(
+            column
+            for column in first.keys() | kinds.keys()
+            if column not in first
+            or column not in kinds
+            or len({first[column], kinds[column], None}) > 2
+        )
+        if differing:
+            raise ValueError(
+                f"{name} and {names[0]} are no parts of one table: they differ in the columns "
+                f"{differing}. Name files that have the same columns, for example as a glob."
+            )
+
+
+def _kinds_of_columns(schema: pa.Schema) -> dict[str, str | None]:
+    """Return which columns hold numbers and which others; None where all is missing."""
+    return {field.name: _kind_of_type(field.type) for field in schema}
+
+
+def _kind_of_type(arrow_type: pa.DataType) -> str | None:
+    types = pa.types
+    if types.is_null(arrow_type):
+        return None
+    is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type)
+    return "number" if is_number or types.is_boolean(arrow_type) else "other"
+
+
+def _row_groups_a_partition(footers: list[pq.FileMetaData]) -> int:
+    sizes = [
+        footer.row_group(i).num_rows
+        for footer in footers
+        for i in range(footer.num_row_groups)
+    ]
+    return max(1, PARTITION_ROWS // max([1, *sizes]))
 
 
 def _read_csv(

@@ -219,7 +219,9 @@ def check_numeric(frame: Any) -> None:
 def _is_number(dtype: Any) -> bool:
     types = pd.api.types
     is_real = types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype)
-    return is_real or types.is_bool_dtype(dtype)  # Arrow's booleans are no numbers to pandas
+    return is_real or types.is_bool_dtype(
+        dtype
+    )  # Arrow's booleans are no numbers to pandas
 
 
 def _to_series(values: da.Array, name: str, index: pd.Index) -> pd.Series:

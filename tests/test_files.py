@@ -111,12 +111,24 @@ def test_read_frame__says_which_file_and_why(tmp_path, files, message):
         read_frame(path)
 
 
-def test_read_frame__parquet_files_of_different_tables(tmp_path):
+@pytest.mark.parametrize("other", [{"x": ["text"]}, {"y": [1.0]}, {"x": [1.0], "y": [1.0]}])
+def test_read_frame__names_files_that_are_no_parts_of_one_table(tmp_path, other):
     pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "a.parquet")
-    pd.DataFrame({"x": ["text"]}).to_parquet(tmp_path / "b.parquet")
+    pd.DataFrame(other).to_parquet(tmp_path / "b.parquet")
 
-    with pytest.raises((ValueError, TypeError, RuntimeError)):
-        lpe_dask.score(tmp_path, nominal=np.zeros((3, 1)), n_neighbors=1).compute()
+    with pytest.raises(ValueError, match=r"b\.parquet and .*a\.parquet are no parts"):
+        read_frame(tmp_path)
+
+
+def test_read_frame__whole_numbers_in_one_file_and_fractions_in_another(tmp_path):
+    pd.DataFrame({"x": [1, 2]}).to_parquet(tmp_path / "a.parquet")
+    pd.DataFrame({"x": [0.5, None]}).to_parquet(tmp_path / "b.parquet")
+
+    p_values = lpe_dask.score(
+        tmp_path, nominal=[[0.0], [1.0], [2.0]], n_neighbors=1
+    ).compute()
+
+    np.testing.assert_array_equal(p_values, [1.0, 1.0, 1.0, np.nan])
 
 
 def test_score__takes_paths(tmp_path):
