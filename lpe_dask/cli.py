@@ -10,40 +10,26 @@ import logging
 import multiprocessing
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
-from multiprocessing import resource_tracker
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-import dask
-from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
 from lpe_dask import __version__
+from lpe_dask.clusters import Workers
+from lpe_dask.demo import demo_table, write_digits
 from lpe_dask.plan import PROCESS_BYTES, USABLE_SHARE
 
 logger = logging.getLogger(__name__)
 
 #: Exit codes.
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
-
-#: Seconds to wait for a scheduler to answer, and then for it to have a worker.
-CONNECT_SECONDS = 10
-WORKER_SECONDS = 60
-
-#: The demo takes the digits up to this one as nominal.
-LAST_NOMINAL_DIGIT = 4
-
-#: Levels at which the demo counts what is flagged.
-DEMO_ALPHAS = (0.01, 0.05, 0.1)
 
 #: What can be refused; any other error, and any in the middle of a run, is a failure.
 _REFUSALS = (
@@ -241,7 +227,7 @@ def demo(output: str | None, debug: bool, **options: Any) -> None:
     with _exit_codes(debug), ExitStack() as stack:
         workers = _take_workers(options, debug)
         folder = _demo_folder(output, stack)
-        _write_digits(folder)
+        write_digits(folder)
         _score_files(
             workers,
             str(folder / "digits.parquet"),
@@ -249,7 +235,7 @@ def demo(output: str | None, debug: bool, **options: Any) -> None:
             nominal=str(folder / "nominal.parquet"),
             keep=["digit"],
         )
-        click.echo(_demo_table(folder / "scores"))
+        click.echo(demo_table(folder / "scores"))
         click.echo(_demo_ending(folder, is_kept=output is not None))
 
 
@@ -266,7 +252,7 @@ def main() -> None:
 # What the commands do
 
 
-def _score_files(workers: _Workers, data: str, **options: Any) -> dict[str, Any]:
+def _score_files(workers: Workers, data: str, **options: Any) -> dict[str, Any]:
     """Check everything, start or join the workers, run, and return the summary."""
     from lpe_dask.runs import prepare_run  # not needed for --help, and takes a second
 
@@ -311,38 +297,6 @@ def _demo_folder(output: str | None, stack: ExitStack) -> Path:
     return folder
 
 
-def _write_digits(folder: Path) -> None:
-    """Write the nominal rows, and the rows to score with the digit that each one shows."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits(as_frame=True)
-    pixels, digit = digits.data, digits.target.rename("digit")
-    is_nominal = (digit <= LAST_NOMINAL_DIGIT) & (digit.index % 3 != 0)
-    pixels[is_nominal].to_parquet(folder / "nominal.parquet")
-    pixels.assign(digit=digit)[~is_nominal].to_parquet(folder / "digits.parquet")
-
-
-def _demo_table(scores: Path) -> str:
-    import pandas as pd
-    from sklearn.metrics import roc_auc_score
-
-    table = pd.read_parquet(scores)
-    is_new = table["digit"] > LAST_NOMINAL_DIGIT
-    area = roc_auc_score(is_new, table["statistic"])
-    lines = [
-        f"Area under the ROC curve, 5-9 against 0-4: {area:.3f}",
-        "",
-        f"flagged at alpha{'':<11}" + "   ".join(f"{alpha:6g}" for alpha in DEMO_ALPHAS),
-    ]
-    for name, rows in [
-        ("0-4, by mistake", table[~is_new]),
-        ("5-9, rightly", table[is_new]),
-    ]:
-        shares = [f"{(rows['p_value'] <= alpha).mean():6.1%}" for alpha in DEMO_ALPHAS]
-        lines.append(f"{len(rows):4d} digits {name:<15}" + "   ".join(shares))
-    return "\n".join(lines)
-
-
 def _demo_ending(folder: Path, *, is_kept: bool) -> str:
     if not is_kept:
         return "\nTo keep the tables and try it by hand: lpe-dask demo --output FOLDER"
@@ -353,69 +307,7 @@ def _demo_ending(folder: Path, *, is_kept: bool) -> str:
     )
 
 
-# Workers
-
-
-@dataclass(frozen=True, slots=True)
-class _Workers:
-    """Which workers to use: those of a scheduler, or of a cluster to start."""
-
-    scheduler: str | None
-    n_workers: int | None
-    memory_limit: int | None
-    debug: bool
-
-    def open(self) -> AbstractContextManager[None]:
-        """Return a context in which Dask computes on these workers."""
-        if self.scheduler == "threads":
-            return dask.config.set(scheduler="threads")
-        return self._start() if self.scheduler is None else self._join()
-
-    @contextmanager
-    def _start(self) -> Iterator[None]:
-        from distributed import Client, LocalCluster
-
-        n, limit = self.n_workers, self.memory_limit
-        options: dict[str, Any] = {} if limit is None else {"memory_limit": limit}
-        if n is not None:
-            options |= {"n_workers": n, "threads_per_worker": max(1, CPU_COUNT // n)}
-        with _quiet_distributed(self.debug) as level, ExitStack() as stack:
-            with _interrupts_held():
-                cluster = LocalCluster(
-                    host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0",
-                    silence_logs=level,
-                    **options,
-                )
-                stack.push(partial(_end_cluster, cluster))
-            stack.enter_context(Client(cluster))
-            logger.info("dashboard: %s", cluster.dashboard_link)
-            yield
-
-    @contextmanager
-    def _join(self) -> Iterator[None]:
-        from distributed import Client
-
-        with _quiet_distributed(self.debug):
-            try:
-                # Not the default client yet: one that fails would stay the default.
-                client = Client(
-                    self.scheduler, timeout=CONNECT_SECONDS, set_as_default=False
-                )
-            except (OSError, ValueError) as error:
-                raise OSError(
-                    f"no scheduler answers at {self.scheduler} ({error}). Give the address "
-                    f"that the scheduler printed at its start, for example "
-                    f"tcp://10.0.0.1:8786, or leave --scheduler out to work on this "
-                    f"machine."
-                ) from error
-            with client, client.as_current(), dask.config.set(scheduler=client):
-                _wait_for_worker(client, self.scheduler)
-                logger.info("dashboard: %s", client.dashboard_link)
-                yield
-
-
-def _take_workers(options: dict[str, Any], debug: bool) -> _Workers:
+def _take_workers(options: dict[str, Any], debug: bool) -> Workers:
     """Take the options about workers out of those of a command, and check them."""
     scheduler = options.pop("scheduler")
     n_workers, memory_limit = options.pop("workers"), options.pop("memory_limit")
@@ -429,83 +321,7 @@ def _take_workers(options: dict[str, Any], debug: bool) -> _Workers:
             f"--scheduler {scheduler} is neither the address of a scheduler, such as "
             f"tcp://10.0.0.1:8786, nor `threads`."
         )
-    return _Workers(scheduler, n_workers, memory_limit, debug)
-
-
-def _wait_for_worker(client: Any, address: str | None) -> None:
-    """Return when the cluster can run tasks; asks for it, so that an adaptive one grows."""
-    if not client.scheduler_info(n_workers=-1)["workers"]:
-        logger.info("waiting for the first worker of %s", address)
-    try:
-        client.submit(os.getpid, pure=False).result(timeout=WORKER_SECONDS)
-    except TimeoutError as error:
-        raise OSError(
-            f"the scheduler at {address} has had no worker for {WORKER_SECONDS} seconds. "
-            f"Start workers, for example with `dask worker {address}`."
-        ) from error
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the context, and never reach a process started in it.
-
-    A terminal interrupts all processes of a command; here only this one minds, and ends the
-    others.
-    """
-    held: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
-    try:
-        with _interrupts_blocked():
-            yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if held:
-        raise KeyboardInterrupt
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C for threads and processes started in the context: they inherit that."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    resource_tracker.ensure_running()  # its start would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _end_cluster(cluster: Any, kind: type[BaseException] | None, *rest: Any) -> None:
-    """End the workers; in the middle of their tasks, if the run was interrupted."""
-    if kind is KeyboardInterrupt:
-        nannies = cluster.workers.values()
-        for nanny in nannies:
-            nanny.close_gracefully()  # it is not to start its process again
-        for pid in filter(None, [nanny.pid for nanny in nannies]):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-    cluster.close()
-
-
-@contextmanager
-def _quiet_distributed(debug: bool) -> Iterator[int]:
-    """Keep the log of `distributed` off the terminal; gives the level for its workers.
-
-    What goes wrong reaches the command as an error, and is said there once.
-    """
-    from distributed.utils import silence_logging_cmgr
-
-    level = logging.WARNING if debug else logging.CRITICAL
-    loop_logger = logging.getLogger("asyncio")  # tells of requests that nobody waits for
-    before = loop_logger.level
-    loop_logger.setLevel(level)
-    try:
-        with silence_logging_cmgr(level):
-            yield level
-    finally:
-        loop_logger.setLevel(before)
+    return Workers(scheduler, n_workers, memory_limit, debug)
 
 
 # Messages and exit codes

@@ -132,8 +132,8 @@ def _check_same_columns(names: list[str], schemas: list[pa.Schema]) -> None:
         )
         if differing:
             raise ValueError(
-                f"{name} and {names[0]} are no parts of one table: they differ in the columns "
-                f"{differing}. Name files that have the same columns, for example as a glob."
+                f"{name} and {names[0]} are no parts of one table: they differ in "
+                f"{differing}. Name files with the same columns, for example as a glob."
             )
 
 

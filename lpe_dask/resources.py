@@ -1,4 +1,4 @@
-"""What the workers at hand have, as whole numbers: threads and memory.
+"""What the workers at hand have and use, as whole numbers: threads and memory.
 
 Asks the client that would compute, else the machine. The library looks at a cluster; it
 never starts, finds or configures one.
@@ -6,6 +6,9 @@ never starts, finds or configures one.
 
 from __future__ import annotations
 
+import logging
+import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,8 @@ import psutil
 from dask.base import get_scheduler
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
+
+logger = logging.getLogger(__name__)
 
 #: Where Linux states the memory limit of a container (control groups 2 and 1).
 _CGROUP_LIMITS = (
@@ -92,3 +97,35 @@ def memory_of_machine() -> int:
         if text.isdigit():  # "max" where there is no limit
             limit = min(limit, int(text))
     return limit
+
+
+def peak_worker_bytes() -> int | None:
+    """Return the most memory that a worker has had in use so far; None if unknown.
+
+    Of the workers of the active client, or else of this process.
+    """
+    client = active_client()
+    try:
+        if client is None:
+            return peak_process_bytes()
+        return max(client.run(peak_process_bytes).values(), default=None)
+    except Exception as error:  # not worth a run that is complete
+        logger.info("the peak memory of the workers is unknown: %r", error)
+        return None
+
+
+def peak_process_bytes(status: Path = Path("/proc/self/status")) -> int:
+    """Return the largest resident size that this process has had.
+
+    On Linux from ``status``: ``ru_maxrss`` would also count the program that started it.
+    """
+    try:
+        peak = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
+    except OSError:
+        peak = None
+    if peak is not None:
+        return int(peak.group(1)) * 1024
+    import resource  # not on Windows
+
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return usage if sys.platform == "darwin" else usage * 1024

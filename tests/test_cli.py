@@ -24,10 +24,11 @@ from click.testing import CliRunner
 from distributed import LocalCluster
 
 import lpe_dask
-from lpe_dask import cli, runs
+from lpe_dask import cli, clusters, outputs, runs
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.metrics import METRIC_PARAMS
 from lpe_dask.parameters import GRAPHS, MISSING, SCALES
+from lpe_dask.resources import active_client
 
 COMMAND = Path(sys.executable).with_name("lpe-dask")
 
@@ -288,7 +289,7 @@ def test_score__refuses_options(files, arguments, said):
 
 
 def test_score__refuses_a_scheduler_that_does_not_answer(files, monkeypatch):
-    monkeypatch.setattr(cli, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(clusters, "CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -307,7 +308,7 @@ def test_score__fails_when_the_disk_is_full(files, monkeypatch):
     def full(table, file):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(runs.pq, "write_table", full)
+    monkeypatch.setattr(outputs.pq, "write_table", full)
 
     result = score()
 
@@ -336,7 +337,7 @@ def test_score__ends_with_130_when_interrupted(files, monkeypatch):
     def interrupt(table, file):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs.pq, "write_table", interrupt)
+    monkeypatch.setattr(outputs.pq, "write_table", interrupt)
 
     result = score()
 
@@ -377,7 +378,7 @@ def test_interrupts_held__comes_after_the_context(interruptible):
     seen = []
 
     def interrupt_and_go_on():
-        with cli._interrupts_held():
+        with clusters._interrupts_held():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
             seen.append("the rest")
@@ -393,7 +394,7 @@ def test_interrupts_held__comes_after_the_context(interruptible):
 def test_interrupts_held__works_without_signal_masks(monkeypatch, interruptible):
     monkeypatch.delattr(signal, "pthread_sigmask")
 
-    with cli._interrupts_held():
+    with clusters._interrupts_held():
         pass
 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -437,7 +438,7 @@ def test_scheduler__joins_a_cluster_and_leaves_it_running(files, cluster):
 
 @pytest.mark.cluster
 def test_scheduler__without_workers_is_refused(files, monkeypatch):
-    monkeypatch.setattr(cli, "WORKER_SECONDS", 0.3)
+    monkeypatch.setattr(clusters, "WORKER_SECONDS", 0.3)
     options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
 
     with LocalCluster(n_workers=0, **options) as cluster:
@@ -454,7 +455,7 @@ def test_workers__are_started_as_asked_and_ended(files, monkeypatch):
     found = {}
 
     def interrupt(run):
-        client = runs.active_client()
+        client = active_client()
         found.update(client.scheduler_info()["workers"])
         found["pids"] = list(client.run(os.getpid).values())
         client.submit(time.sleep, 60)
@@ -479,7 +480,7 @@ def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
     found = {}
 
     def look(run):
-        client = runs.active_client()
+        client = active_client()
         found.update(client.scheduler_info()["workers"])
         return {"rows": 0, "nominal_rows": 0, "seconds": 0, "flagged": 0, "alpha": 0.05} | {
             "flagged_share": None,
@@ -532,7 +533,7 @@ def test_demo__leaves_an_existing_folder_alone(files):
 
 
 def test_demo__can_be_repeated_when_it_was_refused(files, monkeypatch):
-    monkeypatch.setattr(cli, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(clusters, "CONNECT_SECONDS", 0.3)
 
     result = invoke("demo", "--scheduler", "tcp://127.0.0.1:1", "--output", "digits")
 

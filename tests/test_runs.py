@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import lpe_dask
-from lpe_dask import runs
+from lpe_dask import outputs, resources, runs
 from lpe_dask.runs import RunError, prepare_run, score_table
 
 RESULTS = ["p_value", "statistic", "is_anomaly"]
@@ -516,7 +516,7 @@ def test_score_table__leaves_whole_parts_when_the_disk_is_full(
         return (full_disk if len(written) > 2 else write_table)(table, file)
 
     write_table = pq.write_table
-    monkeypatch.setattr(runs.pq, "write_table", write_two)
+    monkeypatch.setattr(outputs.pq, "write_table", write_two)
 
     with pytest.raises(RunError, match=r"OSError: .*No space left.*--overwrite"):
         score_table(data, tmp_path / "out", nominal=nominal)
@@ -533,7 +533,7 @@ def test_score_table__leaves_nothing_half_written_when_interrupted(
         file.write(b"PAR1")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs.pq, "write_table", interrupt)
+    monkeypatch.setattr(outputs.pq, "write_table", interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         score_table(data, tmp_path / "out", nominal=nominal)
@@ -571,7 +571,7 @@ def test_score_table__says_how_to_help_workers_that_died(
     def die(table, file):
         raise KilledWorker("task on 4 different workers")
 
-    monkeypatch.setattr(runs.pq, "write_table", die)
+    monkeypatch.setattr(outputs.pq, "write_table", die)
 
     with pytest.raises(RunError, match=r"KilledWorker: .*--memory-limit"):
         score_table(data, tmp_path / "out", nominal=nominal)
@@ -585,7 +585,7 @@ def test_score_table__sees_that_workers_write_to_another_place(
     def write_elsewhere(kept, *rest):
         return {"rows": len(kept), "rows_nan": 0, "flagged": 0}
 
-    monkeypatch.setattr(runs, "_write_part", write_elsewhere)
+    monkeypatch.setattr(outputs, "_write_part", write_elsewhere)
 
     with pytest.raises(RunError, match=r"3 of them are not to be seen.*shared folder"):
         score_table(data, tmp_path / "out", nominal=nominal)
@@ -598,30 +598,30 @@ def test_score_table__sees_that_workers_write_to_another_place(
 
 def test_peak_process_bytes__is_what_was_in_use_at_most():
     block = np.ones(2**23)
-    during = runs.peak_process_bytes()
+    during = resources.peak_process_bytes()
     del block
 
     assert during >= 2**26
-    assert runs.peak_process_bytes() >= during - 2**21  # the kernel counts in lots
+    assert resources.peak_process_bytes() >= during - 2**21  # the kernel counts in lots
 
 
 def test_peak_process_bytes__has_another_source(tmp_path):
-    assert runs.peak_process_bytes(tmp_path / "no-such-file") > 2**25
+    assert resources.peak_process_bytes(tmp_path / "no-such-file") > 2**25
 
 
 def test_peak_worker_bytes__is_that_of_the_largest_worker(monkeypatch):
     client = SimpleNamespace(
         run=lambda function: {"tcp://a": 1, "tcp://b": 3, "tcp://c": 2}
     )
-    monkeypatch.setattr(runs, "active_client", lambda: client)
+    monkeypatch.setattr(resources, "active_client", lambda: client)
 
-    assert runs.peak_worker_bytes() == 3
+    assert resources.peak_worker_bytes() == 3
 
 
 def test_peak_worker_bytes__is_not_worth_a_run(monkeypatch):
     def fail(function):
         raise OSError("connection lost")
 
-    monkeypatch.setattr(runs, "active_client", lambda: SimpleNamespace(run=fail))
+    monkeypatch.setattr(resources, "active_client", lambda: SimpleNamespace(run=fail))
 
-    assert runs.peak_worker_bytes() is None
+    assert resources.peak_worker_bytes() is None

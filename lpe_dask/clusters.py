@@ -1,0 +1,157 @@
+"""Start or join the workers of a command, and end those that it started."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import resource_tracker
+from typing import Any
+
+import dask
+from dask.system import CPU_COUNT
+
+logger = logging.getLogger(__name__)
+
+#: Seconds to wait for a scheduler to answer, and then for it to have a worker.
+CONNECT_SECONDS = 10
+WORKER_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Which workers to use: those of a scheduler, or of a cluster to start."""
+
+    scheduler: str | None
+    n_workers: int | None
+    memory_limit: int | None
+    debug: bool
+
+    def open(self) -> AbstractContextManager[None]:
+        """Return a context in which Dask computes on these workers."""
+        if self.scheduler == "threads":
+            return dask.config.set(scheduler="threads")
+        return self._start() if self.scheduler is None else self._join()
+
+    @contextmanager
+    def _start(self) -> Iterator[None]:
+        from distributed import Client, LocalCluster
+
+        n, limit = self.n_workers, self.memory_limit
+        options: dict[str, Any] = {} if limit is None else {"memory_limit": limit}
+        if n is not None:
+            options |= {"n_workers": n, "threads_per_worker": max(1, CPU_COUNT // n)}
+        with _quiet_distributed(self.debug) as level, ExitStack() as stack:
+            with _interrupts_held():
+                cluster = LocalCluster(
+                    host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=level,
+                    **options,
+                )
+                stack.push(partial(_end_cluster, cluster))
+            stack.enter_context(Client(cluster))
+            logger.info("dashboard: %s", cluster.dashboard_link)
+            yield
+
+    @contextmanager
+    def _join(self) -> Iterator[None]:
+        from distributed import Client
+
+        with _quiet_distributed(self.debug):
+            try:
+                # Not the default client yet: one that fails would stay the default.
+                client = Client(
+                    self.scheduler, timeout=CONNECT_SECONDS, set_as_default=False
+                )
+            except (OSError, ValueError) as error:
+                raise OSError(
+                    f"no scheduler answers at {self.scheduler} ({error}). Give the address "
+                    f"that the scheduler printed at its start, for example "
+                    f"tcp://10.0.0.1:8786, or leave --scheduler out to work on this "
+                    f"machine."
+                ) from error
+            with client, client.as_current(), dask.config.set(scheduler=client):
+                _wait_for_worker(client, self.scheduler)
+                logger.info("dashboard: %s", client.dashboard_link)
+                yield
+
+
+def _wait_for_worker(client: Any, address: str | None) -> None:
+    """Return when the cluster can run tasks; asks for it, so that an adaptive one grows."""
+    if not client.scheduler_info(n_workers=-1)["workers"]:
+        logger.info("waiting for the first worker of %s", address)
+    try:
+        client.submit(os.getpid, pure=False).result(timeout=WORKER_SECONDS)
+    except TimeoutError as error:
+        raise OSError(
+            f"the scheduler at {address} has had no worker for {WORKER_SECONDS} seconds. "
+            f"Start workers, for example with `dask worker {address}`."
+        ) from error
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the context, and never reach a process started in it.
+
+    A terminal interrupts all processes of a command; here only this one minds, and ends the
+    others.
+    """
+    held: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        with _interrupts_blocked():
+            yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if held:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C for threads and processes started in the context: they inherit that."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # its start would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_cluster(cluster: Any, kind: type[BaseException] | None, *rest: Any) -> None:
+    """End the workers; in the middle of their tasks, if the run was interrupted."""
+    if kind is KeyboardInterrupt:
+        nannies = cluster.workers.values()
+        for nanny in nannies:
+            nanny.close_gracefully()  # it is not to start its process again
+        for pid in filter(None, [nanny.pid for nanny in nannies]):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    cluster.close()
+
+
+@contextmanager
+def _quiet_distributed(debug: bool) -> Iterator[int]:
+    """Keep the log of `distributed` off the terminal; gives the level for its workers.
+
+    What goes wrong reaches the command as an error, and is said there once.
+    """
+    from distributed.utils import silence_logging_cmgr
+
+    level = logging.WARNING if debug else logging.CRITICAL
+    loop_logger = logging.getLogger("asyncio")  # tells of requests that nobody waits for
+    before = loop_logger.level
+    loop_logger.setLevel(level)
+    try:
+        with silence_logging_cmgr(level):
+            yield level
+    finally:
+        loop_logger.setLevel(before)
