@@ -172,7 +172,7 @@ class LPE(OutlierMixin, BaseEstimator):
         table = read_table(X)
         nominal = read_nominal(table, self.missing)
         self._learn_shape(table, nominal)
-        plan = self._checked_plan()
+        plan = self._checked_plan(nominal.input_chunks)
         self._preparation = learn_preparation(
             nominal.rows, self.scale, self.metric, self.metric_params, table.labels
         )
@@ -206,8 +206,8 @@ class LPE(OutlierMixin, BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _checked_plan(self) -> JoinPlan:
-        """Return the plan for the workers at hand, which hold it."""
+    def _checked_plan(self, partition_sizes: Sequence[int]) -> JoinPlan:
+        """Return the plan for the workers at hand, which hold it; sizes may be NaN."""
         found = workers()
         places = 1 if self.n_neighbors_ is None else reservoir_size(self.n_neighbors_)
         plan = plan_join(
@@ -218,6 +218,7 @@ class LPE(OutlierMixin, BaseEstimator):
             threads=found.threads,
             memory_limit=found.memory_limit,
             block_rows=dask.config.get("lpe-dask.block-rows", None),
+            partition_rows=_largest(partition_sizes) or 0,
         )
         plan.check(found.memory_limit)
         return plan
@@ -259,7 +260,7 @@ class LPE(OutlierMixin, BaseEstimator):
         """
         table = self._table(X)
         if table.frame is not None:
-            plan = self._checked_plan()
+            plan = self._checked_plan(table.rows.chunks[0])
             return join_frame(
                 table.frame, self._blocks.tasks(), self._preparation, self._search(plan)
             )
@@ -276,10 +277,9 @@ class LPE(OutlierMixin, BaseEstimator):
         return table
 
     def _join(self, table: Table) -> da.Array:
-        plan = self._checked_plan()
         sizes = table.rows.chunks[0]
-        largest = None if np.isnan(sizes[0]) else max(sizes)
-        shares = n_shares(len(sizes), workers().n_threads, largest)
+        plan = self._checked_plan(sizes)
+        shares = n_shares(len(sizes), workers().n_threads, _largest(sizes))
         search = self._search(plan)
         return join(table.rows, self._blocks.tasks(), self._preparation, search, shares)
 
@@ -385,6 +385,10 @@ class LPE(OutlierMixin, BaseEstimator):
         In input order and of the kind that was fitted, lazy for Dask; NaN for dropped rows.
         """
         return self.p_values_of(self.statistic_)
+
+
+def _largest(sizes: Sequence[int]) -> int | None:
+    return None if np.isnan(sizes[0]) else max(sizes)
 
 
 def measure_blocks(model: LPE, X: Any = None) -> da.Array:

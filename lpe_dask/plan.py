@@ -57,6 +57,9 @@ class JoinPlan:
         Query rows that a task searches for at a time.
     threads : int
         Tasks that run at once in one worker.
+    partition_rows : int
+        Rows of the largest partition of the input, of which a task reads one; 0 where that
+        is not known before reading.
     """
 
     n_reference: int
@@ -65,6 +68,7 @@ class JoinPlan:
     block_rows: int
     pass_rows: int
     threads: int
+    partition_rows: int = 0
 
     @property
     def n_blocks(self) -> int:
@@ -98,8 +102,13 @@ class JoinPlan:
     @property
     def worker_bytes(self) -> int:
         """Bytes of a worker at its peak: the process, the reference, and its tasks."""
-        tasks = self.threads * max(self.join_bytes, self.pack_bytes)
-        return PROCESS_BYTES + self.reference_bytes + tasks
+        task = max(self.join_bytes, self.pack_bytes) + self.partition_bytes
+        return PROCESS_BYTES + self.reference_bytes + self.threads * task
+
+    @property
+    def partition_bytes(self) -> int:
+        """Bytes of one partition of the input, as float64."""
+        return self.partition_rows * self.n_features * FLOAT_BYTES
 
     def check(self, memory_limit: int) -> None:
         """Raise `MemoryError` if a worker of ``memory_limit`` bytes cannot hold this."""
@@ -108,10 +117,12 @@ class JoinPlan:
             raise MemoryError(
                 f"{self.n_reference} nominal rows x {self.n_features} columns need "
                 f"{_mebibytes(self.worker_bytes)} on each worker "
-                f"({_mebibytes(self.reference_bytes)} of them the rows), but of its "
-                f"{_mebibytes(memory_limit)} a worker may use {_mebibytes(usable)}. Give "
-                f"each worker more memory (memory_limit= of the cluster, --memory-limit), "
-                f"fewer threads (now {self.threads}), or use fewer nominal rows or columns."
+                f"({_mebibytes(self.reference_bytes)} of them these rows, and "
+                f"{_mebibytes(self.partition_bytes)} a partition of the input for each "
+                f"thread), but of its {_mebibytes(memory_limit)} a worker may use "
+                f"{_mebibytes(usable)}. Give each worker more memory (memory_limit= of the "
+                f"cluster, --memory-limit) or fewer threads (now {self.threads}), cut the "
+                f"input into smaller partitions, or use fewer nominal rows or columns."
             )
 
 
@@ -124,6 +135,7 @@ def plan_join(
     threads: int,
     memory_limit: int,
     block_rows: int | None = None,
+    partition_rows: int = 0,
 ) -> JoinPlan:
     """Return the cut of a search that suits the workers at hand.
 
@@ -137,6 +149,8 @@ def plan_join(
         Bytes of the smallest worker.
     block_rows : int, optional
         Rows of a reference block where the configuration sets them.
+    partition_rows : int
+        As in `JoinPlan`.
     """
     if block_rows is None:
         row_bytes = n_features * FLOAT_BYTES
@@ -148,7 +162,9 @@ def plan_join(
     pass_rows = max(
         1, min(MAX_PASS_ROWS, pass_bytes // _pass_row_bytes(n_features, n_places))
     )
-    return JoinPlan(n_reference, n_features, n_places, block_rows, pass_rows, threads)
+    return JoinPlan(
+        n_reference, n_features, n_places, block_rows, pass_rows, threads, partition_rows
+    )
 
 
 def n_shares(

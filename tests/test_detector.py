@@ -385,6 +385,18 @@ def test_fit__refuses_what_does_not_fit(at_most_computes):
         LPE(5).fit(lattice(2000, 0))
 
 
+def test_score_samples__refuses_partitions_that_do_not_fit(at_most_computes):
+    model = LPE(5).fit(lattice(200, 0))
+    queries = da.zeros((10**7, 3), chunks=(10**7, 3))
+
+    with (
+        dask.config.set({"lpe-dask.memory-limit": "700MiB"}),
+        at_most_computes(0),
+        pytest.raises(MemoryError, match="cut the input into smaller partitions"),
+    ):
+        model.score_samples(queries)
+
+
 def test_fit__again_forgets_the_first_time():
     model = LPE(3).fit(pd.DataFrame(lattice(50, 0), columns=list("abc")))
 

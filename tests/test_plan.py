@@ -114,6 +114,24 @@ def test_check__says_what_to_do():
     assert "fewer threads (now 4)" in message
 
 
+def test_check__counts_the_partitions_of_the_input():
+    """They are as large as the user made them."""
+    small = plan_join(10**6, 10, 500, n_threads=2, threads=2, memory_limit=4 * GIB)
+    large = plan_join(
+        10**6,
+        10,
+        500,
+        n_threads=2,
+        threads=2,
+        memory_limit=4 * GIB,
+        partition_rows=2 * 10**7,
+    )
+
+    assert large.worker_bytes - small.worker_bytes == 2 * 2 * 10**7 * 10 * 8
+    with pytest.raises(MemoryError, match=r"1526 MiB a partition .*smaller partitions"):
+        large.check(4 * GIB)
+
+
 def test_check__accepts_what_fits():
     plan_join(10**6, 10, 500, n_threads=2, threads=1, memory_limit=4 * GIB).check(4 * GIB)
 
