@@ -22,7 +22,7 @@ import click
 from dask.utils import format_bytes, parse_bytes
 
 from lpe_dask import __version__
-from lpe_dask.clusters import Workers
+from lpe_dask.clusters import ChosenWorkers
 from lpe_dask.demo import demo_table, write_digits
 from lpe_dask.plan import PROCESS_BYTES, USABLE_SHARE
 
@@ -252,7 +252,7 @@ def main() -> None:
 # What the commands do
 
 
-def _score_files(workers: Workers, data: str, **options: Any) -> dict[str, Any]:
+def _score_files(workers: ChosenWorkers, data: str, **options: Any) -> dict[str, Any]:
     """Check everything, start or join the workers, run, and return the summary."""
     from lpe_dask.runs import prepare_run  # not needed for --help, and takes a second
 
@@ -307,7 +307,7 @@ def _demo_ending(folder: Path, *, is_kept: bool) -> str:
     )
 
 
-def _take_workers(options: dict[str, Any], debug: bool) -> Workers:
+def _take_workers(options: dict[str, Any], debug: bool) -> ChosenWorkers:
     """Take the options about workers out of those of a command, and check them."""
     scheduler = options.pop("scheduler")
     n_workers, memory_limit = options.pop("workers"), options.pop("memory_limit")
@@ -321,7 +321,7 @@ def _take_workers(options: dict[str, Any], debug: bool) -> Workers:
             f"--scheduler {scheduler} is neither the address of a scheduler, such as "
             f"tcp://10.0.0.1:8786, nor `threads`."
         )
-    return Workers(scheduler, n_workers, memory_limit, debug)
+    return ChosenWorkers(scheduler, n_workers, memory_limit, debug)
 
 
 # Messages and exit codes

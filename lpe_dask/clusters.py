@@ -23,7 +23,7 @@ WORKER_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
+class ChosenWorkers:
     """Which workers to use: those of a scheduler, or of a cluster to start."""
 
     scheduler: str | None
