@@ -4,6 +4,8 @@ import dask.dataframe as dd
 import fsspec
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
@@ -129,6 +131,13 @@ def test_read_frame__whole_numbers_in_one_file_and_fractions_in_another(tmp_path
     ).compute()
 
     np.testing.assert_array_equal(p_values, [1.0, 1.0, 1.0, np.nan])
+
+
+def test_read_frame__takes_a_file_where_a_column_is_missing_throughout(tmp_path):
+    pq.write_table(pa.table({"x": [1.0], "id": ["a"]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"x": [2.0], "id": pa.nulls(1)}), tmp_path / "b.parquet")
+
+    assert read_frame(tmp_path)["x"].compute().tolist() == [1.0, 2.0]
 
 
 def test_score__takes_paths(tmp_path):
