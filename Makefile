@@ -14,7 +14,7 @@ unexport PYTHONPATH PYTHONHOME
 export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint clean
+.PHONY: help demo test coverage lint bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
@@ -29,6 +29,11 @@ test: $(READY) ## run the tests
 coverage: $(READY) ## run the tests and demand that every line ran
 	cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
 	NUMBA_CACHE_DIR="$$cache" $(BIN)/python -m pytest --cov $(ARGS)
+
+# Hours for all of it; make bench ARGS="--list" names the parts, ARGS="--only 'gauss*'" one.
+bench: $(READY) ## time the library beside its peers
+	$(BIN)/python -m pip install --quiet --editable ".[bench]"
+	PYTHONPATH=tests $(BIN)/python -m benchmarks $(ARGS)
 
 lint: $(READY) ## check format, style, types and the direction of imports
 	$(BIN)/ruff format --check .

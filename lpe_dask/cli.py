@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+import dask
 from dask.utils import format_bytes, parse_bytes
 
 from lpe_dask import __version__
@@ -100,6 +101,12 @@ _worker_options = _options(
         help="Memory of each worker to start, for example 4GiB.  [default: an equal share "
         "of the machine's]",
     ),
+    click.option(
+        "--spool",
+        metavar="FOLDER",
+        help="Where nominal rows go that do not fit into the memory of each worker: a "
+        "folder or URL that all workers see.  [default: Dask's temporary directory]",
+    ),
     click.option("--debug", is_flag=True, help="Show the full traceback of an error."),
 )
 
@@ -146,7 +153,7 @@ _model_options = _options(
     ),
     click.option(
         "--algorithm",
-        type=click.Choice(["auto", "brute"]),
+        type=click.Choice(["auto", "brute", "pruned"]),
         default="auto",
         help="How neighbors are searched; the results are the same.",
     ),
@@ -234,6 +241,7 @@ def demo(output: str | None, debug: bool, **options: Any) -> None:
             output=str(folder / "scores"),
             nominal=str(folder / "nominal.parquet"),
             keep=["digit"],
+            spool=options["spool"],
         )
         click.echo(demo_table(folder / "scores"))
         click.echo(_demo_ending(folder, is_kept=output is not None))
@@ -258,8 +266,9 @@ def _score_files(workers: ChosenWorkers, data: str, **options: Any) -> dict[str,
 
     if options.get("scale") == "none":
         options["scale"] = None
+    spool = options.pop("spool", None) or dask.config.get("lpe-dask.spool")
     run = prepare_run(data, **options)
-    with workers.open(), _progress():
+    with dask.config.set({"lpe-dask.spool": spool}), workers.open(), _progress():
         return run.execute()
 
 

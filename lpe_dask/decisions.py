@@ -30,3 +30,36 @@ def margin(p_values: NDArray[np.float64], offset: float) -> NDArray[np.float64]:
 def labels(p_values: NDArray[np.float64], offset: float) -> NDArray[np.int64]:
     """Return -1 where the p-value is below ``offset`` (an anomaly), else 1; 1 for NaN."""
     return np.where(p_values < offset, np.int64(-1), np.int64(1))
+
+
+def nominal_bound(graph: str, calibration: NDArray[np.float64], offset: float) -> float:
+    """Return the statistic up to which, or from which on, a p-value reaches ``offset``.
+
+    Parameters
+    ----------
+    graph : {"knn", "radius"}
+        For "knn" a row is nominal if its distance is at most the bound; for "radius" if its
+        count is at least that.
+    calibration : ndarray of shape (n_reference,)
+        The statistics of the nominal rows, ascending.
+    offset : float
+        As `threshold` gives it.
+
+    Examples
+    --------
+    >>> nominal_bound("knn", np.array([1.0, 2.0, 2.0, 3.0]), threshold(0.25))
+    2.0
+    >>> nominal_bound("radius", np.array([1.0, 2.0, 2.0, 3.0]), threshold(0.25))
+    2.0
+    """
+    n_reference = len(calibration)
+    # A p-value is a count of nominal rows, divided by n in float64: so it is here.
+    shares = np.arange(1, n_reference + 1) / n_reference
+    needed = int(np.searchsorted(shares, offset)) + 1
+    place = n_reference - needed if graph == "knn" else needed - 1
+    return float(calibration[place])
+
+
+def labels_by_count(counts: NDArray[np.float64], enough: int) -> NDArray[np.int64]:
+    """Return 1 where at least ``enough`` rows were counted, else -1; 1 for NaN."""
+    return np.where(counts < enough, np.int64(-1), np.int64(1))

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Self
@@ -26,15 +26,14 @@ from sklearn.utils.validation import check_is_fitted
 from lpe_dask import decisions
 from lpe_dask.calibration import P_VALUES
 from lpe_dask.inputs import Table, map_values, read_table, select_columns
-from lpe_dask.kernels.selection import reservoir_size
 from lpe_dask.literals import enter
-from lpe_dask.neighbors import Search, join, join_frame, pack_blocks, self_join
+from lpe_dask.neighbors import Search, join, join_frame, self_join
 from lpe_dask.nominal import Nominal, read_nominal
 from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_rule
 from lpe_dask.plan import JoinPlan, n_shares, plan_join
+from lpe_dask.reference import prepare_reference
 from lpe_dask.resources import workers
 from lpe_dask.scaling import learn_preparation
-from lpe_dask.spool import HeldBlocks
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +70,10 @@ class LPE(OutlierMixin, BaseEstimator):
         constant column is shifted by its value and keeps its unit.
     alpha : float, default=0.05
         False-alarm level of `predict`, between 0 and 1.
-    algorithm : {"auto", "brute"}, default="auto"
-        How neighbors are searched; results are the same.
+    algorithm : {"auto", "brute", "pruned"}, default="auto"
+        How neighbors are searched; results are the same. "brute" compares all pairs,
+        "pruned" groups near rows and leaves out what is too far, which is faster unless
+        the rows have many independent columns; "auto" tries a sample and logs what it took.
     calibration : {"loo"}, default="loo"
         Nominal rows are measured each left out, as in equations (1) and (2).
     calibration_size : None
@@ -173,8 +174,11 @@ class LPE(OutlierMixin, BaseEstimator):
         nominal = read_nominal(table, self.missing)
         self._learn_shape(table, nominal)
         plan = self._checked_plan(nominal.input_chunks)
-        self._preparation = learn_preparation(
+        preparation = learn_preparation(
             nominal.rows, self.scale, self.metric, self.metric_params, table.labels
+        )
+        self._reference = prepare_reference(
+            nominal.rows, nominal.sample, preparation, plan, self.algorithm, self.radius_
         )
         self._measure_nominal(table, nominal, plan)
         self.offset_ = decisions.threshold(self.alpha)
@@ -209,11 +213,10 @@ class LPE(OutlierMixin, BaseEstimator):
     def _checked_plan(self, partition_sizes: Sequence[int]) -> JoinPlan:
         """Return the plan for the workers at hand, which hold it; sizes may be NaN."""
         found = workers()
-        places = 1 if self.n_neighbors_ is None else reservoir_size(self.n_neighbors_)
         plan = plan_join(
             self.n_samples_,
             self.n_features_in_,
-            places,
+            self.n_neighbors_ or 0,
             n_threads=found.n_threads,
             threads=found.threads,
             memory_limit=found.memory_limit,
@@ -224,15 +227,17 @@ class LPE(OutlierMixin, BaseEstimator):
         return plan
 
     def _search(self, plan: JoinPlan) -> Search:
-        algorithm = "brute" if self.algorithm == "auto" else self.algorithm
+        algorithm = self._reference.algorithm
         return Search(algorithm, self.n_neighbors_, self.radius_, plan.pass_rows)
 
     def _measure_nominal(self, table: Table, nominal: Nominal, plan: JoinPlan) -> None:
-        search = self._search(plan)
-        rows = nominal.rows.rechunk((plan.block_rows, -1))
-        self._blocks = HeldBlocks(pack_blocks(rows, self._preparation, search.algorithm))
-        joins = self_join(self._blocks.tasks(), plan.block_rows, search)
-        statistic = np.concatenate(dask.compute(*joins))
+        reference = self._reference
+        joins = self_join(
+            len(reference.blocks), reference.tasks(), reference.space, self._search(plan)
+        )
+        statistic = np.empty(self.n_samples_)
+        for numbers, of_block in dask.compute(*joins):
+            statistic[numbers] = of_block
         self.calibration_ = np.sort(statistic)
         if nominal.is_kept is not None:
             whole = np.full(len(nominal.is_kept), np.nan)
@@ -258,13 +263,15 @@ class LPE(OutlierMixin, BaseEstimator):
             float64, of the kind of ``X``, with its index; lazy for Dask. NaN for a row with
             NaN or inf.
         """
-        table = self._table(X)
-        if table.frame is not None:
-            plan = self._checked_plan(table.rows.chunks[0])
-            return join_frame(
-                table.frame, self._blocks.tasks(), self._preparation, self._search(plan)
-            )
-        return table.restore(self._join(table), "statistic")
+        return self._searched(self._table(X), self._search)
+
+    def _searched(self, table: Table, to_search: Callable[[JoinPlan], Search]) -> Any:
+        """Return the statistic of a search, of the kind that came in."""
+        if table.frame is None:
+            return table.restore(self._join(table, to_search), "statistic")
+        plan = self._checked_plan(table.rows.chunks[0])
+        reference = self._reference
+        return join_frame(table.frame, reference.tasks(), reference.space, to_search(plan))
 
     def _table(self, X: Any) -> Table:
         check_is_fitted(self)
@@ -276,12 +283,12 @@ class LPE(OutlierMixin, BaseEstimator):
             )
         return table
 
-    def _join(self, table: Table) -> da.Array:
+    def _join(self, table: Table, to_search: Callable[[JoinPlan], Search]) -> da.Array:
         sizes = table.rows.chunks[0]
         plan = self._checked_plan(sizes)
         shares = n_shares(len(sizes), workers().n_threads, _largest(sizes))
-        search = self._search(plan)
-        return join(table.rows, self._blocks.tasks(), self._preparation, search, shares)
+        reference = self._reference
+        return join(table.rows, reference.tasks(), reference.space, to_search(plan), shares)
 
     def score_samples(self, X: Any) -> Any:
         """Return the p-value of new rows: in [0, 1], the lower the more anomalous.
@@ -323,6 +330,9 @@ class LPE(OutlierMixin, BaseEstimator):
     def predict(self, X: Any) -> Any:
         """Return -1 for rows with a p-value of at most alpha, else 1.
 
+        The labels are those of `score_samples`, for less work: a row is not searched any
+        further once enough nominal rows are near to know that it is none to report.
+
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
@@ -332,7 +342,19 @@ class LPE(OutlierMixin, BaseEstimator):
         labels : array or Series of shape (n,)
             int64, of the kind of ``X``; lazy for Dask. 1 for a row with NaN or inf.
         """
-        return self._labels(self.score_samples(X))
+        table = self._table(X)
+        bound = decisions.nominal_bound(self.graph, self.calibration_, self.offset_)
+        if not 0 < bound < np.inf:
+            return self._labels(self.score_samples(X))
+        # So many rows within this radius show that a row is nominal.
+        enough = int(bound) if self.n_neighbors_ is None else self.n_neighbors_
+        radius = bound if self.radius_ is None else self.radius_
+        algorithm = self._reference.algorithm
+        counts = self._searched(
+            table, lambda plan: Search(algorithm, None, radius, plan.pass_rows, enough)
+        )
+        function = partial(decisions.labels_by_count, enough=enough)
+        return map_values(counts, function, name="prediction", dtype=np.int64)
 
     def _labels(self, p_values: Any) -> Any:
         function = partial(decisions.labels, offset=self.offset_)
@@ -410,7 +432,7 @@ def measure_blocks(model: LPE, X: Any = None) -> da.Array:
     """
     if X is None:
         return _stored(model._nominal_statistic, model._nominal_chunks)
-    return model._join(model._table(X))
+    return model._join(model._table(X), model._search)
 
 
 def _stored(values: NDArray[np.float64], chunks: Sequence[int]) -> da.Array:

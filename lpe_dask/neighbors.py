@@ -1,23 +1,31 @@
 r"""Build the Dask graph that measures rows against the reference.
 
-    queries         q0        q1        q2
-                   / \       / \       / \          one join task for each share of a block
-    blocks ==>   j00 j01   j10 j11   j20 j21        each reads all blocks of the reference
-                   \ /       \ /       \ /
-    statistic       s0        s1        s2          (rows,) K-th distances or counts
+    reference   r0   r1   r2      input partitions
+                 |    |    |
+    pieces      ...  ...  ...     pruned: rows sorted by part of a kd split; else left out
+                 | \/ | \/ |
+    blocks      b0   b1   b2      handles: in memory, or in a spool
+                 +----+----+
+                 /    |    \
+    queries     q0    q1    q2    one join task a share of queries: reads what it needs
+                |     |     |
+    statistic   s0    s1    s2    (rows,) K-th distances or counts
 
-A join goes through its queries in passes and through the blocks in any order, folding each
-into a running state, so that what it adds to a worker's memory is one pass, however many
-rows there are on either side. The number of tasks is that of the shares plus, where a block
-has more than one, that of the blocks.
+A join goes through its queries in passes, and in each through the blocks, nearest box
+first, folding them into a running state; blocks too far to change it are never read. What
+it adds to a worker's memory is one pass and one block, however many rows there are on
+either side. The number of tasks is that of the shares and of the blocks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 from uuid import uuid4
 
+import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -27,9 +35,16 @@ from numpy.typing import NDArray
 
 from lpe_dask.inputs import float_rows
 from lpe_dask.kernels import ALGORITHMS
+from lpe_dask.kernels.blocks import Block, build_block, narrow
+from lpe_dask.kernels.frames import Frame
+from lpe_dask.kernels.pruning import TILE_ROWS
+from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
 from lpe_dask.literals import enter
-from lpe_dask.plan import share_of
+from lpe_dask.locality import Split
+from lpe_dask.plan import SAMPLE_EVERY, sample_neighbors, share_of
 from lpe_dask.preparation import Preparation
+from lpe_dask.resources import active_client
+from lpe_dask.spool import HeldBlock, HeldBlocks, Pieces, Spool, SpoolFolder, handles_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,45 +61,169 @@ class Search:
         Epsilon, for the number of rows within it, where ``n_neighbors`` is None.
     pass_rows : int
         Queries that a task measures at a time.
+    enough : int, optional
+        A number of rows within the radius that suffices.
     """
 
     algorithm: str
     n_neighbors: int | None
     radius: float | None
     pass_rows: int
+    enough: int | None = None
 
-    def state(self, queries: NDArray[np.float64]) -> Any:
-        """Return the empty state of some queries; see `kernels` for what it offers."""
-        kernel = ALGORITHMS[self.algorithm]
+    def state(self, queries: QueryTiles, frame: Frame) -> NearestState | CountState:
+        """Return the empty state of some queries; see `kernels.states`."""
         if self.n_neighbors is None:
-            return kernel.CountState(queries, self.radius)
-        return kernel.NearestState(queries, self.n_neighbors)
+            return CountState(queries, frame, self.radius or 0.0, self.enough)
+        return NearestState(queries, frame, self.n_neighbors)
 
 
-def pack_blocks(rows: da.Array, preparation: Preparation, algorithm: str) -> list[Delayed]:
-    """Return one task for each row chunk of the reference, which prepares and packs it.
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The way of rows into the space of a search; the same for queries and reference.
+
+    Attributes
+    ----------
+    preparation : Preparation
+        To where distances are Euclidean.
+    frame : Frame
+        Where pairs are filtered.
+    split : Split, optional
+        Parts of near rows, where they are kept together.
+    with_samples : bool, default=False
+        Whether blocks come with a sample of their rows, which searches for many neighbors
+        begin with.
+    """
+
+    preparation: Preparation
+    frame: Frame
+    split: Split | None = None
+    with_samples: bool = False
+
+    def __sizeof__(self) -> int:
+        """Return about the bytes of the matrices."""
+        n_features = len(self.frame.center)
+        matrices = (self.frame.rotation, self.preparation.linear_map.matrix)
+        n_matrices = sum(matrix is not None for matrix in matrices)
+        return 8 * n_features * (n_matrices * n_features + 4)
+
+
+# The reference
+
+
+def prepare_blocks(
+    rows: da.Array,
+    space: Space,
+    algorithm: str,
+    spool: Spool | None = None,
+    block_rows: int | None = None,
+) -> HeldBlocks:
+    """Return the reference as blocks in memory or in a spool; computes.
 
     Parameters
     ----------
     rows : dask array of shape (n_reference, n_features)
-        Finite, with known chunks, all of one size but the last.
+        Finite, with known chunks.
+    space : Space
+    algorithm : str
+    spool : Spool, optional
+        None: the blocks stay in memory.
+    block_rows : int, optional
+        Most rows of a block where ``space`` has a split; otherwise the chunks are blocks.
     """
-    prepared_by = enter(preparation, "lpe-preparation")
-    name = f"lpe-pack-{uuid4().hex}"
+    if space.split is None:
+        return HeldBlocks(pack_chunks(rows, space, algorithm, spool), spool)
+    tasks = split_chunks(rows, space, spool)
+    if spool is None and active_client() is not None:
+        pieces: list[Any] = list(dask.persist(*tasks))
+        starts = dask.compute(*_starts_of(pieces))
+    else:
+        computed = dask.compute(*tasks)
+        starts = tuple(piece.starts for piece in computed)
+        together = list(computed) if spool is None else [list(computed)]
+        pieces = [enter(piece, "lpe-pieces") for piece in together]
+    gathered = gather_parts(pieces, starts, space, algorithm, spool, block_rows)
+    blocks = HeldBlocks(gathered, spool)
+    if spool is not None:
+        spool.folder.remove_pieces()
+    return blocks
+
+
+def pack_chunks(
+    rows: da.Array, space: Space, algorithm: str, spool: Spool | None = None
+) -> list[Delayed]:
+    """Return one task for each row chunk of the reference, which makes it a block."""
+    name, entered = f"lpe-pack-{uuid4().hex}", enter(space, "lpe-space")
+    folder = None if spool is None else spool.folder
+    firsts = accumulate(rows.chunks[0], initial=0)
     tasks = {
-        f"{name}-{i}": (_pack, (rows.name, i, 0), prepared_by.key, algorithm)
-        for i in range(rows.numblocks[0])
+        f"{name}-{i}": (_pack, (rows.name, i, 0), first, entered.key, algorithm, folder)
+        for i, first in zip(range(rows.numblocks[0]), firsts, strict=False)
     }
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, prepared_by])
+    return _delayed(name, tasks, [rows, entered])
+
+
+def split_chunks(rows: da.Array, space: Space, spool: Spool | None = None) -> list[Delayed]:
+    """Return one task for each row chunk of the reference, which sorts it by part."""
+    name, entered = f"lpe-split-{uuid4().hex}", enter(space, "lpe-space")
+    folder = None if spool is None else spool.folder
+    firsts = accumulate(rows.chunks[0], initial=0)
+    tasks = {
+        f"{name}-{i}": (_split, (rows.name, i, 0), first, entered.key, folder)
+        for i, first in zip(range(rows.numblocks[0]), firsts, strict=False)
+    }
+    return _delayed(name, tasks, [rows, entered])
+
+
+def _starts_of(pieces: list[Delayed]) -> list[Delayed]:
+    name = f"lpe-starts-{uuid4().hex}"
+    tasks = {f"{name}-{i}": (_starts, piece.key) for i, piece in enumerate(pieces)}
+    return _delayed(name, tasks, pieces)
+
+
+def gather_parts(
+    pieces: list[Delayed],
+    starts: Sequence[NDArray[np.int64]],
+    space: Space,
+    algorithm: str,
+    spool: Spool | None,
+    block_rows: int | None,
+) -> list[Delayed]:
+    """Return tasks that gather the rows of each part as blocks of up to ``block_rows``.
+
+    Parameters
+    ----------
+    pieces : list of Delayed
+        Of pieces or lists of them, in input order.
+    starts : sequence of ndarray
+        Those of each `Pieces`.
+    """
+    name, entered = f"lpe-pack-{uuid4().hex}", enter(space, "lpe-space")
+    folder = None if spool is None else spool.folder
+    keys = [piece.key for piece in pieces]
+    sizes = np.sum([np.diff(of_piece) for of_piece in starts], axis=0)
+    tasks: dict[Any, Any] = {}
+    for part, size in enumerate(sizes.tolist()):
+        n_blocks = -(-size // (block_rows or max(1, size)))
+        for i in range(n_blocks):
+            which = share_of(size, i, n_blocks)
+            tasks[f"{name}-{len(tasks)}"] = (
+                _gather, keys, part, which.start, which.stop, entered.key, algorithm,
+                folder,
+            )  # fmt: skip
+    return _delayed(name, tasks, [*pieces, entered])
+
+
+def _delayed(name: str, tasks: dict[Any, Any], dependencies: list[Any]) -> list[Delayed]:
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
     return [Delayed(key, graph, layer=name) for key in tasks]
 
 
+# The queries
+
+
 def join(
-    queries: da.Array,
-    blocks: list[Delayed],
-    preparation: Preparation,
-    search: Search,
-    n_shares: int,
+    queries: da.Array, blocks: list[Delayed], space: Space, search: Search, n_shares: int
 ) -> da.Array:
     """Return the statistic of new rows against the reference, lazily.
 
@@ -93,8 +232,8 @@ def join(
     queries : dask array of shape (n_queries, n_features)
         As the user gave them; chunks may be unknown; one chunk of features.
     blocks : list of Delayed
-        The packed reference.
-    preparation : Preparation
+        Of handles, or lists of them, as `HeldBlocks.tasks` gives.
+    space : Space
     search : Search
     n_shares : int
         Tasks that share one chunk of queries.
@@ -104,7 +243,7 @@ def join(
     statistic : dask array of shape (n_queries,)
         Chunked like ``queries``; NaN for a row with NaN or inf.
     """
-    prepared_by = enter(preparation, "lpe-preparation")
+    entered = enter(space, "lpe-space")
     keys = [block.key for block in blocks]
     joined, name = f"lpe-join-{uuid4().hex}", f"lpe-statistic-{uuid4().hex}"
     tasks: dict[Any, Any] = {}
@@ -112,16 +251,14 @@ def join(
         shares = [(joined, i, share) for share in range(n_shares)]
         for share, key in enumerate(shares):
             rows = (queries.name, i, 0)
-            tasks[key] = (_join, rows, share, n_shares, prepared_by.key, search, keys)
+            tasks[key] = (_join, rows, share, n_shares, entered.key, search, keys)
         tasks[(name, i)] = (np.concatenate, shares)
-    dependencies = [queries, prepared_by, *blocks]
+    dependencies = [queries, entered, *blocks]
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
     return da.Array(graph, name, (queries.chunks[0],), meta=np.empty(0))
 
 
-def join_frame(
-    frame: Any, blocks: list[Delayed], preparation: Preparation, search: Search
-) -> Any:
+def join_frame(frame: Any, blocks: list[Delayed], space: Space, search: Search) -> Any:
     """Return the statistic of the rows of a dask DataFrame, lazily, as a dask Series.
 
     One task for each partition: the result is made of the frame by Dask's own operations,
@@ -129,83 +266,218 @@ def join_frame(
     partitions later. Arguments are those of `join`.
     """
     meta = pd.Series(dtype=np.float64, name="statistic")
-    prepared_by = enter(preparation, "lpe-preparation")
-    return frame.map_partitions(_join_frame, prepared_by, search, *blocks, meta=meta)
+    entered = enter(space, "lpe-space")
+    return frame.map_partitions(_join_frame, entered, search, *blocks, meta=meta)
 
 
-def self_join(blocks: list[Delayed], block_rows: int, search: Search) -> list[Delayed]:
+def self_join(
+    n_blocks: int, blocks: list[Delayed], space: Space, search: Search
+) -> list[Delayed]:
     """Return one task for each block of the reference: the statistic of its rows.
 
-    Each row is measured against all rows but itself, which is told by its number.
+    Each row is measured against all rows but itself, which is told by its number. A task
+    gives the numbers of the rows and their statistic, both of shape (n_rows,).
 
     Parameters
     ----------
+    n_blocks : int
     blocks : list of Delayed
-        The packed reference, of ``block_rows`` rows each but the last.
+        As for `join`.
     """
+    name, entered = f"lpe-join-{uuid4().hex}", enter(space, "lpe-space")
     keys = [block.key for block in blocks]
-    name = f"lpe-join-{uuid4().hex}"
     tasks = {
-        f"{name}-{i}": (_join_self, i, block_rows, search, keys) for i in range(len(blocks))
+        f"{name}-{i}": (_join_self, i, entered.key, search, keys) for i in range(n_blocks)
     }
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=blocks)
-    return [Delayed(key, graph, layer=name) for key in tasks]
+    return _delayed(name, tasks, [*blocks, entered])
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.
 
 
-def _pack(rows: NDArray[np.generic], preparation: Preparation, algorithm: str) -> Any:
-    return ALGORITHMS[algorithm].pack(preparation.apply(rows))
+def _pack(
+    rows: NDArray[np.generic],
+    first: int,
+    space: Space,
+    algorithm: str,
+    folder: SpoolFolder | None,
+) -> Any:
+    prepared = narrow(space.preparation.apply(rows))
+    numbers = np.arange(first, first + len(rows))
+    return _kept(prepared, numbers, space, algorithm, folder)
+
+
+def _split(
+    rows: NDArray[np.generic], first: int, space: Space, folder: SpoolFolder | None
+) -> Any:
+    assert space.split is not None
+    prepared = narrow(space.preparation.apply(rows))
+    parts = space.split.parts(space.frame.points(prepared))
+    order = np.argsort(parts, kind="stable")
+    starts = np.searchsorted(parts[order], np.arange(space.split.n_parts + 1))
+    pieces = Pieces(prepared[order], first + order, starts)
+    return pieces if folder is None else folder.write_pieces(pieces)
+
+
+def _starts(pieces: Pieces) -> NDArray[np.int64]:
+    return pieces.starts
+
+
+def _gather(
+    pieces: list[Any],
+    part: int,
+    start: int,
+    stop: int,
+    space: Space,
+    algorithm: str,
+    folder: SpoolFolder | None,
+) -> Any:
+    """Make a block of rows ``start`` to ``stop`` of a part, counted through all pieces."""
+    found = []
+    before = 0
+    for piece in handles_of(pieces):
+        first, last = piece.starts[part], piece.starts[part + 1]
+        low, high = max(first, first + start - before), min(last, first + stop - before)
+        if low < high:
+            found.append(piece.read(int(low), int(high)))
+        before += int(last - first)
+    # Pieces of one dtype each; a block is float32 only if all of them are.
+    rows = np.concatenate([rows for rows, _ in found])
+    numbers = np.concatenate([numbers for _, numbers in found])
+    return _kept(rows, numbers, space, algorithm, folder)
+
+
+def _kept(
+    rows: NDArray[np.floating],
+    numbers: NDArray[np.int64],
+    space: Space,
+    algorithm: str,
+    folder: SpoolFolder | None,
+) -> Any:
+    """Return rows as the handle of a block, in memory or in a spool."""
+    block = _block(rows, numbers, space.frame, algorithm)
+    sample = None
+    if space.with_samples:
+        every = slice(None, None, SAMPLE_EVERY)
+        sample = _block(block.rows[every], block.numbers[every], space.frame, algorithm)
+    held = HeldBlock(block, sample)
+    return held if folder is None else folder.write_block(held)
+
+
+def _block(
+    rows: NDArray[np.floating], numbers: NDArray[np.int64], frame: Frame, algorithm: str
+) -> Block:
+    points = frame.points(rows)
+    return build_block(rows, numbers, points, ALGORITHMS[algorithm].arrange(points), frame)
 
 
 def _join(
     rows: NDArray[np.generic],
     share: int,
     n_shares: int,
-    preparation: Preparation,
+    space: Space,
     search: Search,
     blocks: list[Any],
 ) -> NDArray[np.float64]:
     rows = rows[share_of(len(rows), share, n_shares)]
+    handles = handles_of(blocks)
     statistic = np.empty(len(rows))
     for start in range(0, len(rows), search.pass_rows):
-        part = slice(start, start + search.pass_rows)
-        statistic[part] = _measure(preparation.apply(rows[part]), blocks, search)
+        prepared = space.preparation.apply(rows[start : start + search.pass_rows])
+        for group in _groups(prepared, space):
+            queries = _tiles(prepared[group], space.frame, search.algorithm)
+            statistic[start + group] = _measure(queries, handles, space.frame, search)
     return statistic
 
 
 def _join_frame(
-    frame: pd.DataFrame, preparation: Preparation, search: Search, *blocks: Any
+    frame: pd.DataFrame, space: Space, search: Search, *blocks: Any
 ) -> pd.Series:
-    statistic = _join(float_rows(frame), 0, 1, preparation, search, list(blocks))
+    statistic = _join(float_rows(frame), 0, 1, space, search, list(blocks))
     return pd.Series(statistic, frame.index, name="statistic")
 
 
 def _join_self(
-    i: int, block_rows: int, search: Search, blocks: list[Any]
-) -> NDArray[np.float64]:
-    own = blocks[i]
+    i: int, space: Space, search: Search, blocks: list[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    handles = handles_of(blocks)
+    own = handles[i].load()
     statistic = np.empty(own.n_rows)
-    for start in range(0, own.n_rows, search.pass_rows):
-        stop = min(start + search.pass_rows, own.n_rows)
-        offsets = [start + (i - j) * block_rows for j in range(len(blocks))]
-        statistic[start:stop] = _measure(own.rows(start, stop), blocks, search, offsets)
-    return statistic
+    for part in own.runs(search.pass_rows):
+        rows, numbers = own.rows[part], own.numbers[part]
+        queries = _tiles(rows, space.frame, search.algorithm, numbers)
+        statistic[part] = _measure(queries, handles, space.frame, search, i)
+    return own.numbers, statistic
+
+
+def _tiles(
+    rows: NDArray[np.floating],
+    frame: Frame,
+    algorithm: str,
+    numbers: NDArray[np.int64] | None = None,
+) -> QueryTiles:
+    points = frame.points(rows)
+    arrangement = ALGORITHMS[algorithm].arrange(points, TILE_ROWS)
+    return QueryTiles(rows, points, arrangement, numbers)
+
+
+def _groups(prepared: NDArray[np.float64], space: Space) -> Iterator[NDArray[np.int64]]:
+    """Yield which queries to measure together: those of one part of the reference."""
+    if space.split is None:
+        yield np.arange(len(prepared))
+        return
+    # A row with NaN is not measured, whatever part it falls into.
+    parts = space.split.parts(np.nan_to_num(space.frame.points(prepared)))
+    order = np.argsort(parts, kind="stable")
+    edges = np.searchsorted(parts[order], np.arange(space.split.n_parts + 1))
+    for start, stop in pairwise(edges):
+        if start < stop:
+            yield order[start:stop]
 
 
 def _measure(
-    queries: NDArray[np.float64],
-    blocks: list[Any],
-    search: Search,
-    self_offsets: list[int] | None = None,
+    queries: QueryTiles, handles: list[Any], frame: Frame, search: Search, own: int = 0
 ) -> NDArray[np.float64]:
-    """Return the statistic of one pass; its state is gone before the next one begins."""
-    state = search.state(queries)
-    for j, block in enumerate(blocks):
-        if self_offsets is None:
-            state.fold(block)
-        else:
-            state.fold(block, self_offsets[j])
-    statistic: NDArray[np.float64] = state.finish()
-    return statistic
+    """Return the statistic of some queries; their state is gone afterwards.
+
+    Where K is large, a search among a sample of the reference first says about how far the
+    K nearest are, so that few other pairs are collected; rows for which that was too near
+    are searched for again.
+    """
+    order = _nearest_first(queries, handles, own)
+    state = search.state(queries, frame)
+    n_sampled = sample_neighbors(search.n_neighbors)
+    if n_sampled is None or isinstance(state, CountState):
+        _fold(state, order)
+        return state.finish()
+    sampled = NearestState(queries, frame, n_sampled)
+    for handle in order:
+        if sampled.may_need(handle.low, handle.high):
+            sampled.fold(handle.load_sample())
+    state.guess(sampled)
+    _fold(state, order)
+    if state.missed():
+        _fold(state, order)
+    return state.finish()
+
+
+def _fold(state: NearestState | CountState, handles: list[Any]) -> None:
+    for handle in handles:
+        if state.may_need(handle.low, handle.high):
+            state.fold(handle.load())
+
+
+def _nearest_first(queries: QueryTiles, handles: list[Any], own: int) -> list[Any]:
+    """Return handles by the distance of their boxes, from number ``own`` on where equal."""
+    if len(queries.order) == 0:
+        return []
+    low, high = queries.arrays.lows.min(axis=0), queries.arrays.highs.max(axis=0)
+    lows = np.array([handle.low for handle in handles])
+    highs = np.array([handle.high for handle in handles])
+    with np.errstate(invalid="ignore"):
+        gaps = np.maximum(np.maximum(lows - high, low - highs), 0)
+        centers = np.nan_to_num((lows + highs - low - high) / 2, posinf=0, neginf=0)
+    turn = (np.arange(len(handles)) - own) % len(handles)
+    nearness = (centers * centers).sum(axis=1)
+    order = np.lexsort((turn, nearness, (gaps * gaps).sum(axis=1)))
+    return [handles[i] for i in order]

@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 
 from lpe_dask.inputs import Table, with_known_rows
 
+#: Rows that are sampled altogether, and from each chunk at least: they tell how the rows
+#: lie, on which no result depends.
+SAMPLE_ROWS, MIN_SAMPLED_ROWS = 16_384, 16
+
 
 @dataclass(frozen=True, slots=True)
 class Nominal:
@@ -27,11 +31,14 @@ class Nominal:
         Sizes of the row chunks as they came, before rows were dropped.
     is_kept : ndarray of shape (sum of input_chunks,), optional
         Which rows of the input these are; None: all.
+    sample : ndarray of shape (n_sampled, n_features)
+        Some of the rows, about evenly from all chunks.
     """
 
     rows: da.Array
     input_chunks: tuple[int, ...]
     is_kept: NDArray[np.bool_] | None
+    sample: NDArray[np.generic]
 
     @property
     def n_dropped(self) -> int:
@@ -55,9 +62,9 @@ def read_nominal(table: Table, missing: str) -> Nominal:
         row is left.
     """
     surveys = _survey_blocks(table.rows)
-    sizes = tuple(len(is_finite) for is_finite, _ in surveys)
-    is_kept = np.concatenate([is_finite for is_finite, _ in surveys])
-    bad = np.sum([counts for _, counts in surveys], axis=0)
+    sizes = tuple(len(survey.is_finite) for survey in surveys)
+    is_kept = np.concatenate([survey.is_finite for survey in surveys])
+    bad = np.sum([survey.bad for survey in surveys], axis=0)
     if bad.any() and missing == "error":
         _refuse(bad, table.labels)
     if not is_kept.any():
@@ -66,10 +73,11 @@ def read_nominal(table: Table, missing: str) -> Nominal:
             f"without NaN or inf among {sum(sizes)} rows, while a minimum of 1 is required."
         )
     rows = with_known_rows(table.rows, sizes)
+    sample = np.concatenate([survey.sample for survey in surveys])
     if not bad.any():
-        return Nominal(rows, sizes, None)
-    kept_sizes = [int(is_finite.sum()) for is_finite, _ in surveys]
-    return Nominal(with_known_rows(_drop(rows), kept_sizes), sizes, is_kept)
+        return Nominal(rows, sizes, None, sample)
+    kept_sizes = [int(survey.is_finite.sum()) for survey in surveys]
+    return Nominal(with_known_rows(_drop(rows), kept_sizes), sizes, is_kept, sample)
 
 
 def _refuse(bad: NDArray[np.int64], labels: list[str]) -> None:
@@ -84,9 +92,22 @@ def _refuse(bad: NDArray[np.int64], labels: list[str]) -> None:
     )
 
 
-def _survey_blocks(rows: da.Array) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What one chunk holds: which rows are finite, how many numbers are not, a sample."""
+
+    is_finite: NDArray[np.bool_]
+    bad: NDArray[np.int64]
+    sample: NDArray[np.generic]
+
+
+def _survey_blocks(rows: da.Array) -> list[_Survey]:
     name = f"lpe-survey-{uuid4().hex}"
-    tasks = {f"{name}-{i}": (_survey, (rows.name, i, 0)) for i in range(rows.numblocks[0])}
+    n_chunks = rows.numblocks[0]
+    n_sampled = max(MIN_SAMPLED_ROWS, -(-SAMPLE_ROWS // n_chunks))
+    tasks = {
+        f"{name}-{i}": (_survey, (rows.name, i, 0), n_sampled) for i in range(n_chunks)
+    }
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
     return list(dask.compute(*(Delayed(key, graph, layer=name) for key in tasks)))
 
@@ -98,9 +119,12 @@ def _drop(rows: da.Array) -> da.Array:
 # The functions below run inside tasks: NumPy in, NumPy out.
 
 
-def _survey(rows: NDArray[np.generic]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+def _survey(rows: NDArray[np.generic], n_sampled: int) -> _Survey:
     is_finite = np.isfinite(rows)
-    return is_finite.all(axis=1), (~is_finite).sum(axis=0)
+    is_whole = is_finite.all(axis=1)
+    which = np.unique(np.linspace(0, len(rows), n_sampled, endpoint=False).astype(int))
+    which = which[which < len(rows)]
+    return _Survey(is_whole, (~is_finite).sum(axis=0), rows[which[is_whole[which]]])
 
 
 def _finite_rows(rows: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -3,17 +3,19 @@
 Nothing here touches data or Dask, so that a plan can be printed, checked against the memory
 of a worker and tested by the thousand before a row is read.
 
-A join task takes some query rows and the packed reference, and goes through the queries in
-passes of ``pass_rows``: what it adds to the memory of its worker is one pass.
+A join task takes some query rows and the blocks of the reference, and goes through the
+queries in passes of ``pass_rows``. Beside the reference, which is in the memory of each
+worker or in a spool, it adds one pass to the memory of its worker, and one block where
+blocks come from a spool.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-#: Bytes of a float64.
-FLOAT_BYTES = 8
+#: Bytes of a float64, and of a float32.
+FLOAT_BYTES, SINGLE_BYTES = 8, 4
 
 #: Bytes of a worker process before any data: interpreter, NumPy, numba, Dask (measured).
 PROCESS_BYTES = 300 * 2**20
@@ -21,12 +23,8 @@ PROCESS_BYTES = 300 * 2**20
 #: Share of a worker's memory that a plan may use; Dask spills above 0.6.
 USABLE_SHARE = 0.6
 
-#: Bytes that one pass should not exceed: its reservoirs are walked through once for every
-#: part of the reference that fits a cache, so they should stay in one themselves.
-PASS_BYTES = 16 * 2**20
-
-#: Most query rows of a pass.
-MAX_PASS_ROWS = 4096
+#: Bytes that one pass should not exceed.
+PASS_BYTES = 256 * 2**20
 
 #: Query rows of a task: fewer are not worth a task, more make a long wait for news and for
 #: what a lost worker leaves to be done again.
@@ -41,6 +39,35 @@ ROW_MULTIPLE = 64
 #: Most bytes of one reference block.
 MAX_BLOCK_BYTES = 128 * 2**20
 
+#: One of so many rows of each block is in its sample.
+SAMPLE_EVERY = 16
+
+#: K from which on a sample is searched first. Below, what it saves is not worth the pass.
+MIN_SAMPLED_NEIGHBORS = 48
+
+#: Rows of a cell of the reference at least, but for small blocks.
+CELL_ROWS = 128
+
+#: Queries that a kernel works on at once.
+TILE_ROWS = 256
+
+
+def sample_neighbors(n_neighbors: int | None) -> int | None:
+    """Return for how many neighbors a sample of the reference is searched; None: for none.
+
+    Of the K nearest rows about ``K / SAMPLE_EVERY`` are in the sample, give or take the
+    root of that. Three times as much is added, so that few rows are searched for again.
+
+    Examples
+    --------
+    >>> sample_neighbors(20), sample_neighbors(250)
+    (None, 30)
+    """
+    if n_neighbors is None or n_neighbors < MIN_SAMPLED_NEIGHBORS:
+        return None
+    expected = n_neighbors / SAMPLE_EVERY
+    return math.ceil(expected + 3 * math.sqrt(expected)) + 2
+
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
@@ -49,8 +76,8 @@ class JoinPlan:
     Attributes
     ----------
     n_reference, n_features : int
-    n_places : int
-        Numbers that the state of one query holds: the places of its reservoir, or 1 count.
+    n_neighbors : int
+        K; 0 where rows within a radius are counted.
     block_rows : int
         Rows of a reference block.
     pass_rows : int
@@ -60,15 +87,21 @@ class JoinPlan:
     partition_rows : int
         Rows of the largest partition of the input, of which a task reads one; 0 where that
         is not known before reading.
+    number_bytes : int
+        Bytes of a number of the prepared rows: 8, or 4 where float32 holds them.
+    is_spooled : bool
+        Whether the reference is in a spool, and not in the memory of each worker.
     """
 
     n_reference: int
     n_features: int
-    n_places: int
+    n_neighbors: int
     block_rows: int
     pass_rows: int
     threads: int
     partition_rows: int = 0
+    number_bytes: int = FLOAT_BYTES
+    is_spooled: bool = False
 
     @property
     def n_blocks(self) -> int:
@@ -76,48 +109,80 @@ class JoinPlan:
         return -(-self.n_reference // self.block_rows)
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes of a reference row in its block, with its share of cells and samples."""
+        return reference_row_bytes(self.n_features, self.number_bytes)
+
+    @property
     def reference_bytes(self) -> int:
-        """Bytes of the packed reference, which every worker holds once."""
-        groups = -(-self.block_rows // ROW_MULTIPLE)
-        return self.n_blocks * groups * ROW_MULTIPLE * self.n_features * FLOAT_BYTES
+        """Bytes of all blocks."""
+        return self.n_blocks * self.block_bytes
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block with its sample."""
+        rows = -(-self.block_rows // ROW_MULTIPLE) * ROW_MULTIPLE
+        partly_filled = 2 * ROW_MULTIPLE * SINGLE_BYTES * (self.n_features + 1)
+        smaller_cells = 4 * (16 * self.n_features + 24)
+        return rows * self.row_bytes + partly_filled + smaller_cells
 
     @property
     def join_bytes(self) -> int:
         """Bytes that a join task adds at its peak, beside its query rows and the reference.
 
-        One pass: its rows widened, scaled and mapped, a mask of the finite numbers, and
-        for each row a reservoir and a dozen numbers of bookkeeping.
+        One pass: its rows, prepared and in the frame, and for each the K nearest; the
+        reservoirs of a tile; two blocks where they are read from a spool.
         """
-        return self.pass_rows * _pass_row_bytes(self.n_features, self.n_places)
+        n_places = 2 * max(self.n_neighbors, 64)
+        tile = TILE_ROWS * (FLOAT_BYTES * n_places + 16 * self.n_features + 64)
+        blocks = 2 * self.block_bytes if self.is_spooled else 0
+        one_pass = self.pass_rows * _pass_row_bytes(self.n_features, self.n_neighbors)
+        return one_pass + tile + blocks
 
     @property
     def pack_bytes(self) -> int:
         """Bytes that the task which prepares one reference block needs at its peak.
 
-        The block as it came, widened, scaled, mapped and packed, and masks of its numbers.
+        The rows as they came, prepared, as points and ordered, and the block itself.
         """
         rows = -(-self.block_rows // ROW_MULTIPLE) * ROW_MULTIPLE
-        return rows * (5 * self.n_features + 4) * FLOAT_BYTES
+        return rows * (6 * self.n_features + 8) * FLOAT_BYTES + self.block_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the reference that each worker holds.
+
+        While blocks are gathered, the rows they are made of are there as well.
+        """
+        if self.is_spooled:
+            return 0
+        pieces = self.n_reference * (self.n_features * self.number_bytes + FLOAT_BYTES)
+        return self.reference_bytes + pieces
 
     @property
     def worker_bytes(self) -> int:
         """Bytes of a worker at its peak: the process, the reference, and its tasks."""
         task = max(self.join_bytes, self.pack_bytes) + self.partition_bytes
-        return PROCESS_BYTES + self.reference_bytes + self.threads * task
+        return PROCESS_BYTES + self.held_bytes + self.threads * task
 
     @property
     def partition_bytes(self) -> int:
         """Bytes of one partition of the input, as float64."""
         return self.partition_rows * self.n_features * FLOAT_BYTES
 
+    def fits(self, memory_limit: int) -> bool:
+        """Return whether a worker of ``memory_limit`` bytes can hold this."""
+        return self.worker_bytes <= int(USABLE_SHARE * memory_limit)
+
     def check(self, memory_limit: int) -> None:
         """Raise `MemoryError` if a worker of ``memory_limit`` bytes cannot hold this."""
-        usable = int(USABLE_SHARE * memory_limit)
-        if self.worker_bytes > usable:
+        if not self.fits(memory_limit):
+            usable = int(USABLE_SHARE * memory_limit)
+            place = "in a spool" if self.is_spooled else "of them the nominal rows"
             raise MemoryError(
                 f"{self.n_reference} nominal rows x {self.n_features} columns need "
                 f"{_mebibytes(self.worker_bytes)} on each worker "
-                f"({_mebibytes(self.reference_bytes)} of them these rows, and "
+                f"({_mebibytes(self.held_bytes)} {place}, and "
                 f"{_mebibytes(self.partition_bytes)} a partition of the input for each "
                 f"thread), but of its {_mebibytes(memory_limit)} a worker may use "
                 f"{_mebibytes(usable)}. Give each worker more memory (memory_limit= of the "
@@ -129,19 +194,22 @@ class JoinPlan:
 def plan_join(
     n_reference: int,
     n_features: int,
-    n_places: int,
+    n_neighbors: int,
     *,
     n_threads: int,
     threads: int,
     memory_limit: int,
     block_rows: int | None = None,
     partition_rows: int = 0,
+    number_bytes: int = FLOAT_BYTES,
 ) -> JoinPlan:
     """Return the cut of a search that suits the workers at hand.
 
+    The reference is in their memory where it fits, else in a spool.
+
     Parameters
     ----------
-    n_reference, n_features, n_places : int
+    n_reference, n_features, n_neighbors : int
         As in `JoinPlan`.
     n_threads, threads : int
         Threads of all workers, and of the one with the most.
@@ -149,22 +217,24 @@ def plan_join(
         Bytes of the smallest worker.
     block_rows : int, optional
         Rows of a reference block where the configuration sets them.
-    partition_rows : int
+    partition_rows, number_bytes : int
         As in `JoinPlan`.
     """
     if block_rows is None:
-        row_bytes = n_features * FLOAT_BYTES
         even = -(-n_reference // (TASKS_PER_THREAD * n_threads))
-        most = min(MAX_BLOCK_BYTES, memory_limit // (64 * threads)) // row_bytes
+        most_bytes = min(MAX_BLOCK_BYTES, memory_limit // (64 * threads))
+        most = most_bytes // reference_row_bytes(n_features, number_bytes)
         block_rows = max(1, min(max(even, MIN_TASK_ROWS), MAX_TASK_ROWS, most))
     block_rows = -(-block_rows // ROW_MULTIPLE) * ROW_MULTIPLE
     pass_bytes = min(PASS_BYTES, memory_limit // (16 * threads))
     pass_rows = max(
-        1, min(MAX_PASS_ROWS, pass_bytes // _pass_row_bytes(n_features, n_places))
+        1, min(MAX_TASK_ROWS, pass_bytes // _pass_row_bytes(n_features, n_neighbors))
     )
-    return JoinPlan(
-        n_reference, n_features, n_places, block_rows, pass_rows, threads, partition_rows
-    )
+    plan = JoinPlan(
+        n_reference, n_features, n_neighbors, block_rows, pass_rows, threads,
+        partition_rows, number_bytes,
+    )  # fmt: skip
+    return plan if plan.fits(memory_limit) else replace(plan, is_spooled=True)
 
 
 def n_shares(
@@ -200,8 +270,20 @@ def share_of(n_rows: int, share: int, n_shares: int) -> slice:
     return slice(n_rows * share // n_shares, n_rows * (share + 1) // n_shares)
 
 
-def _pass_row_bytes(n_features: int, n_places: int) -> int:
-    return (4 * n_features + n_places + 12) * FLOAT_BYTES
+def reference_row_bytes(n_features: int, number_bytes: int) -> int:
+    """Return the bytes of a row in a block, with its share of the cells and samples.
+
+    The row, its offset from the center of its cell, its number and its norm; centers and
+    boxes of cells; the sample.
+    """
+    row = n_features * (number_bytes + SINGLE_BYTES) + FLOAT_BYTES + SINGLE_BYTES
+    cell = 16 * n_features + 24
+    return math.ceil((row + cell / CELL_ROWS) * (SAMPLE_EVERY + 1) / SAMPLE_EVERY)
+
+
+def _pass_row_bytes(n_features: int, n_neighbors: int) -> int:
+    # Of a sample fewer neighbors are kept beside, a quarter for the smallest K.
+    return (8 * n_features + n_neighbors + n_neighbors // 4 + 24) * FLOAT_BYTES
 
 
 def _mebibytes(n_bytes: int) -> str:

@@ -25,3 +25,10 @@ def row_chunks(draw, n_rows):
     cuts = draw(st.sets(st.integers(1, n_rows - 1))) if n_rows > 1 else set()
     edges = [0, *sorted(cuts), n_rows]
     return tuple(b - a for a, b in itertools.pairwise(edges))
+
+
+@st.composite
+def row_parts(draw, n_rows):
+    """Any division of the numbers of rows into parts of at least one, in any order."""
+    numbers = np.array(draw(st.permutations(range(n_rows))))
+    return np.split(numbers, np.cumsum(draw(row_chunks(n_rows)))[:-1])

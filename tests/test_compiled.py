@@ -25,14 +25,25 @@ def test_compiled__works_where_nothing_can_be_cached(monkeypatch, caplog):
     assert "_twice is compiled by each process" in caplog.text
 
 
+def test_compiled__is_not_confused_by_a_change_in_another_file():
+    """numba looks at the file of a function only, and not at those of what it calls."""
+
+    def kernel(x):
+        return x
+
+    compiled(kernel)
+
+    assert kernel.__qualname__.endswith(f"_{module._STATE}")
+    assert module._state_of_sources() == module._STATE
+
+
 def test_cache_folder__is_where_compiled_kernels_go(tmp_path):
     """A second process finds what the first has compiled."""
     program = (
         "import numpy as np\n"
-        "from lpe_dask.kernels import tiles\n"
-        "state = tiles.NearestState(np.zeros((1, 2)), 1)\n"
-        "state.fold(tiles.pack(np.zeros((3, 2))))\n"
-        "print(sum(tiles._fold_nearest.stats.cache_hits.values()))\n"
+        "from lpe_dask.kernels.selection import keep_smallest\n"
+        "keep_smallest(np.zeros(3), 3, 1)\n"
+        "print(sum(keep_smallest.stats.cache_hits.values()))\n"
     )
     environment = {**os.environ, "DASK_LPE_DASK__CACHE_FOLDER": str(tmp_path)}
     environment.pop("NUMBA_CACHE_DIR", None)

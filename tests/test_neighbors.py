@@ -1,5 +1,8 @@
 """The graph of a search: right, lazy, small, and the same bits however it is cut."""
 
+import pickle
+from pathlib import Path
+
 import dask
 import dask.array as da
 import numpy as np
@@ -10,15 +13,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask.kernels import tiles
-from lpe_dask.neighbors import Search, join, pack_blocks, self_join
+from lpe_dask.kernels import ALGORITHMS
+from lpe_dask.locality import learn_split
+from lpe_dask.neighbors import Search, Space, join, pack_chunks, prepare_blocks, self_join
+from lpe_dask.plan import MIN_SAMPLED_NEIGHBORS
 from lpe_dask.preparation import LinearMap, Preparation
+from lpe_dask.spool import Spool
 from strategies import point_sets, row_chunks
 
+algorithms = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
-def packed(reference, block_rows):
-    rows = da.from_array(reference, chunks=(block_rows, -1))
-    return pack_blocks(rows, Preparation(), "brute")
+
+def space_of(reference, algorithm, preparation=None, n_parts=3):
+    preparation = Preparation() if preparation is None else preparation
+    prepared = preparation.apply(reference)
+    frame = ALGORITHMS[algorithm].frame(prepared)
+    split = None
+    if algorithm == "pruned":
+        split = learn_split(frame.points(prepared), n_parts)
+    return Space(preparation, frame, split, with_samples=True)
+
+
+def chunked(rows, chunks):
+    return da.from_array(rows, chunks=(chunks, -1))
 
 
 def tasks_of(collection, prefix):
@@ -30,13 +47,22 @@ def tasks_of(collection, prefix):
     ]
 
 
-searches = st.builds(
-    Search,
-    st.just("brute"),
-    st.none() | st.integers(1, 15),
-    st.sampled_from([0.0, 0.1, 1.0, 3e-9, 1e7]),
-    st.integers(1, 15),
-)
+def measured_among_themselves(blocks, space, search):
+    joins = self_join(len(blocks), blocks.tasks(), space, search)
+    statistic = {}
+    for numbers, values in dask.compute(*joins, scheduler="sync"):
+        statistic |= dict(zip(numbers.tolist(), values.tolist(), strict=True))
+    return [statistic[i] for i in range(len(statistic))]
+
+
+def searches(algorithm):
+    return st.builds(
+        Search,
+        st.just(algorithm),
+        st.none() | st.integers(1, 15) | st.just(MIN_SAMPLED_NEIGHBORS),
+        st.sampled_from([0.0, 0.1, 1.0, 3e-9, 1e7]),
+        st.integers(1, 15),
+    )
 
 
 def expected_statistic(queries, reference, search, exclude_self=False):
@@ -45,70 +71,119 @@ def expected_statistic(queries, reference, search, exclude_self=False):
     return definitions.knn_radii(queries, reference, search.n_neighbors, exclude_self)
 
 
-@given(data=st.data(), points=point_sets(), search=searches)
-def test_self_join__equals_definition_for_any_blocks(data, points, search):
-    block_rows = data.draw(st.integers(1, len(points)))
+@algorithms
+@given(data=st.data(), points=point_sets())
+def test_self_join__equals_definition_for_any_blocks(algorithm, data, points):
+    search = data.draw(searches(algorithm))
+    chunks = data.draw(row_chunks(len(points)))
+    block_rows = data.draw(st.none() | st.integers(1, len(points)))
+    space = space_of(points, algorithm, n_parts=data.draw(st.integers(1, 5)))
 
-    joins = self_join(packed(points, block_rows), block_rows, search)
-    actual = np.concatenate(dask.compute(*joins, scheduler="sync"))
+    with dask.config.set(scheduler="sync"):
+        blocks = prepare_blocks(chunked(points, chunks), space, algorithm, None, block_rows)
+        actual = measured_among_themselves(blocks, space, search)
 
     expected = expected_statistic(points, points, search, exclude_self=True)
     np.testing.assert_array_equal(actual, expected)
 
 
-@given(data=st.data(), search=searches, n_features=st.integers(1, 3))
-def test_join__equals_definition_for_any_chunks(data, search, n_features):
+@algorithms
+@given(data=st.data(), n_features=st.integers(1, 3))
+def test_join__equals_definition_for_any_chunks(algorithm, data, n_features):
+    search = data.draw(searches(algorithm))
     reference = data.draw(point_sets(n_features=n_features))
     queries = data.draw(point_sets(n_features=n_features))
     chunks = data.draw(row_chunks(len(queries)))
-    block_rows = data.draw(st.integers(1, len(reference)))
-    n_shares = data.draw(st.integers(1, 4))
+    space = space_of(reference, algorithm)
 
-    actual = join(
-        da.from_array(queries, chunks=(chunks, -1)),
-        packed(reference, block_rows),
-        Preparation(),
-        search,
-        n_shares,
-    )
+    with dask.config.set(scheduler="sync"):
+        rows = chunked(reference, data.draw(row_chunks(len(reference))))
+        blocks = prepare_blocks(rows, space, algorithm)
+        actual = join(
+            chunked(queries, chunks),
+            blocks.tasks(),
+            space,
+            search,
+            data.draw(st.integers(1, 4)),
+        )
 
     assert actual.chunks == (chunks,)
     expected = expected_statistic(queries, reference, search)
     np.testing.assert_array_equal(actual.compute(scheduler="sync"), expected)
 
 
-def test_join__prepares_queries_as_it_does_the_reference():
+@algorithms
+@pytest.mark.parametrize("n_neighbors", [3, 100])
+def test_self_join__same_bits_from_a_spool(algorithm, n_neighbors, tmp_path):
+    points = np.random.default_rng(0).integers(0, 30, (1500, 3)) * 0.1
+    space = space_of(points, algorithm)
+    search = Search(algorithm, n_neighbors, None, 200)
+    rows = chunked(points, 300)
+
+    with dask.config.set(scheduler="threads"):
+        held = prepare_blocks(rows, space, algorithm, None, 400)
+        spooled = prepare_blocks(rows, space, algorithm, Spool(str(tmp_path)), 400)
+
+    expected = measured_among_themselves(held, space, search)
+    np.testing.assert_array_equal(
+        measured_among_themselves(spooled, space, search), expected
+    )
+
+
+@algorithms
+def test_join__measures_rows_with_nan_and_far_out(algorithm):
+    reference = np.random.default_rng(0).standard_normal((300, 2))
+    queries = np.array(
+        [[0.0, 0.0], [np.nan, 0.0], [1e300, -1e300], [np.inf, 1.0], [9.0, 9.0]]
+    )
+    space = space_of(reference, algorithm)
+    blocks = prepare_blocks(chunked(reference, 100), space, algorithm)
+
+    actual = join(
+        chunked(queries, 5), blocks.tasks(), space, Search(algorithm, 4, None, 64), 1
+    ).compute()
+
+    with np.errstate(over="ignore"):
+        expected = definitions.knn_radii(queries[[0, 2, 4]], reference, 4)
+    np.testing.assert_array_equal(actual[[0, 2, 4]], expected)
+    assert np.isnan(actual[[1, 3]]).all()
+
+
+@algorithms
+def test_join__prepares_queries_as_it_does_the_reference(algorithm):
     points = np.random.default_rng(0).integers(0, 9, (50, 3)) * 0.1
     preparation = Preparation(linear_map=LinearMap(factor=np.array([0.1, 3.0, 7.0])))
-    rows = da.from_array(points, chunks=(20, -1))
+    space = space_of(points, algorithm, preparation)
+    rows = chunked(points, 20)
 
-    blocks = pack_blocks(rows, preparation, "brute")
-    actual = join(rows, blocks, preparation, Search("brute", 1, None, 7), 2)
+    blocks = prepare_blocks(rows, space, algorithm)
+    actual = join(rows, blocks.tasks(), space, Search(algorithm, 1, None, 7), 2)
 
     assert (actual.compute() == 0).all()
 
 
 @pytest.mark.parametrize("n_shares", [1, 3])
 def test_join__is_lazy_and_has_a_task_for_each_share(at_most_computes, n_shares):
-    blocks = packed(np.zeros((640, 3)), 64)
+    space = space_of(np.zeros((10, 3)), "brute")
+    blocks = pack_chunks(da.zeros((640, 3), chunks=(64, 3)), space, "brute")
     queries = da.zeros((500, 3), chunks=(50, 3))
 
     with at_most_computes(0):
-        statistic = join(
-            queries, blocks, Preparation(), Search("brute", 2, None, 64), n_shares
-        )
+        statistic = join(queries, blocks, space, Search("brute", 2, None, 64), n_shares)
 
     assert len(tasks_of(statistic, "lpe-join")) == 10 * n_shares
     assert len(tasks_of(statistic, "lpe-statistic")) == 10
-    assert len(tasks_of(statistic, "lpe-preparation")) == 2  # of the blocks, of the queries
+    assert len(tasks_of(statistic, "lpe-space")) == 2  # of the blocks, of the queries
     assert len(tasks_of(statistic, "lpe-pack")) == 10
 
 
 def test_self_join__has_one_task_a_block():
-    joins = self_join(packed(np.zeros((640, 3)), 64), 64, Search("brute", 2, None, 64))
+    space = space_of(np.zeros((10, 3)), "brute")
+    blocks = pack_chunks(da.zeros((640, 3), chunks=(64, 3)), space, "brute")
 
-    keys = set().union(*(dict(join.__dask_graph__()) for join in joins))
+    joins = self_join(10, blocks, space, Search("brute", 2, None, 64))
 
+    keys = set().union(*(dict(task.__dask_graph__()) for task in joins))
     assert len([key for key in keys if str(key).startswith("lpe-join")]) == len(joins) == 10
 
 
@@ -116,32 +191,65 @@ def test_join__holds_no_literal_of_size():
     """A large matrix is a task of its own; what is written into a join is small."""
     n_features = 200
     preparation = Preparation(linear_map=LinearMap(matrix=np.eye(n_features)))
-    blocks = [delayed(tiles.pack)(da.zeros((64, n_features)))] * 5
+    space = space_of(np.zeros((9, n_features)), "brute", preparation)
     queries = da.zeros((1000, n_features), chunks=(10, n_features))
+    blocks = [delayed(np.zeros)(3)] * 5
 
-    statistic = join(queries, blocks, preparation, Search("brute", 2, None, 64), 1)
+    statistic = join(queries, blocks, space, Search("brute", 2, None, 64), 1)
 
     graph = dict(statistic.__dask_graph__())
     assert all(sizeof(graph[key]) < 10_000 for key in tasks_of(statistic, "lpe-join"))
 
 
-def test_join__same_result_when_a_task_is_run_again():
+def test_join__of_a_spool_stays_small_for_many_blocks(tmp_path):
+    """Handles are one task, so that the graph does not grow with blocks times queries."""
+    points = np.random.default_rng(0).standard_normal((3200, 2))
+    space = space_of(points, "pruned", n_parts=50)
+    spool = Spool(str(tmp_path))
+    blocks = prepare_blocks(chunked(points, 320), space, "pruned", spool)
+    queries = da.zeros((10_000, 2), chunks=(100, 2))
+
+    statistic = join(queries, blocks.tasks(), space, Search("pruned", 2, None, 64), 1)
+
+    graph = dict(statistic.__dask_graph__())
+    assert len(blocks) == 50
+    assert len(tasks_of(statistic, "lpe-join")) == 100
+    own = tasks_of(statistic, "lpe-")
+    assert sum(len(pickle.dumps(graph[key])) for key in own) < 100_000
+
+
+@algorithms
+def test_join__same_result_when_a_task_is_run_again(algorithm):
     """Tasks change nothing that they were given, so a retry starts from the same."""
     rng = np.random.default_rng(0)
-    blocks = [tiles.pack(rng.random((100, 2))) for _ in range(3)]
-    queries = rng.random((50, 2))
-    search = Search("brute", 5, None, 16)
-    tasks = join(
-        da.from_array(queries, chunks=(50, -1)),
-        [delayed(block) for block in blocks],
-        Preparation(),
-        search,
-        1,
-    )
+    reference, queries = rng.random((300, 2)), rng.random((50, 2))
+    space = space_of(reference, algorithm)
+    blocks = prepare_blocks(chunked(reference, 100), space, algorithm)
+    search = Search(algorithm, 5, None, 16)
+    tasks = join(chunked(queries, 50), blocks.tasks(), space, search, 1)
 
     first, second = tasks.compute(), tasks.compute()
 
     np.testing.assert_array_equal(first, second)
+
+
+def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
+    """Their files may be gone."""
     rng = np.random.default_rng(0)
-    for block in blocks:
-        np.testing.assert_array_equal(block.rows(0, 100), rng.random((100, 2)))
+    centers = np.arange(8)[:, None, None] * [1000.0, 0.0]
+    reference = (centers + rng.standard_normal((8, 200, 2))).reshape(-1, 2)
+    queries = reference[:20]
+    space = space_of(reference, "pruned", n_parts=8)
+    blocks = prepare_blocks(chunked(reference, 500), space, "pruned", Spool(str(tmp_path)))
+    (handles,) = dask.compute(*blocks.tasks())
+    points = space.frame.points(queries)
+    for handle in handles:
+        if not ((handle.low <= points[0]) & (points[0] <= handle.high)).all():
+            Path(handle.url.removeprefix("file://")).unlink()
+
+    search = Search("pruned", 3, None, 100)
+    actual = join(chunked(queries, 20), blocks.tasks(), space, search, 1).compute()
+
+    n_left = sum("sample" not in path.name for path in tmp_path.glob("*/block-*"))
+    assert n_left < len(handles)
+    np.testing.assert_array_equal(actual, definitions.knn_radii(queries, reference, 3))

@@ -61,7 +61,7 @@ def test_configuration__every_key_has_a_default():
     with open(path, encoding="utf-8") as file:
         defaults = yaml.safe_load(file)["lpe-dask"]
 
-    assert set(defaults) == {"memory-limit", "block-rows", "cache-folder"}
+    assert set(defaults) == {"memory-limit", "block-rows", "spool", "cache-folder"}
     for key in defaults:
         dask.config.get(f"lpe-dask.{key}")
 

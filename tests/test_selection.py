@@ -1,25 +1,32 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.kernels.selection import keep_smallest, reservoir_size
+from lpe_dask.kernels.selection import (
+    keep_smallest,
+    keep_smallest_keys,
+    keep_smallest_pairs,
+)
 
 
-@given(values=st.lists(st.integers(-5, 5), min_size=1, max_size=60), data=st.data())
-def test_keep_smallest__equals_sorting(values, data):
+@pytest.mark.parametrize("dtype", [np.float64, np.uint64])
+@given(values=st.lists(st.integers(0, 10), min_size=1, max_size=60), data=st.data())
+def test_keep_smallest__equals_sorting(dtype, values, data):
     n_kept = data.draw(st.integers(1, len(values)))
-    array = np.array(
-        [*values, -99.0]
-    )  # a place beyond n_values, which must not be looked at
+    # Words sort as such, not as signed numbers; a place beyond n_values is not looked at.
+    offset = 2**63 - 5 if dtype == np.uint64 else -5
+    array = np.array([*(value + offset for value in values), 0], dtype)
+    expected = np.sort(array[:-1])[:n_kept]
 
     largest = keep_smallest(array, len(values), n_kept)
 
-    np.testing.assert_array_equal(np.sort(array[:n_kept]), sorted(values)[:n_kept])
-    assert largest == array[n_kept - 1] == sorted(values)[n_kept - 1]
+    np.testing.assert_array_equal(np.sort(array[:n_kept]), expected)
+    assert largest == array[n_kept - 1] == expected[-1]
 
 
 def test_keep_smallest__stays_cheap_on_equal_and_sorted_numbers():
-    """Quadratic behaviour would take hours here."""
+    """Quadratic behavior would take hours here."""
     n = 2_000_000
     for values in (np.zeros(n), np.arange(n, dtype=float), np.arange(n, 0.0, -1)):
         expected = np.sort(values)[n // 2 - 1]
@@ -27,5 +34,65 @@ def test_keep_smallest__stays_cheap_on_equal_and_sorted_numbers():
         assert keep_smallest(values.copy(), n, n // 2) == expected
 
 
-def test_reservoir_size__leaves_room_beyond_k():
-    assert all(reservoir_size(k) > k for k in (1, 2, 32, 33, 1000))
+@given(
+    values=st.lists(st.integers(0, 2**64 - 2), min_size=1, max_size=80, unique=True),
+    data=st.data(),
+)
+def test_keep_smallest_keys__equals_sorting(values, data):
+    n_kept = data.draw(st.integers(1, len(values)))
+    keys = np.array([*values, 0], np.uint64)  # the last place is not looked at
+    expected = np.sort(keys[:-1])
+
+    largest = keep_smallest_keys(keys, len(values), n_kept)
+
+    np.testing.assert_array_equal(np.sort(keys[:n_kept]), expected[:n_kept])
+    np.testing.assert_array_equal(np.sort(keys[:-1]), expected)
+    assert largest == keys[n_kept - 1] == expected[n_kept - 1]
+    assert keys[-1] == 0
+
+
+def test_keep_smallest_keys__stays_cheap_on_sorted_keys():
+    """Quadratic behavior would take hours here."""
+    n = 1_000_000
+    for keys in (np.arange(n, dtype=np.uint64), np.arange(n, 0, -1).astype(np.uint64)):
+        expected = np.sort(keys)[n // 2 - 1]
+
+        assert keep_smallest_keys(keys.copy(), n, n // 2) == expected
+
+
+@given(values=st.lists(st.integers(-3, 3), min_size=1, max_size=60), data=st.data())
+def test_keep_smallest_pairs__equals_sorting_by_value_and_number(values, data):
+    """Of equal values those with smaller numbers are kept, and pairs stay together."""
+    n_kept = data.draw(st.integers(1, len(values)))
+    numbers = data.draw(st.permutations(range(len(values))))
+    pairs = sorted(zip(values, numbers, strict=True))
+    # A place beyond n_values is not looked at.
+    value_array, number_array = np.array([*values, -99.0]), np.array([*numbers, -99])
+
+    keep_smallest_pairs(value_array, number_array, len(values), n_kept)
+
+    kept = zip(value_array[:n_kept], number_array[:n_kept], strict=True)
+    left = zip(value_array[n_kept:-1], number_array[n_kept:-1], strict=True)
+    assert sorted(kept) == pairs[:n_kept]
+    assert sorted(left) == pairs[n_kept:]
+
+
+@pytest.mark.parametrize("infinite", [np.inf, -np.inf])
+def test_keep_smallest_pairs__takes_infinite_values(infinite):
+    values, numbers = np.full(5, infinite), np.array([4, 2, 0, 1, 3])
+
+    keep_smallest_pairs(values, numbers, 5, 2)
+
+    assert sorted(numbers[:2]) == [0, 1]
+
+
+def test_keep_smallest_pairs__stays_cheap_on_equal_and_sorted_numbers():
+    """Quadratic behavior would take hours here."""
+    n = 1_000_000
+    for values in (np.zeros(n), np.arange(n, dtype=float), np.arange(n, 0.0, -1)):
+        numbers = np.arange(n)
+        expected = np.lexsort((numbers, values))[: n // 2]
+
+        keep_smallest_pairs(values.copy(), numbers, n, n // 2)
+
+        np.testing.assert_array_equal(np.sort(numbers[: n // 2]), np.sort(expected))

@@ -9,11 +9,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from numba import njit
 
 logger = logging.getLogger(__name__)
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` compiled as a part of the kernels that call it.
+
+    For the inner steps of a loop that take many arrays: handing these over would cost more
+    than the step.
+    """
+    return _compile(function, forceinline=True)
+
+
+def borrowing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` compiled to use arrays that its caller keeps alive.
+
+    Otherwise each array that is taken out of a record is counted, and counted down again,
+    with two locked instructions: more than a third of a search. Such a function makes no
+    arrays of its own.
+    """
+    return _compile(function, _nrt=False)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,9 +51,27 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         Cached on disk where numba finds a writable folder; otherwise compiled anew by each
         process, which a log line says.
     """
+    return _compile(function)
+
+
+def _state_of_sources() -> str:
+    digest = blake2b(digest_size=6)
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+#: Changes with any line of any kernel.
+_STATE = _state_of_sources()
+
+
+def _compile(function: Callable[..., Any], **options: bool) -> Callable[..., Any]:
+    # numba looks a compiled form up by name and by the file of the function alone, and
+    # would take one that has old versions of functions from other files inside.
+    function.__qualname__ = f"{function.__qualname__}_{_STATE}"
     try:
-        kernel: Callable[..., Any] = njit(nogil=True, cache=True)(function)
+        kernel: Callable[..., Any] = njit(nogil=True, cache=True, **options)(function)
     except RuntimeError as error:  # "no locator available": nothing here is writable
         logger.info("%s is compiled by each process: %s", function.__name__, error)
-        kernel = njit(nogil=True)(function)
+        kernel = njit(nogil=True, **options)(function)
     return kernel

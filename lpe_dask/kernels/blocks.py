@@ -1,0 +1,247 @@
+r"""One block of the reference in the layout that kernels search.
+
+    rows (n, d), numbers (n,) --arranged in cells--> rows, numbers      in their order
+                                                     groups (g, d, 64)  float32, from the
+                                                     norms (64 g,)      centers of cells
+
+A cell is a run of rows with one center and one box. Each starts at a group of its own, so
+that row ``i`` of the block is lane ``i % 64`` of group ``i // 64``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.kernels.compiled import compiled
+from lpe_dask.kernels.frames import FAR_SQUARE, Frame
+from lpe_dask.kernels.simd import LANES
+
+#: Bytes that vectors are aligned to; a load across two cache lines takes twice as long.
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """How the rows of a block, or of some queries, are ordered and cut into cells.
+
+    Attributes
+    ----------
+    order : ndarray of shape (n_rows,)
+        ``rows[order]`` has each cell in one run.
+    starts : ndarray of shape (n_cells + 1,)
+        Cell ``j`` is the rows from ``starts[j]`` to ``starts[j + 1]`` of these; all starts
+        but the last are multiples of 64.
+    bounded : bool
+        Whether cells have boxes that say where their rows are; otherwise rows of one cell
+        may be anywhere, and all cells have one center.
+    """
+
+    order: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    bounded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some rows of the reference, laid out for the kernels.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        As prepared: float32 where that holds them exactly, else float64.
+    numbers : ndarray of shape (n_rows,)
+        The number of each row in the whole reference.
+    starts : ndarray of shape (n_cells + 1,)
+        As in `Arrangement`.
+    centers : ndarray of shape (n_cells, n_features)
+        In the frame.
+    lows, highs : ndarray of shape (n_cells, n_features)
+        The box of each cell from its center, float32, rounded outward; infinite where
+        cells are not bounded.
+    reaches : ndarray of shape (n_cells,)
+        Squared distance from the origin of the frame to the furthest point of the cell.
+    longest : ndarray of shape (n_cells,)
+        Upper bound of the squared lengths of the points of each cell from its center,
+        float32.
+    groups : ndarray of shape (n_groups, n_features, 64)
+        Points from the center of their cell, float32.
+    norms : ndarray of shape (64 * n_groups,)
+        Lower bounds of their squared lengths, float32; NaN where a group has no row, -inf
+        where a row is too far out for float32 and always looked at.
+    low, high : ndarray of shape (n_features,)
+        The box of all rows in the frame; infinite where cells are not bounded.
+    """
+
+    rows: NDArray[np.floating]
+    numbers: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    centers: NDArray[np.float64]
+    lows: NDArray[np.float32]
+    highs: NDArray[np.float32]
+    reaches: NDArray[np.float64]
+    longest: NDArray[np.float32]
+    groups: NDArray[np.float32]
+    norms: NDArray[np.float32]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the numbers: Dask's measure of what a worker holds."""
+        return sum(array.nbytes for array in self.arrays())
+
+    def arrays(self) -> list[NDArray[np.generic]]:
+        """Return all arrays, in the order of `ARRAYS`."""
+        return [getattr(self, name) for name in ARRAYS]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Make a copy from the arrays alone, wherever a message puts them."""
+        return block_of, tuple(self.arrays())
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the block."""
+        return len(self.numbers)
+
+    def runs(self, most_rows: int) -> Iterator[slice]:
+        """Yield runs of up to ``most_rows`` rows, of whole cells where they are smaller."""
+        first = 0
+        while first < self.n_rows:
+            last = int(np.searchsorted(self.starts, first + most_rows, side="right")) - 1
+            stop = int(self.starts[last])
+            stop = stop if stop > first else min(first + most_rows, self.n_rows)
+            yield slice(first, stop)
+            first = stop
+
+
+#: Attributes of a block that are arrays.
+ARRAYS = (
+    "rows", "numbers", "starts", "centers", "lows", "highs", "reaches", "longest",
+    "groups", "norms", "low", "high",
+)  # fmt: skip
+
+
+def block_of(*arrays: NDArray[Any]) -> Block:
+    """Return a block of these arrays, in the order of `ARRAYS`, copied if not aligned."""
+    named = dict(zip(ARRAYS, arrays, strict=True))
+    return Block(**named | {name: aligned(named[name]) for name in ("groups", "norms")})
+
+
+def build_block(
+    rows: NDArray[np.floating],
+    numbers: NDArray[np.int64],
+    points: NDArray[np.float64],
+    arrangement: Arrangement,
+    frame: Frame,
+) -> Block:
+    """Return rows of the reference as a block.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        Finite.
+    numbers : ndarray of shape (n_rows,)
+        Their numbers in the reference.
+    points : ndarray of shape (n_rows, n_features)
+        ``frame.points(rows)``.
+    arrangement : Arrangement
+    frame : Frame
+    """
+    order, starts = arrangement.order, arrangement.starts
+    points = points[order]
+    n_rows, n_features = points.shape
+    n_cells = len(starts) - 1
+    centers = np.zeros((n_cells, n_features))
+    lows = np.full((n_cells, n_features), -np.inf, np.float32)
+    highs = np.full((n_cells, n_features), np.inf, np.float32)
+    if arrangement.bounded:
+        _fill_boxes(points, starts, centers, lows, highs)
+    n_groups = -(-n_rows // LANES)
+    groups = empty_aligned((n_groups, n_features, LANES))
+    norms = empty_aligned((n_groups * LANES,))
+    reaches = np.empty(n_cells)
+    longest = np.empty(n_cells, np.float32)
+    _fill_groups(
+        points, starts, centers, frame.relative_error, groups, norms, reaches, longest
+    )
+    return Block(
+        narrow(rows)[order], numbers[order], starts, centers, lows, highs, reaches, longest,
+        groups, norms, (centers + lows).min(axis=0), (centers + highs).max(axis=0),
+    )  # fmt: skip
+
+
+def narrow(rows: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return the rows as float32 where that changes none of them."""
+    if rows.dtype == np.float32:
+        return rows
+    with np.errstate(over="ignore"):
+        single = rows.astype(np.float32)
+    return single if np.array_equal(single, rows) else rows
+
+
+def empty_aligned(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return an array of float32, not filled, that starts at a multiple of `ALIGNMENT`."""
+    n_bytes = 4 * int(np.prod(shape))
+    buffer = np.empty(n_bytes + ALIGNMENT, np.uint8)
+    first = -buffer.ctypes.data % ALIGNMENT
+    return buffer[first : first + n_bytes].view(np.float32).reshape(shape)
+
+
+def aligned(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the array, or a copy of it, at a multiple of `ALIGNMENT`."""
+    if array.ctypes.data % ALIGNMENT == 0:
+        return array
+    copy = empty_aligned(array.shape)
+    copy[...] = array
+    return copy
+
+
+@compiled
+def _fill_boxes(points, starts, centers, lows, highs):  # type: ignore[no-untyped-def]
+    """Fill the means of cells, and their boxes from there."""
+    outward = np.float32(2.0**-22)
+    for cell in range(len(centers)):
+        start, stop = starts[cell], starts[cell + 1]
+        for k in range(points.shape[1]):
+            # Not the middle of the box: one row far out would make all others long.
+            center = points[start:stop, k].mean()
+            low = np.float32(points[start:stop, k].min() - center)
+            high = np.float32(points[start:stop, k].max() - center)
+            centers[cell, k] = center
+            lows[cell, k] = low - abs(low) * outward - np.float32(1e-37)
+            highs[cell, k] = high + abs(high) * outward + np.float32(1e-37)
+
+
+@compiled
+def _fill_groups(  # type: ignore[no-untyped-def]
+    points, starts, centers, relative_error, groups, norms, reaches, longest
+):
+    n_rows, n_features = points.shape
+    norms[n_rows:] = np.nan
+    if n_rows % LANES != 0:
+        groups[-1] = 0.0
+    for cell in range(len(centers)):
+        largest = 0.0
+        reaches[cell] = 0.0
+        for i in range(starts[cell], starts[cell + 1]):
+            square = 0.0
+            reach = 0.0
+            for k in range(n_features):
+                offset = np.float32(points[i, k] - centers[cell, k])
+                groups[i // LANES, k, i % LANES] = offset
+                square += float(offset) * float(offset)
+                reach += points[i, k] * points[i, k]
+            if square < FAR_SQUARE:
+                # Rounding to float32 may go up by a part of 2**-24.
+                norms[i] = square * (1.0 - relative_error) * (1.0 - 2.0**-23)
+                reaches[cell] = max(reaches[cell], reach)
+                largest = max(largest, square)
+            else:
+                groups[i // LANES, :, i % LANES] = 0.0
+                norms[i] = -np.inf
+                largest = np.inf
+        longest[cell] = largest * (1.0 + 2.0**-22)

@@ -1,0 +1,150 @@
+r"""How many rows of one block are within a radius of each of some queries.
+
+    active queries x cell --float32, 6 x 64 pairs at a time--> surely within: bits counted
+                                                           --> perhaps: float64 definition
+
+Where a number suffices, a query that has reached it is left out of the cells that follow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lpe_dask.kernels.compiled import borrowing, compiled
+from lpe_dask.kernels.measure import measure
+from lpe_dask.kernels.pruning import (
+    DONE,
+    choose_queries,
+    empty_tile,
+    find_near_cells,
+    take_tile,
+)
+from lpe_dask.kernels.simd import (
+    LANES,
+    QUERIES,
+    count_bits,
+    lanes_within,
+    lowest_bit,
+    products_within,
+)
+
+_ONE = np.uint64(1)
+
+
+@compiled
+def fold_counts(queries, reference, errors, square, counted, n_compared):  # type: ignore[no-untyped-def]
+    """Count the rows of one block that are within a radius.
+
+    Parameters
+    ----------
+    queries : Queries
+    reference : Reference
+    errors : Errors
+    square : float
+        The largest squared distance, by definition, that is within.
+    counted : Counted
+        Changed in place.
+    n_compared : ndarray of shape (1,)
+        Grows by the pairs that were filtered.
+    """
+    limits = counted.limits
+    tile = empty_tile(queries.points.shape[1], len(reference.centers))
+    # Squares in units of the frame up to which a pair is surely within.
+    surely = square * (1.0 - (queries.points.shape[1] + 4) * 2.0**-52)
+    surely = surely * errors.factor * errors.factor * (1.0 - 2.0**-50)
+    for number in range(len(queries.starts) - 1):
+        first = queries.starts[number]
+        n_rows = queries.starts[number + 1] - first
+        farthest = limits[first : first + n_rows].max()
+        if farthest < 0.0:
+            continue
+        take_tile(queries, first, n_rows, tile)
+        n_near = find_near_cells(queries, number, reference, farthest, errors, tile)
+        for rank in range(n_near):
+            cell = tile.order[rank]
+            n_active = choose_queries(
+                n_rows, queries, first, reference, cell, limits, errors, tile
+            )
+            if n_active == 0:
+                continue
+            n_rows_of_cell = reference.starts[cell + 1] - reference.starts[cell]
+            n_compared[0] += n_active * n_rows_of_cell
+            _count_cell(
+                n_active, cell, first, queries, reference, errors, square, surely, counted,
+                tile,
+            )  # fmt: skip
+
+
+@borrowing
+def _count_cell(  # type: ignore[no-untyped-def]
+    n_active, cell, first, queries, reference, errors, square, surely, counted, tile
+):
+    """Add the rows of a cell that are within to the counts of the active queries."""
+    active, lengths, tile_errors = tile.active, tile.lengths, tile.errors
+    offsets, thresholds, sums, masks = tile.offsets, tile.thresholds, tile.sums, tile.masks
+    groups, norms, counts = reference.groups, reference.norms, counted.counts
+    n_features = queries.points.shape[1]
+    spread = 2.0 * errors.relative * reference.longest[cell]
+    for g in range(
+        reference.starts[cell] // LANES, -(-reference.starts[cell + 1] // LANES)
+    ):
+        for pack in range(-(-n_active // QUERIES)):
+            any_near = products_within(
+                offsets, pack * QUERIES * n_features,
+                groups, g * LANES * n_features, n_features, norms, g * LANES,
+                thresholds, pack * QUERIES, sums, masks,
+            )  # fmt: skip
+            if any_near == 0:
+                continue
+            for q in range(QUERIES):
+                if masks[q] == 0:
+                    continue
+                a = pack * QUERIES + q
+                rise = lengths[a] * (1.0 + errors.relative) + spread + tile_errors[a]
+                sure = np.uint64(0)
+                if rise < np.inf:
+                    sum_limit = surely - rise
+                    sum_limit -= abs(sum_limit) * 2.0**-22 + 1e-37
+                    sure = lanes_within(sums, q * LANES, np.float32(sum_limit)) & masks[q]
+                i = first + active[a]
+                counts[i] += count_bits(sure)
+                if queries.numbers[i] >= 0:
+                    counts[i] -= _is_among(queries.numbers[i], sure, g, reference)
+                unsure = masks[q] & ~sure
+                if unsure != 0:
+                    counts[i] += _count_measured(
+                        i, unsure, g, queries, reference, square, tile
+                    )
+    for a in range(n_active):
+        if counts[first + active[a]] >= counted.enough:
+            counted.limits[first + active[a]] = DONE
+
+
+@borrowing
+def _is_among(number, mask, g, reference):  # type: ignore[no-untyped-def]
+    """Return 1 if the row of this number is in the mask of group g, else 0."""
+    numbers = reference.numbers
+    while mask != 0:
+        if numbers[g * LANES + lowest_bit(mask)] == number:
+            return 1
+        mask &= mask - _ONE
+    return 0
+
+
+@borrowing
+def _count_measured(i, mask, g, queries, reference, square, tile):  # type: ignore[no-untyped-def]
+    """Return how many rows in the mask of group g are within, by definition."""
+    places, squares, numbers = tile.places, tile.measured, reference.numbers
+    n_places = 0
+    while mask != 0:
+        place = g * LANES + lowest_bit(mask)
+        mask &= mask - _ONE
+        if numbers[place] != queries.numbers[i]:
+            places[n_places] = place
+            n_places += 1
+    measure(queries.rows[i], reference, places, n_places, squares)
+    n_within = 0
+    for m in range(n_places):
+        if squares[m] <= square:
+            n_within += 1
+    return n_within

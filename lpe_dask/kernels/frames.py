@@ -1,0 +1,132 @@
+r"""The space in which pairs are filtered, and what the filter may get wrong.
+
+    prepared rows x (n, d) --shift, scale by 2**p, rotate--> points z (n, d), float64
+
+A filter never supplies a distance; it only says which pairs cannot matter. It works in
+float32 on points z moved to the center c of a cell of the reference, where numbers are
+small: ``a = float32(z_x - c)`` for a query, ``b = float32(z_y - c)`` for a reference row.
+With ``u = 2**-24``, ``S = |a|**2 + |b|**2`` and d features, the squared distance D2 of the
+two rows, in units of the frame, differs from the computed ``|a|**2 + |b|**2 - 2 a.b`` by
+
+- at most ``4.2 u S``, because a and b are rounded to float32;
+- at most ``(d + 2) u (|a|**2 + 2 |b|**2)``, the roundings of the product and ``|b|**2``;
+- at most ``2 u S + (e_x + e_y)**2 / u``, where ``e = (d + 4) sqrt(d) 2**-52 |z|`` bounds
+  the rounding of z itself (shift and rotation, in float64), for
+  ``2 e D <= u D**2 + e**2 / u``;
+- less than ``u S`` and what underflows, for the float64 sum that is the definition.
+
+Together that is below ``c S + A`` with `relative_error` c and `absolute_error` A, and so::
+
+    |a|**2 (1 - c) + |b|**2 (1 - c) - 2 a.b - A  <=  D2  <=  the same + 2 c S + 2 A
+
+A pair whose lower bound exceeds the upper bounds of K others is no neighbor, strictly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.kernels.compiled import compiled
+
+#: A point further than this from its center is not filtered but always looked at: float32
+#: would overflow. The sample of a frame has coordinates of at most 1.
+FAR_SQUARE = 2.0**80
+
+#: Coordinates of points end here, so that those far out can be rotated.
+FURTHEST = 2.0**100
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A shift, a scale and a rotation that rows are filtered in; one for a whole reference.
+
+    Attributes
+    ----------
+    center : ndarray of shape (n_features,)
+        In the units of the rows; finite.
+    exponent : int
+        Coordinates are multiplied by ``2**exponent``, which is exact.
+    rotation : ndarray of shape (n_features, n_features), optional
+        Orthonormal columns; None: the coordinates of the rows.
+    """
+
+    center: NDArray[np.float64]
+    exponent: int
+    rotation: NDArray[np.float64] | None = None
+
+    @property
+    def relative_error(self) -> float:
+        """The share c of ``|a|**2 + |b|**2`` that a filtered square may be off."""
+        return (2 * len(self.center) + 20) * 2.0**-24
+
+    @property
+    def rounding(self) -> float:
+        """The error A of points at distance 1 from the center, underflow aside."""
+        n_features = len(self.center)
+        e = (n_features + 4) * math.sqrt(n_features) * 2.0**-52
+        return e * e * 2.0**26
+
+    @property
+    def underflow(self) -> float:
+        """What squares of differences that underflow in the rows' units may add to A."""
+        return self.squares(len(self.center) * 2.0**-1072)
+
+    def squares(self, square: float) -> float:
+        """Return a squared distance of the rows' units in units of the frame."""
+        factor = math.ldexp(1.0, max(-1000, min(1000, self.exponent)))
+        return square * factor * factor
+
+    def points(self, rows: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return rows of shape (n_rows, n_features), finite or not, as points."""
+        with np.errstate(over="ignore"):
+            shifted = np.ldexp(rows.astype(np.float64), self.exponent)
+        shifted -= np.ldexp(self.center, self.exponent)
+        np.clip(shifted, -FURTHEST, FURTHEST, out=shifted)
+        if self.rotation is None:
+            return shifted
+        rotated: NDArray[np.float64] = _rotated(shifted, self.rotation)
+        return rotated
+
+
+def learn_frame(sample: NDArray[np.floating], *, rotate: bool) -> Frame:
+    """Return a frame around the median of some rows.
+
+    Parameters
+    ----------
+    sample : ndarray of shape (n_rows, n_features)
+        Finite, at least one row.
+    rotate : bool
+        Along the principal axes of the sample, where its covariance is finite.
+    """
+    center = np.median(sample.astype(np.float64), axis=0)
+    reach = float(np.abs(sample / 2 - center / 2).max())
+    exponent = 0 if reach == 0 else -1 - math.frexp(reach)[1]
+    exponent = max(-1000, min(1000, exponent))
+    frame = Frame(center, exponent)
+    if not rotate:
+        return frame
+    # Rows far out would decide the axes alone: each counts with a length of at most 1 in
+    # units of the median length.
+    points = frame.points(sample)
+    lengths = np.sqrt((points * points).sum(axis=1))
+    typical = np.median(lengths)
+    if typical > 0:
+        points *= (1 / np.maximum(lengths, typical))[:, None]
+    _, axes = np.linalg.eigh(points.T @ points)
+    return Frame(center, exponent, np.ascontiguousarray(axes[:, ::-1]))
+
+
+@compiled
+def _rotated(points, rotation):  # type: ignore[no-untyped-def]
+    n_rows, n_features = points.shape
+    rotated = np.zeros((n_rows, n_features))
+    for i in range(n_rows):
+        for k in range(n_features):
+            coordinate = points[i, k]
+            for j in range(n_features):
+                rotated[i, j] += coordinate * rotation[k, j]
+    return rotated

@@ -1,0 +1,284 @@
+r"""The K nearest rows of one block to each of some queries: filter first, then measure.
+
+    active queries x cell --float32, 6 x 64 pairs at a time--> pairs that may matter
+        --upper bounds--> reservoir --K-th smallest bound--> limit for later pairs
+        --at the end of a tile--> float64 definition --> K smallest
+
+Pairs that pass the filter wait in a reservoir of at least 2 K places. When it is full, the
+K-th smallest of their upper bounds becomes the limit that later pairs have to beat, and
+what is surely further is dropped; that costs a constant number of comparisons a pair,
+whatever K is. What bounds cannot tell apart (ties, clusters far out) is measured when it
+fills the reservoir.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lpe_dask.kernels.compiled import borrowing, compiled, inlined
+from lpe_dask.kernels.measure import measure
+from lpe_dask.kernels.pruning import (
+    DONE,
+    TILE_ROWS,
+    choose_queries,
+    empty_tile,
+    find_near_cells,
+    rounded_up,
+    take_tile,
+    threshold_of,
+)
+from lpe_dask.kernels.records import Reservoir
+from lpe_dask.kernels.selection import (
+    keep_smallest,
+    keep_smallest_keys,
+    keep_smallest_pairs,
+)
+from lpe_dask.kernels.simd import (
+    LANES,
+    QUERIES,
+    bits_float,
+    float_bits,
+    lowest_bit,
+    products_within,
+)
+
+#: Room of a reservoir beyond K for pairs that bounds alone cannot tell apart.
+SPARE_PLACES = 64
+
+_HALF = np.uint64(32)
+_PLACE_BITS = np.uint64(0xFFFFFFFF)
+_ONE = np.uint64(1)
+
+
+@compiled
+def reservoir_size(n_neighbors: int) -> int:
+    """Return the places of a reservoir for the ``n_neighbors`` nearest.
+
+    Examples
+    --------
+    >>> reservoir_size(1), reservoir_size(250)
+    (65, 500)
+    """
+    return max(2 * n_neighbors, n_neighbors + SPARE_PLACES)
+
+
+@compiled
+def fold_nearest(queries, reference, errors, found, n_compared):  # type: ignore[no-untyped-def]
+    """Take the rows of one block into account.
+
+    Parameters
+    ----------
+    queries : Queries
+    reference : Reference
+    errors : Errors
+    found : Found
+        Changed in place.
+    n_compared : ndarray of shape (1,)
+        Grows by the pairs that were filtered.
+    """
+    limits = found.limits
+    tile = empty_tile(queries.points.shape[1], len(reference.centers))
+    reservoir = _empty_reservoir(found.squares.shape[1])
+    for number in range(len(queries.starts) - 1):
+        first = queries.starts[number]
+        n_rows = queries.starts[number + 1] - first
+        farthest = limits[first : first + n_rows].max()
+        if farthest < 0.0:
+            continue
+        reservoir.counts[:n_rows] = 0
+        reservoir.margins[:n_rows] = 0.0
+        take_tile(queries, first, n_rows, tile)
+        n_near = find_near_cells(queries, number, reference, farthest, errors, tile)
+        for rank in range(n_near):
+            if tile.bounds[rank] > farthest:
+                break
+            cell = tile.order[rank]
+            n_active = choose_queries(
+                n_rows, queries, first, reference, cell, limits, errors, tile
+            )
+            if n_active == 0:
+                continue
+            n_rows_of_cell = reference.starts[cell + 1] - reference.starts[cell]
+            n_compared[0] += n_active * n_rows_of_cell
+            _filter_cell(
+                n_active, cell, first, queries, reference, errors, found, tile, reservoir
+            )
+            farthest = limits[first : first + n_rows].max()
+        for r in range(n_rows):
+            if reservoir.counts[r] > 0:
+                _settle(first + r, r, queries, reference, errors, found, reservoir)
+
+
+@compiled
+def _empty_reservoir(n_neighbors):  # type: ignore[no-untyped-def]
+    n_places = reservoir_size(n_neighbors)
+    return Reservoir(
+        np.empty((TILE_ROWS, n_places), np.uint64),
+        np.empty(TILE_ROWS, np.int64),
+        np.empty(TILE_ROWS),
+        np.empty(n_places, np.int64),
+        np.empty(n_neighbors + n_places),
+        np.empty(n_neighbors + n_places, np.int64),
+    )
+
+
+@borrowing
+def _filter_cell(  # type: ignore[no-untyped-def]
+    n_active, cell, first, queries, reference, errors, found, tile, reservoir
+):
+    """Put the pairs of the active queries and a cell that may matter into the reservoir."""
+    # Arrays are taken out of their records before a loop: inside, each access is counted.
+    active, counts, margins = tile.active, reservoir.counts, reservoir.margins
+    lengths, tile_errors, offsets = tile.lengths, tile.errors, tile.offsets
+    thresholds, sums, masks = tile.thresholds, tile.sums, tile.masks
+    groups, norms = reference.groups, reference.norms
+    n_features = queries.points.shape[1]
+    n_packs = -(-n_active // QUERIES)
+    # What lies between the two bounds of a pair, and between its sum and the upper one.
+    spread = 2.0 * errors.relative * reference.longest[cell]
+    for a in range(n_active):
+        margin = spread + 2.0 * errors.relative * lengths[a] + 2.0 * tile_errors[a]
+        margins[active[a]] = max(margins[active[a]], margin)
+    start = reference.starts[cell] // LANES
+    stop = -(-reference.starts[cell + 1] // LANES)
+    for g in range(start, stop):
+        for pack in range(n_packs):
+            any_near = products_within(
+                offsets, pack * QUERIES * n_features,
+                groups, g * LANES * n_features, n_features, norms, g * LANES,
+                thresholds, pack * QUERIES, sums, masks,
+            )  # fmt: skip
+            if any_near == 0:
+                continue
+            for q in range(QUERIES):
+                if masks[q] != 0:
+                    _collect(
+                        q, pack * QUERIES + q, g, spread, first, queries, reference, errors,
+                        found, tile, reservoir,
+                    )  # fmt: skip
+    limits, n_neighbors = found.limits, found.squares.shape[1]
+    for a in range(n_active):
+        r = active[a]
+        is_first = limits[first + r] == np.inf
+        enough = n_neighbors if is_first else n_neighbors + n_neighbors // 2
+        if counts[r] > enough:
+            _narrow(first + r, r, found, reservoir)
+
+
+@inlined
+def _collect(  # type: ignore[no-untyped-def]
+    q, a, g, spread, first, queries, reference, errors, found, tile, reservoir
+):
+    """Put the pairs in the mask of query ``q`` of a pack, the active query ``a``, away."""
+    r = tile.active[a]
+    own = queries.numbers[first + r]
+    # From the sum of a pair to the upper bound of its square.
+    rise = tile.lengths[a] * (1.0 + errors.relative) + spread + tile.errors[a]
+    threshold = tile.thresholds[a]
+    count = reservoir.counts[r]
+    n_places = reservoir.keys.shape[1]
+    mask = tile.masks[q]
+    sums, keys, numbers = tile.sums, reservoir.keys[r], reference.numbers
+    while mask != 0:
+        lane = lowest_bit(mask)
+        mask &= mask - _ONE
+        total = sums[q * LANES + lane]
+        j = g * LANES + lane
+        if total > threshold or numbers[j] == own:
+            continue
+        upper = rounded_up(max(total + rise, 0.0))
+        keys[count] = (float_bits(upper) << _HALF) | np.uint64(j)
+        count += 1
+        if count == n_places:
+            reservoir.counts[r] = count
+            threshold = _make_room(
+                a, r, first, queries, reference, errors, found, tile, reservoir
+            )
+            count = reservoir.counts[r]
+    reservoir.counts[r] = count
+
+
+@borrowing
+def _make_room(a, r, first, queries, reference, errors, found, tile, reservoir):  # type: ignore[no-untyped-def]
+    """Shorten a full reservoir, and return the threshold that now holds for its query."""
+    i = first + r
+    n_places = reservoir.keys.shape[1]
+    _narrow(i, r, found, reservoir)
+    if reservoir.counts[r] > n_places - n_places // 4:
+        margin = reservoir.margins[r]
+        _settle(i, r, queries, reference, errors, found, reservoir)
+        reservoir.margins[r] = margin
+    if found.limits[i] < 0.0:
+        tile.thresholds[a] = -np.inf
+    else:
+        tile.thresholds[a] = threshold_of(a, found.limits[i], errors, tile)
+    return tile.thresholds[a]
+
+
+@borrowing
+def _narrow(i, r, found, reservoir):  # type: ignore[no-untyped-def]
+    """Lower the limit of query ``i`` to its K-th upper bound, and drop what is further."""
+    keys = reservoir.keys[r]
+    n_neighbors = found.squares.shape[1]
+    kth = keep_smallest_keys(keys, reservoir.counts[r], n_neighbors)
+    limit = min(found.limits[i], float(bits_float(kth >> _HALF)))
+    last = float_bits(rounded_up((limit + reservoir.margins[r]) * (1.0 + 2.0**-40)))
+    n_kept = n_neighbors
+    for m in range(n_neighbors, reservoir.counts[r]):
+        if keys[m] >> _HALF <= last:
+            keys[n_kept] = keys[m]
+            n_kept += 1
+    reservoir.counts[r] = n_kept
+    found.limits[i] = limit
+
+
+@borrowing
+def _settle(i, r, queries, reference, errors, found, reservoir):  # type: ignore[no-untyped-def]
+    """Measure the pairs of query ``i``, and keep the K nearest of them and those found."""
+    n_neighbors = found.squares.shape[1]
+    if reservoir.counts[r] > n_neighbors:
+        _narrow(i, r, found, reservoir)
+    n_new = reservoir.counts[r]
+    if n_new == 0:
+        return
+    keys, places = reservoir.keys[r], reservoir.places
+    for m in range(n_new):
+        places[m] = np.int64(keys[m] & _PLACE_BITS)
+    known = found.counts[i]
+    total = known + n_new
+    n_kept = min(total, n_neighbors)
+    squares, numbers = reservoir.squares, reservoir.numbers
+    _copy(found.squares[i], squares, known)
+    measure(queries.rows[i], reference, places, n_new, squares[known:])
+    with_numbers = found.numbers.shape[1] > 0
+    if with_numbers:
+        _copy(found.numbers[i], numbers, known)
+        for m in range(n_new):
+            numbers[known + m] = reference.numbers[places[m]]
+        if total > n_neighbors:
+            keep_smallest_pairs(squares, numbers, total, n_neighbors)
+        _copy(numbers, found.numbers[i], n_kept)
+    elif total > n_neighbors:
+        keep_smallest(squares, total, n_neighbors)
+    _copy(squares, found.squares[i], n_kept)
+    found.counts[i] = n_kept
+    reservoir.counts[r] = 0
+    if n_kept == n_neighbors:
+        kth = squares[:n_kept].max()
+        limit = limit_of(kth, queries.rows.shape[1], errors)
+        found.limits[i] = min(found.limits[i], limit)
+        if kth == 0.0 and not with_numbers:
+            found.limits[i] = DONE  # nothing can be nearer
+
+
+@borrowing
+def _copy(source, target, n_values):  # type: ignore[no-untyped-def]
+    for m in range(n_values):
+        target[m] = source[m]
+
+
+@compiled
+def limit_of(square, n_features, errors):  # type: ignore[no-untyped-def]
+    """Return what no pair within ``square``, as defined, exceeds in the frame's units."""
+    real = square * (1.0 + (n_features + 4) * 2.0**-52)
+    return real * errors.factor * errors.factor * (1.0 + 2.0**-50)

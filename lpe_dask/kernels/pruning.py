@@ -1,0 +1,164 @@
+r"""Which cells matter to a tile of queries, and to which of its queries.
+
+    tile of queries --distance between boxes--> cells, nearest first
+    cell --distance from each point to its box--> active queries --> offsets from its center
+
+Every bound here is lowered by what rounding may have added, so that a cell or a query is
+left out only if that is proven to change nothing (see `frames`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lpe_dask.kernels.compiled import borrowing, compiled, inlined
+from lpe_dask.kernels.records import Tile
+from lpe_dask.kernels.simd import LANES, QUERIES
+
+#: Most queries of a tile: a cell of queries, or that many in the order they came.
+TILE_ROWS = 256
+
+#: Limit of a query that needs no more pairs, or is not measured.
+DONE = -1.0
+
+
+@inlined
+def rounded_up(number):  # type: ignore[no-untyped-def]
+    """Return a float32 that is not below ``number``."""
+    single = np.float32(number)
+    return np.float32(single + abs(single) * np.float32(2.0**-22) + np.float32(1e-37))
+
+
+@compiled
+def empty_tile(n_features, n_cells):  # type: ignore[no-untyped-def]
+    """Return room for tiles of up to `TILE_ROWS` queries against a block."""
+    n_packed = -(-TILE_ROWS // QUERIES) * QUERIES
+    return Tile(
+        np.empty((n_features, TILE_ROWS)),
+        np.empty(TILE_ROWS, np.int64),
+        np.empty(n_packed * n_features, np.float32),
+        np.empty(n_packed),
+        np.empty(n_packed),
+        np.empty(TILE_ROWS, np.float32),
+        np.empty(TILE_ROWS, np.float32),
+        np.empty(n_packed, np.float32),
+        np.empty(n_cells, np.int64),
+        np.empty(n_cells),
+        np.empty(QUERIES * LANES, np.float32),
+        np.empty(QUERIES, np.uint64),
+        np.empty(LANES, np.int64),
+        np.empty(LANES),
+    )
+
+
+@compiled
+def find_near_cells(queries, number, reference, farthest, errors, tile):  # type: ignore[no-untyped-def]
+    """Fill ``tile.order`` with cells whose box may be within ``farthest``; count them.
+
+    ``number`` is that of the tile. Nearest first, with their bounds in ``tile.bounds``.
+    """
+    # Arrays are taken out of their records before a loop: inside, each access is counted.
+    centers, lows, highs = reference.centers, reference.lows, reference.highs
+    tile_lows, tile_highs = queries.lows[number], queries.highs[number]
+    order, bounds, reaches = tile.order, tile.bounds, reference.reaches
+    n_cells, n_features = centers.shape
+    reach = queries.reaches[queries.starts[number] : queries.starts[number + 1]].max()
+    n_near = 0
+    for cell in range(n_cells):
+        bound = 0.0
+        size = 0.0
+        for k in range(n_features):
+            center = centers[cell, k]
+            below = center + lows[cell, k] - tile_highs[k]
+            above = tile_lows[k] - center - highs[cell, k]
+            gap = max(below, above)
+            if gap > 0.0:
+                bound += gap * gap
+                size += center * center
+        bound -= 2.0**-40 * (bound + size)
+        bound -= errors.underflow + errors.rounding * (reach + reaches[cell])
+        if not bound > farthest:
+            order[n_near] = cell
+            bounds[n_near] = bound
+            n_near += 1
+    ranks = np.argsort(bounds[:n_near])
+    order[:n_near] = order[:n_near][ranks]
+    bounds[:n_near] = bounds[:n_near][ranks]
+    return n_near
+
+
+@borrowing
+def take_tile(queries, first, n_rows, tile):  # type: ignore[no-untyped-def]
+    """Fill ``tile.columns`` with the points of ``n_rows`` queries from ``first`` on."""
+    columns, points = tile.columns, queries.points
+    for i in range(n_rows):
+        for k in range(len(columns)):
+            columns[k, i] = points[first + i, k]
+
+
+@borrowing
+def _distances_to_box(columns, n_rows, reference, cell, lengths, gaps):  # type: ignore[no-untyped-def]
+    """Fill squared lengths of points from a cell's center, and of their gaps to its box."""
+    for i in range(n_rows):
+        lengths[i] = 0.0
+        gaps[i] = 0.0
+    centers, lows, highs = reference.centers, reference.lows, reference.highs
+    for k in range(len(columns)):
+        center, low, high = centers[cell, k], lows[cell, k], highs[cell, k]
+        for i in range(n_rows):  # written so that it becomes vector instructions
+            offset = np.float32(columns[k, i] - center)
+            lengths[i] += offset * offset
+            below = low - offset
+            above = offset - high
+            gap = below if below > above else above  # noqa: FURB136 - max is slower
+            gap = gap if gap > np.float32(0.0) else np.float32(0.0)  # noqa: FURB136
+            gaps[i] += gap * gap
+
+
+@borrowing
+def choose_queries(n_rows, queries, first, reference, cell, limits, errors, tile):  # type: ignore[no-untyped-def]
+    """List the queries of a tile that a cell may matter to, with offsets; count them."""
+    lengths, gaps = tile.squares, tile.gaps
+    _distances_to_box(tile.columns, n_rows, reference, cell, lengths, gaps)
+    active, tile_errors, thresholds = tile.active, tile.errors, tile.thresholds
+    reaches, reach = queries.reaches, reference.reaches[cell]
+    n_active = 0
+    for i in range(n_rows):
+        limit = limits[first + i]
+        error = errors.underflow + errors.rounding * (reaches[first + i] + reach)
+        bound = gaps[i] - errors.relative * lengths[i] - error
+        if limit < 0.0 or bound > limit:  # NaN where a query is not filtered
+            continue
+        active[n_active] = i
+        tile_errors[n_active] = error
+        n_active += 1
+    _pack_offsets(n_active, queries, first, reference, cell, tile)
+    for a in range(n_active):
+        thresholds[a] = threshold_of(a, limits[first + active[a]], errors, tile)
+    return n_active
+
+
+@borrowing
+def _pack_offsets(n_active, queries, first, reference, cell, tile):  # type: ignore[no-untyped-def]
+    columns, active, offsets = tile.columns, tile.active, tile.offsets
+    lengths, thresholds = tile.lengths, tile.thresholds
+    center, reaches = reference.centers[cell], queries.reaches
+    n_features = len(columns)
+    for a in range(-(-n_active // QUERIES) * QUERIES):
+        place = (a // QUERIES) * QUERIES * n_features + a % QUERIES
+        is_filtered = a < n_active and reaches[first + active[a]] < np.inf
+        length = 0.0
+        for k in range(n_features):
+            offset = np.float32(0.0)
+            if is_filtered:
+                offset = np.float32(columns[k, active[a]] - center[k])
+            offsets[place + k * QUERIES] = np.float32(-2.0) * offset
+            length += float(offset) * float(offset)
+        lengths[a] = length
+        thresholds[a] = -np.inf  # no query: nothing is near
+
+
+@inlined
+def threshold_of(a, limit, errors, tile):  # type: ignore[no-untyped-def]
+    """Return the largest sum of active query ``a`` whose pair may be within ``limit``."""
+    return rounded_up(limit - tile.lengths[a] * (1.0 - errors.relative) + tile.errors[a])

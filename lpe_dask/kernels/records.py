@@ -1,0 +1,173 @@
+"""The arrays that compiled kernels take, under their names."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Reference(NamedTuple):
+    """The arrays of a `Block`; one of the two kinds of rows has no row.
+
+    Attributes
+    ----------
+    longest : ndarray of shape (n_cells,)
+        Upper bound of the norms of each cell, float32.
+    """
+
+    single_rows: NDArray[np.float32]
+    double_rows: NDArray[np.float64]
+    numbers: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    centers: NDArray[np.float64]
+    lows: NDArray[np.float32]
+    highs: NDArray[np.float32]
+    reaches: NDArray[np.float64]
+    longest: NDArray[np.float32]
+    groups: NDArray[np.float32]
+    norms: NDArray[np.float32]
+
+
+class Errors(NamedTuple):
+    """What a filtered square may be off (see `frames`), and the unit of the frame."""
+
+    relative: float
+    rounding: float
+    underflow: float
+    factor: float
+
+
+class Queries(NamedTuple):
+    """Rows to measure, ordered and cut into tiles.
+
+    Attributes
+    ----------
+    rows, points : ndarray of shape (n_queries, n_features)
+        As prepared, and in the frame.
+    numbers : ndarray of shape (n_queries,)
+        The number of the reference row that a query is itself, or -1.
+    reaches : ndarray of shape (n_queries,)
+        Squared lengths of the points; inf for those that are not filtered.
+    starts : ndarray of shape (n_tiles + 1,)
+    lows, highs : ndarray of shape (n_tiles, n_features)
+        Boxes of the tiles in the frame; infinite where there are none.
+    """
+
+    rows: NDArray[np.float64]
+    points: NDArray[np.float64]
+    numbers: NDArray[np.int64]
+    reaches: NDArray[np.float64]
+    starts: NDArray[np.int64]
+    lows: NDArray[np.float64]
+    highs: NDArray[np.float64]
+
+
+class Found(NamedTuple):
+    """The nearest rows so far.
+
+    Attributes
+    ----------
+    squares : ndarray of shape (n_queries, n_neighbors)
+        Squared distances by definition; the first ``counts[i]`` of row i count, in any
+        order.
+    numbers : ndarray of shape (n_queries, n_neighbors) or (n_queries, 0)
+        Of the reference rows they belong to, where they are wanted.
+    counts : ndarray of shape (n_queries,)
+    limits : ndarray of shape (n_queries,)
+        In units of the frame: rows further than this cannot matter any more; below 0 for
+        queries that need none.
+    """
+
+    squares: NDArray[np.float64]
+    numbers: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    limits: NDArray[np.float64]
+
+
+class Counted(NamedTuple):
+    """How many rows are within the radius so far.
+
+    Attributes
+    ----------
+    counts : ndarray of shape (n_queries,)
+    limits : ndarray of shape (n_queries,)
+        In units of the frame: rows further than this are not within; below 0 for queries
+        that need no more.
+    enough : int
+        The count that suffices.
+    """
+
+    counts: NDArray[np.int64]
+    limits: NDArray[np.float64]
+    enough: int
+
+
+class Tile(NamedTuple):
+    """Room for the queries of a tile beside one cell of the reference.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (n_features, n_rows)
+        Their points.
+    active : ndarray of shape (n_rows,)
+        Which of them the cell may matter to.
+    offsets : ndarray of shape (n_packs * n_features * QUERIES,)
+        -2 times the points of these from the center of the cell, interleaved by `QUERIES`.
+    lengths : ndarray of shape (n_packs * QUERIES,)
+        Squared lengths of these points from the center.
+    errors : ndarray of shape (n_packs * QUERIES,)
+        What their squares may be off absolutely.
+    squares, gaps : ndarray of shape (n_rows,)
+        Squared lengths of all points from the center, and of their gaps to its box, in
+        float32.
+    thresholds : ndarray of shape (n_packs * QUERIES,)
+        Largest sum (see `simd.products_within`) of a pair that may matter.
+    order : ndarray of shape (n_cells,)
+        Cells that are near enough, nearest first.
+    bounds : ndarray of shape (n_cells,)
+        Lower bounds of the squared distances to their boxes.
+    sums : ndarray of shape (QUERIES * 64,)
+    masks : ndarray of shape (QUERIES,)
+    places, measured : ndarray of shape (64,)
+        Rows of a group that have to be measured, and their squares.
+    """
+
+    columns: NDArray[np.float64]
+    active: NDArray[np.int64]
+    offsets: NDArray[np.float32]
+    lengths: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    squares: NDArray[np.float32]
+    gaps: NDArray[np.float32]
+    thresholds: NDArray[np.float32]
+    order: NDArray[np.int64]
+    bounds: NDArray[np.float64]
+    sums: NDArray[np.float32]
+    masks: NDArray[np.uint64]
+    places: NDArray[np.int64]
+    measured: NDArray[np.float64]
+
+
+class Reservoir(NamedTuple):
+    """Pairs of the queries of a tile that may be among the K nearest.
+
+    Attributes
+    ----------
+    keys : ndarray of shape (n_rows, n_places)
+        The upper bound of a pair's square, as bits, before its place in the block.
+    counts : ndarray of shape (n_rows,)
+    margins : ndarray of shape (n_rows,)
+        How far a lower bound is below its upper bound at most.
+    places : ndarray of shape (n_places,)
+        Room to measure them.
+    squares, numbers : ndarray of shape (n_neighbors + n_places,)
+    """
+
+    keys: NDArray[np.uint64]
+    counts: NDArray[np.int64]
+    margins: NDArray[np.float64]
+    places: NDArray[np.int64]
+    squares: NDArray[np.float64]
+    numbers: NDArray[np.int64]

@@ -1,0 +1,299 @@
+"""What is known of some queries so far: their nearest rows, or the number in a radius.
+
+    queries -> arrange -> tiles -> fold(block), fold(block), ... -> finish -> input order
+
+Folding is associative and commutative: the K smallest of a set of numbers, and a count, do
+not depend on the order in which the blocks came.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.kernels.blocks import Arrangement, Block
+from lpe_dask.kernels.counts import fold_counts
+from lpe_dask.kernels.frames import FAR_SQUARE, FURTHEST, Frame
+from lpe_dask.kernels.measure import largest_square_within
+from lpe_dask.kernels.nearest import fold_nearest, limit_of
+from lpe_dask.kernels.pruning import DONE
+from lpe_dask.kernels.records import Counted, Errors, Found, Queries, Reference
+
+_Value = TypeVar("_Value", bound=np.generic)
+
+#: A count that is never enough.
+NO_LIMIT = 2**62
+
+
+def errors_of(frame: Frame) -> Errors:
+    """Return what a filter in this frame may be off."""
+    factor = math.ldexp(1.0, frame.exponent)
+    return Errors(frame.relative_error, frame.rounding, frame.underflow, factor)
+
+
+def reference_of(block: Block) -> Reference:
+    """Return the arrays of a block as the compiled search takes them."""
+    n_features = block.rows.shape[1]
+    no_row = np.empty((0, n_features))
+    is_single = block.rows.dtype == np.float32
+    return Reference(
+        (block.rows if is_single else no_row).astype(np.float32, copy=False),
+        (no_row if is_single else block.rows).astype(np.float64, copy=False),
+        block.numbers,
+        block.starts,
+        block.centers,
+        block.lows,
+        block.highs,
+        block.reaches,
+        block.longest,
+        block.groups.reshape(-1),
+        block.norms,
+    )
+
+
+class QueryTiles:
+    """Queries in tiles, and the way back to the order in which they came.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_queries, n_features)
+        As prepared. A row with NaN or inf is not measured.
+    frame : Frame
+    arrangement : Arrangement
+        Of ``frame.points(rows)``, in tiles of at most `TILE_ROWS`.
+    numbers : ndarray of shape (n_queries,), optional
+        The numbers of the reference rows that the queries themselves are.
+    """
+
+    def __init__(
+        self,
+        rows: NDArray[np.floating],
+        points: NDArray[np.float64],
+        arrangement: Arrangement,
+        numbers: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.order = arrangement.order
+        wide = rows[self.order].astype(np.float64)
+        points = points[self.order]
+        self.is_measured = np.isfinite(wide).all(axis=1)
+        numbers = np.full(len(wide), -1) if numbers is None else numbers[self.order]
+        with np.errstate(invalid="ignore"):
+            reaches = (points * points).sum(axis=1)
+            reaches[~(reaches < FAR_SQUARE)] = np.inf
+        lows, highs = _boxes(points, arrangement)
+        self.arrays = Queries(
+            wide, points, numbers, reaches, arrangement.starts, lows, highs
+        )
+
+    def may_reach(
+        self,
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+        limits: NDArray[np.float64],
+        errors: Errors,
+    ) -> bool:
+        """Return whether rows in a box may be within the limit of any query.
+
+        Parameters
+        ----------
+        low, high : ndarray of shape (n_features,)
+            In the frame.
+        limits : ndarray of shape (n_queries,)
+            In units of the frame.
+        errors : Errors
+        """
+        starts = self.arrays.starts[:-1]
+        if len(starts) == 0:
+            return False
+        gaps = np.maximum(np.maximum(low - self.arrays.highs, self.arrays.lows - high), 0)
+        corner = np.minimum(np.maximum(np.abs(low), np.abs(high)), FURTHEST)
+        reach = np.maximum.reduceat(self.arrays.reaches, starts) + (corner * corner).sum()
+        bounds = (gaps * gaps).sum(axis=1) * (1 - 2.0**-40)
+        bounds -= errors.underflow + (errors.rounding + 2.0**-80) * reach
+        return bool((bounds <= np.maximum.reduceat(limits, starts)).any())
+
+    def restored(self, values: NDArray[_Value]) -> NDArray[_Value]:
+        """Return values that belong to the queries in the order these came."""
+        restored = np.empty_like(values)
+        restored[self.order] = values
+        return restored
+
+
+def _boxes(
+    points: NDArray[np.float64], arrangement: Arrangement
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    n_tiles, n_features = len(arrangement.starts) - 1, points.shape[1]
+    if not arrangement.bounded or n_tiles == 0:
+        shape = (n_tiles, n_features)
+        return np.full(shape, -np.inf), np.full(shape, np.inf)
+    starts = arrangement.starts[:-1]
+    # A point with NaN is measured against nothing; fmin and fmax pass over it.
+    return np.fmin.reduceat(points, starts), np.fmax.reduceat(points, starts)
+
+
+class NearestState:
+    """The K nearest rows of each query among those seen so far.
+
+    Parameters
+    ----------
+    queries : QueryTiles
+    frame : Frame
+        That of the blocks.
+    n_neighbors : int
+        K, at least 1.
+    with_numbers : bool, default=False
+        Keep which rows they are, too.
+    """
+
+    def __init__(
+        self,
+        queries: QueryTiles,
+        frame: Frame,
+        n_neighbors: int,
+        *,
+        with_numbers: bool = False,
+    ) -> None:
+        n_queries = len(queries.order)
+        self._queries = queries
+        self._n_features = queries.arrays.points.shape[1]
+        self._errors = errors_of(frame)
+        self._guess = np.full(n_queries, np.inf)
+        self._found = Found(
+            np.empty((n_queries, n_neighbors)),
+            np.empty((n_queries, n_neighbors if with_numbers else 0), np.int64),
+            np.zeros(n_queries, np.int64),
+            np.where(queries.is_measured, np.inf, DONE),
+        )
+        self._n_compared = np.zeros(1, np.int64)
+
+    @property
+    def n_compared(self) -> int:
+        """Pairs that were filtered so far."""
+        return int(self._n_compared[0])
+
+    def may_need(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
+        """Return whether a block with this box, in the frame, may change anything."""
+        return self._queries.may_reach(low, high, self._found.limits, self._errors)
+
+    def guess(self, other: NearestState) -> None:
+        """Take the limits of a search among a sample, for fewer neighbors, as a guess.
+
+        Pairs beyond are not looked at; `missed` says afterwards whether any should be.
+        """
+        limits = np.where(self._queries.is_measured, other._found.limits, DONE)
+        # A sample that holds a row often enough says that its nearest are at distance 0.
+        limits[self._queries.is_measured & (limits < 0)] = 0.0
+        self._guess = limits
+        self._found.limits[:] = limits
+
+    def missed(self) -> bool:
+        """Return whether a guess was too low for some queries, and start these again.
+
+        The blocks then have to be folded once more; the other queries are done.
+        """
+        limits = limit_of(self._kth_squares(), self._n_features, self._errors)
+        is_sure = (limits <= self._guess) | ~self._queries.is_measured
+        self._found.counts[~is_sure] = 0
+        self._found.limits[:] = np.where(is_sure, DONE, np.inf)
+        return not bool(is_sure.all())
+
+    def fold(self, block: Block) -> None:
+        """Take the rows of one block into account; a query is no neighbor of itself."""
+        fold_nearest(
+            self._queries.arrays,
+            reference_of(block),
+            self._errors,
+            self._found,
+            self._n_compared,
+        )
+
+    def finish(self) -> NDArray[np.float64]:
+        """Return the distance to the K-th nearest row, of shape (n_queries,).
+
+        ``inf`` where fewer than K rows were seen or their distances overflow; NaN for a
+        query that was not measured.
+        """
+        radii = np.sqrt(self._kth_squares())
+        radii[~self._queries.is_measured] = np.nan
+        return self._queries.restored(radii)
+
+    def _kth_squares(self) -> NDArray[np.float64]:
+        """Return the squared distance to the K-th nearest row; inf where there is none."""
+        squares = self._found.squares
+        is_complete = self._found.counts == squares.shape[1]
+        kth = np.full(len(squares), np.inf)
+        squares.max(axis=1, where=is_complete[:, None], initial=0.0, out=kth)
+        kth[~is_complete] = np.inf
+        return kth
+
+    def neighbors(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return the distances to the K nearest rows and their numbers.
+
+        Both of shape (n_queries, n_neighbors), by distance and then by number; ``inf`` and
+        -1 where there are no more, and for a query that was not measured.
+        """
+        squares, numbers = self._found.squares.copy(), self._found.numbers.copy()
+        is_missing = np.arange(squares.shape[1]) >= self._found.counts[:, None]
+        squares[is_missing], numbers[is_missing] = np.inf, -1
+        order = np.lexsort((numbers, squares))
+        distances = np.sqrt(np.take_along_axis(squares, order, axis=1))
+        numbers = np.take_along_axis(numbers, order, axis=1)
+        return self._queries.restored(distances), self._queries.restored(numbers)
+
+
+class CountState:
+    """How many of the rows seen so far are within a radius of each query.
+
+    Parameters
+    ----------
+    queries : QueryTiles
+    frame : Frame
+        That of the blocks.
+    radius : float
+        Finite, not negative. The ball is closed: a row at exactly this distance counts.
+    enough : int, optional
+        A count that suffices: queries that have reached it are not looked at again, and
+        their counts may be any number from there on.
+    """
+
+    def __init__(
+        self, queries: QueryTiles, frame: Frame, radius: float, enough: int | None = None
+    ) -> None:
+        self._queries = queries
+        self._errors = errors_of(frame)
+        self._square = largest_square_within(radius)
+        limit = limit_of(self._square, queries.arrays.points.shape[1], self._errors)
+        self._counted = Counted(
+            np.zeros(len(queries.order), np.int64),
+            np.where(queries.is_measured, limit, DONE),
+            NO_LIMIT if enough is None else enough,
+        )
+        self._n_compared = np.zeros(1, np.int64)
+
+    @property
+    def n_compared(self) -> int:
+        """Pairs that were filtered so far."""
+        return int(self._n_compared[0])
+
+    def may_need(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
+        """Return whether a block with this box, in the frame, may change anything."""
+        return self._queries.may_reach(low, high, self._counted.limits, self._errors)
+
+    def fold(self, block: Block) -> None:
+        """Count the rows of one block; a query does not count itself."""
+        fold_counts(
+            self._queries.arrays,
+            reference_of(block),
+            self._errors,
+            self._square,
+            self._counted,
+            self._n_compared,
+        )
+
+    def finish(self) -> NDArray[np.float64]:
+        """Return whole numbers of shape (n_queries,), NaN for a query not measured."""
+        counts = np.where(self._queries.is_measured, self._counted.counts, np.nan)
+        return self._queries.restored(counts)

@@ -1,0 +1,97 @@
+"""Divide rows into parts of near ones: a kd split, learnt from a sample.
+
+    sample points --learn_split--> Split --parts--> the part of each point
+
+A threshold that many equal points share puts all of them on one side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A kd tree whose leaves are the parts.
+
+    Attributes
+    ----------
+    axes : tuple of int
+        Of each node; -1 for a leaf.
+    thresholds : tuple of float
+        A point is on the left of a node if its coordinate is below this.
+    children : tuple of int
+        The left child of each node, the right one follows it; the part where it is a leaf.
+    """
+
+    axes: tuple[int, ...]
+    thresholds: tuple[float, ...]
+    children: tuple[int, ...]
+
+    @property
+    def n_parts(self) -> int:
+        """Parts."""
+        return sum(axis < 0 for axis in self.axes)
+
+    def parts(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the number of the part of each point, of shape (n_points,).
+
+        Parameters
+        ----------
+        points : ndarray of shape (n_points, n_features)
+            Finite.
+        """
+        parts = np.zeros(len(points), np.int64)
+        open_nodes = [(0, np.arange(len(points)))]
+        while open_nodes:
+            node, rows = open_nodes.pop()
+            child = self.children[node]
+            if self.axes[node] < 0:
+                parts[rows] = child
+                continue
+            is_left = points[rows, self.axes[node]] < self.thresholds[node]
+            open_nodes += [(child, rows[is_left]), (child + 1, rows[~is_left])]
+        return parts
+
+
+def learn_split(points: NDArray[np.float64], n_parts: int) -> Split:
+    """Return a split into parts that hold about as many of such points each.
+
+    Cut in proportion along the axis on which the points vary most, again and again.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n_points, n_features)
+        A sample, at least one point.
+    n_parts : int
+
+    Examples
+    --------
+    >>> split = learn_split(np.arange(10.0)[:, None], 2)
+    >>> split.parts(np.array([[0.0], [4.0], [7.0]]))
+    array([0, 0, 1])
+    """
+    axes, thresholds, children = [-1], [0.0], [0]
+    open_nodes = [(0, np.arange(len(points)), n_parts)]
+    next_part = 0
+    while open_nodes:
+        node, rows, n_below = open_nodes.pop()
+        if n_below == 1 or len(rows) < 2:
+            children[node] = next_part
+            next_part += 1
+            continue
+        axis = int(np.argmax(points[rows].var(axis=0)))
+        n_left = n_below // 2
+        cut = min(len(rows) - 1, max(1, round(len(rows) * n_left / n_below)))
+        threshold = float(np.partition(points[rows, axis], cut)[cut])
+        axes[node], thresholds[node], children[node] = axis, threshold, len(axes)
+        axes += [-1, -1]
+        thresholds += [0.0, 0.0]
+        children += [0, 0]
+        is_left = points[rows, axis] < threshold
+        open_nodes.append((children[node] + 1, rows[~is_left], n_below - n_left))
+        open_nodes.append((children[node], rows[is_left], n_left))
+    return Split(tuple(axes), tuple(thresholds), tuple(children))

@@ -1,0 +1,14 @@
+"""Time lpe_dask beside its peers: ``python -m benchmarks``, with ``tests/`` on the path.
+
+    cases          what is timed, on which data, and what is required
+      -> data        rows as files
+      -> children    one process per contender, driven over pipes
+           worker      the loop in such a process
+           contenders  peers and ours, one table
+      -> checks      results agree, or their times do not count
+      -> measure     contenders by turns, medians later
+      -> results     one JSON file, saved after every case; ratios and exponents
+      -> tables, picture, machine
+
+Only `bare` knows anything of lpe_dask that is not public.
+"""

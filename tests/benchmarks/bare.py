@@ -1,0 +1,52 @@
+"""The kernel of ``algorithm="brute"`` without Dask: what its share of a fit is told by."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.kernels import tiles
+from lpe_dask.kernels.blocks import build_block
+from lpe_dask.kernels.states import NearestState, QueryTiles
+
+#: Queries that a thread measures at a time.
+PASS_ROWS = 4096
+
+#: Queries that the kernel works on at once.
+TILE_ROWS = 256
+
+
+def bare_kernel(
+    rows: NDArray[np.generic], n_neighbors: int, n_threads: int
+) -> NDArray[np.float64]:
+    """Return the distance from each row to the K-th nearest of the others.
+
+    Plain threads share the passes, in memory, as fast as the kernel allows.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+    n_neighbors : int
+        K.
+    n_threads : int
+
+    Returns
+    -------
+    radii : ndarray of shape (n_rows,)
+    """
+    frame = tiles.frame(rows[:: max(1, len(rows) // PASS_ROWS)])
+    points, numbers = frame.points(rows), np.arange(len(rows))
+    block = build_block(rows, numbers, points, tiles.arrange(points), frame)
+
+    def measure(start: int) -> NDArray[np.float64]:
+        part = slice(start, start + PASS_ROWS)
+        arrangement = tiles.arrange(points[part], TILE_ROWS)
+        queries = QueryTiles(rows[part], points[part], arrangement, numbers[part])
+        state = NearestState(queries, frame, n_neighbors)
+        state.fold(block)
+        return state.finish()
+
+    with ThreadPoolExecutor(n_threads) as threads:
+        return np.concatenate(list(threads.map(measure, range(0, len(rows), PASS_ROWS))))

@@ -1,0 +1,251 @@
+"""What is timed and what is required: the one table, in the order of the report.
+
+The first run of a case is the one that the others are compared with: a ratio is the time of
+another run over the time of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from definitions import neighbors_rule
+
+#: What ``--quick`` divides numbers of rows by, and the fewest it leaves.
+QUICK_DIVISOR = 100
+QUICK_ROWS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One line of a case.
+
+    Attributes
+    ----------
+    label : str
+        Its name in tables and results.
+    contender : str
+        A name of `contenders.CONTENDERS`.
+    n_neighbors : int
+    arguments : mapping
+        Of `lpe_dask.LPE`.
+    """
+
+    label: str
+    contender: str
+    n_neighbors: int = 20
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a number has to be, and what we hope for.
+
+    Attributes
+    ----------
+    runs : tuple of str
+        Labels; of several the fastest counts.
+    required, aim : float
+        The aim is the harder one: where it is the smaller, both are upper bounds.
+    """
+
+    runs: tuple[str, ...]
+    required: float
+    aim: float
+
+    @property
+    def is_upper_bound(self) -> bool:
+        return self.aim < self.required
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Some runs on the same rows.
+
+    Attributes
+    ----------
+    name : str
+    source : str
+        A name of `data.SOURCES`.
+    n_rows, n_features : int
+    runs : tuple of Run
+    targets : tuple of Target
+        Of ratios to the first run.
+    n_queries : int
+        New rows that are asked about; 0 where it is the rows themselves.
+    """
+
+    name: str
+    source: str
+    n_rows: int
+    n_features: int
+    runs: tuple[Run, ...]
+    targets: tuple[Target, ...] = ()
+    n_queries: int = 0
+
+    def shrunk(self) -> Case:
+        """Return the case for ``--quick``: few rows, and figures that mean nothing."""
+        n_queries = self.n_queries // QUICK_DIVISOR
+        n_rows = max(QUICK_ROWS, self.n_rows // QUICK_DIVISOR)
+        return replace(self, n_rows=n_rows, n_queries=n_queries)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Cases that make one table.
+
+    Attributes
+    ----------
+    name, title : str
+    cases : tuple of Case
+    exponent : Target, optional
+        Of the power of n that the time grows by, where the cases differ in n.
+    shows_memory : bool
+    """
+
+    name: str
+    title: str
+    cases: tuple[Case, ...]
+    exponent: Target | None = None
+    shows_memory: bool = False
+
+
+OURS = Run("lpe_dask", "fit")
+FAISS = Run("faiss", "faiss")
+SKLEARN = Run("scikit-learn", "scikit-learn")
+TREES = (Run("cKDTree", "cKDTree"), Run("pykdtree", "pykdtree"))
+OTHERS = (Run("PyOD", "PyOD"), Run("pynndescent", "pynndescent"))
+
+#: Features -> (required, aim) of the time of faiss over ours.
+FAISS_ON_GAUSSIAN = {
+    8: (3.0, 5.0),
+    16: (1.5, 2.5),
+    64: (1.0, 1.5),
+    128: (1.0, 1.5),
+    256: (1.0, 1.5),
+}
+
+
+def _gaussian(n_features: int) -> Case:
+    runs = (OURS, FAISS, SKLEARN)
+    if n_features <= 8:  # beyond, trees look at nearly every row
+        runs += TREES
+    if n_features in (8, 64):
+        runs += OTHERS
+    targets = (Target(("scikit-learn",), 2.0, 4.0),)
+    if n_features in FAISS_ON_GAUSSIAN:
+        targets = (Target(("faiss",), *FAISS_ON_GAUSSIAN[n_features]), *targets)
+    if n_features == 2:
+        targets += (Target(("cKDTree", "pykdtree"), 0.8, 1.2),)
+    name = f"gaussian-d{n_features}"
+    return Case(name, "gaussian", 100_000, n_features, runs, targets)
+
+
+def _clusters(n_features: int) -> Case:
+    targets = (Target(("faiss",), 5.0, 8.0), Target(("scikit-learn",), 2.0, 4.0))
+    name = f"clusters-d{n_features}"
+    runs = (OURS, FAISS, SKLEARN)
+    return Case(name, "clusters", 100_000, n_features, runs, targets)
+
+
+def _growing(source: str, n_features: int, thousands: int) -> Case:
+    name = f"{source}-n{thousands}k"
+    return Case(name, source, thousands * 1000, n_features, (OURS, FAISS, SKLEARN))
+
+
+def _neighbors(n_features: int) -> Case:
+    few, many = Run("K = 20", "fit", 20), Run("K = 250", "fit", 250)
+    targets = (Target(("K = 250",), 2.0, 1.5),)
+    name = f"neighbors-d{n_features}"
+    return Case(name, "gaussian", 100_000, n_features, (few, many), targets)
+
+
+def _dask(n_rows: int, n_features: int) -> Case:
+    brute = {"algorithm": "brute"}
+    runs = (
+        Run("bare kernel", "bare kernel"),
+        Run("2 threads", "fit", arguments=brute),
+        Run("2 processes", "fit on 2 processes", arguments=brute),
+    )
+    targets = (Target(("2 threads",), 1.15, 1.05), Target(("2 processes",), 1.15, 1.05))
+    return Case(f"dask-d{n_features}", "gaussian", n_rows, n_features, runs, targets)
+
+
+def _predict(source: str) -> Case:
+    level = {"alpha": 0.05}
+    runs = (
+        Run("predict", "predict", arguments=level),
+        Run("score_samples", "score_samples", arguments=level),
+    )
+    targets = (Target(("score_samples",), 3.0, 6.0),)
+    return Case(f"predict-{source}", source, 400_000, 32, runs, targets, n_queries=100_000)
+
+
+def _processes() -> Case:
+    brute = {"algorithm": "brute"}
+    runs = (
+        Run("2 processes", "fit on 2 processes", arguments=brute),
+        Run("1 process", "fit on 1 process", arguments=brute),
+    )
+    targets = (Target(("1 process",), 1.7, 1.95),)
+    return Case("processes-d8", "gaussian", 200_000, 8, runs, targets)
+
+
+def _whole(
+    name: str, source: str, shape: tuple[int, int], n_neighbors: int, **arguments: Any
+) -> Case:
+    return Case(name, source, *shape, (Run("score", "score", n_neighbors, arguments),))
+
+
+GROUPS = (
+    Group(
+        "gaussian",
+        "One Gaussian",
+        tuple(_gaussian(n_features) for n_features in (2, 4, 8, 16, 32, 64, 128, 256)),
+    ),
+    Group(
+        "clusters",
+        "Clusters",
+        tuple(_clusters(n_features) for n_features in (8, 16, 32)),
+    ),
+    Group(
+        "scaling",
+        "Growth with the number of rows",
+        tuple(
+            _growing(source, n_features, thousands)
+            for source, n_features in (("clusters", 8), ("sheet", 64))
+            for thousands in (50, 100, 200, 400)
+        ),
+        exponent=Target(("lpe_dask",), 1.35, 1.25),
+    ),
+    Group(
+        "neighbors",
+        "More neighbors",
+        tuple(_neighbors(n_features) for n_features in (8, 16)),
+    ),
+    Group(
+        "dask",
+        "A fit through Dask, over its bare kernel",
+        (_dask(200_000, 8), _dask(80_000, 64)),
+    ),
+    Group(
+        "predict",
+        "Labels only, 100,000 new rows",
+        (_predict("gaussian"), _predict("clusters")),
+    ),
+    Group("processes", "A second process", (_processes(),)),
+    Group(
+        "whole",
+        "Whole tables, each row against all others",
+        (
+            _whole("million", "clusters", (1_000_000, 8), neighbors_rule(1_000_000)),
+            _whole("million-k20", "clusters", (1_000_000, 8), 20),
+            _whole("http", "http", (567_498, 3), neighbors_rule(567_498), scale="standard"),
+            _whole(
+                "cover", "cover", (286_048, 10), neighbors_rule(286_048), scale="standard"
+            ),
+        ),
+        shows_memory=True,
+    ),
+)

@@ -1,0 +1,152 @@
+"""Search as the library does, in one process: rows in blocks, folded one after another."""
+
+import functools
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+
+from lpe_dask.kernels import ALGORITHMS
+from lpe_dask.kernels.blocks import Block, build_block
+from lpe_dask.kernels.frames import Frame
+from lpe_dask.kernels.pruning import TILE_ROWS
+from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
+
+#: Names of the algorithms, all of which have to give the bits of the definition.
+EXACT = sorted(ALGORITHMS)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The rows of a reference in blocks, as one algorithm orders them."""
+
+    module: ModuleType
+    frame: Frame
+    blocks: list[Block]
+
+
+@functools.cache
+def normal_frame(algorithm, n_features):
+    """Return the frame of normally distributed rows; for 700 columns it takes a while."""
+    sample = np.random.default_rng(0).standard_normal((100, n_features))
+    return ALGORITHMS[algorithm].frame(sample)
+
+
+def in_blocks(algorithm, rows, parts=None, *, cell_rows=64, sample=None, frame=None):
+    """Put rows into blocks: one for each array of row numbers in ``parts``, or one alone.
+
+    ``sample`` are the rows that the frame is learned from, if it is not given; None: all.
+    """
+    module = ALGORITHMS[algorithm]
+    if frame is None:
+        frame = module.frame(rows if sample is None else sample)
+    blocks = []
+    for numbers in [np.arange(len(rows))] if parts is None else parts:
+        points = frame.points(rows[numbers])
+        arrangement = module.arrange(points, cell_rows)
+        blocks.append(build_block(rows[numbers], numbers, points, arrangement, frame))
+    return Reference(module, frame, blocks)
+
+
+def parts_of(n_rows, n_parts):
+    """Cut the numbers of rows into runs of about equal length."""
+    return np.array_split(np.arange(n_rows), n_parts)
+
+
+def query_tiles(reference, rows, numbers=None, *, tile_rows=TILE_ROWS):
+    """Put queries into tiles; ``numbers`` says which reference rows they are themselves."""
+    points = reference.frame.points(rows)
+    return QueryTiles(rows, points, reference.module.arrange(points, tile_rows), numbers)
+
+
+def folded(state, reference):
+    """Fold all blocks, and return the state."""
+    for block in reference.blocks:
+        state.fold(block)
+    return state
+
+
+def search_nearest(reference, rows, n_neighbors, numbers=None, *, with_numbers=False):
+    """Search for the nearest rows of each query; return the state."""
+    queries = query_tiles(reference, rows, numbers)
+    state = NearestState(queries, reference.frame, n_neighbors, with_numbers=with_numbers)
+    return folded(state, reference)
+
+
+def search_within(reference, rows, radius, numbers=None, *, enough=None):
+    """Count the rows within the radius of each query; return the state."""
+    queries = query_tiles(reference, rows, numbers)
+    return folded(CountState(queries, reference.frame, radius, enough), reference)
+
+
+def all_squares(queries, reference):
+    """Return the squared distances of all pairs, summed as in `definitions.distance`."""
+    queries, reference = np.asarray(queries, float), np.asarray(reference, float)
+    squares = np.zeros((len(queries), len(reference)))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        for k in range(reference.shape[1]):
+            differences = queries[:, k, None] - reference[:, k]
+            squares += differences * differences
+    return squares
+
+
+def all_distances(queries, reference, *, exclude_self=False):
+    """Return `definitions.distance` of all pairs."""
+    distances = np.sqrt(all_squares(queries, reference))
+    if exclude_self:
+        distances[np.arange(len(queries)), np.arange(len(queries))] = np.inf
+    return distances
+
+
+def smallest(distances, n_neighbors):
+    """Return the K smallest of each row and their columns, by (distance, column).
+
+    ``inf`` and -1 where there are no more, or their distances overflow.
+    """
+    shape = (len(distances), n_neighbors)
+    values, columns = np.full(shape, np.inf), np.full(shape, -1)
+    order = np.argsort(distances, axis=1, kind="stable")[:, :n_neighbors]
+    n_found = order.shape[1]
+    values[:, :n_found] = np.take_along_axis(distances, order, axis=1)
+    columns[:, :n_found] = order
+    columns[np.isinf(values)] = -1
+    return values, columns
+
+
+def _hard_points():
+    def normal(seed, *shape):
+        return np.random.default_rng(seed).standard_normal(shape)
+
+    def with_rows(points, *rows):
+        return np.concatenate([points, np.array(rows)])
+
+    rng = np.random.default_rng(0)
+    return {
+        "offset": normal(1, 150, 4) + 1e7,
+        "far tight clusters": np.concatenate(
+            [normal(2, 70, 4) * 1e-3 + 1e6, normal(3, 70, 4) * 1e-3 - 1e6]
+        ),
+        "duplicates": np.repeat(normal(4, 4, 3), 40, axis=0),
+        "lattice": rng.integers(0, 4, (200, 3)) * 0.1,
+        "outliers at 1e6": with_rows(normal(5, 100, 2), *[[1e6, -1e6]] * 2),
+        # Just short of, at, and beyond the distance from which on float32 is not trusted.
+        "outliers at 2**40": with_rows(normal(6, 140, 1), *2.0 ** np.c_[38:47:0.25]),
+        "outliers at 1e30": with_rows(normal(7, 90, 2), [1e30, 0], [1e30, 1e26], [0, 9e29]),
+        "one row at 1e300": with_rows(normal(8, 150, 2), [1e300, 0.0]),
+        "underflow": normal(9, 90, 2) * 1e-170,
+        "underflow of float32": with_rows(
+            rng.integers(-300, 300, (150, 1)) * 1.3e-23, [0.9], [-0.9]
+        ),
+        "overflow": normal(10, 90, 2) * 1e160,
+        "largest": normal(11, 90, 2) * 1e300 + 1.7e308,
+        "mixed magnitudes": normal(12, 130, 3) * 10.0 ** rng.integers(-30, 30, (130, 3)),
+        "constant columns": normal(13, 100, 3) * [0.0, 1.0, 0.0] + [0.1, 0.0, 1e7],
+        "one point": np.full((70, 3), 0.1),
+    }
+
+
+#: Rows on which filters are easily wrong.
+HARD_POINTS = _hard_points()
+
+#: How many of them a frame is learned from: it may not have seen the outliers at the end.
+SAMPLES = {"seen": None, "unseen": 64}

@@ -1,0 +1,254 @@
+"""Blocks hold the rows they were given, and bounds that are never on the wrong side."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpe_dask.kernels.blocks import (
+    ALIGNMENT,
+    ARRAYS,
+    aligned,
+    block_of,
+    empty_aligned,
+    narrow,
+)
+from lpe_dask.kernels.simd import LANES
+from searching import EXACT, HARD_POINTS, SAMPLES, in_blocks, search_nearest
+from strategies import point_sets
+
+#: Bounds in float32 cannot be closer; the filter allows for more.
+TINY = 2.0**-149
+
+
+def _rows_by_cell(block):
+    return [slice(start, stop) for start, stop in itertools.pairwise(block.starts)]
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@given(data=st.data(), points=point_sets(max_rows=20))
+def test_build_block__keeps_each_row_with_its_number(algorithm, data, points):
+    numbers = np.array(data.draw(st.permutations(range(len(points)))))
+
+    block = in_blocks(algorithm, points, [numbers]).blocks[0]
+
+    assert block.n_rows == len(points)
+    np.testing.assert_array_equal(np.sort(block.numbers), np.arange(len(points)))
+    np.testing.assert_array_equal(block.rows, points[block.numbers])
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("name", HARD_POINTS)
+def test_build_block__describes_the_points_of_each_cell(name, sample, algorithm):
+    """Groups, lengths and boxes are those of the rows from the center of their cell."""
+    rows = HARD_POINTS[name]
+    reference = in_blocks(algorithm, rows, sample=rows[: SAMPLES[sample]])
+    block = reference.blocks[0]
+    points = reference.frame.points(block.rows)
+    n_rows = len(rows)
+
+    lanes = block.groups.transpose(0, 2, 1).reshape(-1, points.shape[1])
+    squares = (lanes.astype(float) ** 2).sum(axis=1)
+    is_far = np.isneginf(block.norms[:n_rows])
+
+    for cell, run in enumerate(_rows_by_cell(block)):
+        offsets = points[run] - block.centers[cell]
+        far = is_far[run]
+        np.testing.assert_array_equal(lanes[run][~far], offsets[~far].astype(np.float32))
+        assert (block.norms[run] <= squares[run] + TINY).all()
+        assert (block.norms[run][~far] >= squares[run][~far] * 0.99 - 1e-37).all()
+        assert not far.any() or block.longest[cell] == np.inf
+        assert (squares[run] <= block.longest[cell] + TINY).all()
+        assert (block.lows[cell] <= offsets).all()
+        assert (block.highs[cell] >= offsets).all()
+        assert ((points[run][~far] ** 2).sum(axis=1) <= block.reaches[cell]).all()
+    assert (block.low <= points).all()
+    assert (block.high >= points).all()
+    assert np.isnan(block.norms[n_rows:]).all()
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+def test_build_block__does_not_filter_rows_too_far_out_for_float32(algorithm):
+    near = np.random.default_rng(0).standard_normal((100, 2))
+    rows = np.concatenate([near, [[1e13, 0.0], [0.0, 1e300]]])
+
+    block = in_blocks(algorithm, rows, sample=near).blocks[0]
+
+    is_far = block.norms[: block.n_rows] == -np.inf
+    assert is_far[block.numbers >= 100].all()
+    lanes = block.groups.transpose(0, 2, 1).reshape(-1, 2)[: block.n_rows]
+    assert not lanes[is_far].any()
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+def test_build_block__is_bounded_where_near_rows_are_together(algorithm):
+    rows = np.random.default_rng(0).standard_normal((200, 2))
+
+    block = in_blocks(algorithm, rows).blocks[0]
+
+    is_bounded = algorithm == "pruned"
+    for bounds in (block.low, block.high, block.lows, block.highs):
+        assert (np.isfinite(bounds) == is_bounded).all()
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+def test_build_block__keeps_rows_of_float32_as_they_are(algorithm):
+    rows = np.random.default_rng(0).standard_normal((70, 3)).astype(np.float32)
+
+    block = in_blocks(algorithm, rows).blocks[0]
+
+    assert block.rows.dtype == np.float32
+    assert block.rows.nbytes == rows.nbytes
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype"),
+    [
+        (np.array([[1.0, 0.5], [-3.0, 2.0**100]]), np.float32),
+        (np.array([[1.0, 0.1]]), np.float64),
+        (np.array([[1.0, 1e300]]), np.float64),
+        (np.array([[1.0, 1e-300]]), np.float64),
+        (np.array([[1.0, -0.0]]), np.float32),
+    ],
+)
+def test_narrow__takes_half_the_room_where_that_changes_nothing(rows, dtype):
+    actual = narrow(rows)
+
+    assert actual.dtype == dtype
+    np.testing.assert_array_equal(actual.astype(np.float64), rows)
+
+
+def test_narrow__does_not_copy_float32():
+    rows = np.ones((3, 2), np.float32)
+
+    assert narrow(rows) is rows
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@pytest.mark.parametrize("cell_rows", [64, 256])
+@pytest.mark.parametrize("n_rows", [1, 63, 64, 65, 200, 1000])
+@pytest.mark.parametrize("most_rows", [1, 50, 64, 100, 256, 300, 5000])
+def test_runs__are_all_rows_in_runs_of_whole_cells(most_rows, n_rows, cell_rows, algorithm):
+    """A cell is cut only if it alone has more rows than a run may have."""
+    rows = np.random.default_rng(0).standard_normal((n_rows, 2))
+    block = in_blocks(algorithm, rows, cell_rows=cell_rows).blocks[0]
+    most_of_cell = np.diff(block.starts).max()
+
+    runs = list(block.runs(most_rows))
+
+    joined = np.concatenate([np.arange(n_rows)[run] for run in runs])
+    np.testing.assert_array_equal(joined, np.arange(n_rows))
+    assert all(0 < run.stop - run.start <= most_rows for run in runs)
+    if most_rows >= most_of_cell:
+        assert {run.start for run in runs} <= set(block.starts)
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+def test_sizeof__counts_all_arrays(algorithm):
+    block = in_blocks(algorithm, np.random.default_rng(0).standard_normal((500, 7))).blocks[
+        0
+    ]
+
+    size = block.__sizeof__()
+
+    assert size == sum(getattr(block, name).nbytes for name in block.__slots__)
+    assert size > block.rows.nbytes + block.groups.nbytes + block.norms.nbytes
+
+
+def _sent(block, shift):
+    """Return a block that came in a message, its arrays at ``shift`` from any alignment."""
+    buffers = []
+    message = pickle.dumps(block, protocol=5, buffer_callback=buffers.append)
+    received = []
+    for buffer in buffers:
+        raw = buffer.raw()
+        room = np.empty(raw.nbytes + 2 * ALIGNMENT, np.uint8)
+        first = -room.ctypes.data % ALIGNMENT + shift
+        room[first : first + raw.nbytes] = np.frombuffer(raw, np.uint8)
+        received.append(room[first : first + raw.nbytes].data)
+    return pickle.loads(message, buffers=received)
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@pytest.mark.parametrize("shift", [0, 4, 16, 32])
+def test_block__survives_a_message(algorithm, shift):
+    """Sent without copies, and searched with the same bits wherever its arrays arrive."""
+    rows = np.random.default_rng(0).standard_normal((300, 3))
+    reference = in_blocks(algorithm, rows)
+    block = reference.blocks[0]
+
+    sent = _sent(block, shift)
+
+    for name in ARRAYS:
+        expected, actual = getattr(block, name), getattr(sent, name)
+        assert actual.dtype == expected.dtype
+        assert actual.shape == expected.shape
+        assert actual.tobytes() == expected.tobytes()
+    assert sent.groups.ctypes.data % ALIGNMENT == sent.norms.ctypes.data % ALIGNMENT == 0
+    expected = search_nearest(reference, rows, 5).finish()
+    reference.blocks[0] = sent
+    np.testing.assert_array_equal(search_nearest(reference, rows, 5).finish(), expected)
+
+
+def test_block__is_sent_without_copies_of_its_arrays():
+    block = in_blocks("pruned", np.random.default_rng(0).standard_normal((3000, 3))).blocks[
+        0
+    ]
+    buffers = []
+
+    message = pickle.dumps(block, protocol=5, buffer_callback=buffers.append)
+
+    assert len(message) < 2000
+    assert sum(buffer.raw().nbytes for buffer in buffers) == block.__sizeof__()
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_block__survives_a_pickle_in_one_piece(protocol):
+    block = in_blocks("pruned", np.random.default_rng(0).standard_normal((100, 3))).blocks[
+        0
+    ]
+
+    copy = pickle.loads(pickle.dumps(block, protocol))
+
+    assert [array.tobytes() for array in copy.arrays()] == [
+        array.tobytes() for array in block.arrays()
+    ]
+    assert copy.groups.ctypes.data % ALIGNMENT == 0
+
+
+def test_block_of__takes_arrays_back():
+    block = in_blocks("pruned", np.random.default_rng(0).standard_normal((100, 3))).blocks[
+        0
+    ]
+
+    again = block_of(*block.arrays())
+
+    assert all(
+        np.shares_memory(a, b) for a, b in zip(again.arrays(), block.arrays(), strict=True)
+    )
+
+
+@given(shape=st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple))
+def test_empty_aligned__starts_at_a_cache_line(shape):
+    array = empty_aligned(shape)
+
+    assert array.shape == shape
+    assert array.dtype == np.float32
+    assert array.flags.c_contiguous
+    assert array.flags.writeable
+    assert array.ctypes.data % ALIGNMENT == 0
+
+
+def test_aligned__copies_only_what_is_not():
+    good = empty_aligned((2 * LANES,))
+    good[:] = np.arange(2 * LANES)
+
+    shifted = aligned(good[1:])
+
+    assert aligned(good) is good
+    assert shifted.ctypes.data % ALIGNMENT == 0
+    np.testing.assert_array_equal(shifted, good[1:])

@@ -1,0 +1,277 @@
+"""The frame of a filter, and the proof that the filter is never more wrong than it says."""
+
+import functools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numba import njit
+
+from lpe_dask.kernels.blocks import Arrangement, build_block
+from lpe_dask.kernels.frames import FURTHEST, Frame, learn_frame
+from lpe_dask.kernels.pruning import choose_queries, empty_tile, take_tile
+from lpe_dask.kernels.simd import LANES, QUERIES, products_within
+from lpe_dask.kernels.states import QueryTiles, errors_of, reference_of
+from searching import all_squares
+from strategies import point_sets
+
+#: Pairs of a group that are checked one by one, in exact fractions.
+N_PAIRS = 20
+
+
+# Not cached on disk: numba would not notice that what it calls has changed.
+@njit
+def _filtered(queries, reference, errors, limits):
+    """Do what a fold does for one tile and one cell, up to the sums of its pairs."""
+    n_queries, n_features = queries.points.shape
+    tile = empty_tile(n_features, 1)
+    take_tile(queries, 0, n_queries, tile)
+    choose_queries(n_queries, queries, 0, reference, 0, limits, errors, tile)
+    products_within(
+        tile.offsets, 0, reference.groups, 0, n_features, reference.norms, 0,
+        tile.thresholds, 0, tile.sums, tile.masks,
+    )  # fmt: skip
+    return tile
+
+
+def _bounds_hold(queries, rows, frame):
+    """Return whether D2 is within its bounds for some pairs of 6 queries and 64 rows.
+
+    D2 is the exact square as well as that of the definition.
+    """
+    points = frame.points(rows)
+    arrangement = Arrangement(np.arange(len(rows)), np.array([0, len(rows)]), bounded=True)
+    block = build_block(rows, np.arange(len(rows)), points, arrangement, frame)
+    one_tile = Arrangement(np.arange(QUERIES), np.array([0, QUERIES]), bounded=True)
+    tiles = QueryTiles(queries, frame.points(queries), one_tile)
+    reference, errors = reference_of(block), errors_of(frame)
+    tile = _filtered(tiles.arrays, reference, errors, np.full(QUERIES, np.inf))
+    sums = tile.sums.reshape(QUERIES, LANES)
+    assert np.isfinite(tile.errors[:QUERIES]).all()
+
+    c = Fraction(errors.relative)
+    unit = Fraction(errors.factor) ** 2
+    defined = all_squares(queries, rows)
+    rng = np.random.default_rng(0)
+    for i, j in {
+        (int(rng.integers(QUERIES)), int(rng.integers(LANES))) for _ in range(N_PAIRS)
+    }:
+        a_square = Fraction(float(tile.lengths[i]))
+        b_square = Fraction(sum(_exact(block.groups[0, :, j]) ** 2), _UNIT**2)
+        lower = Fraction(float(sums[i, j])) + a_square * (1 - c) - Fraction(tile.errors[i])
+        upper = lower + 2 * c * (a_square + b_square) + 2 * Fraction(tile.errors[i])
+        square = sum((_exact(queries[i]) - _exact(rows[j])) ** 2)
+        exact = Fraction(square, _UNIT**2) * unit
+        if not lower <= exact <= upper:
+            return False
+        if not lower <= Fraction(float(defined[i, j])) * unit <= upper:
+            return False
+    return True
+
+
+#: All float64 are multiples of 1 / _UNIT.
+_UNIT = 2**1074
+
+
+def _exact(row):
+    """Return numbers times `_UNIT`, as whole numbers that Python does not round."""
+    ratios = (float(x).as_integer_ratio() for x in row)
+    return np.array([above * (_UNIT // below) for above, below in ratios], object)
+
+
+def _pairs(kind, n_features):
+    """Return queries, rows, and the sample that a frame is learned from."""
+    rng = np.random.default_rng(n_features)
+    shape = (QUERIES + LANES, n_features)
+    points = rng.standard_normal(shape)
+    sample = points
+    if kind == "lattice":
+        sample = points = rng.integers(-5, 5, shape) * 0.1
+    if kind == "offset":
+        sample = points = points + 1e7
+    if kind == "near pairs far from the center":
+        sample, points = rng.standard_normal(shape), 1e6 + 1e-6 * points
+    if kind == "mixed magnitudes":
+        sample = points = points * 10.0 ** rng.integers(-30, 30, shape)
+    if kind == "underflow":
+        sample = points = points * 1e-165
+    if kind == "underflow of float32":
+        sample, points = rng.standard_normal(shape), points * 1e-23
+    if kind == "some rows equal":
+        points[QUERIES : 2 * QUERIES] = points[:QUERIES]
+    return points[:QUERIES], points[QUERIES:], sample
+
+
+KINDS = [
+    "continuous",
+    "lattice",
+    "offset",
+    "near pairs far from the center",
+    "mixed magnitudes",
+    "underflow",
+    "underflow of float32",
+    "some rows equal",
+]
+
+
+@functools.cache
+def _axes(n_features):
+    """Return the principal axes of some rows; for 700 columns that takes a while."""
+    sample = np.random.default_rng(0).standard_normal((100, n_features))
+    return learn_frame(sample, rotate=True).rotation
+
+
+def _learned(sample, *, rotate):
+    """Return a frame around a sample, with the axes of another one."""
+    frame = learn_frame(sample, rotate=False)
+    rotation = _axes(sample.shape[1]) if rotate else None
+    return Frame(frame.center, frame.exponent, rotation)
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+@pytest.mark.parametrize("n_features", [1, 3, 64, 700])
+@pytest.mark.parametrize("kind", KINDS)
+def test_frame__bounds_every_filtered_square(kind, n_features, rotate):
+    """|a|^2 (1-c) + |b|^2 (1-c) - 2ab - A <= D2 <= the same + 2cS + 2A, exactly."""
+    queries, rows, sample = _pairs(kind, n_features)
+    frame = _learned(sample, rotate=rotate)
+
+    assert _bounds_hold(queries, rows, frame)
+
+
+def _opposite_pairs(n_features):
+    """Pairs on opposite sides of the center, in which roundings add up."""
+    numbers = np.random.default_rng(0).uniform(1, 2, QUERIES + LANES)
+    points = np.repeat(numbers[:, None], n_features, axis=1)
+    points[1::2] *= -1
+    return points[:QUERIES], points[QUERIES:]
+
+
+class _RashFrame(Frame):
+    @property
+    def relative_error(self):
+        return Frame.relative_error.fget(self) / 30
+
+
+@pytest.mark.parametrize("n_features", [1, 3, 64, 700])
+def test_relative_error__would_be_too_small_by_a_factor_of_30(n_features):
+    """Where roundings add up, the filter is off by more than a thirtieth of its bound."""
+    queries, rows = _opposite_pairs(n_features)
+    center = np.zeros(n_features)
+
+    assert _bounds_hold(queries, rows, Frame(center, 0))
+    assert not _bounds_hold(queries, rows, _RashFrame(center, 0))
+
+
+class _CarelessFrame(Frame):
+    @property
+    def rounding(self):
+        return 0.0
+
+
+@pytest.mark.parametrize("n_features", [3, 64, 700])
+def test_rounding__is_needed_far_from_the_center(n_features):
+    """Rotation rounds points far out; without its bound near ones would be told apart."""
+    queries, rows, sample = _pairs("near pairs far from the center", n_features)
+    frame = _learned(sample, rotate=True)
+
+    assert _bounds_hold(queries, rows, frame)
+    careless = _CarelessFrame(frame.center, frame.exponent, frame.rotation)
+    assert not _bounds_hold(queries, rows, careless)
+
+
+@given(points=point_sets())
+def test_points__are_shifted_and_scaled_with_one_rounding(points):
+    frame = learn_frame(points, rotate=False)
+
+    actual = frame.points(points)
+
+    factor = Fraction(2) ** frame.exponent
+    expected = [
+        [
+            float((Fraction(x) - Fraction(c)) * factor)
+            for x, c in zip(row, frame.center, strict=True)
+        ]
+        for row in points.tolist()
+    ]
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+def test_points__of_rows_far_out_or_not_finite(rotate):
+    """They end at a finite distance, without a warning; NaN stays NaN."""
+    frame = learn_frame(np.random.default_rng(0).standard_normal((50, 3)), rotate=rotate)
+    rows = np.array([[1e300, 0, 0], [np.inf, 0, 0], [-np.inf, 0, 0], [np.nan, 0, 0]])
+
+    points = frame.points(rows)
+
+    np.testing.assert_allclose(np.linalg.norm(points[:3], axis=1), FURTHEST)
+    np.testing.assert_array_equal(points[0], points[1])
+    assert np.isnan(points[3]).any()
+
+
+def test_points__do_not_change_the_rows():
+    rows = np.random.default_rng(0).standard_normal((50, 3))
+    before = rows.copy()
+
+    learn_frame(rows, rotate=True).points(rows)
+
+    np.testing.assert_array_equal(rows, before)
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e7, 1e30])
+def test_learn_frame__has_its_sample_at_most_1_from_the_center(scale, dtype, rotate):
+    sample = (scale * np.random.default_rng(0).standard_normal((101, 4))).astype(dtype)
+
+    frame = learn_frame(sample, rotate=rotate)
+
+    shifted = Frame(frame.center, frame.exponent).points(sample)
+    np.testing.assert_array_equal(frame.center, np.median(sample.astype(float), axis=0))
+    assert scale == 0 or 0.25 <= np.abs(shifted).max() <= 1
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-320, 1e300, 1.7e308])
+@pytest.mark.parametrize("rotate", [False, True])
+def test_learn_frame__takes_the_extremes_of_float64(scale, rotate):
+    """Also an even number of rows whose sum overflows; and nothing warns."""
+    sample = scale * np.random.default_rng(0).uniform(0.9, 1.0, (100, 3))
+
+    frame = learn_frame(sample, rotate=rotate)
+
+    assert np.isfinite(frame.center).all()
+    assert np.isfinite(frame.points(sample)).all()
+
+
+def test_learn_frame__rotates_along_the_longest_axis_of_most_rows():
+    """One row far out does not decide where the axes are."""
+    rng = np.random.default_rng(0)
+    along, across = np.array([0.6, 0.8]), np.array([-0.8, 0.6])
+    sample = np.outer(rng.standard_normal(500), along)
+    sample += 0.01 * np.outer(rng.standard_normal(500), across)
+    sample[7] = 1e6 * across
+
+    rotation = learn_frame(sample, rotate=True).rotation
+
+    np.testing.assert_allclose(rotation.T @ rotation, np.eye(2), atol=1e-14)
+    np.testing.assert_allclose(np.abs(rotation[:, 0]), along, atol=0.01)
+
+
+@pytest.mark.parametrize("sample", [np.zeros((5, 3)), np.full((1, 3), 1e7)])
+def test_learn_frame__takes_a_sample_without_extent(sample):
+    frame = learn_frame(sample, rotate=True)
+
+    np.testing.assert_array_equal(frame.points(sample), np.zeros(sample.shape))
+    assert frame.points(sample + 1).any()
+
+
+@given(exponent=st.integers(-1000, 1000), square=st.floats(1e-200, 1e200))
+def test_squares__are_in_units_of_the_frame(exponent, square):
+    actual = Frame(np.zeros(2), exponent).squares(square)
+
+    exact = Fraction(square) * Fraction(4) ** exponent
+    expected = np.inf if exact > Fraction(1.7e308) else float(exact)
+    assert actual == expected

@@ -1,0 +1,55 @@
+"""The definition itself, as the kernels compute it."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import definitions
+from lpe_dask.kernels.measure import largest_square_within, measure
+from lpe_dask.kernels.states import reference_of
+from searching import in_blocks
+
+
+@given(radius=st.floats(0, 1e300))
+@example(0.0)
+@example(5e-324)
+@example(1e-162)
+@example(1e154)
+@example(1e200)
+def test_largest_square_within__is_the_last_one_within(radius):
+    square = largest_square_within(radius)
+
+    assert math.sqrt(square) <= radius
+    assert math.sqrt(math.nextafter(square, math.inf)) > radius
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_features", [1, 3, 64, 700])
+def test_measure__sums_in_the_order_of_the_columns(dtype, n_features):
+    """Magnitudes differ so much that any other order would round differently."""
+    rng = np.random.default_rng(n_features)
+    shape = (20, n_features)
+    rows = (rng.standard_normal(shape) * 10.0 ** rng.integers(-8, 8, shape)).astype(dtype)
+    reference = reference_of(in_blocks("brute", rows).blocks[0])
+    query = rng.standard_normal(n_features)
+
+    for n_places in range(1, 10):
+        places = rng.permutation(20)[:n_places]
+        squares = np.full(12, -1.0)
+        measure(query, reference, places, n_places, squares)
+
+        expected = [definitions.distance(query, rows[place]) for place in places]
+        np.testing.assert_array_equal(np.sqrt(squares[:n_places]), expected)
+        assert (squares[n_places:] == -1.0).all()
+
+
+def test_measure__of_no_place_fills_nothing():
+    reference = reference_of(in_blocks("brute", np.zeros((3, 2))).blocks[0])
+    squares = np.full(2, -1.0)
+
+    measure(np.zeros(2), reference, np.zeros(2, np.int64), 0, squares)
+
+    np.testing.assert_array_equal(squares, [-1.0, -1.0])

@@ -1,0 +1,257 @@
+"""The nearest rows against the definition, in every bit: edges of tiles and hard data."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import definitions
+from lpe_dask.kernels.nearest import reservoir_size
+from searching import (
+    EXACT,
+    HARD_POINTS,
+    SAMPLES,
+    all_distances,
+    in_blocks,
+    normal_frame,
+    parts_of,
+    search_nearest,
+    smallest,
+)
+from strategies import point_sets, row_parts
+
+
+def test_reservoir_size__leaves_room_beyond_k():
+    assert all(reservoir_size(k) > k for k in (1, 2, 32, 33, 1000))
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@given(data=st.data(), points=point_sets(max_rows=20), n_neighbors=st.integers(1, 25))
+def test_fold_nearest__equals_definition_for_any_blocks(
+    algorithm, data, points, n_neighbors
+):
+    """However the rows are cut into blocks, and in whatever order these come."""
+    parts = data.draw(row_parts(len(points)))
+    sample = points[: data.draw(st.integers(1, len(points)))]
+    reference = in_blocks(algorithm, points, parts, sample=sample)
+    numbers = np.arange(len(points))
+
+    with_self = search_nearest(reference, points, n_neighbors)
+    without_self = search_nearest(reference, points, n_neighbors, numbers)
+
+    expected = definitions.knn_radii(points, points, n_neighbors)
+    np.testing.assert_array_equal(with_self.finish(), expected)
+    expected = definitions.knn_radii(points, points, n_neighbors, exclude_self=True)
+    np.testing.assert_array_equal(without_self.finish(), expected)
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@given(data=st.data(), points=point_sets(max_rows=9), n_neighbors=st.integers(1, 200))
+def test_fold_nearest__equals_definition_for_many_duplicates(
+    algorithm, data, points, n_neighbors
+):
+    """More equal rows than a cell, a reservoir or K holds."""
+    rows = np.repeat(points, data.draw(st.integers(1, 40)), axis=0)
+    parts = data.draw(row_parts(len(points)))
+    parts = [np.flatnonzero(np.isin(np.arange(len(rows)) % len(points), p)) for p in parts]
+    reference = in_blocks(algorithm, rows, parts)
+    numbers = np.arange(len(rows))
+
+    state = search_nearest(reference, rows, n_neighbors, numbers, with_numbers=True)
+
+    expected = smallest(all_distances(rows, rows, exclude_self=True), n_neighbors)
+    np.testing.assert_array_equal(state.finish(), expected[0][:, -1])
+    np.testing.assert_array_equal(state.neighbors()[1], expected[1])
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_features", [1, 3, 700])
+@pytest.mark.parametrize("n_rows", [1, 63, 64, 65, 200])
+def test_fold_nearest__equals_definition_at_the_edges_of_tiles(
+    algorithm, dtype, n_features, n_rows
+):
+    rng = np.random.default_rng(1000 * n_features + n_rows)
+    rows = rng.standard_normal((n_rows, n_features)).astype(dtype)
+    queries = np.concatenate([rng.standard_normal((3, n_features)).astype(dtype), rows[:2]])
+    reference = in_blocks(algorithm, rows, frame=normal_frame(algorithm, n_features))
+
+    for n_neighbors in {1, min(5, n_rows), max(1, n_rows - 1), n_rows, n_rows + 1}:
+        actual = search_nearest(reference, queries, n_neighbors).finish()
+
+        expected = smallest(all_distances(queries, rows), n_neighbors)[0][:, -1]
+        np.testing.assert_array_equal(actual, expected)
+    expected = definitions.knn_radii(queries, rows, 1)
+    np.testing.assert_array_equal(search_nearest(reference, queries, 1).finish(), expected)
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@pytest.mark.parametrize("n_queries", [1, 5, 6, 7, 255, 256, 257, 600])
+def test_fold_nearest__takes_any_number_of_queries(algorithm, n_queries):
+    rng = np.random.default_rng(n_queries)
+    rows, queries = rng.standard_normal((130, 3)), rng.standard_normal((n_queries, 3))
+
+    actual = search_nearest(in_blocks(algorithm, rows), queries, 4).finish()
+
+    expected = smallest(all_distances(queries, rows), 4)[0][:, -1]
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+def test_fold_nearest__equals_definition_for_blocks_of_one_row(algorithm):
+    rows = np.random.default_rng(0).standard_normal((40, 2))
+    reference = in_blocks(algorithm, rows, parts_of(40, 40))
+
+    actual = search_nearest(reference, rows, 5, np.arange(40)).finish()
+
+    expected = definitions.knn_radii(rows, rows, 5, exclude_self=True)
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("n_parts", [1, 3])
+@pytest.mark.parametrize("name", HARD_POINTS)
+def test_fold_nearest__equals_definition_on_hard_data(name, n_parts, sample, algorithm):
+    points = HARD_POINTS[name]
+    n_rows = len(points)
+    parts = parts_of(n_rows, n_parts)
+    reference = in_blocks(algorithm, points, parts, sample=points[: SAMPLES[sample]])
+
+    for n_neighbors in (1, 5, 40, n_rows - 1, n_rows + 3):
+        actual = search_nearest(reference, points, n_neighbors, np.arange(n_rows)).finish()
+
+        distances = all_distances(points, points, exclude_self=True)
+        np.testing.assert_array_equal(actual, smallest(distances, n_neighbors)[0][:, -1])
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("name", HARD_POINTS)
+def test_fold_nearest__finds_rows_by_distance_and_number_on_hard_data(
+    name, sample, algorithm
+):
+    """Of rows at equal distances the first are neighbors, in whatever order they come."""
+    points = HARD_POINTS[name]
+    parts = [part[::-1] for part in reversed(parts_of(len(points), 3))]
+    reference = in_blocks(algorithm, points, parts, sample=points[: SAMPLES[sample]])
+    queries = points[::3] * 1.01
+
+    for n_neighbors in (1, 7, 60):
+        state = search_nearest(reference, queries, n_neighbors, with_numbers=True)
+
+        distances, numbers = state.neighbors()
+        expected = smallest(all_distances(queries, points), n_neighbors)
+        np.testing.assert_array_equal(distances, expected[0])
+        np.testing.assert_array_equal(numbers, expected[1])
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+def test_fold_nearest__takes_different_squares_with_one_root_as_a_tie(algorithm):
+    """Neighbors are those of the smallest (distance, number), not (square, number)."""
+    rows = np.random.default_rng(0).integers(0, 10, (2000, 3)) * 0.1
+    reference = in_blocks(algorithm, rows, parts_of(2000, 2))
+
+    state = search_nearest(reference, rows[:200], 20, np.arange(200), with_numbers=True)
+
+    distances = all_distances(rows[:200], rows)
+    distances[np.arange(200), np.arange(200)] = np.inf
+    np.testing.assert_array_equal(state.neighbors()[1], smallest(distances, 20)[1])
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+def test_fold_nearest__selects_among_more_rows_than_the_reservoir_holds(algorithm):
+    """Rows that come nearer and nearer refill the reservoir again and again."""
+    rows = np.linspace(100.0, 0.0, 3000)[:, None]
+
+    actual = search_nearest(in_blocks(algorithm, rows), np.zeros((1, 1)), 7).finish()
+
+    np.testing.assert_array_equal(actual, np.sort(rows[:, 0])[6])
+
+
+def _many_points(name):
+    rng = np.random.default_rng(0)
+    if name == "clusters":
+        centers = 30 * rng.standard_normal((20, 3))
+        return centers[rng.integers(0, 20, 4000)] + rng.standard_normal((4000, 3))
+    if name == "lattice":
+        return rng.integers(0, 10, (4000, 3)) * 0.1
+    if name == "duplicates":
+        return np.repeat(rng.standard_normal((20, 3)), 200, axis=0)
+    if name == "narrow":
+        narrow = rng.standard_normal((3000, 2)) @ rng.standard_normal((2, 64))
+        return (narrow + 1e-3 * rng.standard_normal((3000, 64))).astype(np.float32)
+    return rng.standard_normal((3000, 8)) * 1e-5 + 1e7  # "offset": hardly told apart
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@pytest.mark.parametrize("n_neighbors", [1, 33, 250])
+@pytest.mark.parametrize("name", ["clusters", "lattice", "duplicates", "narrow", "offset"])
+def test_fold_nearest__equals_definition_for_thousands_of_rows(
+    name, n_neighbors, algorithm
+):
+    """Reservoirs are refilled, narrowed and settled, and most cells are left out."""
+    points = _many_points(name)
+    numbers = np.random.default_rng(1).permutation(len(points))[:300]
+    reference = in_blocks(algorithm, points, parts_of(len(points), 3), cell_rows=256)
+
+    state = search_nearest(
+        reference, points[numbers], n_neighbors, numbers, with_numbers=True
+    )
+    without_numbers = search_nearest(reference, points[numbers], n_neighbors, numbers)
+
+    distances = all_distances(points[numbers], points)
+    distances[np.arange(300), numbers] = np.inf
+    expected = smallest(distances, n_neighbors)
+    np.testing.assert_array_equal(state.neighbors()[0], expected[0])
+    np.testing.assert_array_equal(state.neighbors()[1], expected[1])
+    np.testing.assert_array_equal(state.finish(), expected[0][:, -1])
+    np.testing.assert_array_equal(without_numbers.finish(), expected[0][:, -1])
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("algorithm", EXACT)
+def test_fold_nearest__survives_an_outlier_in_a_cell_of_many(algorithm, sample):
+    """A row at 1e300 moves the center of its cell away from all others of the cell."""
+    points = np.random.default_rng(0).standard_normal((2000, 2))
+    points[1000] = [1e300, 0.0]
+    reference = in_blocks(algorithm, points, sample=points[: SAMPLES[sample]])
+
+    numbers = np.r_[0:200, 900:1100]
+
+    actual = search_nearest(reference, points[numbers], 5, numbers).finish()
+
+    distances = all_distances(points[numbers], points)
+    distances[np.arange(400), numbers] = np.inf
+    np.testing.assert_array_equal(actual, smallest(distances, 5)[0][:, -1])
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@pytest.mark.parametrize("distance", [1e12, 1e13, 1e30, 1e300])
+def test_fold_nearest__equals_definition_for_queries_far_outside(algorithm, distance):
+    """Whether the rows near them are known to the frame or not."""
+    inside = np.random.default_rng(0).standard_normal((200, 2))
+    outside = np.array([[distance, 0.0], [0.0, -distance]])
+    queries = np.concatenate([outside, 1.0001 * outside, 0.9 * outside, inside[:3]])
+
+    for rows in (inside, np.concatenate([inside, outside])):
+        actual = search_nearest(in_blocks(algorithm, rows, sample=inside), queries, 1)
+
+        expected = smallest(all_distances(queries, rows), 1)[0][:, -1]
+        np.testing.assert_array_equal(actual.finish(), expected)
+
+
+def test_fold_nearest__compares_all_pairs_by_brute_force_and_few_by_pruning():
+    """A count, not a time."""
+    points = _many_points("clusters")
+    numbers = np.arange(len(points))
+
+    n_compared = {
+        algorithm: search_nearest(
+            in_blocks(algorithm, points), points, 5, numbers
+        ).n_compared
+        for algorithm in EXACT
+    }
+
+    assert n_compared["brute"] == len(points) ** 2
+    assert n_compared["pruned"] < len(points) ** 2 / 20

@@ -1,0 +1,192 @@
+"""A reference that does not fit into the memory of a worker: exact, and tidied up."""
+
+import copy
+import gc
+import pickle
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from lpe_dask import LPE, neighbors
+from lpe_dask.kernels import tiles
+from lpe_dask.plan import JoinPlan
+from lpe_dask.preparation import Preparation
+from lpe_dask.spool import HeldBlocks, Pieces, Spool, SpoolFolder
+
+RNG = np.random.default_rng(0)
+NOMINAL = RNG.integers(0, 1000, (6000, 4)) * 0.1
+QUERIES = RNG.integers(0, 1000, (300, 4)) * 0.1
+
+
+@pytest.fixture
+def no_room(monkeypatch):
+    """Workers that have no room for the rows, but for a block of them."""
+    monkeypatch.setattr(JoinPlan, "fits", lambda plan, memory_limit: plan.is_spooled)
+    with dask.config.set({"lpe-dask.block-rows": 512}):
+        yield
+
+
+@pytest.fixture
+def spool_folder(no_room, tmp_path):
+    """A folder that is configured as the place of spools."""
+    with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
+        yield tmp_path
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with dask.config.set(scheduler="threads"):
+        model = LPE(5, algorithm="brute").fit(NOMINAL)
+        return model.p_values_, model.score_samples(QUERIES)
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "pruned"])
+def test_fit__same_bits_from_a_spool(algorithm, spool_folder, expected):
+    with dask.config.set(scheduler="threads"):
+        model = LPE(5, algorithm=algorithm).fit(da.from_array(NOMINAL, chunks=(1300, -1)))
+        p_values = model.score_samples(QUERIES)
+
+    (folder,) = spool_folder.iterdir()
+    files = [path.name for path in folder.iterdir()]
+    assert sum(name.startswith("block-") for name in files) >= 12
+    assert not [name for name in files if name.startswith("pieces-")]
+    np.testing.assert_array_equal(model.p_values_.compute(), expected[0])
+    np.testing.assert_array_equal(p_values, expected[1])
+
+
+def test_spool__lives_as_long_as_the_model_and_its_lazy_results(spool_folder, expected):
+    with dask.config.set(scheduler="threads"):
+        model = LPE(5).fit(NOMINAL)
+        lazy = model.score_samples(da.from_array(QUERIES, chunks=(100, -1)))
+        later = lazy + 0
+        del model, lazy
+        gc.collect()
+        assert len(list(spool_folder.iterdir())) == 1
+
+        np.testing.assert_array_equal(later.compute(), expected[1])
+
+        del later
+        gc.collect()
+    assert list(spool_folder.iterdir()) == []
+
+
+def test_spool__is_removed_after_an_error(spool_folder, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("the join failed")
+
+    monkeypatch.setattr(neighbors, "_measure", fail)
+
+    def fit():
+        LPE(5).fit(NOMINAL)
+
+    with dask.config.set(scheduler="sync"), pytest.raises(RuntimeError, match="the join"):
+        fit()
+
+    gc.collect()
+    assert list(spool_folder.iterdir()) == []
+
+
+def test_spool__of_a_second_fit_replaces_that_of_the_first(spool_folder):
+    with dask.config.set(scheduler="threads"):
+        model = LPE(5).fit(NOMINAL)
+        model.fit(NOMINAL)
+    gc.collect()
+
+    assert len(list(spool_folder.iterdir())) == 1
+
+
+def test_spool__that_cannot_be_written_says_what_to_do(no_room, tmp_path):
+    occupied = tmp_path / "file"
+    occupied.write_text("")
+
+    with (
+        dask.config.set({"lpe-dask.spool": str(occupied)}),
+        pytest.raises(OSError, match=r"do not fit .*lpe-dask.spool, --spool"),
+    ):
+        LPE(5).fit(NOMINAL)
+
+
+def test_model__with_a_spool_is_not_pickled(spool_folder):
+    model = LPE(5).fit(NOMINAL)
+
+    with pytest.raises(TypeError, match="in a spool"):
+        pickle.dumps(model)
+    assert copy.copy(model).n_samples_ == len(NOMINAL)
+
+
+@pytest.mark.cluster
+def test_fit__same_bits_from_a_spool_on_two_processes(spool_folder, expected):
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster),
+    ):
+        model = LPE(5).fit(da.from_array(NOMINAL, chunks=(1300, -1)))
+        lazy = model.score_samples(da.from_array(QUERIES, chunks=(100, -1)))
+        np.testing.assert_array_equal(model.p_values_.compute(), expected[0])
+        del model
+        gc.collect()
+        np.testing.assert_array_equal(lazy.compute(), expected[1])
+        del lazy
+        gc.collect()
+
+    assert list(spool_folder.iterdir()) == []
+
+
+@pytest.mark.cluster
+def test_spool__that_a_worker_does_not_see_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("lpe_dask.spool._is_seen", lambda url: False)
+
+    with (
+        LocalCluster(
+            n_workers=1, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster),
+        pytest.raises(OSError, match=r"the worker .* does not see .*--spool"),
+    ):
+        Spool(str(tmp_path))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_write_pieces__any_part_can_be_read(dtype, tmp_path):
+    rows = RNG.random((100, 3)).astype(dtype)
+    pieces = Pieces(rows, np.arange(100) + 7, np.array([0, 40, 40, 100]))
+
+    spooled = SpoolFolder(str(tmp_path)).write_pieces(pieces)
+
+    for start, stop in [(0, 100), (10, 40), (40, 40), (99, 100)]:
+        for actual, wanted in zip(
+            spooled.read(start, stop), pieces.read(start, stop), strict=True
+        ):
+            np.testing.assert_array_equal(actual, wanted)
+            assert actual.dtype == wanted.dtype
+
+
+def test_write_block__is_read_back_as_it_was(tmp_path):
+    space = neighbors.Space(
+        Preparation(), tiles.frame(NOMINAL[:100]), None, with_samples=True
+    )
+    held = neighbors._pack(NOMINAL[:1000], 5, space, "brute", None)
+
+    spooled = SpoolFolder(str(tmp_path)).write_block(held)
+
+    for actual, wanted in (
+        (spooled.load(), held.load()),
+        (spooled.load_sample(), held.load_sample()),
+    ):
+        for left, right in zip(actual.arrays(), wanted.arrays(), strict=True):
+            np.testing.assert_array_equal(left, right)
+    assert spooled.n_rows == held.n_rows == 1000
+
+
+def test_held_blocks__are_shared_by_copies():
+    held = HeldBlocks([])
+
+    assert copy.deepcopy(held) is held
+    assert len(held) == 0
