@@ -286,7 +286,9 @@ class LPE(OutlierMixin, BaseEstimator):
     def _join(self, table: Table, to_search: Callable[[JoinPlan], Search]) -> da.Array:
         sizes = table.rows.chunks[0]
         plan = self._checked_plan(sizes)
-        shares = n_shares(len(sizes), workers().n_threads, _largest(sizes))
+        shares = n_shares(
+            len(sizes), workers().n_threads, _largest(sizes), plan.least_task_rows
+        )
         reference = self._reference
         return join(table.rows, reference.tasks(), reference.space, to_search(plan), shares)
 

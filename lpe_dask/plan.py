@@ -31,7 +31,7 @@ PASS_BYTES = 256 * 2**20
 MIN_TASK_ROWS, MAX_TASK_ROWS = 1024, 32_768
 
 #: Tasks for each thread, so that the last ones to finish leave little idle.
-TASKS_PER_THREAD = 8
+TASKS_PER_THREAD = 4
 
 #: Rows of a reference block are a multiple of this, the lanes of a kernel.
 ROW_MULTIPLE = 64
@@ -45,7 +45,7 @@ SAMPLE_EVERY = 16
 #: K from which on a sample is searched first. Below, what it saves is not worth the pass.
 MIN_SAMPLED_NEIGHBORS = 48
 
-#: Rows of a cell of the reference at least, but for small blocks.
+#: Rows of a cell of the reference at least, but for small blocks and few features.
 CELL_ROWS = 128
 
 #: Queries that a kernel works on at once.
@@ -166,6 +166,11 @@ class JoinPlan:
         return PROCESS_BYTES + self.held_bytes + self.threads * task
 
     @property
+    def least_task_rows(self) -> int:
+        """Query rows that are worth a task: where each reads a spool, a whole pass."""
+        return max(MIN_TASK_ROWS, self.pass_rows) if self.is_spooled else MIN_TASK_ROWS
+
+    @property
     def partition_bytes(self) -> int:
         """Bytes of one partition of the input, as float64."""
         return self.partition_rows * self.n_features * FLOAT_BYTES
@@ -238,24 +243,27 @@ def plan_join(
 
 
 def n_shares(
-    n_partitions: int, n_threads: int, largest_partition: int | None = None
+    n_partitions: int,
+    n_threads: int,
+    largest_partition: int | None = None,
+    least_rows: int = MIN_TASK_ROWS,
 ) -> int:
     """Return into how many tasks each query partition is cut.
 
-    Enough that all threads have work when there are few partitions; between `MIN_TASK_ROWS`
+    Enough that all threads have work when there are few partitions; between ``least_rows``
     and `MAX_TASK_ROWS` each where the rows of the largest partition are known.
 
     Examples
     --------
     >>> n_shares(n_partitions=1, n_threads=2), n_shares(n_partitions=100, n_threads=2)
-    (16, 1)
+    (8, 1)
     >>> n_shares(n_partitions=1, n_threads=2, largest_partition=3000)
     3
     """
     shares = max(1, math.ceil(TASKS_PER_THREAD * n_threads / max(1, n_partitions)))
     if largest_partition is not None:
         shares = max(shares, math.ceil(largest_partition / MAX_TASK_ROWS))
-        shares = min(shares, max(1, math.ceil(largest_partition / MIN_TASK_ROWS)))
+        shares = min(shares, max(1, math.ceil(largest_partition / least_rows)))
     return shares
 
 

@@ -254,4 +254,4 @@ def test_fold_nearest__compares_all_pairs_by_brute_force_and_few_by_pruning():
     }
 
     assert n_compared["brute"] == len(points) ** 2
-    assert n_compared["pruned"] < len(points) ** 2 / 20
+    assert n_compared["pruned"] < len(points) ** 2 / 10

@@ -53,7 +53,7 @@ def test_plan_join__cuts_so_that_tasks_are_small(
 def test_plan_join__keeps_all_threads_busy():
     cut = plan_join(200_000, 8, 60, n_threads=8, threads=4, memory_limit=8 * GIB)
 
-    assert 8 * 7 < cut.n_blocks <= 8 * 8
+    assert 4 * 7 < cut.n_blocks <= 4 * 8
 
 
 def test_plan_join__spools_what_does_not_fit():
@@ -230,6 +230,6 @@ def test_n_shares__enough_for_the_threads_and_not_tiny(n_partitions, n_threads, 
 
     assert shares >= 1
     if largest is None:
-        assert n_partitions <= 8 * n_threads or shares == 1
+        assert n_partitions <= 4 * n_threads or shares == 1
     elif shares > 1:
         assert 512 < largest / shares <= 32_768

@@ -19,8 +19,9 @@ from lpe_dask.kernels.simd import LANES
 #: Whether a reference is divided into parts of near rows before it is cut into blocks.
 KEEPS_NEAR_ROWS_TOGETHER = True
 
-#: Most rows of a cell.
-CELL_ROWS = 256
+#: Most rows of a cell; of one with up to three features, where a pair costs so little that
+#: fewer pairs are worth more boxes.
+CELL_ROWS, FLAT_CELL_ROWS, FLAT_FEATURES = 256, 64, 3
 
 #: Rows that tell which axis a cell is longest along.
 SAMPLE_ROWS = 512
@@ -37,7 +38,9 @@ def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangem
     Each part is cut in the middle along the axis on which its points vary most, at a
     multiple of 64, until none has more than ``cell_rows``.
     """
-    n_rows = len(points)
+    n_rows, n_features = points.shape
+    if n_features <= FLAT_FEATURES:
+        cell_rows = min(cell_rows, FLAT_CELL_ROWS)
     order = np.arange(n_rows)
     starts = np.empty(n_rows // LANES + 2, np.int64)
     n_cells = _order_cells(points, max(cell_rows, LANES), order, starts)

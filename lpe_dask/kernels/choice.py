@@ -18,7 +18,7 @@ from lpe_dask.kernels.simd import LANES
 from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
 
 #: Rows of the sample that are searched for neighbors, and among.
-QUERY_ROWS, SAMPLE_ROWS = 1024, 8192
+QUERY_ROWS, SAMPLE_ROWS = 512, 8192
 
 #: Share of pairs left from which on pruning does not pay: each costs about twice as much
 #: as without, because queries are fewer at a time.
