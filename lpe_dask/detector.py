@@ -233,8 +233,9 @@ class LPE(OutlierMixin, BaseEstimator):
     def _measure_nominal(self, table: Table, nominal: Nominal, plan: JoinPlan) -> None:
         reference = self._reference
         joins = self_join(
-            len(reference.blocks), reference.tasks(), reference.space, self._search(plan)
-        )
+            len(reference.blocks), reference.tasks(), reference.space, self._search(plan),
+            plan.block_shares,
+        )  # fmt: skip
         statistic = np.empty(self.n_samples_)
         for numbers, of_block in dask.compute(*joins):
             statistic[numbers] = of_block

@@ -271,23 +271,27 @@ def join_frame(frame: Any, blocks: list[Delayed], space: Space, search: Search) 
 
 
 def self_join(
-    n_blocks: int, blocks: list[Delayed], space: Space, search: Search
+    n_blocks: int, blocks: list[Delayed], space: Space, search: Search, n_shares: int = 1
 ) -> list[Delayed]:
-    """Return one task for each block of the reference: the statistic of its rows.
+    """Return tasks for all blocks of the reference: the statistic of their rows.
 
     Each row is measured against all rows but itself, which is told by its number. A task
-    gives the numbers of the rows and their statistic, both of shape (n_rows,).
+    gives the numbers of its rows and their statistic, both of shape (n_rows,).
 
     Parameters
     ----------
     n_blocks : int
     blocks : list of Delayed
         As for `join`.
+    n_shares : int
+        Tasks that share one block.
     """
     name, entered = f"lpe-join-{uuid4().hex}", enter(space, "lpe-space")
     keys = [block.key for block in blocks]
     tasks = {
-        f"{name}-{i}": (_join_self, i, entered.key, search, keys) for i in range(n_blocks)
+        f"{name}-{i}-{share}": (_join_self, i, share, n_shares, entered.key, search, keys)
+        for i in range(n_blocks)
+        for share in range(n_shares)
     }
     return _delayed(name, tasks, [*blocks, entered])
 
@@ -398,16 +402,19 @@ def _join_frame(
 
 
 def _join_self(
-    i: int, space: Space, search: Search, blocks: list[Any]
+    i: int, share: int, n_shares: int, space: Space, search: Search, blocks: list[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     handles = handles_of(blocks)
     own = handles[i].load()
-    statistic = np.empty(own.n_rows)
-    for part in own.runs(search.pass_rows):
-        rows, numbers = own.rows[part], own.numbers[part]
-        queries = _tiles(rows, space.frame, search.algorithm, numbers)
+    which = share_of(own.n_rows, share, n_shares)
+    rows, numbers = own.rows[which].copy(), own.numbers[which].copy()
+    del own  # if it came from a spool: it is read again among the others
+    statistic = np.empty(len(rows))
+    for start in range(0, len(rows), search.pass_rows):
+        part = slice(start, start + search.pass_rows)
+        queries = _tiles(rows[part], space.frame, search.algorithm, numbers[part])
         statistic[part] = _measure(queries, handles, space.frame, search, i)
-    return own.numbers, statistic
+    return numbers, statistic
 
 
 def _tiles(

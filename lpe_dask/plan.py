@@ -80,6 +80,8 @@ class JoinPlan:
         K; 0 where rows within a radius are counted.
     block_rows : int
         Rows of a reference block.
+    task_rows : int
+        Rows of a block that one task measures against all others.
     pass_rows : int
         Query rows that a task searches for at a time.
     threads : int
@@ -97,6 +99,7 @@ class JoinPlan:
     n_features: int
     n_neighbors: int
     block_rows: int
+    task_rows: int
     pass_rows: int
     threads: int
     partition_rows: int = 0
@@ -107,6 +110,11 @@ class JoinPlan:
     def n_blocks(self) -> int:
         """Reference blocks."""
         return -(-self.n_reference // self.block_rows)
+
+    @property
+    def block_shares(self) -> int:
+        """Tasks that share the rows of a block."""
+        return -(-self.block_rows // self.task_rows)
 
     @property
     def row_bytes(self) -> int:
@@ -226,18 +234,23 @@ def plan_join(
         As in `JoinPlan`.
     """
     if block_rows is None:
-        even = -(-n_reference // (TASKS_PER_THREAD * n_threads))
+        # Few blocks: each of them is a new start for every query. One a thread, so that
+        # all are busy while they are made.
         most_bytes = min(MAX_BLOCK_BYTES, memory_limit // (64 * threads))
         most = most_bytes // reference_row_bytes(n_features, number_bytes)
-        block_rows = max(1, min(max(even, MIN_TASK_ROWS), MAX_TASK_ROWS, most))
+        even = max(MIN_TASK_ROWS, -(-n_reference // n_threads))
+        block_rows = max(1, min(even, most))
     block_rows = -(-block_rows // ROW_MULTIPLE) * ROW_MULTIPLE
+    n_tasks = TASKS_PER_THREAD * n_threads
+    task_rows = min(MAX_TASK_ROWS, max(MIN_TASK_ROWS, -(-n_reference // n_tasks)))
+    task_rows = -(-task_rows // ROW_MULTIPLE) * ROW_MULTIPLE
     pass_bytes = min(PASS_BYTES, memory_limit // (16 * threads))
     pass_rows = max(
         1, min(MAX_TASK_ROWS, pass_bytes // _pass_row_bytes(n_features, n_neighbors))
     )
     plan = JoinPlan(
-        n_reference, n_features, n_neighbors, block_rows, pass_rows, threads,
-        partition_rows, number_bytes,
+        n_reference, n_features, n_neighbors, block_rows, min(task_rows, block_rows),
+        pass_rows, threads, partition_rows, number_bytes,
     )  # fmt: skip
     return plan if plan.fits(memory_limit) else replace(plan, is_spooled=True)
 

@@ -134,8 +134,11 @@ def _hard_points():
         "outliers at 1e30": with_rows(normal(7, 90, 2), [1e30, 0], [1e30, 1e26], [0, 9e29]),
         "one row at 1e300": with_rows(normal(8, 150, 2), [1e300, 0.0]),
         "underflow": normal(9, 90, 2) * 1e-170,
+        # Squares of the short distances are about the smallest number of float32.
         "underflow of float32": with_rows(
-            rng.integers(-300, 300, (150, 1)) * 1.3e-23, [0.9], [-0.9]
+            rng.permuted(np.r_[-75:75])[:, None] * 3e-23 + normal(14, 150, 1) * 1e-23,
+            [0.9],
+            [-0.9],
         ),
         "overflow": normal(10, 90, 2) * 1e160,
         "largest": normal(11, 90, 2) * 1e300 + 1.7e308,

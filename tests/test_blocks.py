@@ -129,25 +129,6 @@ def test_narrow__does_not_copy_float32():
 
 
 @pytest.mark.parametrize("algorithm", EXACT)
-@pytest.mark.parametrize("cell_rows", [64, 256])
-@pytest.mark.parametrize("n_rows", [1, 63, 64, 65, 200, 1000])
-@pytest.mark.parametrize("most_rows", [1, 50, 64, 100, 256, 300, 5000])
-def test_runs__are_all_rows_in_runs_of_whole_cells(most_rows, n_rows, cell_rows, algorithm):
-    """A cell is cut only if it alone has more rows than a run may have."""
-    rows = np.random.default_rng(0).standard_normal((n_rows, 2))
-    block = in_blocks(algorithm, rows, cell_rows=cell_rows).blocks[0]
-    most_of_cell = np.diff(block.starts).max()
-
-    runs = list(block.runs(most_rows))
-
-    joined = np.concatenate([np.arange(n_rows)[run] for run in runs])
-    np.testing.assert_array_equal(joined, np.arange(n_rows))
-    assert all(0 < run.stop - run.start <= most_rows for run in runs)
-    if most_rows >= most_of_cell:
-        assert {run.start for run in runs} <= set(block.starts)
-
-
-@pytest.mark.parametrize("algorithm", EXACT)
 def test_sizeof__counts_all_arrays(algorithm):
     block = in_blocks(algorithm, np.random.default_rng(0).standard_normal((500, 7))).blocks[
         0

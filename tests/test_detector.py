@@ -326,6 +326,68 @@ def test_decision_function__is_negative_exactly_where_predict_is_minus_1(alpha, 
     np.testing.assert_array_equal(negative, model.score_samples(nominal) <= alpha)
 
 
+@pytest.mark.parametrize("algorithm", ["brute", "pruned"])
+@pytest.mark.parametrize("graph", ["knn", "radius"])
+@given(
+    alpha=st.sampled_from([0.05, 1 / 3, 0.5, 0.7]),
+    points=st.integers(1, 3).flatmap(
+        lambda d: st.tuples(point_sets(min_rows=5, n_features=d), point_sets(n_features=d))
+    ),
+)
+def test_predict__labels_are_those_of_the_p_values(algorithm, graph, alpha, points):
+    """It stops as soon as enough nominal rows are near; that changes no label."""
+    nominal, queries = points
+    search = {"n_neighbors": 3} if graph == "knn" else {"graph": "radius", "radius": 1.0}
+    model = LPE(alpha=alpha, algorithm=algorithm, **search).fit(nominal)
+
+    labels = model.predict(queries)
+
+    expected = np.where(model.score_samples(queries) <= alpha, -1, 1)
+    np.testing.assert_array_equal(labels, expected)
+
+
+@pytest.mark.parametrize("n_neighbors", [1, 30, 60, 2999])
+@pytest.mark.parametrize("kind", ["lattice", "continuous", "integers"])
+def test_p_values__same_bits_for_any_algorithm(kind, n_neighbors):
+    rng = np.random.default_rng(3)
+    rows = {
+        "lattice": lattice(3200, 0),
+        "continuous": rng.standard_normal((3200, 4)) * [1.0, 1e4, 1e-4, 1.0] + 1e6,
+        "integers": rng.integers(0, 3000, (3200, 3), dtype=np.int16),
+    }[kind]
+    nominal, queries = rows[:3000], rows[3000:]
+    models = {
+        algorithm: LPE(n_neighbors, algorithm=algorithm).fit(nominal)
+        for algorithm in ("brute", "pruned", "auto")
+    }
+
+    expected = models["brute"]
+    square = ((queries[:5, None].astype(float) - nominal.astype(float)) ** 2).cumsum(axis=2)
+    radii = np.sqrt(np.sort(square[:, :, -1], axis=1)[:, n_neighbors - 1])
+    np.testing.assert_array_equal(expected.statistic(queries[:5]), radii)
+    for model in models.values():
+        np.testing.assert_array_equal(model.calibration_, expected.calibration_)
+        np.testing.assert_array_equal(model.statistic_, expected.statistic_)
+        np.testing.assert_array_equal(
+            model.score_samples(queries), expected.score_samples(queries)
+        )
+        np.testing.assert_array_equal(model.predict(queries), expected.predict(queries))
+
+
+def test_fit__logs_which_algorithm_it_took_and_why(caplog):
+    rng = np.random.default_rng(0)
+
+    with caplog.at_level("INFO", logger="lpe_dask"):
+        LPE(5).fit(rng.standard_normal((3000, 2)))
+        LPE(5).fit(rng.standard_normal((3000, 40)))
+        LPE(5).fit(rng.standard_normal((30, 2)))
+
+    taken = [record.message for record in caplog.records if "algorithm=" in record.message]
+    assert taken[0].startswith("algorithm=pruned: boxes leave about")
+    assert taken[1].startswith("algorithm=brute: boxes leave about 100%")
+    assert taken[2] == "algorithm=brute: 30 reference rows are few"
+
+
 def test_fit_predict__leaves_each_row_out():
     nominal = lattice(100, 0)
     model = LPE(3, alpha=0.2)

@@ -98,7 +98,7 @@ def _pairs(kind, n_features):
     if kind == "underflow":
         sample = points = points * 1e-165
     if kind == "underflow of float32":
-        sample, points = rng.standard_normal(shape), points * 1e-23
+        sample, points = np.concatenate([points, -points]), points * 1e-23
     if kind == "some rows equal":
         points[QUERIES : 2 * QUERIES] = points[:QUERIES]
     return points[:QUERIES], points[QUERIES:], sample

@@ -98,14 +98,17 @@ def test_fold_nearest__takes_any_number_of_queries(algorithm, n_queries):
 
 
 @pytest.mark.parametrize("algorithm", EXACT)
-def test_fold_nearest__equals_definition_for_blocks_of_one_row(algorithm):
-    rows = np.random.default_rng(0).standard_normal((40, 2))
-    reference = in_blocks(algorithm, rows, parts_of(40, 40))
+@pytest.mark.parametrize("name", HARD_POINTS)
+def test_fold_nearest__equals_definition_for_blocks_of_one_row(name, algorithm):
+    points = HARD_POINTS[name]
+    points = np.concatenate([points[:40], points[-3:]])
+    reference = in_blocks(algorithm, points, parts_of(43, 43))
 
-    actual = search_nearest(reference, rows, 5, np.arange(40)).finish()
+    for n_neighbors in (1, 5):
+        actual = search_nearest(reference, points, n_neighbors, np.arange(43)).finish()
 
-    expected = definitions.knn_radii(rows, rows, 5, exclude_self=True)
-    np.testing.assert_array_equal(actual, expected)
+        expected = definitions.knn_radii(points, points, n_neighbors, exclude_self=True)
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("algorithm", EXACT)

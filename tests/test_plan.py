@@ -53,7 +53,8 @@ def test_plan_join__cuts_so_that_tasks_are_small(
 def test_plan_join__keeps_all_threads_busy():
     cut = plan_join(200_000, 8, 60, n_threads=8, threads=4, memory_limit=8 * GIB)
 
-    assert 4 * 7 < cut.n_blocks <= 4 * 8
+    assert cut.n_blocks == 8
+    assert cut.n_blocks * cut.block_shares == 8 * 4
 
 
 def test_plan_join__spools_what_does_not_fit():
@@ -88,14 +89,17 @@ def test_plan_join__of_1e8_rows_is_small_without_computing(at_most_computes):
         piece = SpooledPieces("file:///spool/pieces", "<f4", n_features, starts[0])
         pieces = neighbors.enter([piece], "lpe-pieces")
         gathers = gather_parts([pieces], starts, space, "pruned", None, 10**9)
-        joins = self_join(len(gathers), [pieces], space, Search("pruned", 1585, None, 9))
+        search = Search("pruned", 1585, None, 9)
+        joins = self_join(len(gathers), [pieces], space, search, cut.block_shares)
 
     own: dict = {}
     for task in (*splits, *gathers, *joins):
-        own |= task.dask.layers[task.key.rsplit("-", 1)[0]].mapping
+        layer = next(name for name in task.dask.layers if task.key.startswith(name))
+        own |= task.dask.layers[layer].mapping
     assert cut.is_spooled
     cut.check(4 * GIB)
-    assert 2 * cut.n_blocks <= len(own) <= 3.1 * cut.n_blocks <= 5e4
+    assert len(own) <= (2.2 + cut.block_shares) * cut.n_blocks <= 5e4
+    assert cut.block_shares <= 6
     n_bytes = sum(len(pickle.dumps(task)) + len(key) for key, task in own.items())
     assert n_bytes <= 10e6
 
@@ -108,7 +112,7 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
     cut = plan_join(
         8000, n_features, n_neighbors or 0, n_threads=1, threads=1, memory_limit=4 * GIB
     )
-    cut = JoinPlan(8000, n_features, n_neighbors or 0, 8000, 3000, 1)
+    cut = JoinPlan(8000, n_features, n_neighbors or 0, 8000, 2000, 3000, 1)
     search = Search(algorithm, n_neighbors, 1.0, cut.pass_rows)
     preparation = {
         "plain": Preparation(),
@@ -182,7 +186,7 @@ def test_sample_neighbors__are_few_and_more_than_expected(n_neighbors):
 
 
 def test_check__says_what_to_do():
-    cut = JoinPlan(10**8, 100, 500, 10**5, 1000, threads=4)
+    cut = JoinPlan(10**8, 100, 500, 10**5, 10**4, 1000, threads=4)
 
     with pytest.raises(
         MemoryError, match=r"100000000 nominal rows x 100 columns"

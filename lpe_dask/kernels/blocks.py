@@ -10,7 +10,6 @@ that row ``i`` of the block is lane ``i % 64`` of group ``i // 64``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,16 +105,6 @@ class Block:
     def n_rows(self) -> int:
         """Rows of the block."""
         return len(self.numbers)
-
-    def runs(self, most_rows: int) -> Iterator[slice]:
-        """Yield runs of up to ``most_rows`` rows, of whole cells where they are smaller."""
-        first = 0
-        while first < self.n_rows:
-            last = int(np.searchsorted(self.starts, first + most_rows, side="right")) - 1
-            stop = int(self.starts[last])
-            stop = stop if stop > first else min(first + most_rows, self.n_rows)
-            yield slice(first, stop)
-            first = stop
 
 
 #: Attributes of a block that are arrays.

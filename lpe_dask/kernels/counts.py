@@ -17,6 +17,7 @@ from lpe_dask.kernels.pruning import (
     choose_queries,
     empty_tile,
     find_near_cells,
+    sort_near_cells,
     take_tile,
 )
 from lpe_dask.kernels.simd import (
@@ -60,6 +61,7 @@ def fold_counts(queries, reference, errors, square, counted, n_compared):  # typ
             continue
         take_tile(queries, first, n_rows, tile)
         n_near = find_near_cells(queries, number, reference, farthest, errors, tile)
+        n_near = sort_near_cells(0, n_near, farthest, tile)
         for rank in range(n_near):
             cell = tile.order[rank]
             n_active = choose_queries(

@@ -72,8 +72,9 @@ class Frame:
 
     @property
     def underflow(self) -> float:
-        """What squares of differences that underflow in the rows' units may add to A."""
-        return self.squares(len(self.center) * 2.0**-1072)
+        """What underflow may add to A: of squares in the rows' units, and of the filter."""
+        n_features = len(self.center)
+        return self.squares(n_features * 2.0**-1072) + n_features * 2.0**-140
 
     def squares(self, square: float) -> float:
         """Return a squared distance of the rows' units in units of the frame."""
@@ -102,7 +103,7 @@ def learn_frame(sample: NDArray[np.floating], *, rotate: bool) -> Frame:
     rotate : bool
         Along the principal axes of the sample, where its covariance is finite.
     """
-    center = np.median(sample.astype(np.float64), axis=0)
+    center = 2 * np.median(sample.astype(np.float64) / 2, axis=0)  # no sum overflows
     reach = float(np.abs(sample / 2 - center / 2).max())
     exponent = 0 if reach == 0 else -1 - math.frexp(reach)[1]
     exponent = max(-1000, min(1000, exponent))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from lpe_dask.kernels.compiled import borrowing
 
 
@@ -26,6 +28,20 @@ def largest_square_within(radius: float) -> float:
         square = math.nextafter(square, 0.0)
     while math.sqrt(following := math.nextafter(square, math.inf)) <= radius:
         square = following
+    return square
+
+
+@borrowing
+def last_of_same_root(square: float) -> float:
+    """Return the largest float64 with the same square root, rounded, as ``square``.
+
+    Pairs at equal distances then tie, also those whose squares differ.
+    """
+    distance = math.sqrt(square)
+    following = np.nextafter(square, np.inf)
+    while following < np.inf and math.sqrt(following) == distance:
+        square = following
+        following = np.nextafter(square, np.inf)
     return square
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
-from lpe_dask.kernels.measure import measure
+from lpe_dask.kernels.measure import last_of_same_root, measure
 from lpe_dask.kernels.pruning import (
     DONE,
     TILE_ROWS,
@@ -24,6 +24,7 @@ from lpe_dask.kernels.pruning import (
     empty_tile,
     find_near_cells,
     rounded_up,
+    sort_near_cells,
     take_tile,
     threshold_of,
 )
@@ -89,21 +90,23 @@ def fold_nearest(queries, reference, errors, found, n_compared):  # type: ignore
         reservoir.margins[:n_rows] = 0.0
         take_tile(queries, first, n_rows, tile)
         n_near = find_near_cells(queries, number, reference, farthest, errors, tile)
-        for rank in range(n_near):
-            if tile.bounds[rank] > farthest:
-                break
+        rank = 0
+        while rank < n_near and tile.bounds[rank] <= farthest:
             cell = tile.order[rank]
             n_active = choose_queries(
                 n_rows, queries, first, reference, cell, limits, errors, tile
             )
-            if n_active == 0:
-                continue
-            n_rows_of_cell = reference.starts[cell + 1] - reference.starts[cell]
-            n_compared[0] += n_active * n_rows_of_cell
-            _filter_cell(
-                n_active, cell, first, queries, reference, errors, found, tile, reservoir
-            )
-            farthest = limits[first : first + n_rows].max()
+            if n_active > 0:
+                n_rows_of_cell = reference.starts[cell + 1] - reference.starts[cell]
+                n_compared[0] += n_active * n_rows_of_cell
+                _filter_cell(
+                    n_active, cell, first, queries, reference, errors, found, tile,
+                    reservoir,
+                )  # fmt: skip
+                farthest = limits[first : first + n_rows].max()
+            rank += 1
+            if rank == 1:  # the nearest cell has set limits: few are left to be sorted
+                n_near = sort_near_cells(1, n_near, farthest, tile)
         for r in range(n_rows):
             if reservoir.counts[r] > 0:
                 _settle(first + r, r, queries, reference, errors, found, reservoir)
@@ -186,7 +189,8 @@ def _collect(  # type: ignore[no-untyped-def]
         j = g * LANES + lane
         if total > threshold or numbers[j] == own:
             continue
-        upper = rounded_up(max(total + rise, 0.0))
+        # A row too far out for float32 has the sum -inf, a rise of inf: nothing is known.
+        upper = rounded_up(max(total + rise, 0.0)) if rise < np.inf else np.float32(np.inf)
         keys[count] = (float_bits(upper) << _HALF) | np.uint64(j)
         count += 1
         if count == n_places:
@@ -254,6 +258,7 @@ def _settle(i, r, queries, reference, errors, found, reservoir):  # type: ignore
     if with_numbers:
         _copy(found.numbers[i], numbers, known)
         for m in range(n_new):
+            squares[known + m] = last_of_same_root(squares[known + m])
             numbers[known + m] = reference.numbers[places[m]]
         if total > n_neighbors:
             keep_smallest_pairs(squares, numbers, total, n_neighbors)
@@ -265,7 +270,7 @@ def _settle(i, r, queries, reference, errors, found, reservoir):  # type: ignore
     reservoir.counts[r] = 0
     if n_kept == n_neighbors:
         kth = squares[:n_kept].max()
-        limit = limit_of(kth, queries.rows.shape[1], errors)
+        limit = limit_of(last_of_same_root(kth), queries.rows.shape[1], errors)
         found.limits[i] = min(found.limits[i], limit)
         if kth == 0.0 and not with_numbers:
             found.limits[i] = DONE  # nothing can be nearer

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
+from lpe_dask.kernels.frames import FAR_SQUARE
 from lpe_dask.kernels.records import Tile
 from lpe_dask.kernels.simd import LANES, QUERIES
 
@@ -51,19 +52,23 @@ def empty_tile(n_features, n_cells):  # type: ignore[no-untyped-def]
     )
 
 
-@compiled
+@borrowing
 def find_near_cells(queries, number, reference, farthest, errors, tile):  # type: ignore[no-untyped-def]
     """Fill ``tile.order`` with cells whose box may be within ``farthest``; count them.
 
-    ``number`` is that of the tile. Nearest first, with their bounds in ``tile.bounds``.
+    ``number`` is that of the tile. The nearest one comes first, the others in any order,
+    with their bounds in ``tile.bounds``.
     """
     # Arrays are taken out of their records before a loop: inside, each access is counted.
     centers, lows, highs = reference.centers, reference.lows, reference.highs
     tile_lows, tile_highs = queries.lows[number], queries.highs[number]
     order, bounds, reaches = tile.order, tile.bounds, reference.reaches
     n_cells, n_features = centers.shape
-    reach = queries.reaches[queries.starts[number] : queries.starts[number + 1]].max()
+    reach = 0.0
+    for i in range(queries.starts[number], queries.starts[number + 1]):
+        reach = max(reach, queries.reaches[i])
     n_near = 0
+    nearest = 0
     for cell in range(n_cells):
         bound = 0.0
         size = 0.0
@@ -80,11 +85,30 @@ def find_near_cells(queries, number, reference, farthest, errors, tile):  # type
         if not bound > farthest:
             order[n_near] = cell
             bounds[n_near] = bound
+            if bound < bounds[nearest]:
+                nearest = n_near
             n_near += 1
-    ranks = np.argsort(bounds[:n_near])
-    order[:n_near] = order[:n_near][ranks]
-    bounds[:n_near] = bounds[:n_near][ranks]
+    order[0], order[nearest] = order[nearest], order[0]
+    bounds[0], bounds[nearest] = bounds[nearest], bounds[0]
     return n_near
+
+
+@compiled
+def sort_near_cells(start, n_near, farthest, tile):  # type: ignore[no-untyped-def]
+    """Sort the cells found from ``start`` on, without those that are now too far.
+
+    Returns how many there are, counted from the first.
+    """
+    order, bounds = tile.order, tile.bounds
+    n_left = start
+    for rank in range(start, n_near):
+        if bounds[rank] <= farthest:
+            order[n_left], bounds[n_left] = order[rank], bounds[rank]
+            n_left += 1
+    ranks = np.argsort(bounds[start:n_left])
+    order[start:n_left] = order[start:n_left][ranks]
+    bounds[start:n_left] = bounds[start:n_left][ranks]
+    return n_left
 
 
 @borrowing
@@ -130,7 +154,8 @@ def choose_queries(n_rows, queries, first, reference, cell, limits, errors, tile
         if limit < 0.0 or bound > limit:  # NaN where a query is not filtered
             continue
         active[n_active] = i
-        tile_errors[n_active] = error
+        # Too far from this cell for float32: not filtered.
+        tile_errors[n_active] = error if lengths[i] < FAR_SQUARE else np.inf
         n_active += 1
     _pack_offsets(n_active, queries, first, reference, cell, tile)
     for a in range(n_active):
@@ -142,11 +167,11 @@ def choose_queries(n_rows, queries, first, reference, cell, limits, errors, tile
 def _pack_offsets(n_active, queries, first, reference, cell, tile):  # type: ignore[no-untyped-def]
     columns, active, offsets = tile.columns, tile.active, tile.offsets
     lengths, thresholds = tile.lengths, tile.thresholds
-    center, reaches = reference.centers[cell], queries.reaches
+    center = reference.centers[cell]
     n_features = len(columns)
     for a in range(-(-n_active // QUERIES) * QUERIES):
         place = (a // QUERIES) * QUERIES * n_features + a % QUERIES
-        is_filtered = a < n_active and reaches[first + active[a]] < np.inf
+        is_filtered = a < n_active and tile.errors[a] < np.inf
         length = 0.0
         for k in range(n_features):
             offset = np.float32(0.0)
@@ -155,7 +180,7 @@ def _pack_offsets(n_active, queries, first, reference, cell, tile):  # type: ign
             offsets[place + k * QUERIES] = np.float32(-2.0) * offset
             length += float(offset) * float(offset)
         lengths[a] = length
-        thresholds[a] = -np.inf  # no query: nothing is near
+        thresholds[a] = np.nan  # no query: nothing is near, not even a row at -inf
 
 
 @inlined

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels.compiled import borrowing
 
+#: Moves of each key after which another method finds the rest.
+MOST_MOVES = 6
+
 #: So few keys are sorted by insertion.
 SORTED_SIZE = 8
 
@@ -72,7 +75,11 @@ def keep_smallest_keys(keys: NDArray[np.uint64], n_keys: int, n_kept: int) -> An
     low = 0
     high = n_keys - 1
     target = n_kept - 1
+    n_moves_left = MOST_MOVES * n_keys
     while high - low > SORTED_SIZE:
+        n_moves_left -= high - low
+        if n_moves_left < 0:  # in an order that gives bad pivots, as descending keys do
+            return keep_smallest(keys, n_keys, n_kept)
         a = keys[low]
         b = keys[(low + high) >> 1]
         c = keys[high]

@@ -61,9 +61,10 @@ class QueryTiles:
     ----------
     rows : ndarray of shape (n_queries, n_features)
         As prepared. A row with NaN or inf is not measured.
-    frame : Frame
+    points : ndarray of shape (n_queries, n_features)
+        The rows in the frame of the blocks.
     arrangement : Arrangement
-        Of ``frame.points(rows)``, in tiles of at most `TILE_ROWS`.
+        Of the points, in tiles of at most `TILE_ROWS`.
     numbers : ndarray of shape (n_queries,), optional
         The numbers of the reference rows that the queries themselves are.
     """
@@ -197,6 +198,7 @@ class NearestState:
         limits = limit_of(self._kth_squares(), self._n_features, self._errors)
         is_sure = (limits <= self._guess) | ~self._queries.is_measured
         self._found.counts[~is_sure] = 0
+        self._guess[~is_sure] = np.inf
         self._found.limits[:] = np.where(is_sure, DONE, np.inf)
         return not bool(is_sure.all())
 
@@ -237,7 +239,8 @@ class NearestState:
         """
         squares, numbers = self._found.squares.copy(), self._found.numbers.copy()
         is_missing = np.arange(squares.shape[1]) >= self._found.counts[:, None]
-        squares[is_missing], numbers[is_missing] = np.inf, -1
+        squares[is_missing] = np.inf
+        numbers[squares == np.inf] = -1  # which of them would depend on the filter
         order = np.lexsort((numbers, squares))
         distances = np.sqrt(np.take_along_axis(squares, order, axis=1))
         numbers = np.take_along_axis(numbers, order, axis=1)
