@@ -45,8 +45,8 @@ SAMPLE_EVERY = 16
 #: K from which on a sample is searched first. Below, what it saves is not worth the pass.
 MIN_SAMPLED_NEIGHBORS = 48
 
-#: Rows of a cell of the reference at least, but for small blocks and few features.
-CELL_ROWS = 128
+#: Rows of a cell of the reference at least, but for the last one of a block.
+CELL_ROWS = 64
 
 #: Queries that a kernel works on at once.
 TILE_ROWS = 256

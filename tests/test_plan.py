@@ -171,7 +171,7 @@ def test_constants__are_those_of_the_kernels():
     """A plan knows no kernels, so what it takes from them is told twice."""
     assert plan.ROW_MULTIPLE == simd.LANES
     assert plan.TILE_ROWS == pruning.TILE_ROWS
-    assert 2 * plan.CELL_ROWS <= cells.CELL_ROWS
+    assert plan.CELL_ROWS == cells.FLAT_CELL_ROWS
     assert blocks.ALIGNMENT == 64
 
 

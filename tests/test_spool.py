@@ -27,7 +27,7 @@ def client():
             protocol="tcp://",
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
-            memory_limit="1GiB",
+            memory_limit="16GiB",  # of this process, which has run other tests before
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
@@ -100,7 +100,7 @@ def test_held_blocks__are_computed_once(client, fitted_on, used_on, tmp_path):
 def test_workers__of_the_client_that_would_compute(client):
     with client.as_current(), dask.config.set(scheduler=client):
         assert active_client() is client
-        assert workers() == Workers(n_threads=6, threads=3, memory_limit=2**30)
+        assert workers() == Workers(n_threads=6, threads=3, memory_limit=2**34)
         with dask.config.set(scheduler="threads"):
             assert active_client() is None
 
