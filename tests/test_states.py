@@ -1,11 +1,14 @@
 """What a search knows: which blocks it needs, and what a guess may do to it."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
+from lpe_dask.kernels.nearest import fold_nearest
 from lpe_dask.kernels.states import CountState, NearestState
 from searching import (
     EXACT,
@@ -38,6 +41,23 @@ def _two_clusters(n_rows=200):
     """Rows around 0, and as many around 100."""
     rng = np.random.default_rng(0)
     return np.concatenate([rng.standard_normal((n_rows, 3)) + far for far in (0, 100)])
+
+
+def test_fold__compiles_nothing_more_for_a_block_from_a_message():
+    """What arrives may be read-only, which numba takes for another type."""
+    rows = _two_clusters()
+    reference = in_blocks("pruned", rows)
+    first = search_nearest(reference, rows, 5).finish()
+    n_compiled = len(fold_nearest.signatures)
+    buffers = []
+    message = pickle.dumps(reference.blocks[0], 5, buffer_callback=buffers.append)
+    arrived = pickle.loads(message, buffers=[bytes(buffer.raw()) for buffer in buffers])
+    assert not arrived.numbers.flags.writeable
+
+    reference.blocks[0] = arrived
+
+    np.testing.assert_array_equal(search_nearest(reference, rows, 5).finish(), first)
+    assert len(fold_nearest.signatures) == n_compiled
 
 
 @pytest.mark.parametrize("algorithm", EXACT)

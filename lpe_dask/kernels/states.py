@@ -9,7 +9,7 @@ not depend on the order in which the blocks came.
 from __future__ import annotations
 
 import math
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,11 +35,15 @@ def errors_of(frame: Frame) -> Errors:
 
 
 def reference_of(block: Block) -> Reference:
-    """Return the arrays of a block as the compiled search takes them."""
+    """Return the arrays of a block as the compiled search takes them: not to be changed.
+
+    What came in a message may be read-only already. If only some were, kernels would be
+    compiled once more for them, which takes half a minute.
+    """
     n_features = block.rows.shape[1]
     no_row = np.empty((0, n_features))
     is_single = block.rows.dtype == np.float32
-    return Reference(
+    arrays = Reference(
         (block.rows if is_single else no_row).astype(np.float32, copy=False),
         (no_row if is_single else block.rows).astype(np.float64, copy=False),
         block.numbers,
@@ -52,6 +56,13 @@ def reference_of(block: Block) -> Reference:
         block.groups.reshape(-1),
         block.norms,
     )
+    return Reference(*map(_read_only, arrays))
+
+
+def _read_only(array: Any) -> Any:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 class QueryTiles:
