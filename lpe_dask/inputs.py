@@ -27,7 +27,9 @@ from numpy.typing import NDArray
 
 from lpe_dask.files import read_frame
 from lpe_dask.literals import enter
-from lpe_dask.plan import MAX_BLOCK_BYTES, MIN_TASK_ROWS
+
+#: Bytes of a chunk of an array that the client holds, and about how many there are.
+MIN_CHUNK_BYTES, MAX_CHUNK_BYTES, N_CHUNKS = 8 * 2**20, 128 * 2**20, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +131,9 @@ def _to_numpy(values: da.Array, name: str) -> NDArray[Any]:
 
 def _cut(array: NDArray[Any]) -> da.Array:
     """Return an array on the client as a dask array: one task a block, no copy of it."""
-    row_bytes = max(1, array.dtype.itemsize * array.shape[1])
-    most = max(1, MAX_BLOCK_BYTES // row_bytes)
-    step = max(1, min(most, max(MIN_TASK_ROWS, -(-len(array) // 64))))
+    # Every chunk costs some tasks and, on a cluster, messages: not worth it for small ones.
+    chunk_bytes = min(MAX_CHUNK_BYTES, max(MIN_CHUNK_BYTES, array.nbytes // N_CHUNKS))
+    step = max(1, chunk_bytes // max(1, array.dtype.itemsize * array.shape[1]))
     starts = range(0, max(1, len(array)), step)
     blocks = [enter(array[start : start + step], "lpe-input") for start in starts]
     name = f"lpe-rows-{uuid4().hex}"

@@ -22,7 +22,7 @@ QUERY_ROWS, SAMPLE_ROWS = 512, 8192
 
 #: Share of pairs left from which on pruning does not pay: each costs about twice as much
 #: as without, because queries are fewer at a time.
-WORTHWHILE_SHARE = 0.45
+WORTHWHILE_SHARE = 0.65
 
 #: Reference rows below which either is done before a choice is.
 FEW_ROWS = 2048

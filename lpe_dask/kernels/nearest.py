@@ -29,11 +29,7 @@ from lpe_dask.kernels.pruning import (
     threshold_of,
 )
 from lpe_dask.kernels.records import Reservoir
-from lpe_dask.kernels.selection import (
-    keep_smallest,
-    keep_smallest_keys,
-    keep_smallest_pairs,
-)
+from lpe_dask.kernels.selection import keep_smallest, keep_smallest_pairs
 from lpe_dask.kernels.simd import (
     LANES,
     QUERIES,
@@ -49,6 +45,9 @@ SPARE_PLACES = 64
 _HALF = np.uint64(32)
 _PLACE_BITS = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
+
+#: Of a float32.
+_INFINITE_BITS = np.uint64(0x7F800000)
 
 
 @compiled
@@ -133,15 +132,16 @@ def _filter_cell(  # type: ignore[no-untyped-def]
     # Arrays are taken out of their records before a loop: inside, each access is counted.
     active, counts, margins = tile.active, reservoir.counts, reservoir.margins
     lengths, tile_errors, offsets = tile.lengths, tile.errors, tile.offsets
-    thresholds, sums, masks = tile.thresholds, tile.sums, tile.masks
+    rises, thresholds, sums, masks = tile.rises, tile.thresholds, tile.sums, tile.masks
     groups, norms = reference.groups, reference.norms
     n_features = queries.points.shape[1]
     n_packs = -(-n_active // QUERIES)
-    # What lies between the two bounds of a pair, and between its sum and the upper one.
     spread = 2.0 * errors.relative * reference.longest[cell]
     for a in range(n_active):
-        margin = spread + 2.0 * errors.relative * lengths[a] + 2.0 * tile_errors[a]
-        margins[active[a]] = max(margins[active[a]], margin)
+        rise = lengths[a] * (1.0 + errors.relative) + spread + tile_errors[a]
+        rises[a] = rounded_up(rise)
+        fall = tile_errors[a] - lengths[a] * (1.0 - errors.relative)
+        margins[active[a]] = max(margins[active[a]], rises[a] + fall)
     start = reference.starts[cell] // LANES
     stop = -(-reference.starts[cell + 1] // LANES)
     for g in range(start, stop):
@@ -156,8 +156,8 @@ def _filter_cell(  # type: ignore[no-untyped-def]
             for q in range(QUERIES):
                 if masks[q] != 0:
                     _collect(
-                        q, pack * QUERIES + q, g, spread, first, queries, reference, errors,
-                        found, tile, reservoir,
+                        q, pack * QUERIES + q, g, first, queries, reference, errors, found,
+                        tile, reservoir,
                     )  # fmt: skip
     limits, n_neighbors = found.limits, found.squares.shape[1]
     for a in range(n_active):
@@ -170,36 +170,49 @@ def _filter_cell(  # type: ignore[no-untyped-def]
 
 @inlined
 def _collect(  # type: ignore[no-untyped-def]
-    q, a, g, spread, first, queries, reference, errors, found, tile, reservoir
+    q, a, g, first, queries, reference, errors, found, tile, reservoir
 ):
     """Put the pairs in the mask of query ``q`` of a pack, the active query ``a``, away."""
-    r = tile.active[a]
-    own = queries.numbers[first + r]
-    # From the sum of a pair to the upper bound of its square.
-    rise = tile.lengths[a] * (1.0 + errors.relative) + spread + tile.errors[a]
-    threshold = tile.thresholds[a]
-    count = reservoir.counts[r]
-    n_places = reservoir.keys.shape[1]
-    mask = tile.masks[q]
+    # Unsigned numbers index arrays without a test whether they count from the end.
+    query = np.uintp(a)
+    r = np.uintp(tile.active[query])
+    own = queries.numbers[np.uintp(first) + r]
+    rise = tile.rises[query]
+    threshold = tile.thresholds[query]
+    count = np.uintp(reservoir.counts[r])
+    n_places = np.uintp(reservoir.keys.shape[1])
     sums, keys, numbers = tile.sums, reservoir.keys[r], reference.numbers
+    lanes, places = np.uintp(q * LANES), np.uintp(g * LANES)
+    mask = tile.masks[np.uintp(q)]
     while mask != 0:
-        lane = lowest_bit(mask)
+        lane = np.uintp(lowest_bit(mask))
         mask &= mask - _ONE
-        total = sums[q * LANES + lane]
-        j = g * LANES + lane
-        if total > threshold or numbers[j] == own:
+        total = sums[lanes + lane]
+        place = places + lane
+        if total > threshold or numbers[place] == own:
             continue
-        # A row too far out for float32 has the sum -inf, a rise of inf: nothing is known.
-        upper = rounded_up(max(total + rise, 0.0)) if rise < np.inf else np.float32(np.inf)
-        keys[count] = (float_bits(upper) << _HALF) | np.uint64(j)
-        count += 1
+        keys[count] = (_upper_bits(total, rise) << _HALF) | place
+        count += _ONE
         if count == n_places:
             reservoir.counts[r] = count
             threshold = _make_room(
-                a, r, first, queries, reference, errors, found, tile, reservoir
+                a, np.int64(r), first, queries, reference, errors, found, tile, reservoir
             )
-            count = reservoir.counts[r]
+            count = np.uintp(reservoir.counts[r])
     reservoir.counts[r] = count
+
+
+@inlined
+def _upper_bits(total, rise):  # type: ignore[no-untyped-def]
+    """Return the bits of the float32 after ``total + rise``, which is at least 0.
+
+    Of a row too far out for float32 nothing is known: its sum is -inf and the rise inf, and
+    the bits are those of inf.
+    """
+    upper = total + rise
+    upper = np.float32(0.0) if upper < np.float32(0.0) else upper  # noqa: FURB136 - NaN
+    bits = float_bits(upper) + _ONE  # the next one, since the sum was rounded
+    return bits if bits < _INFINITE_BITS else _INFINITE_BITS  # noqa: FURB136
 
 
 @borrowing
@@ -224,7 +237,7 @@ def _narrow(i, r, found, reservoir):  # type: ignore[no-untyped-def]
     """Lower the limit of query ``i`` to its K-th upper bound, and drop what is further."""
     keys = reservoir.keys[r]
     n_neighbors = found.squares.shape[1]
-    kth = keep_smallest_keys(keys, reservoir.counts[r], n_neighbors)
+    kth = keep_smallest(keys, reservoir.counts[r], n_neighbors)
     limit = min(found.limits[i], float(bits_float(kth >> _HALF)))
     last = float_bits(rounded_up((limit + reservoir.margins[r]) * (1.0 + 2.0**-40)))
     n_kept = n_neighbors

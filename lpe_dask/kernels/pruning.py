@@ -36,11 +36,13 @@ def empty_tile(n_features, n_cells):  # type: ignore[no-untyped-def]
     n_packed = -(-TILE_ROWS // QUERIES) * QUERIES
     return Tile(
         np.empty((n_features, TILE_ROWS)),
-        np.empty(TILE_ROWS, np.int64),
+        np.empty((n_features, TILE_ROWS), np.float32),
+        np.empty(n_packed, np.int64),
         np.empty(n_packed * n_features, np.float32),
         np.empty(n_packed),
         np.empty(n_packed),
-        np.empty(TILE_ROWS, np.float32),
+        np.empty(n_packed, np.float32),
+        np.empty(TILE_ROWS),
         np.empty(TILE_ROWS, np.float32),
         np.empty(n_packed, np.float32),
         np.empty(n_cells, np.int64),
@@ -121,17 +123,20 @@ def take_tile(queries, first, n_rows, tile):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _distances_to_box(columns, n_rows, reference, cell, lengths, gaps):  # type: ignore[no-untyped-def]
-    """Fill squared lengths of points from a cell's center, and of their gaps to its box."""
+def _move_to_cell(n_rows, reference, cell, tile):  # type: ignore[no-untyped-def]
+    """Fill offsets of points from a cell's center, their squares, and gaps to its box."""
+    columns, moved = tile.columns, tile.moved
+    squares, gaps = tile.squares, tile.gaps
     for i in range(n_rows):
-        lengths[i] = 0.0
+        squares[i] = 0.0
         gaps[i] = 0.0
     centers, lows, highs = reference.centers, reference.lows, reference.highs
     for k in range(len(columns)):
         center, low, high = centers[cell, k], lows[cell, k], highs[cell, k]
         for i in range(n_rows):  # written so that it becomes vector instructions
             offset = np.float32(columns[k, i] - center)
-            lengths[i] += offset * offset
+            moved[k, i] = np.float32(-2.0) * offset
+            squares[i] += np.float64(offset) * np.float64(offset)
             below = low - offset
             above = offset - high
             gap = below if below > above else above  # noqa: FURB136 - max is slower
@@ -142,45 +147,50 @@ def _distances_to_box(columns, n_rows, reference, cell, lengths, gaps):  # type:
 @borrowing
 def choose_queries(n_rows, queries, first, reference, cell, limits, errors, tile):  # type: ignore[no-untyped-def]
     """List the queries of a tile that a cell may matter to, with offsets; count them."""
-    lengths, gaps = tile.squares, tile.gaps
-    _distances_to_box(tile.columns, n_rows, reference, cell, lengths, gaps)
-    active, tile_errors, thresholds = tile.active, tile.errors, tile.thresholds
-    reaches, reach = queries.reaches, reference.reaches[cell]
+    _move_to_cell(n_rows, reference, cell, tile)
+    active, lengths, tile_errors = tile.active, tile.lengths, tile.errors
+    squares, gaps, reaches = tile.squares, tile.gaps, queries.reaches
+    reach = reference.reaches[cell]
     n_active = 0
     for i in range(n_rows):
         limit = limits[first + i]
         error = errors.underflow + errors.rounding * (reaches[first + i] + reach)
-        bound = gaps[i] - errors.relative * lengths[i] - error
+        bound = gaps[i] - errors.relative * squares[i] - error
         if limit < 0.0 or bound > limit:  # NaN where a query is not filtered
             continue
         active[n_active] = i
         # Too far from this cell for float32: not filtered.
-        tile_errors[n_active] = error if lengths[i] < FAR_SQUARE else np.inf
+        is_far = not squares[i] < FAR_SQUARE
+        lengths[n_active] = 0.0 if is_far else squares[i]
+        tile_errors[n_active] = np.inf if is_far else error
         n_active += 1
-    _pack_offsets(n_active, queries, first, reference, cell, tile)
+    _pack_offsets(n_active, tile)
     for a in range(n_active):
-        thresholds[a] = threshold_of(a, limits[first + active[a]], errors, tile)
+        tile.thresholds[a] = threshold_of(a, limits[first + active[a]], errors, tile)
     return n_active
 
 
 @borrowing
-def _pack_offsets(n_active, queries, first, reference, cell, tile):  # type: ignore[no-untyped-def]
-    columns, active, offsets = tile.columns, tile.active, tile.offsets
-    lengths, thresholds = tile.lengths, tile.thresholds
-    center = reference.centers[cell]
-    n_features = len(columns)
-    for a in range(-(-n_active // QUERIES) * QUERIES):
-        place = (a // QUERIES) * QUERIES * n_features + a % QUERIES
-        is_filtered = a < n_active and tile.errors[a] < np.inf
-        length = 0.0
-        for k in range(n_features):
-            offset = np.float32(0.0)
-            if is_filtered:
-                offset = np.float32(columns[k, active[a]] - center[k])
-            offsets[place + k * QUERIES] = np.float32(-2.0) * offset
-            length += float(offset) * float(offset)
-        lengths[a] = length
+def _pack_offsets(n_active, tile):  # type: ignore[no-untyped-def]
+    """Interleave the offsets of the active queries, and of none to fill the last pack."""
+    active, moved, offsets = tile.active, tile.moved, tile.offsets
+    tile_errors, thresholds = tile.errors, tile.thresholds
+    n_packed = -(-n_active // QUERIES) * QUERIES
+    for a in range(n_active, n_packed):
+        active[a] = 0
         thresholds[a] = np.nan  # no query: nothing is near, not even a row at -inf
+    n_features = len(moved)
+    for k in range(n_features):
+        column = moved[k]
+        for pack in range(n_packed // QUERIES):
+            place = (pack * n_features + k) * QUERIES
+            for q in range(QUERIES):
+                offsets[place + q] = column[np.uintp(active[pack * QUERIES + q])]
+    for a in range(n_active):
+        if tile_errors[a] == np.inf:
+            first = (a // QUERIES) * QUERIES * n_features + a % QUERIES
+            for k in range(n_features):
+                offsets[first + k * QUERIES] = np.float32(0.0)
 
 
 @inlined

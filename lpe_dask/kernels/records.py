@@ -111,17 +111,20 @@ class Tile(NamedTuple):
     ----------
     columns : ndarray of shape (n_features, n_rows)
         Their points.
-    active : ndarray of shape (n_rows,)
+    moved : ndarray of shape (n_features, n_rows)
+        -2 times their offsets from the center of the cell.
+    active : ndarray of shape (n_packs * QUERIES,)
         Which of them the cell may matter to.
     offsets : ndarray of shape (n_packs * n_features * QUERIES,)
-        -2 times the points of these from the center of the cell, interleaved by `QUERIES`.
+        ``moved`` of these, interleaved by `QUERIES`.
     lengths : ndarray of shape (n_packs * QUERIES,)
         Squared lengths of these points from the center.
     errors : ndarray of shape (n_packs * QUERIES,)
         What their squares may be off absolutely.
+    rises : ndarray of shape (n_packs * QUERIES,)
+        From the sum of a pair to an upper bound of its square.
     squares, gaps : ndarray of shape (n_rows,)
-        Squared lengths of all points from the center, and of their gaps to its box, in
-        float32.
+        Squared lengths of all points from the center, and of their gaps to its box.
     thresholds : ndarray of shape (n_packs * QUERIES,)
         Largest sum (see `simd.products_within`) of a pair that may matter.
     order : ndarray of shape (n_cells,)
@@ -135,11 +138,13 @@ class Tile(NamedTuple):
     """
 
     columns: NDArray[np.float64]
+    moved: NDArray[np.float32]
     active: NDArray[np.int64]
     offsets: NDArray[np.float32]
     lengths: NDArray[np.float64]
     errors: NDArray[np.float64]
-    squares: NDArray[np.float32]
+    rises: NDArray[np.float32]
+    squares: NDArray[np.float64]
     gaps: NDArray[np.float32]
     thresholds: NDArray[np.float32]
     order: NDArray[np.int64]
