@@ -167,7 +167,10 @@ class LPE(OutlierMixin, BaseEstimator):
         TypeError
             For columns that are not numbers, or a dask array with unknown chunk sizes.
         MemoryError
-            If the nominal rows do not fit the workers.
+            If a worker cannot hold what a task needs.
+        OSError
+            If the nominal rows do not fit into the memory of each worker, and there is no
+            storage for them that all workers see.
         """
         check_parameters(self.get_params(deep=False))
         table = read_table(X)
@@ -210,7 +213,9 @@ class LPE(OutlierMixin, BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _checked_plan(self, partition_sizes: Sequence[int]) -> JoinPlan:
+    def _checked_plan(
+        self, partition_sizes: Sequence[int], is_spooled: bool | None = None
+    ) -> JoinPlan:
         """Return the plan for the workers at hand, which hold it; sizes may be NaN."""
         found = workers()
         plan = plan_join(
@@ -222,6 +227,7 @@ class LPE(OutlierMixin, BaseEstimator):
             memory_limit=found.memory_limit,
             block_rows=dask.config.get("lpe-dask.block-rows", None),
             partition_rows=_largest(partition_sizes) or 0,
+            is_spooled=is_spooled,
         )
         plan.check(found.memory_limit)
         return plan
@@ -270,8 +276,8 @@ class LPE(OutlierMixin, BaseEstimator):
         """Return the statistic of a search, of the kind that came in."""
         if table.frame is None:
             return table.restore(self._join(table, to_search), "statistic")
-        plan = self._checked_plan(table.rows.chunks[0])
         reference = self._reference
+        plan = self._checked_plan(table.rows.chunks[0], reference.blocks.is_spooled)
         return join_frame(table.frame, reference.tasks(), reference.space, to_search(plan))
 
     def _table(self, X: Any) -> Table:
@@ -286,7 +292,7 @@ class LPE(OutlierMixin, BaseEstimator):
 
     def _join(self, table: Table, to_search: Callable[[JoinPlan], Search]) -> da.Array:
         sizes = table.rows.chunks[0]
-        plan = self._checked_plan(sizes)
+        plan = self._checked_plan(sizes, self._reference.blocks.is_spooled)
         shares = n_shares(
             len(sizes), workers().n_threads, _largest(sizes), plan.least_task_rows
         )

@@ -19,7 +19,7 @@ either side. The number of tasks is that of the shares and of the blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -44,7 +44,19 @@ from lpe_dask.locality import Split
 from lpe_dask.plan import SAMPLE_EVERY, sample_neighbors, share_of
 from lpe_dask.preparation import Preparation
 from lpe_dask.resources import active_client
-from lpe_dask.spool import HeldBlock, HeldBlocks, Pieces, Spool, SpoolFolder, handles_of
+from lpe_dask.spool import (
+    Handles,
+    HeldBlock,
+    HeldBlocks,
+    Pieces,
+    Spool,
+    SpooledBlock,
+    SpoolFolder,
+    handles_of,
+)
+
+#: Pieces whose parts one task counts: the client adds up one array for so many.
+SUMMED_PIECES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +146,20 @@ def prepare_blocks(
     if space.split is None:
         return HeldBlocks(pack_chunks(rows, space, algorithm, spool), spool)
     tasks = split_chunks(rows, space, spool)
-    if spool is None and active_client() is not None:
-        pieces: list[Any] = list(dask.persist(*tasks))
-        starts = dask.compute(*_starts_of(pieces))
+    pieces: list[Delayed]
+    if spool is not None:
+        handles = dask.compute(*tasks)
+        pieces = [enter(Handles(handles), "lpe-pieces")]
+        sizes = np.sum(dask.compute(*part_sizes(pieces, len(handles))), axis=0)
+    elif active_client() is not None:
+        pieces = list(dask.persist(*tasks))
+        by_piece = [size for piece in pieces for size in part_sizes([piece], 1)]
+        sizes = np.sum(dask.compute(*by_piece), axis=0)
     else:
         computed = dask.compute(*tasks)
-        starts = tuple(piece.starts for piece in computed)
-        together = list(computed) if spool is None else [list(computed)]
-        pieces = [enter(piece, "lpe-pieces") for piece in together]
-    gathered = gather_parts(pieces, starts, space, algorithm, spool, block_rows)
+        sizes = np.sum([piece.sizes() for piece in computed], axis=0)
+        pieces = [enter(piece, "lpe-pieces") for piece in computed]
+    gathered = gather_parts(pieces, sizes, space, algorithm, spool, block_rows)
     blocks = HeldBlocks(gathered, spool)
     if spool is not None:
         spool.folder.remove_pieces()
@@ -175,15 +192,28 @@ def split_chunks(rows: da.Array, space: Space, spool: Spool | None = None) -> li
     return _delayed(name, tasks, [rows, entered])
 
 
-def _starts_of(pieces: list[Delayed]) -> list[Delayed]:
-    name = f"lpe-starts-{uuid4().hex}"
-    tasks = {f"{name}-{i}": (_starts, piece.key) for i, piece in enumerate(pieces)}
+def part_sizes(pieces: list[Delayed], n_pieces: int) -> list[Delayed]:
+    """Return tasks for some pieces each: the rows of every part in them, to be added up.
+
+    Parameters
+    ----------
+    pieces : list of Delayed
+        Of pieces or `Handles` of them.
+    n_pieces : int
+        In all of these.
+    """
+    name = f"lpe-sizes-{uuid4().hex}"
+    keys = [piece.key for piece in pieces]
+    tasks = {
+        f"{name}-{start}": (_sizes, keys, start, start + SUMMED_PIECES)
+        for start in range(0, n_pieces, SUMMED_PIECES)
+    }
     return _delayed(name, tasks, pieces)
 
 
 def gather_parts(
     pieces: list[Delayed],
-    starts: Sequence[NDArray[np.int64]],
+    sizes: NDArray[np.int64],
     space: Space,
     algorithm: str,
     spool: Spool | None,
@@ -194,14 +224,13 @@ def gather_parts(
     Parameters
     ----------
     pieces : list of Delayed
-        Of pieces or lists of them, in input order.
-    starts : sequence of ndarray
-        Those of each `Pieces`.
+        Of pieces or `Handles` of them, in input order.
+    sizes : ndarray of shape (n_parts,)
+        Rows of each part in all pieces.
     """
     name, entered = f"lpe-pack-{uuid4().hex}", enter(space, "lpe-space")
     folder = None if spool is None else spool.folder
     keys = [piece.key for piece in pieces]
-    sizes = np.sum([np.diff(of_piece) for of_piece in starts], axis=0)
     tasks: dict[Any, Any] = {}
     for part, size in enumerate(sizes.tolist()):
         n_blocks = -(-size // (block_rows or max(1, size)))
@@ -232,7 +261,7 @@ def join(
     queries : dask array of shape (n_queries, n_features)
         As the user gave them; chunks may be unknown; one chunk of features.
     blocks : list of Delayed
-        Of handles, or lists of them, as `HeldBlocks.tasks` gives.
+        Of handles, as `HeldBlocks.tasks` gives.
     space : Space
     search : Search
     n_shares : int
@@ -323,8 +352,11 @@ def _split(
     return pieces if folder is None else folder.write_pieces(pieces)
 
 
-def _starts(pieces: Pieces) -> NDArray[np.int64]:
-    return pieces.starts
+def _sizes(pieces: list[Any], start: int, stop: int) -> NDArray[np.int64]:
+    sizes: NDArray[np.int64] = np.sum(
+        [piece.sizes() for piece in handles_of(pieces)[start:stop]], axis=0
+    )
+    return sizes
 
 
 def _gather(
@@ -340,14 +372,11 @@ def _gather(
     found = []
     before = 0
     for piece in handles_of(pieces):
-        first, last = piece.starts[part], piece.starts[part + 1]
-        low, high = max(first, first + start - before), min(last, first + stop - before)
-        if low < high:
-            found.append(piece.read(int(low), int(high)))
-        before += int(last - first)
+        found.append(piece.read(part, max(0, start - before), max(0, stop - before)))
+        before += found[-1].n_part
     # Pieces of one dtype each; a block is float32 only if all of them are.
-    rows = np.concatenate([rows for rows, _ in found])
-    numbers = np.concatenate([numbers for _, numbers in found])
+    rows = np.concatenate([some.rows for some in found if len(some.rows) > 0])
+    numbers = np.concatenate([some.numbers for some in found])
     return _kept(rows, numbers, space, algorithm, folder)
 
 
@@ -407,8 +436,10 @@ def _join_self(
     handles = handles_of(blocks)
     own = handles[i].load()
     which = share_of(own.n_rows, share, n_shares)
-    rows, numbers = own.rows[which].copy(), own.numbers[which].copy()
-    del own  # if it came from a spool: it is read again among the others
+    rows, numbers = own.rows[which], own.numbers[which]
+    if isinstance(handles[i], SpooledBlock):  # not kept: it is read again among the others
+        rows, numbers = rows.copy(), numbers.copy()
+    del own
     statistic = np.empty(len(rows))
     for start in range(0, len(rows), search.pass_rows):
         part = slice(start, start + search.pass_rows)

@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-#: Bytes of a float64, and of a float32.
+#: Bytes of a float64, and of a float32. Whether float32 holds prepared rows is not known
+#: before they are read, so a plan takes float64.
 FLOAT_BYTES, SINGLE_BYTES = 8, 4
 
 #: Bytes of a worker process before any data: interpreter, NumPy, numba, Dask (measured).
@@ -39,6 +40,9 @@ ROW_MULTIPLE = 64
 #: Most bytes of one reference block.
 MAX_BLOCK_BYTES = 128 * 2**20
 
+#: Near rows that belong together make a block of up to so many times the planned rows.
+LARGEST_BLOCK = 2
+
 #: One of so many rows of each block is in its sample.
 SAMPLE_EVERY = 16
 
@@ -56,17 +60,17 @@ def sample_neighbors(n_neighbors: int | None) -> int | None:
     """Return for how many neighbors a sample of the reference is searched; None: for none.
 
     Of the K nearest rows about ``K / SAMPLE_EVERY`` are in the sample, give or take the
-    root of that. Three times as much is added, so that few rows are searched for again.
+    root of that. Twice as much is added, so that few rows are searched for again.
 
     Examples
     --------
     >>> sample_neighbors(20), sample_neighbors(250)
-    (None, 30)
+    (None, 26)
     """
     if n_neighbors is None or n_neighbors < MIN_SAMPLED_NEIGHBORS:
         return None
     expected = n_neighbors / SAMPLE_EVERY
-    return math.ceil(expected + 3 * math.sqrt(expected)) + 2
+    return math.ceil(expected + 2 * math.sqrt(expected)) + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +93,6 @@ class JoinPlan:
     partition_rows : int
         Rows of the largest partition of the input, of which a task reads one; 0 where that
         is not known before reading.
-    number_bytes : int
-        Bytes of a number of the prepared rows: 8, or 4 where float32 holds them.
     is_spooled : bool
         Whether the reference is in a spool, and not in the memory of each worker.
     """
@@ -103,7 +105,6 @@ class JoinPlan:
     pass_rows: int
     threads: int
     partition_rows: int = 0
-    number_bytes: int = FLOAT_BYTES
     is_spooled: bool = False
 
     @property
@@ -119,42 +120,55 @@ class JoinPlan:
     @property
     def row_bytes(self) -> int:
         """Bytes of a reference row in its block, with its share of cells and samples."""
-        return reference_row_bytes(self.n_features, self.number_bytes)
+        return reference_row_bytes(self.n_features)
 
     @property
     def reference_bytes(self) -> int:
         """Bytes of all blocks."""
-        return self.n_blocks * self.block_bytes
+        return self.n_reference * self.row_bytes + self.n_blocks * self._block_rest_bytes
+
+    @property
+    def largest_block_rows(self) -> int:
+        """Most rows of a block."""
+        rows = min(LARGEST_BLOCK * self.block_rows, self.n_reference)
+        return -(-rows // ROW_MULTIPLE) * ROW_MULTIPLE
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block with its sample."""
-        rows = -(-self.block_rows // ROW_MULTIPLE) * ROW_MULTIPLE
+        """Bytes of the largest block with its sample."""
+        return self.largest_block_rows * self.row_bytes + self._block_rest_bytes
+
+    @property
+    def _block_rest_bytes(self) -> int:
+        """Bytes of a block for partly filled groups, and for cells smaller than others."""
         partly_filled = 2 * ROW_MULTIPLE * SINGLE_BYTES * (self.n_features + 1)
-        smaller_cells = 4 * (16 * self.n_features + 24)
-        return rows * self.row_bytes + partly_filled + smaller_cells
+        return partly_filled + 4 * (16 * self.n_features + 24)
 
     @property
     def join_bytes(self) -> int:
         """Bytes that a join task adds at its peak, beside its query rows and the reference.
 
         One pass: its rows, prepared and in the frame, and for each the K nearest; the
-        reservoirs of a tile; two blocks where they are read from a spool.
+        reservoirs of a tile. Where blocks are read from a spool, two of them, and a copy of
+        the query rows that are the task's share of one.
         """
         n_places = 2 * max(self.n_neighbors, 64)
         tile = TILE_ROWS * (FLOAT_BYTES * n_places + 16 * self.n_features + 64)
-        blocks = 2 * self.block_bytes if self.is_spooled else 0
+        share = self.task_rows * (self.n_features + 1) * FLOAT_BYTES
+        blocks = 2 * self.block_bytes + share if self.is_spooled else 0
         one_pass = self.pass_rows * _pass_row_bytes(self.n_features, self.n_neighbors)
         return one_pass + tile + blocks
 
     @property
     def pack_bytes(self) -> int:
-        """Bytes that the task which prepares one reference block needs at its peak.
+        """Bytes that the task which prepares the largest block needs at its peak.
 
         The rows as they came, prepared, as points and ordered, and the block itself.
         """
-        rows = -(-self.block_rows // ROW_MULTIPLE) * ROW_MULTIPLE
-        return rows * (6 * self.n_features + 8) * FLOAT_BYTES + self.block_bytes
+        return (
+            self.largest_block_rows * (6 * self.n_features + 8) * FLOAT_BYTES
+            + self.block_bytes
+        )
 
     @property
     def held_bytes(self) -> int:
@@ -164,7 +178,7 @@ class JoinPlan:
         """
         if self.is_spooled:
             return 0
-        pieces = self.n_reference * (self.n_features * self.number_bytes + FLOAT_BYTES)
+        pieces = self.n_reference * (self.n_features + 1) * FLOAT_BYTES
         return self.reference_bytes + pieces
 
     @property
@@ -191,16 +205,20 @@ class JoinPlan:
         """Raise `MemoryError` if a worker of ``memory_limit`` bytes cannot hold this."""
         if not self.fits(memory_limit):
             usable = int(USABLE_SHARE * memory_limit)
-            place = "in a spool" if self.is_spooled else "of them the nominal rows"
+            nominal = f"of them the nominal rows {_mebibytes(self.held_bytes)}"
+            if self.is_spooled:
+                nominal = (
+                    f"with the nominal rows, {_mebibytes(self.reference_bytes)}, on disk"
+                )
             raise MemoryError(
                 f"{self.n_reference} nominal rows x {self.n_features} columns need "
                 f"{_mebibytes(self.worker_bytes)} on each worker "
-                f"({_mebibytes(self.held_bytes)} {place}, and "
-                f"{_mebibytes(self.partition_bytes)} a partition of the input for each "
-                f"thread), but of its {_mebibytes(memory_limit)} a worker may use "
-                f"{_mebibytes(usable)}. Give each worker more memory (memory_limit= of the "
-                f"cluster, --memory-limit) or fewer threads (now {self.threads}), cut the "
-                f"input into smaller partitions, or use fewer nominal rows or columns."
+                f"({nominal}, and {_mebibytes(self.partition_bytes)} a partition of the "
+                f"input for each thread), but of its {_mebibytes(memory_limit)} a worker "
+                f"may use {_mebibytes(usable)}. Give each worker more memory "
+                f"(memory_limit= of the cluster, --memory-limit) or fewer threads (now "
+                f"{self.threads}), cut the input into smaller partitions, or use fewer "
+                f"nominal rows or columns."
             )
 
 
@@ -214,11 +232,11 @@ def plan_join(
     memory_limit: int,
     block_rows: int | None = None,
     partition_rows: int = 0,
-    number_bytes: int = FLOAT_BYTES,
+    is_spooled: bool | None = None,
 ) -> JoinPlan:
     """Return the cut of a search that suits the workers at hand.
 
-    The reference is in their memory where it fits, else in a spool.
+    The reference is in their memory where it fits, else in a spool, unless it is settled.
 
     Parameters
     ----------
@@ -230,14 +248,16 @@ def plan_join(
         Bytes of the smallest worker.
     block_rows : int, optional
         Rows of a reference block where the configuration sets them.
-    partition_rows, number_bytes : int
+    partition_rows : int
         As in `JoinPlan`.
+    is_spooled : bool, optional
+        Where the reference is, if it has been prepared.
     """
     if block_rows is None:
         # Few blocks: each of them is a new start for every query. One a thread, so that
         # all are busy while they are made.
         most_bytes = min(MAX_BLOCK_BYTES, memory_limit // (64 * threads))
-        most = most_bytes // reference_row_bytes(n_features, number_bytes)
+        most = most_bytes // reference_row_bytes(n_features)
         even = max(MIN_TASK_ROWS, -(-n_reference // n_threads))
         block_rows = max(1, min(even, most))
     block_rows = -(-block_rows // ROW_MULTIPLE) * ROW_MULTIPLE
@@ -250,9 +270,11 @@ def plan_join(
     )
     plan = JoinPlan(
         n_reference, n_features, n_neighbors, block_rows, min(task_rows, block_rows),
-        pass_rows, threads, partition_rows, number_bytes,
+        pass_rows, threads, partition_rows,
     )  # fmt: skip
-    return plan if plan.fits(memory_limit) else replace(plan, is_spooled=True)
+    if is_spooled is None:
+        is_spooled = not plan.fits(memory_limit)
+    return replace(plan, is_spooled=is_spooled)
 
 
 def n_shares(
@@ -291,13 +313,13 @@ def share_of(n_rows: int, share: int, n_shares: int) -> slice:
     return slice(n_rows * share // n_shares, n_rows * (share + 1) // n_shares)
 
 
-def reference_row_bytes(n_features: int, number_bytes: int) -> int:
+def reference_row_bytes(n_features: int) -> int:
     """Return the bytes of a row in a block, with its share of the cells and samples.
 
     The row, its offset from the center of its cell, its number and its norm; centers and
     boxes of cells; the sample.
     """
-    row = n_features * (number_bytes + SINGLE_BYTES) + FLOAT_BYTES + SINGLE_BYTES
+    row = (n_features + 1) * (FLOAT_BYTES + SINGLE_BYTES)
     cell = 16 * n_features + 24
     return math.ceil((row + cell / CELL_ROWS) * (SAMPLE_EVERY + 1) / SAMPLE_EVERY)
 

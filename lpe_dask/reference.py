@@ -97,5 +97,5 @@ def prepare_reference(
             "to %s", plan.n_reference, spool.folder.url,
         )  # fmt: skip
     chunks = rows.rechunk((plan.block_rows, -1))
-    blocks = prepare_blocks(chunks, space, algorithm, spool, 2 * plan.block_rows)
+    blocks = prepare_blocks(chunks, space, algorithm, spool, plan.largest_block_rows)
     return Reference(space, algorithm, blocks)

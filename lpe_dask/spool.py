@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 from uuid import uuid4
 
 import dask
@@ -100,6 +100,14 @@ class SpooledBlock:
         return _read_block(_sample_url(self.url))
 
 
+class Rows(NamedTuple):
+    """Some rows of a part with their numbers, and how many the whole part has."""
+
+    rows: NDArray[np.floating]
+    numbers: NDArray[np.int64]
+    n_part: int
+
+
 @dataclass(frozen=True, slots=True)
 class Pieces:
     """Rows of one partition, sorted by the part of the reference they belong to.
@@ -122,40 +130,83 @@ class Pieces:
         """Return the bytes of the numbers."""
         return self.rows.nbytes + self.numbers.nbytes + self.starts.nbytes
 
-    def read(self, start: int, stop: int) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
-        """Return rows ``start`` to ``stop`` and their numbers."""
-        return self.rows[start:stop], self.numbers[start:stop]
+    def sizes(self) -> NDArray[np.int64]:
+        """Return the rows of each part."""
+        return np.diff(self.starts)
+
+    def read(self, part: int, start: int, stop: int) -> Rows:
+        """Return rows ``start`` to ``stop`` of a part, or as many of them as it has."""
+        first, last = self.starts[part : part + 2]
+        which = slice(min(first + start, last), min(first + stop, last))
+        return Rows(self.rows[which], self.numbers[which], int(last - first))
 
 
 @dataclass(frozen=True, slots=True)
 class SpooledPieces:
     """`Pieces` on storage, of which single parts can be read.
 
+    Every task that gathers a part has the handles of all pieces, so they are small.
+
     Attributes
     ----------
     url : str
-        Of the file: the numbers of all rows, then the rows.
+        Of the file: the starts of the parts, the numbers of all rows, then the rows.
     dtype : str
         Of the rows.
-    n_features : int
-    starts : ndarray of shape (n_parts + 1,)
+    n_rows, n_features, n_parts : int
     """
 
     url: str
     dtype: str
+    n_rows: int
     n_features: int
-    starts: NDArray[np.int64]
+    n_parts: int
 
-    def read(self, start: int, stop: int) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
-        """Return rows ``start`` to ``stop`` and their numbers, read anew."""
-        n_rows = int(self.starts[-1])
+    def sizes(self) -> NDArray[np.int64]:
+        """Return the rows of each part, read anew."""
+        with fsspec.open(self.url, "rb") as file:
+            return np.diff(_read_numbers(file, 0, self.n_parts + 1))
+
+    def read(self, part: int, start: int, stop: int) -> Rows:
+        """Return rows ``start`` to ``stop`` of a part, or as many of them as it has."""
         row_bytes = np.dtype(self.dtype).itemsize * self.n_features
         with fsspec.open(self.url, "rb") as file:
-            file.seek(8 * start)
-            numbers = np.frombuffer(file.read(8 * (stop - start)), np.int64)
-            file.seek(8 * n_rows + row_bytes * start)
+            first, last = _read_numbers(file, part, 2).tolist()
+            start, stop = min(first + start, last), min(first + stop, last)
+            before = self.n_parts + 1
+            numbers = _read_numbers(file, before + start, stop - start)
+            file.seek(8 * (before + self.n_rows) + row_bytes * start)
             rows = np.frombuffer(file.read(row_bytes * (stop - start)), self.dtype)
-        return rows.reshape(-1, self.n_features), numbers
+        return Rows(rows.reshape(-1, self.n_features), numbers, last - first)
+
+
+def _read_numbers(file: BinaryIO, start: int, n_numbers: int) -> NDArray[np.int64]:
+    file.seek(8 * start)
+    return np.frombuffer(file.read(8 * n_numbers), np.int64)
+
+
+class Handles:
+    """Handles of one kind that enter a graph together.
+
+    Parameters
+    ----------
+    handles : sequence of SpooledBlock or SpooledPieces
+    """
+
+    def __init__(self, handles: Sequence[Any]) -> None:
+        self._handles = list(handles)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go through the handles."""
+        return iter(self._handles)
+
+    def __sizeof__(self) -> int:
+        """Return about the bytes of a message, which decide whether it rides in a graph."""
+        return 64 + len(self._handles) * (200 + sum(map(_box_bytes, self._handles[:1])))
+
+
+def _box_bytes(handle: Any) -> int:
+    return handle.low.nbytes + handle.high.nbytes if isinstance(handle, SpooledBlock) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +229,11 @@ class SpoolFolder:
         """Write the pieces of a partition, and return what reads them."""
         url = f"{self.url}/pieces-{uuid4().hex}"
         with fsspec.open(url, "wb") as file:
-            file.write(np.ascontiguousarray(pieces.numbers).data)
-            file.write(np.ascontiguousarray(pieces.rows).data)
-        n_features = pieces.rows.shape[1]
-        return SpooledPieces(url, pieces.rows.dtype.str, n_features, pieces.starts)
+            for array in (pieces.starts.astype(np.int64), pieces.numbers, pieces.rows):
+                file.write(np.ascontiguousarray(array).data)
+        n_rows, n_features = pieces.rows.shape
+        n_parts = len(pieces.starts) - 1
+        return SpooledPieces(url, pieces.rows.dtype.str, n_rows, n_features, n_parts)
 
     def remove_pieces(self) -> None:
         """Remove the files of pieces; blocks have been made of them."""
@@ -301,8 +353,13 @@ class HeldBlocks:
         """Return the number of blocks."""
         return len(self._held)
 
+    @property
+    def is_spooled(self) -> bool:
+        """Whether the blocks are on storage."""
+        return self._spool is not None
+
     def tasks(self) -> list[Delayed]:
-        """Return tasks that give handles, or lists of them, for the active scheduler.
+        """Return tasks that give a handle each, or all `Handles`, for the active scheduler.
 
         Raises
         ------
@@ -343,7 +400,7 @@ class HeldBlocks:
 
 def _enter_with(spool: Spool, handles: list[SpooledBlock]) -> Delayed:
     """Return the handles as one task, in a graph that keeps their spool alive."""
-    entered = enter(handles, "lpe-blocks")
+    entered = enter(Handles(handles), "lpe-blocks")
     keeper = f"{entered.key}-spool"
     return Delayed(entered.key, {**entered.dask, keeper: (_no_task, _Keeper(spool))})
 
@@ -366,8 +423,8 @@ def _no_task(keeper: _Keeper) -> None:
 
 
 def handles_of(blocks: Iterable[Any]) -> list[Any]:
-    """Return the handles in a list of handles or lists of them."""
+    """Return the handles in a list of handles or `Handles`."""
     handles: list[Any] = []
     for block in blocks:
-        handles += block if isinstance(block, list) else [block]
+        handles += block if isinstance(block, Handles) else [block]
     return handles

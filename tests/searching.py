@@ -144,6 +144,8 @@ def _hard_points():
         "largest": normal(11, 90, 2) * 1e300 + 1.7e308,
         "mixed magnitudes": normal(12, 130, 3) * 10.0 ** rng.integers(-30, 30, (130, 3)),
         "constant columns": normal(13, 100, 3) * [0.0, 1.0, 0.0] + [0.1, 0.0, 1e7],
+        # Scaled by the spread of the others, the first column would overflow.
+        "largest beside small": normal(15, 150, 3) * [0, 1e-9, 1e-9] + [1.7e308, 0, 0],
         "one point": np.full((70, 3), 0.1),
     }
 

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from unittest import mock
 
 import dask
 import dask.array as da
@@ -20,6 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import definitions
 import lpe_dask
 from lpe_dask import LPE
+from lpe_dask.kernels import choice
 from strategies import point_sets, row_chunks
 
 EXPECTED_FAILURES = {
@@ -79,8 +81,15 @@ METRICS = [
 ]
 
 
+ALGORITHMS = ["brute", "pruned", "auto"]
+
+#: Lets "auto" look at a sample, however few rows there are.
+choosing = mock.patch.object(choice, "FEW_ROWS", 0)
+
+
 @pytest.mark.parametrize("scale", [None, "minmax", "standard"])
 @pytest.mark.parametrize(("metric", "params"), METRICS)
+@choosing
 @given(data=st.data())
 def test_score__equals_definition_for_every_scale_and_metric(metric, params, scale, data):
     nominal = data.draw(point_sets(min_rows=2, n_features=3))
@@ -95,6 +104,7 @@ def test_score__equals_definition_for_every_scale_and_metric(metric, params, sca
         metric=metric,
         metric_params=params,
         scale=scale,
+        algorithm=data.draw(st.sampled_from(ALGORITHMS)),
     )
 
     z_nominal = prepared(nominal, nominal, scale, metric, params)
@@ -104,24 +114,28 @@ def test_score__equals_definition_for_every_scale_and_metric(metric, params, sca
     )
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@choosing
 @given(data=st.data(), nominal=point_sets(min_rows=2, n_features=2))
-def test_p_values__leave_each_row_out(data, nominal):
+def test_p_values__leave_each_row_out(algorithm, data, nominal):
     """The K-th distance of a nominal row skips itself by its number, not its duplicates."""
     n_neighbors = data.draw(st.integers(1, len(nominal) - 1))
 
-    actual = LPE(n_neighbors).fit(nominal).p_values_
+    actual = LPE(n_neighbors, algorithm=algorithm).fit(nominal).p_values_
 
     expected = expected_p_values(nominal, nominal, n_neighbors, exclude_self=True)
     np.testing.assert_array_equal(actual, expected)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@choosing
 @given(
     nominal=point_sets(n_features=2),
     queries=point_sets(n_features=2),
     radius=st.sampled_from([0.0, 0.1, 0.2, 1.0, 3e-9]),
 )
-def test_radius_graph__equals_definition(nominal, queries, radius):
-    model = LPE(graph="radius", radius=radius).fit(nominal)
+def test_radius_graph__equals_definition(algorithm, nominal, queries, radius):
+    model = LPE(graph="radius", radius=radius, algorithm=algorithm).fit(nominal)
 
     expected = expected_p_values(queries, nominal, radius=radius)
     np.testing.assert_array_equal(model.score_samples(queries), expected)

@@ -114,6 +114,15 @@ def test_read_table__refuses(X, error, message):
         read_table(X)
 
 
+@pytest.mark.parametrize(("n_rows", "n_chunks"), [(0, 1), (100_000, 1), (2**21, 8)])
+def test_numpy__is_cut_into_chunks_of_some_mebibytes(n_rows, n_chunks):
+    """Each one costs tasks, and messages on a cluster."""
+    rows = read_table(np.zeros((n_rows, 8), np.float32)).rows
+
+    assert rows.numblocks == (n_chunks, 1)
+    assert sum(rows.chunks[0]) == n_rows
+
+
 def test_unknown_chunks__of_an_array_can_be_computed_as_the_message_says():
     X = da.from_array(ROWS.astype(float), chunks=2)
     X = X[X[:, 0] > 1]

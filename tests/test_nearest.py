@@ -1,12 +1,14 @@
 """The nearest rows against the definition, in every bit: edges of tiles and hard data."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask.kernels.nearest import reservoir_size
+from lpe_dask.kernels.nearest import _upper_bits, reservoir_size
 from searching import (
     EXACT,
     HARD_POINTS,
@@ -23,6 +25,30 @@ from strategies import point_sets, row_parts
 
 def test_reservoir_size__leaves_room_beyond_k():
     assert all(reservoir_size(k) > k for k in (1, 2, 32, 33, 1000))
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+@given(total=finite, rise=finite.map(abs))
+def test_upper_bits__are_just_above_the_exact_sum(total, rise):
+    bits = _upper_bits(np.float32(total), np.float32(rise))
+
+    upper = np.uint32(bits).view(np.float32)
+    exact = max(0, Fraction(total) + Fraction(rise))
+    assert upper == np.inf or Fraction(float(upper)) > exact
+    two_below = np.nextafter(np.nextafter(upper, np.float32(0)), np.float32(-1))
+    assert Fraction(float(two_below)) <= exact
+
+
+@pytest.mark.parametrize(
+    ("total", "rise"), [(-np.inf, np.inf), (5, np.inf), (np.inf, 1), (3e38, 3e38)]
+)
+def test_upper_bits__are_those_of_inf_where_nothing_is_known(total, rise):
+    with np.errstate(over="ignore"):
+        bits = _upper_bits(np.float32(total), np.float32(rise))
+
+    assert np.uint32(bits).view(np.float32) == np.inf
 
 
 @pytest.mark.parametrize("algorithm", EXACT)

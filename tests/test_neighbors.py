@@ -241,7 +241,7 @@ def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
     queries = reference[:20]
     space = space_of(reference, "pruned", n_parts=8)
     blocks = prepare_blocks(chunked(reference, 500), space, "pruned", Spool(str(tmp_path)))
-    (handles,) = dask.compute(*blocks.tasks())
+    (handles,) = map(list, dask.compute(*blocks.tasks()))
     points = space.frame.points(queries)
     for handle in handles:
         if not ((handle.low <= points[0]) & (points[0] <= handle.high)).all():

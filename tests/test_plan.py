@@ -10,13 +10,22 @@ from hypothesis import strategies as st
 
 from lpe_dask import neighbors, plan
 from lpe_dask.kernels import ALGORITHMS, blocks, cells, pruning, simd
+from lpe_dask.literals import LITERAL_BYTES, _Held
 from lpe_dask.locality import learn_split
-from lpe_dask.neighbors import Search, Space, gather_parts, self_join, split_chunks
+from lpe_dask.neighbors import (
+    Search,
+    Space,
+    gather_parts,
+    part_sizes,
+    self_join,
+    split_chunks,
+)
 from lpe_dask.plan import JoinPlan, n_shares, plan_join, sample_neighbors, share_of
 from lpe_dask.preparation import LinearMap, Preparation, Scaling
-from lpe_dask.spool import SpooledPieces
+from lpe_dask.spool import Handles, SpooledBlock, SpooledPieces
 
 GIB = 2**30
+URL = f"file:///scratch/dask-worker-space/lpe-spool-{'0' * 32}/block-{'0' * 32}"
 
 sizes = {
     "n_reference": st.integers(1, 10**9),
@@ -83,22 +92,31 @@ def test_plan_join__of_1e8_rows_is_small_without_computing(at_most_computes):
 
     with at_most_computes(0):
         splits = split_chunks(rows, space)
-        starts = [np.full(space.split.n_parts + 1, 0)] * len(splits)
-        for of_piece in starts:
-            of_piece[1:] = np.arange(1, space.split.n_parts + 1) * 11
-        piece = SpooledPieces("file:///spool/pieces", "<f4", n_features, starts[0])
-        pieces = neighbors.enter([piece], "lpe-pieces")
-        gathers = gather_parts([pieces], starts, space, "pruned", None, 10**9)
+        n_parts = space.split.n_parts
+        piece = SpooledPieces(URL, "<f4", cut.block_rows, n_features, n_parts)
+        pieces = neighbors.enter(Handles([piece] * len(splits)), "lpe-pieces")
+        counts = part_sizes([pieces], len(splits))
+        sizes = np.full(n_parts, -(-n_reference // n_parts))
+        gathers = gather_parts(
+            [pieces], sizes, space, "pruned", None, cut.largest_block_rows
+        )
+        block = SpooledBlock(URL, np.zeros(n_features), np.zeros(n_features), 1)
+        handles = neighbors.enter(Handles([block] * len(gathers)), "lpe-blocks")
         search = Search("pruned", 1585, None, 9)
-        joins = self_join(len(gathers), [pieces], space, search, cut.block_shares)
+        joins = self_join(len(gathers), [handles], space, search, cut.block_shares)
 
+    for literal in (pieces, handles):
+        assert len(pickle.dumps(literal.dask[literal.key])) <= LITERAL_BYTES or isinstance(
+            literal.dask[literal.key][0], _Held
+        )
     own: dict = {}
-    for task in (*splits, *gathers, *joins):
+    for task in (*splits, *counts, *gathers, *joins):
         layer = next(name for name in task.dask.layers if task.key.startswith(name))
         own |= task.dask.layers[layer].mapping
     assert cut.is_spooled
     cut.check(4 * GIB)
-    assert len(own) <= (2.2 + cut.block_shares) * cut.n_blocks <= 5e4
+    assert len(gathers) < 1.2 * cut.n_blocks
+    assert len(own) <= (2.3 + cut.block_shares) * cut.n_blocks <= 5e4
     assert cut.block_shares <= 6
     n_bytes = sum(len(pickle.dumps(task)) + len(key) for key, task in own.items())
     assert n_bytes <= 10e6
@@ -182,7 +200,7 @@ def test_sample_neighbors__are_few_and_more_than_expected(n_neighbors):
     if n_neighbors < 48:
         assert sampled is None
     else:
-        assert n_neighbors / 16 < sampled < n_neighbors / 3
+        assert n_neighbors / 16 < sampled < n_neighbors / 4
 
 
 def test_check__says_what_to_do():
@@ -197,6 +215,30 @@ def test_check__says_what_to_do():
     assert "4096 MiB" in message
     assert "--memory-limit" in message
     assert "fewer threads (now 4)" in message
+
+
+def test_check__of_a_spool_says_how_large_it_is():
+    cut = plan_join(
+        10**8, 50, 500, n_threads=4, threads=4, memory_limit=GIB, partition_rows=10**7
+    )
+
+    with pytest.raises(MemoryError, match=r"with the nominal rows, 6\d{4} MiB, on disk"):
+        cut.check(GIB)
+
+
+def test_plan_join__of_rows_in_memory_does_not_make_room_by_spooling_them():
+    """What is held stays held, whatever is to be scored."""
+    arguments = {"n_threads": 2, "threads": 1, "memory_limit": 4 * GIB}
+    fitted = plan_join(10**6, 10, 20, **arguments)
+    assert not fitted.is_spooled
+
+    # With the partition beside nothing else it would fit.
+    scored = {"partition_rows": 18 * 10**6}
+    plan_join(10**6, 10, 20, **arguments, **scored).check(4 * GIB)
+    scoring = plan_join(10**6, 10, 20, **arguments, **scored, is_spooled=False)
+
+    with pytest.raises(MemoryError, match="of them the nominal rows"):
+        scoring.check(4 * GIB)
 
 
 def test_check__counts_the_partitions_of_the_input():

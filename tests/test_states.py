@@ -119,21 +119,25 @@ def test_may_need__leaves_out_blocks_too_far_for_the_nearest():
 def test_may_need__leaves_out_blocks_outside_the_radius():
     points = _two_clusters()
     reference = in_blocks("pruned", points, parts_of(400, 8))
-    queries = query_tiles(reference, points[200:])
+    # A row that is not measured needs no block, and lets none be needed.
+    rows = np.concatenate([[[np.nan, 0, 0]], points[201:], [[0, np.inf, 0]]])
+    queries = query_tiles(reference, rows)
 
     small = CountState(queries, reference.frame, 1.0)
     large = CountState(queries, reference.frame, 200.0)
 
     assert _fold_needed(small, reference) == 4
     assert _fold_needed(large, reference) == 0
-    distances = all_distances(points[200:], points)
-    np.testing.assert_array_equal(small.finish(), (distances <= 1.0).sum(axis=1))
-    np.testing.assert_array_equal(large.finish(), (distances <= 200.0).sum(axis=1))
+    distances = all_distances(points[201:], points)
+    for state, radius in ((small, 1.0), (large, 200.0)):
+        expected = [np.nan, *(distances <= radius).sum(axis=1), np.nan]
+        np.testing.assert_array_equal(state.finish(), expected)
 
 
-def test_may_need__leaves_out_all_blocks_once_every_query_has_enough():
+@pytest.mark.parametrize("algorithm", EXACT)
+def test_may_need__leaves_out_all_blocks_once_every_query_has_enough(algorithm):
     points = _two_clusters()
-    reference = in_blocks("pruned", points, parts_of(400, 2))
+    reference = in_blocks(algorithm, points, parts_of(400, 2))
     state = CountState(query_tiles(reference, points), reference.frame, 1000.0, 10)
 
     n_left_out = _fold_needed(state, reference)

@@ -63,6 +63,8 @@ def fold_counts(queries, reference, errors, square, counted, n_compared):  # typ
         n_near = find_near_cells(queries, number, reference, farthest, errors, tile)
         n_near = sort_near_cells(0, n_near, farthest, tile)
         for rank in range(n_near):
+            if limits[first : first + n_rows].max() < 0.0:
+                break  # all have enough
             cell = tile.order[rank]
             n_active = choose_queries(
                 n_rows, queries, first, reference, cell, limits, errors, tile

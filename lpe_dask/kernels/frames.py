@@ -83,9 +83,11 @@ class Frame:
 
     def points(self, rows: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return rows of shape (n_rows, n_features), finite or not, as points."""
+        factor = 2.0**self.exponent  # exact: the exponent is from -1000 to 1000
         with np.errstate(over="ignore"):
-            shifted = np.ldexp(rows.astype(np.float64), self.exponent)
-        shifted -= np.ldexp(self.center, self.exponent)
+            shifted = rows.astype(np.float64)
+            shifted *= factor
+        shifted -= self.center * factor
         np.clip(shifted, -FURTHEST, FURTHEST, out=shifted)
         if self.rotation is None:
             return shifted
@@ -106,7 +108,9 @@ def learn_frame(sample: NDArray[np.floating], *, rotate: bool) -> Frame:
     center = 2 * np.median(sample.astype(np.float64) / 2, axis=0)  # no sum overflows
     reach = float(np.abs(sample / 2 - center / 2).max())
     exponent = 0 if reach == 0 else -1 - math.frexp(reach)[1]
-    exponent = max(-1000, min(1000, exponent))
+    # A center far out beside rows close together must not overflow.
+    most = 1000 - max(0, math.frexp(float(np.abs(center).max()))[1])
+    exponent = max(-1000, min(most, exponent))
     frame = Frame(center, exponent)
     if not rotate:
         return frame

@@ -90,7 +90,7 @@ def fold_nearest(queries, reference, errors, found, n_compared):  # type: ignore
         take_tile(queries, first, n_rows, tile)
         n_near = find_near_cells(queries, number, reference, farthest, errors, tile)
         rank = 0
-        while rank < n_near and tile.bounds[rank] <= farthest:
+        while farthest >= 0.0 and rank < n_near and tile.bounds[rank] <= farthest:
             cell = tile.order[rank]
             n_active = choose_queries(
                 n_rows, queries, first, reference, cell, limits, errors, tile
@@ -129,7 +129,6 @@ def _filter_cell(  # type: ignore[no-untyped-def]
     n_active, cell, first, queries, reference, errors, found, tile, reservoir
 ):
     """Put the pairs of the active queries and a cell that may matter into the reservoir."""
-    # Arrays are taken out of their records before a loop: inside, each access is counted.
     active, counts, margins = tile.active, reservoir.counts, reservoir.margins
     lengths, tile_errors, offsets = tile.lengths, tile.errors, tile.offsets
     rises, thresholds, sums, masks = tile.rises, tile.thresholds, tile.sums, tile.masks
@@ -222,9 +221,7 @@ def _make_room(a, r, first, queries, reference, errors, found, tile, reservoir):
     n_places = reservoir.keys.shape[1]
     _narrow(i, r, found, reservoir)
     if reservoir.counts[r] > n_places - n_places // 4:
-        margin = reservoir.margins[r]
         _settle(i, r, queries, reference, errors, found, reservoir)
-        reservoir.margins[r] = margin
     if found.limits[i] < 0.0:
         tile.thresholds[a] = -np.inf
     else:
@@ -293,6 +290,20 @@ def _settle(i, r, queries, reference, errors, found, reservoir):  # type: ignore
 def _copy(source, target, n_values):  # type: ignore[no-untyped-def]
     for m in range(n_values):
         target[m] = source[m]
+
+
+@compiled
+def kth_squares(found):  # type: ignore[no-untyped-def]
+    """Return the squared distance to the K-th nearest row; inf where fewer were seen."""
+    squares, counts = found.squares, found.counts
+    kth = np.full(len(squares), np.inf)
+    for i in range(len(squares)):
+        if counts[i] == squares.shape[1]:
+            largest = 0.0
+            for square in squares[i]:
+                largest = square if square > largest else largest  # noqa: FURB136
+            kth[i] = largest
+    return kth
 
 
 @compiled

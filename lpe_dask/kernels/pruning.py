@@ -61,7 +61,6 @@ def find_near_cells(queries, number, reference, farthest, errors, tile):  # type
     ``number`` is that of the tile. The nearest one comes first, the others in any order,
     with their bounds in ``tile.bounds``.
     """
-    # Arrays are taken out of their records before a loop: inside, each access is counted.
     centers, lows, highs = reference.centers, reference.lows, reference.highs
     tile_lows, tile_highs = queries.lows[number], queries.highs[number]
     order, bounds, reaches = tile.order, tile.bounds, reference.reaches

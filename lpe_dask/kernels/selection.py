@@ -1,7 +1,7 @@
 """Keep the K smallest of some numbers, in time that does not depend on K.
 
-Quickselect in place, with the median of three as pivot. Where equal numbers stop both
-scans, a run of duplicates is split in the middle and stays cheap.
+Quickselect in place, with the median of three as pivot. What is fastest for numbers that
+differ gives up on long runs of equal ones, which another form splits in the middle.
 """
 
 from __future__ import annotations

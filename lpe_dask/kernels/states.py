@@ -18,7 +18,7 @@ from lpe_dask.kernels.blocks import Arrangement, Block
 from lpe_dask.kernels.counts import fold_counts
 from lpe_dask.kernels.frames import FAR_SQUARE, FURTHEST, Frame
 from lpe_dask.kernels.measure import largest_square_within
-from lpe_dask.kernels.nearest import fold_nearest, limit_of
+from lpe_dask.kernels.nearest import fold_nearest, kth_squares, limit_of
 from lpe_dask.kernels.pruning import DONE
 from lpe_dask.kernels.records import Counted, Errors, Found, Queries, Reference
 
@@ -95,6 +95,9 @@ class QueryTiles:
         with np.errstate(invalid="ignore"):
             reaches = np.einsum("ij,ij->i", points, points)
             reaches[~(reaches < FAR_SQUARE)] = np.inf
+        # What is not measured must not make its tile look far out.
+        points[~self.is_measured] = np.nan
+        reaches[~self.is_measured] = 0.0
         lows, highs = _boxes(points, arrangement)
         self.arrays = Queries(
             wide, points, numbers, reaches, arrangement.starts, lows, highs
@@ -125,7 +128,9 @@ class QueryTiles:
         reach = np.maximum.reduceat(self.arrays.reaches, starts) + (corner * corner).sum()
         bounds = (gaps * gaps).sum(axis=1) * (1 - 2.0**-40)
         bounds -= errors.underflow + (errors.rounding + 2.0**-80) * reach
-        return bool((bounds <= np.maximum.reduceat(limits, starts)).any())
+        most = np.maximum.reduceat(limits, starts)
+        # Where overflow left no number, nothing is known.
+        return bool(((most >= 0) & ~(bounds > most)).any())
 
     def restored(self, values: NDArray[_Value]) -> NDArray[_Value]:
         """Return values that belong to the queries in the order these came."""
@@ -214,7 +219,7 @@ class NearestState:
 
         The blocks then have to be folded once more; the other queries are done.
         """
-        limits = limit_of(self._kth_squares(), self._n_features, self._errors)
+        limits = limit_of(kth_squares(self._found), self._n_features, self._errors)
         is_sure = (limits <= self._guess) | ~self._queries.is_measured
         self._found.counts[~is_sure] = 0
         self._guess[~is_sure] = np.inf
@@ -237,17 +242,9 @@ class NearestState:
         ``inf`` where fewer than K rows were seen or their distances overflow; NaN for a
         query that was not measured.
         """
-        radii = np.sqrt(self._kth_squares())
+        radii = np.sqrt(kth_squares(self._found))
         radii[~self._queries.is_measured] = np.nan
         return self._queries.restored(radii)
-
-    def _kth_squares(self) -> NDArray[np.float64]:
-        """Return the squared distance to the K-th nearest row; inf where there is none."""
-        squares = self._found.squares
-        is_complete = self._found.counts == squares.shape[1]
-        kth: NDArray[np.float64] = squares.max(axis=1)  # of whatever is there where they are too few
-        kth[~is_complete] = np.inf
-        return kth
 
     def neighbors(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the distances to the K nearest rows and their numbers.

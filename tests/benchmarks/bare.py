@@ -9,13 +9,11 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels import tiles
 from lpe_dask.kernels.blocks import build_block
+from lpe_dask.kernels.pruning import TILE_ROWS
 from lpe_dask.kernels.states import NearestState, QueryTiles
 
 #: Queries that a thread measures at a time.
 PASS_ROWS = 4096
-
-#: Queries that the kernel works on at once.
-TILE_ROWS = 256
 
 
 def bare_kernel(
