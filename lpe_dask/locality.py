@@ -36,15 +36,17 @@ class Split:
         """Parts."""
         return sum(axis < 0 for axis in self.axes)
 
-    def parts(self, points: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the number of the part of each point, of shape (n_points,).
+    def parts(self, points: NDArray[np.float64]) -> NDArray[np.integer]:
+        """Return the number of the part of each point, as whole numbers (n_points,).
+
+        They are of the smallest type that holds them, which NumPy sorts fastest.
 
         Parameters
         ----------
         points : ndarray of shape (n_points, n_features)
             Finite.
         """
-        parts = np.zeros(len(points), np.int64)
+        parts = np.zeros(len(points), np.min_scalar_type(self.n_parts))
         open_nodes = [(0, np.arange(len(points)))]
         while open_nodes:
             node, rows = open_nodes.pop()

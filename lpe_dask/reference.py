@@ -77,13 +77,15 @@ def prepare_reference(
         If the rows need a spool, and none can be written that all workers see.
     """
     prepared = preparation.apply(sample)
+    frame = None
     if algorithm == "auto":
         n_neighbors = None if radius is not None else plan.n_neighbors
         choice = choose_algorithm(prepared, plan.n_reference, n_neighbors, radius)
-        algorithm = choice.algorithm
+        algorithm, frame = choice.algorithm, choice.frame
         logger.info("algorithm=%s: %s", algorithm, choice.reason)
     kernel = ALGORITHMS[algorithm]
-    frame = kernel.frame(prepared)
+    if frame is None:
+        frame = kernel.frame(prepared)
     split = None
     if kernel.KEEPS_NEAR_ROWS_TOGETHER:
         split = learn_split(frame.points(prepared), plan.n_blocks)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels import cells
 from lpe_dask.kernels.blocks import build_block
+from lpe_dask.kernels.frames import Frame
 from lpe_dask.kernels.simd import LANES
 from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
 
@@ -30,10 +31,11 @@ FEW_ROWS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An algorithm, and why."""
+    """An algorithm, why, and the frame it was tried in, if it was."""
 
     algorithm: str
     reason: str
+    frame: Frame | None = None
 
 
 def choose_algorithm(
@@ -55,26 +57,26 @@ def choose_algorithm(
     """
     if n_reference <= FEW_ROWS:
         return Choice("brute", f"{n_reference} reference rows are few")
-    share = share_left(sample, n_reference, n_neighbors, radius)
-    algorithm = "pruned" if share < WORTHWHILE_SHARE else "brute"
-    return Choice(
-        algorithm,
-        f"boxes leave about {share:.0%} of the pairs in a sample of "
-        f"{min(len(sample), SAMPLE_ROWS)} rows x {sample.shape[1]} features; pruning pays "
-        f"below {WORTHWHILE_SHARE:.0%}",
+    sample = sample[:: -(-len(sample) // SAMPLE_ROWS)]
+    frame = cells.frame(sample)
+    share = share_left(sample, frame, n_reference, n_neighbors, radius)
+    reason = (
+        f"boxes leave about {share:.0%} of the pairs in a sample of {len(sample)} rows x "
+        f"{sample.shape[1]} features; pruning pays below {WORTHWHILE_SHARE:.0%}"
     )
+    if share < WORTHWHILE_SHARE:
+        return Choice("pruned", reason, frame)
+    return Choice("brute", reason)
 
 
 def share_left(
     sample: NDArray[np.floating],
+    frame: Frame,
     n_reference: int,
     n_neighbors: int | None,
     radius: float | None,
 ) -> float:
     """Return about which share of pairs pruning leaves to compare, from 0 to 1."""
-    step = -(-len(sample) // SAMPLE_ROWS)
-    sample = sample[::step]
-    frame = cells.frame(sample)
     points = frame.points(sample)
     cell_rows = max(LANES, round(cells.CELL_ROWS * len(sample) / n_reference))
     arrangement = cells.arrange(points, cell_rows)
