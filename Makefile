@@ -30,7 +30,7 @@ coverage: $(READY) ## run the tests and demand that every line ran
 	cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
 	NUMBA_CACHE_DIR="$$cache" $(BIN)/python -m pytest --cov $(ARGS)
 
-# Hours for all of it; make bench ARGS="--list" names the parts, ARGS="--only 'gauss*'" one.
+# Half an hour for all of it; make bench ARGS="--list" names the parts, ARGS="--only 'gauss*'" one.
 bench: $(READY) ## time the library beside its peers
 	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(ARGS)

@@ -247,7 +247,7 @@ def _rows_of_dask_frame(frame: Any) -> da.Array:
     tasks = {(name, i, 0): (float_rows, key) for i, key in enumerate(keys)}
     layers = HighLevelGraph({source: graph, name: tasks}, {source: set(), name: {source}})
     chunks = ((np.nan,) * len(keys), (len(frame.columns),))
-    return da.Array(layers, name, chunks, meta=np.empty((0, 0)))
+    return da.Array(layers, name, chunks, meta=np.empty((0, 0), _number_type(frame)))
 
 
 def _to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
@@ -273,9 +273,18 @@ def with_known_rows(rows: da.Array, sizes: Sequence[int]) -> da.Array:
 # The functions below run inside tasks.
 
 
-def float_rows(frame: pd.DataFrame) -> NDArray[np.float64]:
-    """Return the numbers of a frame as float64 of shape (n_rows, n_features); NA is NaN."""
-    return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+def float_rows(frame: pd.DataFrame) -> NDArray[np.floating]:
+    """Return the numbers of a frame, of shape (n_rows, n_features); NA is NaN.
+
+    As float32 where all columns are: half the memory, and the same numbers.
+    """
+    dtype = _number_type(frame)
+    return np.ascontiguousarray(frame.to_numpy(dtype=dtype, na_value=np.nan))
+
+
+def _number_type(frame: Any) -> type[np.floating]:
+    is_single = all(dtype == np.float32 for dtype in frame.dtypes)
+    return np.float32 if is_single else np.float64
 
 
 def _ones(frame: pd.DataFrame) -> pd.Series:

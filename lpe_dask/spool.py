@@ -5,7 +5,8 @@ r"""Keep prepared blocks where tasks run: in memory, or on storage that all work
 
 Both are handles of a block: a join asks for the box first, and loads only what it needs. A
 spool is a folder of its own, which is removed when the model that made it and the lazy
-results that read it are gone.
+results that read it are gone. Results that were persisted on a cluster hold no graph any
+more, and do not keep it.
 """
 
 from __future__ import annotations

@@ -55,6 +55,22 @@ def test_read_table__gives_the_numbers(X):
     assert len(table.rows.chunks[1]) == 1
 
 
+@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+def test_frame__of_float32_stays_so_and_gives_the_same_bits(kind, scale):
+    rows = np.random.default_rng(0).random((60, 2)).astype(np.float32)
+    single = pd.DataFrame(rows, columns=NAMES)
+    double = single.astype(np.float64)
+    X = single if kind == "pandas" else dd.from_pandas(single, npartitions=3)
+
+    blocks = read_table(X).rows
+
+    assert blocks.dtype == blocks.compute().dtype == np.float32
+    actual = np.asarray(lpe_dask.score(X, n_neighbors=3, scale=scale))
+    expected = lpe_dask.score(double, n_neighbors=3, scale=scale)
+    np.testing.assert_array_equal(actual, expected)
+
+
 @pytest.mark.parametrize("dtype", ["Int64", "Float64", "boolean", "int64[pyarrow]"])
 @pytest.mark.parametrize("kind", ["pandas", "dask"])
 def test_read_table__missing_values_are_nan(dtype, kind):

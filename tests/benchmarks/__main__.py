@@ -32,7 +32,7 @@ BUILD = Path(__file__).parents[2] / "build" / "benchmarks"
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1))
 @click.option(
     "--limit",
-    default=120.0,
+    default=15.0,
     show_default=True,
     help="Seconds; what would take longer is timed on a share of the rows, or else once.",
 )

@@ -3,7 +3,9 @@
 Writes the reference as Parquet, then measures queries against it on two worker processes of
 800 MB each, and says what the workers needed. By hand, as it takes minutes and disk space:
 
-    python -m benchmarks.spooled --folder FOLDER [--rows 6000000]
+    PYTHONPATH=tests python -m benchmarks.spooled --folder FOLDER [--rows 6000000]
+
+A fit of that many rows would take days, so the search is made of its parts.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from typing import Any
 
 import click
 import dask
-import dask.array as da
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,7 +53,7 @@ def write_reference(folder: Path, n_rows: int) -> None:
 def measure(folder: Path, n_queries: int) -> tuple[NDArray[np.float64], Any]:
     """Return the radii of new rows, and the plan, on the cluster that is active."""
     nominal = read_nominal(read_table(str(folder)), "error")
-    queries = da.from_array(_rows(10**9, n_queries), chunks=(n_queries, -1))
+    queries = read_table(_rows(10**9, n_queries)).rows
     found = workers()
     plan = plan_join(
         nominal.rows.shape[0],
@@ -68,7 +69,9 @@ def measure(folder: Path, n_queries: int) -> tuple[NDArray[np.float64], Any]:
         nominal.rows, nominal.sample, Preparation(), plan, "brute", None
     )
     search = Search("brute", N_NEIGHBORS, None, plan.pass_rows)
-    shares = n_shares(1, found.n_threads, n_queries, plan.least_task_rows)
+    shares = n_shares(
+        queries.numblocks[0], found.n_threads, queries.chunksize[0], plan.least_task_rows
+    )
     statistic = join(queries, reference.tasks(), reference.space, search, shares)
     return statistic.compute(), plan
 
