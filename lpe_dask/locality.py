@@ -73,8 +73,8 @@ def learn_split(points: NDArray[np.float64], n_parts: int) -> Split:
     Examples
     --------
     >>> split = learn_split(np.arange(10.0)[:, None], 2)
-    >>> split.parts(np.array([[0.0], [4.0], [7.0]]))
-    array([0, 0, 1])
+    >>> split.parts(np.array([[0.0], [4.0], [7.0]])).tolist()
+    [0, 0, 1]
     """
     axes, thresholds, children = [-1], [0.0], [0]
     open_nodes = [(0, np.arange(len(points)), n_parts)]
