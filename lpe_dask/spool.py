@@ -11,6 +11,8 @@ more, and do not keep it.
 
 from __future__ import annotations
 
+import json
+import math
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,9 +27,12 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.blocks import ARRAYS, Block, block_of
+from lpe_dask.kernels.blocks import Block, block_of
 from lpe_dask.literals import enter
 from lpe_dask.resources import active_client
+
+#: Bytes of the number that says how long the header of a block's file is.
+HEADER_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +227,7 @@ class SpoolFolder:
         for target, block in ((url, held.block), (_sample_url(url), held.sample)):
             if block is not None:
                 with fsspec.open(target, "wb") as file:
-                    for array in block.arrays():
-                        np.save(file, array, allow_pickle=False)
+                    _write_arrays(file, block.arrays())
         return SpooledBlock(url, held.low, held.high, held.n_rows)
 
     def write_pieces(self, pieces: Pieces) -> SpooledPieces:
@@ -252,9 +256,24 @@ def _read_block(url: str) -> Block:
         return block_of(*_read_arrays(file))
 
 
+# Not NumPy's own files: to read their headers it parses Python, which fails now and then in
+# several threads at once (SystemError, "AST constructor recursion depth mismatch", with
+# Python 3.11).
+
+
+def _write_arrays(file: BinaryIO, arrays: Sequence[NDArray[Any]]) -> None:
+    header = json.dumps([[array.dtype.str, array.shape] for array in arrays]).encode()
+    file.write(len(header).to_bytes(HEADER_BYTES, "little"))
+    file.write(header)
+    file.writelines(np.ascontiguousarray(array).data for array in arrays)
+
+
 def _read_arrays(file: BinaryIO) -> Iterator[NDArray[Any]]:
-    for _ in ARRAYS:
-        yield np.load(file, allow_pickle=False)
+    n_bytes = int.from_bytes(file.read(HEADER_BYTES), "little")
+    for name, shape in json.loads(file.read(n_bytes)):
+        dtype = np.dtype(name)
+        numbers = file.read(dtype.itemsize * math.prod(shape))
+        yield np.frombuffer(numbers, dtype).reshape(shape)
 
 
 class Spool:
