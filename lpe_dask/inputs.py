@@ -244,10 +244,12 @@ def _rows_of_dask_frame(frame: Any) -> da.Array:
     graph, keys = tasks_of_frame(frame)
     name = f"lpe-rows-{uuid4().hex}"
     source = f"lpe-frame-{name}"
-    tasks = {(name, i, 0): (float_rows, key) for i, key in enumerate(keys)}
+    # The type of the whole frame, not of a partition: blocks must be what the array says.
+    dtype = _number_type(frame)
+    tasks = {(name, i, 0): (float_rows, key, dtype) for i, key in enumerate(keys)}
     layers = HighLevelGraph({source: graph, name: tasks}, {source: set(), name: {source}})
     chunks = ((np.nan,) * len(keys), (len(frame.columns),))
-    return da.Array(layers, name, chunks, meta=np.empty((0, 0), _number_type(frame)))
+    return da.Array(layers, name, chunks, meta=np.empty((0, 0), dtype))
 
 
 def _to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
@@ -273,12 +275,15 @@ def with_known_rows(rows: da.Array, sizes: Sequence[int]) -> da.Array:
 # The functions below run inside tasks.
 
 
-def float_rows(frame: pd.DataFrame) -> NDArray[np.floating]:
+def float_rows(
+    frame: pd.DataFrame, dtype: type[np.floating] | None = None
+) -> NDArray[np.floating]:
     """Return the numbers of a frame, of shape (n_rows, n_features); NA is NaN.
 
-    As float32 where all columns are: half the memory, and the same numbers.
+    As float32 where all columns are, if ``dtype`` does not say otherwise: half the memory,
+    and the same numbers.
     """
-    dtype = _number_type(frame)
+    dtype = dtype or _number_type(frame)
     return np.ascontiguousarray(frame.to_numpy(dtype=dtype, na_value=np.nan))
 
 

@@ -208,7 +208,7 @@ class Handles:
 
     def __sizeof__(self) -> int:
         """Return about the bytes of a message, which decide whether it rides in a graph."""
-        return 64 + len(self._handles) * (200 + sum(map(_box_bytes, self._handles[:1])))
+        return 64 + sum(100 + len(h.url) + _box_bytes(h) for h in self._handles)
 
 
 def _box_bytes(handle: Any) -> int:

@@ -71,6 +71,18 @@ def test_frame__of_float32_stays_so_and_gives_the_same_bits(kind, scale):
     np.testing.assert_array_equal(actual, expected)
 
 
+def test_dask_frame__that_says_float64_gives_it():
+    """Ranges of float32 would be rounded to float32 where Dask believes to have float64."""
+    double = pd.DataFrame({"x": [0.1, 0.2]})
+    frame = dd.from_map(
+        lambda part: double.astype(np.float32), range(2), meta=double.iloc[:0]
+    )
+
+    rows = read_table(frame).rows
+
+    assert rows.dtype == rows.compute().dtype == np.float64
+
+
 @pytest.mark.parametrize("dtype", ["Int64", "Float64", "boolean", "int64[pyarrow]"])
 @pytest.mark.parametrize("kind", ["pandas", "dask"])
 def test_read_table__missing_values_are_nan(dtype, kind):
