@@ -1,10 +1,6 @@
 r"""Build the Dask graph that measures rows against the reference.
 
-    reference   r0   r1   r2      input partitions
-                 |    |    |
-    pieces      ...  ...  ...     pruned: rows sorted by part of a kd split; else left out
-                 | \/ | \/ |
-    blocks      b0   b1   b2      handles: in memory, or in a spool
+    blocks      b0   b1   b2      handles of the packed reference
                  +----+----+
                  /    |    \
     queries     q0    q1    q2    one join task a share of queries: reads what it needs
@@ -21,11 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
-import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -33,30 +28,16 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask.graphs import delayed_tasks
+from lpe_dask.handles import SpooledBlock, handles_of
 from lpe_dask.inputs import float_rows
 from lpe_dask.kernels import ALGORITHMS
-from lpe_dask.kernels.blocks import Block, build_block, narrow
 from lpe_dask.kernels.frames import Frame
 from lpe_dask.kernels.pruning import TILE_ROWS
 from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
 from lpe_dask.literals import enter
-from lpe_dask.locality import Split
-from lpe_dask.plan import SAMPLE_EVERY, sample_neighbors, share_of
-from lpe_dask.preparation import Preparation
-from lpe_dask.resources import active_client
-from lpe_dask.spool import (
-    Handles,
-    HeldBlock,
-    HeldBlocks,
-    Pieces,
-    Spool,
-    SpooledBlock,
-    SpoolFolder,
-    handles_of,
-)
-
-#: Pieces whose parts one task counts: the client adds up one array for so many.
-SUMMED_PIECES = 64
+from lpe_dask.packing import Space
+from lpe_dask.plan import sample_neighbors, share_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,167 +69,6 @@ class Search:
         if self.n_neighbors is None:
             return CountState(queries, frame, self.radius or 0.0, self.enough)
         return NearestState(queries, frame, self.n_neighbors)
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """The way of rows into the space of a search; the same for queries and reference.
-
-    Attributes
-    ----------
-    preparation : Preparation
-        To where distances are Euclidean.
-    frame : Frame
-        Where pairs are filtered.
-    split : Split, optional
-        Parts of near rows, where they are kept together.
-    with_samples : bool, default=False
-        Whether blocks come with a sample of their rows, which searches for many neighbors
-        begin with.
-    """
-
-    preparation: Preparation
-    frame: Frame
-    split: Split | None = None
-    with_samples: bool = False
-
-    def __sizeof__(self) -> int:
-        """Return about the bytes of the matrices."""
-        n_features = len(self.frame.center)
-        matrices = (self.frame.rotation, self.preparation.linear_map.matrix)
-        n_matrices = sum(matrix is not None for matrix in matrices)
-        return 8 * n_features * (n_matrices * n_features + 4)
-
-
-# The reference
-
-
-def prepare_blocks(
-    rows: da.Array,
-    space: Space,
-    algorithm: str,
-    spool: Spool | None = None,
-    block_rows: int | None = None,
-) -> HeldBlocks:
-    """Return the reference as blocks in memory or in a spool; computes.
-
-    Parameters
-    ----------
-    rows : dask array of shape (n_reference, n_features)
-        Finite, with known chunks.
-    space : Space
-    algorithm : str
-    spool : Spool, optional
-        None: the blocks stay in memory.
-    block_rows : int, optional
-        Most rows of a block where ``space`` has a split; otherwise the chunks are blocks.
-    """
-    if space.split is None:
-        return HeldBlocks(pack_chunks(rows, space, algorithm, spool), spool)
-    tasks = split_chunks(rows, space, spool)
-    pieces: list[Delayed]
-    if spool is not None:
-        handles = dask.compute(*tasks)
-        pieces = [enter(Handles(handles), "lpe-pieces")]
-        sizes = np.sum(dask.compute(*part_sizes(pieces, len(handles))), axis=0)
-    elif active_client() is not None:
-        pieces = list(dask.persist(*tasks))
-        by_piece = [size for piece in pieces for size in part_sizes([piece], 1)]
-        sizes = np.sum(dask.compute(*by_piece), axis=0)
-    else:
-        computed = dask.compute(*tasks)
-        sizes = np.sum([piece.sizes() for piece in computed], axis=0)
-        pieces = [enter(piece, "lpe-pieces") for piece in computed]
-    gathered = gather_parts(pieces, sizes, space, algorithm, spool, block_rows)
-    blocks = HeldBlocks(gathered, spool)
-    if spool is not None:
-        spool.folder.remove_pieces()
-    return blocks
-
-
-def pack_chunks(
-    rows: da.Array, space: Space, algorithm: str, spool: Spool | None = None
-) -> list[Delayed]:
-    """Return one task for each row chunk of the reference, which makes it a block."""
-    name, entered = f"lpe-pack-{uuid4().hex}", enter(space, "lpe-space")
-    folder = None if spool is None else spool.folder
-    firsts = accumulate(rows.chunks[0], initial=0)
-    tasks = {
-        f"{name}-{i}": (_pack, (rows.name, i, 0), first, entered.key, algorithm, folder)
-        for i, first in zip(range(rows.numblocks[0]), firsts, strict=False)
-    }
-    return _delayed(name, tasks, [rows, entered])
-
-
-def split_chunks(rows: da.Array, space: Space, spool: Spool | None = None) -> list[Delayed]:
-    """Return one task for each row chunk of the reference, which sorts it by part."""
-    name, entered = f"lpe-split-{uuid4().hex}", enter(space, "lpe-space")
-    folder = None if spool is None else spool.folder
-    firsts = accumulate(rows.chunks[0], initial=0)
-    tasks = {
-        f"{name}-{i}": (_split, (rows.name, i, 0), first, entered.key, folder)
-        for i, first in zip(range(rows.numblocks[0]), firsts, strict=False)
-    }
-    return _delayed(name, tasks, [rows, entered])
-
-
-def part_sizes(pieces: list[Delayed], n_pieces: int) -> list[Delayed]:
-    """Return tasks for some pieces each: the rows of every part in them, to be added up.
-
-    Parameters
-    ----------
-    pieces : list of Delayed
-        Of pieces or `Handles` of them.
-    n_pieces : int
-        In all of these.
-    """
-    name = f"lpe-sizes-{uuid4().hex}"
-    keys = [piece.key for piece in pieces]
-    tasks = {
-        f"{name}-{start}": (_sizes, keys, start, start + SUMMED_PIECES)
-        for start in range(0, n_pieces, SUMMED_PIECES)
-    }
-    return _delayed(name, tasks, pieces)
-
-
-def gather_parts(
-    pieces: list[Delayed],
-    sizes: NDArray[np.int64],
-    space: Space,
-    algorithm: str,
-    spool: Spool | None,
-    block_rows: int | None,
-) -> list[Delayed]:
-    """Return tasks that gather the rows of each part as blocks of up to ``block_rows``.
-
-    Parameters
-    ----------
-    pieces : list of Delayed
-        Of pieces or `Handles` of them, in input order.
-    sizes : ndarray of shape (n_parts,)
-        Rows of each part in all pieces.
-    """
-    name, entered = f"lpe-pack-{uuid4().hex}", enter(space, "lpe-space")
-    folder = None if spool is None else spool.folder
-    keys = [piece.key for piece in pieces]
-    tasks: dict[Any, Any] = {}
-    for part, size in enumerate(sizes.tolist()):
-        n_blocks = -(-size // (block_rows or max(1, size)))
-        for i in range(n_blocks):
-            which = share_of(size, i, n_blocks)
-            tasks[f"{name}-{len(tasks)}"] = (
-                _gather, keys, part, which.start, which.stop, entered.key, algorithm,
-                folder,
-            )  # fmt: skip
-    return _delayed(name, tasks, [*pieces, entered])
-
-
-def _delayed(name: str, tasks: dict[Any, Any], dependencies: list[Any]) -> list[Delayed]:
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
-    return [Delayed(key, graph, layer=name) for key in tasks]
-
-
-# The queries
 
 
 def join(
@@ -322,86 +142,10 @@ def self_join(
         for i in range(n_blocks)
         for share in range(n_shares)
     }
-    return _delayed(name, tasks, [*blocks, entered])
+    return delayed_tasks(name, tasks, [*blocks, entered])
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.
-
-
-def _pack(
-    rows: NDArray[np.generic],
-    first: int,
-    space: Space,
-    algorithm: str,
-    folder: SpoolFolder | None,
-) -> Any:
-    prepared = narrow(space.preparation.apply(rows))
-    numbers = np.arange(first, first + len(rows))
-    return _kept(prepared, numbers, space, algorithm, folder)
-
-
-def _split(
-    rows: NDArray[np.generic], first: int, space: Space, folder: SpoolFolder | None
-) -> Any:
-    assert space.split is not None
-    prepared = narrow(space.preparation.apply(rows))
-    parts = space.split.parts(space.frame.points(prepared))
-    order = np.argsort(parts, kind="stable")
-    starts = np.searchsorted(parts[order], np.arange(space.split.n_parts + 1))
-    pieces = Pieces(prepared[order], first + order, starts)
-    return pieces if folder is None else folder.write_pieces(pieces)
-
-
-def _sizes(pieces: list[Any], start: int, stop: int) -> NDArray[np.int64]:
-    sizes: NDArray[np.int64] = np.sum(
-        [piece.sizes() for piece in handles_of(pieces)[start:stop]], axis=0
-    )
-    return sizes
-
-
-def _gather(
-    pieces: list[Any],
-    part: int,
-    start: int,
-    stop: int,
-    space: Space,
-    algorithm: str,
-    folder: SpoolFolder | None,
-) -> Any:
-    """Make a block of rows ``start`` to ``stop`` of a part, counted through all pieces."""
-    found = []
-    before = 0
-    for piece in handles_of(pieces):
-        found.append(piece.read(part, max(0, start - before), max(0, stop - before)))
-        before += found[-1].n_part
-    # Pieces of one dtype each; a block is float32 only if all of them are.
-    rows = np.concatenate([some.rows for some in found if len(some.rows) > 0])
-    numbers = np.concatenate([some.numbers for some in found])
-    return _kept(rows, numbers, space, algorithm, folder)
-
-
-def _kept(
-    rows: NDArray[np.floating],
-    numbers: NDArray[np.int64],
-    space: Space,
-    algorithm: str,
-    folder: SpoolFolder | None,
-) -> Any:
-    """Return rows as the handle of a block, in memory or in a spool."""
-    block = _block(rows, numbers, space.frame, algorithm)
-    sample = None
-    if space.with_samples:
-        every = slice(None, None, SAMPLE_EVERY)
-        sample = _block(block.rows[every], block.numbers[every], space.frame, algorithm)
-    held = HeldBlock(block, sample)
-    return held if folder is None else folder.write_block(held)
-
-
-def _block(
-    rows: NDArray[np.floating], numbers: NDArray[np.int64], frame: Frame, algorithm: str
-) -> Block:
-    points = frame.points(rows)
-    return build_block(rows, numbers, points, ALGORITHMS[algorithm].arrange(points), frame)
 
 
 def _join(

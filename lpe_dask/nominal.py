@@ -8,10 +8,9 @@ from uuid import uuid4
 import dask
 import dask.array as da
 import numpy as np
-from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask.graphs import delayed_tasks
 from lpe_dask.inputs import Table, with_known_rows
 
 #: Rows that are sampled altogether, and from each chunk at least: they tell how the rows
@@ -108,8 +107,7 @@ def _survey_blocks(rows: da.Array) -> list[_Survey]:
     tasks = {
         f"{name}-{i}": (_survey, (rows.name, i, 0), n_sampled) for i in range(n_chunks)
     }
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
-    return list(dask.compute(*(Delayed(key, graph, layer=name) for key in tasks)))
+    return list(dask.compute(*delayed_tasks(name, tasks, [rows])))
 
 
 def _drop(rows: da.Array) -> da.Array:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.kernels.choice import choose_algorithm
 from lpe_dask.locality import learn_split
-from lpe_dask.neighbors import Space, prepare_blocks
+from lpe_dask.packing import Space, prepare_blocks
 from lpe_dask.plan import JoinPlan, sample_neighbors
 from lpe_dask.preparation import Preparation
 from lpe_dask.spool import HeldBlocks, Spool, spool_place

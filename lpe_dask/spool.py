@@ -1,218 +1,35 @@
 r"""Keep prepared blocks where tasks run: in memory, or on storage that all workers see.
 
-    block --in memory--> HeldBlock ------------+
-          --written once--> SpooledBlock ------+--> low, high, n_rows, load(), load_sample()
-
-Both are handles of a block: a join asks for the box first, and loads only what it needs. A
-spool is a folder of its own, which is removed when the model that made it and the lazy
+A spool is a folder of its own, which is removed when the model that made it and the lazy
 results that read it are gone. Results that were persisted on a cluster hold no graph any
 more, and do not keep it.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, Self
 from uuid import uuid4
 
 import dask
 import fsspec
 import numpy as np
 from dask.delayed import Delayed
-from numpy.typing import NDArray
 
-from lpe_dask.kernels.blocks import Block, block_of
+from lpe_dask.handles import (
+    Handles,
+    HeldBlock,
+    Pieces,
+    SpooledBlock,
+    SpooledPieces,
+    sample_url,
+    write_arrays,
+)
 from lpe_dask.literals import enter
 from lpe_dask.resources import active_client
-
-#: Bytes of the number that says how long the header of a block's file is.
-HEADER_BYTES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class HeldBlock:
-    """A block in memory, with a sample of its rows as another one.
-
-    Attributes
-    ----------
-    block : Block
-    sample : Block, optional
-        Where searches will want it.
-    """
-
-    block: Block
-    sample: Block | None
-
-    def __sizeof__(self) -> int:
-        """Return the bytes of the numbers."""
-        of_sample = 0 if self.sample is None else self.sample.__sizeof__()
-        return self.block.__sizeof__() + of_sample
-
-    @property
-    def low(self) -> NDArray[np.float64]:
-        """The lowest coordinates of its rows in the frame."""
-        return self.block.low
-
-    @property
-    def high(self) -> NDArray[np.float64]:
-        """The highest coordinates of its rows in the frame."""
-        return self.block.high
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of the block."""
-        return self.block.n_rows
-
-    def load(self) -> Block:
-        """Return the block."""
-        return self.block
-
-    def load_sample(self) -> Block:
-        """Return the block of sampled rows."""
-        assert self.sample is not None
-        return self.sample
-
-
-@dataclass(frozen=True, slots=True)
-class SpooledBlock:
-    """A block on storage.
-
-    Attributes
-    ----------
-    url : str
-        Of its file; that of its sample has one word more.
-    low, high : ndarray of shape (n_features,)
-        Its box in the frame.
-    n_rows : int
-    """
-
-    url: str
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    n_rows: int
-
-    def load(self) -> Block:
-        """Return the block, read anew."""
-        return _read_block(self.url)
-
-    def load_sample(self) -> Block:
-        """Return the block of sampled rows, read anew."""
-        return _read_block(_sample_url(self.url))
-
-
-class Rows(NamedTuple):
-    """Some rows of a part with their numbers, and how many the whole part has."""
-
-    rows: NDArray[np.floating]
-    numbers: NDArray[np.int64]
-    n_part: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """Rows of one partition, sorted by the part of the reference they belong to.
-
-    Attributes
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-        As prepared.
-    numbers : ndarray of shape (n_rows,)
-        Their numbers in the reference.
-    starts : ndarray of shape (n_parts + 1,)
-        Part ``p`` is the rows from ``starts[p]`` to ``starts[p + 1]``.
-    """
-
-    rows: NDArray[np.floating]
-    numbers: NDArray[np.int64]
-    starts: NDArray[np.int64]
-
-    def __sizeof__(self) -> int:
-        """Return the bytes of the numbers."""
-        return self.rows.nbytes + self.numbers.nbytes + self.starts.nbytes
-
-    def sizes(self) -> NDArray[np.int64]:
-        """Return the rows of each part."""
-        return np.diff(self.starts)
-
-    def read(self, part: int, start: int, stop: int) -> Rows:
-        """Return rows ``start`` to ``stop`` of a part, or as many of them as it has."""
-        first, last = self.starts[part : part + 2]
-        which = slice(min(first + start, last), min(first + stop, last))
-        return Rows(self.rows[which], self.numbers[which], int(last - first))
-
-
-@dataclass(frozen=True, slots=True)
-class SpooledPieces:
-    """`Pieces` on storage, of which single parts can be read.
-
-    Every task that gathers a part has the handles of all pieces, so they are small.
-
-    Attributes
-    ----------
-    url : str
-        Of the file: the starts of the parts, the numbers of all rows, then the rows.
-    dtype : str
-        Of the rows.
-    n_rows, n_features, n_parts : int
-    """
-
-    url: str
-    dtype: str
-    n_rows: int
-    n_features: int
-    n_parts: int
-
-    def sizes(self) -> NDArray[np.int64]:
-        """Return the rows of each part, read anew."""
-        with fsspec.open(self.url, "rb") as file:
-            return np.diff(_read_numbers(file, 0, self.n_parts + 1))
-
-    def read(self, part: int, start: int, stop: int) -> Rows:
-        """Return rows ``start`` to ``stop`` of a part, or as many of them as it has."""
-        row_bytes = np.dtype(self.dtype).itemsize * self.n_features
-        with fsspec.open(self.url, "rb") as file:
-            first, last = _read_numbers(file, part, 2).tolist()
-            start, stop = min(first + start, last), min(first + stop, last)
-            before = self.n_parts + 1
-            numbers = _read_numbers(file, before + start, stop - start)
-            file.seek(8 * (before + self.n_rows) + row_bytes * start)
-            rows = np.frombuffer(file.read(row_bytes * (stop - start)), self.dtype)
-        return Rows(rows.reshape(-1, self.n_features), numbers, last - first)
-
-
-def _read_numbers(file: BinaryIO, start: int, n_numbers: int) -> NDArray[np.int64]:
-    file.seek(8 * start)
-    return np.frombuffer(file.read(8 * n_numbers), np.int64)
-
-
-class Handles:
-    """Handles of one kind that enter a graph together.
-
-    Parameters
-    ----------
-    handles : sequence of SpooledBlock or SpooledPieces
-    """
-
-    def __init__(self, handles: Sequence[Any]) -> None:
-        self._handles = list(handles)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Go through the handles."""
-        return iter(self._handles)
-
-    def __sizeof__(self) -> int:
-        """Return about the bytes of a message, which decide whether it rides in a graph."""
-        return 64 + sum(100 + len(h.url) + _box_bytes(h) for h in self._handles)
-
-
-def _box_bytes(handle: Any) -> int:
-    return handle.low.nbytes + handle.high.nbytes if isinstance(handle, SpooledBlock) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +41,10 @@ class SpoolFolder:
     def write_block(self, held: HeldBlock) -> SpooledBlock:
         """Write a block and its sample, and return the handle."""
         url = f"{self.url}/block-{uuid4().hex}"
-        for target, block in ((url, held.block), (_sample_url(url), held.sample)):
+        for target, block in ((url, held.block), (sample_url(url), held.sample)):
             if block is not None:
                 with fsspec.open(target, "wb") as file:
-                    _write_arrays(file, block.arrays())
+                    write_arrays(file, block.arrays())
         return SpooledBlock(url, held.low, held.high, held.n_rows)
 
     def write_pieces(self, pieces: Pieces) -> SpooledPieces:
@@ -245,35 +62,6 @@ class SpoolFolder:
         filesystem, root = fsspec.core.url_to_fs(self.url)
         for name in filesystem.glob(f"{root}/pieces-*"):
             filesystem.rm_file(name)
-
-
-def _sample_url(url: str) -> str:
-    return f"{url}-sample"
-
-
-def _read_block(url: str) -> Block:
-    with fsspec.open(url, "rb") as file:
-        return block_of(*_read_arrays(file))
-
-
-# Not NumPy's own files: to read their headers it parses Python, which fails now and then in
-# several threads at once (SystemError, "AST constructor recursion depth mismatch", with
-# Python 3.11).
-
-
-def _write_arrays(file: BinaryIO, arrays: Sequence[NDArray[Any]]) -> None:
-    header = json.dumps([[array.dtype.str, array.shape] for array in arrays]).encode()
-    file.write(len(header).to_bytes(HEADER_BYTES, "little"))
-    file.write(header)
-    file.writelines(np.ascontiguousarray(array).data for array in arrays)
-
-
-def _read_arrays(file: BinaryIO) -> Iterator[NDArray[Any]]:
-    n_bytes = int.from_bytes(file.read(HEADER_BYTES), "little")
-    for name, shape in json.loads(file.read(n_bytes)):
-        dtype = np.dtype(name)
-        numbers = file.read(dtype.itemsize * math.prod(shape))
-        yield np.frombuffer(numbers, dtype).reshape(shape)
 
 
 class Spool:
@@ -440,11 +228,3 @@ class _Keeper:
 
 def _no_task(keeper: _Keeper) -> None:
     """Stand in the graph for what a spool needs: never run, as no task reads it."""
-
-
-def handles_of(blocks: Iterable[Any]) -> list[Any]:
-    """Return the handles in a list of handles or `Handles`."""
-    handles: list[Any] = []
-    for block in blocks:
-        handles += block if isinstance(block, Handles) else [block]
-    return handles

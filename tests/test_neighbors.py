@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import definitions
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.locality import learn_split
-from lpe_dask.neighbors import Search, Space, join, pack_chunks, prepare_blocks, self_join
+from lpe_dask.neighbors import Search, join, self_join
+from lpe_dask.packing import Space, pack_chunks, prepare_blocks
 from lpe_dask.plan import MIN_SAMPLED_NEIGHBORS
 from lpe_dask.preparation import LinearMap, Preparation
 from lpe_dask.spool import Spool

@@ -8,21 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask import neighbors, plan
+from lpe_dask import neighbors, packing, plan
+from lpe_dask.handles import Handles, SpooledBlock, SpooledPieces
 from lpe_dask.kernels import ALGORITHMS, blocks, cells, pruning, simd
-from lpe_dask.literals import LITERAL_BYTES, _Held
+from lpe_dask.literals import LITERAL_BYTES, _Held, enter
 from lpe_dask.locality import learn_split
-from lpe_dask.neighbors import (
-    Search,
-    Space,
-    gather_parts,
-    part_sizes,
-    self_join,
-    split_chunks,
-)
+from lpe_dask.neighbors import Search, self_join
+from lpe_dask.packing import Space, gather_parts, part_sizes, split_chunks
 from lpe_dask.plan import JoinPlan, n_shares, plan_join, sample_neighbors, share_of
 from lpe_dask.preparation import LinearMap, Preparation, Scaling
-from lpe_dask.spool import Handles, SpooledBlock, SpooledPieces
 
 GIB = 2**30
 URL = f"file:///scratch/dask-worker-space/lpe-spool-{'0' * 32}/block-{'0' * 32}"
@@ -94,14 +88,14 @@ def test_plan_join__of_1e8_rows_is_small_without_computing(at_most_computes):
         splits = split_chunks(rows, space)
         n_parts = space.split.n_parts
         piece = SpooledPieces(URL, "<f4", cut.block_rows, n_features, n_parts)
-        pieces = neighbors.enter(Handles([piece] * len(splits)), "lpe-pieces")
+        pieces = enter(Handles([piece] * len(splits)), "lpe-pieces")
         counts = part_sizes([pieces], len(splits))
         sizes = np.full(n_parts, -(-n_reference // n_parts))
         gathers = gather_parts(
             [pieces], sizes, space, "pruned", None, cut.largest_block_rows
         )
         block = SpooledBlock(URL, np.zeros(n_features), np.zeros(n_features), 1)
-        handles = neighbors.enter(Handles([block] * len(gathers)), "lpe-blocks")
+        handles = enter(Handles([block] * len(gathers)), "lpe-blocks")
         search = Search("pruned", 1585, None, 9)
         joins = self_join(len(gathers), [handles], space, search, cut.block_shares)
 
@@ -145,8 +139,7 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
     frame = ALGORITHMS[algorithm].frame(reference)
     space = Space(preparation, frame, None, with_samples=True)
     handles = [
-        neighbors._pack(reference[i : i + 2000], i, space, algorithm, None)
-        for i in (0, 2000)
+        packing._pack(reference[i : i + 2000], i, space, algorithm, None) for i in (0, 2000)
     ]
     queries = rng.random((2 * cut.pass_rows, n_features), dtype=np.float32)
     neighbors._join(queries[:300], 0, 1, space, search, handles)  # compiles
@@ -174,10 +167,10 @@ def test_pack_bytes__bounds_what_packing_allocates(algorithm, n_features):
     )
     frame = ALGORITHMS[algorithm].frame(rows)
     space = Space(preparation, frame, None, with_samples=True)
-    neighbors._pack(rows[:300], 0, space, algorithm, None)  # compiles
+    packing._pack(rows[:300], 0, space, algorithm, None)  # compiles
 
     tracemalloc.start()
-    held = neighbors._pack(rows, 0, space, algorithm, None)
+    held = packing._pack(rows, 0, space, algorithm, None)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 

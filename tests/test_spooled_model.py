@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from lpe_dask import LPE, neighbors
+from lpe_dask import LPE, neighbors, packing
+from lpe_dask.handles import Pieces
 from lpe_dask.kernels import tiles
 from lpe_dask.plan import JoinPlan
 from lpe_dask.preparation import Preparation
-from lpe_dask.spool import HeldBlocks, Pieces, Spool, SpoolFolder
+from lpe_dask.spool import HeldBlocks, Spool, SpoolFolder
 
 RNG = np.random.default_rng(0)
 NOMINAL = RNG.integers(0, 1000, (6000, 4)) * 0.1
@@ -173,10 +174,10 @@ def test_write_pieces__any_part_can_be_read(dtype, tmp_path):
 
 
 def test_write_block__is_read_back_as_it_was(tmp_path):
-    space = neighbors.Space(
+    space = packing.Space(
         Preparation(), tiles.frame(NOMINAL[:100]), None, with_samples=True
     )
-    held = neighbors._pack(NOMINAL[:1000], 5, space, "brute", None)
+    held = packing._pack(NOMINAL[:1000], 5, space, "brute", None)
 
     spooled = SpoolFolder(str(tmp_path)).write_block(held)
 

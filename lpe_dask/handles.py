@@ -1,0 +1,246 @@
+"""Handles of prepared blocks, and of the pieces they are made of.
+
+    block --in memory--> HeldBlock ----+
+          --in a file--> SpooledBlock -+--> low, high, n_rows, load(), load_sample()
+
+A join asks a handle for its box first, and loads only what it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NamedTuple
+
+import fsspec
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.kernels.blocks import Block, block_of
+
+#: Bytes of the number that says how long the header of a block's file is.
+HEADER_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBlock:
+    """A block in memory, with a sample of its rows as another one.
+
+    Attributes
+    ----------
+    block : Block
+    sample : Block, optional
+        Where searches will want it.
+    """
+
+    block: Block
+    sample: Block | None
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the numbers."""
+        of_sample = 0 if self.sample is None else self.sample.__sizeof__()
+        return self.block.__sizeof__() + of_sample
+
+    @property
+    def low(self) -> NDArray[np.float64]:
+        """The lowest coordinates of its rows in the frame."""
+        return self.block.low
+
+    @property
+    def high(self) -> NDArray[np.float64]:
+        """The highest coordinates of its rows in the frame."""
+        return self.block.high
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the block."""
+        return self.block.n_rows
+
+    def load(self) -> Block:
+        """Return the block."""
+        return self.block
+
+    def load_sample(self) -> Block:
+        """Return the block of sampled rows."""
+        assert self.sample is not None
+        return self.sample
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledBlock:
+    """A block on storage.
+
+    Attributes
+    ----------
+    url : str
+        Of its file; that of its sample has one word more.
+    low, high : ndarray of shape (n_features,)
+        Its box in the frame.
+    n_rows : int
+    """
+
+    url: str
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    n_rows: int
+
+    def load(self) -> Block:
+        """Return the block, read anew."""
+        return _read_block(self.url)
+
+    def load_sample(self) -> Block:
+        """Return the block of sampled rows, read anew."""
+        return _read_block(sample_url(self.url))
+
+
+class Rows(NamedTuple):
+    """Some rows of a part with their numbers, and how many the whole part has."""
+
+    rows: NDArray[np.floating]
+    numbers: NDArray[np.int64]
+    n_part: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Rows of one partition, sorted by the part of the reference they belong to.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        As prepared.
+    numbers : ndarray of shape (n_rows,)
+        Their numbers in the reference.
+    starts : ndarray of shape (n_parts + 1,)
+        Part ``p`` is the rows from ``starts[p]`` to ``starts[p + 1]``.
+    """
+
+    rows: NDArray[np.floating]
+    numbers: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the numbers."""
+        return self.rows.nbytes + self.numbers.nbytes + self.starts.nbytes
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Return the rows of each part."""
+        return np.diff(self.starts)
+
+    def read(self, part: int, start: int, stop: int) -> Rows:
+        """Return rows ``start`` to ``stop`` of a part, or as many of them as it has."""
+        first, last = self.starts[part : part + 2]
+        which = slice(min(first + start, last), min(first + stop, last))
+        return Rows(self.rows[which], self.numbers[which], int(last - first))
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledPieces:
+    """`Pieces` on storage, of which single parts can be read.
+
+    Every task that gathers a part has the handles of all pieces, so they are small.
+
+    Attributes
+    ----------
+    url : str
+        Of the file: the starts of the parts, the numbers of all rows, then the rows.
+    dtype : str
+        Of the rows.
+    n_rows, n_features, n_parts : int
+    """
+
+    url: str
+    dtype: str
+    n_rows: int
+    n_features: int
+    n_parts: int
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Return the rows of each part, read anew."""
+        with fsspec.open(self.url, "rb") as file:
+            return np.diff(_read_numbers(file, 0, self.n_parts + 1))
+
+    def read(self, part: int, start: int, stop: int) -> Rows:
+        """Return rows ``start`` to ``stop`` of a part, or as many of them as it has."""
+        row_bytes = np.dtype(self.dtype).itemsize * self.n_features
+        with fsspec.open(self.url, "rb") as file:
+            first, last = _read_numbers(file, part, 2).tolist()
+            start, stop = min(first + start, last), min(first + stop, last)
+            before = self.n_parts + 1
+            numbers = _read_numbers(file, before + start, stop - start)
+            file.seek(8 * (before + self.n_rows) + row_bytes * start)
+            rows = np.frombuffer(file.read(row_bytes * (stop - start)), self.dtype)
+        return Rows(rows.reshape(-1, self.n_features), numbers, last - first)
+
+
+def _read_numbers(file: BinaryIO, start: int, n_numbers: int) -> NDArray[np.int64]:
+    file.seek(8 * start)
+    return np.frombuffer(file.read(8 * n_numbers), np.int64)
+
+
+class Handles:
+    """Handles of one kind that enter a graph together.
+
+    Parameters
+    ----------
+    handles : sequence of SpooledBlock or SpooledPieces
+    """
+
+    def __init__(self, handles: Sequence[Any]) -> None:
+        self._handles = list(handles)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go through the handles."""
+        return iter(self._handles)
+
+    def __sizeof__(self) -> int:
+        """Return about the bytes of a message, which decide whether it rides in a graph."""
+        return 64 + sum(100 + len(h.url) + _box_bytes(h) for h in self._handles)
+
+
+def _box_bytes(handle: Any) -> int:
+    return handle.low.nbytes + handle.high.nbytes if isinstance(handle, SpooledBlock) else 0
+
+
+def handles_of(blocks: Iterable[Any]) -> list[Any]:
+    """Return the handles in a list of handles or `Handles`."""
+    handles: list[Any] = []
+    for block in blocks:
+        handles += block if isinstance(block, Handles) else [block]
+    return handles
+
+
+# Files
+
+
+def sample_url(url: str) -> str:
+    """Return the URL of the sample that belongs to a block."""
+    return f"{url}-sample"
+
+
+def _read_block(url: str) -> Block:
+    with fsspec.open(url, "rb") as file:
+        return block_of(*_read_arrays(file))
+
+
+# Not NumPy's own files: to read their headers it parses Python, which fails now and then in
+# several threads at once (SystemError, "AST constructor recursion depth mismatch", with
+# Python 3.11).
+
+
+def write_arrays(file: BinaryIO, arrays: Sequence[NDArray[Any]]) -> None:
+    """Write arrays one after another, behind a header with their types and shapes."""
+    header = json.dumps([[array.dtype.str, array.shape] for array in arrays]).encode()
+    file.write(len(header).to_bytes(HEADER_BYTES, "little"))
+    file.write(header)
+    file.writelines(np.ascontiguousarray(array).data for array in arrays)
+
+
+def _read_arrays(file: BinaryIO) -> Iterator[NDArray[Any]]:
+    n_bytes = int.from_bytes(file.read(HEADER_BYTES), "little")
+    for name, shape in json.loads(file.read(n_bytes)):
+        dtype = np.dtype(name)
+        numbers = file.read(dtype.itemsize * math.prod(shape))
+        yield np.frombuffer(numbers, dtype).reshape(shape)
