@@ -1,69 +1,128 @@
-"""Turn a statistic into a p-value against the statistics of the nominal rows."""
+"""Turn a statistic into a p-value against the statistics of nominal rows."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
+#: calibration -> how often a new row counts itself among the nominal rows.
+COUNTS_ITSELF = {"loo": 0, "split": 0, "conformal": 1}
 
-def tail_fraction(
-    statistic: NDArray[np.float64], calibration: NDArray[np.float64]
+
+def p_values(
+    statistic: NDArray[np.float64],
+    calibration: NDArray[np.float64],
+    is_own: NDArray[np.bool_] | None = None,
+    *,
+    graph: str = "knn",
+    counts_itself: int = 0,
 ) -> NDArray[np.float64]:
-    r"""Return the share of nominal statistics at least as large as each statistic.
+    r"""Return the share of nominal statistics at least as anomalous as each statistic.
 
-    The p-value of K-LPE, whose statistic grows the more anomalous a row is:
+    The statistic of K-LPE, a distance, grows the more anomalous a row is; that of
+    epsilon-LPE, a count, falls:
 
-    .. math:: \hat p_K(\eta) = \frac1n \sum_{i=1}^n 1\{R_S(\eta) \le R_S(x_i)\}
+    .. math::
+        \hat p_K(\eta) = \frac1m \sum_{i=1}^m 1\{R(\eta) \le R(x_i)\}, \qquad
+        \hat p_\epsilon(\eta) = \frac1m \sum_{i=1}^m 1\{N(\eta) \ge N(x_i)\}
+
+    In the conformal form a row counts itself among the m others: the p-value is
+    :math:`(1 + \mathrm{count}) / (m + 1)`.
 
     Parameters
     ----------
     statistic : ndarray of shape (n_queries,)
-        Distances; ``inf`` is allowed, NaN means that the row was not measured.
-    calibration : ndarray of shape (n_reference,)
-        The statistics of the nominal rows, ascending, without NaN, not empty.
+        ``inf`` is allowed, NaN means that the row was not measured.
+    calibration : ndarray of shape (m,)
+        The statistics of nominal rows, ascending, without NaN, not empty.
+    is_own : ndarray of shape (n_queries,), optional
+        Which of the rows are among those of ``calibration`` already.
+    graph : {"knn", "radius"}
+    counts_itself : {0, 1}
+        1 for the conformal form.
 
     Returns
     -------
     p_values : ndarray of shape (n_queries,)
-        Whole multiples of ``1 / n_reference`` in [0, 1]; NaN for NaN. A tie with a nominal
-        row counts for "nominal".
+        In [0, 1]; whole multiples of ``1 / m``, or of ``1 / (m + 1)`` and then not 0; NaN
+        for NaN. A tie with a nominal row counts for "nominal".
 
     References
     ----------
     .. [1] M. Zhao and V. Saligrama, "Anomaly Detection with Score functions based on
-       Nearest Neighbor Graphs", NIPS 2009, equation (1).
+       Nearest Neighbor Graphs", NIPS 2009, equations (1) and (2).
+    .. [2] V. Vovk, A. Gammerman and G. Shafer, "Algorithmic Learning in a Random World",
+       Springer 2005, inductive conformal predictors.
 
     Examples
     --------
-    >>> tail_fraction(np.array([0.5, 2.0, 9.0]), np.array([1.0, 2.0, 2.0, 3.0]))
+    >>> distances, nominal = np.array([0.5, 2.0, 9.0]), np.array([1.0, 2.0, 2.0, 3.0])
+    >>> p_values(distances, nominal)
     array([1.  , 0.75, 0.  ])
-    """
-    n_smaller = _ranks(statistic, calibration, "left")
-    return _share(len(calibration) - n_smaller, statistic, calibration)
-
-
-def head_fraction(
-    statistic: NDArray[np.float64], calibration: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    r"""Return the share of nominal statistics at most as large as each statistic.
-
-    The p-value of epsilon-LPE, whose statistic, a count, falls the more anomalous a row is:
-
-    .. math:: \hat p_\epsilon(\eta) = \frac1n \sum_{i=1}^n 1\{N_S(\eta) \ge N_S(x_i)\}
-
-    Parameters, returned values and source are those of `tail_fraction`, equation (2).
-
-    Examples
-    --------
-    >>> head_fraction(np.array([0.0, 2.0, 9.0]), np.array([1.0, 2.0, 2.0, 3.0]))
+    >>> p_values(distances, nominal, counts_itself=1)
+    array([1. , 0.8, 0.2])
+    >>> p_values(np.array([0.0, 2.0, 9.0]), nominal, graph="radius")
     array([0.  , 0.75, 1.  ])
     """
-    n_not_larger = _ranks(statistic, calibration, "right")
-    return _share(n_not_larger, statistic, calibration)
+    counts = _AS_ANOMALOUS[graph](statistic, calibration)
+    if counts_itself:
+        counts = counts + (1 if is_own is None else ~is_own)
+    shares = counts / (len(calibration) + counts_itself)
+    return np.where(np.isnan(statistic), np.nan, shares)
 
 
-#: graph -> how its statistic becomes a p-value.
-P_VALUES = {"knn": tail_fraction, "radius": head_fraction}
+def possible_p_values(n_calibration: int, counts_itself: int = 0) -> NDArray[np.float64]:
+    """Return the p-values of new rows, ascending: as anomalous as 0, 1, ... nominal rows.
+
+    Examples
+    --------
+    >>> possible_p_values(4)
+    array([0.  , 0.25, 0.5 , 0.75, 1.  ])
+    """
+    counts = np.arange(counts_itself, n_calibration + counts_itself + 1)
+    return counts / (n_calibration + counts_itself)
+
+
+def band_half_width(n_calibration: int, level: float = 0.95) -> float:
+    r"""Return how far p-values against a sample of nominal rows are off, all at once.
+
+    .. math:: \sqrt{\ln(2 / (1 - \mathrm{level})) / (2 m)}
+
+    With probability ``level``, no p-value against m independent nominal statistics differs
+    by more from the one against all that there could be (the inequality of Dvoretzky,
+    Kiefer and Wolfowitz with Massart's constant).
+
+    Parameters
+    ----------
+    n_calibration : int
+        m, at least 1.
+    level : float
+        In (0, 1).
+
+    Examples
+    --------
+    >>> round(band_half_width(10_000), 4)
+    0.0136
+    """
+    return math.sqrt(math.log(2 / (1 - level)) / (2 * n_calibration))
+
+
+def _at_least_as_large(
+    statistic: NDArray[np.float64], calibration: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    return len(calibration) - _ranks(statistic, calibration, "left")
+
+
+def _at_most_as_large(
+    statistic: NDArray[np.float64], calibration: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    return _ranks(statistic, calibration, "right")
+
+
+#: graph -> how many nominal rows are at least as anomalous.
+_AS_ANOMALOUS = {"knn": _at_least_as_large, "radius": _at_most_as_large}
 
 
 def _ranks(
@@ -73,11 +132,3 @@ def _ranks(
     ranks = np.empty(len(statistic), np.int64)
     ranks[order] = np.searchsorted(calibration, statistic[order], side=side)  # type: ignore[call-overload]
     return ranks
-
-
-def _share(
-    counts: NDArray[np.int64],
-    statistic: NDArray[np.float64],
-    calibration: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    return np.where(np.isnan(statistic), np.nan, counts / len(calibration))

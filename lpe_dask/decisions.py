@@ -32,7 +32,12 @@ def labels(p_values: NDArray[np.float64], offset: float) -> NDArray[np.int64]:
     return np.where(p_values < offset, np.int64(-1), np.int64(1))
 
 
-def nominal_bound(graph: str, calibration: NDArray[np.float64], offset: float) -> float:
+def nominal_bound(
+    graph: str,
+    calibration: NDArray[np.float64],
+    offset: float,
+    shares: NDArray[np.float64],
+) -> float:
     """Return the statistic up to which, or from which on, a p-value reaches ``offset``.
 
     Parameters
@@ -44,19 +49,26 @@ def nominal_bound(graph: str, calibration: NDArray[np.float64], offset: float) -
         The statistics of the nominal rows, ascending.
     offset : float
         As `threshold` gives it.
+    shares : ndarray of shape (n_reference + 1,)
+        The p-values of rows as anomalous as 0, 1, ... nominal rows.
+
+    Returns
+    -------
+    bound : float
+        ``inf`` for "knn", or 0 for "radius", if every row is nominal.
 
     Examples
     --------
-    >>> nominal_bound("knn", np.array([1.0, 2.0, 2.0, 3.0]), threshold(0.25))
+    >>> calibration, shares = np.array([1.0, 2.0, 2.0, 3.0]), np.arange(5) / 4
+    >>> nominal_bound("knn", calibration, threshold(0.25), shares)
     2.0
-    >>> nominal_bound("radius", np.array([1.0, 2.0, 2.0, 3.0]), threshold(0.25))
+    >>> nominal_bound("radius", calibration, threshold(0.25), shares)
     2.0
     """
-    n_reference = len(calibration)
-    # A p-value is a count of nominal rows, divided by n in float64: so it is here.
-    shares = np.arange(1, n_reference + 1) / n_reference
-    needed = int(np.searchsorted(shares, offset)) + 1
-    place = n_reference - needed if graph == "knn" else needed - 1
+    needed = int(np.searchsorted(shares, offset))
+    if needed == 0:
+        return math.inf if graph == "knn" else 0.0
+    place = len(calibration) - needed if graph == "knn" else needed - 1
     return float(calibration[place])
 
 

@@ -1,6 +1,6 @@
 """The detector: `LPE`, a scikit-learn estimator, and `score`, the same in one call.
 
-    fit      rows -> survey -> scaling, metric -> pack -> self-join -> sorted statistics
+    fit      rows -> survey -> divide -> learn, pack -> measure -> sorted statistics
     score    rows -> join with the packed reference -> statistic -> p-value
 
 `fit` computes, with whatever scheduler is active. The other methods are lazy on Dask input.
@@ -9,31 +9,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from itertools import pairwise
 from typing import Any, Self
-from uuid import uuid4
 
-import dask
 import dask.array as da
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask import decisions
-from lpe_dask.calibration import P_VALUES
-from lpe_dask.inputs import Table, map_values, read_table, select_columns
-from lpe_dask.literals import enter
-from lpe_dask.neighbors import Search, join, join_frame, self_join
+from lpe_dask.calibration import COUNTS_ITSELF, p_values, possible_p_values
+from lpe_dask.density import DensityWeight
+from lpe_dask.division import Division, divide
+from lpe_dask.fitting import Recipe, measure_nominal, weigh_nominal
+from lpe_dask.inputs import Table, map_blocks, map_values, read_table, select_columns
 from lpe_dask.nominal import Nominal, read_nominal
+from lpe_dask.own_values import OwnValues
 from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_rule
-from lpe_dask.plan import JoinPlan, n_shares, plan_join
-from lpe_dask.reference import prepare_reference
-from lpe_dask.resources import workers
-from lpe_dask.scaling import learn_preparation
+from lpe_dask.reference import Measure
 
 logger = logging.getLogger(__name__)
 
@@ -60,11 +55,18 @@ class LPE(OutlierMixin, BaseEstimator):
     radius : float, optional
         Epsilon, at least 0, for ``graph="radius"``, in scaled units; the ball is closed.
         None: ``n**(-3/(5 d)) * sqrt(d / (2 pi e))``, which needs ``scale="minmax"``.
-    metric : {"euclidean", "seuclidean", "mahalanobis"}, default="euclidean"
+    metric : {"euclidean", "seuclidean", "mahalanobis", "geodesic"}, default="euclidean"
+        "geodesic" goes along a graph that links each nominal row to its K' nearest; a new
+        row enters it through its own K' nearest. Rows that cannot be reached are at
+        distance inf. With ``graph="knn"`` it differs from "euclidean" only for K' < K.
     metric_params : dict, optional
         ``{"w": weights}`` for euclidean, ``{"V": variances}`` for seuclidean, or
         ``{"VI": inverse covariance}`` for mahalanobis, in scaled units. V and VI are learnt
         from the nominal rows (ddof 1) when omitted; V is 1 for a constant column.
+        ``{"n_neighbors": K', "graph": "directed"}`` for geodesic, K' = 5 when omitted;
+        ``"union"`` has edges in both directions, as Isomap does, but then nominal rows have
+        more edges than new ones, and p-values come out too small (docs/geodesic.md);
+        ``calibration="conformal"`` mends that.
     scale : {None, "minmax", "standard"}, default=None
         Learnt from the nominal rows: ``(x - min) / (max - min)`` or ``(x - mean) / std``. A
         constant column is shifted by its value and keeps its unit.
@@ -74,19 +76,34 @@ class LPE(OutlierMixin, BaseEstimator):
         How neighbors are searched; results are the same. "brute" compares all pairs,
         "pruned" groups near rows and leaves out what is too far, which is faster unless
         the rows have many independent columns; "auto" tries a sample and logs what it took.
-    calibration : {"loo"}, default="loo"
-        Nominal rows are measured each left out, as in equations (1) and (2).
-    calibration_size : None
-    anomaly_log_density : None
+    calibration : {"loo", "split", "conformal"}, default="loo"
+        Which nominal rows p-values compare with. "loo": all, each measured left out, as in
+        equations (1) and (2). "split": half of them, S1, measured within S1, and new rows
+        within the other half, S2, as in the paper's theory. "conformal": half of them,
+        measured like new rows among the other half, from which scaling and metric are
+        learnt, too; with ``p = (1 + count) / (m + 1)``, P(p <= a) <= a holds exactly for
+        rows drawn like the nominal ones, whatever their number.
+    calibration_size : int, optional
+        m, how many nominal rows are measured, drawn at random: fit then takes a time
+        proportional to m instead of n. p-values differ from those with all rows by at most
+        about ``sqrt(log(2 / 0.05) / (2 m))``, all at once, with probability 0.95 (0.014 for
+        m = 10,000). For "split" they are drawn from S1; for "conformal" all others are
+        what rows are measured among.
+    anomaly_log_density : callable, optional
+        The logarithm of a known density f1 of the anomalies, as a function from rows,
+        float64 of shape (n_rows, n_features) in the units they came in, to shape (n_rows,);
+        up to a constant. p-values then compare ``log f1 + n_features * log R``, or
+        ``log N - log f1``, and are the best test against f1.
     missing : {"error", "drop"}, default="error"
         What to do about a nominal row with NaN or inf.
     random_state : int, optional
-        Nothing here is random with ``calibration="loo"`` and an exact algorithm.
+        Draws the rows of ``calibration`` and ``calibration_size``; None: others at each
+        fit. Nothing else is random.
 
     Attributes
     ----------
-    calibration_ : ndarray of shape (n_samples_,)
-        The statistic of each nominal row, ascending.
+    calibration_ : ndarray of shape (n_samples_,) or (m,)
+        The statistic of each calibration row, or what p-values compare instead, ascending.
     n_neighbors_, radius_ : int, float
         K or epsilon in use; None for the other graph.
     offset_ : float
@@ -175,15 +192,23 @@ class LPE(OutlierMixin, BaseEstimator):
         check_parameters(self.get_params(deep=False))
         table = read_table(X)
         nominal = read_nominal(table, self.missing)
-        self._learn_shape(table, nominal)
-        plan = self._checked_plan(nominal.input_chunks)
-        preparation = learn_preparation(
-            nominal.rows, self.scale, self.metric, self.metric_params, table.labels
-        )
-        self._reference = prepare_reference(
-            nominal.rows, nominal.sample, preparation, plan, self.algorithm, self.radius_
-        )
-        self._measure_nominal(table, nominal, plan)
+        division = divide(
+            self.calibration, nominal.rows.shape[0], self.calibration_size,
+            self.random_state,
+        )  # fmt: skip
+        self._learn_shape(table, nominal, division)
+        recipe = Recipe(
+            Measure(self.n_neighbors_, self.radius_), self.scale, self.metric,
+            self.metric_params, self.algorithm, table.labels,
+        )  # fmt: skip
+        self._reference, statistic = measure_nominal(nominal, division, recipe)
+        compared, weight = statistic, self._weight()
+        if weight is not None:
+            compared = weigh_nominal(nominal, division, statistic, weight)
+        self.calibration_ = np.sort(compared)
+        self._warn_of_unreachable(statistic)
+        self._own = OwnValues.of(X, nominal, division, statistic, compared)
+        self._restore_nominal = table.restore
         self.offset_ = decisions.threshold(self.alpha)
         logger.info(
             "fitted %d nominal rows x %d columns: graph=%s, n_neighbors=%s, radius=%s",
@@ -192,19 +217,28 @@ class LPE(OutlierMixin, BaseEstimator):
         )  # fmt: skip
         return self
 
-    def _learn_shape(self, table: Table, nominal: Nominal) -> None:
+    def _warn_of_unreachable(self, statistic: NDArray[np.float64]) -> None:
+        """Say so if walks along a graph end too early for anything to be anomalous."""
+        share = np.isinf(statistic).mean()
+        if self.metric == "geodesic" and share > self.alpha:
+            logger.warning(
+                "%.1f%% of the nominal rows are at distance inf from their K-th neighbor "
+                "along the graph, which is more than alpha: no row can be flagged. Use more "
+                "edges (metric_params['n_neighbors'], the graph 'union'), or a smaller "
+                "n_neighbors.", 100 * share,
+            )  # fmt: skip
+
+    def _learn_shape(self, table: Table, nominal: Nominal, division: Division) -> None:
         n, d = nominal.rows.shape
         n_neighbors, radius = self.n_neighbors, self.radius
         if self.graph == "radius":
-            radius = radius_by_rule(n, d) if radius is None else float(radius)
+            radius = radius_by_rule(division.n_reference, d) if radius is None else radius
+            radius = float(radius)
         else:
-            n_neighbors = neighbors_by_rule(n) if n_neighbors is None else int(n_neighbors)
-            if n <= n_neighbors:
-                raise ValueError(
-                    f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} nominal "
-                    f"rows, because a row is no neighbor of itself; there are n_samples = "
-                    f"{n}. Lower n_neighbors, or give more rows."
-                )
+            if n_neighbors is None:
+                n_neighbors = neighbors_by_rule(division.n_reference)
+            n_neighbors = int(n_neighbors)
+            _check_enough_rows(n_neighbors, self.calibration, division)
         self.n_samples_, self.n_features_in_ = n, d
         self.n_dropped_ = nominal.n_dropped
         self.n_neighbors_, self.radius_ = n_neighbors, radius
@@ -212,47 +246,6 @@ class LPE(OutlierMixin, BaseEstimator):
             self.feature_names_in_ = np.array(table.columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-
-    def _checked_plan(
-        self, partition_sizes: Sequence[int], is_spooled: bool | None = None
-    ) -> JoinPlan:
-        """Return the plan for the workers at hand, which hold it; sizes may be NaN."""
-        found = workers()
-        plan = plan_join(
-            self.n_samples_,
-            self.n_features_in_,
-            self.n_neighbors_ or 0,
-            n_threads=found.n_threads,
-            threads=found.threads,
-            memory_limit=found.memory_limit,
-            block_rows=dask.config.get("lpe-dask.block-rows", None),
-            partition_rows=_largest(partition_sizes) or 0,
-            is_spooled=is_spooled,
-        )
-        plan.check(found.memory_limit)
-        return plan
-
-    def _search(self, plan: JoinPlan) -> Search:
-        algorithm = self._reference.algorithm
-        return Search(algorithm, self.n_neighbors_, self.radius_, plan.pass_rows)
-
-    def _measure_nominal(self, table: Table, nominal: Nominal, plan: JoinPlan) -> None:
-        reference = self._reference
-        joins = self_join(
-            len(reference.blocks), reference.tasks(), reference.space, self._search(plan),
-            plan.block_shares,
-        )  # fmt: skip
-        statistic = np.empty(self.n_samples_)
-        for numbers, of_block in dask.compute(*joins):
-            statistic[numbers] = of_block
-        self.calibration_ = np.sort(statistic)
-        if nominal.is_kept is not None:
-            whole = np.full(len(nominal.is_kept), np.nan)
-            whole[nominal.is_kept] = statistic
-            statistic = whole
-        self._nominal_statistic = statistic
-        self._nominal_chunks = nominal.input_chunks
-        self._restore_nominal = table.restore
 
     def statistic(self, X: Any) -> Any:
         """Return the statistic of new rows: distance to the K-th neighbor, or their number.
@@ -270,15 +263,8 @@ class LPE(OutlierMixin, BaseEstimator):
             float64, of the kind of ``X``, with its index; lazy for Dask. NaN for a row with
             NaN or inf.
         """
-        return self._searched(self._table(X), self._search)
-
-    def _searched(self, table: Table, to_search: Callable[[JoinPlan], Search]) -> Any:
-        """Return the statistic of a search, of the kind that came in."""
-        if table.frame is None:
-            return table.restore(self._join(table, to_search), "statistic")
-        reference = self._reference
-        plan = self._checked_plan(table.rows.chunks[0], reference.blocks.is_spooled)
-        return join_frame(table.frame, reference.tasks(), reference.space, to_search(plan))
+        table = self._table(X)
+        return self._reference.measure_table(table)
 
     def _table(self, X: Any) -> Table:
         check_is_fitted(self)
@@ -290,14 +276,10 @@ class LPE(OutlierMixin, BaseEstimator):
             )
         return table
 
-    def _join(self, table: Table, to_search: Callable[[JoinPlan], Search]) -> da.Array:
-        sizes = table.rows.chunks[0]
-        plan = self._checked_plan(sizes, self._reference.blocks.is_spooled)
-        shares = n_shares(
-            len(sizes), workers().n_threads, _largest(sizes), plan.least_task_rows
-        )
-        reference = self._reference
-        return join(table.rows, reference.tasks(), reference.space, to_search(plan), shares)
+    def _weight(self) -> DensityWeight | None:
+        if self.anomaly_log_density is None:
+            return None
+        return DensityWeight(self.anomaly_log_density, self.graph)
 
     def score_samples(self, X: Any) -> Any:
         """Return the p-value of new rows: in [0, 1], the lower the more anomalous.
@@ -312,10 +294,20 @@ class LPE(OutlierMixin, BaseEstimator):
         Returns
         -------
         p_values : array or Series of shape (n,)
-            float64 multiples of 1 / n_samples_, of the kind of ``X``, with its index; lazy
-            for Dask. NaN for a row with NaN or inf.
+            float64 multiples of 1 / n_samples_ (or of 1 / m or 1 / (m + 1) for m
+            calibration rows), of the kind of ``X``, with its index; lazy for Dask. NaN for
+            a row with NaN or inf.
         """
-        return self.p_values_of(self.statistic(X))
+        table = self._table(X)
+        return self._p_values(self._reference.measure_table(table, weight=self._weight()))
+
+    def _p_values(self, compared: Any) -> Any:
+        function = partial(
+            p_values, graph=self.graph, counts_itself=COUNTS_ITSELF[self.calibration]
+        )
+        return map_values(
+            compared, function, self.calibration_, name="p_value", dtype=np.float64
+        )
 
     def p_values_of(self, statistic: Any) -> Any:
         """Return the p-values that belong to a statistic, without another search.
@@ -329,12 +321,20 @@ class LPE(OutlierMixin, BaseEstimator):
         -------
         p_values : array or Series of shape (n,)
             As `score_samples` gives them for the same rows.
+
+        Raises
+        ------
+        ValueError
+            With ``anomaly_log_density``, which needs the rows.
         """
         check_is_fitted(self)
-        function = P_VALUES[self.graph]
-        return map_values(
-            statistic, function, self.calibration_, name="p_value", dtype=np.float64
-        )
+        if self.anomaly_log_density is not None:
+            raise ValueError(
+                "with anomaly_log_density a p-value depends on the row, not on its "
+                "statistic alone. Use score_samples(X) for new rows, p_values_ for nominal "
+                "ones."
+            )
+        return self._p_values(statistic)
 
     def predict(self, X: Any) -> Any:
         """Return -1 for rows with a p-value of at most alpha, else 1.
@@ -352,16 +352,14 @@ class LPE(OutlierMixin, BaseEstimator):
             int64, of the kind of ``X``; lazy for Dask. 1 for a row with NaN or inf.
         """
         table = self._table(X)
-        bound = decisions.nominal_bound(self.graph, self.calibration_, self.offset_)
-        if not 0 < bound < np.inf:
+        shares = possible_p_values(len(self.calibration_), COUNTS_ITSELF[self.calibration])
+        bound = decisions.nominal_bound(self.graph, self.calibration_, self.offset_, shares)
+        if not 0 < bound < np.inf or self.anomaly_log_density is not None:
             return self._labels(self.score_samples(X))
         # So many rows within this radius show that a row is nominal.
         enough = int(bound) if self.n_neighbors_ is None else self.n_neighbors_
         radius = bound if self.radius_ is None else self.radius_
-        algorithm = self._reference.algorithm
-        counts = self._searched(
-            table, lambda plan: Search(algorithm, None, radius, plan.pass_rows, enough)
-        )
+        counts = self._reference.measure_table(table, Measure(None, radius, enough))
         function = partial(decisions.labels_by_count, enough=enough)
         return map_values(counts, function, name="prediction", dtype=np.int64)
 
@@ -405,25 +403,56 @@ class LPE(OutlierMixin, BaseEstimator):
         """Statistic of the nominal rows, each left out of its own neighborhood.
 
         In input order and of the kind that was fitted, lazy for Dask; NaN for dropped rows.
+        With ``calibration_size``, "split" or "conformal", this holds for the calibration
+        rows, measured as `LPE` says; all others are measured as new rows when they are
+        asked for, so one that new rows are measured among finds itself at distance 0.
         """
         check_is_fitted(self)
-        return self._restore_nominal(measure_blocks(self), "statistic")
+        blocks = self._own.statistic_blocks(self._reference)
+        return self._restore_nominal(blocks, "statistic")
 
     @property
     def p_values_(self) -> Any:
         """P-values of the nominal rows, each left out of its own neighborhood.
 
         In input order and of the kind that was fitted, lazy for Dask; NaN for dropped rows.
+        About rows that are not calibration rows see `statistic_`. A calibration row does
+        not count itself twice: in the conformal form its p-value is ``count / (m + 1)``,
+        where the count has itself in it.
         """
-        return self.p_values_of(self.statistic_)
+        check_is_fitted(self)
+        return self._restore_nominal(self._own_p_values(), "p_value")
+
+    def _own_p_values(self) -> da.Array:
+        compared = self._own.compared_blocks(self._reference, self._weight())
+        function = partial(
+            p_values, graph=self.graph, counts_itself=COUNTS_ITSELF[self.calibration]
+        )
+        return map_blocks(
+            [compared, self._own.is_own_blocks()], _own_p_values, function,
+            self.calibration_, name="p_value", dtype=np.float64,
+        )  # fmt: skip
 
 
-def _largest(sizes: Sequence[int]) -> int | None:
-    return None if np.isnan(sizes[0]) else max(sizes)
+def _check_enough_rows(n_neighbors: int, calibration: str, division: Division) -> None:
+    if n_neighbors <= division.most_neighbors:
+        return
+    n = division.n_rows
+    if not division.is_disjoint:
+        raise ValueError(
+            f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} nominal rows, "
+            f"because a row is no neighbor of itself; there are n_samples = {n}. Lower "
+            f"n_neighbors, or give more rows."
+        )
+    raise ValueError(
+        f"n_neighbors={n_neighbors} is too many for calibration={calibration!r}, which "
+        f"measures new rows among {division.n_reference} of n_samples = {n} nominal rows: "
+        f"K can be up to {division.most_neighbors}. Lower n_neighbors, or give more rows."
+    )
 
 
-def measure_blocks(model: LPE, X: Any = None) -> da.Array:
-    """Return the statistic of the rows of ``X`` as a dask array in its partitions, lazily.
+def measure_blocks(model: LPE, X: Any = None) -> tuple[da.Array, da.Array]:
+    """Return statistic and p-values of rows as dask arrays in their partitions, lazily.
 
     For those who write results partition by partition: unlike in `LPE.statistic`, a frame
     gives as many tasks as the workers have use for, also if it has few partitions.
@@ -433,32 +462,33 @@ def measure_blocks(model: LPE, X: Any = None) -> da.Array:
     model : LPE
         Fitted.
     X : as in `LPE.statistic`, optional
-        None: the nominal rows, each left out, as `LPE.statistic_`.
+        None: the nominal rows, as `LPE.statistic_` and `LPE.p_values_`.
 
     Returns
     -------
-    statistic : dask array of shape (n,)
+    statistic, p_values : dask array of shape (n,)
     """
+    reference, weight = model._reference, model._weight()
     if X is None:
-        return _stored(model._nominal_statistic, model._nominal_chunks)
-    return model._join(model._table(X), model._search)
+        return model._own.statistic_blocks(reference), model._own_p_values()
+    rows = model._table(X).rows
+    statistic = compared = reference.measure_rows(rows)
+    if weight is not None:
+        compared = reference.measure_rows(rows, weight=weight)
+    return statistic, model._p_values(compared)
 
 
-def _stored(values: NDArray[np.float64], chunks: Sequence[int]) -> da.Array:
-    """Return numbers on the client as a dask array of shape (n,) in these chunks."""
-    whole = enter(values, "lpe-nominal-statistic")
-    name = f"lpe-stored-{uuid4().hex}"
-    edges = np.cumsum([0, *chunks]).tolist()
-    tasks = {
-        (name, i): (_part, whole.key, start, stop)
-        for i, (start, stop) in enumerate(pairwise(edges))
-    }
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[whole])
-    return da.Array(graph, name, (tuple(chunks),), meta=np.empty(0))
+# Runs inside tasks: NumPy in, NumPy out.
 
 
-def _part(values: NDArray[np.float64], start: int, stop: int) -> NDArray[np.float64]:
-    return values[start:stop]
+def _own_p_values(
+    compared: NDArray[np.float64],
+    is_own: NDArray[np.bool_],
+    function: Any,
+    calibration: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    p: NDArray[np.float64] = function(compared, calibration, is_own)
+    return p
 
 
 def score(data: Any, nominal: Any = None, *, columns: Any = None, **arguments: Any) -> Any:

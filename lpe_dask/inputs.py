@@ -21,7 +21,6 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
-from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
@@ -328,28 +327,44 @@ def map_values(
         return function(values, *arguments)
     if isinstance(values, pd.Series):
         return _as_series(function(values.to_numpy(), *arguments), values.index, name)
-    entered = [enter(argument, "lpe-shared") for argument in arguments]
     if isinstance(values, da.Array):
-        return _map_blocks(values, function, entered, name, dtype)
+        return map_blocks([values], function, *arguments, name=name, dtype=dtype)
+    entered = [enter(argument, "lpe-shared") for argument in arguments]
     meta = _empty_series(name, dtype)
     return values.map_partitions(_on_series, function, name, *entered, meta=meta)
 
 
-def _map_blocks(
-    values: da.Array,
+def map_blocks(
+    arrays: Sequence[da.Array],
     function: Callable[..., Any],
-    entered: list[Delayed],
+    *arguments: Any,
     name: str,
     dtype: Any,
 ) -> da.Array:
+    """Return ``function(*blocks, *arguments)`` of blocks that belong together, lazily.
+
+    Parameters
+    ----------
+    arrays : sequence of dask arrays
+        Of as many row chunks each; rows in one chunk of features, or one number a row.
+    function, arguments, name, dtype
+        As for `map_values`.
+
+    Returns
+    -------
+    values : dask array of shape (n,)
+        In the chunks of the first.
+    """
     key = f"lpe-{name}-{uuid4().hex}"
-    arguments = [argument.key for argument in entered]
+    entered = [enter(argument, "lpe-shared") for argument in arguments]
+    keys = [argument.key for argument in entered]
+    rests = [(array.name, (0,) * (array.ndim - 1)) for array in arrays]
     tasks = {
-        (key, i): (function, (values.name, i), *arguments)
-        for i in range(values.numblocks[0])
+        (key, i): (function, *((of, i, *rest) for of, rest in rests), *keys)
+        for i in range(arrays[0].numblocks[0])
     }
-    graph = HighLevelGraph.from_collections(key, tasks, dependencies=[values, *entered])
-    return da.Array(graph, key, values.chunks, meta=np.empty(0, dtype))
+    graph = HighLevelGraph.from_collections(key, tasks, dependencies=[*arrays, *entered])
+    return da.Array(graph, key, (arrays[0].chunks[0],), meta=np.empty(0, dtype))
 
 
 def _on_series(

@@ -4,13 +4,17 @@
     euclidean             x, or sqrt(w) x         -
     seuclidean            x / sqrt(V)             variances V (ddof 1)
     mahalanobis           L' x, VI = L L'         inverse covariance VI (ddof 1)
+    geodesic              x                       -
 
-Here the parameters are checked and the maps built; preparation.py applies them.
+Geodesic distances go along a graph of nearest rows, whose edges are Euclidean. Here the
+parameters are checked and the maps built; preparation.py applies them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -19,31 +23,108 @@ from scipy.linalg import lapack
 
 from lpe_dask.preparation import LinearMap
 
-#: metric -> the one parameter that it takes.
-METRIC_PARAMS = {"euclidean": "w", "seuclidean": "V", "mahalanobis": "VI"}
+#: metric -> the parameters that it takes.
+METRIC_PARAMS = {
+    "euclidean": ("w",),
+    "seuclidean": ("V",),
+    "mahalanobis": ("VI",),
+    "geodesic": ("n_neighbors", "graph"),
+}
+
+#: Kinds of neighbor graph: edges from each row to its nearest ones, or also back.
+NEIGHBOR_GRAPHS = ("directed", "union")
+
+#: Edges from each row if not said otherwise, as in scikit-learn's Isomap.
+DEFAULT_GRAPH_NEIGHBORS = 5
 
 #: A column is a combination of others if less than this share of its variance is its own.
 INDEPENDENT_SHARE = 1e-10
 
 
-def given_parameter(
-    metric: str, metric_params: Mapping[str, Any] | None, n_features: int
-) -> NDArray[np.float64] | None:
-    """Return the checked parameter of ``metric``, or None if it is to be learnt.
+@dataclass(frozen=True, slots=True)
+class NeighborGraphParams:
+    """The neighbor graph that geodesic distances go along.
+
+    Attributes
+    ----------
+    n_neighbors : int
+        K', edges from each row.
+    graph : {"directed", "union"}
+    """
+
+    n_neighbors: int
+    graph: str
+
+
+def check_metric_params(metric: str, metric_params: Mapping[str, Any] | None) -> None:
+    """Raise ValueError for what ``metric`` does not take, as far as that needs no data."""
+    if metric_params is not None and not isinstance(metric_params, Mapping):
+        raise ValueError(
+            f"metric_params={metric_params!r} must be a dict from names to values, or None."
+        )
+    params = dict(metric_params or {})
+    names = METRIC_PARAMS[metric]
+    unknown = sorted(set(params) - set(names), key=str)
+    if unknown:
+        listed = " and ".join(map(repr, names))
+        raise ValueError(
+            f"metric_params has {unknown}, but metric={metric!r} takes {listed} only."
+        )
+    if metric == "geodesic":
+        _check_graph_params(params)
+
+
+def _check_graph_params(params: dict[str, Any]) -> None:
+    n_neighbors = params.get("n_neighbors", DEFAULT_GRAPH_NEIGHBORS)
+    is_whole = isinstance(n_neighbors, Integral) and not isinstance(n_neighbors, bool)
+    if not is_whole or n_neighbors < 1:
+        raise ValueError(
+            f"metric_params['n_neighbors']={n_neighbors!r} must be a whole number of at "
+            f"least 1: the nearest rows that each row is linked to."
+        )
+    graph = params.get("graph", "directed")
+    if not isinstance(graph, str) or graph not in NEIGHBOR_GRAPHS:
+        listed = ", ".join(map(repr, NEIGHBOR_GRAPHS))
+        raise ValueError(
+            f"metric_params['graph']={graph!r} is not available; there is {listed}."
+        )
+
+
+def graph_params(
+    metric: str, metric_params: Mapping[str, Any] | None, n_reference: int
+) -> NeighborGraphParams | None:
+    """Return the neighbor graph of a metric; None if it has none.
 
     Raises
     ------
     ValueError
-        For another parameter than the metric takes, a wrong shape, or values that make no
-        distance.
+        If there are not enough rows for the edges that were asked for.
     """
-    name = METRIC_PARAMS[metric]
+    if metric != "geodesic":
+        return None
     params = dict(metric_params or {})
-    unknown = sorted(set(params) - {name})
-    if unknown:
+    at_most = max(1, n_reference - 1)
+    n_neighbors = int(params.get("n_neighbors", min(DEFAULT_GRAPH_NEIGHBORS, at_most)))
+    if n_neighbors > at_most:
         raise ValueError(
-            f"metric_params has {unknown}, but metric={metric!r} takes {name!r} only."
+            f"metric_params['n_neighbors']={n_neighbors} needs at least {n_neighbors + 1} "
+            f"nominal rows to link each to so many others; there are {n_reference}."
         )
+    return NeighborGraphParams(n_neighbors, params.get("graph", "directed"))
+
+
+def given_parameter(
+    metric: str, metric_params: Mapping[str, Any] | None, n_features: int
+) -> NDArray[np.float64] | None:
+    """Return the checked parameter of a linear metric, or None if it is to be learnt.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape, or values that make no distance.
+    """
+    (name,) = METRIC_PARAMS[metric]
+    params = dict(metric_params or {})
     if name not in params:
         return None
     values = np.asarray(params[name], dtype=np.float64)

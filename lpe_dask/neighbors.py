@@ -7,6 +7,9 @@ r"""Build the Dask graph that measures rows against the reference.
                 |     |     |
     statistic   s0    s1    s2    (rows,) K-th distances or counts
 
+Where distances go along a neighbor graph, the join finds the rows through which a query
+enters it, and walks on from there.
+
 A join goes through its queries in passes, and in each through the blocks, nearest box
 first, folding them into a running state; blocks too far to change it are never read. What
 it adds to a worker's memory is one pass and one block, however many rows there are on
@@ -15,7 +18,7 @@ either side. The number of tasks is that of the shares and of the blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -33,11 +36,18 @@ from lpe_dask.handles import SpooledBlock, handles_of
 from lpe_dask.inputs import float_rows
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.kernels.frames import Frame
+from lpe_dask.kernels.paths import NeighborGraph, walk_from_points
 from lpe_dask.kernels.pruning import TILE_ROWS
 from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
 from lpe_dask.literals import enter
 from lpe_dask.packing import Space
 from lpe_dask.plan import sample_neighbors, share_of
+
+#: Rows, as they came, and their statistic -> what p-values compare instead of it.
+Weight = Callable[[NDArray[np.generic], NDArray[np.float64]], NDArray[np.float64]]
+
+#: A function of `kernels.paths` that walks along a graph.
+Walk = Callable[..., tuple[NDArray[np.float64], NDArray[np.int64]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,9 @@ class Search:
         Queries that a task measures at a time.
     enough : int, optional
         A number of rows within the radius that suffices.
+    graph_neighbors : int, optional
+        K', where distances go along a neighbor graph: the nearest rows that a query is
+        joined to it by.
     """
 
     algorithm: str
@@ -63,16 +76,43 @@ class Search:
     radius: float | None
     pass_rows: int
     enough: int | None = None
+    graph_neighbors: int | None = None
+
+    @property
+    def listed_neighbors(self) -> int | None:
+        """How many nearest rows are searched for in space; None where they are counted."""
+        return self.n_neighbors if self.graph_neighbors is None else self.graph_neighbors
 
     def state(self, queries: QueryTiles, frame: Frame) -> NearestState | CountState:
         """Return the empty state of some queries; see `kernels.states`."""
-        if self.n_neighbors is None:
+        if self.listed_neighbors is None:
             return CountState(queries, frame, self.radius or 0.0, self.enough)
-        return NearestState(queries, frame, self.n_neighbors)
+        with_numbers = self.graph_neighbors is not None
+        return NearestState(
+            queries, frame, self.listed_neighbors, with_numbers=with_numbers
+        )
+
+    def walked(self, walk: Walk, *start: Any) -> NDArray[np.float64]:
+        """Return the statistic that a walk of `kernels.paths` finds, of shape (n_queries,).
+
+        ``start`` are its first arguments: the graph, and where to begin.
+        """
+        if self.n_neighbors is None:
+            _, counts = walk(*start, radius=self.radius, most=self.enough)
+            return counts.astype(np.float64)
+        distances, _ = walk(*start, most=self.n_neighbors)
+        return distances
 
 
 def join(
-    queries: da.Array, blocks: list[Delayed], space: Space, search: Search, n_shares: int
+    queries: da.Array,
+    blocks: list[Delayed],
+    space: Space,
+    search: Search,
+    n_shares: int,
+    *,
+    graph: Delayed | None = None,
+    weight: Delayed | None = None,
 ) -> da.Array:
     """Return the statistic of new rows against the reference, lazily.
 
@@ -81,11 +121,16 @@ def join(
     queries : dask array of shape (n_queries, n_features)
         As the user gave them; chunks may be unknown; one chunk of features.
     blocks : list of Delayed
-        Of handles, as `HeldBlocks.tasks` gives.
+        Of handles, as `HeldResults.tasks` gives.
     space : Space
     search : Search
     n_shares : int
         Tasks that share one chunk of queries.
+    graph : Delayed, optional
+        Of the `NeighborGraph` of the reference, where distances go along it.
+    weight : Delayed, optional
+        Of a function from rows, as they came, and their statistic to what is returned in
+        its place.
 
     Returns
     -------
@@ -94,20 +139,29 @@ def join(
     """
     entered = enter(space, "lpe-space")
     keys = [block.key for block in blocks]
+    further = [_key(graph), _key(weight)]
     joined, name = f"lpe-join-{uuid4().hex}", f"lpe-statistic-{uuid4().hex}"
     tasks: dict[Any, Any] = {}
     for i in range(queries.numblocks[0]):
         shares = [(joined, i, share) for share in range(n_shares)]
         for share, key in enumerate(shares):
             rows = (queries.name, i, 0)
-            tasks[key] = (_join, rows, share, n_shares, entered.key, search, keys)
+            tasks[key] = (_join, rows, share, n_shares, entered.key, search, keys, *further)
         tasks[(name, i)] = (np.concatenate, shares)
-    dependencies = [queries, entered, *blocks]
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
-    return da.Array(graph, name, (queries.chunks[0],), meta=np.empty(0))
+    dependencies = _given([queries, entered, *blocks, graph, weight])
+    layers = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
+    return da.Array(layers, name, (queries.chunks[0],), meta=np.empty(0))
 
 
-def join_frame(frame: Any, blocks: list[Delayed], space: Space, search: Search) -> Any:
+def join_frame(
+    frame: Any,
+    blocks: list[Delayed],
+    space: Space,
+    search: Search,
+    *,
+    graph: Delayed | None = None,
+    weight: Delayed | None = None,
+) -> Any:
     """Return the statistic of the rows of a dask DataFrame, lazily, as a dask Series.
 
     One task for each partition: the result is made of the frame by Dask's own operations,
@@ -116,16 +170,25 @@ def join_frame(frame: Any, blocks: list[Delayed], space: Space, search: Search) 
     """
     meta = pd.Series(dtype=np.float64, name="statistic")
     entered = enter(space, "lpe-space")
-    return frame.map_partitions(_join_frame, entered, search, *blocks, meta=meta)
+    return frame.map_partitions(
+        _join_frame, entered, search, graph, weight, *blocks, meta=meta
+    )
 
 
 def self_join(
-    n_blocks: int, blocks: list[Delayed], space: Space, search: Search, n_shares: int = 1
+    n_blocks: int,
+    blocks: list[Delayed],
+    space: Space,
+    search: Search,
+    n_shares: int = 1,
+    chosen: Delayed | None = None,
 ) -> list[Delayed]:
-    """Return tasks for all blocks of the reference: the statistic of their rows.
+    """Return tasks for all blocks of the reference: what is found for their rows.
 
     Each row is measured against all rows but itself, which is told by its number. A task
-    gives the numbers of its rows and their statistic, both of shape (n_rows,).
+    gives the numbers of its rows and their statistic, both of shape (n_rows,); or, where
+    distances go along a neighbor graph, the numbers of their nearest rows and how far these
+    are, of shape (n_rows, graph_neighbors): the edges of the graph.
 
     Parameters
     ----------
@@ -134,15 +197,25 @@ def self_join(
         As for `join`.
     n_shares : int
         Tasks that share one block.
+    chosen : Delayed, optional
+        Of the numbers of the rows to measure, ascending; None: all.
     """
     name, entered = f"lpe-join-{uuid4().hex}", enter(space, "lpe-space")
-    keys = [block.key for block in blocks]
+    further = [entered.key, search, [block.key for block in blocks], _key(chosen)]
     tasks = {
-        f"{name}-{i}-{share}": (_join_self, i, share, n_shares, entered.key, search, keys)
+        f"{name}-{i}-{share}": (_join_self, i, share, n_shares, *further)
         for i in range(n_blocks)
         for share in range(n_shares)
     }
-    return delayed_tasks(name, tasks, [*blocks, entered])
+    return delayed_tasks(name, tasks, _given([*blocks, entered, chosen]))
+
+
+def _key(task: Delayed | None) -> Any:
+    return None if task is None else task.key
+
+
+def _given(collections: list[Any]) -> list[Any]:
+    return [collection for collection in collections if collection is not None]
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.
@@ -155,6 +228,8 @@ def _join(
     space: Space,
     search: Search,
     blocks: list[Any],
+    graph: NeighborGraph | None = None,
+    weight: Weight | None = None,
 ) -> NDArray[np.float64]:
     rows = rows[share_of(len(rows), share, n_shares)]
     handles = handles_of(blocks)
@@ -163,33 +238,64 @@ def _join(
         prepared = space.preparation.apply(rows[start : start + search.pass_rows])
         for group in _groups(prepared, space):
             queries = _tiles(prepared[group], space.frame, search.algorithm)
-            statistic[start + group] = _measure(queries, handles, space.frame, search)
-    return statistic
+            statistic[start + group] = _measure(queries, handles, space, search, graph)
+    return statistic if weight is None else weight(rows, statistic)
 
 
 def _join_frame(
-    frame: pd.DataFrame, space: Space, search: Search, *blocks: Any
+    frame: pd.DataFrame,
+    space: Space,
+    search: Search,
+    graph: NeighborGraph | None,
+    weight: Weight | None,
+    *blocks: Any,
 ) -> pd.Series:
-    statistic = _join(float_rows(frame), 0, 1, space, search, list(blocks))
+    rows = float_rows(frame)
+    statistic = _join(rows, 0, 1, space, search, list(blocks), graph, weight)
     return pd.Series(statistic, frame.index, name="statistic")
 
 
 def _join_self(
-    i: int, share: int, n_shares: int, space: Space, search: Search, blocks: list[Any]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    i: int,
+    share: int,
+    n_shares: int,
+    space: Space,
+    search: Search,
+    blocks: list[Any],
+    chosen: NDArray[np.int64] | None = None,
+) -> tuple[NDArray[Any], ...]:
     handles = handles_of(blocks)
-    own = handles[i].load()
-    which = share_of(own.n_rows, share, n_shares)
-    rows, numbers = own.rows[which], own.numbers[which]
-    if isinstance(handles[i], SpooledBlock):  # not kept: it is read again among the others
-        rows, numbers = rows.copy(), numbers.copy()
-    del own
-    statistic = np.empty(len(rows))
-    for start in range(0, len(rows), search.pass_rows):
+    rows, numbers = _own_rows(handles[i], share, n_shares, chosen)
+    found: list[tuple[NDArray[Any], ...]] = []
+    for start in range(0, max(1, len(rows)), search.pass_rows):
         part = slice(start, start + search.pass_rows)
         queries = _tiles(rows[part], space.frame, search.algorithm, numbers[part])
-        statistic[part] = _measure(queries, handles, space.frame, search, i)
-    return numbers, statistic
+        state = _searched(queries, handles, space.frame, search, i)
+        found.append(_edges(state) if search.graph_neighbors else (state.finish(),))
+    return numbers, *map(np.concatenate, zip(*found, strict=True))
+
+
+def _own_rows(
+    handle: Any, share: int, n_shares: int, chosen: NDArray[np.int64] | None
+) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+    """Return the rows of a block's share that are to be measured, and their numbers."""
+    own = handle.load()
+    which = share_of(own.n_rows, share, n_shares)
+    rows, numbers = own.rows[which], own.numbers[which]
+    if chosen is not None:
+        is_chosen = np.isin(numbers, chosen, assume_unique=True)
+        return rows[is_chosen], numbers[is_chosen]
+    if isinstance(handle, SpooledBlock):  # not kept: it is read again among the others
+        return rows.copy(), numbers.copy()
+    return rows, numbers
+
+
+def _edges(
+    state: NearestState | CountState,
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    assert isinstance(state, NearestState)
+    distances, neighbors = state.neighbors()
+    return neighbors.astype(np.int32), distances
 
 
 def _tiles(
@@ -218,9 +324,27 @@ def _groups(prepared: NDArray[np.float64], space: Space) -> Iterator[NDArray[np.
 
 
 def _measure(
-    queries: QueryTiles, handles: list[Any], frame: Frame, search: Search, own: int = 0
+    queries: QueryTiles,
+    handles: list[Any],
+    space: Space,
+    search: Search,
+    graph: NeighborGraph | None,
 ) -> NDArray[np.float64]:
-    """Return the statistic of some queries; their state is gone afterwards.
+    """Return the statistic of some queries; their state is gone afterwards."""
+    state = _searched(queries, handles, space.frame, search)
+    if search.graph_neighbors is None:
+        return state.finish()
+    assert isinstance(state, NearestState)
+    distances, neighbors = state.neighbors()
+    statistic = search.walked(walk_from_points, graph, neighbors, distances)
+    statistic[~queries.restored(queries.is_measured)] = np.nan
+    return statistic
+
+
+def _searched(
+    queries: QueryTiles, handles: list[Any], frame: Frame, search: Search, own: int = 0
+) -> NearestState | CountState:
+    """Return the state of some queries after all blocks that may matter.
 
     Where K is large, a search among a sample of the reference first says about how far the
     K nearest are, so that few other pairs are collected; rows for which that was too near
@@ -228,10 +352,10 @@ def _measure(
     """
     order = _nearest_first(queries, handles, own)
     state = search.state(queries, frame)
-    n_sampled = sample_neighbors(search.n_neighbors)
+    n_sampled = sample_neighbors(search.listed_neighbors)
     if n_sampled is None or isinstance(state, CountState):
         _fold(state, order)
-        return state.finish()
+        return state
     sampled = NearestState(queries, frame, n_sampled)
     for handle in order:
         if sampled.may_need(handle.low, handle.high):
@@ -240,7 +364,7 @@ def _measure(
     _fold(state, order)
     if state.missed():
         _fold(state, order)
-    return state.finish()
+    return state
 
 
 def _fold(state: NearestState | CountState, handles: list[Any]) -> None:

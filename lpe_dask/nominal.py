@@ -8,10 +8,12 @@ from uuid import uuid4
 import dask
 import dask.array as da
 import numpy as np
+from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask.graphs import delayed_tasks
 from lpe_dask.inputs import Table, with_known_rows
+from lpe_dask.literals import enter
 
 #: Rows that are sampled altogether, and from each chunk at least: they tell how the rows
 #: lie, on which no result depends.
@@ -110,6 +112,31 @@ def _survey_blocks(rows: da.Array) -> list[_Survey]:
     return list(dask.compute(*delayed_tasks(name, tasks, [rows])))
 
 
+def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
+    """Return some rows, lazily, in the order they have and with known chunks.
+
+    Parameters
+    ----------
+    rows : dask array of shape (n_rows, n_features)
+        With known chunks.
+    numbers : ndarray of int
+        Of the rows to take, ascending.
+    """
+    edges = np.cumsum([0, *rows.chunks[0]])
+    starts = np.searchsorted(numbers, edges)
+    entered, name = enter(numbers, "lpe-chosen"), f"lpe-take-{uuid4().hex}"
+    tasks = {
+        (name, i, 0): (
+            _take, (rows.name, i, 0), entered.key, int(starts[i]), int(starts[i + 1]),
+            int(edges[i]),
+        )
+        for i in range(rows.numblocks[0])
+    }  # fmt: skip
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, entered])
+    chunks = (tuple(np.diff(starts).tolist()), rows.chunks[1])
+    return da.Array(graph, name, chunks, meta=rows._meta)
+
+
 def _drop(rows: da.Array) -> da.Array:
     return rows.map_blocks(_finite_rows, dtype=rows.dtype, meta=rows._meta)
 
@@ -127,6 +154,13 @@ def _survey(rows: NDArray[np.generic], n_sampled: int) -> _Survey:
         return _Survey(np.ones(n_rows, bool), bad, rows[which])
     is_whole = is_finite.all(axis=1)
     return _Survey(is_whole, (~is_finite).sum(axis=0), rows[which[is_whole[which]]])
+
+
+def _take(
+    rows: NDArray[np.generic], numbers: NDArray[np.int64], start: int, stop: int, first: int
+) -> NDArray[np.generic]:
+    taken: NDArray[np.generic] = rows[numbers[start:stop] - first]
+    return taken
 
 
 def _finite_rows(rows: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -9,7 +9,7 @@ Every file is written under another name and then moved: whatever is visible is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os.path import realpath
@@ -26,10 +26,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
-from lpe_dask.calibration import P_VALUES
-from lpe_dask.detector import LPE
 from lpe_dask.inputs import tasks_of_frame
-from lpe_dask.literals import enter
 from lpe_dask.messages import brief
 
 #: Columns that a run adds to those of the input.
@@ -180,24 +177,25 @@ def _part_name(number: int, n_parts: int) -> str:
     return f"part-{number:0{max(5, len(str(n_parts - 1)))}}.parquet"
 
 
-def part_writes(kept: Any, statistic: da.Array, model: LPE, url: str) -> list[Delayed]:
+def part_writes(
+    kept: Any, statistic: da.Array, p_values: da.Array, offset: float, url: str
+) -> list[Delayed]:
     """Return one task for each partition, which writes its part and returns its counts."""
     graph, keys = tasks_of_frame(kept)
-    calibration = enter(model.calibration_, "lpe-shared")
-    settings = (P_VALUES[model.graph], model.offset_, PartLayout.of(kept), url)
+    settings = (offset, PartLayout.of(kept), url)
     name = f"lpe-write-{uuid4().hex}"
     tasks = {
         f"{name}-{i}": (
             _write_part,
             key,
             (statistic.name, i),
-            calibration.key,
+            (p_values.name, i),
             *settings,
             _part_name(i, len(keys)),
         )
         for i, key in enumerate(keys)
     }
-    whole = {**statistic.dask, **calibration.dask, **graph, **tasks}
+    whole = {**statistic.dask, **p_values.dask, **graph, **tasks}
     shared = HighLevelGraph.from_collections(name, whole)
     return [Delayed(key, shared, layer=name) for key in tasks]
 
@@ -258,14 +256,12 @@ def _is_open(arrow_type: pa.DataType) -> bool:
 def _write_part(
     kept: pd.DataFrame,
     statistic: NDArray[np.float64],
-    calibration: NDArray[np.float64],
-    to_p_values: Callable[..., NDArray[np.float64]],
+    p_value: NDArray[np.float64],
     offset: float,
     layout: PartLayout,
     url: str,
     name: str,
 ) -> dict[str, int]:
-    p_value = to_p_values(statistic, calibration)
     is_nan = np.isnan(p_value)
     is_anomaly = pd.arrays.BooleanArray(p_value < offset, is_nan)
     results = (p_value, statistic, is_anomaly)

@@ -30,7 +30,7 @@ from lpe_dask.locality import Split
 from lpe_dask.plan import SAMPLE_EVERY, share_of
 from lpe_dask.preparation import Preparation
 from lpe_dask.resources import active_client
-from lpe_dask.spool import HeldBlocks, Spool, SpoolFolder
+from lpe_dask.spool import HeldResults, Spool, SpoolFolder
 
 #: Pieces whose parts one task counts: the client adds up one array for so many.
 SUMMED_PIECES = 64
@@ -72,7 +72,7 @@ def prepare_blocks(
     algorithm: str,
     spool: Spool | None = None,
     block_rows: int | None = None,
-) -> HeldBlocks:
+) -> HeldResults:
     """Return the reference as blocks in memory or in a spool; computes.
 
     Parameters
@@ -87,7 +87,7 @@ def prepare_blocks(
         Most rows of a block where ``space`` has a split; otherwise the chunks are blocks.
     """
     if space.split is None:
-        return HeldBlocks(pack_chunks(rows, space, algorithm, spool), spool)
+        return HeldResults(pack_chunks(rows, space, algorithm, spool), spool)
     tasks = split_chunks(rows, space, spool)
     pieces: list[Delayed]
     if spool is not None:
@@ -103,7 +103,7 @@ def prepare_blocks(
         sizes = np.sum([piece.sizes() for piece in computed], axis=0)
         pieces = [enter(piece, "lpe-pieces") for piece in computed]
     gathered = gather_parts(pieces, sizes, space, algorithm, spool, block_rows)
-    blocks = HeldBlocks(gathered, spool)
+    blocks = HeldResults(gathered, spool)
     if spool is not None:
         spool.folder.remove_pieces()
     return blocks

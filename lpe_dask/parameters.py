@@ -11,12 +11,12 @@ from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any
 
+from lpe_dask.calibration import COUNTS_ITSELF
 from lpe_dask.kernels import ALGORITHMS
-from lpe_dask.metrics import METRIC_PARAMS
+from lpe_dask.metrics import METRIC_PARAMS, check_metric_params
 
 GRAPHS = ("knn", "radius")
 SCALES = (None, "minmax", "standard")
-CALIBRATIONS = ("loo",)
 MISSING = ("error", "drop")
 
 
@@ -32,10 +32,11 @@ def check_parameters(parameters: dict[str, Any]) -> None:
     _check_choice("metric", parameters, tuple(METRIC_PARAMS))
     _check_choice("scale", parameters, SCALES)
     _check_choice("algorithm", parameters, ("auto", *ALGORITHMS))
-    _check_choice("calibration", parameters, CALIBRATIONS)
+    _check_choice("calibration", parameters, tuple(COUNTS_ITSELF))
     _check_choice("missing", parameters, MISSING)
-    _check_choice("calibration_size", parameters, (None,))
-    _check_choice("anomaly_log_density", parameters, (None,))
+    check_metric_params(parameters["metric"], parameters["metric_params"])
+    _check_calibration_size(parameters["calibration_size"])
+    _check_log_density(parameters["anomaly_log_density"])
     _check_n_neighbors(parameters["n_neighbors"], parameters["graph"])
     _check_radius(parameters["radius"], parameters["graph"], parameters["scale"])
     _check_alpha(parameters["alpha"])
@@ -99,6 +100,22 @@ def _check_alpha(alpha: Any) -> None:
     if not _is_number(alpha) or not 0 < alpha < 1:
         raise ValueError(
             f"alpha={alpha!r} must be a number between 0 and 1, both excluded."
+        )
+
+
+def _check_calibration_size(size: Any) -> None:
+    if size is not None and (not _is_whole(size) or size < 1):
+        raise ValueError(
+            f"calibration_size={size!r} must be a whole number of at least 1, or None."
+        )
+
+
+def _check_log_density(log_density: Any) -> None:
+    if log_density is not None and not callable(log_density):
+        raise ValueError(
+            f"anomaly_log_density={log_density!r} must be a function from rows, an array "
+            f"of shape (n_rows, n_features), to the logarithm of the density at each, or "
+            f"None."
         )
 
 

@@ -55,6 +55,9 @@ CELL_ROWS = 64
 #: Queries that a kernel works on at once.
 TILE_ROWS = 256
 
+#: Bytes of an edge of a neighbor graph, and of a row that a walk along it touches.
+EDGE_BYTES, WALK_ROW_BYTES = 12, 60
+
 
 def sample_neighbors(n_neighbors: int | None) -> int | None:
     """Return for how many neighbors a sample of the reference is searched; None: for none.
@@ -81,7 +84,7 @@ class JoinPlan:
     ----------
     n_reference, n_features : int
     n_neighbors : int
-        K; 0 where rows within a radius are counted.
+        Nearest rows to find, K; 0 where rows within a radius are counted.
     block_rows : int
         Rows of a reference block.
     task_rows : int
@@ -95,6 +98,10 @@ class JoinPlan:
         is not known before reading.
     is_spooled : bool
         Whether the reference is in a spool, and not in the memory of each worker.
+    graph_neighbors : int
+        Edges from each row of a neighbor graph that distances go along; 0 without one.
+    walk_rows : int
+        Rows of it that one walk may touch.
     """
 
     n_reference: int
@@ -106,6 +113,8 @@ class JoinPlan:
     threads: int
     partition_rows: int = 0
     is_spooled: bool = False
+    graph_neighbors: int = 0
+    walk_rows: int = 0
 
     @property
     def n_blocks(self) -> int:
@@ -150,14 +159,35 @@ class JoinPlan:
 
         One pass: its rows, prepared and in the frame, and for each the K nearest; the
         reservoirs of a tile. Where blocks are read from a spool, two of them, and a copy of
-        the query rows that are the task's share of one.
+        the query rows that are the task's share of one. Where it walks along a graph, the
+        room for that.
         """
         n_places = 2 * max(self.n_neighbors, 64)
         tile = TILE_ROWS * (FLOAT_BYTES * n_places + 16 * self.n_features + 64)
         share = self.task_rows * (self.n_features + 1) * FLOAT_BYTES
         blocks = 2 * self.block_bytes + share if self.is_spooled else 0
-        one_pass = self.pass_rows * _pass_row_bytes(self.n_features, self.n_neighbors)
-        return one_pass + tile + blocks
+        one_pass = self.pass_rows * _pass_row_bytes(
+            self.n_features, self.n_neighbors, self.graph_neighbors
+        )
+        return one_pass + tile + blocks + self.walk_bytes
+
+    @property
+    def walk_bytes(self) -> int:
+        """Bytes that a walk along the graph needs for the rows that it touches.
+
+        Room doubles when it is full, so there may be twice as much, and that before it.
+        """
+        return 3 * WALK_ROW_BYTES * self.walk_rows
+
+    @property
+    def graph_bytes(self) -> int:
+        """Bytes of a neighbor graph, with every edge in both directions.
+
+        A row's first edge, and of every edge the row it leads to and its length.
+        """
+        if self.graph_neighbors == 0:
+            return 0
+        return self.n_reference * (FLOAT_BYTES + 2 * self.graph_neighbors * EDGE_BYTES)
 
     @property
     def pack_bytes(self) -> int:
@@ -172,14 +202,16 @@ class JoinPlan:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the reference that each worker holds.
+        """Bytes of the reference, and of its neighbor graph, that each worker holds.
 
-        While blocks are gathered, the rows they are made of are there as well.
+        While blocks are gathered, the rows they are made of are there as well; while a
+        graph is, the edges from each block.
         """
+        edges = 2 * self.n_reference * self.graph_neighbors * EDGE_BYTES
         if self.is_spooled:
-            return 0
+            return self.graph_bytes + edges
         pieces = self.n_reference * (self.n_features + 1) * FLOAT_BYTES
-        return self.reference_bytes + pieces
+        return self.reference_bytes + max(pieces, self.graph_bytes + edges)
 
     @property
     def worker_bytes(self) -> int:
@@ -210,6 +242,8 @@ class JoinPlan:
                 nominal = (
                     f"with the nominal rows, {_mebibytes(self.reference_bytes)}, on disk"
                 )
+            if self.graph_neighbors > 0:
+                nominal += f", their neighbor graph {_mebibytes(self.graph_bytes)}"
             raise MemoryError(
                 f"{self.n_reference} nominal rows x {self.n_features} columns need "
                 f"{_mebibytes(self.worker_bytes)} on each worker "
@@ -233,6 +267,8 @@ def plan_join(
     block_rows: int | None = None,
     partition_rows: int = 0,
     is_spooled: bool | None = None,
+    graph_neighbors: int = 0,
+    walk_rows: int = 0,
 ) -> JoinPlan:
     """Return the cut of a search that suits the workers at hand.
 
@@ -252,6 +288,8 @@ def plan_join(
         As in `JoinPlan`.
     is_spooled : bool, optional
         Where the reference is, if it has been prepared.
+    graph_neighbors, walk_rows : int
+        As in `JoinPlan`.
     """
     if block_rows is None:
         # Few blocks: each of them is a new start for every query. One a thread, so that
@@ -265,16 +303,33 @@ def plan_join(
     task_rows = min(MAX_TASK_ROWS, max(MIN_TASK_ROWS, -(-n_reference // n_tasks)))
     task_rows = -(-task_rows // ROW_MULTIPLE) * ROW_MULTIPLE
     pass_bytes = min(PASS_BYTES, memory_limit // (16 * threads))
-    pass_rows = max(
-        1, min(MAX_TASK_ROWS, pass_bytes // _pass_row_bytes(n_features, n_neighbors))
-    )
+    pass_row_bytes = _pass_row_bytes(n_features, n_neighbors, graph_neighbors)
+    pass_rows = max(1, min(MAX_TASK_ROWS, pass_bytes // pass_row_bytes))
     plan = JoinPlan(
         n_reference, n_features, n_neighbors, block_rows, min(task_rows, block_rows),
-        pass_rows, threads, partition_rows,
+        pass_rows, threads, partition_rows, False, graph_neighbors, walk_rows,
     )  # fmt: skip
     if is_spooled is None:
         is_spooled = not plan.fits(memory_limit)
     return replace(plan, is_spooled=is_spooled)
+
+
+def walk_rows(
+    n_reference: int, n_neighbors: int | None, graph_neighbors: int, *, directed: bool
+) -> int:
+    """Return how many rows of a graph a walk may touch at most.
+
+    To the K-th row reached, those that K rows and the start lead to; any number where a row
+    may lead to many (in a graph of both directions), or where rows are counted.
+
+    Examples
+    --------
+    >>> walk_rows(10**6, 20, 8, directed=True), walk_rows(10**6, 20, 8, directed=False)
+    (168, 1000000)
+    """
+    if n_neighbors is None or not directed:
+        return n_reference
+    return min(n_reference, (n_neighbors + 1) * graph_neighbors)
 
 
 def n_shares(
@@ -324,9 +379,11 @@ def reference_row_bytes(n_features: int) -> int:
     return math.ceil((row + cell / CELL_ROWS) * (SAMPLE_EVERY + 1) / SAMPLE_EVERY)
 
 
-def _pass_row_bytes(n_features: int, n_neighbors: int) -> int:
-    # Of a sample fewer neighbors are kept beside, a quarter for the smallest K.
-    return (8 * n_features + n_neighbors + n_neighbors // 4 + 24) * FLOAT_BYTES
+def _pass_row_bytes(n_features: int, n_neighbors: int, graph_neighbors: int) -> int:
+    # Of a sample fewer neighbors are kept beside, a quarter for the smallest K. With their
+    # numbers they are put in order, which takes copies of both.
+    nearest = n_neighbors + n_neighbors // 4 + 7 * graph_neighbors
+    return (8 * n_features + nearest + 24) * FLOAT_BYTES
 
 
 def _mebibytes(n_bytes: int) -> str:

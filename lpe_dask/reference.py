@@ -1,7 +1,9 @@
-"""Settle how the nominal rows are searched, and put them where tasks find them.
+"""Nominal rows that others are measured against: put where tasks find them, and searched.
 
     sample --> algorithm, frame, split    on the client; no result depends on them
     rows --> blocks                       in memory or in a spool; computed
+    blocks --> neighbor graph             where distances go along one; computed
+    queries --> statistic                 lazy
 
 What the sample says decides how long a search takes, never what it finds.
 """
@@ -9,22 +11,50 @@ What the sample says decides how long a search takes, never what it finds.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask.geodesic import build_graph, walk_among_rows
+from lpe_dask.inputs import Table
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.kernels.choice import choose_algorithm
+from lpe_dask.literals import enter
 from lpe_dask.locality import learn_split
+from lpe_dask.metrics import NeighborGraphParams
+from lpe_dask.neighbors import Search, Weight, join, join_frame, self_join
 from lpe_dask.packing import Space, prepare_blocks
-from lpe_dask.plan import JoinPlan, sample_neighbors
+from lpe_dask.plan import JoinPlan, n_shares, plan_join, sample_neighbors, walk_rows
 from lpe_dask.preparation import Preparation
-from lpe_dask.spool import HeldBlocks, Spool, spool_place
+from lpe_dask.resources import workers
+from lpe_dask.spool import HeldResults, Spool, spool_place
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What is asked of rows: how far their K-th nearest is, or how many are near.
+
+    Attributes
+    ----------
+    n_neighbors : int, optional
+        K.
+    radius : float, optional
+        Epsilon, where ``n_neighbors`` is None.
+    enough : int, optional
+        A number of rows within the radius that suffices.
+    """
+
+    n_neighbors: int | None
+    radius: float | None
+    enough: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +63,166 @@ class Reference:
 
     Attributes
     ----------
+    n_rows, n_features : int
+    measure : Measure
+        What they were prepared for.
+    graph_params : NeighborGraphParams, optional
+        Of the neighbor graph that distances go along; None: they go straight.
     space : Space
     algorithm : str
         A name of `kernels.ALGORITHMS`.
-    blocks : HeldBlocks
+    blocks : HeldResults
+    graph : HeldResults, optional
+        The neighbor graph, as the only one.
     """
 
+    n_rows: int
+    n_features: int
+    measure: Measure
+    graph_params: NeighborGraphParams | None
     space: Space
     algorithm: str
-    blocks: HeldBlocks
+    blocks: HeldResults
+    graph: HeldResults | None = None
 
-    def tasks(self) -> list[Delayed]:
-        """Return tasks that give the handles of the blocks, for the active scheduler."""
-        return self.blocks.tasks()
+    def measure_own(self, chosen: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+        """Return the statistic of these rows, each without itself; computes.
+
+        Parameters
+        ----------
+        chosen : ndarray of int, optional
+            The numbers of the rows to measure, ascending; None: all.
+
+        Returns
+        -------
+        statistic : ndarray of shape (n_chosen,)
+            In the order of the numbers.
+        """
+        plan = self._plan()
+        search = self._search(self.measure, plan)
+        if self.graph is not None:
+            numbers = np.arange(self.n_rows) if chosen is None else chosen
+            walks = walk_among_rows(self._graph_task(), numbers, search, plan.task_rows)
+            return np.concatenate(dask.compute(*walks))
+        entered = None if chosen is None else enter(chosen, "lpe-chosen")
+        joins = self_join(
+            len(self.blocks), self.blocks.tasks(), self.space, search, plan.block_shares,
+            entered,
+        )  # fmt: skip
+        statistic = np.empty(self.n_rows)
+        for numbers, of_block in dask.compute(*joins):
+            statistic[numbers] = of_block
+        return statistic if chosen is None else statistic[chosen]
+
+    def measure_rows(
+        self, rows: da.Array, measure: Measure | None = None, weight: Weight | None = None
+    ) -> da.Array:
+        """Return the statistic of new rows as a dask array of shape (n,), lazily.
+
+        In the chunks of the rows, each cut into as many tasks as workers have use for.
+
+        Parameters
+        ----------
+        rows : dask array of shape (n, n_features)
+            As the user gave them; chunks may be unknown.
+        measure : Measure, optional
+            None: that of the reference.
+        weight : callable, optional
+            See `neighbors.join`.
+        """
+        sizes = rows.chunks[0]
+        plan = self._plan(sizes)
+        shares = n_shares(
+            len(sizes), workers().n_threads, _largest(sizes), plan.least_task_rows
+        )
+        search = self._search(measure or self.measure, plan)
+        return join(
+            rows, self.blocks.tasks(), self.space, search, shares, **self._further(weight)
+        )
+
+    def measure_table(
+        self, table: Table, measure: Measure | None = None, weight: Weight | None = None
+    ) -> Any:
+        """Return the statistic of new rows in the kind that came in; lazy for Dask.
+
+        Parameters are those of `measure_rows`, but for the table.
+        """
+        if table.frame is None:
+            statistic = self.measure_rows(table.rows, measure, weight)
+            return table.restore(statistic, "statistic")
+        search = self._search(measure or self.measure, self._plan(table.rows.chunks[0]))
+        return join_frame(
+            table.frame, self.blocks.tasks(), self.space, search, **self._further(weight)
+        )
+
+    def _further(self, weight: Weight | None) -> dict[str, Delayed | None]:
+        """Return what some searches need besides."""
+        entered = None if weight is None else enter(weight, "lpe-weight")
+        return {"graph": self._graph_task(), "weight": entered}
+
+    def _graph_task(self) -> Delayed | None:
+        return None if self.graph is None else self.graph.tasks()[0]
+
+    def _search(self, measure: Measure, plan: JoinPlan) -> Search:
+        n_edges = None if self.graph_params is None else self.graph_params.n_neighbors
+        return Search(
+            self.algorithm, measure.n_neighbors, measure.radius, plan.pass_rows,
+            measure.enough, n_edges,
+        )  # fmt: skip
+
+    def _plan(self, partition_sizes: Sequence[int] = ()) -> JoinPlan:
+        return plan_for_workers(
+            (self.n_rows, self.n_features), self.measure, self.graph_params,
+            partition_sizes, self.blocks.is_spooled,
+        )  # fmt: skip
+
+
+def plan_for_workers(
+    shape: tuple[int, int],
+    measure: Measure,
+    graph_params: NeighborGraphParams | None,
+    partition_sizes: Sequence[int],
+    is_spooled: bool | None = None,
+) -> JoinPlan:
+    """Return the plan of a search for the workers at hand, which hold it.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the reference.
+    measure : Measure
+    graph_params : NeighborGraphParams, optional
+    partition_sizes : sequence of int
+        Rows of the partitions of the input; NaN where not known.
+    is_spooled : bool, optional
+        Where the reference is, if it has been prepared.
+
+    Raises
+    ------
+    MemoryError
+        If a worker cannot hold what a task needs.
+    """
+    found = workers()
+    n_neighbors, n_edges, n_walked = measure.n_neighbors, 0, 0
+    if graph_params is not None:
+        n_edges = graph_params.n_neighbors
+        directed = graph_params.graph == "directed"
+        n_walked = walk_rows(shape[0], n_neighbors, n_edges, directed=directed)
+        n_neighbors = n_edges
+    plan = plan_join(
+        *shape,
+        n_neighbors or 0,
+        n_threads=found.n_threads,
+        threads=found.threads,
+        memory_limit=found.memory_limit,
+        block_rows=dask.config.get("lpe-dask.block-rows", None),
+        partition_rows=_largest(partition_sizes) or 0,
+        is_spooled=is_spooled,
+        graph_neighbors=n_edges,
+        walk_rows=n_walked,
+    )
+    plan.check(found.memory_limit)
+    return plan
 
 
 def prepare_reference(
@@ -54,7 +231,8 @@ def prepare_reference(
     preparation: Preparation,
     plan: JoinPlan,
     algorithm: str,
-    radius: float | None,
+    measure: Measure,
+    graph_params: NeighborGraphParams | None = None,
 ) -> Reference:
     """Return nominal rows ready to be searched; computes.
 
@@ -68,18 +246,53 @@ def prepare_reference(
     plan : JoinPlan
     algorithm : str
         A name of `kernels.ALGORITHMS`, or "auto".
-    radius : float, optional
-        Of the search, where it counts rows within a radius.
+    measure : Measure
+    graph_params : NeighborGraphParams, optional
+        As in `Reference`.
 
     Raises
     ------
     OSError
         If the rows need a spool, and none can be written that all workers see.
     """
+    algorithm, space = _choose_space(sample, preparation, plan, algorithm, measure)
+    spool = None
+    if plan.is_spooled:
+        spool = Spool(spool_place())
+        logger.info(
+            "%d nominal rows do not fit into the memory of each worker: they are spooled "
+            "to %s", plan.n_reference, spool.folder.url,
+        )  # fmt: skip
+    chunks = rows.rechunk((plan.block_rows, -1))
+    blocks = prepare_blocks(chunks, space, algorithm, spool, plan.largest_block_rows)
+    n_rows, n_features = rows.shape
+    reference = Reference(
+        n_rows, n_features, measure, graph_params, space, algorithm, blocks
+    )
+    if graph_params is None:
+        return reference
+    edges = self_join(
+        len(blocks), blocks.tasks(), space, reference._search(measure, plan),
+        plan.block_shares,
+    )  # fmt: skip
+    graph = build_graph(edges, n_rows, graph_params)
+    return replace(reference, graph=HeldResults([graph]))
+
+
+def _choose_space(
+    sample: NDArray[np.generic],
+    preparation: Preparation,
+    plan: JoinPlan,
+    algorithm: str,
+    measure: Measure,
+) -> tuple[str, Space]:
+    """Return the algorithm to search with, and the space to search in."""
     prepared = preparation.apply(sample)
     frame = None
     if algorithm == "auto":
-        n_neighbors = None if radius is not None else plan.n_neighbors
+        # Along a graph, too, what is searched for in space are the nearest rows.
+        n_neighbors = plan.n_neighbors or None
+        radius = None if n_neighbors is not None else measure.radius
         choice = choose_algorithm(prepared, plan.n_reference, n_neighbors, radius)
         algorithm, frame = choice.algorithm, choice.frame
         logger.info("algorithm=%s: %s", algorithm, choice.reason)
@@ -90,14 +303,8 @@ def prepare_reference(
     if kernel.KEEPS_NEAR_ROWS_TOGETHER:
         split = learn_split(frame.points(prepared), plan.n_blocks)
     is_sampled = sample_neighbors(plan.n_neighbors) is not None
-    space = Space(preparation, frame, split, is_sampled)
-    spool = None
-    if plan.is_spooled:
-        spool = Spool(spool_place())
-        logger.info(
-            "%d nominal rows do not fit into the memory of each worker: they are spooled "
-            "to %s", plan.n_reference, spool.folder.url,
-        )  # fmt: skip
-    chunks = rows.rechunk((plan.block_rows, -1))
-    blocks = prepare_blocks(chunks, space, algorithm, spool, plan.largest_block_rows)
-    return Reference(space, algorithm, blocks)
+    return algorithm, Space(preparation, frame, split, is_sampled)
+
+
+def _largest(sizes: Sequence[int]) -> int | None:
+    return None if len(sizes) == 0 or np.isnan(sizes[0]) else max(sizes)

@@ -140,10 +140,11 @@ class Run:
         with reserved(self.output), _telling_input_from_run():
             self.model.fit(self.rows if self.nominal is None else self.nominal)
             rows = None if self.nominal is None else self.rows
-            statistic = measure_blocks(self.model, rows)
+            statistic, p_values = measure_blocks(self.model, rows)
         try:
             empty_folder(self.output)
-            writes = part_writes(self.kept, statistic, self.model, self.output)
+            offset = self.model.offset_
+            writes = part_writes(self.kept, statistic, p_values, offset, self.output)
             counts = pd.DataFrame(dask.compute(*writes)).sum()
             check_parts(self.output, len(writes))
             summary = _summary(self.model, counts, time.perf_counter() - began)

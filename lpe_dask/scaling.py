@@ -44,14 +44,16 @@ def learn_preparation(
     metric : str
         A name of `metrics.METRIC_PARAMS`.
     metric_params : mapping, optional
-        Its parameter, in scaled units. V and VI are learnt where they are not given.
+        Its parameters, in scaled units. V and VI are learnt where they are not given.
 
     Raises
     ------
     ValueError
-        For a parameter that the metric does not take, or columns that cannot be scaled or
-        make the covariance singular.
+        For a parameter of the wrong shape or without meaning, or columns that cannot be
+        scaled or make the covariance singular.
     """
+    if metric == "geodesic":
+        return Preparation(learn_scaling(rows, scale, columns))
     params = given_parameter(metric, metric_params, rows.shape[1])
     scaling = learn_scaling(rows, scale, columns)
     if metric == "euclidean":

@@ -135,7 +135,7 @@ def _remove(url: str) -> None:
         filesystem.rm(root, recursive=True)
 
 
-class HeldBlocks:
+class HeldResults:
     """Handles of blocks, and what they need to live, while this object or its tasks live.
 
     With an active client, blocks in memory stay on its workers, which can make them again

@@ -134,3 +134,91 @@ def whitened(rows, inverse_covariance):
             z.append(total)
         result.append(z)
     return np.array(result)
+
+
+# Geodesic distance: shortest paths along a graph of nearest neighbors.
+
+
+def nearest_rows(query, reference, n_neighbors, left_out=None):
+    """(distance, number) of the K' nearest rows, ties by number; none at distance inf."""
+    pairs = sorted(
+        (distance(query, row), j) for j, row in enumerate(reference) if j != left_out
+    )
+    return [(d, j) for d, j in pairs[:n_neighbors] if d < math.inf]
+
+
+def neighbor_edges(reference, n_neighbors, union=False):
+    """{(i, j): length} of the K'-NN graph; with ``union`` in both directions."""
+    edges = {}
+    for i, row in enumerate(reference):
+        for length, j in nearest_rows(row, reference, n_neighbors, left_out=i):
+            edges[i, j] = length
+            if union:
+                edges[j, i] = length
+    return edges
+
+
+def path_distances(start, edges, n_reference):
+    """From ``{row: distance}``: shortest paths to all rows, relaxed until nothing moves.
+
+    A path is summed from its start on, so this is the least fixed point of
+    d(j) = min(d(j), d(i) + length(i, j)).
+    """
+    distances = [start.get(j, math.inf) for j in range(n_reference)]
+    moved = True
+    while moved:
+        moved = False
+        for (i, j), length in edges.items():
+            if distances[i] + length < distances[j]:
+                distances[j] = distances[i] + length
+                moved = True
+    return distances
+
+
+def geodesic_distances(queries, reference, n_neighbors, union=False, exclude_self=False):
+    """For each query its geodesic distances to all (other) rows of the reference."""
+    edges = neighbor_edges(reference, n_neighbors, union)
+    result = []
+    for i, query in enumerate(queries):
+        if exclude_self:
+            start = {i: 0.0}
+        else:
+            start = {j: d for d, j in nearest_rows(query, reference, n_neighbors)}
+        distances = path_distances(start, edges, len(reference))
+        result.append([d for j, d in enumerate(distances) if not (exclude_self and i == j)])
+    return result
+
+
+def geodesic_radii(distances, n_neighbors):
+    """R_S from geodesic distances: the K-th smallest of each query; inf if none."""
+    padding = [math.inf] * n_neighbors
+    return [sorted([*row, *padding])[n_neighbors - 1] for row in distances]
+
+
+def geodesic_counts(distances, radius):
+    """N_S from geodesic distances: how many are at most the radius."""
+    return [sum(d <= radius for d in row) for row in distances]
+
+
+# Other calibrations, and a known density of the anomalies.
+
+
+def conformal_p_value(n_as_anomalous, n_calibration):
+    """(1 + count) / (m + 1), for the number of calibration rows at least as anomalous."""
+    return (1 + n_as_anomalous) / (n_calibration + 1)
+
+
+def log_weighted_radius(radius, log_density, n_features):
+    """log(f1 R**d), the larger the more anomalous; 0 density is as nominal as can be."""
+    if log_density == -math.inf:
+        return -math.inf
+    if radius in (0, math.inf):
+        return -math.inf if radius == 0 else math.inf
+    return log_density + n_features * math.log(radius)
+
+
+def log_weighted_count(count, log_density):
+    """log(N / f1), the smaller the more anomalous."""
+    if log_density == -math.inf:
+        return math.inf
+    return (math.log(count) if count > 0 else -math.inf) - log_density

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask.calibration import head_fraction, tail_fraction
+from lpe_dask.calibration import p_values
 from lpe_dask.decisions import labels, margin, threshold
 
 statistics = st.one_of(st.integers(0, 6).map(float), st.just(math.inf))
@@ -20,7 +20,8 @@ statistics = st.one_of(st.integers(0, 6).map(float), st.just(math.inf))
 def test_fractions__equal_their_definitions(statistic, calibration):
     measured, ascending = np.array(statistic, dtype=float), np.array(sorted(calibration))
 
-    tail, head = tail_fraction(measured, ascending), head_fraction(measured, ascending)
+    tail = p_values(measured, ascending)
+    head = p_values(measured, ascending, graph="radius")
 
     for i, value in enumerate(statistic):
         if math.isnan(value):

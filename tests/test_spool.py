@@ -12,7 +12,7 @@ from distributed import Client, Future, LocalCluster
 from lpe_dask import resources
 from lpe_dask.literals import LITERAL_BYTES, enter
 from lpe_dask.resources import Workers, active_client, memory_of_machine, workers
-from lpe_dask.spool import HeldBlocks
+from lpe_dask.spool import HeldResults
 
 SMALL, LARGE = np.arange(10.0), np.arange(LITERAL_BYTES / 8 + 1)
 
@@ -75,7 +75,7 @@ def test_held_blocks__are_computed_once(client, fitted_on, used_on, tmp_path):
 
     places = {"here": {"scheduler": "sync"}, "cluster": {"scheduler": client}}
     with client.as_current(), dask.config.set(places[fitted_on]):
-        held = HeldBlocks([delayed(make, pure=False)()])
+        held = HeldResults([delayed(make, pure=False)()])
     if (fitted_on, used_on) == ("cluster", "here"):
         with (
             dask.config.set(places[used_on]),

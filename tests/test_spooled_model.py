@@ -15,7 +15,7 @@ from lpe_dask.handles import Pieces
 from lpe_dask.kernels import tiles
 from lpe_dask.plan import JoinPlan
 from lpe_dask.preparation import Preparation
-from lpe_dask.spool import HeldBlocks, Spool, SpoolFolder
+from lpe_dask.spool import HeldResults, Spool, SpoolFolder
 
 RNG = np.random.default_rng(0)
 NOMINAL = RNG.integers(0, 1000, (6000, 4)) * 0.1
@@ -191,7 +191,7 @@ def test_write_block__is_read_back_as_it_was(tmp_path):
 
 
 def test_held_blocks__are_shared_by_copies():
-    held = HeldBlocks([])
+    held = HeldResults([])
 
     assert copy.deepcopy(held) is held
     assert len(held) == 0

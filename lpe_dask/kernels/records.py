@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+def read_only(array: Any) -> Any:
+    """Return a view of an array that cannot be written to.
+
+    What came in a message is read-only, what was made here is not: kernels take all of it
+    as read-only, so that they are compiled once.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 class Reference(NamedTuple):

@@ -9,7 +9,7 @@ not depend on the order in which the blocks came.
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,14 @@ from lpe_dask.kernels.frames import FAR_SQUARE, FURTHEST, Frame
 from lpe_dask.kernels.measure import largest_square_within
 from lpe_dask.kernels.nearest import fold_nearest, kth_squares, limit_of
 from lpe_dask.kernels.pruning import DONE
-from lpe_dask.kernels.records import Counted, Errors, Found, Queries, Reference
+from lpe_dask.kernels.records import (
+    Counted,
+    Errors,
+    Found,
+    Queries,
+    Reference,
+    read_only,
+)
 
 _Value = TypeVar("_Value", bound=np.generic)
 
@@ -56,13 +63,7 @@ def reference_of(block: Block) -> Reference:
         block.groups.reshape(-1),
         block.norms,
     )
-    return Reference(*map(_read_only, arrays))
-
-
-def _read_only(array: Any) -> Any:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    return Reference(*map(read_only, arrays))
 
 
 class QueryTiles:

@@ -1,0 +1,117 @@
+r"""Weigh a statistic by a known density of the anomalies: footnote 1 of the paper, mended.
+
+    K-LPE          f1(x) R(x)**d    compared as  log f1(x) + d log R(x)    large: anomalous
+    epsilon-LPE    N(x) / f1(x)     compared as  log N(x) - log f1(x)      small: anomalous
+
+R**d is the volume that holds K rows, so the first is about f1 / f0, the likelihood ratio;
+the paper's printed form is reversed and leaves the dimension out. R**d would overflow:
+logarithms are compared, and ties are ties of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import xlogy
+
+#: Rows of shape (n_rows, n_features), in the units of the user -> log f1 of each.
+LogDensity = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class DensityWeight:
+    """Weighs the statistic of rows.
+
+    Attributes
+    ----------
+    log_density : callable
+    graph : {"knn", "radius"}
+    """
+
+    log_density: LogDensity
+    graph: str
+
+    def __call__(
+        self, rows: NDArray[np.generic], statistic: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return what p-values compare, of shape (n_rows,); NaN where it is not measured.
+
+        Where the density is 0 a row is as nominal as can be, whatever its statistic.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_rows, n_features)
+            As the user gave them.
+        statistic : ndarray of shape (n_rows,)
+            Distances or counts; NaN for a row that was not measured.
+        """
+        is_measured = ~np.isnan(statistic)
+        weighed = np.full(len(rows), np.nan)
+        measured = np.ascontiguousarray(rows[is_measured], dtype=np.float64)
+        logs = log_densities(self.log_density, measured)
+        weighed[is_measured] = weigh(
+            self.graph, logs, statistic[is_measured], rows.shape[1]
+        )
+        return weighed
+
+
+def weigh(
+    graph: str,
+    logs: NDArray[np.float64],
+    statistic: NDArray[np.float64],
+    n_features: int,
+) -> NDArray[np.float64]:
+    """Return what p-values compare, of shape (n_rows,).
+
+    Parameters
+    ----------
+    graph : {"knn", "radius"}
+    logs : ndarray of shape (n_rows,)
+        Logarithms of the anomaly density.
+    statistic : ndarray of shape (n_rows,)
+    n_features : int
+
+    Examples
+    --------
+    >>> weigh("knn", np.array([0.0, -np.inf]), np.array([1.0, np.inf]), n_features=2)
+    array([  0., -inf])
+    """
+    # xlogy takes the logarithm of one number at a time: the same bits however rows are cut,
+    # which NumPy's does not promise.
+    with np.errstate(invalid="ignore"):
+        if graph == "knn":
+            return np.where(logs == -np.inf, logs, logs + xlogy(n_features, statistic))
+        return np.where(logs == -np.inf, np.inf, xlogy(1.0, statistic) - logs)
+
+
+def log_densities(
+    log_density: LogDensity, rows: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the logarithm of the anomaly density at each row, checked.
+
+    Raises
+    ------
+    ValueError
+        If the function gives something else than one number for each row, below inf and not
+        NaN.
+    """
+    if len(rows) == 0:
+        return np.empty(0)
+    values = np.asarray(log_density(rows), dtype=np.float64)
+    if values.shape != (len(rows),):
+        raise ValueError(
+            f"anomaly_log_density gave an array of shape {values.shape} for rows of shape "
+            f"{rows.shape}; it has to give one logarithm for each row, shape "
+            f"({len(rows)},)."
+        )
+    is_bad = np.isnan(values) | (values == np.inf)
+    if is_bad.any():
+        raise ValueError(
+            f"anomaly_log_density gave {values[is_bad][0]} for the row "
+            f"{rows[is_bad][0].tolist()}; it has to give the logarithm of a density, a "
+            f"number below inf (-inf where the density is 0)."
+        )
+    return values

@@ -1,0 +1,144 @@
+"""What is known of the nominal rows themselves, in the order in which they came.
+
+    calibration rows   measured by fit, stored
+    the others         measured as new rows when they are asked for; lazy
+
+With ``calibration="loo"`` every row is a calibration row, unless ``calibration_size`` says
+otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from uuid import uuid4
+
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+
+from lpe_dask.division import Division
+from lpe_dask.inputs import map_blocks, read_table, with_known_rows
+from lpe_dask.literals import enter
+from lpe_dask.neighbors import Weight
+from lpe_dask.nominal import Nominal
+from lpe_dask.reference import Reference
+
+
+@dataclass(frozen=True, slots=True)
+class OwnValues:
+    """The statistics of the nominal rows.
+
+    Attributes
+    ----------
+    statistic : ndarray of shape (n_input,)
+        Of the calibration rows; NaN for all others, also for rows that were dropped.
+    compared : ndarray of shape (n_input,)
+        What p-values compare: the statistic, or the weighed one.
+    chunks : tuple of int
+        Rows of the partitions as they came.
+    others : object, optional
+        The input of `LPE.fit`, where not all rows in it were measured.
+    """
+
+    statistic: NDArray[np.float64]
+    compared: NDArray[np.float64]
+    chunks: tuple[int, ...]
+    others: Any = None
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        nominal: Nominal,
+        division: Division,
+        statistic: NDArray[np.float64],
+        compared: NDArray[np.float64],
+    ) -> OwnValues:
+        """Return what fit has found out about the rows of ``X``.
+
+        Parameters
+        ----------
+        X : object
+            The input of fit.
+        nominal : Nominal
+            Its finite rows.
+        division : Division
+        statistic, compared : ndarray of shape (m,)
+            Of the calibration rows.
+        """
+        n_input = sum(nominal.input_chunks)
+        places = np.arange(n_input)
+        if nominal.is_kept is not None:
+            places = places[nominal.is_kept]
+        if division.calibration is not None:
+            places = places[division.calibration]
+        is_all = division.calibration is None
+        whole = np.full((2, n_input), np.nan)
+        whole[0, places], whole[1, places] = statistic, compared
+        return cls(whole[0], whole[1], nominal.input_chunks, None if is_all else X)
+
+    def statistic_blocks(self, reference: Reference) -> da.Array:
+        """Return the statistic of all rows as a dask array of shape (n_input,), lazily."""
+        return self._filled(self.statistic, reference, None)
+
+    def compared_blocks(self, reference: Reference, weight: Weight | None) -> da.Array:
+        """Return what p-values compare, of all rows; see `statistic_blocks`."""
+        return self._filled(self.compared, reference, weight)
+
+    def is_own_blocks(self) -> da.Array:
+        """Return which rows are calibration rows, as a dask array of shape (n_input,)."""
+        return self._stored(~np.isnan(self.statistic))
+
+    def _filled(
+        self, known: NDArray[np.float64], reference: Reference, weight: Weight | None
+    ) -> da.Array:
+        stored = self._stored(known)
+        if self.others is None:
+            return stored
+        rows = with_known_rows(read_table(self.others).rows, self.chunks)
+        unknown = _unknown_rows(rows, self.is_own_blocks())
+        measured = reference.measure_rows(unknown, weight=weight)
+        return map_blocks([stored, measured], _fill, name="statistic", dtype=np.float64)
+
+    def _stored(self, values: NDArray[Any]) -> da.Array:
+        """Return numbers on the client as a dask array in the chunks of the input."""
+        whole = enter(values, "lpe-nominal-statistic")
+        name = f"lpe-stored-{uuid4().hex}"
+        edges = np.cumsum([0, *self.chunks]).tolist()
+        tasks = {
+            (name, i): (_part, whole.key, start, stop)
+            for i, (start, stop) in enumerate(pairwise(edges))
+        }
+        graph = HighLevelGraph.from_collections(name, tasks, dependencies=[whole])
+        return da.Array(graph, name, (self.chunks,), meta=np.empty(0, values.dtype))
+
+
+def _unknown_rows(rows: da.Array, is_known: da.Array) -> da.Array:
+    name = f"lpe-unknown-{uuid4().hex}"
+    tasks = {
+        (name, i, 0): (_blank, (rows.name, i, 0), (is_known.name, i))
+        for i in range(rows.numblocks[0])
+    }
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, is_known])
+    return da.Array(graph, name, rows.chunks, meta=np.empty((0, 0)))
+
+
+# The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _part(values: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
+    return values[start:stop]
+
+
+def _blank(rows: NDArray[np.generic], is_known: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return rows with NaN in those that are known, so that they are not measured again."""
+    unknown = rows.astype(np.float64)
+    unknown[is_known] = np.nan
+    return unknown
+
+
+def _fill(known: NDArray[np.float64], measured: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.isnan(known), measured, known)

@@ -1,0 +1,386 @@
+"""The other estimators: split, conformal, a sample for calibration, a known density."""
+
+import math
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+import definitions
+from lpe_dask import LPE
+from lpe_dask.division import divide
+from strategies import point_sets, row_chunks
+
+
+@st.composite
+def cases(draw, min_rows=3):
+    """A division of nominal rows, with all that the definition needs."""
+    nominal = draw(point_sets(min_rows=min_rows, n_features=2))
+    calibration = draw(st.sampled_from(["loo", "split", "conformal"]))
+    n = len(nominal)
+    most = {"loo": n, "split": (n + 1) // 2, "conformal": n - 1}[calibration]
+    least = 1 if calibration == "loo" else None
+    size = draw(st.integers(1, most) if least else st.none() | st.integers(1, most))
+    seed = draw(st.integers(0, 5))
+    division = divide(calibration, n, size, seed)
+    arguments = {"calibration": calibration, "calibration_size": size, "random_state": seed}
+    if division.most_neighbors >= 1 and draw(st.booleans()):
+        arguments["n_neighbors"] = draw(st.integers(1, division.most_neighbors))
+    else:
+        arguments |= {"graph": "radius", "radius": draw(st.sampled_from([0.0, 0.1, 1.0]))}
+    return nominal, division, arguments
+
+
+def statistic(queries, reference, arguments, exclude_self=False):
+    if "radius" in arguments:
+        return definitions.neighbor_counts(
+            queries, reference, arguments["radius"], exclude_self
+        )
+    return definitions.knn_radii(queries, reference, arguments["n_neighbors"], exclude_self)
+
+
+def n_as_anomalous(value, others, arguments):
+    return sum(bool(o <= value if "radius" in arguments else o >= value) for o in others)
+
+
+def expected(nominal, division, arguments):
+    """What the calibration rows are and measure, and how that becomes a p-value."""
+    everything = np.arange(len(nominal))
+    chosen = everything if division.calibration is None else division.calibration
+    reference = nominal if division.reference is None else nominal[division.reference]
+    if arguments["calibration"] == "conformal":
+        measured = statistic(nominal[chosen], reference, arguments)
+    else:
+        part = everything if division.own_part is None else division.own_part
+        of_part = statistic(nominal[part], nominal[part], arguments, exclude_self=True)
+        measured = of_part[np.searchsorted(part, chosen)]
+
+    def p_value(value, is_own=False):
+        count = n_as_anomalous(value, measured, arguments)
+        if arguments["calibration"] == "conformal":
+            return definitions.conformal_p_value(count - is_own, len(measured))
+        return count / len(measured)
+
+    return chosen, measured, reference, p_value
+
+
+@given(case=cases(), data=st.data())
+def test_calibrations__equal_their_definitions(case, data):
+    nominal, division, arguments = case
+    queries = data.draw(point_sets(n_features=2))
+    chunks = data.draw(row_chunks(len(nominal)))
+
+    with dask.config.set(scheduler="sync"):
+        model = LPE(**arguments).fit(da.from_array(nominal, chunks=(chunks, -1)))
+        scored, own = model.score_samples(queries), model.p_values_.compute()
+
+    chosen, measured, reference, p_value = expected(nominal, division, arguments)
+    np.testing.assert_array_equal(model.calibration_, np.sort(measured))
+    np.testing.assert_array_equal(
+        scored, [p_value(value) for value in statistic(queries, reference, arguments)]
+    )
+    as_new = statistic(nominal, reference, arguments)
+    expected_own = np.array([p_value(value) for value in as_new])
+    expected_own[chosen] = [p_value(value, is_own=True) for value in measured]
+    np.testing.assert_array_equal(own, expected_own)
+    assert model.n_samples_ == len(nominal)
+
+
+@given(case=cases(min_rows=4), data=st.data())
+def test_labels__are_those_of_the_p_values(case, data):
+    """Also where every row, or none, can be nominal at this level."""
+    nominal, _, arguments = case
+    queries = data.draw(point_sets(n_features=2))
+    alpha = data.draw(st.sampled_from([0.01, 0.25, 0.5, 0.9]))
+    model = LPE(alpha=alpha, **arguments).fit(nominal)
+
+    labels = model.predict(queries)
+
+    np.testing.assert_array_equal(
+        labels, np.where(model.score_samples(queries) <= alpha, -1, 1)
+    )
+    np.testing.assert_array_equal(model.decision_function(queries) < 0, labels == -1)
+
+
+def test_divide__parts_are_disjoint_and_whole():
+    split = divide("split", 101, None, 3)
+    sampled = divide("split", 101, 20, 3)
+    conformal = divide("conformal", 101, 30, 3)
+
+    whole = np.sort(np.concatenate([split.own_part, split.reference]))
+    np.testing.assert_array_equal(whole, np.arange(101))
+    assert len(split.own_part) == 51  # n = 2 m + 1: x_0 to x_m
+    np.testing.assert_array_equal(split.calibration, split.own_part)
+    assert len(sampled.calibration) == 20
+    assert set(sampled.calibration) < set(sampled.own_part)
+    assert set(conformal.calibration).isdisjoint(conformal.reference)
+    assert len(conformal.reference) == 71
+
+
+def test_divide__follows_the_seed_alone():
+    nominal = np.random.default_rng(0).standard_normal((300, 2))
+    arguments = {"calibration": "conformal", "n_neighbors": 5}
+
+    models = [LPE(random_state=7, **arguments).fit(nominal) for _ in range(2)]
+    other = LPE(random_state=8, **arguments).fit(nominal)
+
+    np.testing.assert_array_equal(models[0].calibration_, models[1].calibration_)
+    assert (models[0].calibration_ != other.calibration_).any()
+
+
+@pytest.mark.parametrize("calibration", ["loo", "split", "conformal"])
+@pytest.mark.parametrize("metric", ["euclidean", "geodesic"])
+def test_calibrations__same_bits_for_any_chunks(calibration, metric):
+    rng = np.random.default_rng(0)
+    nominal, queries = rng.integers(0, 9, (400, 3)) * 0.1, rng.integers(0, 9, (90, 3)) * 0.1
+    model = LPE(
+        8, calibration=calibration, calibration_size=100, metric=metric, random_state=0,
+        scale="standard",
+    )  # fmt: skip
+    p_values, own = model.fit(nominal).score_samples(queries), model.p_values_
+
+    for chunks in (64, 150):
+        with dask.config.set(**{"lpe-dask.block-rows": chunks}):
+            model.fit(da.from_array(nominal, chunks=(chunks, 3)))
+            new = model.score_samples(da.from_array(queries, chunks=(chunks, 3)))
+            np.testing.assert_array_equal(new.compute(), p_values)
+            np.testing.assert_array_equal(model.p_values_.compute(), own)
+    assert len(model.calibration_) == 100
+
+
+def test_p_values__of_frames_with_missing_rows():
+    """Order and index stay; a dropped row has no p-value, whichever part it would be in."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((200, 2))
+    rows[[3, 77, 150]] = np.nan
+    frame = pd.DataFrame(rows, columns=["a", "b"], index=np.arange(200) * 3)
+    model = LPE(4, calibration="conformal", missing="drop", random_state=0)
+    pandas = model.fit(frame).p_values_
+    lazy = model.fit(dd.from_pandas(frame, npartitions=5)).p_values_
+
+    pd.testing.assert_series_equal(lazy.compute(), pandas)
+    assert pandas[pandas.isna()].index.tolist() == [9, 231, 450]
+    kept = frame.dropna()
+    assert LPE(4, calibration="conformal", random_state=0).fit(kept).p_values_.tolist() == (
+        pandas.dropna().tolist()
+    )
+
+
+def test_p_values__of_others_are_lazy(at_most_computes):
+    nominal = da.from_array(np.random.default_rng(0).random((100, 2)), chunks=(30, 2))
+    model = LPE(3, calibration="split", random_state=0).fit(nominal)
+
+    with at_most_computes(0):
+        model.p_values_  # noqa: B018
+        model.statistic_  # noqa: B018
+
+
+def test_calibration_size__measures_only_so_many(monkeypatch):
+    """The pairs that are compared shrink with m, which is what it is for."""
+    from lpe_dask.kernels import states
+
+    compared = []
+    fold = states.NearestState.fold
+
+    def counting(self, block):
+        before = self.n_compared
+        fold(self, block)
+        compared.append(self.n_compared - before)
+
+    monkeypatch.setattr(states.NearestState, "fold", counting)
+    nominal = np.random.default_rng(0).standard_normal((2000, 3))
+    LPE(5, algorithm="brute", calibration_size=100, random_state=0).fit(nominal)
+
+    assert sum(compared) == 100 * 2000
+
+
+# Scaling is learnt where exchangeability allows
+
+
+def test_conformal__scaling_does_not_see_the_calibration_rows():
+    rng = np.random.default_rng(0)
+    nominal = rng.standard_normal((60, 2))
+    chosen = divide("conformal", 60, None, 0).calibration
+    far = nominal.copy()
+    far[chosen[0]] = 1e6
+
+    arguments = {"calibration": "conformal", "scale": "standard", "random_state": 0}
+    before = LPE(3, **arguments).fit(nominal).statistic(nominal)
+    after = LPE(3, **arguments).fit(far).statistic(nominal)
+
+    np.testing.assert_array_equal(before, after)
+
+
+# Statistics, with fixed seeds
+
+
+@pytest.mark.parametrize("graph", ["knn", "radius"])
+def test_conformal__is_valid_for_every_level(graph):
+    """P(p <= a) <= a over fresh draws of nominal rows and one more, for a small sample."""
+    rng = np.random.default_rng(20261121)
+    n_draws = 2000 if graph == "knn" else 500
+    arguments = {"n_neighbors": 2} if graph == "knn" else {"graph": graph, "radius": 0.8}
+    model = LPE(calibration="conformal", algorithm="brute", random_state=0, **arguments)
+
+    with dask.config.set(scheduler="sync"):
+        p_values = np.array(
+            [
+                model.fit(rows[1:]).score_samples(rows[:1])[0]
+                for rows in rng.standard_normal((n_draws, 28, 2))
+            ]
+        )
+
+    for alpha in (1 / 15, 0.1, 2 / 15, 0.2, 0.5, 0.8):
+        most = stats.binom.ppf(1 - 1e-6, n_draws, alpha)
+        assert (p_values <= alpha).sum() <= most
+    assert p_values.min() == 1 / 15
+    if graph == "knn":  # no ties: as often as a whole number of calibration rows allows
+        for alpha in (1 / 15, 2 / 15, 6 / 15):
+            least = stats.binom.ppf(1e-6, n_draws, alpha)
+            assert (p_values <= alpha + 1e-12).sum() >= least
+
+
+@pytest.mark.parametrize("calibration", ["split", "loo"])
+def test_p_values__of_new_rows_are_uniform(calibration):
+    """P(p <= a) is about (floor(a m) + 1) / (m + 1) for m calibration rows."""
+    rng = np.random.default_rng(20261121)
+    n_draws, n = 800, 41
+    size = 15 if calibration == "loo" else None
+    model = LPE(3, calibration=calibration, calibration_size=size, random_state=0)
+
+    with dask.config.set(scheduler="sync"):
+        p_values = np.array(
+            [
+                model.fit(rows[1:]).score_samples(rows[:1])[0]
+                for rows in rng.standard_normal((n_draws, n + 1, 2))
+            ]
+        )
+
+    m = len(model.calibration_)
+    for alpha in (0.1, 0.3, 0.5, 0.9):
+        rate = (math.floor(alpha * m) + 1) / (m + 1)
+        low, high = stats.binom.ppf([1e-6, 1 - 1e-6], n_draws, rate) / n_draws
+        # Measured among n - 1 others, a new row among n: about one row in n, as in loo.
+        slack = 1 / n if calibration == "loo" else 0.0
+        assert low - slack <= (p_values <= alpha).mean() <= high + slack
+
+
+# A known density of the anomalies
+
+
+def log_bell(rows):
+    """A Gaussian around 1, up to a constant; 0 beyond 3."""
+    squares = ((rows - 1.0) ** 2).sum(axis=1)
+    return np.where(squares > 9.0, -np.inf, -squares / 2)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "geodesic"])
+@given(data=st.data(), seed=st.integers(0, 3))
+def test_anomaly_log_density__equals_the_corrected_footnote(metric, data, seed):
+    nominal = data.draw(point_sets(min_rows=3, n_features=2))
+    queries = data.draw(point_sets(n_features=2))
+    chunks = data.draw(row_chunks(len(nominal)))
+    if data.draw(st.booleans()):
+        arguments = {"n_neighbors": data.draw(st.integers(1, len(nominal) - 1))}
+    else:
+        arguments = {"graph": "radius", "radius": data.draw(st.sampled_from([0.0, 1.0]))}
+    if metric == "geodesic":
+        arguments |= {"metric": metric, "metric_params": {"n_neighbors": 2}}
+
+    with dask.config.set(scheduler="sync"):
+        model = LPE(anomaly_log_density=log_bell, **arguments)
+        model.fit(da.from_array(nominal, chunks=(chunks, -1)))
+        scored = model.score_samples(da.from_array(queries, chunks=(2, -1))).compute()
+        own = model.p_values_.compute()
+        plain = LPE(**arguments).fit(nominal)
+
+    def weighed(rows, values):
+        pairs = zip(values.tolist(), log_bell(rows).tolist(), strict=True)
+        if "radius" in arguments:
+            return [definitions.log_weighted_count(v, log) for v, log in pairs]
+        return [definitions.log_weighted_radius(v, log, 2) for v, log in pairs]
+
+    own_values = weighed(nominal, plain.statistic_)
+    new_values = weighed(queries, plain.statistic(queries))
+    assert model.calibration_.tolist() == sorted(own_values)
+    n = len(nominal)
+    for values, p_values in ((new_values, scored), (own_values, own)):
+        counts = [n_as_anomalous(value, own_values, arguments) for value in values]
+        np.testing.assert_array_equal(p_values, np.array(counts) / n)
+    np.testing.assert_array_equal(model.statistic(queries), plain.statistic(queries))
+
+
+@pytest.mark.parametrize("calibration", ["split", "conformal"])
+def test_anomaly_log_density__with_other_calibrations(calibration):
+    rng = np.random.default_rng(0)
+    nominal, queries = rng.standard_normal((200, 2)), rng.standard_normal((50, 2))
+    arguments = {"calibration": calibration, "n_neighbors": 4, "random_state": 0}
+
+    # A constant density changes no order, so it changes no p-value.
+    flat = LPE(anomaly_log_density=lambda rows: np.full(len(rows), -1.5), **arguments)
+    plain = LPE(**arguments).fit(nominal)
+    flat.fit(nominal)
+
+    np.testing.assert_array_equal(flat.score_samples(queries), plain.score_samples(queries))
+    np.testing.assert_array_equal(flat.p_values_, plain.p_values_)
+    np.testing.assert_array_equal(flat.predict(queries), plain.predict(queries))
+
+
+def test_anomaly_log_density__finds_what_distances_do_not():
+    """Anomalies inside the nominal bulk are found where they are known to be."""
+    rng = np.random.default_rng(0)
+    nominal = rng.uniform(0, 1, (2000, 2))
+    anomalies = rng.normal(0.5, 0.02, (200, 2))
+    known = stats.multivariate_normal([0.5, 0.5], 0.02**2 * np.eye(2))
+
+    blind = LPE(20, alpha=0.05).fit(nominal)
+    informed = LPE(20, alpha=0.05, anomaly_log_density=known.logpdf).fit(nominal)
+
+    assert (blind.predict(anomalies) == -1).mean() < 0.2
+    assert (informed.predict(anomalies) == -1).mean() > 0.9
+    rate = (informed.predict(rng.uniform(0, 1, (2000, 2))) == -1).mean()
+    assert rate == pytest.approx(0.05, abs=0.025)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda rows: np.zeros(3), r"gave an array of shape \(3,\) for rows of shape"),
+        (lambda rows: np.full(len(rows), np.nan), "gave nan for the row"),
+        (lambda rows: np.full(len(rows), np.inf), "gave inf for the row"),
+    ],
+)
+def test_anomaly_log_density__is_checked(function, message):
+    with pytest.raises(ValueError, match=message):
+        LPE(2, anomaly_log_density=function).fit(np.random.default_rng(0).random((9, 2)))
+
+
+def test_anomaly_log_density__gets_rows_as_they_came():
+    """In the user's units, float64, and no row with NaN."""
+    seen = []
+
+    def watching(rows):
+        seen.append(rows)
+        return np.zeros(len(rows))
+
+    nominal = np.arange(12, dtype=np.int16).reshape(6, 2) * 100
+    with dask.config.set(scheduler="sync"):
+        model = LPE(2, scale="minmax", anomaly_log_density=watching).fit(nominal)
+        seen.clear()
+        model.score_samples(np.array([[5.0, 7.0], [np.nan, 1.0]]))
+
+    assert [rows.tolist() for rows in seen] == [[[5.0, 7.0]]]
+    assert seen[0].dtype == np.float64
+
+
+def test_p_values_of__needs_the_rows_with_a_density():
+    model = LPE(2, anomaly_log_density=log_bell).fit(np.eye(5)[:, :2])
+
+    with pytest.raises(ValueError, match=r"Use score_samples\(X\)"):
+        model.p_values_of(np.array([1.0]))

@@ -1,0 +1,227 @@
+"""Geodesic distances as users see them: right, distributed, and the same bits anyhow."""
+
+import pickle
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from dask.sizeof import sizeof
+from hypothesis import given
+from hypothesis import strategies as st
+
+import definitions
+from lpe_dask import LPE
+from strategies import point_sets, row_chunks
+
+kinds = pytest.mark.parametrize("kind", ["directed", "union"])
+
+
+def curved_sheet(n_rows, seed=0):
+    """Points on a rolled-up sheet, in steps of 0.1, so that distances tie."""
+    rng = np.random.default_rng(seed)
+    turn, height = rng.uniform(3, 12, n_rows), rng.uniform(0, 5, n_rows)
+    sheet = np.c_[turn * np.cos(turn), height, turn * np.sin(turn)]
+    return np.round(sheet, 1)
+
+
+def geodesic(n_edges, kind="directed", **arguments):
+    params = {"n_neighbors": n_edges, "graph": kind}
+    return LPE(metric="geodesic", metric_params=params, **arguments)
+
+
+def expected_p_values(queries, nominal, n_edges, kind, n_neighbors, radius, own=False):
+    union = kind == "union"
+    among = definitions.geodesic_distances(nominal, nominal, n_edges, union, True)
+    to = definitions.geodesic_distances(queries, nominal, n_edges, union, own)
+    if n_neighbors is None:
+        counts = definitions.geodesic_counts(among, radius)
+        found = definitions.geodesic_counts(to, radius)
+        return [definitions.radius_p_value(c, counts) for c in found]
+    radii = definitions.geodesic_radii(among, n_neighbors)
+    found = definitions.geodesic_radii(to, n_neighbors)
+    return [definitions.knn_p_value(r, radii) for r in found]
+
+
+@kinds
+@given(data=st.data(), scale=st.sampled_from([None, "minmax"]))
+def test_geodesic__equals_definition_for_any_chunks(kind, data, scale):
+    nominal = data.draw(point_sets(min_rows=2, n_features=2))
+    queries = data.draw(point_sets(n_features=2))
+    n_edges = data.draw(st.integers(1, len(nominal) - 1))
+    n_neighbors = data.draw(st.none() | st.integers(1, len(nominal) - 1))
+    radius = None
+    if n_neighbors is None:
+        radius = data.draw(st.sampled_from([0.0, 0.1, 0.30000000000000004, 1.0, 3e-9]))
+    chunks = data.draw(row_chunks(len(nominal)))
+    model = geodesic(
+        n_edges, kind, n_neighbors=n_neighbors, radius=radius, scale=scale,
+        graph="knn" if radius is None else "radius",
+        algorithm=data.draw(st.sampled_from(["brute", "pruned"])),
+    )  # fmt: skip
+
+    with dask.config.set(scheduler="sync", **{"lpe-dask.block-rows": 64}):
+        model.fit(da.from_array(nominal, chunks=(chunks, -1)))
+        scored, own = model.score_samples(queries), model.p_values_.compute()
+
+    rest = (n_edges, kind, n_neighbors, radius)
+    z_nominal = definitions.scaled(nominal, nominal, scale)
+    z_queries = definitions.scaled(queries, nominal, scale)
+    np.testing.assert_array_equal(scored, expected_p_values(z_queries, z_nominal, *rest))
+    np.testing.assert_array_equal(
+        own, expected_p_values(z_nominal, z_nominal, *rest, own=True)
+    )
+
+
+@kinds
+@pytest.mark.parametrize("graph", ["knn", "radius"])
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_geodesic__same_bits_for_any_chunks_and_scheduler(kind, graph, scheduler):
+    nominal, queries = curved_sheet(900), curved_sheet(100, 1)
+    queries[7, 1] = np.nan
+    arguments = {"graph": graph, "radius": 2.5 if graph == "radius" else None}
+    expected = geodesic(4, kind, **arguments).fit(nominal)
+
+    for chunks, block_rows in ((70, 128), (400, 320)):
+        with dask.config.set(scheduler=scheduler, **{"lpe-dask.block-rows": block_rows}):
+            model = geodesic(4, kind, **arguments)
+            model.fit(da.from_array(nominal, chunks=(chunks, 2)))
+            scored = model.score_samples(da.from_array(queries, chunks=(33, 1))).compute()
+        np.testing.assert_array_equal(scored, expected.score_samples(queries))
+        np.testing.assert_array_equal(model.calibration_, expected.calibration_)
+
+    assert np.isnan(scored).tolist() == [i == 7 for i in range(100)]
+
+
+@pytest.mark.parametrize("n_neighbors", [1, 4, 6])
+def test_geodesic__is_euclidean_where_a_row_has_as_many_edges_as_neighbors(n_neighbors):
+    nominal, queries = curved_sheet(300), curved_sheet(60, 1)
+
+    along = geodesic(6, n_neighbors=n_neighbors).fit(nominal)
+    straight = LPE(n_neighbors).fit(nominal)
+
+    np.testing.assert_array_equal(along.calibration_, straight.calibration_)
+    np.testing.assert_array_equal(along.statistic(queries), straight.statistic(queries))
+
+
+def test_geodesic__goes_along_the_sheet():
+    """A row between two windings is near in space, and far along the sheet."""
+    rng = np.random.default_rng(0)
+    turn = rng.uniform(3, 12, 3000)
+    sheet = np.c_[turn * np.cos(turn), rng.uniform(0, 3, 3000), turn * np.sin(turn)]
+    model = geodesic(6, n_neighbors=400).fit(sheet)
+    straight = LPE(400).fit(sheet)
+
+    assert (model.calibration_ >= straight.calibration_).all()
+    # Along a ribbon 3 wide, 400 rows reach further than in a ball that cuts its windings.
+    assert np.median(model.calibration_) > 1.2 * np.median(straight.calibration_)
+
+
+@kinds
+@pytest.mark.parametrize("graph", ["knn", "radius"])
+def test_predict__gives_the_labels_of_the_p_values(kind, graph):
+    nominal = curved_sheet(400)
+    queries = np.concatenate([curved_sheet(80, 1), curved_sheet(40, 2) + 0.7])
+    radius = 2.0 if graph == "radius" else None
+    model = geodesic(5, kind, graph=graph, radius=radius, alpha=0.1).fit(nominal)
+
+    labels = model.predict(queries)
+
+    p_values = model.score_samples(queries)
+    np.testing.assert_array_equal(labels, np.where(p_values <= 0.1, -1, 1))
+    assert set(labels) == {-1, 1}
+
+
+def test_geodesic__default_edges_are_documented():
+    nominal = curved_sheet(300)
+
+    default = LPE(20, metric="geodesic").fit(nominal)
+    few = LPE(1, metric="geodesic").fit(nominal[:3])
+
+    np.testing.assert_array_equal(
+        default.calibration_, geodesic(5, n_neighbors=20).fit(nominal).calibration_
+    )
+    assert np.isfinite(few.calibration_).all()
+
+
+def shares_below_one_half(kind, calibration):
+    rng = np.random.default_rng(0)
+    model = geodesic(5, kind, n_neighbors=9, calibration=calibration, random_state=0)
+    with dask.config.set(scheduler="sync"):
+        p_values = [
+            model.fit(rng.standard_normal((300, 10))).score_samples(
+                rng.standard_normal((100, 10))
+            )
+            for _ in range(20)
+        ]
+    return (np.array(p_values) <= 0.5).mean()
+
+
+def test_calibration__of_both_graphs_is_as_documented():
+    """New rows have K' edges; nominal ones as many, or, in the union, more."""
+    assert shares_below_one_half("directed", "loo") == pytest.approx(0.5, abs=0.03)
+    assert shares_below_one_half("union", "loo") > 0.57
+    assert shares_below_one_half("union", "conformal") == pytest.approx(0.5, abs=0.03)
+
+
+def test_fit__warns_of_nominal_rows_that_reach_too_few(caplog):
+    """With few edges many walks end early, and then nothing can be anomalous."""
+    nominal = np.random.default_rng(0).standard_normal((300, 2))
+
+    geodesic(2, n_neighbors=12, alpha=0.05).fit(nominal)
+
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "are at distance inf" in warning
+    assert "metric_params['n_neighbors']" in warning
+
+
+def test_fit__does_not_warn_of_few_such_rows(caplog):
+    geodesic(6, n_neighbors=12).fit(np.random.default_rng(0).standard_normal((300, 2)))
+
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]
+
+
+def test_fit__has_one_graph_and_few_computes(at_most_computes):
+    nominal = da.from_array(curved_sheet(300), chunks=(50, -1))
+
+    with at_most_computes(5):
+        model = geodesic(4).fit(nominal)
+    with at_most_computes(0):
+        lazy = model.score_samples(nominal)
+
+    keys = [str(key) for key in dict(lazy.__dask_graph__())]
+    assert sum("lpe-blocks" in key or "lpe-block" in key for key in keys) >= 1
+    assert len(model._reference.graph.tasks()) == 1
+
+
+def test_graph__is_a_dependency_and_no_literal():
+    rng = np.random.default_rng(0)
+    nominal = rng.standard_normal((30_000, 2))
+    model = geodesic(5, n_neighbors=8).fit(nominal)
+    frame = dd.from_pandas(pd.DataFrame(rng.random((100, 2))), npartitions=10)
+
+    for X in (da.zeros((1000, 2), chunks=(100, 2)), frame):
+        graph = dict(model.score_samples(X).__dask_graph__())
+        joins = {k: v for k, v in graph.items() if "join" in str(k)}
+        large = [key for key, task in graph.items() if sizeof(task) > 2**20]
+
+        assert len(joins) >= 10
+        assert all(len(pickle.dumps(task)) < 20_000 for task in joins.values())
+        # The rows, their graph, and nothing else: once each.
+        assert len(large) <= len(model._reference.blocks) + 1
+
+
+def test_results__are_of_the_kind_that_came():
+    nominal = pd.DataFrame(curved_sheet(200), columns=list("abc"))
+    queries = pd.DataFrame(curved_sheet(50, 1), columns=list("abc"), index=range(7, 57))
+    model = geodesic(4).fit(nominal)
+
+    pandas = model.score_samples(queries)
+    lazy = model.score_samples(dd.from_pandas(queries, npartitions=3))
+
+    pd.testing.assert_series_equal(lazy.compute(), pandas)
+    np.testing.assert_array_equal(
+        pandas, geodesic(4).fit(nominal.to_numpy()).score_samples(queries.to_numpy())
+    )
