@@ -223,8 +223,8 @@ class LPE(OutlierMixin, BaseEstimator):
         if self.metric == "geodesic" and share > self.alpha:
             logger.warning(
                 "%.1f%% of the nominal rows are at distance inf from their K-th neighbor "
-                "along the graph, which is more than alpha: no row can be flagged. Use more "
-                "edges (metric_params['n_neighbors'], the graph 'union'), or a smaller "
+                "along the graph, which is more than alpha: no row can be flagged. Use "
+                "more edges (metric_params['n_neighbors'], the graph 'union'), or lower "
                 "n_neighbors.", 100 * share,
             )  # fmt: skip
 
