@@ -14,10 +14,17 @@ from uuid import uuid4
 
 import dask.array as da
 import numpy as np
+from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.sums import N_LIMBS, as_float, sum_of_products
+from lpe_dask.kernels.sums import (
+    Totals,
+    add_totals,
+    join_totals,
+    sum_of_products,
+    totals_of,
+)
 from lpe_dask.metrics import (
     euclidean_map,
     given_parameter,
@@ -26,6 +33,9 @@ from lpe_dask.metrics import (
     seuclidean_map,
 )
 from lpe_dask.preparation import Preparation, Scaling
+
+#: Blocks whose sums one task adds.
+SUMMED_BLOCKS = 8
 
 
 def learn_preparation(
@@ -138,8 +148,7 @@ def _learn_centers(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.bool
     constant column is its value, without the rounding.
     """
     low, high = _ranges(rows)
-    sums = _add_up(rows, _sums_of_columns, rows.shape[1])
-    means = np.array([as_float(total) for total in sums]) / rows.shape[0]
+    means = _add_up(rows, _sums_of_columns) / rows.shape[0]
     constant = low == high
     return np.where(constant, low, means), constant
 
@@ -153,8 +162,7 @@ def learn_moments(
     float64), rounded and divided by ``n_rows - ddof``; 1 for a constant column.
     """
     center, constant = _learn_centers(rows)
-    sums = _add_up(rows, _sums_of_squares, rows.shape[1], center)
-    totals = np.array([as_float(total) for total in sums])
+    totals = _add_up(rows, _sums_of_squares, center)
     return center, np.where(constant, 1.0, totals / max(1, rows.shape[0] - ddof))
 
 
@@ -162,57 +170,60 @@ def learn_covariance(rows: da.Array) -> NDArray[np.float64]:
     """Return the covariance (ddof 1), of shape (n_features, n_features); computes.
 
     Products of differences from the mean, summed as in `learn_moments`; exactly 0 for a
-    constant column. A block's sums take ``1072 * d * (d + 1) / 2`` bytes for d columns.
+    constant column. A block's sums take about ``32 * d * (d + 1)`` bytes for d columns,
+    and more where magnitudes differ much; so do those of `SUMMED_BLOCKS` blocks each.
     """
     n_rows, n_features = rows.shape
     center, _ = _learn_centers(rows)
     pairs = np.tril_indices(n_features)
-    sums = _add_up(rows, _sums_of_pairs, len(pairs[0]), center)
+    sums = _add_up(rows, _sums_of_pairs, center)
     covariance = np.empty((n_features, n_features))
-    covariance[pairs] = [as_float(total) / max(1, n_rows - 1) for total in sums]
+    covariance[pairs] = sums / max(1, n_rows - 1)
     covariance.T[pairs] = covariance[pairs]
     return covariance
 
 
-def _add_up(
-    rows: da.Array, block_sums: object, n_sums: int, *arguments: object
-) -> NDArray[np.int64]:
-    """Compute the sums of every block and add their limbs, of shape (n_sums, N_LIMBS)."""
+def _add_up(rows: da.Array, block_sums: object, *arguments: object) -> NDArray[np.float64]:
+    """Compute the sums of every block, add them exactly, and round them once."""
     name = f"lpe-sums-{uuid4().hex}"
-    n_blocks = rows.numblocks[0]
-    tasks = {
-        (name, i, 0, 0): (block_sums, (rows.name, i, 0), *arguments)
-        for i in range(n_blocks)
+    tasks: dict[Any, Any] = {
+        f"{name}-0-{i}": (block_sums, (rows.name, i, 0), *arguments)
+        for i in range(rows.numblocks[0])
     }
+    level, keys = 0, list(tasks)
+    while len(keys) > 1 or level == 0:
+        level += 1
+        groups = [keys[i : i + SUMMED_BLOCKS] for i in range(0, len(keys), SUMMED_BLOCKS)]
+        added = {f"{name}-{level}-{i}": (add_totals, g) for i, g in enumerate(groups)}
+        tasks |= added
+        keys = list(added)
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
-    chunks = ((1,) * n_blocks, (n_sums,), (N_LIMBS,))
-    partial = da.Array(graph, name, chunks, meta=np.empty((0, 0, 0), np.int64))
-    total: NDArray[np.int64] = partial.sum(axis=0, split_every=8).compute()
-    return total
+    total: Totals = Delayed(keys[0], graph, layer=name).compute()
+    return total.as_floats()
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.
 
 
-def _sums_of_columns(rows: NDArray[np.generic]) -> NDArray[np.int64]:
+def _sums_of_columns(rows: NDArray[np.generic]) -> Totals:
     columns = rows.astype(np.float64).T
     ones = np.ones(len(rows))
-    return np.stack([sum_of_products(column, ones) for column in columns])[None]
+    return totals_of([sum_of_products(column, ones) for column in columns])
 
 
-def _sums_of_squares(
-    rows: NDArray[np.generic], mean: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def _sums_of_squares(rows: NDArray[np.generic], mean: NDArray[np.float64]) -> Totals:
     columns = _differences(rows, mean)
-    return np.stack([sum_of_products(column, column) for column in columns])[None]
+    return totals_of([sum_of_products(column, column) for column in columns])
 
 
-def _sums_of_pairs(
-    rows: NDArray[np.generic], mean: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def _sums_of_pairs(rows: NDArray[np.generic], mean: NDArray[np.float64]) -> Totals:
     columns = _differences(rows, mean)
-    pairs = zip(*np.tril_indices(len(columns)), strict=True)
-    return np.stack([sum_of_products(columns[i], columns[j]) for i, j in pairs])[None]
+    return join_totals(
+        [
+            totals_of([sum_of_products(column, other) for other in columns[: i + 1]])
+            for i, column in enumerate(columns)
+        ]
+    )
 
 
 def _differences(

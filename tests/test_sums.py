@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.kernels.sums import N_LIMBS, as_float, sum_of_products
+from lpe_dask.kernels.sums import (
+    N_LIMBS,
+    add_totals,
+    as_float,
+    join_totals,
+    sum_of_products,
+    totals_of,
+)
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -46,3 +53,42 @@ def test_sum_of_products__of_many_rows_carries(monkeypatch):
     actual = as_float(sum_of_products(values, np.ones(1000)))
 
     assert actual == math.fsum(values)
+
+
+@given(data=st.data(), n_totals=st.integers(1, 4), n_parts=st.integers(1, 4))
+def test_totals__are_exact_without_the_limbs_they_do_not_need(data, n_totals, n_parts):
+    """Of any magnitudes and signs, also where parts cancel."""
+    factors = st.lists(
+        st.lists(
+            numbers | st.sampled_from([0.0, 1.0, -1.0, 1e-300]), min_size=2, max_size=2
+        ),
+        min_size=n_totals,
+        max_size=n_totals,
+    )
+    parts = [data.draw(factors) for _ in range(n_parts)]
+    split = data.draw(st.integers(1, n_totals))
+
+    def compact(part):
+        all_limbs = [sum_of_products(np.array([a]), np.array([b])) for a, b in part]
+        return join_totals(
+            [totals_of(some) for some in (all_limbs[:split], all_limbs[split:]) if some]
+        )
+
+    actual = add_totals(compact(part) for part in parts).as_floats()
+
+    for k in range(n_totals):
+        limbs = sum(
+            sum_of_products(np.array([part[k][0]]), np.array([part[k][1]]))
+            for part in parts
+        )
+        assert actual[k] == as_float(limbs)
+
+
+def test_totals__of_ordinary_numbers_are_short():
+    rng = np.random.default_rng(0)
+    left, right = rng.standard_normal((2, 50, 1000)) * 1000.0
+
+    totals = totals_of([sum_of_products(a, b) for a, b in zip(left, right, strict=True)])
+
+    assert totals.limbs.shape[1] <= 8
+    np.testing.assert_allclose(totals.as_floats(), (left * right).sum(axis=1), rtol=1e-9)

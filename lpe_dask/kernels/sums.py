@@ -5,6 +5,7 @@ a mean learnt from other chunks would move them. Here every product is split int
 and added to whole numbers, which is exact and commutative; the total is rounded once.
 
     left, right (n,) -> add_products -> limbs (N_LIMBS,), one total -> as_float
+    totals of a block -> Totals, without limbs that are 0 in all -> added -> as_floats
 
 A total is ``sum(limbs[i] * 2**(32 i)) * 2**-2148``: 2**-2148 is the square of the smallest
 float64, so that every product of two finite numbers fits without overflow or underflow.
@@ -12,6 +13,8 @@ float64, so that every product of two finite numbers fits without overflow or un
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -70,6 +73,81 @@ def as_float(limbs: NDArray[np.int64]) -> float:
         return float(Fraction(total, 2**-LOWEST_EXPONENT))
     except OverflowError:
         return float("inf") if total > 0 else float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Several totals, without the limbs that none of them needs.
+
+    Ordinary numbers need 6 to 8 limbs of the 134, and there are d (d + 1) / 2 totals for d
+    columns.
+
+    Attributes
+    ----------
+    first : int
+        The limb that ``limbs[:, 0]`` is.
+    limbs : ndarray of shape (n_totals, n_limbs)
+        Of the sign of their total.
+    """
+
+    first: int
+    limbs: NDArray[np.int64]
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the limbs."""
+        return self.limbs.nbytes
+
+    def as_floats(self) -> NDArray[np.float64]:
+        """Return each total rounded once to float64."""
+        room = np.zeros(N_LIMBS, np.int64)
+        floats = np.empty(len(self.limbs))
+        for i, limbs in enumerate(self.limbs):
+            room[self.first : self.first + len(limbs)] = limbs
+            floats[i] = as_float(room)
+        return floats
+
+
+def totals_of(all_limbs: Sequence[NDArray[np.int64]]) -> Totals:
+    """Return totals given by all their limbs, as `sum_of_products` gives them."""
+    limbs = np.stack(all_limbs)
+    # Whole numbers below 0 have ones all the way up; without their sign they end.
+    is_negative = limbs[:, -1] < 0
+    positive = -limbs[is_negative]
+    for total in positive:
+        _carry(total)
+    limbs[is_negative] = -positive
+    return _trimmed(0, limbs)
+
+
+def add_totals(parts: Iterable[Totals]) -> Totals:
+    """Return the sums of totals that belong together, for up to 2**30 parts in all."""
+    parts = list(parts)
+    first = min(part.first for part in parts)
+    stop = max(part.first + part.limbs.shape[1] for part in parts)
+    limbs = np.zeros((len(parts[0].limbs), stop - first), np.int64)
+    for part in parts:
+        start = part.first - first
+        limbs[:, start : start + part.limbs.shape[1]] += part.limbs
+    return Totals(first, limbs)
+
+
+def join_totals(parts: Sequence[Totals]) -> Totals:
+    """Return the totals of all parts, one after another."""
+    first = min(part.first for part in parts)
+    stop = max(part.first + part.limbs.shape[1] for part in parts)
+    joined = []
+    for part in parts:
+        limbs = np.zeros((len(part.limbs), stop - first), np.int64)
+        start = part.first - first
+        limbs[:, start : start + part.limbs.shape[1]] = part.limbs
+        joined.append(limbs)
+    return Totals(first, np.concatenate(joined))
+
+
+def _trimmed(first: int, limbs: NDArray[np.int64]) -> Totals:
+    used = np.flatnonzero((limbs != 0).any(axis=0))
+    low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 1)
+    return Totals(first + low, limbs[:, low:high].copy())
 
 
 def _bits(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
