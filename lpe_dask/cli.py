@@ -6,6 +6,7 @@ codes: 0 done, 1 failed after the start, 2 refused what was given, 130 interrupt
 
 from __future__ import annotations
 
+import json
 import logging
 import multiprocessing
 import os
@@ -48,6 +49,21 @@ def _names(ctx: Any, param: Any, value: str | None) -> list[str] | None:
     if value is None:
         return None
     return [name.strip() for name in value.split(",") if name.strip()]
+
+
+def _mapping(ctx: Any, param: Any, value: str | None) -> dict[str, Any] | None:
+    """Return a JSON object as a dict."""
+    if value is None:
+        return None
+    try:
+        mapping = json.loads(value)
+    except json.JSONDecodeError as error:
+        raise click.BadParameter(f"{value!r} is not JSON: {error}.") from None
+    if not isinstance(mapping, dict):
+        raise click.BadParameter(
+            f'{value!r} is no JSON object. Write it as {{"name": value}}.'
+        )
+    return mapping
 
 
 def _bytes(ctx: Any, param: Any, value: str | None) -> int | None:
@@ -133,9 +149,17 @@ _model_options = _options(
     ),
     click.option(
         "--metric",
-        type=click.Choice(["euclidean", "seuclidean", "mahalanobis"]),
+        type=click.Choice(["euclidean", "seuclidean", "mahalanobis", "geodesic"]),
         default="euclidean",
-        help="Distance between rows, after scaling.",
+        help="Distance between rows, after scaling; geodesic goes along a graph of nearest "
+        "nominal rows.",
+    ),
+    click.option(
+        "--metric-params",
+        callback=_mapping,
+        metavar="JSON",
+        help="""Parameters of the metric, such as '{"n_neighbors": 8}' for geodesic or """
+        """'{"w": [1, 0.5]}' for weights.  [default: learnt from the nominal rows]""",
     ),
     click.option(
         "--scale",
@@ -156,6 +180,26 @@ _model_options = _options(
         type=click.Choice(["auto", "brute", "pruned"]),
         default="auto",
         help="How neighbors are searched; the results are the same.",
+    ),
+    click.option(
+        "--calibration",
+        type=click.Choice(["loo", "split", "conformal"]),
+        default="loo",
+        help="Which nominal rows p-values compare with: all, each left out; half of them; "
+        "or a part measured like new rows, which is valid for any number of rows.",
+    ),
+    click.option(
+        "--calibration-size",
+        type=int,
+        metavar="M",
+        help="Measure only so many nominal rows, drawn at random.  [default: all of them, "
+        "or half]",
+    ),
+    click.option(
+        "--random-state",
+        type=int,
+        metavar="SEED",
+        help="What the draw of nominal rows follows.  [default: another one each time]",
     ),
     click.option(
         "--missing",
@@ -290,6 +334,11 @@ def _result_line(summary: dict[str, Any], output: str) -> str:
         lines.append(f"{summary['rows_nan']} not measured: NaN or inf")
     if summary["dropped_rows"]:
         lines.append(f"{summary['dropped_rows']} nominal rows dropped: NaN or inf")
+    if (band := summary["calibration_band"]) is not None:
+        lines.append(
+            f"p-values compare with {summary['calibration_rows']} nominal rows: within "
+            f"{band['half_width']:.3f} of those with all, {band['level']:.0%} sure"
+        )
     return "\n".join([*lines, f"written to {output}"])
 
 

@@ -31,8 +31,8 @@ from lpe_dask.resources import active_client
 
 logger = logging.getLogger(__name__)
 
-#: Prefix of the keys that are counted.
-TILE_PREFIX = "lpe-join"
+#: Prefixes of the keys that are counted: searches in space, and walks along a graph.
+TILE_PREFIXES = ("lpe-join", "lpe-walk")
 
 #: Seconds between two looks at the scheduler of a cluster.
 POLL_SECONDS = 0.3
@@ -48,7 +48,7 @@ LAST_POLL_SECONDS = 2.0
 
 #: The key of a tile: the prefix, then the hexadecimal number of its search. A scheduler may
 #: keep the prefix only as the name of a group.
-_TILE_KEY = re.compile(rf"{TILE_PREFIX}(?:-([0-9a-f]+))?(?![^-])")
+_TILE_KEY = re.compile(rf"(?:{'|'.join(TILE_PREFIXES)})(?:-([0-9a-f]+))?(?![^-])")
 
 #: States of a task that is not done.
 _OPEN_STATES = ("waiting", "no-worker", "queued", "processing")
@@ -202,8 +202,9 @@ def count_tiles(dask_scheduler: Any) -> dict[str, tuple[int, int]]:
     Runs on the scheduler.
     """
     counts: dict[str, tuple[int, int]] = {}
-    prefix = dask_scheduler.task_prefixes.get(TILE_PREFIX)
-    for group in [] if prefix is None else prefix.groups:
+    known = dask_scheduler.task_prefixes
+    prefixes = [known[name] for name in TILE_PREFIXES if name in known]
+    for group in [group for prefix in prefixes for group in prefix.groups]:
         search = _search_of(group.name)
         if search is not None:
             n_open, n_known = counts.get(search, (0, 0))

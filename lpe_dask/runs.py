@@ -25,6 +25,7 @@ import fsspec
 import pandas as pd
 
 import lpe_dask
+from lpe_dask.calibration import band_half_width
 from lpe_dask.detector import LPE, measure_blocks
 from lpe_dask.files import read_frame
 from lpe_dask.inputs import check_numeric, select_columns
@@ -43,6 +44,9 @@ from lpe_dask.parameters import check_parameters
 from lpe_dask.resources import peak_worker_bytes
 
 logger = logging.getLogger(__name__)
+
+#: With which probability p-values are within the band that the summary states.
+BAND_LEVEL = 0.95
 
 #: Packages that the summary names the version of.
 _PACKAGES = ("dask", "distributed", "numpy", "numba", "pandas", "pyarrow")
@@ -226,6 +230,8 @@ def _summary(model: LPE, counts: Any, seconds: float) -> dict[str, Any]:
         "rows_nan": rows_nan,
         "nominal_rows": model.n_samples_,
         "dropped_rows": model.n_dropped_,
+        "calibration_rows": len(model.calibration_),
+        "calibration_band": _calibration_band(model),
         "flagged": flagged,
         "flagged_share": flagged / measured if measured else None,
         "alpha": model.alpha,
@@ -237,6 +243,14 @@ def _summary(model: LPE, counts: Any, seconds: float) -> dict[str, Any]:
         "peak_worker_bytes": peak_worker_bytes(),
         "versions": _versions(),
     }
+
+
+def _calibration_band(model: LPE) -> dict[str, float] | None:
+    """Return how far p-values may be off because only some nominal rows were measured."""
+    n_measured = len(model.calibration_)
+    if n_measured == model.n_samples_:
+        return None
+    return {"level": BAND_LEVEL, "half_width": band_half_width(n_measured, BAND_LEVEL)}
 
 
 def _write_summary(summary: dict[str, Any], url: str) -> None:

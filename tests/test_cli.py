@@ -25,6 +25,7 @@ from distributed import LocalCluster
 
 import lpe_dask
 from lpe_dask import cli, clusters, outputs, runs
+from lpe_dask.calibration import COUNTS_ITSELF
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.metrics import METRIC_PARAMS
 from lpe_dask.parameters import GRAPHS, MISSING, SCALES
@@ -95,6 +96,7 @@ def test_score__offers_the_choices_of_the_library():
         "metric": list(METRIC_PARAMS),
         "scale": [scale or "none" for scale in SCALES],
         "algorithm": ["auto", *ALGORITHMS],
+        "calibration": list(COUNTS_ITSELF),
         "missing": list(MISSING),
     }
 
@@ -127,6 +129,28 @@ def test_score__hands_on_what_is_given(files):
 
 
 # What is printed
+
+
+def test_score__hands_on_other_estimators(files):
+    result = score(
+        "--metric", "geodesic", "--metric-params", '{"n_neighbors": 4}', "--n-neighbors", 6,
+        "--calibration", "conformal", "--calibration-size", 20, "--random-state", 3,
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    model = lpe_dask.LPE(
+        6, metric="geodesic", metric_params={"n_neighbors": 4}, calibration="conformal",
+        calibration_size=20, random_state=3,
+    )  # fmt: skip
+    model.fit(pd.read_parquet("nominal.parquet"))
+    expected = model.score_samples(pd.read_parquet("data.parquet"))
+    actual = pd.read_parquet("out")["p_value"]
+    np.testing.assert_array_equal(actual, expected)
+    summary = json.loads(Path("out/_summary.json").read_text())
+    assert summary["calibration_rows"] == 20
+    band = {"level": 0.95, "half_width": (np.log(40) / 40) ** 0.5}
+    assert summary["calibration_band"] == pytest.approx(band)
+    assert "compare with 20 nominal rows: within 0.304 of those with all" in result.stdout
 
 
 def test_score__prints_the_result_and_says_the_rest_on_stderr(files):
@@ -277,6 +301,8 @@ def test_score__replaces_its_own_output_only_on_request(files):
         (["--memory-limit", "100MB"], "100MB is too little"),
         (["--scheduler", "processes"], "neither the address of a scheduler"),
         (["--metric", "cosine"], "'cosine' is not one of"),
+        (["--metric-params", "w=1"], "'w=1' is not JSON"),
+        (["--metric-params", "[1, 2]"], "'[1, 2]' is no JSON object"),
         (["--alpha", "low"], "'low' is not a valid float"),
         (["--fdr", "0.1"], "No such option"),
     ],
@@ -486,6 +512,7 @@ def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
             "flagged_share": None,
             "rows_nan": 0,
             "dropped_rows": 0,
+            "calibration_band": None,
         }
 
     monkeypatch.setattr(runs.Run, "execute", look)

@@ -66,6 +66,34 @@ def test_p_values__same_bits_everywhere(client, nominal, scale, arguments):
     np.testing.assert_array_equal(in_numpy.score_samples(QUERIES), p_values)
 
 
+def log_bell(rows):
+    return -((rows - 5.0) ** 2).sum(axis=1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"metric": "geodesic", "metric_params": {"n_neighbors": 5}},
+        {"metric": "geodesic", "metric_params": {"graph": "union"}, "calibration": "split"},
+        {"calibration": "conformal", "calibration_size": 100},
+        {"calibration_size": 50, "anomaly_log_density": log_bell},
+    ],
+    ids=["geodesic", "geodesic split", "conformal", "density"],
+)
+def test_other_estimators__same_bits_everywhere(client, arguments):
+    with dask.config.set(scheduler="sync"):
+        expected = LPE(random_state=0, **arguments).fit(NOMINAL)
+        p_values, own = expected.score_samples(QUERIES), expected.p_values_
+
+    for scheduler, nominal_chunks, query_chunks in (("threads", 61, 77), (client, 200, 30)):
+        with dask.config.set(scheduler=scheduler, **{"lpe-dask.block-rows": 128}):
+            model = LPE(random_state=0, **arguments)
+            model.fit(da.from_array(NOMINAL, chunks=(nominal_chunks, 2)))
+            queries = da.from_array(QUERIES, chunks=(query_chunks, 3))
+            np.testing.assert_array_equal(model.score_samples(queries).compute(), p_values)
+            np.testing.assert_array_equal(model.p_values_.compute(), own)
+
+
 def test_numpy_input__is_scattered_and_not_written_into_the_graph(client):
     nominal = np.random.default_rng(0).random((70_000, 2))
     queries = np.random.default_rng(1).random((70_000, 2))
@@ -120,6 +148,22 @@ def test_fit__survives_the_loss_of_a_worker():
         killer.start()
         actual = LPE(20).fit(points).calibration_
         killer.join()
+
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_geodesic__survives_the_loss_of_the_worker_that_holds_the_graph():
+    points = da.random.default_rng(0).standard_normal((6000, 3), chunks=(1000, -1))
+    model = LPE(20, metric="geodesic")
+    with dask.config.set(scheduler="threads"):
+        expected = model.fit(points).score_samples(points[:500]).compute()
+
+    with local_cluster() as cluster, Client(cluster) as client:
+        model.fit(points)
+        (graph,) = model._reference.graph.tasks()
+        (holders,) = client.who_has(list(graph.dask.values())).values()
+        os.kill(client.run(os.getpid)[holders[0]], signal.SIGKILL)
+        actual = model.score_samples(points[:500]).compute()
 
     np.testing.assert_array_equal(actual, expected)
 

@@ -138,6 +138,7 @@ def test_tally__counts_forgotten_tiles_as_done(shown):
     [
         (("lpe-join-0a1b", 3, 0), "0a1b"),
         ("lpe-join-0a1b-3", "0a1b"),
+        ("lpe-walk-0a1b-300", "0a1b"),
         ("lpe-join", ""),
         ("lpe-joiner-0a1b", None),
         (("lpe-pack-0a1b", 3), None),

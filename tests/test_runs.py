@@ -155,6 +155,8 @@ def test_score_table__summary_says_what_was_done(tmp_path, data, nominal):
         "rows_nan": 0,
         "nominal_rows": 40,
         "dropped_rows": 0,
+        "calibration_rows": 40,
+        "calibration_band": None,
         "flagged": flagged,
         "flagged_share": flagged / 10,
         "alpha": 0.1,
