@@ -7,16 +7,26 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
 
-from lpe_dask import neighbors, packing, plan
+from lpe_dask import geodesic, neighbors, packing, plan
 from lpe_dask.handles import Handles, SpooledBlock, SpooledPieces
-from lpe_dask.kernels import ALGORITHMS, blocks, cells, pruning, simd
+from lpe_dask.kernels import ALGORITHMS, blocks, cells, paths, pruning, simd
 from lpe_dask.literals import LITERAL_BYTES, _Held, enter
 from lpe_dask.locality import learn_split
 from lpe_dask.neighbors import Search, self_join
 from lpe_dask.packing import Space, gather_parts, part_sizes, split_chunks
-from lpe_dask.plan import JoinPlan, n_shares, plan_join, sample_neighbors, share_of
+from lpe_dask.plan import (
+    JoinPlan,
+    n_shares,
+    plan_join,
+    sample_neighbors,
+    share_of,
+    walk_rows,
+)
 from lpe_dask.preparation import LinearMap, Preparation, Scaling
+from searching import all_distances, smallest
 
 GIB = 2**30
 URL = f"file:///scratch/dask-worker-space/lpe-spool-{'0' * 32}/block-{'0' * 32}"
@@ -178,8 +188,63 @@ def test_pack_bytes__bounds_what_packing_allocates(algorithm, n_features):
     assert 0.8 * cut.block_bytes <= held.__sizeof__() <= cut.block_bytes
 
 
+@pytest.mark.parametrize("kind", sorted(paths.GRAPHS))
+def test_graph_bytes__bound_a_graph_and_what_it_is_made_of(kind):
+    cut = plan_join(
+        3000, 2, 6, n_threads=1, threads=1, memory_limit=4 * GIB, graph_neighbors=6
+    )
+    points = np.random.default_rng(0).random((3000, 2))
+    search = Search("brute", 20, None, cut.pass_rows, None, 6)
+    space = Space(Preparation(), ALGORITHMS["brute"].frame(points))
+    held = packing._pack(points, 0, space, "brute", None)
+    numbers, *edges = neighbors._join_self(0, 0, 1, space, search, [held])
+
+    graph = geodesic._graph([(numbers, *edges)], 3000, 6, kind)
+
+    n_bytes = graph.__sizeof__()
+    assert n_bytes <= cut.graph_bytes
+    assert n_bytes >= 0.5 * cut.graph_bytes
+    gathered = sum(array.nbytes for array in edges)  # once more, in the order of the rows
+    assert n_bytes + 2 * gathered <= cut.held_bytes
+
+
+def test_walk_rows__bound_what_a_walk_touches():
+    """No walk to the twentieth row needs more room than is planned for it."""
+    points = np.random.default_rng(0).random((2000, 3))
+    distances, numbers = smallest(all_distances(points, points, exclude_self=True), 8)
+    graph = paths.directed_graph(numbers.astype(np.int32), distances)
+    n_touched = []
+    for i in range(200):
+        near = paths.walk_from_rows(graph, np.array([i]), most=20)[0][0]
+        settled = [i, *reached(graph, i, near)]
+        edges = [graph.targets[graph.starts[j] : graph.starts[j + 1]] for j in settled]
+        n_touched.append(len(np.unique(np.concatenate(edges))))
+
+    assert max(n_touched) <= walk_rows(2000, 20, 8, directed=True) == 168
+    assert walk_rows(2000, None, 8, directed=True) == 2000
+
+
+def reached(graph, start, radius):
+    """Return the rows within a radius along a graph."""
+    matrix = csr_array((graph.lengths, graph.targets, graph.starts), (graph.n_rows,) * 2)
+    distances = dijkstra(matrix, indices=start, limit=radius)
+    return np.flatnonzero((distances < radius) & (np.arange(graph.n_rows) != start))
+
+
+def test_plan__tells_how_large_the_graph_is():
+    cut = plan_join(
+        10**8, 3, 8, n_threads=2, threads=2, memory_limit=2 * GIB, graph_neighbors=8
+    )
+
+    assert cut.is_spooled
+    with pytest.raises(MemoryError, match=r"on disk, their neighbor graph 19073 MiB"):
+        cut.check(2 * GIB)
+
+
 def test_constants__are_those_of_the_kernels():
     """A plan knows no kernels, so what it takes from them is told twice."""
+    room = paths._empty_room(paths.FIRST_ROOM)
+    assert sum(array.nbytes for array in room) == plan.WALK_ROW_BYTES * paths.FIRST_ROOM
     assert plan.ROW_MULTIPLE == simd.LANES
     assert plan.TILE_ROWS == pruning.TILE_ROWS
     assert plan.CELL_ROWS == cells.FLAT_CELL_ROWS
