@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.kernels import ALGORITHMS, cells, tiles
+from lpe_dask.kernels import ALGORITHMS, cells, choice, tiles
 from lpe_dask.kernels.simd import LANES
 from searching import EXACT
 from strategies import point_sets
@@ -109,3 +109,14 @@ def test_frame__is_rotated_where_boxes_profit():
     assert tiles.frame(sample).rotation is None
     assert cells.frame(sample).rotation is not None
     assert cells.frame(sample[:, :1]).rotation is None
+
+
+@pytest.mark.parametrize("n_reference", [3000, 20_000])
+def test_choose_algorithm__takes_a_sample_of_any_size(n_reference):
+    """Where part of a table is searched, the sample may have more rows than that."""
+    sample = np.random.default_rng(0).standard_normal((8000, 2))
+
+    chosen = choice.choose_algorithm(sample, n_reference, 10, None)
+
+    assert chosen.algorithm == "pruned"
+    assert 0 < choice.share_left(sample, chosen.frame, n_reference, 10, None) < 0.3

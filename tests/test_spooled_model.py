@@ -58,6 +58,29 @@ def test_fit__same_bits_from_a_spool(algorithm, spool_folder, expected):
     np.testing.assert_array_equal(p_values, expected[1])
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"metric": "geodesic", "metric_params": {"n_neighbors": 3}},
+        {"calibration": "split"},
+        {"calibration": "conformal", "calibration_size": 900},
+        {"calibration_size": 900},
+    ],
+    ids=["geodesic", "split", "conformal", "sample"],
+)
+def test_other_estimators__same_bits_from_a_spool(arguments, spool_folder, monkeypatch):
+    model = LPE(5, random_state=0, **arguments)
+    with dask.config.set(scheduler="threads"):
+        spooled = model.fit(NOMINAL)
+        (_,) = spool_folder.iterdir()  # that of a part which is only measured is gone
+        p_values, own = spooled.score_samples(QUERIES), spooled.p_values_
+        monkeypatch.undo()
+        held = LPE(5, random_state=0, **arguments).fit(NOMINAL)
+
+        np.testing.assert_array_equal(p_values, held.score_samples(QUERIES))
+        np.testing.assert_array_equal(own, held.p_values_)
+
+
 def test_spool__lives_as_long_as_the_model_and_its_lazy_results(spool_folder, expected):
     with dask.config.set(scheduler="threads"):
         model = LPE(5).fit(NOMINAL)
@@ -78,7 +101,7 @@ def test_spool__is_removed_after_an_error(spool_folder, monkeypatch):
     def fail(*arguments):
         raise RuntimeError("the join failed")
 
-    monkeypatch.setattr(neighbors, "_measure", fail)
+    monkeypatch.setattr(neighbors, "_searched", fail)
 
     def fit():
         LPE(5).fit(NOMINAL)

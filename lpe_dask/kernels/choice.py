@@ -49,7 +49,7 @@ def choose_algorithm(
     Parameters
     ----------
     sample : ndarray of shape (n_rows, n_features)
-        Prepared reference rows, in no particular order.
+        Prepared rows like those of the reference, in no particular order.
     n_reference : int
     n_neighbors : int, optional
         K, or None for a search within ``radius``.
@@ -78,7 +78,9 @@ def share_left(
 ) -> float:
     """Return about which share of pairs pruning leaves to compare, from 0 to 1."""
     points = frame.points(sample)
-    cell_rows = max(LANES, round(cells.CELL_ROWS * len(sample) / n_reference))
+    # The sample of a table may be larger than the part of it that is searched.
+    sampled = min(1.0, len(sample) / n_reference)
+    cell_rows = max(LANES, round(cells.CELL_ROWS * sampled))
     arrangement = cells.arrange(points, cell_rows)
     numbers = np.arange(len(sample))
     block = build_block(sample, numbers, points, arrangement, frame)
@@ -98,7 +100,7 @@ def share_left(
     if n_neighbors is None:
         state = CountState(queries, frame, radius or 0.0)
     else:
-        expected = round(n_neighbors * len(sample) / n_reference)
+        expected = round(n_neighbors * sampled)
         state = NearestState(queries, frame, max(1, expected))
     state.fold(block)
     return state.n_compared / (len(rows) * len(sample))

@@ -19,7 +19,7 @@ from lpe_dask.kernels.counts import fold_counts
 from lpe_dask.kernels.frames import FAR_SQUARE, FURTHEST, Frame
 from lpe_dask.kernels.measure import largest_square_within
 from lpe_dask.kernels.nearest import fold_nearest, kth_squares, limit_of
-from lpe_dask.kernels.pruning import DONE
+from lpe_dask.kernels.pruning import DONE, TILE_ROWS
 from lpe_dask.kernels.records import (
     Counted,
     Errors,
@@ -88,6 +88,8 @@ class QueryTiles:
         arrangement: Arrangement,
         numbers: NDArray[np.int64] | None = None,
     ) -> None:
+        # A kernel has room for so many, and would write beyond it.
+        assert np.diff(arrangement.starts).max(initial=0) <= TILE_ROWS
         self.order = arrangement.order
         wide = rows[self.order].astype(np.float64)
         points = points[self.order]
