@@ -50,7 +50,8 @@ class LPE(OutlierMixin, BaseEstimator):
     Parameters
     ----------
     n_neighbors : int, optional
-        K, from 1 to n - 1. None: ``round(n**0.4)``.
+        K, from 1 to n - 1. None: ``round(n**0.4)`` for n nominal rows that new rows are
+        measured among.
     graph : {"knn", "radius"}, default="knn"
     radius : float, optional
         Epsilon, at least 0, for ``graph="radius"``, in scaled units; the ball is closed.

@@ -1,4 +1,4 @@
-"""The README's examples run and print what it says."""
+"""The examples of the README and of docs/ run and print what they say."""
 
 import doctest
 import re
@@ -10,32 +10,45 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def blocks(language):
+def blocks(page, language):
     fenced = rf"^```{language}\n(.*?)^```$"
-    return re.findall(fenced, README.read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(fenced, page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def test_python_blocks__print_what_they_say():
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
+)
+def test_python_blocks__print_what_they_say(page):
     parser = doctest.DocTestParser()
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     names = {}
 
-    for number, block in enumerate(blocks("python")):
-        test = parser.get_doctest(block, names, f"README block {number}", str(README), 0)
+    for number, block in enumerate(blocks(page, "python")):
+        test = parser.get_doctest(block, names, f"{page.name} {number}", str(page), 0)
         runner.run(test, clear_globs=False)
         names = test.globs
 
-    assert runner.tries > 5
+    assert runner.tries > 3
     assert runner.failures == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links__lead_to_files_of_the_project(page):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+
+    missing = [link for link in links if not (page.parent / link).exists()]
+    assert missing == []
 
 
 @pytest.mark.cluster
 def test_console_blocks__run_as_they_stand(tmp_path):
     """In one new folder, one after another."""
-    lines = "".join(blocks("console")).splitlines()
+    lines = "".join(blocks(README, "console")).splitlines()
     commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
 
     for command in commands:
