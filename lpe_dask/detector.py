@@ -406,7 +406,8 @@ class LPE(OutlierMixin, BaseEstimator):
         In input order and of the kind that was fitted, lazy for Dask; NaN for dropped rows.
         With ``calibration_size``, "split" or "conformal", this holds for the calibration
         rows, measured as `LPE` says; all others are measured as new rows when they are
-        asked for, so one that new rows are measured among finds itself at distance 0.
+        asked for (the input of `fit` is kept for that), so one that new rows are measured
+        among finds itself at distance 0.
         """
         check_is_fitted(self)
         blocks = self._own.statistic_blocks(self._reference)

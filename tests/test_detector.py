@@ -31,7 +31,14 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [LPE()], expected_failed_checks=lambda estimator: EXPECTED_FAILURES, xfail_strict=True
+    [
+        LPE(),
+        LPE(metric="geodesic"),
+        LPE(calibration="split", random_state=0),
+        LPE(calibration="conformal", random_state=0),
+    ],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+    xfail_strict=True,
 )
 def test_lpe__is_an_estimator(estimator, check):
     check(estimator)
