@@ -1,6 +1,7 @@
 """Anomaly detection with calibrated p-values on tables of any size, on Dask.
 
-`score` gives each row of a table a p-value, `LPE` is the same as a scikit-learn estimator.
+`score` gives each row of a table a p-value, `LPE` is the same as a scikit-learn estimator;
+`plot_scores`, `plot_level_set`, `plot_roc` and `plot_calibration` draw what came out.
 """
 
 from __future__ import annotations
@@ -15,9 +16,18 @@ import yaml
 
 if TYPE_CHECKING:
     from lpe_dask.detector import LPE, score
+    from lpe_dask.plots import plot_calibration, plot_level_set, plot_roc, plot_scores
 
 __version__ = "0.1.0"
-__all__ = ["LPE", "__version__", "score"]
+__all__ = [
+    "LPE",
+    "__version__",
+    "plot_calibration",
+    "plot_level_set",
+    "plot_roc",
+    "plot_scores",
+    "score",
+]
 
 # The defaults of every key, below what the user's configuration says.
 _defaults = yaml.safe_load((Path(__file__).parent / "lpe-dask.yaml").read_text("utf-8"))
@@ -26,7 +36,14 @@ dask.config.update_defaults(_defaults)
 if (_cache_folder := dask.config.get("lpe-dask.cache-folder")) is not None:
     numba.config.CACHE_DIR = str(_cache_folder)  # read when kernels/ is imported
 
-_HOMES = {"LPE": "lpe_dask.detector", "score": "lpe_dask.detector"}
+_HOMES = {
+    "LPE": "lpe_dask.detector",
+    "plot_calibration": "lpe_dask.plots",
+    "plot_level_set": "lpe_dask.plots",
+    "plot_roc": "lpe_dask.plots",
+    "plot_scores": "lpe_dask.plots",
+    "score": "lpe_dask.detector",
+}
 
 
 def __getattr__(name: str) -> Any:

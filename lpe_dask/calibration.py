@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 #: calibration -> how often a new row counts itself among the nominal rows.
 COUNTS_ITSELF = {"loo": 0, "split": 0, "conformal": 1}
 
+#: With which probability p-values are within the bands that summaries and pictures state.
+BAND_LEVEL = 0.95
+
 
 def p_values(
     statistic: NDArray[np.float64],
@@ -85,7 +88,7 @@ def possible_p_values(n_calibration: int, counts_itself: int = 0) -> NDArray[np.
     return counts / (n_calibration + counts_itself)
 
 
-def band_half_width(n_calibration: int, level: float = 0.95) -> float:
+def band_half_width(n_calibration: int, level: float = BAND_LEVEL) -> float:
     r"""Return how far p-values against a sample of nominal rows are off, all at once.
 
     .. math:: \sqrt{\ln(2 / (1 - \mathrm{level})) / (2 m)}

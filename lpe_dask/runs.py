@@ -25,7 +25,7 @@ import fsspec
 import pandas as pd
 
 import lpe_dask
-from lpe_dask.calibration import band_half_width
+from lpe_dask.calibration import BAND_LEVEL, band_half_width
 from lpe_dask.detector import LPE, measure_blocks
 from lpe_dask.files import read_frame
 from lpe_dask.inputs import check_numeric, select_columns
@@ -44,9 +44,6 @@ from lpe_dask.parameters import check_parameters
 from lpe_dask.resources import peak_worker_bytes
 
 logger = logging.getLogger(__name__)
-
-#: With which probability p-values are within the band that the summary states.
-BAND_LEVEL = 0.95
 
 #: Packages that the summary names the version of.
 _PACKAGES = ("dask", "distributed", "numpy", "numba", "pandas", "pyarrow")
@@ -250,7 +247,7 @@ def _calibration_band(model: LPE) -> dict[str, float] | None:
     n_measured = len(model.calibration_)
     if n_measured == model.n_samples_:
         return None
-    return {"level": BAND_LEVEL, "half_width": band_half_width(n_measured, BAND_LEVEL)}
+    return {"level": BAND_LEVEL, "half_width": band_half_width(n_measured)}
 
 
 def _write_summary(summary: dict[str, Any], url: str) -> None:

@@ -68,10 +68,10 @@ def message(result):
 
 
 def test_commands__are_those_that_are_built():
-    assert sorted(cli.cli.commands) == ["demo", "score"]
+    assert sorted(cli.cli.commands) == ["demo", "paper", "score"]
 
 
-@pytest.mark.parametrize("command", [[], ["score"], ["demo"]])
+@pytest.mark.parametrize("command", [[], ["score"], ["demo"], ["paper"]])
 def test_help__is_for_people(command):
     result = invoke(*command, "--help")
 

@@ -12,7 +12,15 @@ import lpe_dask
 
 
 def test_all__is_exactly_what_is_built():
-    assert lpe_dask.__all__ == ["LPE", "__version__", "score"]
+    assert lpe_dask.__all__ == [
+        "LPE",
+        "__version__",
+        "plot_calibration",
+        "plot_level_set",
+        "plot_roc",
+        "plot_scores",
+        "score",
+    ]
     assert all(hasattr(lpe_dask, name) for name in lpe_dask.__all__)
     assert dir(lpe_dask) == lpe_dask.__all__
 
@@ -23,7 +31,11 @@ def test_package__has_no_other_names():
 
 
 @pytest.mark.parametrize(
-    "name", ["LPE", "score", *(f"LPE.{n}" for n in vars(lpe_dask.LPE) if n[0] != "_")]
+    "name",
+    [
+        *(name for name in lpe_dask.__all__ if name[0] != "_"),
+        *(f"LPE.{name}" for name in vars(lpe_dask.LPE) if name[0] != "_"),
+    ],
 )
 def test_docstrings__say_what_comes_back(name):
     owner, _, method = name.partition(".")

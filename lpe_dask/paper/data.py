@@ -1,0 +1,137 @@
+"""The four public data sets: from a folder of .npz files, or from OpenML and scikit-learn.
+
+banana.npz      X, y, realisation_train     the larger class, y = -1, is nominal
+wine.npz        X, y                        class 0 is nominal
+ionosphere.npz  X, y                        the larger class, "good", is nominal
+usps.npz        X_train, y_train, X_test, y_test    digit 0 is nominal
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: OpenML's number of USPS; the other sets are found by name.
+USPS_ID = 41082
+
+
+class DataMissing(Exception):
+    """A data set cannot be had: no such file, an unreadable one, or no network."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Rows with labels.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n, n_features)
+        float64, in the units of the source.
+    is_nominal : ndarray of shape (n,)
+    source : str
+        Where the rows are from, for the page.
+    realisation : ndarray of row numbers, optional
+        Rows that belong together: one of the published realisations of a benchmark.
+    """
+
+    rows: NDArray[np.float64]
+    is_nominal: NDArray[np.bool_]
+    source: str
+    realisation: NDArray[np.integer] | None = None
+
+
+def load_banana(folder: Path | None) -> Labelled:
+    """Return all rows of Banana; nominal is the larger class, y = -1.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Holds banana.npz. None: OpenML, which marks no realisation.
+
+    Raises
+    ------
+    DataMissing
+    """
+    if folder is None:
+        rows, labels = _from_openml(name="banana", version=1)
+        source = "Banana: OpenML, all rows; it marks no realisation"
+        return Labelled(rows, labels == _most_frequent(labels), source)
+    arrays = _from_file(folder, "banana", "X", "y", "realisation_train")
+    return Labelled(
+        arrays["X"].astype(np.float64),
+        arrays["y"] == -1,
+        "Banana: banana.npz, all rows",
+        arrays["realisation_train"],
+    )
+
+
+def load_wine(folder: Path | None) -> Labelled:
+    """Return the rows of Wine; nominal is class 0. None: the copy of scikit-learn."""
+    if folder is None:
+        from sklearn.datasets import load_wine as load
+
+        rows, labels = load(return_X_y=True)
+        return Labelled(rows, labels == 0, "Wine: scikit-learn")
+    arrays = _from_file(folder, "wine", "X", "y")
+    return Labelled(arrays["X"].astype(np.float64), arrays["y"] == 0, "Wine: wine.npz")
+
+
+def load_ionosphere(folder: Path | None) -> Labelled:
+    """Return the rows of Ionosphere; nominal is its larger class. None: OpenML."""
+    if folder is None:
+        rows, labels = _from_openml(name="ionosphere", version=1)
+        source = "Ionosphere: OpenML"
+    else:
+        arrays = _from_file(folder, "ionosphere", "X", "y")
+        rows, labels = arrays["X"].astype(np.float64), arrays["y"]
+        source = "Ionosphere: ionosphere.npz"
+    return Labelled(rows, labels == _most_frequent(labels), source)
+
+
+def load_usps(folder: Path | None) -> Labelled:
+    """Return the digits of both parts of USPS; nominal is digit 0. None: OpenML."""
+    if folder is None:
+        rows, labels = _from_openml(data_id=USPS_ID)
+        digits = labels.astype(np.int64)
+        # OpenML counts the classes from 1, in the order of the digits.
+        return Labelled(rows, digits == digits.min(), "USPS: OpenML, both parts")
+    arrays = _from_file(folder, "usps", "X_train", "y_train", "X_test", "y_test")
+    rows = np.concatenate([arrays["X_train"], arrays["X_test"]]).astype(np.float64)
+    digits = np.concatenate([arrays["y_train"], arrays["y_test"]])
+    return Labelled(rows, digits == 0, "USPS: usps.npz, both parts")
+
+
+def _most_frequent(labels: NDArray[Any]) -> Any:
+    names, counts = np.unique(labels, return_counts=True)
+    return names[counts.argmax()]
+
+
+def _from_file(folder: Path, name: str, *keys: str) -> dict[str, NDArray[Any]]:
+    path = folder / f"{name}.npz"
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in keys}
+    except (OSError, KeyError, ValueError) as error:
+        raise DataMissing(
+            f"{path} cannot be read ({error}); it has to hold {', '.join(keys)}"
+        ) from error
+
+
+def _from_openml(**which: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    from sklearn.datasets import fetch_openml
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of retries: the error says enough
+            found = fetch_openml(**which, as_frame=False, parser="auto")
+    except (OSError, ValueError) as error:  # no network, no such data set, a broken cache
+        name = which.get("name", which.get("data_id"))
+        raise DataMissing(
+            f"OpenML did not give its data set {name} ({error}); with --data FOLDER the "
+            f"data are read from files"
+        ) from error
+    return np.asarray(found.data, dtype=np.float64), np.asarray(found.target)

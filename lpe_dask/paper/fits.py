@@ -1,0 +1,88 @@
+"""One draw: fit the nominal rows, score the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.detector import LPE
+from lpe_dask.roc import Curve, ranked_curve
+
+
+class Scored(NamedTuple):
+    """Rows of a test set, scored.
+
+    Attributes
+    ----------
+    p_values, statistic : ndarray of shape (n,)
+    is_anomaly : ndarray of shape (n,)
+        What they are in truth.
+    least_p_value : float
+        That of a row without any neighbor. Along a graph nominal rows may have too few
+        neighbors as well, and then it is above 0.
+    """
+
+    p_values: NDArray[np.float64]
+    statistic: NDArray[np.float64]
+    is_anomaly: NDArray[np.bool_]
+    least_p_value: float = 0.0
+
+    def flagged(self, alpha: float) -> tuple[float, float]:
+        """Return the shares of nominal rows and of anomalies with ``p <= alpha``."""
+        is_flagged = self.p_values <= alpha
+        false_alarm = is_flagged[~self.is_anomaly].mean()
+        return float(false_alarm), float(is_flagged[self.is_anomaly].mean())
+
+    def curve(self) -> Curve:
+        """Return the ROC curve of the p-values, which flags equal ones together."""
+        return ranked_curve(self.p_values, ~self.is_anomaly, self.is_anomaly)
+
+
+def generators(figure: int, n_draws: int) -> Iterator[np.random.Generator]:
+    """Give the random generator of each draw of the experiment of a figure."""
+    for draw in range(n_draws):
+        yield np.random.default_rng((figure, draw))
+
+
+def fit_and_score(
+    training: NDArray[np.float64],
+    nominal: NDArray[np.float64],
+    anomalies: NDArray[np.float64],
+    **parameters: Any,
+) -> Scored:
+    """Return the scores of nominal rows and anomalies, against training rows.
+
+    Parameters
+    ----------
+    training, nominal, anomalies : ndarray of shape (n, n_features)
+        All in the same units.
+    **parameters
+        Of `LPE`.
+    """
+    # So few rows are fastest compared one by one; the results of all algorithms are equal.
+    model = LPE(algorithm="brute", **parameters).fit(training)
+    statistic = model.statistic(np.concatenate([nominal, anomalies]))
+    is_anomaly = np.arange(len(statistic)) >= len(nominal)
+    farthest = np.array([np.inf if model.radius_ is None else 0.0])
+    least = float(model.p_values_of(farthest)[0])
+    return Scored(model.p_values_of(statistic), statistic, is_anomaly, least)
+
+
+def most_false_alarms(alpha: float, n: int) -> float:
+    """Return the largest average rate of false alarms that n nominal rows allow.
+
+    If a new nominal row took part in the neighborhoods of the others, its place among the
+    n + 1 statistics would be uniform, and ``floor(alpha n) + 1`` places are flagged. As it
+    takes no part, the others' statistics are more anomalous and its p-value is larger, so
+    that the rate is at most this, and below it by less than 1 / n or so.
+
+    Examples
+    --------
+    >>> most_false_alarms(0.05, 200)
+    0.0547
+    """
+    places = int((np.arange(n + 1) / n <= alpha).sum())  # as p-values are compared
+    return places / (n + 1)

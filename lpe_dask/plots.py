@@ -1,0 +1,488 @@
+"""Pictures of p-values: their densities, a level set, the ROC curve, the calibration.
+
+Each function draws on the Axes it is given, or on those of a new figure, and returns them.
+What is told apart is so by line style, marker or hatch, and not by color alone. Matplotlib
+is loaded by the first picture.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lpe_dask.calibration import BAND_LEVEL, band_half_width
+from lpe_dask.roc import Curve, area, ranked_curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from lpe_dask.detector import LPE
+
+#: Left and right, bottom and top.
+Box = tuple[tuple[float, float], tuple[float, float]]
+
+#: Color, line style and marker of one curve after the other; in gray they differ as well.
+CURVE_STYLES = (
+    ("black", "-", "o"),
+    ("#d55e00", "--", "s"),
+    ("#0072b2", "-.", "^"),
+    ("#777777", ":", "D"),
+    ("#009e73", (0, (8, 2)), "v"),
+    ("#aa4488", (0, (3, 1, 1, 1, 1, 1)), "x"),
+    ("#333333", (0, (1, 3)), "+"),
+    ("#b8860b", (0, (12, 3, 2, 3)), "*"),
+)
+
+#: By this gid a curve is known as one of ours, and the next one takes the next style.
+_CURVE_ID = "lpe-dask-roc"
+
+
+def plot_scores(
+    p_values: Any,
+    is_anomaly: Any = None,
+    *,
+    alpha: float | None = None,
+    bins: int = 20,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the density of p-values; that of anomalies apart, where labels are known.
+
+    Parameters
+    ----------
+    p_values : array, Series or Dask collection of shape (n,)
+        In [0, 1], as `LPE.score_samples` gives them; computed if lazy. NaN is left out, and
+        the legend says how many.
+    is_anomaly : array, Series or Dask collection of shape (n,), optional
+        True or 1 for known anomalies.
+    alpha : float, optional
+        A false-alarm level to mark, from 0 to 1.
+    bins : int, default=20
+        Bars between 0 and 1.
+    ax : Axes, optional
+        None: those of a new figure.
+
+    Returns
+    -------
+    ax : Axes
+
+    Raises
+    ------
+    ValueError
+        For p-values outside [0, 1], no p-value at all, or labels of another length or kind.
+    ImportError
+        If matplotlib is missing.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = plot_scores([0.0, 0.01, 0.4, 0.8], [1, 1, 0, 0], ax=Figure().subplots())
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['nominal (2 rows)', 'anomalies (2 rows)', 'uniform']
+    """
+    known = _known(p_values, is_anomaly)
+    if alpha is not None:
+        _check_level(alpha)
+    groups = [("rows", known.p_values, "0.8", "-", "")]
+    if known.is_anomaly is not None:
+        groups = [
+            ("nominal", known.p_values[~known.is_anomaly], "0.8", "-", ""),
+            ("anomalies", known.p_values[known.is_anomaly], "none", "--", "///"),
+        ]
+    ax = _axes(ax)
+    for name, values, face, line, hatch in groups:
+        if len(values):
+            ax.hist(
+                values, bins=bins, range=(0.0, 1.0), density=True, histtype="stepfilled",
+                facecolor=face, edgecolor="black", linestyle=line, linewidth=1.2,
+                hatch=hatch, label=_counted(name, len(values)),
+            )  # fmt: skip
+    ax.axhline(1.0, color="black", linewidth=0.8, linestyle=":", label="uniform")
+    if alpha is not None:
+        ax.axvline(alpha, color="black", linewidth=1.5, label=f"alpha = {alpha:g}")
+    ax.set(xlim=(0.0, 1.0), xlabel="p-value (share of nominal rows)")
+    ax.set_ylabel("density (per unit of p)")
+    _add_legend(ax, known.n_missing, loc="upper right")
+    return ax
+
+
+def plot_level_set(
+    model: LPE,
+    X: Any = None,
+    *,
+    box: Box | None = None,
+    resolution: int = 150,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw where a model of two features finds rows nominal; computes.
+
+    The grays are the p-values of the plane, dark for low ones; the line bounds the region
+    ``p > alpha``, at the model's ``offset_``.
+
+    Parameters
+    ----------
+    model : LPE
+        Fitted on two features.
+    X : array-like, DataFrame or Dask collection of shape (n, 2), optional
+        Rows to draw: circles, and crosses for those that the model flags. Rows with NaN or
+        inf are left out, and the legend says how many.
+    box : ((left, right), (bottom, top)), optional
+        What to show. None: the rows ``X`` and a tenth of their range around them.
+    resolution : int, default=150
+        Points of the grid along each side; all of them are scored.
+    ax : Axes, optional
+        None: those of a new figure.
+
+    Returns
+    -------
+    ax : Axes
+        The figure has a gray scale of its own beside them.
+
+    Raises
+    ------
+    ValueError
+        For a model of another number of features, or with neither ``X`` nor ``box``.
+    ImportError
+        If matplotlib is missing.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from lpe_dask import LPE
+    >>> rows = np.random.default_rng(0).standard_normal((100, 2))
+    >>> ax = plot_level_set(LPE().fit(rows), rows, resolution=20, ax=Figure().subplots())
+    >>> ax.get_xlabel()
+    'feature 1'
+    """
+    rows = _checked_rows(model, np.empty((0, 2)) if X is None else X)
+    is_whole = np.isfinite(rows).all(axis=1)
+    horizontal, vertical = _view(rows[is_whole], box)
+    ax = _axes(ax)
+    x, y = np.linspace(*horizontal, resolution), np.linspace(*vertical, resolution)
+    plane = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+    p_values = model.score_samples(plane).reshape(resolution, resolution)
+    grays = ax.contourf(
+        x, y, p_values, levels=np.linspace(0.0, 1.0, 11), cmap="gray", vmin=-1.0, vmax=1.0
+    )
+    bar = ax.figure.colorbar(grays, ax=ax)
+    bar.set_label("p-value (share of nominal rows)")
+    # Without both sides of the line in view there is no line to draw.
+    if p_values.min() < model.offset_ <= p_values.max():
+        ax.contour(x, y, p_values, levels=[model.offset_], colors="black", linewidths=1.8)
+    ax.plot([], [], color="black", linewidth=1.8, label=f"p = alpha = {model.alpha:g}")
+    if X is not None:
+        _draw_rows(ax, model, rows[is_whole])
+    names = getattr(model, "feature_names_in_", ("feature 1", "feature 2"))
+    ax.set(xlim=horizontal, ylim=vertical, xlabel=names[0], ylabel=names[1])
+    _add_legend(ax, int((~is_whole).sum()), loc="best")
+    return ax
+
+
+def plot_roc(
+    p_values: Any,
+    is_anomaly: Any,
+    *,
+    statistic: Any = None,
+    graph: str = "knn",
+    label: str = "LPE",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the share of anomalies found against the share of nominal rows flagged.
+
+    A low p-value is anomalous. Rows of equal p-value are flagged together, which gives a
+    straight piece of curve, such as that of the rows with p = 0; ``statistic`` ranks them.
+    Further calls on the same Axes add curves of other styles.
+
+    Parameters
+    ----------
+    p_values : array, Series or Dask collection of shape (n,)
+        In [0, 1]; computed if lazy. NaN is left out, and the legend says how many.
+    is_anomaly : array, Series or Dask collection of shape (n,)
+        True or 1 for anomalies; both kinds are needed.
+    statistic : array, Series or Dask collection of shape (n,), optional
+        As `LPE.statistic` gives it for the same rows.
+    graph : {"knn", "radius"}, default="knn"
+        That of the model: a large statistic is anomalous for "knn", a small one for
+        "radius". Of no meaning without ``statistic``.
+    label : str, default="LPE"
+        For the legend, before the area under the curve (AUC).
+    ax : Axes, optional
+        None: those of a new figure.
+
+    Returns
+    -------
+    ax : Axes
+
+    Raises
+    ------
+    ValueError
+        For p-values outside [0, 1], labels of another length or kind, rows of one kind
+        only, or a statistic that contradicts the p-values.
+    ImportError
+        If matplotlib is missing.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = plot_roc([0.0, 0.3, 0.2, 0.9], [1, 1, 0, 0], ax=Figure().subplots())
+    >>> ax.get_legend().get_texts()[0].get_text()
+    'LPE: AUC 0.750'
+    """
+    known = _known(p_values, is_anomaly)
+    is_found = known.is_anomaly
+    if is_found is None or is_found.all() or not is_found.any():
+        raise ValueError(
+            f"is_anomaly names {0 if is_found is None else is_found.sum()} anomalies among "
+            f"{len(known.p_values)} rows with a p-value; a ROC curve needs anomalies and "
+            f"nominal rows. Give both, or draw plot_scores."
+        )
+    rank = known.p_values
+    if statistic is not None:
+        rank = _finer_rank(known, statistic, graph)
+    ax = _axes(ax)
+    curve = ranked_curve(rank, ~is_found, is_found)
+    left_out = f", {known.n_missing} NaN left out" if known.n_missing else ""
+    draw_curve(ax, curve, f"{label}: AUC {area(curve):.3f}{left_out}")
+    _add_legend(ax, 0, loc="lower right")
+    return ax
+
+
+def draw_curve(ax: Axes, curve: Curve, label: str) -> None:
+    """Draw a ROC curve in the first style that the Axes do not have yet, with its frame."""
+    n_before = sum(line.get_gid() == _CURVE_ID for line in ax.get_lines())
+    if n_before == 0:
+        ax.plot([0, 1], [0, 1], color="0.6", linewidth=0.8, zorder=1)  # what chance gives
+        ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+        ax.set_xlabel("false-alarm rate (share of nominal rows)")
+        ax.set_ylabel("detection rate (share of anomalies)")
+    color, line, marker = CURVE_STYLES[n_before % len(CURVE_STYLES)]
+    ax.plot(
+        *curve, color=color, linestyle=line, marker=marker, markersize=5, linewidth=1.4,
+        markevery=(0.02 * (n_before + 1), 0.15), label=label, gid=_CURVE_ID,
+    )  # fmt: skip
+
+
+def plot_calibration(p_values: Any, *, ax: Axes | None = None) -> Axes:
+    """Draw the share of nominal rows with ``p <= alpha`` against alpha, both logarithmic.
+
+    On the diagonal, alpha is the rate of false alarms. The band is that of Dvoretzky,
+    Kiefer and Wolfowitz: n independent uniform p-values stay within
+    ``sqrt(log(2 / 0.05) / (2 n))`` of it, at all alphas at once, with a probability of at
+    least 95 %. p-values of held-out rows share one nominal set, which adds to the scatter;
+    with few nominal rows a line that leaves the band a little proves nothing.
+
+    Parameters
+    ----------
+    p_values : array, Series or Dask collection of shape (n,)
+        Of nominal rows that were not fitted, or `LPE.p_values_`; in [0, 1], computed if
+        lazy. NaN is left out, and the legend says how many.
+    ax : Axes, optional
+        None: those of a new figure.
+
+    Returns
+    -------
+    ax : Axes
+
+    Raises
+    ------
+    ValueError
+        For p-values outside [0, 1], or no p-value at all.
+    ImportError
+        If matplotlib is missing.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = plot_calibration(np.linspace(0.01, 1, 100), ax=Figure().subplots())
+    >>> ax.get_xlabel()
+    'alpha (false-alarm level)'
+    """
+    known = _known(p_values, None)
+    n = len(known.p_values)
+    least = min(0.01, 10.0 ** np.floor(np.log10(1 / n)))  # the left and the lower edge
+    alphas = np.geomspace(least, 1.0, 200)
+    half = band_half_width(n, BAND_LEVEL)
+    # The shares as steps, which begin at the left edge and end at the right one.
+    steps = np.union1d(known.p_values, [least, 1.0])
+    steps = steps[steps >= least]
+    shares = np.searchsorted(np.sort(known.p_values), steps, side="right") / n
+    ax = _axes(ax)
+    ax.fill_between(
+        alphas, np.maximum(alphas - half, least / 10), np.minimum(alphas + half, 1.0),
+        facecolor="0.9", edgecolor="0.5", linewidth=0.6,
+        label=f"{BAND_LEVEL:.0%} band if uniform",
+    )  # fmt: skip
+    ax.plot(alphas, alphas, color="black", linestyle="--", linewidth=1, label="uniform")
+    ax.plot(
+        steps, shares, color="black", linewidth=1.6, drawstyle="steps-post",
+        label=_counted("observed", n),
+    )  # fmt: skip
+    ax.set(xscale="log", yscale="log", xlim=(least, 1.0), ylim=(least, 1.0))
+    ax.set(xlabel="alpha (false-alarm level)", ylabel="share of rows with p at most alpha")
+    _add_legend(ax, known.n_missing, loc="lower right")
+    return ax
+
+
+# What was given
+
+
+class _Known(NamedTuple):
+    """The rows with a p-value, and what is known about them."""
+
+    p_values: NDArray[np.float64]
+    is_anomaly: NDArray[np.bool_] | None
+    rows: NDArray[np.bool_]  # among all that were given
+
+    @property
+    def n_missing(self) -> int:
+        return int((~self.rows).sum())
+
+
+def _known(p_values: Any, is_anomaly: Any) -> _Known:
+    values = _numbers("p_values", p_values)
+    rows = ~np.isnan(values)
+    known = values[rows]
+    if len(known) == 0:
+        raise ValueError(
+            f"p_values has {len(values)} rows, and not one of them is a number: there is "
+            f"nothing to draw. Give at least one p-value."
+        )
+    if known.min() < 0 or known.max() > 1:
+        raise ValueError(
+            f"p_values reach from {known.min():g} to {known.max():g}, but a p-value is "
+            f"between 0 and 1. Give what score_samples or p_values_ returns."
+        )
+    if is_anomaly is None:
+        return _Known(known, None, rows)
+    labels = _computed(is_anomaly)
+    _check_length("is_anomaly", labels, values)
+    return _Known(known, _truths(labels[rows]), rows)
+
+
+def _computed(values: Any) -> NDArray[Any]:
+    """Return values of any kind as an array in memory."""
+    return np.asarray(values.compute() if hasattr(values, "compute") else values)
+
+
+def _numbers(name: str, values: Any) -> NDArray[np.float64]:
+    numbers = _computed(values).astype(np.float64)
+    if numbers.ndim != 1:
+        raise ValueError(
+            f"{name} has the shape {numbers.shape}; it has to be one number a row, of "
+            f"shape (n,)."
+        )
+    return numbers
+
+
+def _truths(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    others = sorted(
+        {repr(label) for label in labels.tolist() if pd.isna(label) or label not in (0, 1)}
+    )
+    if others:
+        raise ValueError(
+            f"is_anomaly holds {', '.join(others[:3])}; it takes True or 1 for anomalies "
+            f"and False or 0 for nominal rows. For labels of predict give labels == -1."
+        )
+    return labels.astype(bool)
+
+
+def _check_length(name: str, values: NDArray[Any], p_values: NDArray[np.float64]) -> None:
+    if values.shape != p_values.shape:
+        raise ValueError(
+            f"{name} has the shape {values.shape}, and p_values {p_values.shape}. Give one "
+            f"of each a row."
+        )
+
+
+def _check_level(alpha: float) -> None:
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha={alpha!r} is no level; it has to be between 0 and 1.")
+
+
+def _finer_rank(known: _Known, statistic: Any, graph: str) -> NDArray[np.float64]:
+    """Return the statistic, the lower the more anomalous, if the p-values agree with it."""
+    if graph not in ("knn", "radius"):
+        raise ValueError(f"graph={graph!r} is unknown; it is 'knn' or 'radius'.")
+    values = _numbers("statistic", statistic)
+    _check_length("statistic", values, np.empty(known.rows.shape))
+    rank = -values[known.rows] if graph == "knn" else values[known.rows]
+    if (np.diff(rank[np.lexsort((rank, known.p_values))]) < 0).any():
+        raise ValueError(
+            f"statistic contradicts p_values for graph={graph!r}: a row has a lower "
+            f"p-value than another, and a less anomalous statistic. Give the statistic of "
+            f"the same rows and the graph of the model; with anomaly_log_density, leave it "
+            f"out."
+        )
+    return rank
+
+
+def _checked_rows(model: LPE, X: Any) -> NDArray[np.float64]:
+    """Return the rows that a model of two features can score, NaN and inf included."""
+    if model.n_features_in_ != 2:
+        raise ValueError(
+            f"the model has {model.n_features_in_} features; a level set is drawn for 2. "
+            f"Fit an LPE on two of the columns, or draw plot_scores."
+        )
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None and hasattr(X, "columns"):
+        X = X[list(names)]
+    rows = _computed(X).astype(np.float64)
+    if rows.ndim != 2 or rows.shape[1] != 2:
+        raise ValueError(f"X has the shape {rows.shape}; it has to be (n, 2).")
+    return rows
+
+
+def _view(rows: NDArray[np.float64], box: Box | None) -> Box:
+    """Return what to show: the box, or the rows and a tenth of their range around them."""
+    if box is not None:
+        return box
+    if len(rows) == 0:
+        raise ValueError(
+            "there are no rows, so it is unknown which part of the plane to show. Give "
+            "rows as X, or box=((left, right), (bottom, top))."
+        )
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    margin = np.where(high > low, 0.1 * (high - low), 1.0)
+    (left, bottom), (right, top) = (low - margin).tolist(), (high + margin).tolist()
+    return (left, right), (bottom, top)
+
+
+# What is drawn
+
+
+def _axes(ax: Axes | None) -> Axes:
+    """Return the Axes that were given, or those of a new figure."""
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError(
+            'pictures need matplotlib, which is not installed: pip install "lpe-dask[plot]"'
+        ) from error
+    return pyplot.subplots()[1] if ax is None else ax
+
+
+def _counted(name: str, n: int) -> str:
+    return f"{name} ({n} row{'' if n == 1 else 's'})"
+
+
+def _add_legend(
+    ax: Axes, n_missing: int, loc: Literal["best", "lower right", "upper right"]
+) -> None:
+    if n_missing:
+        ax.plot([], [], linestyle="", label=_counted("left out: NaN", n_missing))
+    ax.legend(loc=loc, fontsize="small", framealpha=0.9)
+
+
+def _draw_rows(ax: Axes, model: LPE, rows: NDArray[np.float64]) -> None:
+    is_flagged = model.predict(rows) == -1
+    for name, chosen, marker, face, edge, size in [
+        ("nominal", ~is_flagged, "o", "white", "black", 4),
+        ("flagged", is_flagged, "X", "black", "white", 8),
+    ]:
+        ax.plot(
+            *rows[chosen].T, linestyle="", marker=marker, markersize=size,
+            markerfacecolor=face, markeredgecolor=edge, markeredgewidth=0.7,
+            label=_counted(name, int(chosen.sum())),
+        )  # fmt: skip
