@@ -452,6 +452,8 @@ def test_data__says_when_there_is_no_network(monkeypatch):
     [
         lambda path: path.unlink(),
         lambda path: path.write_bytes(b"no archive"),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:-30]),
         lambda path: np.savez(path, X=np.eye(2)),
     ],
 )

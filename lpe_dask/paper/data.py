@@ -12,6 +12,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +117,7 @@ def _from_file(folder: Path, name: str, *keys: str) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {key: file[key] for key in keys}
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
         raise DataMissing(
             f"{path} cannot be read ({error}); it has to hold {', '.join(keys)}"
         ) from error
