@@ -115,7 +115,8 @@ def _most_frequent(labels: NDArray[Any]) -> Any:
 def _from_file(folder: Path, name: str, *keys: str) -> dict[str, NDArray[Any]]:
     path = folder / f"{name}.npz"
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # NumPy leaves a file that it cannot read open, if it has opened it.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {key: file[key] for key in keys}
     except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
         raise DataMissing(
