@@ -100,7 +100,13 @@ def log_densities(
     """
     if len(rows) == 0:
         return np.empty(0)
-    values = np.asarray(log_density(rows), dtype=np.float64)
+    found = np.asarray(log_density(rows))
+    if found.dtype.kind not in "biuf":
+        raise ValueError(
+            f"anomaly_log_density gave an array of dtype {found.dtype}; it has to give "
+            f"real numbers."
+        )
+    values = found.astype(np.float64)
     if values.shape != (len(rows),):
         raise ValueError(
             f"anomaly_log_density gave an array of shape {values.shape} for rows of shape "

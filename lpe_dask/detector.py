@@ -15,13 +15,11 @@ from typing import Any, Self
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask import decisions
-from lpe_dask.calibration import COUNTS_ITSELF, p_values, possible_p_values
-from lpe_dask.density import DensityWeight
+from lpe_dask.comparison import Comparison
 from lpe_dask.division import Division, divide
 from lpe_dask.fitting import Recipe, measure_nominal, weigh_nominal
 from lpe_dask.inputs import Table, map_blocks, map_values, read_table, select_columns
@@ -50,8 +48,8 @@ class LPE(OutlierMixin, BaseEstimator):
     Parameters
     ----------
     n_neighbors : int, optional
-        K, from 1 to n - 1. None: ``round(n**0.4)`` for n nominal rows that new rows are
-        measured among.
+        K, at least 1 and less than the nominal rows that rows are measured among. None:
+        ``round(n**0.4)`` for n rows that new rows are measured among.
     graph : {"knn", "radius"}, default="knn"
     radius : float, optional
         Epsilon, at least 0, for ``graph="radius"``, in scaled units; the ball is closed.
@@ -65,9 +63,10 @@ class LPE(OutlierMixin, BaseEstimator):
         ``{"VI": inverse covariance}`` for mahalanobis, in scaled units. V and VI are learnt
         from the nominal rows (ddof 1) when omitted; V is 1 for a constant column.
         ``{"n_neighbors": K', "graph": "directed"}`` for geodesic, K' = 5 when omitted;
-        ``"union"`` has edges in both directions, as Isomap does, but then nominal rows have
-        more edges than new ones, and p-values come out too small (docs/geodesic.md);
-        ``calibration="conformal"`` mends that.
+        p-values then come out somewhat too large for K several times K'. ``"union"`` has
+        edges in both directions, as Isomap does, but then nominal rows have more edges than
+        new ones, and p-values come out too small. ``calibration="conformal"`` is right for
+        both (docs/geodesic.md).
     scale : {None, "minmax", "standard"}, default=None
         Learnt from the nominal rows: ``(x - min) / (max - min)`` or ``(x - mean) / std``. A
         constant column is shifted by its value and keeps its unit.
@@ -85,11 +84,11 @@ class LPE(OutlierMixin, BaseEstimator):
         learnt, too; with ``p = (1 + count) / (m + 1)``, P(p <= a) <= a holds exactly for
         rows drawn like the nominal ones, whatever their number.
     calibration_size : int, optional
-        m, how many nominal rows are measured, drawn at random: fit then takes a time
-        proportional to m instead of n. p-values differ from those with all rows by at most
+        m, how many nominal rows are measured, drawn at random: measuring them takes a time
+        proportional to m. With "loo" p-values differ from those with all rows by at most
         about ``sqrt(log(2 / 0.05) / (2 m))``, all at once, with probability 0.95 (0.014 for
-        m = 10,000). For "split" they are drawn from S1; for "conformal" all others are
-        what rows are measured among.
+        m = 10,000). With "split" the m are drawn from S1; with "conformal" all other rows
+        are what rows are measured among.
     anomaly_log_density : callable, optional
         The logarithm of a known density f1 of the anomalies, as a function from rows,
         float64 of shape (n_rows, n_features) in the units they came in, to shape (n_rows,);
@@ -170,7 +169,8 @@ class LPE(OutlierMixin, BaseEstimator):
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
             Nominal rows, numbers or booleans; or the path of a Parquet or CSV table. A Dask
-            input is read several times.
+            input is read several times. Where not all rows are calibration rows, the input
+            is kept for `p_values_`, and must not be changed.
         y : ignored
 
         Returns
@@ -197,20 +197,22 @@ class LPE(OutlierMixin, BaseEstimator):
             self.calibration, nominal.rows.shape[0], self.calibration_size,
             self.random_state,
         )  # fmt: skip
-        self._learn_shape(table, nominal, division)
+        measure = self._measure(division, nominal.rows.shape[1])
         recipe = Recipe(
-            Measure(self.n_neighbors_, self.radius_), self.scale, self.metric,
-            self.metric_params, self.algorithm, table.labels,
+            measure, self.scale, self.metric, self.metric_params, self.algorithm,
+            table.labels,
         )  # fmt: skip
-        self._reference, statistic = measure_nominal(nominal, division, recipe)
-        compared, weight = statistic, self._weight()
-        if weight is not None:
-            compared = weigh_nominal(nominal, division, statistic, weight)
-        self.calibration_ = np.sort(compared)
-        self._warn_of_unreachable(statistic)
+        comparison = Comparison.of(self.graph, self.calibration, self.anomaly_log_density)
+        reference, statistic = measure_nominal(nominal, division, recipe)
+        compared = statistic
+        if comparison.weight is not None:
+            compared = weigh_nominal(nominal, division, statistic, comparison.weight)
+        # Nothing is changed before all has gone well: a fit that fails leaves the last one.
+        self._reference, self._comparison = reference, comparison
         self._own = OwnValues.of(X, nominal, division, statistic, compared)
-        self._restore_nominal = table.restore
-        self.offset_ = decisions.threshold(self.alpha)
+        self.calibration_ = np.sort(compared)
+        self._take_shape(table, nominal, measure)
+        self._warn_if_nothing_can_be_flagged()
         logger.info(
             "fitted %d nominal rows x %d columns: graph=%s, n_neighbors=%s, radius=%s",
             self.n_samples_, self.n_features_in_, self.graph, self.n_neighbors_,
@@ -218,35 +220,39 @@ class LPE(OutlierMixin, BaseEstimator):
         )  # fmt: skip
         return self
 
-    def _warn_of_unreachable(self, statistic: NDArray[np.float64]) -> None:
-        """Say so if walks along a graph end too early for anything to be anomalous."""
-        share = np.isinf(statistic).mean()
-        if self.metric == "geodesic" and share > self.alpha:
-            logger.warning(
-                "%.1f%% of the nominal rows are at distance inf from their K-th neighbor "
-                "along the graph, which is more than alpha: no row can be flagged. Use "
-                "more edges (metric_params['n_neighbors'], the graph 'union'), or lower "
-                "n_neighbors.", 100 * share,
-            )  # fmt: skip
-
-    def _learn_shape(self, table: Table, nominal: Nominal, division: Division) -> None:
-        n, d = nominal.rows.shape
-        n_neighbors, radius = self.n_neighbors, self.radius
+    def _measure(self, division: Division, n_features: int) -> Measure:
+        """Return what is asked of rows: K, or the radius; checked, or by their rules."""
+        n = division.n_reference
         if self.graph == "radius":
-            radius = radius_by_rule(division.n_reference, d) if radius is None else radius
-            radius = float(radius)
-        else:
-            if n_neighbors is None:
-                n_neighbors = neighbors_by_rule(division.n_reference)
-            n_neighbors = int(n_neighbors)
-            _check_enough_rows(n_neighbors, self.calibration, division)
-        self.n_samples_, self.n_features_in_ = n, d
+            radius = radius_by_rule(n, n_features) if self.radius is None else self.radius
+            return Measure(None, float(radius))
+        n_neighbors = neighbors_by_rule(n) if self.n_neighbors is None else self.n_neighbors
+        _check_enough_rows(int(n_neighbors), self.calibration, division)
+        return Measure(int(n_neighbors), None)
+
+    def _take_shape(self, table: Table, nominal: Nominal, measure: Measure) -> None:
+        self.n_samples_, self.n_features_in_ = nominal.rows.shape
         self.n_dropped_ = nominal.n_dropped
-        self.n_neighbors_, self.radius_ = n_neighbors, radius
+        self.n_neighbors_, self.radius_ = measure.n_neighbors, measure.radius
+        self.offset_ = decisions.threshold(self.alpha)
+        self._restore_nominal = table.restore
         if table.columns is not None:
             self.feature_names_in_ = np.array(table.columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
+
+    def _warn_if_nothing_can_be_flagged(self) -> None:
+        least = self._comparison.least_p_value(self.calibration_)
+        if least < self.offset_:
+            return
+        n_rows = len(self.calibration_)
+        logger.warning(
+            "no row can be flagged at alpha=%g: the p-value of a row as anomalous as can "
+            "be is %.3g, with %d calibration rows. Raise alpha, or use more nominal rows; "
+            "with graph='radius' a larger radius; along a neighbor graph more edges "
+            "(metric_params['n_neighbors'], the graph 'union') or a lower n_neighbors.",
+            self.alpha, least, n_rows,
+        )  # fmt: skip
 
     def statistic(self, X: Any) -> Any:
         """Return the statistic of new rows: distance to the K-th neighbor, or their number.
@@ -256,7 +262,7 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
-            Rows to measure against all nominal rows. Columns of a frame are found by name.
+            Rows to measure. Columns of a frame are found by name.
 
         Returns
         -------
@@ -277,11 +283,6 @@ class LPE(OutlierMixin, BaseEstimator):
             )
         return table
 
-    def _weight(self) -> DensityWeight | None:
-        if self.anomaly_log_density is None:
-            return None
-        return DensityWeight(self.anomaly_log_density, self.graph)
-
     def score_samples(self, X: Any) -> Any:
         """Return the p-value of new rows: in [0, 1], the lower the more anomalous.
 
@@ -299,16 +300,9 @@ class LPE(OutlierMixin, BaseEstimator):
             calibration rows), of the kind of ``X``, with its index; lazy for Dask. NaN for
             a row with NaN or inf.
         """
-        table = self._table(X)
-        return self._p_values(self._reference.measure_table(table, weight=self._weight()))
-
-    def _p_values(self, compared: Any) -> Any:
-        function = partial(
-            p_values, graph=self.graph, counts_itself=COUNTS_ITSELF[self.calibration]
-        )
-        return map_values(
-            compared, function, self.calibration_, name="p_value", dtype=np.float64
-        )
+        table, comparison = self._table(X), self._comparison
+        compared = self._reference.measure_table(table, weight=comparison.weight)
+        return comparison.p_values(compared, self.calibration_)
 
     def p_values_of(self, statistic: Any) -> Any:
         """Return the p-values that belong to a statistic, without another search.
@@ -329,13 +323,13 @@ class LPE(OutlierMixin, BaseEstimator):
             With ``anomaly_log_density``, which needs the rows.
         """
         check_is_fitted(self)
-        if self.anomaly_log_density is not None:
+        if self._comparison.weight is not None:
             raise ValueError(
                 "with anomaly_log_density a p-value depends on the row, not on its "
                 "statistic alone. Use score_samples(X) for new rows, p_values_ for nominal "
                 "ones."
             )
-        return self._p_values(statistic)
+        return self._comparison.p_values(statistic, self.calibration_)
 
     def predict(self, X: Any) -> Any:
         """Return -1 for rows with a p-value of at most alpha, else 1.
@@ -353,9 +347,8 @@ class LPE(OutlierMixin, BaseEstimator):
             int64, of the kind of ``X``; lazy for Dask. 1 for a row with NaN or inf.
         """
         table = self._table(X)
-        shares = possible_p_values(len(self.calibration_), COUNTS_ITSELF[self.calibration])
-        bound = decisions.nominal_bound(self.graph, self.calibration_, self.offset_, shares)
-        if not 0 < bound < np.inf or self.anomaly_log_density is not None:
+        bound = self._comparison.nominal_bound(self.calibration_, self.offset_)
+        if bound is None:
             return self._labels(self.score_samples(X))
         # So many rows within this radius show that a row is nominal.
         enough = int(bound) if self.n_neighbors_ is None else self.n_neighbors_
@@ -385,7 +378,7 @@ class LPE(OutlierMixin, BaseEstimator):
         return map_values(p_values, function, name="decision_function", dtype=np.float64)
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:
-        """Fit nominal rows and return their labels, each left out of its own neighborhood.
+        """Fit nominal rows and return their labels, by `p_values_`.
 
         Parameters
         ----------
@@ -406,50 +399,45 @@ class LPE(OutlierMixin, BaseEstimator):
         In input order and of the kind that was fitted, lazy for Dask; NaN for dropped rows.
         With ``calibration_size``, "split" or "conformal", this holds for the calibration
         rows, measured as `LPE` says; all others are measured as new rows when they are
-        asked for (the input of `fit` is kept for that), so one that new rows are measured
-        among finds itself at distance 0.
+        asked for, each time, so one that new rows are measured among finds itself at
+        distance 0.
         """
         check_is_fitted(self)
-        blocks = self._own.statistic_blocks(self._reference)
-        return self._restore_nominal(blocks, "statistic")
+        statistic, _ = self._own.blocks(self._reference, None)
+        return self._restore_nominal(statistic, "statistic")
 
     @property
     def p_values_(self) -> Any:
         """P-values of the nominal rows, each left out of its own neighborhood.
 
         In input order and of the kind that was fitted, lazy for Dask; NaN for dropped rows.
-        About rows that are not calibration rows see `statistic_`. A calibration row does
+        That holds for calibration rows, which are all of them if not asked for otherwise;
+        about rows that are not calibration rows see `statistic_`. A calibration row does
         not count itself twice: in the conformal form its p-value is ``count / (m + 1)``,
         where the count has itself in it.
         """
         check_is_fitted(self)
-        return self._restore_nominal(self._own_p_values(), "p_value")
-
-    def _own_p_values(self) -> da.Array:
-        compared = self._own.compared_blocks(self._reference, self._weight())
-        function = partial(
-            p_values, graph=self.graph, counts_itself=COUNTS_ITSELF[self.calibration]
-        )
-        return map_blocks(
-            [compared, self._own.is_own_blocks()], _own_p_values, function,
-            self.calibration_, name="p_value", dtype=np.float64,
-        )  # fmt: skip
+        _, p_values = measure_blocks(self)
+        return self._restore_nominal(p_values, "p_value")
 
 
 def _check_enough_rows(n_neighbors: int, calibration: str, division: Division) -> None:
     if n_neighbors <= division.most_neighbors:
         return
-    n = division.n_rows
+    n, most = division.n_rows, division.most_neighbors
     if not division.is_disjoint:
         raise ValueError(
             f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} nominal rows, "
             f"because a row is no neighbor of itself; there are n_samples = {n}. Lower "
             f"n_neighbors, or give more rows."
         )
+    remedy = "Give more rows."
+    if most > 0:
+        remedy = f"Lower n_neighbors to {most} or less, or give more rows."
     raise ValueError(
         f"n_neighbors={n_neighbors} is too many for calibration={calibration!r}, which "
-        f"measures new rows among {division.n_reference} of n_samples = {n} nominal rows: "
-        f"K can be up to {division.most_neighbors}. Lower n_neighbors, or give more rows."
+        f"measures new rows among {division.n_reference} of n_samples = {n} nominal rows. "
+        f"{remedy}"
     )
 
 
@@ -470,27 +458,17 @@ def measure_blocks(model: LPE, X: Any = None) -> tuple[da.Array, da.Array]:
     -------
     statistic, p_values : dask array of shape (n,)
     """
-    reference, weight = model._reference, model._weight()
+    reference, comparison = model._reference, model._comparison
+    weight, calibration = comparison.weight, model.calibration_
     if X is None:
-        return model._own.statistic_blocks(reference), model._own_p_values()
+        statistic, compared = model._own.blocks(reference, weight)
+        is_own = model._own.is_own_blocks()
+        return statistic, comparison.own_p_values(compared, is_own, calibration)
     rows = model._table(X).rows
     statistic = compared = reference.measure_rows(rows)
     if weight is not None:
-        compared = reference.measure_rows(rows, weight=weight)
-    return statistic, model._p_values(compared)
-
-
-# Runs inside tasks: NumPy in, NumPy out.
-
-
-def _own_p_values(
-    compared: NDArray[np.float64],
-    is_own: NDArray[np.bool_],
-    function: Any,
-    calibration: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    p: NDArray[np.float64] = function(compared, calibration, is_own)
-    return p
+        compared = map_blocks([rows, statistic], weight, name="weight", dtype=np.float64)
+    return statistic, comparison.p_values(compared, calibration)
 
 
 def score(data: Any, nominal: Any = None, *, columns: Any = None, **arguments: Any) -> Any:
@@ -501,7 +479,8 @@ def score(data: Any, nominal: Any = None, *, columns: Any = None, **arguments: A
     data : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
         Rows to score; or the path of a Parquet or CSV table.
     nominal : same kinds, optional
-        Nominal rows. None: each row of ``data`` is scored against all others.
+        Nominal rows. None: those of ``data``, scored as `LPE.p_values_` says: each against
+        all others, unless not all rows are calibration rows.
     columns : sequence of str, optional
         The columns to measure, for frames and paths; None: all.
     **arguments

@@ -85,7 +85,7 @@ def divide(
     half = (n_rows + 1) // 2
     most = {"loo": n_rows, "split": half, "conformal": n_rows - 1}[calibration]
     size = half if calibration_size is None else int(calibration_size)
-    if n_rows < 2 or size > most:
+    if size > most or (calibration != "loo" and n_rows < 2):
         raise ValueError(_too_few(calibration, n_rows, calibration_size, most))
     order = np.random.default_rng(random_state).permutation(n_rows)
     chosen = np.sort(order[:size])
@@ -98,7 +98,7 @@ def divide(
 
 
 def _too_few(calibration: str, n_rows: int, calibration_size: int | None, most: int) -> str:
-    if n_rows < 2:
+    if calibration != "loo" and n_rows < 2:
         return (
             f"calibration={calibration!r} divides the nominal rows, but there are "
             f"n_samples = {n_rows}. Give at least 2."

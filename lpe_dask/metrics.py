@@ -12,7 +12,7 @@ parameters are checked and the maps built; preparation.py applies them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -108,7 +108,8 @@ def graph_params(
     if n_neighbors > at_most:
         raise ValueError(
             f"metric_params['n_neighbors']={n_neighbors} needs at least {n_neighbors + 1} "
-            f"nominal rows to link each to so many others; there are {n_reference}."
+            f"nominal rows to link each to so many others; the rows that new ones are "
+            f"measured among are {n_reference}. Lower it, or give more rows."
         )
     return NeighborGraphParams(n_neighbors, params.get("graph", "directed"))
 
@@ -127,7 +128,13 @@ def given_parameter(
     params = dict(metric_params or {})
     if name not in params:
         return None
-    values = np.asarray(params[name], dtype=np.float64)
+    try:
+        values = np.asarray(params[name], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"metric_params[{name!r}] must be an array of numbers, for example a list of "
+            f"one for each column: {error}."
+        ) from None
     shape = (n_features, n_features) if name == "VI" else (n_features,)
     if values.shape != shape:
         raise ValueError(
@@ -178,6 +185,11 @@ def mahalanobis_map(inverse_covariance: NDArray[np.float64]) -> LinearMap:
             f"is {smallest:.3g}. Leave out columns that others determine, or add a small "
             f"number to its diagonal."
         ) from None
+    if not np.isfinite(factor).all():
+        raise ValueError(
+            "the inverse covariance VI holds numbers too large or too small for float64 to "
+            "factor it. Change the unit of the columns, for example by scale='standard'."
+        )
     return LinearMap(matrix=factor.astype(np.float64))
 
 
@@ -195,21 +207,38 @@ def inverse_of_covariance(
     Raises
     ------
     ValueError
-        Naming the columns that are constant, or that the others determine up to rounding.
+        Naming the columns that are constant, that the others determine up to rounding, or
+        whose variance is no usable float64.
     """
-    deviations = np.sqrt(np.diag(covariance))
-    constant = [name for name, s in zip(columns, deviations, strict=True) if s == 0]
+    variances = np.diag(covariance)
+    constant = [name for name, v in zip(columns, variances, strict=True) if v == 0]
     if constant:
         raise ValueError(_singular(constant, "constant"))
+    tiny = np.finfo(np.float64).tiny
+    is_usable = (variances >= tiny) & (variances <= 1 / tiny)
+    if not is_usable.all():
+        raise ValueError(_unusable(np.array(columns)[~is_usable].tolist()))
+    deviations = np.sqrt(variances)
     correlation = covariance / np.outer(deviations, deviations)
     # A pivoted Cholesky factorisation stops where no column has variance of its own left.
     _, pivots, rank, _ = lapack.dpstrf(correlation, tol=INDEPENDENT_SHARE, lower=1)
     if rank < len(columns):
         dependent = [columns[i - 1] for i in sorted(pivots[rank:])]
         raise ValueError(_singular(dependent, "determined by the other columns"))
-    inverse = np.linalg.inv(correlation) / np.outer(deviations, deviations)
-    symmetric: NDArray[np.float64] = (inverse + inverse.T) / 2
+    with np.errstate(over="ignore"):
+        inverse = np.linalg.inv(correlation) / np.outer(deviations, deviations)
+    if not np.isfinite(inverse).all():
+        raise ValueError(_unusable(columns))
+    symmetric: NDArray[np.float64] = inverse / 2 + inverse.T / 2
     return symmetric
+
+
+def _unusable(columns: Sequence[str]) -> str:
+    return (
+        f"the variance of {', '.join(columns)} is too large or too small for float64 to "
+        f"hold it and its inverse. Change the unit of these columns (scale='standard', "
+        f"--scale standard), or leave them out (columns=, --columns)."
+    )
 
 
 def _singular(columns: list[str], why: str) -> str:

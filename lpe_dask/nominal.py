@@ -75,10 +75,10 @@ def read_nominal(table: Table, missing: str) -> Nominal:
         )
     rows = with_known_rows(table.rows, sizes)
     sample = np.concatenate([survey.sample for survey in surveys])
-    if not bad.any():
+    if is_kept.all() and min(sizes) > 0:
         return Nominal(rows, sizes, None, sample)
-    kept_sizes = [int(survey.is_finite.sum()) for survey in surveys]
-    return Nominal(with_known_rows(_drop(rows), kept_sizes), sizes, is_kept, sample)
+    kept = take_rows(rows, np.flatnonzero(is_kept))
+    return Nominal(kept, sizes, None if is_kept.all() else is_kept, sample)
 
 
 def _refuse(bad: NDArray[np.int64], labels: list[str]) -> None:
@@ -113,32 +113,29 @@ def _survey_blocks(rows: da.Array) -> list[_Survey]:
 
 
 def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
-    """Return some rows, lazily, in the order they have and with known chunks.
+    """Return some rows, lazily, in the order they have, in known chunks that are not empty.
 
     Parameters
     ----------
     rows : dask array of shape (n_rows, n_features)
         With known chunks.
     numbers : ndarray of int
-        Of the rows to take, ascending.
+        Of the rows to take, ascending; at least one.
     """
     edges = np.cumsum([0, *rows.chunks[0]])
     starts = np.searchsorted(numbers, edges)
-    entered, name = enter(numbers, "lpe-chosen"), f"lpe-take-{uuid4().hex}"
+    name = f"lpe-take-{uuid4().hex}"
+    used = np.flatnonzero(np.diff(starts)).tolist()
+    places = [
+        enter(numbers[starts[i] : starts[i + 1]] - edges[i], "lpe-chosen") for i in used
+    ]
     tasks = {
-        (name, i, 0): (
-            _take, (rows.name, i, 0), entered.key, int(starts[i]), int(starts[i + 1]),
-            int(edges[i]),
-        )
-        for i in range(rows.numblocks[0])
-    }  # fmt: skip
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, entered])
-    chunks = (tuple(np.diff(starts).tolist()), rows.chunks[1])
-    return da.Array(graph, name, chunks, meta=rows._meta)
-
-
-def _drop(rows: da.Array) -> da.Array:
-    return rows.map_blocks(_finite_rows, dtype=rows.dtype, meta=rows._meta)
+        (name, k, 0): (_take, (rows.name, i, 0), of_chunk.key)
+        for k, (i, of_chunk) in enumerate(zip(used, places, strict=True))
+    }
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, *places])
+    sizes = tuple(int(starts[i + 1] - starts[i]) for i in used)
+    return da.Array(graph, name, (sizes, rows.chunks[1]), meta=rows._meta)
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.
@@ -156,13 +153,6 @@ def _survey(rows: NDArray[np.generic], n_sampled: int) -> _Survey:
     return _Survey(is_whole, (~is_finite).sum(axis=0), rows[which[is_whole[which]]])
 
 
-def _take(
-    rows: NDArray[np.generic], numbers: NDArray[np.int64], start: int, stop: int, first: int
-) -> NDArray[np.generic]:
-    taken: NDArray[np.generic] = rows[numbers[start:stop] - first]
+def _take(rows: NDArray[np.generic], places: NDArray[np.int64]) -> NDArray[np.generic]:
+    taken: NDArray[np.generic] = rows[places]
     return taken
-
-
-def _finite_rows(rows: NDArray[np.generic]) -> NDArray[np.generic]:
-    kept: NDArray[np.generic] = rows[np.isfinite(rows).all(axis=1)]
-    return kept

@@ -40,7 +40,7 @@ class OwnValues:
     chunks : tuple of int
         Rows of the partitions as they came.
     others : object, optional
-        The input of `LPE.fit`, where not all rows in it were measured.
+        The input of `LPE.fit`, where not all rows in it were measured; not to be changed.
     """
 
     statistic: NDArray[np.float64]
@@ -76,32 +76,37 @@ class OwnValues:
         if division.calibration is not None:
             places = places[division.calibration]
         is_all = division.calibration is None
-        whole = np.full((2, n_input), np.nan)
-        whole[0, places], whole[1, places] = statistic, compared
-        return cls(whole[0], whole[1], nominal.input_chunks, None if is_all else X)
+        whole = np.full(n_input, np.nan)
+        whole[places] = statistic
+        weighed = whole
+        if compared is not statistic:
+            weighed = np.full(n_input, np.nan)
+            weighed[places] = compared
+        return cls(whole, weighed, nominal.input_chunks, None if is_all else X)
 
-    def statistic_blocks(self, reference: Reference) -> da.Array:
-        """Return the statistic of all rows as a dask array of shape (n_input,), lazily."""
-        return self._filled(self.statistic, reference, None)
+    def blocks(
+        self, reference: Reference, weight: Weight | None
+    ) -> tuple[da.Array, da.Array]:
+        """Return the statistic of all rows, and what p-values compare, lazily.
 
-    def compared_blocks(self, reference: Reference, weight: Weight | None) -> da.Array:
-        """Return what p-values compare, of all rows; see `statistic_blocks`."""
-        return self._filled(self.compared, reference, weight)
+        Both are dask arrays of shape (n_input,); the other rows are searched for once.
+        """
+        statistic = self._stored(self.statistic)
+        compared = statistic if weight is None else self._stored(self.compared)
+        if self.others is None:
+            return statistic, compared
+        rows = with_known_rows(read_table(self.others).rows, self.chunks)
+        unknown = _unknown_rows(rows, self.is_own_blocks())
+        measured = reference.measure_rows(unknown)
+        filled = _filled(statistic, measured)
+        if weight is None:
+            return filled, filled
+        weighed = map_blocks([unknown, measured], weight, name="weight", dtype=np.float64)
+        return filled, _filled(compared, weighed)
 
     def is_own_blocks(self) -> da.Array:
         """Return which rows are calibration rows, as a dask array of shape (n_input,)."""
         return self._stored(~np.isnan(self.statistic))
-
-    def _filled(
-        self, known: NDArray[np.float64], reference: Reference, weight: Weight | None
-    ) -> da.Array:
-        stored = self._stored(known)
-        if self.others is None:
-            return stored
-        rows = with_known_rows(read_table(self.others).rows, self.chunks)
-        unknown = _unknown_rows(rows, self.is_own_blocks())
-        measured = reference.measure_rows(unknown, weight=weight)
-        return map_blocks([stored, measured], _fill, name="statistic", dtype=np.float64)
 
     def _stored(self, values: NDArray[Any]) -> da.Array:
         """Return numbers on the client as a dask array in the chunks of the input."""
@@ -114,6 +119,10 @@ class OwnValues:
         }
         graph = HighLevelGraph.from_collections(name, tasks, dependencies=[whole])
         return da.Array(graph, name, (self.chunks,), meta=np.empty(0, values.dtype))
+
+
+def _filled(known: da.Array, measured: da.Array) -> da.Array:
+    return map_blocks([known, measured], _fill, name="statistic", dtype=np.float64)
 
 
 def _unknown_rows(rows: da.Array, is_known: da.Array) -> da.Array:

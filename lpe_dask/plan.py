@@ -205,13 +205,17 @@ class JoinPlan:
         """Bytes of the reference, and of its neighbor graph, that each worker holds.
 
         While blocks are gathered, the rows they are made of are there as well; while a
-        graph is, the edges from each block.
+        graph is, the edges from each block, once more in the order of the rows, with two
+        numbers for each.
         """
-        edges = 2 * self.n_reference * self.graph_neighbors * EDGE_BYTES
+        graph = self.graph_bytes
+        if graph > 0:
+            row_edges = 2 * self.graph_neighbors * EDGE_BYTES + 2 * FLOAT_BYTES
+            graph += self.n_reference * row_edges
         if self.is_spooled:
-            return self.graph_bytes + edges
+            return graph
         pieces = self.n_reference * (self.n_features + 1) * FLOAT_BYTES
-        return self.reference_bytes + max(pieces, self.graph_bytes + edges)
+        return self.reference_bytes + max(pieces, graph)
 
     @property
     def worker_bytes(self) -> int:
@@ -242,8 +246,16 @@ class JoinPlan:
                 nominal = (
                     f"with the nominal rows, {_mebibytes(self.reference_bytes)}, on disk"
                 )
+            remedy = ""
             if self.graph_neighbors > 0:
-                nominal += f", their neighbor graph {_mebibytes(self.graph_bytes)}"
+                nominal += (
+                    f", their neighbor graph {_mebibytes(self.graph_bytes)}, a walk along "
+                    f"it {_mebibytes(self.walk_bytes)} for each thread"
+                )
+                remedy = (
+                    " Walks take less along a graph with fewer edges, the directed one, "
+                    "and to the K-th neighbor rather than within a radius."
+                )
             raise MemoryError(
                 f"{self.n_reference} nominal rows x {self.n_features} columns need "
                 f"{_mebibytes(self.worker_bytes)} on each worker "
@@ -252,7 +264,7 @@ class JoinPlan:
                 f"may use {_mebibytes(usable)}. Give each worker more memory "
                 f"(memory_limit= of the cluster, --memory-limit) or fewer threads (now "
                 f"{self.threads}), cut the input into smaller partitions, or use fewer "
-                f"nominal rows or columns."
+                f"nominal rows or columns.{remedy}"
             )
 
 

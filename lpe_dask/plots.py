@@ -7,13 +7,16 @@ is loaded by the first picture.
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask.calibration import BAND_LEVEL, band_half_width
+from lpe_dask.inputs import select_columns
 from lpe_dask.roc import Curve, area, ranked_curve
 
 if TYPE_CHECKING:
@@ -156,6 +159,8 @@ def plot_level_set(
     >>> ax.get_xlabel()
     'feature 1'
     """
+    check_is_fitted(model)
+    _check_view(box, resolution)
     rows = _checked_rows(model, np.empty((0, 2)) if X is None else X)
     is_whole = np.isfinite(rows).all(axis=1)
     horizontal, vertical = _view(rows[is_whole], box)
@@ -171,7 +176,8 @@ def plot_level_set(
     # Without both sides of the line in view there is no line to draw.
     if p_values.min() < model.offset_ <= p_values.max():
         ax.contour(x, y, p_values, levels=[model.offset_], colors="black", linewidths=1.8)
-    ax.plot([], [], color="black", linewidth=1.8, label=f"p = alpha = {model.alpha:g}")
+    alpha = np.nextafter(model.offset_, -np.inf)  # as it was when the model was fitted
+    ax.plot([], [], color="black", linewidth=1.8, label=f"p = alpha = {alpha:g}")
     if X is not None:
         _draw_rows(ax, model, rows[is_whole])
     names = getattr(model, "feature_names_in_", ("feature 1", "feature 2"))
@@ -396,8 +402,8 @@ def _check_length(name: str, values: NDArray[Any], p_values: NDArray[np.float64]
         )
 
 
-def _check_level(alpha: float) -> None:
-    if not 0 <= alpha <= 1:
+def _check_level(alpha: Any) -> None:
+    if not isinstance(alpha, Real) or not 0 <= float(alpha) <= 1:
         raise ValueError(f"alpha={alpha!r} is no level; it has to be between 0 and 1.")
 
 
@@ -408,6 +414,11 @@ def _finer_rank(known: _Known, statistic: Any, graph: str) -> NDArray[np.float64
     values = _numbers("statistic", statistic)
     _check_length("statistic", values, np.empty(known.rows.shape))
     rank = -values[known.rows] if graph == "knn" else values[known.rows]
+    if np.isnan(rank).any():
+        raise ValueError(
+            f"statistic is NaN for {np.isnan(rank).sum()} rows that have a p-value. Give "
+            f"the statistic of the same rows, in the same order."
+        )
     if (np.diff(rank[np.lexsort((rank, known.p_values))]) < 0).any():
         raise ValueError(
             f"statistic contradicts p_values for graph={graph!r}: a row has a lower "
@@ -427,11 +438,26 @@ def _checked_rows(model: LPE, X: Any) -> NDArray[np.float64]:
         )
     names = getattr(model, "feature_names_in_", None)
     if names is not None and hasattr(X, "columns"):
-        X = X[list(names)]
+        X = select_columns(X, list(names))
     rows = _computed(X).astype(np.float64)
     if rows.ndim != 2 or rows.shape[1] != 2:
         raise ValueError(f"X has the shape {rows.shape}; it has to be (n, 2).")
     return rows
+
+
+def _check_view(box: Any, resolution: Any) -> None:
+    if not isinstance(resolution, Integral) or resolution < 2:
+        raise ValueError(
+            f"resolution={resolution!r} must be a whole number of at least 2: the points "
+            f"of the grid along each side."
+        )
+    if box is None:
+        return
+    sides = np.asarray(box, dtype=np.float64)
+    if sides.shape != (2, 2) or not (sides[:, 0] < sides[:, 1]).all():
+        raise ValueError(
+            f"box={box!r} must be ((left, right), (bottom, top)), in numbers that grow."
+        )
 
 
 def _view(rows: NDArray[np.float64], box: Box | None) -> Box:

@@ -243,9 +243,12 @@ def _summary(model: LPE, counts: Any, seconds: float) -> dict[str, Any]:
 
 
 def _calibration_band(model: LPE) -> dict[str, float] | None:
-    """Return how far p-values may be off because only some nominal rows were measured."""
+    """Return how far p-values may be off because only some nominal rows were measured.
+
+    The other calibrations measure among other rows, too, which no band is known for.
+    """
     n_measured = len(model.calibration_)
-    if n_measured == model.n_samples_:
+    if model.calibration != "loo" or n_measured == model.n_samples_:
         return None
     return {"level": BAND_LEVEL, "half_width": band_half_width(n_measured)}
 

@@ -148,7 +148,16 @@ def test_score__hands_on_other_estimators(files):
     np.testing.assert_array_equal(actual, expected)
     summary = json.loads(Path("out/_summary.json").read_text())
     assert summary["calibration_rows"] == 20
+    assert summary["calibration_band"] is None  # none is known for this form
+
+
+def test_score__states_the_band_of_a_sample(files):
+    result = score("--calibration-size", 20, "--random-state", 3)
+
+    assert result.exit_code == 0, result.output
+    summary = json.loads(Path("out/_summary.json").read_text())
     band = {"level": 0.95, "half_width": (np.log(40) / 40) ** 0.5}
+    assert summary["calibration_rows"] == 20
     assert summary["calibration_band"] == pytest.approx(band)
     assert "compare with 20 nominal rows: within 0.304 of those with all" in result.stdout
 

@@ -34,10 +34,27 @@ def cases(draw, min_rows=3):
         arguments["n_neighbors"] = draw(st.integers(1, division.most_neighbors))
     else:
         arguments |= {"graph": "radius", "radius": draw(st.sampled_from([0.0, 0.1, 1.0]))}
+    n_linked = division.n_reference - 1
+    if division.own_part is not None:
+        n_linked = min(n_linked, len(division.own_part) - 1)
+    if n_linked >= 1 and draw(st.booleans()):
+        params = {"n_neighbors": draw(st.integers(1, min(3, n_linked)))}
+        params["graph"] = draw(st.sampled_from(["directed", "union"]))
+        arguments |= {"metric": "geodesic", "metric_params": params}
+    arguments["scale"] = draw(st.sampled_from([None, "minmax"]))
     return nominal, division, arguments
 
 
 def statistic(queries, reference, arguments, exclude_self=False):
+    if "metric" in arguments:
+        params = arguments["metric_params"]
+        distances = definitions.geodesic_distances(
+            queries, reference, params["n_neighbors"], params["graph"] == "union",
+            exclude_self,
+        )  # fmt: skip
+        if "radius" in arguments:
+            return np.array(definitions.geodesic_counts(distances, arguments["radius"]))
+        return np.array(definitions.geodesic_radii(distances, arguments["n_neighbors"]))
     if "radius" in arguments:
         return definitions.neighbor_counts(
             queries, reference, arguments["radius"], exclude_self
@@ -49,12 +66,24 @@ def n_as_anomalous(value, others, arguments):
     return sum(bool(o <= value if "radius" in arguments else o >= value) for o in others)
 
 
+def learnt_from(nominal, division, arguments):
+    """The rows that a scaling is learnt from."""
+    return nominal[division.reference] if is_conformal(arguments) else nominal
+
+
+def is_conformal(arguments):
+    return arguments["calibration"] == "conformal"
+
+
 def expected(nominal, division, arguments):
-    """What the calibration rows are and measure, and how that becomes a p-value."""
+    """What the calibration rows are and measure, and how that becomes a p-value.
+
+    The rows are scaled already.
+    """
     everything = np.arange(len(nominal))
     chosen = everything if division.calibration is None else division.calibration
     reference = nominal if division.reference is None else nominal[division.reference]
-    if arguments["calibration"] == "conformal":
+    if is_conformal(arguments):
         measured = statistic(nominal[chosen], reference, arguments)
     else:
         part = everything if division.own_part is None else division.own_part
@@ -63,7 +92,7 @@ def expected(nominal, division, arguments):
 
     def p_value(value, is_own=False):
         count = n_as_anomalous(value, measured, arguments)
-        if arguments["calibration"] == "conformal":
+        if is_conformal(arguments):
             return definitions.conformal_p_value(count - is_own, len(measured))
         return count / len(measured)
 
@@ -80,6 +109,9 @@ def test_calibrations__equal_their_definitions(case, data):
         model = LPE(**arguments).fit(da.from_array(nominal, chunks=(chunks, -1)))
         scored, own = model.score_samples(queries), model.p_values_.compute()
 
+    learnt = learnt_from(nominal, division, arguments)
+    queries = definitions.scaled(queries, learnt, arguments["scale"])
+    nominal = definitions.scaled(nominal, learnt, arguments["scale"])
     chosen, measured, reference, p_value = expected(nominal, division, arguments)
     np.testing.assert_array_equal(model.calibration_, np.sort(measured))
     np.testing.assert_array_equal(
@@ -224,7 +256,7 @@ def test_conformal__scaling_does_not_see_the_calibration_rows():
 def test_conformal__is_valid_for_every_level(graph):
     """P(p <= a) <= a over fresh draws of nominal rows and one more, for a small sample."""
     rng = np.random.default_rng(20261121)
-    n_draws = 2000 if graph == "knn" else 500
+    n_draws = 2000
     arguments = {"n_neighbors": 2} if graph == "knn" else {"graph": graph, "radius": 0.8}
     model = LPE(calibration="conformal", algorithm="brute", random_state=0, **arguments)
 
@@ -248,10 +280,13 @@ def test_conformal__is_valid_for_every_level(graph):
 
 @pytest.mark.parametrize("calibration", ["split", "loo"])
 def test_p_values__of_new_rows_are_uniform(calibration):
-    """P(p <= a) is about (floor(a m) + 1) / (m + 1) for m calibration rows."""
+    """P(p <= a) is about (floor(a m) + 1) / (m + 1) for m calibration rows.
+
+    For the sample m is small, so that one row more or less in a count would show.
+    """
     rng = np.random.default_rng(20261121)
-    n_draws, n = 800, 41
-    size = 15 if calibration == "loo" else None
+    n_draws, n = 800, {"split": 41, "loo": 60}[calibration]
+    size = 7 if calibration == "loo" else None
     model = LPE(3, calibration=calibration, calibration_size=size, random_state=0)
 
     with dask.config.set(scheduler="sync"):
@@ -263,11 +298,14 @@ def test_p_values__of_new_rows_are_uniform(calibration):
         )
 
     m = len(model.calibration_)
-    for alpha in (0.1, 0.3, 0.5, 0.9):
+    assert p_values.min() == 0.0
+    for alpha in (0.1, 0.3, 0.5, 0.8):
         rate = (math.floor(alpha * m) + 1) / (m + 1)
         low, high = stats.binom.ppf([1e-6, 1 - 1e-6], n_draws, rate) / n_draws
-        # Measured among n - 1 others, a new row among n: about one row in n, as in loo.
-        slack = 1 / n if calibration == "loo" else 0.0
+        # Of a sample a row is measured among n - 1 others, a new row among n. The split
+        # form is uniform for many rows only: all of S1 are measured among the same rows, a
+        # new row among others (with 7 rows in S1, 0.67 are below 0.8 instead of 0.75).
+        slack = {"loo": 1 / n, "split": 0.02}[calibration]
         assert low - slack <= (p_values <= alpha).mean() <= high + slack
 
 
@@ -280,25 +318,18 @@ def log_bell(rows):
     return np.where(squares > 9.0, -np.inf, -squares / 2)
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "geodesic"])
-@given(data=st.data(), seed=st.integers(0, 3))
-def test_anomaly_log_density__equals_the_corrected_footnote(metric, data, seed):
-    nominal = data.draw(point_sets(min_rows=3, n_features=2))
+@given(case=cases(), data=st.data())
+def test_anomaly_log_density__equals_the_corrected_footnote(case, data):
+    """For every calibration, graph and metric; the density sees rows before scaling."""
+    nominal, division, arguments = case
     queries = data.draw(point_sets(n_features=2))
     chunks = data.draw(row_chunks(len(nominal)))
-    if data.draw(st.booleans()):
-        arguments = {"n_neighbors": data.draw(st.integers(1, len(nominal) - 1))}
-    else:
-        arguments = {"graph": "radius", "radius": data.draw(st.sampled_from([0.0, 1.0]))}
-    if metric == "geodesic":
-        arguments |= {"metric": metric, "metric_params": {"n_neighbors": 2}}
 
     with dask.config.set(scheduler="sync"):
         model = LPE(anomaly_log_density=log_bell, **arguments)
         model.fit(da.from_array(nominal, chunks=(chunks, -1)))
         scored = model.score_samples(da.from_array(queries, chunks=(2, -1))).compute()
         own = model.p_values_.compute()
-        plain = LPE(**arguments).fit(nominal)
 
     def weighed(rows, values):
         pairs = zip(values.tolist(), log_bell(rows).tolist(), strict=True)
@@ -306,14 +337,27 @@ def test_anomaly_log_density__equals_the_corrected_footnote(metric, data, seed):
             return [definitions.log_weighted_count(v, log) for v, log in pairs]
         return [definitions.log_weighted_radius(v, log, 2) for v, log in pairs]
 
-    own_values = weighed(nominal, plain.statistic_)
-    new_values = weighed(queries, plain.statistic(queries))
-    assert model.calibration_.tolist() == sorted(own_values)
-    n = len(nominal)
-    for values, p_values in ((new_values, scored), (own_values, own)):
-        counts = [n_as_anomalous(value, own_values, arguments) for value in values]
-        np.testing.assert_array_equal(p_values, np.array(counts) / n)
-    np.testing.assert_array_equal(model.statistic(queries), plain.statistic(queries))
+    learnt = learnt_from(nominal, division, arguments)
+    z_nominal = definitions.scaled(nominal, learnt, arguments["scale"])
+    z_queries = definitions.scaled(queries, learnt, arguments["scale"])
+    chosen, measured, reference, _ = expected(z_nominal, division, arguments)
+    compared = weighed(nominal[chosen], measured)
+    assert model.calibration_.tolist() == sorted(compared)
+
+    def p_value(value, is_own=False):
+        count = n_as_anomalous(value, compared, arguments)
+        if is_conformal(arguments):
+            return definitions.conformal_p_value(count - is_own, len(compared))
+        return count / len(compared)
+
+    new = statistic(z_queries, reference, arguments)
+    expected_new = [p_value(value) for value in weighed(queries, new)]
+    np.testing.assert_array_equal(scored, expected_new)
+    as_new = weighed(nominal, statistic(z_nominal, reference, arguments))
+    expected_own = np.array([p_value(value) for value in as_new])
+    expected_own[chosen] = [p_value(value, is_own=True) for value in compared]
+    np.testing.assert_array_equal(own, expected_own)
+    np.testing.assert_array_equal(model.statistic(queries), new)
 
 
 @pytest.mark.parametrize("calibration", ["split", "conformal"])
@@ -384,3 +428,70 @@ def test_p_values_of__needs_the_rows_with_a_density():
 
     with pytest.raises(ValueError, match=r"Use score_samples\(X\)"):
         model.p_values_of(np.array([1.0]))
+
+
+# What fit has settled stays
+
+
+def test_parameters__changed_after_fit_change_nothing():
+    rng = np.random.default_rng(0)
+    nominal, queries = rng.standard_normal((40, 2)), rng.standard_normal((10, 2)) * 2
+    model = LPE(3).fit(nominal)
+    p_values, labels = model.score_samples(queries), model.predict(queries)
+    own = model.p_values_
+
+    for changed in (
+        {"calibration": "conformal"}, {"anomaly_log_density": log_bell},
+        {"graph": "radius"}, {"alpha": 0.9},
+    ):  # fmt: skip
+        model.set_params(**changed)
+        np.testing.assert_array_equal(model.score_samples(queries), p_values)
+        np.testing.assert_array_equal(model.predict(queries), labels)
+        np.testing.assert_array_equal(model.p_values_, own)
+
+
+def test_fit__that_fails_leaves_the_former_model():
+    rng = np.random.default_rng(0)
+    nominal, queries = rng.standard_normal((60, 2)), rng.standard_normal((30, 2)) * 2
+    model = LPE(1, metric="mahalanobis").fit(nominal)
+    labels = model.predict(queries)
+
+    with pytest.raises(ValueError, match="singular"):
+        model.set_params(n_neighbors=20).fit(np.ones((60, 3)))
+
+    np.testing.assert_array_equal(model.predict(queries), labels)
+    assert (model.n_neighbors_, model.n_features_in_) == (1, 2)
+
+
+def test_fit__warns_of_too_few_calibration_rows(caplog):
+    nominal = np.random.default_rng(0).standard_normal((99, 2))
+
+    LPE(calibration="conformal", alpha=0.01, random_state=0).fit(nominal)
+
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "no row can be flagged at alpha=0.01" in warning
+    assert "is 0.0196, with 50 calibration rows" in warning
+
+
+def test_p_values__of_others_are_searched_for_once(monkeypatch):
+    """Statistic and p-value of a run come from one search, with a density as well."""
+    from lpe_dask import detector, neighbors
+
+    n_rows = []
+    join = neighbors._join
+
+    def counting(rows, *arguments):
+        n_rows.append((~np.isnan(rows).any(axis=1)).sum())
+        return join(rows, *arguments)
+
+    monkeypatch.setattr(neighbors, "_join", counting)
+    nominal = np.random.default_rng(0).standard_normal((400, 2))
+    for log_density in (None, log_bell):
+        model = LPE(
+            3, calibration="conformal", random_state=0, anomaly_log_density=log_density
+        )
+        model.fit(nominal)
+        n_rows.clear()
+        dask.compute(*detector.measure_blocks(model), scheduler="sync")
+
+        assert sum(n_rows) == 200

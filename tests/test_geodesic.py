@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import definitions
 from lpe_dask import LPE
+from lpe_dask.kernels.paths import NeighborGraph
 from strategies import point_sets, row_chunks
 
 kinds = pytest.mark.parametrize("kind", ["directed", "union"])
@@ -166,15 +167,16 @@ def test_calibration__of_both_graphs_is_as_documented():
     assert shares_below_one_half("union", "conformal") == pytest.approx(0.5, abs=0.03)
 
 
-def test_fit__warns_of_nominal_rows_that_reach_too_few(caplog):
-    """With few edges many walks end early, and then nothing can be anomalous."""
+def test_fit__warns_where_walks_end_too_early(caplog):
+    """With few edges many nominal rows reach too few, and then nothing can be anomalous."""
     nominal = np.random.default_rng(0).standard_normal((300, 2))
 
-    geodesic(2, n_neighbors=12, alpha=0.05).fit(nominal)
+    model = geodesic(2, n_neighbors=12, alpha=0.05).fit(nominal)
 
     (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert "are at distance inf" in warning
+    assert "no row can be flagged at alpha=0.05" in warning
     assert "metric_params['n_neighbors']" in warning
+    assert model.predict([[1e9, 1e9]]) == 1
 
 
 def test_fit__does_not_warn_of_few_such_rows(caplog):
@@ -191,9 +193,20 @@ def test_fit__has_one_graph_and_few_computes(at_most_computes):
     with at_most_computes(0):
         lazy = model.score_samples(nominal)
 
-    keys = [str(key) for key in dict(lazy.__dask_graph__())]
-    assert sum("lpe-blocks" in key or "lpe-block" in key for key in keys) >= 1
-    assert len(model._reference.graph.tasks()) == 1
+    tasks = dict(lazy.__dask_graph__())
+    graphs = [key for key, task in tasks.items() if isinstance(_value(task), NeighborGraph)]
+    joins = [key for key in tasks if str(key).startswith("('lpe-join")]
+    assert len(graphs) == 1
+    assert len(joins) >= 6
+    for key in joins:
+        assert graphs[0] in tasks[key]
+
+
+def _value(task):
+    """What a task gives that holds a value of this process."""
+    if isinstance(task, tuple) and len(task) == 1 and callable(task[0]):
+        return task[0]()
+    return task
 
 
 def test_graph__is_a_dependency_and_no_literal():

@@ -112,3 +112,29 @@ def test_preparation__keeps_what_is_not_finite_in_its_row(value):
 
     assert np.isfinite(prepared).all(axis=1).tolist() == [True, False, True]
     np.testing.assert_array_equal(prepared[:1], preparation.apply(rows[:1]))
+
+
+@pytest.mark.parametrize("unit", [1e-160, 1e-154, 1e154, 1e160])
+@pytest.mark.parametrize("n_scaled", [1, 2])
+def test_mahalanobis__refuses_units_that_float64_cannot_invert(unit, n_scaled):
+    rows = np.random.default_rng(0).standard_normal((400, 2))
+    rows[:, :n_scaled] *= unit
+
+    with pytest.raises(ValueError, match=r"variance of .*column 0.*standard|constant"):
+        LPE(3, metric="mahalanobis").fit(rows)
+
+
+@pytest.mark.parametrize("unit", [1e-150, 1e-100, 1e100, 1e150])
+def test_mahalanobis__takes_units_far_apart(unit):
+    rows = np.random.default_rng(0).standard_normal((400, 2))
+
+    plain = LPE(3, metric="mahalanobis").fit(rows)
+    scaled = LPE(3, metric="mahalanobis").fit(rows * [unit, 1.0])
+
+    np.testing.assert_allclose(scaled.calibration_, plain.calibration_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("weights", ["ab", [1, [2]], {"x": 1}])
+def test_metric_params__that_are_no_numbers(weights):
+    with pytest.raises(ValueError, match=r"metric_params\['w'\] must be an array of numb"):
+        LPE(2, metric_params={"w": weights}).fit(np.eye(5)[:, :2])

@@ -65,3 +65,22 @@ def test_fit__needs_a_row(kind, missing):
 def test_drop__of_all_rows():
     with pytest.raises(ValueError, match="among 3 rows"):
         lpe_dask.score(np.full((3, 2), np.nan), missing="drop")
+
+
+@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+@pytest.mark.parametrize("bad", [[], [0, 1, 2], [3, 4]])
+def test_fit__with_chunks_that_are_or_become_empty(scale, bad):
+    """A chunk without a row, or of which every row is dropped, changes nothing."""
+    rows = np.random.default_rng(0).standard_normal((12, 2))
+    rows[bad, 0] = np.nan
+    cut = da.from_array(rows, chunks=((3, 2, 7), 2))
+    chunked = da.concatenate([cut[:5], cut[5:5], cut[5:]])
+    kept = rows[np.isfinite(rows).all(axis=1)]
+
+    model = LPE(2, missing="drop", scale=scale).fit(chunked)
+
+    expected = LPE(2, scale=scale).fit(kept)
+    np.testing.assert_array_equal(model.calibration_, expected.calibration_)
+    p_values = model.p_values_.compute()
+    np.testing.assert_array_equal(np.isnan(p_values), np.isin(np.arange(12), bad))
+    np.testing.assert_array_equal(p_values[~np.isnan(p_values)], expected.p_values_)

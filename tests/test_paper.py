@@ -38,7 +38,7 @@ from lpe_dask.paper.claims import (
     Experiment,
     Row,
     agrees_with_one_draw,
-    is_at_most,
+    is_controlled,
     is_greater,
     judged,
     not_comparable,
@@ -362,8 +362,11 @@ def test_to_unit_range__is_the_range_of_each_column_or_of_all(by_column):
 def test_verdicts__follow_the_rules():
     here = averages.Average(0.10, 0.02, 100)
 
-    assert is_at_most(here, 0.095, "the bound").verdict == HOLDS
-    assert is_at_most(here, 0.093, "the bound") == (FAILS, "the bound is 0.0930")
+    assert is_controlled(here, 0.1, 0.095, "the bound").verdict == HOLDS
+    assert is_controlled(here, 0.1, 0.093, "the bound") == (
+        FAILS, "the bound is 0.0930; about the level means at least 0.0500"
+    )  # fmt: skip
+    assert is_controlled(here, 0.22, 0.22, "the bound").verdict == FAILS
     assert agrees_with_one_draw(here, 0.135).verdict == HOLDS
     assert agrees_with_one_draw(here, 0.145).verdict == FAILS
     assert is_greater(here, "gain").verdict == HOLDS

@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from sklearn.exceptions import NotFittedError
 
 import lpe_dask
+from lpe_dask import LPE
 from lpe_dask.plots import CURVE_STYLES
 from lpe_dask.roc import ranked_curve
 
@@ -402,3 +404,54 @@ def test_plot_calibration__of_real_p_values_stays_in_the_band(model, ax):
 
     alphas, shares = lines(ax)["observed (60 rows)"].get_xydata().T
     assert (np.abs(shares - alphas) <= np.sqrt(np.log(2 / 0.05) / 120)).all()
+
+
+# What was given
+
+
+def test_plot_level_set__says_the_level_of_the_fit():
+    model = LPE(3, alpha=0.05).fit(np.random.default_rng(0).standard_normal((50, 2)))
+    model.set_params(alpha=0.5)
+
+    ax = lpe_dask.plot_level_set(
+        model, box=((-3, 3), (-3, 3)), resolution=9, ax=Figure().subplots()
+    )
+
+    assert "p = alpha = 0.05" in [t.get_text() for t in ax.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"resolution": 1}, "resolution=1 must be a whole number of at least 2"),
+        ({"resolution": 2.5}, "resolution=2.5"),
+        ({"box": ((0, 1, 2), (0, 1, 2))}, r"must be \(\(left, right\), \(bottom, top\)\)"),
+        ({"box": ((1, 1), (0, 1))}, "in numbers that grow"),
+        ({"box": ((0, float("nan")), (0, 1))}, "in numbers that grow"),
+    ],
+)
+def test_plot_level_set__says_what_it_takes(arguments, message):
+    rows = np.random.default_rng(0).standard_normal((20, 2))
+    with pytest.raises(ValueError, match=message):
+        lpe_dask.plot_level_set(LPE(2).fit(rows), rows, ax=Figure().subplots(), **arguments)
+
+
+def test_plot_level_set__needs_a_fitted_model():
+    with pytest.raises(NotFittedError):
+        lpe_dask.plot_level_set(LPE(2), box=((0, 1), (0, 1)))
+
+
+def test_plot_level_set__names_missing_columns():
+    rows = pd.DataFrame(np.random.default_rng(0).random((20, 2)), columns=["a", "b"])
+    with pytest.raises(ValueError, match=r"lack the columns \['b'\]"):
+        lpe_dask.plot_level_set(LPE(2).fit(rows), rows[["a"]])
+
+
+def test_plot_roc__refuses_a_statistic_without_a_number():
+    with pytest.raises(ValueError, match="statistic is NaN for 1 rows that have a p-value"):
+        lpe_dask.plot_roc([0, 0.1, 0.5], [1, 0, 0], statistic=[np.nan, 2, 1])
+
+
+def test_plot_scores__refuses_a_level_that_is_no_number():
+    with pytest.raises(ValueError, match="alpha='x' is no level"):
+        lpe_dask.plot_scores([0.5], alpha="x")

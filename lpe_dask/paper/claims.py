@@ -20,6 +20,9 @@ STANDARD_ERRORS = 3.0
 #: it lies at most so many standard deviations of single draws from the average here.
 DEVIATIONS = 2.0
 
+#: A rate of false alarms is about its level if it is at least this share of it.
+LEAST_SHARE = 0.5
+
 #: Two rates that a figure shows by eye are close if they differ by no more than this.
 CLOSE = 0.02
 
@@ -95,11 +98,16 @@ def judged(is_true: bool, reason: str) -> Verdict:
     return Verdict(HOLDS if is_true else FAILS, reason)
 
 
-def is_at_most(here: Average, bound: float, named: str) -> Verdict:
-    """Judge whether an average does not exceed a bound, within `STANDARD_ERRORS`."""
+def is_controlled(here: Average, level: float, bound: float, named: str) -> Verdict:
+    """Judge whether a rate is controlled: at most a bound, and of the order of its level.
+
+    Both within `STANDARD_ERRORS`; a test that never alarms controls nothing.
+    """
+    error = STANDARD_ERRORS * here.standard_error
+    least = LEAST_SHARE * level
     return judged(
-        here.mean - STANDARD_ERRORS * here.standard_error <= bound,
-        f"{named} is {bound:.4f}",
+        here.mean - error <= bound and here.mean + error >= least,
+        f"{named} is {bound:.4f}; about the level means at least {least:.4f}",
     )
 
 

@@ -11,7 +11,7 @@ from lpe_dask.paper.claims import (
     CLOSE,
     Experiment,
     Row,
-    is_at_most,
+    is_controlled,
     is_greater,
     judged,
     not_comparable,
@@ -169,7 +169,7 @@ def _false_alarm_rows(trials: Trials, procedure: str) -> list[Row]:
     for n, of_size in trials.items():
         here = average(scored.flagged(ALPHA)[0] for scored in of_size)
         bound = most_false_alarms(ALPHA, n)
-        verdict = is_at_most(here, bound, "the bound (floor(a n) + 1) / (n + 1)")
+        verdict = is_controlled(here, ALPHA, bound, "the bound (floor(a n) + 1) / (n + 1)")
         rows.append(
             Row(
                 "Sec. 2", f"alpha = {ALPHA:g} controls the false-alarm rate, n={n}",

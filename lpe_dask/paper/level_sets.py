@@ -12,7 +12,7 @@ from lpe_dask.paper.claims import (
     CLOSE,
     Experiment,
     Row,
-    is_at_most,
+    is_controlled,
     judged,
 )
 from lpe_dask.paper.exact import Cells, density_level, make_cells
@@ -103,7 +103,7 @@ def _rows(draws: list[_Draw], cells: Cells, level: float) -> list[Row]:
 def _false_alarm_row(draws: list[_Draw], procedure: str) -> Row:
     here = average(draw.scored.flagged(ALPHA)[0] for draw in draws)
     bound = most_false_alarms(ALPHA, N_TRAINING)
-    verdict = is_at_most(here, bound, "the bound (floor(a n) + 1) / (n + 1)")
+    verdict = is_controlled(here, ALPHA, bound, "the bound (floor(a n) + 1) / (n + 1)")
     claim = "alpha = 0.05 controls the type I error: false-alarm rate"
     return Row("Fig. 1, sec. 2", claim, "about 0.05", here, procedure, *verdict)
 

@@ -16,7 +16,7 @@ from lpe_dask.paper.claims import (
     Experiment,
     Row,
     agrees_with_one_draw,
-    is_at_most,
+    is_controlled,
     not_comparable,
 )
 from lpe_dask.paper.data import (
@@ -223,7 +223,9 @@ def _metric_rows(found: _Found, metric: str) -> list[Row]:
         shown = ["-", "-"]
         bound = most_false_alarms(ALPHA, setting.n_training)
         verdicts = [
-            is_at_most(false_alarm, bound, "the bound (floor(a n) + 1) / (n + 1)"),
+            is_controlled(
+                false_alarm, ALPHA, bound, "the bound (floor(a n) + 1) / (n + 1)"
+            ),
             not_comparable("the paper gives none"),
         ]
     else:

@@ -1,0 +1,92 @@
+"""Compare statistics with those of the calibration rows, as was settled when they were.
+
+    statistic, rows --weight--> what is compared --calibration--> p-values
+
+An estimator whose parameters were changed after its fit goes on as it was fitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask import decisions
+from lpe_dask.calibration import COUNTS_ITSELF, p_values, possible_p_values
+from lpe_dask.density import DensityWeight, LogDensity
+from lpe_dask.inputs import map_blocks, map_values
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a statistic becomes a p-value.
+
+    Attributes
+    ----------
+    graph : {"knn", "radius"}
+    counts_itself : {0, 1}
+        See `calibration.p_values`.
+    weight : DensityWeight, optional
+        What is compared instead of the statistic.
+    """
+
+    graph: str
+    counts_itself: int
+    weight: DensityWeight | None
+
+    @classmethod
+    def of(cls, graph: str, calibration: str, log_density: LogDensity | None) -> Comparison:
+        """Return the comparison for some arguments of `LPE`."""
+        weight = None if log_density is None else DensityWeight(log_density, graph)
+        return cls(graph, COUNTS_ITSELF[calibration], weight)
+
+    def p_values(self, compared: Any, calibration: NDArray[np.float64]) -> Any:
+        """Return the p-values of new rows, of the kind of ``compared``."""
+        function = self._function()
+        return map_values(compared, function, calibration, name="p_value", dtype=np.float64)
+
+    def own_p_values(
+        self, compared: da.Array, is_own: da.Array, calibration: NDArray[np.float64]
+    ) -> da.Array:
+        """Return the p-values of rows some of which are calibration rows."""
+        return map_blocks(
+            [compared, is_own], _own_p_values, self._function(), calibration,
+            name="p_value", dtype=np.float64,
+        )  # fmt: skip
+
+    def least_p_value(self, calibration: NDArray[np.float64]) -> float:
+        """Return the p-value of a row as anomalous as can be."""
+        is_high = self.graph == "knn"
+        most = np.inf if is_high else -np.inf if self.weight is not None else 0.0
+        return float(self._function()(np.array([most]), calibration)[0])
+
+    def nominal_bound(
+        self, calibration: NDArray[np.float64], offset: float
+    ) -> float | None:
+        """Return the statistic that divides nominal rows from others, None without one.
+
+        See `decisions.nominal_bound`.
+        """
+        shares = possible_p_values(len(calibration), self.counts_itself)
+        bound = decisions.nominal_bound(self.graph, calibration, offset, shares)
+        return bound if self.weight is None and 0 < bound < np.inf else None
+
+    def _function(self) -> Any:
+        return partial(p_values, graph=self.graph, counts_itself=self.counts_itself)
+
+
+# Runs inside tasks: NumPy in, NumPy out.
+
+
+def _own_p_values(
+    compared: NDArray[np.float64],
+    is_own: NDArray[np.bool_],
+    function: Any,
+    calibration: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    p: NDArray[np.float64] = function(compared, calibration, is_own)
+    return p
