@@ -203,11 +203,11 @@ class LPE(OutlierMixin, BaseEstimator):
             table.labels,
         )  # fmt: skip
         comparison = Comparison.of(self.graph, self.calibration, self.anomaly_log_density)
+        self._forget()  # what the last fit holds gives way, and is not mixed with this one
         reference, statistic = measure_nominal(nominal, division, recipe)
         compared = statistic
         if comparison.weight is not None:
             compared = weigh_nominal(nominal, division, statistic, comparison.weight)
-        # Nothing is changed before all has gone well: a fit that fails leaves the last one.
         self._reference, self._comparison = reference, comparison
         self._own = OwnValues.of(X, nominal, division, statistic, compared)
         self.calibration_ = np.sort(compared)
@@ -219,6 +219,13 @@ class LPE(OutlierMixin, BaseEstimator):
             self.radius_,
         )  # fmt: skip
         return self
+
+    def _forget(self) -> None:
+        """Become an estimator that is not fitted."""
+        held = ("_reference", "_comparison", "_own", "_restore_nominal")
+        for name in [*vars(self)]:
+            if name in held or name.endswith("_"):
+                delattr(self, name)
 
     def _measure(self, division: Division, n_features: int) -> Measure:
         """Return what is asked of rows: K, or the radius; checked, or by their rules."""
@@ -238,8 +245,6 @@ class LPE(OutlierMixin, BaseEstimator):
         self._restore_nominal = table.restore
         if table.columns is not None:
             self.feature_names_in_ = np.array(table.columns, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
     def _warn_if_nothing_can_be_flagged(self) -> None:
         least = self._comparison.least_p_value(self.calibration_)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn.exceptions import NotFittedError
 
 import definitions
 from lpe_dask import LPE
@@ -450,17 +451,23 @@ def test_parameters__changed_after_fit_change_nothing():
         np.testing.assert_array_equal(model.p_values_, own)
 
 
-def test_fit__that_fails_leaves_the_former_model():
+def test_fit__that_fails_leaves_no_mixture():
+    """What is refused at once leaves the former model; later there is none any more."""
     rng = np.random.default_rng(0)
     nominal, queries = rng.standard_normal((60, 2)), rng.standard_normal((30, 2)) * 2
     model = LPE(1, metric="mahalanobis").fit(nominal)
     labels = model.predict(queries)
 
+    with pytest.raises(ValueError, match="n_neighbors=70"):
+        model.set_params(n_neighbors=70).fit(nominal)
+    np.testing.assert_array_equal(model.predict(queries), labels)
+    assert model.n_neighbors_ == 1
+
     with pytest.raises(ValueError, match="singular"):
         model.set_params(n_neighbors=20).fit(np.ones((60, 3)))
-
-    np.testing.assert_array_equal(model.predict(queries), labels)
-    assert (model.n_neighbors_, model.n_features_in_) == (1, 2)
+    with pytest.raises(NotFittedError):
+        model.predict(queries)
+    assert not hasattr(model, "n_neighbors_")
 
 
 def test_fit__warns_of_too_few_calibration_rows(caplog):

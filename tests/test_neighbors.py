@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import definitions
 from lpe_dask.kernels import ALGORITHMS
+from lpe_dask.literals import enter
 from lpe_dask.locality import learn_split
 from lpe_dask.neighbors import Search, join, self_join
 from lpe_dask.packing import Space, pack_chunks, prepare_blocks
@@ -254,3 +255,50 @@ def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
     n_left = sum("sample" not in path.name for path in tmp_path.glob("*/block-*"))
     assert n_left < len(handles)
     np.testing.assert_array_equal(actual, definitions.knn_radii(queries, reference, 3))
+
+
+@algorithms
+@given(data=st.data(), points=point_sets())
+def test_self_join__of_chosen_rows_measures_these_among_all(algorithm, data, points):
+    """Also where blocks, or shares of them, have none of the chosen rows."""
+    search = data.draw(searches(algorithm))
+    chosen = np.array(sorted(data.draw(st.sets(st.integers(0, len(points) - 1)))), int)
+    space = space_of(points, algorithm)
+
+    with dask.config.set(scheduler="sync"):
+        blocks = prepare_blocks(chunked(points, 5), space, algorithm, None, 3)
+        joins = self_join(
+            len(blocks), blocks.tasks(), space, search, 2, enter(chosen, "chosen")
+        )
+        found = dask.compute(*joins)
+
+    actual = {
+        number: value
+        for numbers, statistic in found
+        for number, value in zip(numbers.tolist(), statistic.tolist(), strict=True)
+    }
+    expected = expected_statistic(points, points, search, exclude_self=True)
+    assert actual == {i: expected[i] for i in chosen.tolist()}
+
+
+@algorithms
+@given(data=st.data(), points=point_sets())
+def test_self_join__gives_the_edges_of_a_graph(algorithm, data, points):
+    """The numbers of the nearest rows, ties by number, and how far they are."""
+    n_edges = data.draw(st.integers(1, 5) | st.just(MIN_SAMPLED_NEIGHBORS))
+    search = Search(algorithm, 3, None, data.draw(st.integers(1, 15)), None, n_edges)
+    space = space_of(points, algorithm)
+
+    with dask.config.set(scheduler="sync"):
+        blocks = prepare_blocks(chunked(points, 5), space, algorithm, None, 3)
+        found = dask.compute(*self_join(len(blocks), blocks.tasks(), space, search, 2))
+
+    for numbers, neighbors, distances in found:
+        for i, row, lengths in zip(numbers, neighbors, distances, strict=True):
+            expected = definitions.nearest_rows(points[i], points, n_edges, left_out=i)
+            n_found = len(expected)
+            assert list(zip(lengths, row, strict=True))[:n_found] == expected
+            assert (row[n_found:] == -1).all()
+    assert sorted(np.concatenate([numbers for numbers, *_ in found])) == [
+        *range(len(points))
+    ]
