@@ -8,10 +8,12 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.base import tokenize
+from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE, neighbors, packing
-from lpe_dask.handles import Pieces
+from lpe_dask.handles import Pieces, SpooledBlock
 from lpe_dask.kernels import tiles
 from lpe_dask.plan import JoinPlan
 from lpe_dask.preparation import Preparation
@@ -218,3 +220,30 @@ def test_held_blocks__are_shared_by_copies():
 
     assert copy.deepcopy(held) is held
     assert len(held) == 0
+
+
+def test_spool__that_was_not_finished_is_removed(tmp_path, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lpe_dask.spool._check_seen_by_workers", interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        Spool(str(tmp_path))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_spool__is_not_removed_by_those_it_was_sent_to(tmp_path):
+    """Elsewhere a spool is its folder, and what keeps it in a graph keeps nothing."""
+    spool = Spool(str(tmp_path))
+    block = delayed(SpooledBlock)("file:///block", np.zeros(1), np.zeros(1), 1)
+    blocks = HeldResults([block], spool)
+    (task,) = blocks.tasks()
+
+    assert pickle.loads(pickle.dumps(spool)) == spool.folder
+    sent = pickle.loads(pickle.dumps(dict(task.dask)))
+    assert tokenize(sent) == tokenize(dict(task.dask))
+    del sent
+    gc.collect()
+    assert len(list(tmp_path.iterdir())) == 1
