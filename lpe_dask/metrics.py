@@ -185,11 +185,6 @@ def mahalanobis_map(inverse_covariance: NDArray[np.float64]) -> LinearMap:
             f"is {smallest:.3g}. Leave out columns that others determine, or add a small "
             f"number to its diagonal."
         ) from None
-    if not np.isfinite(factor).all():
-        raise ValueError(
-            "the inverse covariance VI holds numbers too large or too small for float64 to "
-            "factor it. Change the unit of the columns, for example by scale='standard'."
-        )
     return LinearMap(matrix=factor.astype(np.float64))
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 from sklearn.exceptions import NotFittedError
 
 import definitions
-from lpe_dask import LPE
+from lpe_dask import LPE, detector, neighbors
 from lpe_dask.division import divide
 from strategies import point_sets, row_chunks
 
@@ -482,8 +482,6 @@ def test_fit__warns_of_too_few_calibration_rows(caplog):
 
 def test_p_values__of_others_are_searched_for_once(monkeypatch):
     """Statistic and p-value of a run come from one search, with a density as well."""
-    from lpe_dask import detector, neighbors
-
     n_rows = []
     join = neighbors._join
 
@@ -502,3 +500,16 @@ def test_p_values__of_others_are_searched_for_once(monkeypatch):
         dask.compute(*detector.measure_blocks(model), scheduler="sync")
 
         assert sum(n_rows) == 200
+
+
+@pytest.mark.parametrize("log_density", [None, log_bell])
+def test_measure_blocks__of_new_rows_are_those_of_the_methods(log_density):
+    rng = np.random.default_rng(0)
+    nominal, queries = rng.standard_normal((60, 2)), rng.standard_normal((30, 2)) * 2
+    queries[4, 0] = np.nan
+    model = LPE(3, anomaly_log_density=log_density).fit(nominal)
+
+    statistic, p_values = detector.measure_blocks(model, queries)
+
+    np.testing.assert_array_equal(statistic.compute(), model.statistic(queries))
+    np.testing.assert_array_equal(p_values.compute(), model.score_samples(queries))

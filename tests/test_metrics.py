@@ -124,6 +124,15 @@ def test_mahalanobis__refuses_units_that_float64_cannot_invert(unit, n_scaled):
         LPE(3, metric="mahalanobis").fit(rows)
 
 
+def test_mahalanobis__refuses_an_inverse_beyond_float64():
+    """The variances are usable, but the columns are nearly dependent."""
+    rows = np.random.default_rng(0).standard_normal((400, 2))
+    rows[:, 1] = rows[:, 0] + 1e-3 * rows[:, 1]
+
+    with pytest.raises(ValueError, match="variance of column 0, column 1 is too large or"):
+        LPE(3, metric="mahalanobis").fit(rows * 3e-154)
+
+
 @pytest.mark.parametrize("unit", [1e-150, 1e-100, 1e100, 1e150])
 def test_mahalanobis__takes_units_far_apart(unit):
     rows = np.random.default_rng(0).standard_normal((400, 2))

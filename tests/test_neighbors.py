@@ -301,3 +301,19 @@ def test_self_join__gives_the_edges_of_a_graph(algorithm, data, points):
             assert (row[n_found:] == -1).all()
     all_numbers = np.concatenate([numbers for numbers, *_ in found])
     np.testing.assert_array_equal(np.sort(all_numbers), np.arange(len(points)))
+
+
+def test_join__of_a_sample_leaves_out_what_is_too_far():
+    """For many neighbors a sample is searched first, and of that, too, the near blocks."""
+    rng = np.random.default_rng(0)
+    centers = np.arange(4)[:, None, None] * [1000.0, 0.0]
+    reference = (centers + rng.standard_normal((4, 400, 2))).reshape(-1, 2)
+    space = space_of(reference, "pruned", n_parts=4)
+    blocks = prepare_blocks(chunked(reference, 400), space, "pruned", None, 100)
+    search = Search("pruned", 60, None, 100)
+
+    actual = join(chunked(reference[:20], 20), blocks.tasks(), space, search, 1).compute()
+
+    np.testing.assert_array_equal(
+        actual, definitions.knn_radii(reference[:20], reference, 60)
+    )
