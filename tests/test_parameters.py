@@ -72,7 +72,7 @@ def test_fit__says_what_is_allowed(arguments, message):
 
 def test_fit__of_two_rows_has_no_two_parts_to_measure_in():
     with pytest.raises(
-        ValueError, match="among 1 of n_samples = 2 nominal rows. Give more"
+        ValueError, match=r"among 1 of n_samples = 2 nominal rows\. Give more"
     ):
         LPE(1, calibration="split").fit(np.zeros((2, 2)))
 
