@@ -44,6 +44,14 @@ class Comparison:
         weight = None if log_density is None else DensityWeight(log_density, graph)
         return cls(graph, COUNTS_ITSELF[calibration], weight)
 
+    def compared(self, rows: da.Array, statistic: da.Array) -> da.Array:
+        """Return what p-values compare, for rows as they came and their statistic."""
+        if self.weight is None:
+            return statistic
+        return map_blocks(
+            [rows, statistic], _weighed, self.weight, name="weighed", dtype=np.float64
+        )
+
     def p_values(self, compared: Any, calibration: NDArray[np.float64]) -> Any:
         """Return the p-values of new rows, of the kind of ``compared``."""
         function = self._function()
@@ -79,7 +87,13 @@ class Comparison:
         return partial(p_values, graph=self.graph, counts_itself=self.counts_itself)
 
 
-# Runs inside tasks: NumPy in, NumPy out.
+# The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _weighed(
+    rows: NDArray[np.generic], statistic: NDArray[np.float64], weight: DensityWeight
+) -> NDArray[np.float64]:
+    return weight(rows, statistic)
 
 
 def _own_p_values(

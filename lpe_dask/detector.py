@@ -22,7 +22,7 @@ from lpe_dask import decisions
 from lpe_dask.comparison import Comparison
 from lpe_dask.division import Division, divide
 from lpe_dask.fitting import Recipe, measure_nominal, weigh_nominal
-from lpe_dask.inputs import Table, map_blocks, map_values, read_table, select_columns
+from lpe_dask.inputs import Table, map_values, read_table, select_columns
 from lpe_dask.nominal import Nominal, read_nominal
 from lpe_dask.own_values import OwnValues
 from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_rule
@@ -180,8 +180,9 @@ class LPE(OutlierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            For a parameter out of range, NaN or inf (unless ``missing="drop"``), no more
-            rows than ``n_neighbors``, or a singular covariance.
+            For a parameter out of range, NaN or inf (unless ``missing="drop"``), fewer rows
+            than ``n_neighbors`` or the calibration needs, a singular covariance, or an
+            ``anomaly_log_density`` that gives no logarithms.
         TypeError
             For columns that are not numbers, or a dask array with unknown chunk sizes.
         MemoryError
@@ -408,7 +409,7 @@ class LPE(OutlierMixin, BaseEstimator):
         distance 0.
         """
         check_is_fitted(self)
-        statistic, _ = self._own.blocks(self._reference, None)
+        statistic, _ = self._own.blocks(self._reference, self._comparison)
         return self._restore_nominal(statistic, "statistic")
 
     @property
@@ -464,15 +465,14 @@ def measure_blocks(model: LPE, X: Any = None) -> tuple[da.Array, da.Array]:
     statistic, p_values : dask array of shape (n,)
     """
     reference, comparison = model._reference, model._comparison
-    weight, calibration = comparison.weight, model.calibration_
+    calibration = model.calibration_
     if X is None:
-        statistic, compared = model._own.blocks(reference, weight)
+        statistic, compared = model._own.blocks(reference, comparison)
         is_own = model._own.is_own_blocks()
         return statistic, comparison.own_p_values(compared, is_own, calibration)
     rows = model._table(X).rows
-    statistic = compared = reference.measure_rows(rows)
-    if weight is not None:
-        compared = map_blocks([rows, statistic], weight, name="weight", dtype=np.float64)
+    statistic = reference.measure_rows(rows)
+    compared = comparison.compared(rows, statistic)
     return statistic, comparison.p_values(compared, calibration)
 
 

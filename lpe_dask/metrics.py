@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from lpe_dask.kernels.paths import GRAPHS
 from lpe_dask.preparation import LinearMap
 
 #: metric -> the parameters that it takes.
@@ -30,9 +31,6 @@ METRIC_PARAMS = {
     "mahalanobis": ("VI",),
     "geodesic": ("n_neighbors", "graph"),
 }
-
-#: Kinds of neighbor graph: edges from each row to its nearest ones, or also back.
-NEIGHBOR_GRAPHS = ("directed", "union")
 
 #: Edges from each row if not said otherwise, as in scikit-learn's Isomap.
 DEFAULT_GRAPH_NEIGHBORS = 5
@@ -83,8 +81,8 @@ def _check_graph_params(params: dict[str, Any]) -> None:
             f"least 1: the nearest rows that each row is linked to."
         )
     graph = params.get("graph", "directed")
-    if not isinstance(graph, str) or graph not in NEIGHBOR_GRAPHS:
-        listed = ", ".join(map(repr, NEIGHBOR_GRAPHS))
+    if not isinstance(graph, str) or graph not in GRAPHS:
+        listed = ", ".join(map(repr, GRAPHS))
         raise ValueError(
             f"metric_params['graph']={graph!r} is not available; there is {listed}."
         )

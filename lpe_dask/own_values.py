@@ -19,10 +19,10 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask.comparison import Comparison
 from lpe_dask.division import Division
 from lpe_dask.inputs import map_blocks, read_table, with_known_rows
 from lpe_dask.literals import enter
-from lpe_dask.neighbors import Weight
 from lpe_dask.nominal import Nominal
 from lpe_dask.reference import Reference
 
@@ -85,24 +85,24 @@ class OwnValues:
         return cls(whole, weighed, nominal.input_chunks, None if is_all else X)
 
     def blocks(
-        self, reference: Reference, weight: Weight | None
+        self, reference: Reference, comparison: Comparison
     ) -> tuple[da.Array, da.Array]:
         """Return the statistic of all rows, and what p-values compare, lazily.
 
         Both are dask arrays of shape (n_input,); the other rows are searched for once.
         """
         statistic = self._stored(self.statistic)
-        compared = statistic if weight is None else self._stored(self.compared)
+        is_weighed = comparison.weight is not None
+        compared = self._stored(self.compared) if is_weighed else statistic
         if self.others is None:
             return statistic, compared
         rows = with_known_rows(read_table(self.others).rows, self.chunks)
         unknown = _unknown_rows(rows, self.is_own_blocks())
         measured = reference.measure_rows(unknown)
         filled = _filled(statistic, measured)
-        if weight is None:
+        if not is_weighed:
             return filled, filled
-        weighed = map_blocks([unknown, measured], weight, name="weight", dtype=np.float64)
-        return filled, _filled(compared, weighed)
+        return filled, _filled(compared, comparison.compared(unknown, measured))
 
     def is_own_blocks(self) -> da.Array:
         """Return which rows are calibration rows, as a dask array of shape (n_input,)."""

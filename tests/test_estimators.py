@@ -2,6 +2,7 @@
 
 import math
 
+import cloudpickle
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -422,6 +423,30 @@ def test_anomaly_log_density__gets_rows_as_they_came():
 
     assert [rows.tolist() for rows in seen] == [[[5.0, 7.0]]]
     assert seen[0].dtype == np.float64
+
+
+@pytest.mark.parametrize("kind", ["new rows", "own rows", "scores"])
+def test_anomaly_log_density__is_in_a_graph_once(kind):
+    """It may hold much, and every task that carried it would send it again."""
+    known = np.zeros(10_000)
+
+    def log_density(rows):
+        return np.full(len(rows), known[0])
+
+    nominal = da.from_array(np.random.default_rng(0).random((90, 2)), chunks=(9, 2))
+    model = LPE(
+        2, anomaly_log_density=log_density, calibration="conformal", random_state=0
+    ).fit(nominal)
+
+    lazy = {
+        "new rows": lambda: detector.measure_blocks(model, nominal)[1],
+        "own rows": lambda: model.p_values_,
+        "scores": lambda: model.score_samples(nominal),
+    }[kind]()
+
+    tasks = dict(lazy.__dask_graph__()).values()
+    sizes = [len(cloudpickle.dumps(task)) for task in tasks]
+    assert sum(size > known.nbytes for size in sizes) == 1
 
 
 def test_p_values_of__needs_the_rows_with_a_density():

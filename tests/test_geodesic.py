@@ -238,3 +238,23 @@ def test_results__are_of_the_kind_that_came():
     np.testing.assert_array_equal(
         pandas, geodesic(4).fit(nominal.to_numpy()).score_samples(queries.to_numpy())
     )
+
+
+@pytest.mark.parametrize("graph", ["knn", "radius"])
+def test_geodesic__of_no_row_and_of_rows_that_are_not_measured(graph):
+    arguments = {"graph": graph, "radius": 1.0 if graph == "radius" else None}
+    model = geodesic(4, **arguments).fit(curved_sheet(50))
+
+    assert model.score_samples(np.empty((0, 3))).shape == (0,)
+    assert np.isnan(model.score_samples(np.full((3, 3), np.nan))).all()
+
+
+def test_geodesic__of_few_nominal_rows():
+    """One row has no edge; with K = n - 1 every other row has to be reached."""
+    one = LPE(metric="geodesic", graph="radius", radius=2.0).fit([[0.0]])
+    line = geodesic(2, n_neighbors=3).fit([[0.0], [1.0], [2.0], [3.0]])
+
+    assert one.statistic([[2.0], [2.5]]).tolist() == [1.0, 0.0]
+    assert one.calibration_.tolist() == [0.0]
+    assert line.calibration_.tolist() == [2.0, 2.0, 3.0, 3.0]
+    assert line.statistic([[10.0]]).tolist() == [9.0]
