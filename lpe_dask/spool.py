@@ -136,15 +136,15 @@ def _remove(url: str) -> None:
 
 
 class HeldResults:
-    """Handles of blocks, and what they need to live, while this object or its tasks live.
+    """Handles of blocks, or a neighbor graph, while this object or its tasks live.
 
-    With an active client, blocks in memory stay on its workers, which can make them again
-    from their tasks; otherwise in this process. Spooled ones are handles in this process.
+    With an active client, what is in memory stays on its workers, which can make it again
+    from its tasks; otherwise in this process. Spooled blocks are handles in this process.
 
     Parameters
     ----------
     blocks : list of Delayed
-        Of handles; computed at once.
+        Of handles, or of the graph alone; computed at once.
     spool : Spool, optional
         Where the blocks are, if they are spooled.
     """
