@@ -1,6 +1,7 @@
 """Anomaly detection with calibrated p-values on tables of any size, on Dask.
 
 `score` gives each row of a table a p-value, `LPE` is the same as a scikit-learn estimator;
+`false_discovery_control` flags rows by the p-values of all of them;
 `plot_scores`, `plot_level_set`, `plot_roc` and `plot_calibration` draw what came out.
 """
 
@@ -16,12 +17,14 @@ import yaml
 
 if TYPE_CHECKING:
     from lpe_dask.detector import LPE, score
+    from lpe_dask.false_discovery import false_discovery_control
     from lpe_dask.plots import plot_calibration, plot_level_set, plot_roc, plot_scores
 
 __version__ = "0.1.0"
 __all__ = [
     "LPE",
     "__version__",
+    "false_discovery_control",
     "plot_calibration",
     "plot_level_set",
     "plot_roc",
@@ -38,6 +41,7 @@ if (_cache_folder := dask.config.get("lpe-dask.cache-folder")) is not None:
 
 _HOMES = {
     "LPE": "lpe_dask.detector",
+    "false_discovery_control": "lpe_dask.false_discovery",
     "plot_calibration": "lpe_dask.plots",
     "plot_level_set": "lpe_dask.plots",
     "plot_roc": "lpe_dask.plots",

@@ -1,8 +1,10 @@
-"""Turn p-values into decisions at a false-alarm level."""
+"""Turn p-values into decisions at a false-alarm level, or at a false discovery rate."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,3 +77,84 @@ def nominal_bound(
 def labels_by_count(counts: NDArray[np.float64], enough: int) -> NDArray[np.int64]:
     """Return 1 where at least ``enough`` rows were counted, else -1; 1 for NaN."""
     return np.where(counts < enough, np.int64(-1), np.int64(1))
+
+
+# False discovery control: the p-values of all rows decide on each of them.
+
+
+class Histogram(NamedTuple):
+    """How often each p-value occurs.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_values,)
+        The p-values without NaN, ascending, each once.
+    counts : ndarray of int64 of shape (n_values,)
+    """
+
+    values: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+
+def histogram_of(p_values: NDArray[np.number]) -> Histogram:
+    """Return the histogram of some p-values, compared as float64; NaN does not count."""
+    numbers = np.asarray(p_values, np.float64)
+    values, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
+    return Histogram(values, counts.astype(np.int64, copy=False))
+
+
+def merge_histograms(parts: Sequence[Histogram]) -> Histogram:
+    """Return the histogram of all p-values in ``parts``, whose values may be unsorted.
+
+    Counts are added as whole numbers, so parts may be merged by a tree of any shape.
+
+    Examples
+    --------
+    >>> some, others = histogram_of(np.array([0.5, 0.0])), histogram_of(np.array([0.5]))
+    >>> merge_histograms([some, others])
+    Histogram(values=array([0. , 0.5]), counts=array([1, 2]))
+    """
+    values, places = np.unique(
+        np.concatenate([part.values for part in parts]), return_inverse=True
+    )
+    counts = np.zeros(len(values), np.int64)
+    np.add.at(counts, places, np.concatenate([part.counts for part in parts]))
+    return Histogram(values, counts)
+
+
+def discovery_cut_off(histogram: Histogram, q: float) -> float:
+    r"""Return the largest p-value that is flagged at the false discovery rate ``q``.
+
+    The procedure of Benjamini and Hochberg for m p-values, of which c(v) are at most v:
+
+    .. math:: \max \{v : v \cdot (m / c(v)) \le q\}
+
+    It is computed in float64 and in this order, as `scipy.stats.false_discovery_control`
+    does. Of equal p-values the last decides, as its rank is the highest.
+
+    Parameters
+    ----------
+    histogram : Histogram
+        Of all p-values.
+    q : float
+        In (0, 1).
+
+    Returns
+    -------
+    cut_off : float
+        NaN if none is flagged: no p-value is at most NaN.
+
+    Examples
+    --------
+    >>> discovery_cut_off(histogram_of(np.array([0.01, 0.5, 0.04, 0.9])), q=0.1)
+    0.04
+    """
+    values, counts = histogram
+    adjusted = values * (counts.sum() / np.cumsum(counts))
+    reached = np.flatnonzero(adjusted <= q)
+    return float(values[reached[-1]]) if len(reached) else math.nan
+
+
+def discoveries(p_values: NDArray[np.number], cut_off: float) -> NDArray[np.bool_]:
+    """Return whether each p-value, as float64, is at most ``cut_off``; False for NaN."""
+    return np.asarray(p_values, np.float64) <= cut_off

@@ -319,7 +319,7 @@ def map_values(
     function : callable
         From arrays of shape (n,) to an array of shape (n,), each number on its own.
     arguments : objects
-        Large ones enter a graph once.
+        Large ones enter a graph once; a task, such as a `Delayed`, is waited for.
     name, dtype
         Of the result.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from dask.sizeof import sizeof
 
@@ -25,10 +26,13 @@ def enter(value: Any, name: str) -> Delayed:
     Parameters
     ----------
     value : object
-        An array or a small object; not changed afterwards.
+        An array or a small object; not changed afterwards. What is a task already, such as
+        a `Delayed`, comes back as it is.
     name : str
         First part of the key; the dashboard groups tasks by it.
     """
+    if is_dask_collection(value):
+        return value
     key = f"{name}-{uuid4().hex}"
     if sizeof(value) <= LITERAL_BYTES:
         return Delayed(key, {key: value})

@@ -39,7 +39,7 @@ def check_parameters(parameters: dict[str, Any]) -> None:
     _check_log_density(parameters["anomaly_log_density"])
     _check_n_neighbors(parameters["n_neighbors"], parameters["graph"])
     _check_radius(parameters["radius"], parameters["graph"], parameters["scale"])
-    _check_alpha(parameters["alpha"])
+    check_level("alpha", parameters["alpha"])
     _check_random_state(parameters["random_state"])
 
 
@@ -96,10 +96,11 @@ def _check_radius(radius: Any, graph: str, scale: str | None) -> None:
         raise ValueError(f"radius={radius} is for graph='radius', but graph={graph!r}.")
 
 
-def _check_alpha(alpha: Any) -> None:
-    if not _is_number(alpha) or not 0 < alpha < 1:
+def check_level(name: str, level: Any) -> None:
+    """Raise ValueError if ``level``, the argument ``name``, is no number in (0, 1)."""
+    if not _is_number(level) or not 0 < level < 1:
         raise ValueError(
-            f"alpha={alpha!r} must be a number between 0 and 1, both excluded."
+            f"{name}={level!r} must be a number between 0 and 1, both excluded."
         )
 
 

@@ -136,6 +136,20 @@ def whitened(rows, inverse_covariance):
     return np.array(result)
 
 
+def benjamini_hochberg(p_values, q):
+    """Flag all p-values up to the largest with p (m / rank) <= q; NaN is none of them.
+
+    The rank of a p-value is the number of p-values that are at most as large.
+    """
+    known = [p for p in p_values if not math.isnan(p)]
+    largest = -math.inf
+    for p in known:
+        rank = sum(other <= p for other in known)
+        if p * (len(known) / rank) <= q:
+            largest = max(largest, p)
+    return [bool(p <= largest) for p in p_values]
+
+
 # Geodesic distance: shortest paths along a graph of nearest neighbors.
 
 

@@ -15,6 +15,7 @@ def test_all__is_exactly_what_is_built():
     assert lpe_dask.__all__ == [
         "LPE",
         "__version__",
+        "false_discovery_control",
         "plot_calibration",
         "plot_level_set",
         "plot_roc",

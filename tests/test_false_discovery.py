@@ -1,0 +1,364 @@
+"""Flags at a false discovery rate: as defined, for any chunks, kinds and schedulers."""
+
+import math
+from itertools import pairwise
+from uuid import uuid4
+
+import dask
+import dask.array as da
+import dask.bag
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+import definitions
+from lpe_dask import LPE, false_discovery_control, score
+from lpe_dask.decisions import Histogram, discoveries, discovery_cut_off, histogram_of
+from lpe_dask.false_discovery import MERGED_HISTOGRAMS, cut_off
+
+NAN = math.nan
+SHARES = [0.9, 0.02, NAN, 0.02, 0.5, 0.001, 0.07, NAN, 0.3, 0.05]
+FLAGS = [False, True, False, True, False, True, False, False, False, True]
+Q = 0.1  # 0.05 * (8 / 4), which is 0.1 itself in float64
+INDEX = pd.Index(range(5, 25, 2), name="id")
+
+
+@st.composite
+def coarse_p_values(draw):
+    """Shares of a few nominal rows, so that ties are the usual case; NaN among them."""
+    n_nominal = draw(st.integers(1, 12))
+    shares = st.integers(0, n_nominal).map(lambda count: count / n_nominal)
+    low = st.sampled_from([0.0, 1e-300, 0.001, 0.01])
+    return draw(st.lists(shares | low | st.just(NAN), max_size=25))
+
+
+@st.composite
+def cuts(draw, n_rows):
+    """Any chunks, also empty ones."""
+    edges = draw(st.lists(st.integers(0, n_rows), max_size=20))
+    return tuple(b - a for a, b in pairwise([0, *sorted(edges), n_rows]))
+
+
+@st.composite
+def levels(draw, p_values):
+    """A rate, most often just at an adjusted p-value or one float beside it."""
+    adjusted = adjusted_by_scipy(p_values)
+    near = [math.nextafter(a, b) for a in adjusted for b in (-1.0, a, 2.0)]
+    some = st.floats(0, 1, exclude_min=True, exclude_max=True)
+    return draw(st.sampled_from([q for q in near if 0 < q < 1] or [0.5]) | some)
+
+
+def adjusted_by_scipy(p_values):
+    known = [p for p in p_values if not math.isnan(p)]
+    return scipy.stats.false_discovery_control(known).tolist() if known else []
+
+
+def in_chunks(p_values, chunks):
+    """Return a dask array in these chunks; joining arrays would drop the empty ones."""
+    edges = np.cumsum([0, *chunks])
+    parts = [np.array(p_values, float)[a:b] for a, b in pairwise(edges)]
+    name = f"parts-{uuid4().hex}"
+    tasks = {(name, i): part for i, part in enumerate(parts)}
+    return da.Array(tasks, name, (chunks,), dtype=float)
+
+
+@given(data=st.data(), p_values=coarse_p_values())
+def test_flags__equal_definition_and_scipy_for_any_chunks(data, p_values):
+    q = data.draw(levels(p_values))
+    chunked = in_chunks(p_values, data.draw(cuts(len(p_values))))
+
+    actual = false_discovery_control(chunked, q).compute(scheduler="sync")
+
+    assert actual.dtype == bool
+    assert actual.tolist() == definitions.benjamini_hochberg(p_values, q)
+    known = ~np.isnan(np.array(p_values, float))
+    assert actual[known].tolist() == [a <= q for a in adjusted_by_scipy(p_values)]
+    np.testing.assert_array_equal(false_discovery_control(p_values, q), actual)
+
+
+@given(data=st.data(), p_values=coarse_p_values())
+def test_flags__of_a_dask_series_equal_those_of_an_array(data, p_values):
+    q = data.draw(levels(p_values))
+    edges = np.cumsum([0, *data.draw(cuts(len(p_values)))])
+    series = pd.Series(p_values, dtype=float)
+    parts = [dask.delayed(series.iloc[a:b]) for a, b in pairwise(edges)]
+    chunked = dd.from_delayed(parts, meta=series.iloc[:0], verify_meta=False)
+
+    actual = false_discovery_control(chunked, q).compute(scheduler="sync")
+
+    expected = definitions.benjamini_hochberg(p_values, q)
+    pd.testing.assert_series_equal(
+        actual, pd.Series(expected, series.index, dtype=bool, name="is_anomaly")
+    )
+
+
+@pytest.mark.parametrize(
+    ("q", "n_flagged"),
+    [(math.nextafter(Q, 0), 3), (Q, 4), (math.nextafter(Q, 1), 4)],
+)
+def test_flags__at_an_adjusted_p_value(q, n_flagged):
+    assert adjusted_by_scipy(SHARES).count(Q) == 1
+
+    assert false_discovery_control(SHARES, q).sum() == n_flagged
+
+
+def test_flags__of_many_p_values_equal_those_of_scipy():
+    """With p-values as a model gives them, and with no two alike."""
+    rng = np.random.default_rng(0)
+    smooth = rng.random(20_000) ** 3
+
+    for p_values in (smooth, np.floor(smooth * 1001) / 1000):
+        for q in (0.01, 0.1, 0.3):
+            expected = scipy.stats.false_discovery_control(p_values) <= q
+            chunked = da.from_array(p_values, chunks=200)
+            assert 0 < expected.sum() < len(p_values)
+            np.testing.assert_array_equal(false_discovery_control(p_values, q), expected)
+            np.testing.assert_array_equal(false_discovery_control(chunked, q), expected)
+
+
+def test_flags__come_in_the_kind_of_the_p_values(at_most_computes):
+    series = pd.Series(SHARES, INDEX, name="p_value")
+    named = pd.Series(FLAGS, INDEX, name="is_anomaly")
+    array = da.from_array(np.array(SHARES), chunks=3)
+    frame = dd.from_pandas(series, npartitions=4)
+
+    with at_most_computes(0):
+        of_array = false_discovery_control(array, Q)
+        of_frame = false_discovery_control(frame, Q)
+        of_unknown = false_discovery_control(frame.clear_divisions(), Q)
+
+    assert false_discovery_control(SHARES, Q).tolist() == FLAGS
+    pd.testing.assert_series_equal(false_discovery_control(series, Q), named)
+    assert (of_array.chunks, of_array.dtype) == (array.chunks, bool)
+    assert of_array.name.startswith("lpe-")
+    assert of_array.compute().tolist() == FLAGS
+    assert (of_frame.divisions, of_unknown.divisions) == (frame.divisions, (None,) * 5)
+    for result in (of_frame, of_unknown):
+        assert (result.name, result.dtype) == ("is_anomaly", bool)
+        pd.testing.assert_series_equal(result.compute(), named)
+
+
+def test_flags__go_into_the_frame_that_was_scored():
+    """Without divisions there is no other way to know that the rows belong together."""
+    rows = pd.DataFrame(
+        np.random.default_rng(0).standard_normal((60, 2)), columns=["a", "b"]
+    )
+    rows.iloc[7] = 9.0
+    model = LPE(3).fit(rows.iloc[20:])
+    frame = dd.from_pandas(rows, npartitions=4).clear_divisions()
+
+    p_values = model.score_samples(frame)
+    actual = frame.assign(is_anomaly=false_discovery_control(p_values)).compute()
+
+    expected = false_discovery_control(model.score_samples(rows))
+    assert 0 < expected.sum() < len(rows)
+    pd.testing.assert_series_equal(actual["is_anomaly"], expected)
+
+
+def test_flags__of_rows_against_themselves_are_none():
+    """Their p-values are ranks, whatever the rows are: no more are small than by chance."""
+    rows = np.random.default_rng(0).integers(-3, 4, (60, 2)).astype(float)
+    rows[7] = 99.0
+
+    p_values = score(rows, n_neighbors=3)
+
+    assert p_values.min() < 0.02
+    assert not false_discovery_control(p_values, 0.99).any()
+
+
+def test_flags__of_an_array_with_unknown_chunks():
+    array = dd.from_pandas(pd.Series(SHARES), npartitions=3).to_dask_array()
+    assert math.isnan(array.shape[0])
+
+    assert false_discovery_control(array, Q).compute().tolist() == FLAGS
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_flags__do_not_depend_on_the_scheduler(scheduler):
+    rng = np.random.default_rng(0)
+    p_values = rng.integers(0, 101, 5000) / 100 * rng.integers(0, 2, 5000)
+    array = da.from_array(p_values, chunks=37)
+    frame = dd.from_pandas(pd.Series(p_values), npartitions=100)
+
+    for chunked in (array, frame):
+        actual = false_discovery_control(chunked, 0.03).compute(scheduler=scheduler)
+
+        expected = scipy.stats.false_discovery_control(p_values) <= 0.03
+        np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("kind", ["array", "frame"])
+def test_p_values__are_computed_once(kind):
+    calls = []
+
+    def measured(part):
+        calls.append(len(part))
+        return part
+
+    if kind == "array":
+        array = da.from_array(np.array(SHARES), chunks=2)
+        p_values = array.map_blocks(measured, meta=np.empty(0))
+    else:
+        frame = dd.from_pandas(pd.Series(SHARES), npartitions=5)
+        p_values = frame.map_partitions(measured, meta=pd.Series(dtype=float))
+    flags = false_discovery_control(p_values, Q)
+    assert calls == []
+
+    assert flags.compute(scheduler="sync").tolist() == FLAGS
+
+    assert calls == [2] * 5
+
+
+def test_cut_off__flags_part_by_part(at_most_computes):
+    array = da.from_array(np.array(SHARES), chunks=3)
+    with at_most_computes(0):
+        limits = [cut_off(array, q) for q in (Q, 1e-9)]
+
+    limit, none = dask.compute(*limits)
+
+    assert limit == 0.05
+    assert math.isnan(none)
+    assert discoveries(np.array(SHARES[:4]), limit).tolist() == FLAGS[:4]
+    assert not discoveries(np.array(SHARES), none).any()
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2, 8, 9, 64, 65, 600])
+def test_graph__task_count(n_blocks):
+    """A task to count and one to flag each block, and a tree that ends in the cut-off."""
+    array = da.zeros(n_blocks, chunks=1)
+    n_merges, width = 0, n_blocks
+    while width > 1 or n_merges == 0:
+        width = -(-width // MERGED_HISTOGRAMS)
+        n_merges += width
+
+    for result, n_flags in (
+        (cut_off(array, Q), 0),
+        (false_discovery_control(array, Q), n_blocks),
+    ):
+        graph = dict(result.__dask_graph__())
+        n_own = len(graph) - len(dict(array.__dask_graph__()))
+        names = [key[0] if isinstance(key, tuple) else key for key in graph]
+        own = [name for name in names if name.startswith("lpe-")]
+        assert n_own == len(own) == n_blocks + n_merges + n_flags
+
+
+def test_graph__of_a_dask_series_task_count():
+    frame = dd.from_pandas(pd.Series(np.zeros(65)), npartitions=65)
+
+    graph = false_discovery_control(frame, Q).optimize().__dask_graph__()
+
+    assert len(graph) - 65 == 65 + (9 + 2 + 1) + 65
+
+
+def test_flags__of_nothing_and_of_nothing_measured():
+    empty, unmeasured = np.empty(0), np.full(3, NAN)
+
+    for p_values in (empty, unmeasured):
+        expected = [False] * len(p_values)
+        series = pd.Series(p_values)
+        for given_as in (p_values, series, da.from_array(p_values, chunks=1)):
+            actual = np.asarray(false_discovery_control(given_as))
+            assert (actual.tolist(), actual.dtype) == (expected, bool)
+        frame = dd.from_pandas(series, npartitions=1)
+        assert false_discovery_control(frame).compute().tolist() == expected
+    assert false_discovery_control([]).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "Float64", "double[pyarrow]"])
+def test_flags__of_other_numbers(dtype):
+    """They are compared as float64, and what pandas calls missing is NaN."""
+    series = pd.Series(SHARES, INDEX).astype(dtype)
+    series = series.mask(series.isna())
+
+    actual = false_discovery_control(series, 0.11)
+    lazy = false_discovery_control(dd.from_pandas(series, npartitions=3), 0.11)
+
+    assert actual.tolist() == FLAGS
+    pd.testing.assert_series_equal(lazy.compute(), actual)
+
+
+def test_flags__of_whole_numbers():
+    assert false_discovery_control([0, 1, 1]).tolist() == [True, False, False]
+
+
+def test_cut_off__of_more_rows_than_int32_counts():
+    counts = np.array([2**33, 2**34, 2**35])
+    histogram = Histogram(np.array([0.01, 0.05, 1.0]), counts)
+
+    for q, expected in ((0.0699, NAN), (0.0701, 0.01), (0.1167, 0.05)):
+        np.testing.assert_equal(discovery_cut_off(histogram, q), expected)
+
+
+def test_histogram__counts_each_value_once():
+    values, counts = histogram_of(np.array([0.5, NAN, 0.0, 0.5, -0.0]))
+
+    assert (values.tolist(), counts.tolist()) == ([0.0, 0.5], [2, 2])
+    assert counts.dtype == np.int64
+
+
+@pytest.mark.parametrize("q", [0, 1, -0.1, 1.5, NAN, "0.1", None, True])
+def test_q__is_a_number_between_0_and_1(q):
+    with pytest.raises(ValueError, match=r"q=.* must be a number between 0 and 1"):
+        false_discovery_control(SHARES, q)
+
+
+@pytest.mark.parametrize("bad", [-1e-9, math.nextafter(1, 2), math.inf, -math.inf])
+def test_p_values__lie_between_0_and_1(bad):
+    p_values = np.array([0.5, NAN, bad])
+    message = r"must lie in \[0, 1\].*Pass what score or score_samples returns"
+    array = da.from_array(p_values, chunks=1)
+    series = pd.Series(p_values)
+
+    for given_at_once in (p_values, series):
+        with pytest.raises(ValueError, match=message):
+            false_discovery_control(given_at_once)
+    for lazy in (array, dd.from_pandas(series, npartitions=2)):
+        flags = false_discovery_control(lazy)
+        with pytest.raises(ValueError, match=message):
+            flags.compute(scheduler="sync")
+
+
+@pytest.mark.parametrize(
+    "p_values",
+    [
+        0.5,
+        np.zeros((3, 1)),
+        pd.DataFrame({"p_value": [0.5]}),
+        da.zeros((3, 1)),
+        dd.from_pandas(pd.DataFrame({"p_value": [0.5]}), npartitions=1),
+    ],
+    ids=lambda p_values: f"{type(p_values).__module__}",
+)
+def test_p_values__have_one_dimension(p_values):
+    with pytest.raises(ValueError, match=r"1 dimension, but have [02].*Choose a column"):
+        false_discovery_control(p_values)
+
+
+@pytest.mark.parametrize(
+    "p_values",
+    [
+        ["0.5"],
+        np.array([0.5, None]),
+        np.array([True]),
+        np.array([0.5j]),
+        pd.Series(["0.5"]),
+        pd.Series([0.5]).astype("category"),
+        da.from_array(np.array(["0.5"])),
+        dd.from_pandas(pd.Series(["0.5"]), npartitions=1),
+    ],
+    ids=lambda p_values: f"{type(p_values).__module__} {getattr(p_values, 'dtype', '')}",
+)
+def test_p_values__are_real_numbers(p_values):
+    with pytest.raises(TypeError, match=r"must be real numbers, but have dtype.*Convert"):
+        false_discovery_control(p_values)
+
+
+def test_p_values__come_in_a_kind_that_has_rows():
+    bag = dask.bag.from_sequence([0.5], npartitions=1)
+    for other in (dask.delayed([0.5]), bag):
+        with pytest.raises(TypeError, match=r"came as (Delayed|Bag).*from_delayed"):
+            false_discovery_control(other)
