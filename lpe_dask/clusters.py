@@ -40,6 +40,7 @@ class ChosenWorkers:
     @contextmanager
     def _start(self) -> Iterator[None]:
         from distributed import Client, LocalCluster
+        from distributed.gc import disable_gc_diagnosis
 
         n, limit = self.n_workers, self.memory_limit
         options: dict[str, Any] = {} if limit is None else {"memory_limit": limit}
@@ -54,6 +55,8 @@ class ChosenWorkers:
                     **options,
                 )
                 stack.push(partial(_end_cluster, cluster))
+                # It measures from within the garbage collector, where Ctrl-C gets lost.
+                disable_gc_diagnosis()
             stack.enter_context(Client(cluster))
             logger.info("dashboard: %s", cluster.dashboard_link)
             yield
