@@ -1,0 +1,154 @@
+"""Fill the placeholders of a text: the day of a run, and environment variables.
+
+    ${NAME}             the environment variable NAME
+    {date}              the day of the run, as 2026-11-20
+    {date-7d}           days before it; {date+1d}: after it
+    {date-7d..date}     each day of a range, both ends included: one text for each
+
+Braces mean nothing else, so a slip is refused and not taken for a name of a file. What
+comes from the environment is taken as it is: it is not searched for placeholders again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+#: Most days of a range, ten years: more is a slip of the pen.
+MAX_RANGE_DAYS = 3660
+
+#: What there is, for messages.
+KNOWN = "{date}, {date-7d}, {date+1d}, ${NAME}, and for data {date-7d..date}"
+
+_PLACEHOLDER = re.compile(
+    r"\$\{(?P<variable>[^{}]*)\}|\{(?P<first>[^{}]*?)\.\.(?P<last>[^{}]*)\}"
+    r"|\{(?P<day>[^{}]*)\}"
+)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DAY = re.compile(r"date(?:([+-][0-9]+)d)?")
+
+
+def has_range(text: str) -> bool:
+    """Return whether a range of days stands in ``text``."""
+    return any(found.lastgroup == "last" for found in _PLACEHOLDER.finditer(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholders:
+    """What to put in place of placeholders.
+
+    Attributes
+    ----------
+    day : datetime.date
+        The day of the run.
+    environment : mapping of str to str
+
+    Examples
+    --------
+    >>> placeholders = Placeholders(datetime.date(2026, 3, 1), {"DATA": "s3://logs"})
+    >>> placeholders.fill("${DATA}/{date-1d}")
+    's3://logs/2026-02-28'
+    >>> placeholders.fill_days("in/{date-1d..date}/*.csv")
+    ['in/2026-02-28/*.csv', 'in/2026-03-01/*.csv']
+    """
+
+    day: datetime.date
+    environment: Mapping[str, str]
+
+    def fill(self, text: str) -> str:
+        """Return ``text`` with its placeholders filled.
+
+        Raises
+        ------
+        ValueError
+            For an unknown placeholder, a variable that is not set, or a range.
+        """
+        _check_braces(text)
+        if has_range(text):
+            raise ValueError(
+                "a range of days can stand in data only, where it makes a list. Name one "
+                "day, for example {date}."
+            )
+        return _PLACEHOLDER.sub(self._value, text)
+
+    def fill_days(self, text: str) -> list[str]:
+        """Return ``text`` once for each day of the range in it, ascending.
+
+        Raises
+        ------
+        ValueError
+            As `fill`, and for more than one range, or one that is empty or too long.
+        """
+        _check_braces(text)
+        ranges = [f for f in _PLACEHOLDER.finditer(text) if f.lastgroup == "last"]
+        if len(ranges) != 1:
+            raise ValueError(
+                f"{len(ranges)} ranges of days stand in one path; one is allowed. Write "
+                f"the others as paths of their own, in a list."
+            )
+        days = self._days(ranges[0])
+        return [_PLACEHOLDER.sub(partial(self._value, range_day=day), text) for day in days]
+
+    def _days(self, found: re.Match[str]) -> list[datetime.date]:
+        first, last = self._day(found["first"]), self._day(found["last"])
+        n_days = (last - first).days + 1
+        if n_days < 1:
+            raise ValueError(
+                f"the range {_cut(found[0])} is empty: it goes back from {first} to "
+                f"{last}. Write the earlier day first, for example {{date-7d..date}}."
+            )
+        if n_days > MAX_RANGE_DAYS:
+            raise ValueError(
+                f"the range {_cut(found[0])} has {n_days} days; at most {MAX_RANGE_DAYS} "
+                f"are allowed. Shorten it, or name the files by a glob."
+            )
+        return [first + datetime.timedelta(days=i) for i in range(n_days)]
+
+    def _value(self, found: re.Match[str], range_day: datetime.date | None = None) -> str:
+        if found.lastgroup == "variable":
+            return self._variable(found["variable"])
+        if found.lastgroup == "last" and range_day is not None:
+            return range_day.isoformat()
+        return self._day(found["day"]).isoformat()
+
+    def _variable(self, name: str) -> str:
+        if _VARIABLE.fullmatch(name) is None:
+            raise ValueError(_unknown(f"${{{name}}}"))
+        value = self.environment.get(name, "")
+        if not value:  # a path without its beginning would be another path
+            raise ValueError(
+                f"the environment variable {_cut(name)} is not set, or empty. Set it, for "
+                f"example by export {_cut(name)}=VALUE, or write its value into the file."
+            )
+        return value
+
+    def _day(self, text: str) -> datetime.date:
+        found = _DAY.fullmatch(text)
+        if found is None:
+            raise ValueError(_unknown(f"{{{text}}}"))
+        try:
+            return self.day + datetime.timedelta(days=int(found[1] or 0))
+        except (OverflowError, ValueError):  # too many days, or too many digits
+            raise ValueError(
+                f"the day {{{_cut(text)}}} is outside the years 1 to 9999. Give fewer days."
+            ) from None
+
+
+def _check_braces(text: str) -> None:
+    rest = _PLACEHOLDER.sub("", text)
+    if brace := re.search(r"[{}]", rest):
+        raise ValueError(
+            f"a brace stands alone: {brace[0]}. Braces are for placeholders: {KNOWN}. "
+            f"Complete it, or take it out."
+        )
+
+
+def _unknown(placeholder: str) -> str:
+    return f"{_cut(placeholder)!r} is no placeholder. There are {KNOWN}. Use one of them."
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}..."

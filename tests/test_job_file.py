@@ -1,0 +1,1015 @@
+"""Job files: what they become, what is refused and how, and that nothing else happens."""
+
+import datetime
+import math
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from dask.utils import parse_bytes
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from lpe_dask import LPE
+from lpe_dask.job_file import (
+    MAX_FILE_BYTES,
+    ClusterSection,
+    Job,
+    ModelSection,
+    NominalSection,
+    ScoreSection,
+    Source,
+    read_job,
+)
+from lpe_dask.job_problems import line_of
+from lpe_dask.job_sections import DEFAULTS, MIN_WORKER_BYTES, SECTIONS
+from lpe_dask.parameters import check_parameters
+from lpe_dask.placeholders import Placeholders, has_range
+
+JOBS = sorted((Path(__file__).parents[1] / "jobs").glob("*.toml"))
+DAY = datetime.date(2026, 11, 20)
+ENVIRONMENT = {"DATA": "s3://logs", "DAY": "{date}", "EMPTY": "", "ODD": "a\0b"}
+
+EXAMPLE = """
+[nominal]                          # leave out to score with a model that exists
+data = "nominal/*.parquet"         # Parquet or CSV; file, folder, glob; local or any URL
+columns = ["src_bytes", "dst_bytes"]
+missing = "error"                  # or "drop"
+[model]
+path = "models/kdd"                # fitted and saved there when absent
+refit = false
+scale = "standard"                 # any argument of LPE
+n_neighbors = 20
+[score]
+data = "in/{date}/*.parquet"       # or a list
+keep = ["id", "ts"]                # columns of the input to carry over; default all
+output = "out/{date}"
+alpha = 0.05
+fdr = 0.1                          # optional
+[cluster]                          # leave out for a local cluster sized to the machine
+scheduler = "tcp://10.0.0.1:8786"
+"""
+SCORE = '[score]\ndata = "in"\noutput = "out"\n'
+NOMINAL = '[nominal]\ndata = "nominal"\n'
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory):
+    """Read a job from its text, on one day and in one environment."""
+    path = tmp_path_factory.mktemp("jobs") / "job.toml"
+
+    def read(text):
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read_job(path, DAY, ENVIRONMENT)
+
+    return read
+
+
+@pytest.fixture
+def refusal(read):
+    """The lines of the message that refuses a job, without the path of the file."""
+
+    def refusal(text):
+        with pytest.raises(ValueError, match=r"job\.toml") as refused:
+            read(text)
+        return [line.partition("job.toml")[2] for line in str(refused.value).split("\n")]
+
+    return refusal
+
+
+# What a job file becomes
+
+
+def test_read_job__takes_the_example(read):
+    job = read(EXAMPLE)
+
+    assert job == Job(
+        NominalSection(
+            data=(Source("nominal/*.parquet"),), columns=("src_bytes", "dst_bytes")
+        ),
+        ModelSection("models/kdd", False, {"n_neighbors": 20, "scale": "standard"}),
+        ScoreSection(
+            data=(Source("in/2026-11-20/*.parquet"),),
+            keep=("id", "ts"),
+            output="out/2026-11-20",
+            alpha=0.05,
+            fdr=0.1,
+        ),
+        ClusterSection(scheduler="tcp://10.0.0.1:8786"),
+        job.path,
+    )
+    assert job.path.endswith("job.toml")
+    assert job == read(EXAMPLE)
+
+
+def test_read_job__leaves_out_what_is_not_there(read):
+    job = read(SCORE)
+
+    assert job.nominal is None
+    assert job.cluster is None
+    assert job.model == ModelSection(None, False, {})
+    assert job.score == ScoreSection(data=(Source("in"),), output="out")
+    assert (job.score.keep, job.score.alpha, job.score.fdr) == (None, None, None)
+    assert job.lpe_arguments == {}
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_read_job__takes_the_text_of_any_editor(read, mark, ending):
+    text = mark + EXAMPLE.replace("\n", ending).encode()
+
+    assert read(text) == read(EXAMPLE)
+
+
+def test_read_job__is_frozen(read):
+    job = read(EXAMPLE)
+
+    with pytest.raises(FrozenInstanceError):
+        job.path = "other"
+    with pytest.raises(FrozenInstanceError):
+        job.model.path = "other"
+    with pytest.raises(ValidationError, match="frozen"):
+        job.score.output = "other"
+    hash((job.nominal, job.score, job.cluster))
+
+
+def test_read_job__takes_every_argument_of_the_detector(read):
+    job = read(
+        NOMINAL
+        + """[model]
+        path = "model"
+        n_neighbors = 7
+        graph = "knn"
+        metric = "mahalanobis"
+        metric_params = { VI = [[2.0, 1], [1, 2.0]] }
+        scale = "minmax"
+        alpha = 0.2
+        algorithm = "pruned"
+        calibration = "conformal"
+        calibration_size = 100
+        missing = "drop"
+        random_state = 5
+        """
+    )
+
+    assert job.model.arguments == {
+        "n_neighbors": 7,
+        "graph": "knn",
+        "metric": "mahalanobis",
+        "metric_params": {"VI": [[2.0, 1], [1, 2.0]]},
+        "scale": "minmax",
+        "alpha": 0.2,
+        "algorithm": "pruned",
+        "calibration": "conformal",
+        "calibration_size": 100,
+        "missing": "drop",
+        "random_state": 5,
+    }
+    assert job.lpe_arguments == job.model.arguments
+    assert LPE(**job.lpe_arguments).alpha == 0.2
+
+
+def test_defaults__are_those_of_the_detector():
+    assert LPE().get_params() == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "[model]\nmetric = 'geodesic'\nmetric_params = { n_neighbors = 4 }",
+        "[model]\nmetric = 'geodesic'\nmetric_params.n_neighbors = 4",
+        "[model]\nmetric = 'geodesic'\n[model.metric_params]\nn_neighbors = 4",
+        "model = { metric = 'geodesic', metric_params = { n_neighbors = 4 } }",
+    ],
+)
+def test_read_job__takes_any_form_of_a_table(read, table):
+    job = read(f"{table}\n{SCORE}")
+
+    expected = {"metric": "geodesic", "metric_params": {"n_neighbors": 4}}
+    assert job.model.arguments == expected
+
+
+def test_read_job__takes_a_radius(read):
+    job = read(f'{SCORE}[model]\ngraph = "radius"\nradius = 1\n')
+
+    assert job.model.arguments == {"graph": "radius", "radius": 1}
+
+
+@pytest.mark.parametrize("name", ["missing", "alpha"])
+@pytest.mark.parametrize("place", ["section", "model", "both"])
+def test_read_job__takes_alpha_and_missing_from_either_section(read, name, place):
+    key = {"missing": 'missing = "drop"\n', "alpha": "alpha = 0.2\n"}[name]
+    value = {"missing": "drop", "alpha": 0.2}[name]
+    here, there = (key if place in (p, "both") else "" for p in ("section", "model"))
+    nominal, score = (here, "") if name == "missing" else ("", here)
+
+    job = read(f"{NOMINAL}{nominal}[model]\n{there}{SCORE}{score}")
+
+    section = job.nominal if name == "missing" else job.score
+    assert getattr(section, name) == value
+    assert job.lpe_arguments[name] == value
+    assert job.model.arguments == ({name: value} if there else {})
+
+
+def test_read_job__carries_over_no_column_if_told_so(read):
+    assert read(SCORE + "keep = []").score.keep == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["4GiB", "4 gib", "800MB", "1.5GB", "0.5Ti", "2G", "600000kB"]
+)
+def test_memory_limit__reads_amounts_as_dask_does(read, text):
+    job = read(f'{SCORE}[cluster]\nmemory_limit = "{text}"\n')
+
+    assert job.cluster.memory_limit == parse_bytes(text)
+
+
+def test_memory_limit__takes_a_number_of_bytes(read):
+    job = read(
+        f"{SCORE}[cluster]\nmemory_limit = {MIN_WORKER_BYTES}\nworkers = 2\nthreads=1"
+    )
+
+    assert job.cluster == ClusterSection(
+        memory_limit=MIN_WORKER_BYTES, workers=2, threads=1
+    )
+
+
+# Placeholders
+
+
+def sources(job):
+    return [(source.path, source.is_optional) for source in job.score.data]
+
+
+def test_placeholders__are_filled_in_texts_and_lists(read):
+    job = read(
+        '[nominal]\ndata = "n"\ncolumns = ["x{date-365d}"]\n[model]\npath = "${DATA}/m"\n'
+        '[score]\ndata = ["${DATA}/{date}/{date+1d}", "b"]\noutput = "{date-20d}"\n'
+    )
+
+    assert job.nominal.columns == ("x2025-11-20",)
+    assert job.model.path == "s3://logs/m"
+    assert sources(job) == [("s3://logs/2026-11-20/2026-11-21", False), ("b", False)]
+    assert job.score.output == "2026-10-31"
+
+
+def test_placeholders__in_numbers_and_tables_are_none(read):
+    job = read(f"{SCORE}[model]\nmetric_params = {{}}\nalpha = 0.1")
+
+    assert job.model.arguments == {"metric_params": {}, "alpha": 0.1}
+
+
+def test_placeholders__of_the_environment_are_not_filled_again(read):
+    job = read('[score]\ndata = "${DAY}"\noutput = "${DAY}-{date}"\n')
+
+    assert sources(job) == [("{date}", False)]
+    assert job.score.output == "{date}-2026-11-20"
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("{date-2d..date}", ["2026-11-18", "2026-11-19", "2026-11-20"]),
+        ("{date..date}", ["2026-11-20"]),
+        ("{date+10d..date+11d}", ["2026-11-30", "2026-12-01"]),
+    ],
+)
+def test_range__is_a_source_for_each_day_that_may_be_absent(read, text, days):
+    job = read(f'[score]\ndata = ["a", "in/{text}/{{date}}"]\noutput = "out"\n')
+
+    expected = [(f"in/{day}/2026-11-20", True) for day in days]
+    assert sources(job) == [("a", False), *expected]
+
+
+def test_range__has_ten_years_at_most(read, refusal):
+    job = read(SCORE.replace("in", "{date-3659d..date}"))
+
+    assert len(job.score.data) == 3660
+    assert (
+        "has 3661 days; at most 3660"
+        in refusal(SCORE.replace("in", "{date-3660d..date}"))[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("${NOT_THERE}/x", "environment variable NOT_THERE is not set, or empty. Set it"),
+        ("${EMPTY}/x", "environment variable EMPTY is not set, or empty"),
+        ("${}", r"'${}' is no placeholder. There are {date}, {date-7d}"),
+        ("${1A}", "'${1A}' is no placeholder"),
+        ("{dat}", "'{dat}' is no placeholder"),
+        ("{}", "'{}' is no placeholder"),
+        ("{date-7}", "'{date-7}' is no placeholder"),
+        ("{date - 7d}", "'{date - 7d}' is no placeholder"),
+        ("{date-7d..}", "'{}' is no placeholder"),
+        ("{a..date}", "'{a}' is no placeholder"),
+        ("{date..date..date}", "'{date..date}' is no placeholder"),
+        ("{date-1d..date}{date-1d..date}", "2 ranges of days stand in one path"),
+        ("{date..date-1d}", "is empty: it goes back from 2026-11-20 to 2026-11-19"),
+        ("{date-999999d}", "the day {date-999999d} is outside the years 1 to 9999"),
+        ("{date+99999999999999d}", "is outside the years"),
+        ("{date+" + "9" * 5000 + "d}", "is outside the years"),
+        ("{date", "a brace stands alone: {"),
+        ("date}", "a brace stands alone: }"),
+        ("{{date}}", "a brace stands alone: {"),
+        ("{date..date}}", "a brace stands alone: }"),
+    ],
+)
+def test_placeholders__of_no_meaning_are_refused(refusal, text, message):
+    (line,) = refusal(SCORE.replace('"in"', f'"{text}"'))
+
+    assert line.startswith(", line 2, [score] data: ")
+    assert message in line
+    assert len(line) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("[score]\ndata = 'in'\noutput = '{date-1d..date}'", "line 3, [score] output"),
+        (f"{SCORE}keep = ['{{date-1d..date}}']", "line 4, [score] keep"),
+        (f"{SCORE}[model]\npath = '{{date-1d..date}}'", "line 5, [model] path"),
+        (f"{SCORE}[cluster]\nscheduler = '{{date..date}}'", "line 5, [cluster] scheduler"),
+    ],
+)
+def test_range__stands_in_data_only(refusal, text, place):
+    (line,) = refusal(text)
+
+    assert line.startswith(f", {place}: a range of days can stand in data only")
+
+
+def test_date__is_today_unless_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("LPE_TEST_FOLDER", "folder")
+    path = tmp_path / "job.toml"
+    path.write_text(SCORE.replace('"in"', '"${LPE_TEST_FOLDER}/{date}"'))
+    before = datetime.date.today()
+
+    job = read_job(str(path))
+
+    days = (before, datetime.date.today())
+    assert job.score.data[0].path in [f"folder/{day}" for day in days]
+    noon = datetime.datetime(2026, 1, 2, 12, 30)
+    assert read_job(path, noon).score.data[0].path == "folder/2026-01-02"
+
+
+def test_has_range__tells_a_range_from_two_dots():
+    assert has_range("in/{date-7d..date}/*")
+    assert not has_range("../{date}/${A..B}")
+
+
+def test_fill_days__wants_a_range():
+    with pytest.raises(ValueError, match="0 ranges"):
+        Placeholders(DAY, {}).fill_days("in")
+
+
+# What is refused, and how
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        # sections and keys
+        ("", "", "neither [nominal], what to fit, nor [score]"),
+        ("[model]\nscale = 'minmax'", "", "neither [nominal]"),
+        (
+            f"{SCORE}[socre]",
+            ", line 4, [socre]",
+            "'socre' is no section of a job. Did you mean",
+        ),
+        (f"data = 5\n{SCORE}", ", line 1, [data]", "It belongs to [nominal] or [score]."),
+        (f"{SCORE}[a.b]", ", line 4, [a]", "[nominal], [model], [score], [cluster]"),
+        ("score = 5", ", line 1, [score]", "score=5 must be a table of keys"),
+        ("[[score]]", ", line 1, [score]", "score=[{}] must be a table of keys"),
+        (
+            f"{SCORE}outptu = 1",
+            ", line 4, [score] outptu",
+            "Did you mean output? There are data,",
+        ),
+        (f"{SCORE}columns = 1", ", line 4, [score] columns", "It belongs to [nominal]."),
+        (
+            f"{SCORE}zzz = 1",
+            ", line 4, [score] zzz",
+            "'zzz' is no key of [score]. There are",
+        ),
+        (f"{SCORE}'a\\nb' = 1", ", line 1, [score]", r"'a\\nb' is no key"),
+        (f"{SCORE}'' = 1", ", line 1, [score]", "'' is no key"),
+        (f"{SCORE}[model]\nbeta = 1", ", line 5, [model] beta", "no key of [model]"),
+        ("[score]\ndata = 'a'", ", line 1, [score] output", "output is missing, a path"),
+        ("[nominal]", ", line 1, [nominal] data", "data is missing, a path or a list"),
+        # [nominal] and [score]
+        (
+            "[score]\noutput='o'\ndata=5",
+            ", line 3, [score] data",
+            "data=5 must be a path or a",
+        ),
+        ("[score]\noutput='o'\ndata=[]", ", line 3, [score] data", "data=[] must be"),
+        ("[score]\noutput='o'\ndata=['']", ", line 3, [score] data", "data=[''] must be"),
+        (
+            "[score]\noutput='o'\ndata=['a', 1]",
+            ", line 3, [score] data",
+            "data=['a', 1] must",
+        ),
+        ("[score]\noutput='o'\ndata=['a', 'a']", ", line 3, [score] data", "none twice"),
+        (
+            "[score]\noutput='o'\ndata='${ODD}'",
+            ", line 3, [score] data",
+            r"data=['a\x00b'] must",
+        ),
+        (
+            "[score]\ndata='i'\noutput=''",
+            ", line 3, [score] output",
+            "output='' must be a path",
+        ),
+        (
+            "[score]\ndata='i'\noutput=['o']",
+            ", line 3, [score] output",
+            "output=['o'] must be",
+        ),
+        (
+            "[score]\ndata='i'\noutput=2020-01-01",
+            ", line 3, [score] output",
+            "must be a path",
+        ),
+        (
+            f"{SCORE}keep='id'",
+            ", line 4, [score] keep",
+            "keep='id' must be a list of column",
+        ),
+        (f"{SCORE}keep=['a', 'a']", ", line 4, [score] keep", "none twice"),
+        (f"{SCORE}keep=[true]", ", line 4, [score] keep", "keep=[True] must be"),
+        (f"{SCORE}alpha=1", ", line 4, [score] alpha", "alpha=1 must be a number between"),
+        (f"{SCORE}alpha=nan", ", line 4, [score] alpha", "alpha=nan must be"),
+        (f"{SCORE}alpha=true", ", line 4, [score] alpha", "alpha=True must be"),
+        (f"{SCORE}alpha='0.1'", ", line 4, [score] alpha", "alpha='0.1' must be"),
+        (
+            f"{SCORE}fdr=0",
+            ", line 4, [score] fdr",
+            "fdr=0 must be a number between 0 and 1",
+        ),
+        (f"{SCORE}fdr=inf", ", line 4, [score] fdr", "fdr=inf must be"),
+        (f"{NOMINAL}columns=[]", ", line 3, [nominal] columns", "at least one"),
+        (
+            f"{NOMINAL}columns='a'",
+            ", line 3, [nominal] columns",
+            "columns='a' must be a list",
+        ),
+        (f"{NOMINAL}columns=['a','a']", ", line 3, [nominal] columns", "none twice"),
+        (
+            f"{NOMINAL}missing='no'",
+            ", line 3, [nominal] missing",
+            'must be "error" or "drop"',
+        ),
+        (NOMINAL, ", line 1, [nominal]", "nothing would come of the fit"),
+        (
+            f"{NOMINAL}[model]\nrefit=true",
+            ", line 1, [nominal]",
+            'for example path = "models',
+        ),
+        # [model]
+        (f"{SCORE}[model]\npath=5", ", line 5, [model] path", "path=5 must be a path"),
+        (f"{SCORE}[model]\nrefit=1", ", line 5, [model] refit", "refit=1 must be true or"),
+        (f"{SCORE}[model]\nrefit=true", ", line 5, [model] refit", "there is no [nominal]"),
+        (
+            f"{SCORE}[model]\nn_neighbors=0",
+            ", line 5, [model] n_neighbors",
+            "n_neighbors=0 must be a whole number of at least 1, or None for the rule "
+            "round(n**0.4). For None, leave the key out.",
+        ),
+        (f"{SCORE}[model]\nscale='no'", ", line 5, [model] scale", "in None, 'minmax'"),
+        (f"{SCORE}[model]\ngraph=[]", ", line 5, [model] graph", "graph=[] is not"),
+        (
+            f"{SCORE}[model]\nradius=1.0",
+            ", line 5, [model] radius",
+            "is for graph='radius'",
+        ),
+        (f"{SCORE}[model]\ngraph='radius'", ", line 4, [model]", "or give radius."),
+        (f"{SCORE}[model]\nalpha=2.0", ", line 5, [model] alpha", "alpha=2.0 must be"),
+        (f"{SCORE}[model]\nmissing='no'", ", line 5, [model] missing", "'error', 'drop'"),
+        (
+            f"{SCORE}[model]\nmetric_params={{V=[1]}}",
+            ", line 5, [model] metric_params",
+            "takes 'w' only",
+        ),
+        (
+            f"{SCORE}[model]\nmetric_params=[1]",
+            ", line 5, [model] metric_params",
+            "must be a dict",
+        ),
+        (
+            f"{SCORE}[model.metric_params]\nw=[1.0, -1.0]",
+            ", line 4, [model] metric_params",
+            "must not be negative",
+        ),
+        (
+            f"{SCORE}[model.metric_params]\nw=[1.0, nan]",
+            ", line 4, [model] metric_params",
+            "NaN or inf",
+        ),
+        (
+            f"{SCORE}[model.metric_params]\nw=3",
+            ", line 4, [model] metric_params",
+            "metric_params['w']=3 must be an array",
+        ),
+        (
+            f"{SCORE}[model.metric_params]\nw=[2020-01-01]",
+            ", line 4, [model] metric_params",
+            "must be an array of numbers",
+        ),
+        (
+            f"{SCORE}{NOMINAL}columns=['a', 'b']\n[model]\nmetric_params={{w=[1]}}",
+            ", line 8, [model] metric_params",
+            "the rows have 2 columns",
+        ),
+        (
+            f"{SCORE}[model]\nanomaly_log_density='f'",
+            ", line 5, [model] anomaly_log_density",
+            "a function cannot stand in a job file",
+        ),
+        (
+            f"{SCORE}[model]\npath='m'\nscale='minmax'\nmissing='drop'\nalpha=0.1",
+            ", line 6, [model] scale",
+            "given are scale, missing. Leave them out",
+        ),
+        (
+            f"{SCORE}alpha=0.1\n[model]\nalpha=0.2",
+            ", line 4, [score] alpha",
+            "alpha=0.1, but [model] has alpha=0.2",
+        ),
+        (
+            f"{SCORE}{NOMINAL}missing='error'\n[model]\nmissing='drop'",
+            ", line 6, [nominal] missing",
+            "missing='error', but [model] has missing='drop'",
+        ),
+        # [cluster]
+        (f"{SCORE}[cluster]\nworkers=0", ", line 5, [cluster] workers", "at least 1"),
+        (
+            f"{SCORE}[cluster]\nworkers=true",
+            ", line 5, [cluster] workers",
+            "workers=True must",
+        ),
+        (
+            f"{SCORE}[cluster]\nthreads=1.0",
+            ", line 5, [cluster] threads",
+            "threads=1.0 must",
+        ),
+        (
+            f"{SCORE}[cluster]\nscheduler='t'",
+            ", line 5, [cluster] scheduler",
+            'or "threads"',
+        ),
+        (
+            f"{SCORE}[cluster]\nscheduler=1",
+            ", line 5, [cluster] scheduler",
+            "scheduler=1 must",
+        ),
+        *(
+            (
+                f"{SCORE}[cluster]\nmemory_limit={value}",
+                ", line 5, [cluster] memory_limit",
+                "an amount of memory or a number of bytes, of at least 500MiB",
+            )
+            for value in (
+                "1",
+                "'1GiBs'",
+                "'4 apples'",
+                "''",
+                "'1e3GB'",
+                "true",
+                "'9999999PB'",
+            )
+        ),
+        (
+            f"{SCORE}[cluster]\nscheduler='threads'\nworkers=2\nthreads=1",
+            ", line 5, [cluster] scheduler",
+            "but workers, threads would describe workers to start",
+        ),
+    ],
+)
+def test_read_job__says_where_and_what_to_do(refusal, text, place, message):
+    lines = refusal(text)
+
+    (line,) = [line for line in lines if message in line]
+    assert line.startswith(f"{place}: ")
+    assert line.endswith(".")
+    assert len(line) < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[score", ", line 1: this is not TOML: Expected ']'"),
+        ("a = 1\n\n[score]\nx =", ", line 4: this is not TOML: Invalid value"),
+        ("a = 'x", "this is not TOML: "),
+        ("a = 1\na = 2", ", line 2: this is not TOML: Cannot overwrite a value"),
+        ("a = 2021-02-30", ", line 1: this is not TOML: Invalid date"),
+        ("a = 1" + "0" * 5000, ": a number in it cannot be read: Exceeds"),
+        ("a = " + "[" * 9000, ": values are nested too deep; 5 levels"),
+        (f"{'.'.join('a' * 3000)} = 1", ": values are nested too deep"),
+        (
+            "[model.metric_params]\nw = [[[[1]]]]",
+            ", [model] metric_params: values are nested",
+        ),
+        (f"[model]\nrandom_state = 0x1{'0' * 5000}", "a whole number of 20001 bits is too"),
+        (b"a = 1\nb = '\xff'", ", line 2: this is not text in UTF-8"),
+        (b"\x00", "this is not TOML"),
+        (b"a\xef\xbb\xbf = 1", "this is not TOML"),
+        ("#" * (MAX_FILE_BYTES + 1), " has more than 1048576 bytes"),
+    ],
+)
+def test_read_job__refuses_what_is_no_job_at_all(refusal, text, message):
+    (line,) = refusal(text)
+
+    assert message in line
+    assert len(line) < 400
+
+
+def test_read_job__tells_several_problems_in_the_order_of_the_file(refusal):
+    lines = refusal(
+        "[model]\nalpha = 2\nn_neighbors = 0\nradius = -1\n"
+        "[score]\noutput = '{x}'\nkeep = 1\ndata = 2\n[cluster]\nworkers = 0\nthreads = 0\n"
+    )
+
+    assert [line.partition(":")[0] for line in lines] == [
+        ", line 2, [model] alpha",
+        ", line 3, [model] n_neighbors",
+        ", line 4, [model] radius",
+        ", line 6, [score] output",
+        ", line 7, [score] keep",
+        "",
+    ]
+    assert lines[-1] == ": there are 3 more of such problems."
+
+
+def test_read_job__tells_nothing_that_may_come_of_another_problem(refusal):
+    (line,) = refusal(f"{SCORE}[model]\ngraph = 'radiu'\nradius = 1.0\n")
+
+    assert "graph='radiu' is not available" in line
+
+
+def test_read_job__tells_of_all_combinations(refusal):
+    lines = refusal(
+        f"{SCORE}alpha = 0.1\n[model]\npath = 'm'\nrefit = true\nalpha = 0.2\n"
+        f"scale = 'minmax'\n[cluster]\nscheduler = 'threads'\nworkers = 1\n"
+    )
+
+    assert [line.partition(":")[0] for line in lines] == [
+        ", line 4, [score] alpha",
+        ", line 7, [model] refit",
+        ", line 9, [model] scale",
+        ", line 11, [cluster] scheduler",
+    ]
+
+
+def test_read_job__cuts_what_is_long(refusal):
+    long = "x" * 100_000
+
+    lines = refusal(
+        f"{SCORE}{long} = 1\nkeep = '{long}'\n[model]\ngraph = '{long}'\n[{long}]"
+    )
+
+    assert len(lines) == 4
+    assert all(len(line) < 900 for line in lines)
+
+
+def test_read_job__of_a_file_that_is_not_there(tmp_path):
+    path = tmp_path / "none.toml"
+    with pytest.raises(FileNotFoundError, match=r"no job file at .*none\.toml\. Give"):
+        read_job(path)
+    with pytest.raises(IsADirectoryError, match="is a folder; a job is one TOML file"):
+        read_job(tmp_path)
+    with pytest.raises(OSError, match=r"cannot be read: .*null"):
+        read_job("a\0b.toml")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
+def test_read_job__of_a_file_that_may_not_be_read(tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text(SCORE)
+    path.chmod(0)
+
+    with pytest.raises(OSError, match=r"job.toml cannot be read: PermissionError"):
+        read_job(path)
+
+
+# Lines
+
+
+@pytest.mark.parametrize(
+    ("text", "section", "key", "line"),
+    [
+        ("[score]\ndata = 1", "score", "data", 2),
+        ("[ score ] # why\r\n\tdata=1\r\n", "score", "data", 2),
+        ('[score]\n"data" = 1', "score", "data", 2),
+        ("[score]\n'data' = 1", "score", "data", 2),
+        ("score.data = 1", "score", "data", 1),
+        ("\nscore = { data = 1 }", "score", "data", 2),
+        ("[score]\n# data = 1\ndata = 1", "score", "data", 3),
+        ("[nominal]\ndata = 1\n[score]\ndata = 1", "score", "data", 4),
+        ("[model]\nmetric_params.w = 1", "model", "metric_params", 2),
+        ("[model.metric_params]\nw = 1", "model", "metric_params", 1),
+        ("[[score]]\ndata = 1", "score", "data", 2),
+        ('[score]\nkeep = [\n  "data = 1",\n  "x",\n]\ndata = 1', "score", "data", 6),
+        ("[model]\nw = [\n[inf]\n,[1]\n]\nscale = 1", "model", "scale", 1),
+        ("[score]\n", "score", "data", 1),
+        ("[scores]\ndata = 1", "score", "data", None),
+        ("", "", "", None),
+        ('[score]\nx = """\ndata = 1"""\ndata = 1', "score", "data", None),
+        ("[score]\nx = '''\ndata = 1'''\ndata = 1", "score", "data", None),
+    ],
+)
+def test_line_of__finds_the_key_or_its_section(text, section, key, line):
+    assert line_of(text, section, key) == line
+
+
+# Nothing else ever happens
+
+
+def is_path(value):
+    return isinstance(value, str) and value and "\0" not in value
+
+
+def is_level(value):
+    return isinstance(value, int | float) and 0 < value < 1
+
+
+def assert_allowed(job):
+    """Every value of a job is one of those that the schema has."""
+    assert isinstance(job, Job)
+    assert is_path(job.path)
+    assert job.nominal is not None or job.score is not None
+    for section in filter(None, (job.nominal, job.score)):
+        assert isinstance(section.data, tuple)
+        assert len({*section.data}) == len(section.data) > 0
+        assert all(
+            type(source) is Source and is_path(source.path) for source in section.data
+        )
+        assert all(type(source.is_optional) is bool for source in section.data)
+    for names in (job.nominal and job.nominal.columns, job.score and job.score.keep):
+        assert names is None or (isinstance(names, tuple) and len({*names}) == len(names))
+        assert all(isinstance(name, str) for name in names or ())
+    check_model(job)
+    if job.nominal is not None:
+        assert job.nominal.missing in ("error", "drop")
+        assert job.nominal.columns != ()
+        assert job.score is not None or job.model.path is not None
+    if job.score is not None:
+        assert is_path(job.score.output)
+        assert job.score.alpha is None or is_level(job.score.alpha)
+        assert job.score.fdr is None or is_level(job.score.fdr)
+    if job.cluster is not None:
+        check_cluster(job.cluster)
+
+
+def check_model(job):
+    model = job.model
+    assert model.path is None or is_path(model.path)
+    assert type(model.refit) is bool
+    assert job.nominal is not None or not model.refit
+    assert "anomaly_log_density" not in model.arguments
+    if job.nominal is None and model.path is not None:
+        assert set(model.arguments) <= {"alpha"}
+    check_parameters(LPE(**job.lpe_arguments).get_params())
+    assert model.arguments.items() <= job.lpe_arguments.items()
+
+
+def check_cluster(cluster):
+    own = (cluster.workers, cluster.memory_limit, cluster.threads)
+    if cluster.scheduler is not None:
+        assert cluster.scheduler == "threads" or ":" in cluster.scheduler
+        assert own == (None, None, None)
+    assert all(n is None or (type(n) is int and n >= 1) for n in own)
+    assert cluster.memory_limit is None or cluster.memory_limit >= MIN_WORKER_BYTES
+
+
+def assert_job_or_refusal(read, text):
+    try:
+        job = read(text)
+    except (ValueError, OSError) as error:
+        message = str(error)
+        assert all("job.toml" in line for line in message.split("\n"))
+        assert len(message) < 6000
+    else:
+        assert_allowed(job)
+        assert job == read(text)
+
+
+SCRAPS = st.sampled_from(
+    [
+        *"[]{}=.,'\"#$-+\n\r\t\\0aé",
+        *(f"[{name}]\n" for name in SECTIONS),
+        *(f"{key} = " for section in SECTIONS.values() for key in section.model_fields),
+        "{date-7d..date}",
+        "${DATA}",
+        "${",
+        '"""',
+        "2020-01-01",
+        "nan",
+        "-1",
+        "1e999",
+        "true",
+        "[[",
+    ]
+)
+
+
+@st.composite
+def mutations(draw):
+    """The example with lines or characters dropped, doubled, exchanged or put in."""
+    parts = EXAMPLE.splitlines(keepends=True) if draw(st.booleans()) else list(EXAMPLE)
+    for _ in range(draw(st.integers(1, 4))):
+        i, j = (draw(st.integers(0, len(parts) - 1)) for _ in range(2))
+        what = draw(st.sampled_from(["drop", "double", "exchange", "replace", "insert"]))
+        if what == "drop":
+            parts[i] = ""
+        elif what == "double":
+            parts.insert(j, parts[i])
+        elif what == "exchange":
+            parts[i], parts[j] = parts[j], parts[i]
+        elif what == "replace":
+            parts[i] = draw(SCRAPS)
+        else:
+            parts.insert(i, draw(SCRAPS))
+    return "".join(parts)
+
+
+VALUES = st.recursive(
+    st.one_of(
+        st.sampled_from(
+            [
+                "true", "0", "1", "20", "-1", "0.05", "nan", "-inf", "1e308",
+                "0x1000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000",
+                "9223372036854775807", "9223372036854775808", "2020-01-01", "07:32:00",
+                "1979-05-27T00:32:00.999-07:00", "''", "'a'", "'drop'", "'error'", "'knn'",
+                "'radius'", "'minmax'", "'geodesic'", "'mahalanobis'", "'threads'",
+                "'a:1'", "'4GiB'", "'{date}'", "'{date-2d..date}'", "'${DATA}/x'",
+                "'${ODD}'", "'${X}'", '"\\u0000"', '"\\U0001F600"',
+                '"""a\n[score]\ndata = 1"""', "{ w = [1, 2] }",
+                "{ VI = [[1, 0], [0, 1]] }", "{ n_neighbors = 5, graph = 'union' }",
+                "{ V = ['a'] }", "{ VI = [[1e308, -1e308], [1e308, 1]] }", "{ w = {} }",
+            ]
+        ),
+        st.integers(-5, 5).map(str),
+        st.floats().map(repr),
+    ),
+    lambda values: st.lists(values, max_size=3).map(lambda items: f"[{', '.join(items)}]")
+    | st.lists(values, max_size=2).map(
+        lambda items: "{" + ", ".join(f"k{i} = {v}" for i, v in enumerate(items)) + "}"
+    ),
+    max_leaves=4,
+)  # fmt: skip
+KEYS = [
+    (section, key)
+    for section, keys in SECTIONS.items()
+    for key in (*keys.model_fields, "anomaly_log_density", "zzz")
+]
+#: What each key may well be, so that whole jobs are drawn, too.
+LIKELY = {
+    "data": ["'a'", "['a', 'b']", "'{date-2d..date}'", "['a', '${DATA}/{date}']"],
+    "columns": ["['a']", "['a', 'b']"],
+    "missing": ["'error'", "'drop'"],
+    "path": ["'m'", "'${DATA}/{date}'"],
+    "refit": ["true", "false"],
+    "n_neighbors": ["1", "20"],
+    "graph": ["'knn'", "'radius'"],
+    "radius": ["0", "0.5"],
+    "metric": ["'euclidean'", "'seuclidean'", "'mahalanobis'", "'geodesic'"],
+    "metric_params": [
+        "{}",
+        "{ w = [1, 2] }",
+        "{ V = [1, 2] }",
+        "{ VI = [[1, 0], [0, 1]] }",
+    ],
+    "scale": ["'minmax'", "'standard'"],
+    "alpha": ["0.1", "0.2"],
+    "algorithm": ["'auto'", "'brute'"],
+    "calibration": ["'split'", "'conformal'"],
+    "calibration_size": ["1", "100"],
+    "random_state": ["0", "9223372036854775807"],
+    "keep": ["[]", "['a', '{date}']"],
+    "output": ["'o'", "'${DATA}'"],
+    "fdr": ["0.1", "0.9"],
+    "scheduler": ["'threads'", "'tcp://a:1'"],
+    "workers": ["1", "4"],
+    "memory_limit": ["'4GiB'", "1000000000"],
+    "threads": ["1", "2"],
+}
+
+
+@st.composite
+def tables(draw):
+    """A job with some keys, most of them likely, and some anywhere with any value."""
+    likely = st.sampled_from([(s, k) for s, k in KEYS if k in LIKELY])
+    given = {("score", "data"): "'in'", ("score", "output"): "'out'"}
+    for section, key in draw(st.lists(likely, max_size=5)):
+        given[section, key] = draw(st.sampled_from(LIKELY[key]))
+    for place in draw(st.lists(st.sampled_from(KEYS), max_size=1)):
+        given[place] = draw(VALUES)
+    if any(section == "nominal" for section, _ in given):
+        given.setdefault(("nominal", "data"), "'nominal'")
+    lines = []
+    for section in {section: None for section, _ in given}:
+        lines.append(f"[{section}]")
+        lines += [f"{key} = {v}" for (place, key), v in given.items() if place == section]
+    return "\n".join(lines)
+
+
+def test_likely__has_every_key():
+    names = {key for section in SECTIONS.values() for key in section.model_fields}
+
+    assert set(LIKELY) == names
+
+
+@given(st.binary(max_size=200))
+def test_read_job__of_any_bytes(read, data):
+    assert_job_or_refusal(read, data)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=100) | st.lists(SCRAPS).map("".join))
+def test_read_job__of_any_text(read, text):
+    assert_job_or_refusal(read, text)
+
+
+@given(mutations())
+def test_read_job__of_any_mutation(read, text):
+    assert_job_or_refusal(read, text)
+
+
+@given(tables())
+def test_read_job__of_any_value_of_any_key(read, text):
+    assert_job_or_refusal(read, text)
+
+
+@pytest.mark.parametrize("value", [True, 0, math.nan])
+def test_assert_allowed__sees_what_is_wrong(read, value):
+    job = read(SCORE)
+    wrong = job.score.model_copy(update={"fdr": value, "output": ""})
+
+    with pytest.raises(AssertionError):
+        assert_allowed(Job(None, job.model, wrong, None, job.path))
+
+
+# The jobs that come with the project
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.name)
+def test_jobs__can_be_read_and_are_explained(path):
+    job = read_job(path, DAY, {"LPE_DATA": "/srv/logs"})
+
+    assert_allowed(job)
+    sections = [section for section in (job.nominal, job.score) if section is not None]
+    assert all(
+        s.path.startswith("/srv/logs/") for section in sections for s in section.data
+    )
+    assert f"({path.name})" in (path.parent / "README.md").read_text()
+
+
+def test_jobs__are_those_that_work_together():
+    assert [path.stem for path in JOBS] == ["first-fit", "nightly-scoring", "rolling-refit"]
+    fit, nightly, rolling = (read_job(path, DAY, {"LPE_DATA": "x"}) for path in JOBS)
+
+    assert fit.score is None
+    assert nightly.nominal is None
+    assert nightly.model.path == fit.model.path
+    assert rolling.model.refit
+    assert [source.path for source in rolling.nominal.data] == [
+        f"x/in/2026-11-{day}/*.parquet" for day in range(13, 20)
+    ]
+    assert all(source.is_optional for source in rolling.nominal.data)
+
+
+def test_jobs__name_columns_of_the_data(data_folder):
+    names = set(pq.read_schema(data_folder / "kdd99.parquet").names)
+
+    for path in JOBS:
+        job = read_job(path, DAY, {"LPE_DATA": "x"})
+        assert job.nominal is None or names >= {*job.nominal.columns}
+        assert job.score is None or names >= {*job.score.keep}
+
+
+def test_jobs__readme_shows_a_job_that_can_be_read(read):
+    text = (JOBS[0].parent / "README.md").read_text()
+    (block,) = [part.partition("```")[0] for part in text.split("```toml\n")[1:]]
+
+    assert tomllib.loads(block)
+    assert_allowed(read(block))
+
+
+def test_import__of_job_files_is_light():
+    """A job is refused within a moment: no estimator and no cluster code is loaded."""
+    program = (
+        "import sys, lpe_dask.job_file\n"
+        "print(sorted({'sklearn', 'distributed', 'dask.dataframe'} & set(sys.modules)))\n"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert result.stdout.strip() == "[]"
