@@ -16,7 +16,7 @@ import numba
 import yaml
 
 if TYPE_CHECKING:
-    from lpe_dask.detector import LPE, score
+    from lpe_dask.detector import LPE, load, score
     from lpe_dask.false_discovery import false_discovery_control
     from lpe_dask.plots import plot_calibration, plot_level_set, plot_roc, plot_scores
 
@@ -25,6 +25,7 @@ __all__ = [
     "LPE",
     "__version__",
     "false_discovery_control",
+    "load",
     "plot_calibration",
     "plot_level_set",
     "plot_roc",
@@ -42,6 +43,7 @@ if (_cache_folder := dask.config.get("lpe-dask.cache-folder")) is not None:
 _HOMES = {
     "LPE": "lpe_dask.detector",
     "false_discovery_control": "lpe_dask.false_discovery",
+    "load": "lpe_dask.detector",
     "plot_calibration": "lpe_dask.plots",
     "plot_level_set": "lpe_dask.plots",
     "plot_roc": "lpe_dask.plots",

@@ -350,8 +350,10 @@ def _score_files(workers: ChosenWorkers, data: str, **options: Any) -> dict[str,
         options["scale"] = None
     spool = options.pop("spool", None) or dask.config.get("lpe-dask.spool")
     run = prepare_run(data, **options)
-    with dask.config.set({"lpe-dask.spool": spool}), workers.open(), _progress():
-        return run.execute()
+    run.check_not_finished()
+    configured = dask.config.set({"lpe-dask.spool": spool})
+    with configured, run.reserved() as lock, workers.open(), _progress():
+        return run.execute(lock)
 
 
 def _progress() -> AbstractContextManager[None]:

@@ -11,24 +11,33 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import partial
+from os import PathLike, fspath
 from typing import Any, Self
 
 import dask.array as da
+import fsspec
 import numpy as np
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask import decisions
+from lpe_dask.checkpoints import Checkpoint
 from lpe_dask.comparison import Comparison
+from lpe_dask.density import DensityWeight, LogDensity
 from lpe_dask.division import Division, divide
 from lpe_dask.fitting import Recipe, measure_nominal, weigh_nominal
-from lpe_dask.inputs import Table, map_values, read_table, select_columns
+from lpe_dask.inputs import Table, map_values, read_table, select_columns, to_numpy
+from lpe_dask.manifest import MANIFEST_NAME
 from lpe_dask.nominal import Nominal, read_nominal
-from lpe_dask.own_values import OwnValues
+from lpe_dask.own_values import OwnValues, StoredOwnValues
 from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_rule
+from lpe_dask.persist import ModelParts, read_model, reserved_model, write_model
 from lpe_dask.reference import Measure
 
 logger = logging.getLogger(__name__)
+
+#: Attributes of a fitted estimator that are numbers, without their underscore.
+_SHAPE = ("n_samples", "n_dropped", "n_features_in", "n_neighbors", "radius", "offset")
 
 
 class LPE(OutlierMixin, BaseEstimator):
@@ -191,6 +200,9 @@ class LPE(OutlierMixin, BaseEstimator):
             If the nominal rows do not fit into the memory of each worker, and there is no
             storage for them that all workers see.
         """
+        return self._fit(X, None)
+
+    def _fit(self, X: Any, checkpoint: Checkpoint | None) -> Self:
         check_parameters(self.get_params(deep=False))
         table = read_table(X)
         nominal = read_nominal(table, self.missing)
@@ -205,12 +217,14 @@ class LPE(OutlierMixin, BaseEstimator):
         )  # fmt: skip
         comparison = Comparison.of(self.graph, self.calibration, self.anomaly_log_density)
         self._forget()  # what the last fit holds gives way, and is not mixed with this one
-        reference, statistic = measure_nominal(nominal, division, recipe)
+        reference, statistic = measure_nominal(nominal, division, recipe, checkpoint)
         compared = statistic
         if comparison.weight is not None:
             compared = weigh_nominal(nominal, division, statistic, comparison.weight)
         self._reference, self._comparison = reference, comparison
-        self._own = OwnValues.of(X, nominal, division, statistic, compared)
+        self._own: OwnValues | StoredOwnValues = OwnValues.of(
+            X, nominal, division, statistic, compared
+        )
         self.calibration_ = np.sort(compared)
         self._take_shape(table, nominal, measure)
         self._warn_if_nothing_can_be_flagged()
@@ -259,6 +273,38 @@ class LPE(OutlierMixin, BaseEstimator):
             "(metric_params['n_neighbors'], the graph 'union') or a lower n_neighbors.",
             self.alpha, least, n_rows,
         )  # fmt: skip
+
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the model to a folder, from which `load` reads it; computes.
+
+        JSON and Parquet files only. The rows of the reference are written by the workers;
+        what a reader sees is the whole model, or the one that was there before.
+
+        Parameters
+        ----------
+        path : str or path
+            Folder or fsspec URL that this process and all workers see.
+        overwrite : bool, default=False
+            Replace a model that is there. Its files stay until the next time, for those who
+            read them at the moment.
+
+        Raises
+        ------
+        FileExistsError
+            If there is a model and ``overwrite`` is false, or something else is there.
+        OSError
+            If nothing can be written, or another run is writing a model there.
+        """
+        check_is_fitted(self)
+        filesystem, root = fsspec.core.url_to_fs(fspath(path))
+        url = filesystem.unstrip_protocol(root.rstrip("/"))
+        with reserved_model(url):
+            if not overwrite and filesystem.exists(f"{root}/{MANIFEST_NAME}"):
+                raise FileExistsError(
+                    f"there is a model at {url}. Give another folder, or replace it "
+                    f"(overwrite=True)."
+                )
+            save_model(self, url)
 
     def statistic(self, X: Any) -> Any:
         """Return the statistic of new rows: distance to the K-th neighbor, or their number.
@@ -445,6 +491,117 @@ def _check_enough_rows(n_neighbors: int, calibration: str, division: Division) -
         f"measures new rows among {division.n_reference} of n_samples = {n} nominal rows. "
         f"{remedy}"
     )
+
+
+def save_model(model: LPE, url: str, source: str | None = None) -> None:
+    """Write a fitted model to a folder that is `persist.reserved_model`; computes.
+
+    Parameters
+    ----------
+    model : LPE
+    url : str
+    source : str, optional
+        Tells what it was fitted from.
+    """
+    parameters = model.get_params(deep=False)
+    del parameters["anomaly_log_density"]  # a function: whoever loads has to have it
+    names = getattr(model, "feature_names_in_", None)
+    comparison = model._comparison
+    fitted = {name: getattr(model, f"{name}_") for name in _SHAPE} | {
+        "feature_names_in": None if names is None else names.tolist(),
+        "graph": comparison.graph,
+        "counts_itself": comparison.counts_itself,
+        "has_anomaly_log_density": comparison.weight is not None,
+    }
+    parts = ModelParts(
+        parameters, fitted, model._reference, model.calibration_, model._own, source
+    )
+    write_model(parts, url)
+
+
+def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = None) -> LPE:
+    """Return the model that `LPE.save` wrote to a folder; computes nothing.
+
+    No code is run that comes from the folder, and no row of the reference is read here: the
+    tasks that score rows read them, on the workers. Input of this process (NumPy, pandas)
+    is scored at once, and the model then keeps them.
+
+    Parameters
+    ----------
+    path : str or path
+        Folder or fsspec URL that this process and all workers see.
+    anomaly_log_density : callable, optional
+        The same function that the model was fitted with, if it was with one: only that
+        there was one is saved.
+
+    Returns
+    -------
+    model : LPE
+        It scores bit for bit as the one that was saved. Its ``p_values_`` and
+        ``statistic_`` are NumPy arrays in the order of the nominal rows, and there only if
+        all of these were calibration rows.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no model, or one of its files is missing.
+    ValueError
+        If a file was cut short or altered, or is of a newer format; or if
+        ``anomaly_log_density`` is missing, or one too many.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import lpe_dask
+    >>> nominal = np.random.default_rng(0).standard_normal((1000, 2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     lpe_dask.LPE(n_neighbors=10).fit(nominal).save(f"{folder}/model")
+    ...     model = lpe_dask.load(f"{folder}/model")
+    ...     model.score_samples(np.array([[0.0, 0.0], [2.0, 1.0], [9.0, 9.0]]))
+    array([0.957, 0.071, 0.   ])
+    """
+    parts = read_model(path)
+    fitted = parts.fitted
+    if fitted["has_anomaly_log_density"] != (anomaly_log_density is not None):
+        was = "with" if fitted["has_anomaly_log_density"] else "without"
+        remedy = "that same function" if was == "with" else "none"
+        raise ValueError(
+            f"the model at {fspath(path)} was fitted {was} anomaly_log_density. Give "
+            f"{remedy} to load(path, anomaly_log_density=...)."
+        )
+    known = set(LPE().get_params()) - {"anomaly_log_density"}
+    if set(parts.parameters) != known:
+        odd = sorted(known ^ set(parts.parameters))
+        raise ValueError(f"the model at {fspath(path)} has other parameters: {odd}.")
+    model = LPE(**parts.parameters, anomaly_log_density=anomaly_log_density)
+    check_parameters(model.get_params(deep=False))
+    weight = None
+    if anomaly_log_density is not None:
+        weight = DensityWeight(anomaly_log_density, fitted["graph"])
+    model._reference, model._own = parts.reference, parts.own_values
+    model._comparison = Comparison(fitted["graph"], fitted["counts_itself"], weight)
+    model._restore_nominal = to_numpy
+    model.calibration_ = parts.calibration
+    for name in _SHAPE:
+        setattr(model, f"{name}_", fitted[name])
+    if fitted["feature_names_in"] is not None:
+        model.feature_names_in_ = np.array(fitted["feature_names_in"], dtype=object)
+    return model
+
+
+def fit_resumably(model: LPE, X: Any, checkpoint: Checkpoint) -> LPE:
+    """Fit a model as `LPE.fit` does, but keep what is measured as soon as it is.
+
+    Parameters
+    ----------
+    model : LPE
+        With a ``random_state``, where rows are drawn: it decides which are measured.
+    X : as in `LPE.fit`
+    checkpoint : Checkpoint
+        Of these rows and these parameters; what it holds is not measured again.
+    """
+    return model._fit(X, checkpoint)
 
 
 def measure_blocks(model: LPE, X: Any = None) -> tuple[da.Array, da.Array]:

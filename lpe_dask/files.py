@@ -23,6 +23,13 @@ PARTITION_ROWS = 2**17
 #: Bytes of a CSV file from which its separator and the types of its columns are settled.
 CSV_SAMPLE_BYTES = 2**18
 
+#: Bytes of a partition of a CSV file: the same on every machine, so that a run that was
+#: interrupted may go on elsewhere.
+CSV_BLOCK_BYTES = 2**25
+
+#: Where storages say which version of a file they have, the surest first.
+_CHANGED = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
+
 #: Separators that are told apart in a CSV file.
 CSV_SEPARATORS = ",;\t|"
 
@@ -31,12 +38,16 @@ _CSV = (".csv", ".tsv", ".txt")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 
-def read_frame(path: str | PathLike[str], columns: Sequence[Any] | None = None) -> Any:
+#: Where the files of a table are: one place, or several, whose rows follow each other.
+Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+
+def read_frame(path: Paths, columns: Sequence[Any] | None = None) -> Any:
     """Return the table at ``path`` as a Dask DataFrame.
 
     Parameters
     ----------
-    path : str or path
+    path : str or path, or a sequence of them
         A file, a folder or a glob of Parquet (``.parquet``, ``.parq``, ``.pq``) or CSV
         files (``.csv``, ``.tsv``, ``.txt``, also compressed); local or an fsspec URL.
     columns : sequence of str, optional
@@ -50,18 +61,61 @@ def read_frame(path: str | PathLike[str], columns: Sequence[Any] | None = None) 
     ValueError
         If the files are neither Parquet nor CSV, of both kinds, or cannot be read.
     """
-    path = fspath(path)
-    filesystem, names = _files_at(path)
+    filesystem, names = _files_at_all(path)
     kinds = {_kind(name) for name in names}
     if kinds == {"parquet"}:
         return _read_parquet(path, filesystem, names)
     if kinds == {"csv"}:
-        return _read_csv(path, filesystem, names, columns)
+        return _read_csv(filesystem, names, columns)
     raise ValueError(
-        f"{path} holds {_some(names)}. A table is made of Parquet files "
+        f"{shown_paths(path)} holds {_some(names)}. A table is made of Parquet files "
         f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "
         f"others. Name the files, for example as a glob."
     )
+
+
+def shown_paths(path: Paths) -> str:
+    """Return what to call the places of a table in a message."""
+    return " and ".join(paths_in(path))
+
+
+def paths_in(path: Paths) -> list[str]:
+    """Return the places of a table as texts."""
+    return [fspath(p) for p in ([path] if isinstance(path, str | PathLike) else path)]
+
+
+def stamp_files(path: Paths) -> list[list[Any]]:
+    """Return name, bytes and time of change of each file of a table, in its order.
+
+    Where a storage has a hash or a version of its files, this stands for the time.
+
+    Raises
+    ------
+    FileNotFoundError
+        If nothing is there.
+    """
+    filesystem, names = _files_at_all(path)
+    filesystem.invalidate_cache()
+    return [_stamp(filesystem, name) for name in names]
+
+
+def _stamp(filesystem: Any, name: str) -> list[Any]:
+    info = filesystem.info(name)
+    changed = next((info[key] for key in _CHANGED if info.get(key) is not None), None)
+    return [filesystem.unstrip_protocol(name), info.get("size"), str(changed)]
+
+
+def _files_at_all(path: Paths) -> tuple[Any, list[str]]:
+    found = [_files_at(one) for one in paths_in(path)]
+    if not found:
+        raise FileNotFoundError(
+            "no files are named. Give at least one file, folder or glob."
+        )
+    if len({filesystem.protocol for filesystem, _ in found}) > 1:
+        raise ValueError(
+            f"{shown_paths(path)} are on different storages. Give files of one of them."
+        )
+    return found[0][0], [name for _, names in found for name in names]
 
 
 def _files_at(path: str) -> tuple[Any, list[str]]:
@@ -101,12 +155,14 @@ def _full(filesystem: Any, names: list[str]) -> list[str]:
     return [filesystem.unstrip_protocol(name) for name in names]
 
 
-def _read_parquet(path: str, filesystem: Any, names: list[str]) -> Any:
+def _read_parquet(path: Paths, filesystem: Any, names: list[str]) -> Any:
     import dask.dataframe as dd
 
     footers = [_footer(filesystem, name) for name in names]
     _check_same_columns(names, [footer.schema.to_arrow_schema() for footer in footers])
-    source = path if filesystem.isdir(path) else _full(filesystem, names)
+    places = paths_in(path)
+    is_folder = len(places) == 1 and filesystem.isdir(places[0])
+    source = places[0] if is_folder else _full(filesystem, names)
     return dd.read_parquet(source, split_row_groups=_row_groups_a_partition(footers))
 
 
@@ -159,12 +215,10 @@ def _row_groups_a_partition(footers: list[pq.FileMetaData]) -> int:
     return max(1, PARTITION_ROWS // max([1, *sizes]))
 
 
-def _read_csv(
-    path: str, filesystem: Any, names: list[str], columns: Sequence[Any] | None
-) -> Any:
+def _read_csv(filesystem: Any, names: list[str], columns: Sequence[Any] | None) -> Any:
     import dask.dataframe as dd
 
-    separator, sample = _sample_of_csv(path, filesystem, names[0])
+    separator, sample = _sample_of_csv(filesystem, names[0])
     measured = sample.columns if columns is None else columns
     # A column may look whole in one block and not in the next: all numbers are float64.
     types = {
@@ -177,7 +231,7 @@ def _read_csv(
         sep=separator,
         dtype=types,
         compression="infer",
-        **({"blocksize": None} if is_compressed else {}),  # such files cannot be cut
+        blocksize=None if is_compressed else CSV_BLOCK_BYTES,  # such files cannot be cut
     )
 
 
@@ -185,7 +239,7 @@ def _is_number(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values.dtype)
 
 
-def _sample_of_csv(path: str, filesystem: Any, name: str) -> tuple[str, pd.DataFrame]:
+def _sample_of_csv(filesystem: Any, name: str) -> tuple[str, pd.DataFrame]:
     with filesystem.open(name, mode="rt", compression="infer", newline="") as file:
         text = file.read(CSV_SAMPLE_BYTES)
         complete = not file.read(1)
@@ -193,7 +247,7 @@ def _sample_of_csv(path: str, filesystem: Any, name: str) -> tuple[str, pd.DataF
     if not complete and len(lines) > 1:
         lines.pop()  # it may be cut
     if not lines:
-        raise ValueError(f"{path} is empty; a CSV file starts with a line of column names.")
+        raise ValueError(f"{name} is empty; a CSV file starts with a line of column names.")
     try:
         separator = csv.Sniffer().sniff(lines[0], CSV_SEPARATORS).delimiter
     except csv.Error:  # a single column

@@ -11,15 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any
+from uuid import uuid4
 
 import dask.array as da
 import numpy as np
+from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask.checkpoints import Checkpoint, measure_numbered
 from lpe_dask.density import DensityWeight, log_densities, weigh
 from lpe_dask.division import Division
+from lpe_dask.graphs import delayed_tasks
 from lpe_dask.inputs import map_blocks
+from lpe_dask.literals import enter
 from lpe_dask.metrics import graph_params
 from lpe_dask.nominal import Nominal, take_rows
 from lpe_dask.preparation import Preparation
@@ -49,9 +56,21 @@ class Recipe:
 
 
 def measure_nominal(
-    nominal: Nominal, division: Division, recipe: Recipe
+    nominal: Nominal,
+    division: Division,
+    recipe: Recipe,
+    checkpoint: Checkpoint | None = None,
 ) -> tuple[Reference, NDArray[np.float64]]:
     """Return what new rows are measured among, and the calibration statistics; computes.
+
+    Parameters
+    ----------
+    nominal : Nominal
+    division : Division
+    recipe : Recipe
+    checkpoint : Checkpoint, optional
+        Where calibration rows are kept as soon as they are measured, by their numbers among
+        the rows that they are measured among, or, where they belong to none, among all.
 
     Returns
     -------
@@ -71,17 +90,32 @@ def measure_nominal(
     if division.own_part is not None:
         own = _prepare(take_rows(rows, division.own_part), nominal, preparation, recipe)
         assert division.calibration is not None
-        statistic = own.measure_own(
-            np.searchsorted(division.own_part, division.calibration)
-        )
+        chosen = np.searchsorted(division.own_part, division.calibration)
+        statistic = own.measure_own(chosen, checkpoint)
         del own  # its memory is free before the other part is packed
         return _prepare(searched, nominal, preparation, recipe), statistic
     reference = _prepare(searched, nominal, preparation, recipe)
     if not is_like_new:
-        return reference, reference.measure_own(division.calibration)
+        return reference, reference.measure_own(division.calibration, checkpoint)
     assert division.calibration is not None
-    measured = reference.measure_rows(take_rows(rows, division.calibration))
-    return reference, np.asarray(measured.compute())
+    measure = partial(_measured_rows, reference, rows)
+    statistic = measure_numbered(division.calibration, len(rows), measure, checkpoint)
+    return reference, statistic
+
+
+def _measured_rows(
+    reference: Reference, rows: da.Array, numbers: NDArray[np.int64]
+) -> list[Delayed]:
+    """Return tasks for some rows each: their numbers, and their statistic as new rows."""
+    measured = reference.measure_rows(take_rows(rows, numbers))
+    name = f"lpe-numbered-{uuid4().hex}"
+    edges = np.cumsum([0, *measured.chunks[0]]).tolist()
+    entered = [enter(numbers[start:stop], "lpe-chosen") for start, stop in pairwise(edges)]
+    tasks = {
+        f"{name}-{i}": (_numbered, of_chunk.key, (measured.name, i))
+        for i, of_chunk in enumerate(entered)
+    }
+    return delayed_tasks(name, tasks, [measured, *entered])
 
 
 def _prepare(
@@ -110,7 +144,13 @@ def weigh_nominal(
     return weigh(weight.graph, np.asarray(logs.compute()), statistic, rows.shape[1])
 
 
-# Runs inside tasks: NumPy in, NumPy out.
+# The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _numbered(
+    numbers: NDArray[np.int64], statistic: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    return numbers, statistic
 
 
 def _log_densities(rows: NDArray[np.generic], log_density: Any) -> NDArray[np.float64]:

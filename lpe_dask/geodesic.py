@@ -47,7 +47,9 @@ def build_graph(
 def walk_among_rows(
     graph: Delayed | None, numbers: NDArray[np.int64], search: Search, task_rows: int
 ) -> list[Delayed]:
-    """Return tasks for some rows of the reference each: their statistic, left out.
+    """Return tasks for some rows of the reference each: their numbers and statistic.
+
+    Each row is left out of its own neighborhood.
 
     Parameters
     ----------
@@ -86,5 +88,6 @@ def _walk(
     start: int,
     n_rows: int,
     search: Search,
-) -> NDArray[np.float64]:
-    return search.walked(walk_from_rows, graph, numbers[start : start + n_rows])
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    own = numbers[start : start + n_rows]
+    return own, search.walked(walk_from_rows, graph, own)

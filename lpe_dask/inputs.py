@@ -49,6 +49,8 @@ class Table:
         ``rows``, into the kind that came in; computes for NumPy and pandas.
     frame : dask DataFrame, optional
         The columns to measure, where that is what came in.
+    is_lazy : bool
+        Whether it came as a Dask collection, and results are to be one.
     """
 
     rows: da.Array
@@ -56,6 +58,7 @@ class Table:
     labels: list[str]
     restore: Callable[[da.Array, str], Any]
     frame: Any = None
+    is_lazy: bool = False
 
 
 def read_table(X: Any, learnt_columns: Sequence[str] | None = None) -> Table:
@@ -121,10 +124,11 @@ def _read_numpy(X: Any) -> Table:
     from sklearn.utils import check_array  # not for workers, which import this module
 
     array = check_array(X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=0)
-    return Table(_cut(array), None, _numbered(array.shape[1]), _to_numpy)
+    return Table(_cut(array), None, _numbered(array.shape[1]), to_numpy)
 
 
-def _to_numpy(values: da.Array, name: str) -> NDArray[Any]:
+def to_numpy(values: da.Array, name: str) -> NDArray[Any]:
+    """Return the values; computes. The name is for kinds that have one."""
     return np.asarray(values.compute())
 
 
@@ -167,7 +171,7 @@ def _read_dask_array(X: da.Array) -> Table:
     if X.shape[1] == 0:
         raise ValueError(_no_features(X.shape))
     rows = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
-    return Table(rows, None, _numbered(X.shape[1]), _to_itself)
+    return Table(rows, None, _numbered(X.shape[1]), _to_itself, is_lazy=True)
 
 
 def _to_itself(values: da.Array, name: str) -> da.Array:
@@ -200,7 +204,7 @@ def _read_any_frame(frame: Any, learnt_columns: Sequence[str] | None) -> Table:
         restore = partial(_to_series, index=frame.index)
         return Table(_cut(float_rows(frame)), names, labels, restore)
     restore = partial(_to_dask_series, frame=frame)
-    return Table(_rows_of_dask_frame(frame), names, labels, restore, frame)
+    return Table(_rows_of_dask_frame(frame), names, labels, restore, frame, is_lazy=True)
 
 
 def check_numeric(frame: Any) -> None:

@@ -25,6 +25,10 @@ from lpe_dask.inputs import map_blocks, read_table, with_known_rows
 from lpe_dask.literals import enter
 from lpe_dask.nominal import Nominal
 from lpe_dask.reference import Reference
+from lpe_dask.stored_files import StoredFile
+
+#: Columns of a file of them; the second only where p-values compare something else.
+_COLUMNS = ("statistic", "compared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,14 @@ class OwnValues:
     compared: NDArray[np.float64]
     chunks: tuple[int, ...]
     others: Any = None
+
+    def columns(self) -> dict[str, NDArray[np.float64]] | None:
+        """Return what is to be stored of them; None if some are yet to be measured."""
+        if self.others is not None:
+            return None
+        values = (self.statistic, self.compared)
+        n_stored = 1 if self.compared is self.statistic else 2
+        return dict(zip(_COLUMNS[:n_stored], values, strict=False))
 
     @classmethod
     def of(
@@ -119,6 +131,50 @@ class OwnValues:
         }
         graph = HighLevelGraph.from_collections(name, tasks, dependencies=[whole])
         return da.Array(graph, name, (self.chunks,), meta=np.empty(0, values.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOwnValues:
+    """The statistics of the nominal rows in a file of a model, read when asked for.
+
+    Attributes
+    ----------
+    file : StoredFile, optional
+        None where not all of them were measured before the model was saved.
+    is_weighed : bool
+        Whether p-values compare something else.
+    """
+
+    file: StoredFile | None
+    is_weighed: bool
+
+    def blocks(
+        self, reference: Reference, comparison: Comparison
+    ) -> tuple[da.Array, da.Array]:
+        """Return what `OwnValues.blocks` does."""
+        return self._read().blocks(reference, comparison)
+
+    def is_own_blocks(self) -> da.Array:
+        """Return what `OwnValues.is_own_blocks` does."""
+        return self._read().is_own_blocks()
+
+    def columns(self) -> dict[str, NDArray[np.float64]] | None:
+        """Return what is stored of them; None without a file."""
+        names = _COLUMNS if self.is_weighed else _COLUMNS[:1]
+        return None if self.file is None else self.file.columns(list(names))
+
+    def _read(self) -> OwnValues:
+        values = self.columns()
+        if values is None:
+            raise AttributeError(
+                "a model that was loaded knows the nominal rows themselves only if all of "
+                "them were calibration rows (calibration='loo' without calibration_size). "
+                "Give the rows to score_samples or statistic instead."
+            )
+        statistic, compared = values[_COLUMNS[0]], values.get(_COLUMNS[1])
+        return OwnValues(
+            statistic, statistic if compared is None else compared, (len(statistic),)
+        )
 
 
 def _filled(known: da.Array, measured: da.Array) -> da.Array:

@@ -9,6 +9,7 @@ blocks      b0   b1   b2      handles: in memory, or in a spool
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -31,6 +32,7 @@ from lpe_dask.plan import SAMPLE_EVERY, share_of
 from lpe_dask.preparation import Preparation
 from lpe_dask.resources import active_client
 from lpe_dask.spool import HeldResults, Spool, SpoolFolder
+from lpe_dask.stored_files import StoredFile
 
 #: Pieces whose parts one task counts: the client adds up one array for so many.
 SUMMED_PIECES = 64
@@ -123,6 +125,36 @@ def pack_chunks(
     return delayed_tasks(name, tasks, [rows, entered])
 
 
+def load_blocks(
+    files: Sequence[StoredFile],
+    n_reference: int,
+    space: Space,
+    algorithm: str,
+    spool: Spool | None = None,
+) -> list[Delayed]:
+    """Return one task for each file of prepared rows, which makes it a block.
+
+    Parameters
+    ----------
+    files : sequence of StoredFile
+        With the columns that `block_columns` names.
+    n_reference : int
+        Rows in all of them.
+    """
+    name, entered = f"lpe-load-{uuid4().hex}", enter(space, "lpe-space")
+    folder = None if spool is None else spool.folder
+    tasks = {
+        f"{name}-{i}": (_load, file, n_reference, entered.key, algorithm, folder)
+        for i, file in enumerate(files)
+    }
+    return delayed_tasks(name, tasks, [entered])
+
+
+def block_columns(n_features: int) -> list[str]:
+    """Return the columns of a file of prepared rows: their number, and coordinates."""
+    return ["number", *(f"x{k}" for k in range(n_features))]
+
+
 def split_chunks(rows: da.Array, space: Space, spool: Spool | None = None) -> list[Delayed]:
     """Return one task for each row chunk of the reference, which sorts it by part."""
     name, entered = f"lpe-split-{uuid4().hex}", enter(space, "lpe-space")
@@ -199,6 +231,29 @@ def _pack(
     prepared = narrow(space.preparation.apply(rows))
     numbers = np.arange(first, first + len(rows))
     return _kept(prepared, numbers, space, algorithm, folder)
+
+
+def _load(
+    file: StoredFile,
+    n_reference: int,
+    space: Space,
+    algorithm: str,
+    folder: SpoolFolder | None,
+) -> Any:
+    names = block_columns(len(space.frame.center))
+    columns = file.columns(names)
+    numbers = columns.pop(names[0])
+    types = {numbers.dtype, *(values.dtype for values in columns.values())}
+    if types not in ({np.dtype(np.int64), np.dtype(kind)} for kind in ("f4", "f8")):
+        raise ValueError(f"{file.url} holds numbers of other types: {types}")
+    rows = np.empty((len(numbers), len(columns)), columns[names[1]].dtype)
+    for k, name in enumerate(names[1:]):
+        rows[:, k] = columns.pop(name)
+    if len(rows) == 0 or numbers.min() < 0 or numbers.max() >= n_reference:
+        raise ValueError(f"{file.url} holds no rows of a reference of {n_reference}")
+    if not np.isfinite(rows).all():
+        raise ValueError(f"{file.url} holds NaN or inf")
+    return _kept(rows, numbers, space, algorithm, folder)
 
 
 def _split(

@@ -21,6 +21,7 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask.checkpoints import Checkpoint, measure_numbered
 from lpe_dask.geodesic import build_graph, walk_among_rows
 from lpe_dask.inputs import Table
 from lpe_dask.kernels import ALGORITHMS
@@ -34,6 +35,7 @@ from lpe_dask.plan import JoinPlan, n_shares, plan_join, sample_neighbors, walk_
 from lpe_dask.preparation import Preparation
 from lpe_dask.resources import workers
 from lpe_dask.spool import HeldResults, Spool, spool_place
+from lpe_dask.stored import StoredResults
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +73,11 @@ class Reference:
     space : Space
     algorithm : str
         A name of `kernels.ALGORITHMS`.
-    blocks : HeldResults
-    graph : HeldResults, optional
+    blocks : HeldResults or StoredResults
+    graph : HeldResults or StoredResults, optional
         The neighbor graph, as the only one.
+    block_rows : int, optional
+        As in `JoinPlan`, where the cut into blocks is that of a stored model.
     """
 
     n_rows: int
@@ -82,37 +86,42 @@ class Reference:
     graph_params: NeighborGraphParams | None
     space: Space
     algorithm: str
-    blocks: HeldResults
-    graph: HeldResults | None = None
+    blocks: HeldResults | StoredResults
+    graph: HeldResults | StoredResults | None = None
+    block_rows: int | None = None
 
-    def measure_own(self, chosen: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+    def measure_own(
+        self,
+        chosen: NDArray[np.int64] | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> NDArray[np.float64]:
         """Return the statistic of these rows, each without itself; computes.
 
         Parameters
         ----------
         chosen : ndarray of int, optional
             The numbers of the rows to measure, ascending; None: all.
+        checkpoint : Checkpoint, optional
+            Rows that are known from an earlier time.
 
         Returns
         -------
         statistic : ndarray of shape (n_chosen,)
             In the order of the numbers.
         """
+        numbers = np.arange(self.n_rows) if chosen is None else chosen
+        return measure_numbered(numbers, self.n_rows, self._own_tasks, checkpoint)
+
+    def _own_tasks(self, numbers: NDArray[np.int64]) -> list[Delayed]:
         plan = self._plan()
         search = self._search(self.measure, plan)
         if self.graph is not None:
-            numbers = np.arange(self.n_rows) if chosen is None else chosen
-            walks = walk_among_rows(self._graph_task(), numbers, search, plan.task_rows)
-            return np.concatenate(dask.compute(*walks))
-        entered = None if chosen is None else enter(chosen, "lpe-chosen")
-        joins = self_join(
+            return walk_among_rows(self._graph_task(), numbers, search, plan.task_rows)
+        is_all = len(numbers) == self.n_rows
+        return self_join(
             len(self.blocks), self.blocks.tasks(), self.space, search, plan.block_shares,
-            entered,
+            None if is_all else enter(numbers, "lpe-chosen"),
         )  # fmt: skip
-        statistic = np.empty(self.n_rows)
-        for numbers, of_block in dask.compute(*joins):
-            statistic[numbers] = of_block
-        return statistic if chosen is None else statistic[chosen]
 
     def measure_rows(
         self, rows: da.Array, measure: Measure | None = None, weight: Weight | None = None
@@ -136,6 +145,8 @@ class Reference:
             len(sizes), workers().n_threads, _largest(sizes), plan.least_task_rows
         )
         search = self._search(measure or self.measure, plan)
+        if plan.is_spooled:
+            self.hold(plan)
         return join(
             rows, self.blocks.tasks(), self.space, search, shares, **self._further(weight)
         )
@@ -148,12 +159,29 @@ class Reference:
         Parameters are those of `measure_rows`, but for the table.
         """
         if table.frame is None:
+            if not table.is_lazy:
+                self.hold()
             statistic = self.measure_rows(table.rows, measure, weight)
             return table.restore(statistic, "statistic")
-        search = self._search(measure or self.measure, self._plan(table.rows.chunks[0]))
+        plan = self._plan(table.rows.chunks[0])
+        search = self._search(measure or self.measure, plan)
+        if plan.is_spooled:
+            self.hold(plan)
         return join_frame(
             table.frame, self.blocks.tasks(), self.space, search, **self._further(weight)
         )
+
+    def hold(self, plan: JoinPlan | None = None) -> None:
+        """Read the blocks of a stored model, if they are not held already; computes.
+
+        Without this they are read by the tasks of each search. What does not fit into the
+        memory of the workers is always held, in a spool.
+        """
+        for results in (self.blocks, self.graph):
+            if isinstance(results, StoredResults):
+                is_blocks = results is self.blocks
+                in_spool = is_blocks and (plan or self._plan()).is_spooled
+                results.hold(in_spool=in_spool)
 
     def _further(self, weight: Weight | None) -> dict[str, Delayed | None]:
         """Return what some searches need besides."""
@@ -173,7 +201,7 @@ class Reference:
     def _plan(self, partition_sizes: Sequence[int] = ()) -> JoinPlan:
         return plan_for_workers(
             (self.n_rows, self.n_features), self.measure, self.graph_params,
-            partition_sizes, self.blocks.is_spooled,
+            partition_sizes, self.blocks.is_spooled, self.block_rows,
         )  # fmt: skip
 
 
@@ -183,6 +211,7 @@ def plan_for_workers(
     graph_params: NeighborGraphParams | None,
     partition_sizes: Sequence[int],
     is_spooled: bool | None = None,
+    block_rows: int | None = None,
 ) -> JoinPlan:
     """Return the plan of a search for the workers at hand, which hold it.
 
@@ -196,6 +225,8 @@ def plan_for_workers(
         Rows of the partitions of the input; NaN where not known.
     is_spooled : bool, optional
         Where the reference is, if it has been prepared.
+    block_rows : int, optional
+        Of its cut, if it came as blocks.
 
     Raises
     ------
@@ -215,7 +246,7 @@ def plan_for_workers(
         n_threads=found.n_threads,
         threads=found.threads,
         memory_limit=found.memory_limit,
-        block_rows=dask.config.get("lpe-dask.block-rows", None),
+        block_rows=block_rows or dask.config.get("lpe-dask.block-rows", None),
         partition_rows=_largest(partition_sizes) or 0,
         is_spooled=is_spooled,
         graph_neighbors=n_edges,

@@ -1,47 +1,71 @@
-"""Score a table from files to files, as one run.
+"""Score a table from files to files, as one run that can be interrupted.
 
-    DATA, NOMINAL --read--> frames --fit, measure--> statistic, p-value      (lazy)
+    DATA, NOMINAL --read--> frames --fit or load, measure--> statistic, p-value      (lazy)
     one task a partition --write--> OUT/part-00000.parquet ... --> OUT/_summary.json
 
 A part is written under another name and then moved, and the summary comes last: whatever is
-visible in OUT is whole. No table passes through the client.
+visible in OUT is whole, and a run that was interrupted goes on with the parts that are not
+there yet. No table passes through the client.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from os import PathLike, fspath
 from typing import Any
 
 import dask
+import dask.array as da
 import fsspec
-import pandas as pd
+from dask.delayed import Delayed
 
 import lpe_dask
 from lpe_dask.calibration import BAND_LEVEL, band_half_width
-from lpe_dask.detector import LPE, measure_blocks
-from lpe_dask.files import read_frame
-from lpe_dask.inputs import check_numeric, select_columns
+from lpe_dask.decisions import threshold
+from lpe_dask.detector import LPE, load, measure_blocks
+from lpe_dask.false_discovery import cut_off
+from lpe_dask.files import Paths, paths_in, read_frame, shown_paths, stamp_files
+from lpe_dask.fit_runs import (
+    FitRun,
+    RunError,
+    measured_columns,
+    prepare_fit,
+    telling_input_from_run,
+)
+from lpe_dask.locks import Lock
 from lpe_dask.messages import brief
 from lpe_dask.outputs import (
-    RESULT_COLUMNS,
-    SUMMARY_NAME,
     check_output,
     check_parts,
-    empty_folder,
-    part_writes,
+    check_replaceable,
+    is_begun,
+    remove_fits,
+    remove_leftovers,
+    remove_output,
     reserved,
-    whole_file,
 )
-from lpe_dask.parameters import check_parameters
+from lpe_dask.parameters import check_level
+from lpe_dask.parts import (
+    PART_COUNTS,
+    RESULT_COLUMNS,
+    PartFolder,
+    decision_writes,
+    part_writes,
+    undecided_p_values,
+)
+from lpe_dask.persist import model_source
+from lpe_dask.records import MADE_FROM, SUMMARY_NAME, RunRecord, read_record
 from lpe_dask.resources import peak_worker_bytes
+from lpe_dask.whole_files import whole_file
 
 logger = logging.getLogger(__name__)
 
@@ -49,41 +73,48 @@ logger = logging.getLogger(__name__)
 _PACKAGES = ("dask", "distributed", "numpy", "numba", "pandas", "pyarrow")
 
 
-class RunError(RuntimeError):
-    """A run that failed after its tasks had started, rather than on what it was given."""
-
-
 def score_table(
-    data: str | PathLike[str],
+    data: Paths,
     output: str | PathLike[str],
     *,
-    nominal: str | PathLike[str] | None = None,
+    nominal: Paths | None = None,
+    model: str | PathLike[str] | None = None,
     columns: Sequence[str] | None = None,
     keep: Sequence[str] | None = None,
+    alpha: float | None = None,
+    fdr: float | None = None,
     overwrite: bool = False,
     **arguments: Any,
 ) -> dict[str, Any]:
     """Score the rows of a table in files, write them with their p-values, return a summary.
 
-    Computes, with the scheduler that is active.
+    Computes, with the scheduler that is active. A run that was interrupted is taken up by
+    the next one with the same files and arguments.
 
     Parameters
     ----------
-    data : str or path
+    data : str or path, or a sequence of them
         Rows to score: Parquet or CSV; file, folder or glob; local or an fsspec URL.
     output : str or path
         Folder to make, one that all workers see: ``part-00000.parquet`` and so on in input
         order, and ``_summary.json``.
-    nominal : str or path, optional
-        Nominal rows, as ``data``. None: each row is scored against all others.
+    nominal : as ``data``, optional
+        Nominal rows. None, without ``model``: each row is scored against all others.
+    model : str or path, optional
+        Folder of a model that `LPE.save` has written, instead of ``nominal``.
     columns : sequence of str, optional
-        Columns to measure; None: all columns of the nominal rows.
+        Columns to measure; None: all columns of the nominal rows, or those of the model.
     keep : sequence of str, optional
         Columns of ``data`` to carry over; None: all.
+    alpha : float, optional
+        False-alarm level of ``is_anomaly``. None: 0.05, or that of the model.
+    fdr : float, optional
+        False discovery rate of ``is_anomaly``, instead of alpha: see
+        `false_discovery_control`.
     overwrite : bool, default=False
         Replace the output of an earlier run, once the nominal rows are fitted.
     **arguments
-        Of `LPE`.
+        Of `LPE`; none with ``model``.
 
     Returns
     -------
@@ -103,12 +134,17 @@ def score_table(
         data,
         output,
         nominal=nominal,
+        model=model,
         columns=columns,
         keep=keep,
+        alpha=alpha,
+        fdr=fdr,
         overwrite=overwrite,
         **arguments,
     )
-    return run.execute()
+    run.check_not_finished()
+    with run.reserved() as lock:
+        return run.execute(lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,51 +153,156 @@ class Run:
 
     Attributes
     ----------
-    model : LPE
-        Not fitted.
-    nominal : dask DataFrame, optional
-        The columns to measure of the nominal rows; None: those of ``rows``.
-    rows : dask DataFrame
-        The columns to measure of the rows to score.
+    model : LPE or FitRun
+        Loaded, or yet to be fitted.
+    rows : dask DataFrame, optional
+        The columns to measure of the rows to score; None: the nominal ones are scored.
     kept : dask DataFrame
         The columns to carry over, in the same partitions.
     output : str
         URL of the output folder.
+    record : RunRecord
+        What decides about the output.
+    overwrite : bool
+        Whether an earlier output gives way.
     """
 
-    model: LPE
-    nominal: Any | None
-    rows: Any
+    model: LPE | FitRun
+    rows: Any | None
     kept: Any
     output: str
+    record: RunRecord
+    overwrite: bool
 
-    def execute(self) -> dict[str, Any]:
-        """Fit, measure and write, and return the summary; raises as `score_table`."""
-        began = time.perf_counter()
-        with reserved(self.output), _telling_input_from_run():
-            self.model.fit(self.rows if self.nominal is None else self.nominal)
-            rows = None if self.nominal is None else self.rows
-            statistic, p_values = measure_blocks(self.model, rows)
+    @property
+    def alpha(self) -> float:
+        """The false-alarm level."""
+        return float(self.record.settings["alpha"])
+
+    @property
+    def fdr(self) -> float | None:
+        """The false discovery rate, where that decides."""
+        fdr: float | None = self.record.settings["fdr"]
+        return fdr
+
+    def is_finished(self) -> bool:
+        """Return whether the output is there already, made from the same input."""
+        earlier = read_record(self.output)
+        if self.overwrite or earlier is None or earlier.run != self.record.run:
+            return False
         try:
-            empty_folder(self.output)
-            offset = self.model.offset_
-            writes = part_writes(self.kept, statistic, p_values, offset, self.output)
-            counts = pd.DataFrame(dask.compute(*writes)).sum()
-            check_parts(self.output, len(writes))
-            summary = _summary(self.model, counts, time.perf_counter() - began)
+            check_parts(self._folder(""))
+        except FileNotFoundError:
+            return False
+        filesystem, root = fsspec.core.url_to_fs(self.output)
+        return bool(filesystem.exists(f"{root}/{SUMMARY_NAME}"))
+
+    def check_not_finished(self) -> None:
+        """Raise FileExistsError if there is an output that this run would not change."""
+        filesystem, root = fsspec.core.url_to_fs(self.output)
+        is_empty = filesystem.exists(root) and not filesystem.ls(root)
+        if not self.overwrite and (is_empty or self.is_finished()):
+            raise FileExistsError(
+                f"the output {self.output} exists. Give another folder, or replace it "
+                f"(overwrite=True, --overwrite)."
+            )
+
+    @contextmanager
+    def reserved(self) -> Iterator[Lock]:
+        """Make and lock the output folder while the context is open.
+
+        Raises
+        ------
+        OSError
+            If nothing can be written there, or another run is at work on it.
+        """
+        with reserved(self.output) as lock:
+            _check_free(self.output, self.record, self.overwrite)  # now nobody changes it
+            yield lock
+
+    def execute(self, lock: Lock) -> dict[str, Any]:
+        """Fit, measure and write, and return the summary; raises as `score_table`.
+
+        Parameters
+        ----------
+        lock : Lock
+            As `reserved` gives it.
+        """
+        began = time.perf_counter()
+        if self.overwrite:
+            remove_fits(self.output)
+        model = self.model
+        if isinstance(model, FitRun):
+            model = model.execute(self.output)
+        with telling_input_from_run():
+            statistic, p_values = measure_blocks(model, self.rows)
+        folder = self._folder(lock.token)
+        try:
+            self._make_way()
+            counts = self._write(folder, statistic, p_values)
+            check_parts(folder)
+            seconds = time.perf_counter() - began
+            summary = _summary(model, self.record, counts, seconds)
             _write_summary(summary, self.output)
+            remove_leftovers(self.output)
         except Exception as error:
             raise RunError(_what_stopped(error, self.output)) from error
         return summary
 
+    def _folder(self, token: str) -> PartFolder:
+        n_parts = self.record.settings["n_parts"]
+        return PartFolder(self.output, self.record.run, n_parts, self.output, token)
+
+    def _make_way(self) -> None:
+        """Leave nothing in the output but what this run has written."""
+        earlier = read_record(self.output)
+        if self.overwrite or earlier is None or earlier.run != self.record.run:
+            remove_output(self.output)
+            self.record.write(self.output)
+
+    def _write(
+        self, folder: PartFolder, statistic: da.Array, p_values: da.Array
+    ) -> dict[str, Any]:
+        """Write the parts that are not there yet, and return what all of them count."""
+        if self.fdr is None:
+            write = partial(part_writes, self.kept, statistic, p_values)
+            return _counts(_write_missing(folder, partial(write, threshold(self.alpha))))
+        undecided = folder.undecided()
+        undecided.make()
+        _write_missing(
+            undecided, partial(part_writes, self.kept, statistic, p_values, None)
+        )
+        cut = float(cut_off(undecided_p_values(folder), self.fdr).compute())
+        counts = _counts(_write_missing(folder, partial(decision_writes, cut)))
+        return counts | {"fdr_cut_off": None if math.isnan(cut) else cut}
+
+
+def _write_missing(
+    folder: PartFolder, writes: Callable[[PartFolder, list[int]], list[Delayed]]
+) -> list[dict[str, int]]:
+    """Write the parts that are not there yet, and return the counts of all."""
+    found = folder.found()
+    missing = [i for i in range(folder.n_parts) if i not in found]
+    if found:
+        logger.info("%d of %d parts are there already", len(found), folder.n_parts)
+    written = dask.compute(*writes(folder, missing)) if missing else ()
+    return [*found.values(), *written]
+
+
+def _counts(of_parts: list[dict[str, int]]) -> dict[str, int]:
+    return {name: sum(counts[name] for counts in of_parts) for name in PART_COUNTS}
+
 
 def prepare_run(
-    data: str | PathLike[str],
+    data: Paths,
     output: str | PathLike[str],
     *,
-    nominal: str | PathLike[str] | None = None,
+    nominal: Paths | None = None,
+    model: str | PathLike[str] | None = None,
     columns: Sequence[str] | None = None,
     keep: Sequence[str] | None = None,
+    alpha: float | None = None,
+    fdr: float | None = None,
     overwrite: bool = False,
     **arguments: Any,
 ) -> Run:
@@ -169,46 +310,128 @@ def prepare_run(
 
     Nothing is computed and nothing written, so it needs no workers.
     """
-    model = LPE(**arguments)
-    check_parameters(model.get_params(deep=False))
-    inputs = [fspath(path) for path in (data, nominal) if path is not None]
-    folder = check_output(fspath(output), inputs, overwrite)
-    reference = None
-    if nominal is not None:
-        reference = _measured(nominal, read_frame(nominal, columns), columns)
-        columns = list(reference.columns)
+    if model is None:
+        given = arguments if alpha is None else arguments | {"alpha": alpha}
+        found = prepare_fit(data if nominal is None else nominal, columns, given)
+        is_own = nominal is None
+        return prepare_scoring(
+            found, data, output, is_own=is_own, keep=keep, alpha=alpha, fdr=fdr,
+            overwrite=overwrite,
+        )  # fmt: skip
+    if nominal is not None or arguments:
+        odd = [*([] if nominal is None else ["nominal"]), *sorted(arguments)]
+        raise ValueError(
+            f"the model {fspath(model)} is fitted: {', '.join(odd)} cannot be given with "
+            f"it. Leave them out, or leave out the model."
+        )
+    return prepare_scoring(
+        load(model), data, output, source=model_source(model), columns=columns, keep=keep,
+        alpha=alpha, fdr=fdr, overwrite=overwrite,
+    )  # fmt: skip
+
+
+def prepare_scoring(
+    model: LPE | FitRun,
+    data: Paths,
+    output: str | PathLike[str],
+    *,
+    source: str | None = None,
+    is_own: bool = False,
+    columns: Sequence[str] | None = None,
+    keep: Sequence[str] | None = None,
+    alpha: float | None = None,
+    fdr: float | None = None,
+    overwrite: bool = False,
+) -> Run:
+    """Return the run that scores a table with a model, or with one that is to be fitted.
+
+    Parameters
+    ----------
+    model : LPE or FitRun
+    source : str, optional
+        Tells a fitted model from others.
+    is_own : bool, default=False
+        Whether the rows to score are the nominal ones.
+    data, output, columns, keep, alpha, fdr, overwrite
+        As for `score_table`.
+    """
+    for name, level in (("alpha", alpha), ("fdr", fdr)):
+        if level is not None:
+            check_level(name, level)
+    fitted = model.model if isinstance(model, FitRun) else model
+    if isinstance(model, FitRun):
+        source, columns = model.source, list(model.nominal.columns)
+    elif columns is None and hasattr(model, "feature_names_in_"):
+        columns = model.feature_names_in_.tolist()
     frame = read_frame(data, columns)
-    rows = _measured(data, frame, columns)
-    return Run(model, reference, rows, _kept(data, frame, keep), folder)
+    rows = measured_columns(data, frame, columns)
+    _check_features(model, rows, data)
+    kept = _kept(data, frame, keep)
+    settings = {
+        "columns": list(map(str, rows.columns)),
+        "keep": list(map(str, kept.columns)),
+        "model": source,
+        "is_own": is_own,
+        "alpha": fitted.alpha if alpha is None else float(alpha),
+        "fdr": None if fdr is None else float(fdr),
+        "n_parts": kept.npartitions,
+        "versions": [lpe_dask.__version__, dask.__version__],
+    }
+    url = check_output(fspath(output), paths_in(data))
+    record = RunRecord(stamp_files(data), settings)
+    run = Run(model, None if is_own else rows, kept, url, record, overwrite)
+    _check_free(url, record, overwrite)
+    if fdr is not None and is_own and fitted.calibration == "loo":
+        logger.warning(
+            "no row can be flagged with fdr=%g: p-values of rows among themselves are "
+            "spread evenly, so none is small for so many. Give nominal rows, or decide by "
+            "alpha.", fdr,
+        )  # fmt: skip
+    return run
 
 
-def _measured(path: str | PathLike[str], frame: Any, columns: Sequence[str] | None) -> Any:
-    """Return the columns to measure, which are numbers."""
-    try:
-        if columns is not None:
-            frame = select_columns(frame, columns)
-        if len(frame.columns) == 0:
-            raise ValueError("no columns to measure. Name some (columns=, --columns).")
-        check_numeric(frame)
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"{fspath(path)}: {error}") from error
-    return frame
+def _check_features(model: LPE | FitRun, rows: Any, data: Paths) -> None:
+    if isinstance(model, LPE) and len(rows.columns) != model.n_features_in_:
+        raise ValueError(
+            f"{shown_paths(data)} has {len(rows.columns)} columns to measure, but the "
+            f"model was fitted on {model.n_features_in_}. Name that many (columns=, "
+            f"--columns)."
+        )
 
 
-def _kept(path: str | PathLike[str], frame: Any, keep: Sequence[str] | None) -> Any:
+def _check_free(url: str, record: RunRecord, overwrite: bool) -> None:
+    """Raise FileExistsError if the output folder holds anything that is to stay."""
+    check_replaceable(url)
+    if overwrite or not is_begun(url):
+        return
+    earlier = read_record(url)
+    if earlier is None:
+        raise FileExistsError(
+            f"the output {url} exists. Give another folder, or replace it "
+            f"(overwrite=True, --overwrite)."
+        )
+    if earlier.run != record.run:
+        raise FileExistsError(
+            f"the output {url} exists, and was made from something else; what differs: "
+            f"{record.differences(earlier)}. Give another folder, or replace it "
+            f"(overwrite=True, --overwrite)."
+        )
+
+
+def _kept(path: Paths, frame: Any, keep: Sequence[str] | None) -> Any:
     """Return the columns to carry over, none of which hides a result."""
     names = list(frame.columns if keep is None else dict.fromkeys(keep))
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise ValueError(
-            f"{fspath(path)} has no columns {missing} to keep, but {list(frame.columns)}. "
-            f"Name some of these (keep=, --keep)."
+            f"{shown_paths(path)} has no columns {missing} to keep, but "
+            f"{list(frame.columns)}. Name some of these (keep=, --keep)."
         )
     hidden = [name for name in RESULT_COLUMNS if name in [*names, frame.index.name]]
     if hidden:
         raise ValueError(
-            f"{fspath(path)} has {hidden} already, but that is what the output calls its "
-            f"results ({', '.join(RESULT_COLUMNS)}). Name the columns to carry over "
+            f"{shown_paths(path)} has {hidden} already, but that is what the output calls "
+            f"its results ({', '.join(RESULT_COLUMNS)}). Name the columns to carry over "
             f"without them (keep=, --keep), or rename them in the input."
         )
     return frame[names]
@@ -217,11 +440,11 @@ def _kept(path: str | PathLike[str], frame: Any, keep: Sequence[str] | None) -> 
 # The summary
 
 
-def _summary(model: LPE, counts: Any, seconds: float) -> dict[str, Any]:
-    rows, rows_nan, flagged = (
-        int(counts[name]) for name in ("rows", "rows_nan", "flagged")
-    )
-    measured = rows - rows_nan
+def _summary(
+    model: LPE, record: RunRecord, counts: dict[str, Any], seconds: float
+) -> dict[str, Any]:
+    rows, rows_nan, flagged = (counts[name] for name in PART_COUNTS)
+    measured, settings = rows - rows_nan, record.settings
     return {
         "rows": rows,
         "rows_nan": rows_nan,
@@ -231,14 +454,16 @@ def _summary(model: LPE, counts: Any, seconds: float) -> dict[str, Any]:
         "calibration_band": _calibration_band(model),
         "flagged": flagged,
         "flagged_share": flagged / measured if measured else None,
-        "alpha": model.alpha,
-        "fdr": None,
-        "parameters": model.get_params(deep=False),
+        "alpha": settings["alpha"],
+        "fdr": settings["fdr"],
+        "fdr_cut_off": counts.get("fdr_cut_off"),
+        "parameters": model.get_params(deep=False) | {"alpha": settings["alpha"]},
         "n_neighbors_": model.n_neighbors_,
         "radius_": model.radius_,
         "seconds": round(seconds, 3),
         "peak_worker_bytes": peak_worker_bytes(),
         "versions": _versions(),
+        MADE_FROM: record.content(),
     }
 
 
@@ -274,22 +499,8 @@ def _versions() -> dict[str, str]:
 # Errors
 
 
-@contextmanager
-def _telling_input_from_run() -> Iterator[None]:
-    """Let errors about what was given pass; anything else is a `RunError`."""
-    try:
-        yield
-    except (ValueError, TypeError):
-        raise
-    except Exception as error:
-        if type(error) is MemoryError:  # of a plan; that of an allocation is a subclass
-            raise
-        raise RunError(f"the run stopped while it fitted: {brief(error)}") from error
-
-
 def _what_stopped(error: Exception, url: str) -> str:
     return (
         f"the run stopped while it scored: {brief(error)} The parts that are in {url} are "
-        f"whole, but not all are there; a new run may replace them (overwrite=True, "
-        f"--overwrite)."
+        f"whole, but not all are there; the same run, started again, goes on from there."
     )

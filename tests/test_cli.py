@@ -24,11 +24,12 @@ from click.testing import CliRunner
 from distributed import LocalCluster
 
 import lpe_dask
-from lpe_dask import cli, clusters, outputs, runs
+from lpe_dask import cli, clusters, runs
 from lpe_dask.calibration import COUNTS_ITSELF
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.metrics import METRIC_PARAMS
 from lpe_dask.parameters import GRAPHS, MISSING, SCALES
+from lpe_dask.parts import PartFolder
 from lpe_dask.resources import active_client
 
 COMMAND = Path(sys.executable).with_name("lpe-dask")
@@ -229,7 +230,7 @@ def test_score__leaves_logging_as_it_was(files):
         (["--graph", "radius"], "give radius"),
         (["--graph", "radius", "--radius", "-1"], "radius=-1.0 must be a finite number"),
         (["--output", "data.parquet"], "in each other's way"),
-        (["--output", "full"], "the output full exists"),
+        (["--output", "full"], "no run wrote: notes.txt"),
         (["--output", "full", "--overwrite"], "no run wrote: notes.txt"),
         (["--output", "nominal.csv/out"], "nothing can be written to the output"),
         (["--output", "nonsense://out"], "Protocol not known: nonsense"),
@@ -340,16 +341,16 @@ def test_score__refuses_a_scheduler_that_does_not_answer(files, monkeypatch):
 
 
 def test_score__fails_when_the_disk_is_full(files, monkeypatch):
-    def full(table, file):
+    def full(folder, number, table, counts):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(outputs.pq, "write_table", full)
+    monkeypatch.setattr(PartFolder, "publish", full)
 
     result = score()
 
     assert result.exit_code == 1
     assert "No space left on device" in message(result)
-    assert list(Path("out").iterdir()) == []
+    assert not list(Path("out").glob("part-*"))
 
 
 def test_score__shows_a_traceback_on_request_only(files, monkeypatch):
@@ -369,16 +370,16 @@ def test_score__shows_a_traceback_on_request_only(files, monkeypatch):
 
 
 def test_score__ends_with_130_when_interrupted(files, monkeypatch):
-    def interrupt(table, file):
+    def interrupt(folder, number, table, counts):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(outputs.pq, "write_table", interrupt)
+    monkeypatch.setattr(PartFolder, "publish", interrupt)
 
     result = score()
 
     assert result.exit_code == 130
     assert result.stderr.endswith("Interrupted.\n")
-    assert list(Path("out").iterdir()) == []
+    assert not list(Path("out").glob("part-*"))
 
 
 def test_main__does_not_wait_for_threads_of_an_interrupted_run(monkeypatch):
@@ -489,7 +490,7 @@ def test_workers__are_started_as_asked_and_ended(files, monkeypatch):
     """Also when the run is interrupted, in the middle of a task."""
     found = {}
 
-    def interrupt(run):
+    def interrupt(run, lock):
         client = active_client()
         found.update(client.scheduler_info()["workers"])
         found["pids"] = list(client.run(os.getpid).values())
@@ -514,7 +515,7 @@ def test_workers__are_started_as_asked_and_ended(files, monkeypatch):
 def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
     found = {}
 
-    def look(run):
+    def look(run, lock):
         client = active_client()
         found.update(client.scheduler_info()["workers"])
         return {"rows": 0, "nominal_rows": 0, "seconds": 0, "flagged": 0, "alpha": 0.05} | {

@@ -16,6 +16,7 @@ def test_all__is_exactly_what_is_built():
         "LPE",
         "__version__",
         "false_discovery_control",
+        "load",
         "plot_calibration",
         "plot_level_set",
         "plot_roc",

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import lpe_dask
-from lpe_dask import outputs, resources, runs
+from lpe_dask import fit_runs, parts, resources
 from lpe_dask.runs import RunError, prepare_run, score_table
 
 RESULTS = ["p_value", "statistic", "is_anomaly"]
@@ -131,9 +131,9 @@ def test_score_table__writes_a_part_for_each_partition_and_the_summary(
 ):
     summary = score_table(data, tmp_path / "out", nominal=nominal, keep=["name"], alpha=0.1)
 
-    parts = ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
-    assert names_in(tmp_path / "out") == ["_summary.json", *parts]
-    part = pd.read_parquet(tmp_path / "out" / parts[1])
+    names = ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
+    assert names_in(tmp_path / "out") == ["_summary.json", *names]
+    part = pd.read_parquet(tmp_path / "out" / names[1])
     assert part.index.tolist() == [104, 105, 106, 107]
     assert list(part.columns) == ["name", *RESULTS]
     assert part[RESULTS].dtypes.astype(str).tolist() == ["float64", "float64", "boolean"]
@@ -150,6 +150,11 @@ def test_score_table__summary_says_what_was_done(tmp_path, data, nominal):
     assert summary.pop("seconds") > 0
     assert summary.pop("peak_worker_bytes") > 2**25
     assert summary.pop("versions").keys() >= {"python", "lpe_dask", "dask", "numba"}
+    made_from = summary.pop("made_from")
+    assert [name for name, _, _ in made_from["data"]] == [
+        f"file://{path}" for path in sorted(data.iterdir())
+    ]
+    assert made_from["settings"]["n_parts"] == 3
     assert summary == {
         "rows": 10,
         "rows_nan": 0,
@@ -161,6 +166,7 @@ def test_score_table__summary_says_what_was_done(tmp_path, data, nominal):
         "flagged_share": flagged / 10,
         "alpha": 0.1,
         "fdr": None,
+        "fdr_cut_off": None,
         "parameters": parameters,
         "n_neighbors_": 4,
         "radius_": None,
@@ -502,6 +508,16 @@ def test_score_table__does_not_replace_a_file_by_a_folder(tmp_path, data, nomina
 # What fails in the middle
 
 
+def patch_parts(monkeypatch, write):
+    """Let ``write`` write the parts; other files are written with options."""
+    write_table = pq.write_table
+
+    def write_either(table, file, **options):
+        return write_table(table, file, **options) if options else write(table, file)
+
+    monkeypatch.setattr(pq, "write_table", write_either)
+
+
 def full_disk(table, file):
     """Writes some bytes, then fails."""
     file.write(b"PAR1")
@@ -518,12 +534,12 @@ def test_score_table__leaves_whole_parts_when_the_disk_is_full(
         return (full_disk if len(written) > 2 else write_table)(table, file)
 
     write_table = pq.write_table
-    monkeypatch.setattr(outputs.pq, "write_table", write_two)
+    patch_parts(monkeypatch, write_two)
 
-    with pytest.raises(RunError, match=r"OSError: .*No space left.*--overwrite"):
+    with pytest.raises(RunError, match=r"OSError: .*No space left.*goes on from there"):
         score_table(data, tmp_path / "out", nominal=nominal)
 
-    names = names_in(tmp_path / "out")
+    names = [name for name in names_in(tmp_path / "out") if name.startswith("part-")]
     assert len(names) == 2
     assert all(pq.read_table(tmp_path / "out" / name).num_rows for name in names)
 
@@ -535,12 +551,13 @@ def test_score_table__leaves_nothing_half_written_when_interrupted(
         file.write(b"PAR1")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(outputs.pq, "write_table", interrupt)
+    patch_parts(monkeypatch, interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         score_table(data, tmp_path / "out", nominal=nominal)
 
-    assert names_in(tmp_path / "out") == []
+    fit, record = names_in(tmp_path / "out")
+    assert (fit[:5], record) == ("_fit-", "_run.json")
 
 
 @pytest.mark.parametrize(
@@ -553,10 +570,10 @@ def test_score_table__leaves_nothing_half_written_when_interrupted(
 def test_score_table__tells_a_failure_in_fit_from_bad_input(
     tmp_path, data, nominal, monkeypatch, error
 ):
-    def fail(model, rows):
+    def fail(model, rows, checkpoint):
         raise error
 
-    monkeypatch.setattr(runs.LPE, "fit", fail)
+    monkeypatch.setattr(fit_runs, "fit_resumably", fail)
 
     with pytest.raises(RunError, match=f"while it fitted: {type(error).__name__}"):
         score_table(data, tmp_path / "out", nominal=nominal)
@@ -573,7 +590,7 @@ def test_score_table__says_how_to_help_workers_that_died(
     def die(table, file):
         raise KilledWorker("task on 4 different workers")
 
-    monkeypatch.setattr(outputs.pq, "write_table", die)
+    patch_parts(monkeypatch, die)
 
     with pytest.raises(RunError, match=r"KilledWorker: .*--memory-limit"):
         score_table(data, tmp_path / "out", nominal=nominal)
@@ -587,12 +604,12 @@ def test_score_table__sees_that_workers_write_to_another_place(
     def write_elsewhere(kept, *rest):
         return {"rows": len(kept), "rows_nan": 0, "flagged": 0}
 
-    monkeypatch.setattr(outputs, "_write_part", write_elsewhere)
+    monkeypatch.setattr(parts, "_write_part", write_elsewhere)
 
     with pytest.raises(RunError, match=r"3 of them are not to be seen.*shared folder"):
         score_table(data, tmp_path / "out", nominal=nominal)
 
-    assert names_in(tmp_path / "out") == []
+    assert "_summary.json" not in names_in(tmp_path / "out")
 
 
 # Memory

@@ -1,0 +1,222 @@
+"""Fit nominal rows in files as one run: it goes on where an earlier one was interrupted.
+
+    NOMINAL --read--> frame --fit--> MODEL, if it is to be saved
+                               +--> _fit-<hex>/    what has been measured, meanwhile
+
+Everything about a fit follows from its files and parameters, also which rows are drawn, so
+that the same fit, started again, comes to the same end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+from uuid import uuid4
+
+import fsspec
+
+from lpe_dask.checkpoints import Checkpoint
+from lpe_dask.detector import LPE, fit_resumably, save_model
+from lpe_dask.files import Paths, read_frame, shown_paths, stamp_files
+from lpe_dask.inputs import check_numeric, select_columns
+from lpe_dask.messages import brief
+from lpe_dask.parameters import check_parameters
+from lpe_dask.persist import model_source, reserved_model
+from lpe_dask.records import digest
+
+logger = logging.getLogger(__name__)
+
+
+class RunError(RuntimeError):
+    """A run that failed after its tasks had started, rather than on what it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitRun:
+    """A fit whose arguments, files and columns have been checked; nothing is computed yet.
+
+    Attributes
+    ----------
+    model : LPE
+        Not fitted.
+    nominal : dask DataFrame
+        The columns to measure.
+    source : str
+        Tells these files and parameters from others.
+    url : str, optional
+        Where to save the model.
+    """
+
+    model: LPE
+    nominal: Any
+    source: str
+    url: str | None = None
+
+    def execute(self, folder: str) -> LPE:
+        """Fit, save if that was asked for, and return the model; computes.
+
+        Parameters
+        ----------
+        folder : str
+            URL of a folder for what is measured meanwhile, where the model is not saved;
+            whoever calls holds its lock, and removes it from there at the end.
+
+        Raises
+        ------
+        ValueError, TypeError, MemoryError, OSError
+            For what was given.
+        RunError
+            If it failed after that; what was measured stays.
+        """
+        if self.url is None:
+            return self._fit(self.checkpoint(folder))
+        with reserved_model(self.url):
+            checkpoint = self.checkpoint(self.url)
+            self._fit(checkpoint)
+            with telling_input_from_run():
+                save_model(self.model, self.url, source=self.source)
+            _remove_checkpoints(self.url)
+        logger.info("saved the model to %s", self.url)
+        return self.model
+
+    def checkpoint(self, folder: str) -> Checkpoint:
+        """Return what holds the rows that were measured, within a folder."""
+        return Checkpoint(f"{folder}/_fit-{self.source}")
+
+    def _fit(self, checkpoint: Checkpoint) -> LPE:
+        with telling_input_from_run():
+            return fit_resumably(self.model, self.nominal, checkpoint)
+
+
+def prepare_fit(
+    nominal: Paths,
+    columns: Sequence[str] | None,
+    arguments: Mapping[str, Any],
+    url: str | None = None,
+) -> FitRun:
+    """Return the fit of nominal rows, checked as far as that goes without reading them.
+
+    Parameters
+    ----------
+    nominal : str, path, or a sequence of them
+        As for `read_frame`.
+    columns : sequence of str, optional
+        Columns to measure; None: all.
+    arguments : mapping
+        Of `LPE`.
+    url : str, optional
+        Where to save the model.
+    """
+    model = LPE(**arguments)
+    parameters = model.get_params(deep=False)
+    check_parameters(parameters)
+    if parameters["anomaly_log_density"] is not None:
+        # Functions cannot be told from each other, so no later run is the same.
+        parameters["anomaly_log_density"] = uuid4().hex
+    frame = measured_columns(nominal, read_frame(nominal, columns), columns)
+    # Neither alpha nor the algorithm changes what is measured.
+    decisive = {k: v for k, v in parameters.items() if k not in ("alpha", "algorithm")}
+    source = digest(
+        {
+            "files": stamp_files(nominal),
+            "columns": list(frame.columns),
+            "parameters": decisive,
+        }
+    )
+    is_drawn = model.calibration != "loo" or model.calibration_size is not None
+    if is_drawn and model.random_state is None:
+        model.random_state = int(source[:8], 16)
+    return FitRun(model, frame, source, url)
+
+
+def fit_table(
+    nominal: Paths,
+    model: str | PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    overwrite: bool = False,
+    **arguments: Any,
+) -> LPE:
+    """Fit nominal rows in files and save the model; computes.
+
+    Parameters
+    ----------
+    nominal : str, path, or a sequence of them
+        Parquet or CSV; file, folder or glob; local or an fsspec URL.
+    model : str or path
+        Folder to save to, as for `LPE.save`.
+    columns : sequence of str, optional
+        Columns to measure; None: all.
+    overwrite : bool, default=False
+        Replace a model that is there, once the new one is fitted.
+    **arguments
+        Of `LPE`.
+
+    Returns
+    -------
+    model : LPE
+
+    Raises
+    ------
+    ValueError, TypeError, OSError, MemoryError
+        For what was given.
+    RunError
+        If the fit failed after that; the same fit, started again, goes on from there.
+    """
+    run = prepare_fit(nominal, columns, arguments, model_url(model))
+    if not overwrite:
+        check_absent(model)
+    return run.execute(str(run.url))
+
+
+def model_url(path: str | PathLike[str]) -> str:
+    """Return the URL of a model's folder."""
+    filesystem, root = fsspec.core.url_to_fs(fspath(path))
+    url: str = filesystem.unstrip_protocol(root.rstrip("/"))
+    return url
+
+
+def check_absent(path: str | PathLike[str]) -> None:
+    """Raise FileExistsError if there is a model."""
+    if model_source(path) is not None:
+        raise FileExistsError(
+            f"there is a model at {fspath(path)}. Give another folder, or replace it "
+            f"(overwrite=True, --overwrite)."
+        )
+
+
+def measured_columns(path: Paths, frame: Any, columns: Sequence[str] | None) -> Any:
+    """Return the columns to measure, which are numbers; errors name the files."""
+    try:
+        if columns is not None:
+            frame = select_columns(frame, columns)
+        if len(frame.columns) == 0:
+            raise ValueError("no columns to measure. Name some (columns=, --columns).")
+        check_numeric(frame)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{shown_paths(path)}: {error}") from error
+    return frame
+
+
+def _remove_checkpoints(folder: str) -> None:
+    """Remove what this fit, and earlier ones that came to nothing, have left."""
+    filesystem, root = fsspec.core.url_to_fs(folder)
+    for path in filesystem.glob(f"{root}/_fit-*"):
+        Checkpoint(filesystem.unstrip_protocol(path)).remove()
+
+
+@contextmanager
+def telling_input_from_run() -> Iterator[None]:
+    """Let errors about what was given pass; anything else is a `RunError`."""
+    try:
+        yield
+    except (ValueError, TypeError):
+        raise
+    except Exception as error:
+        if type(error) is MemoryError:  # of a plan; that of an allocation is a subclass
+            raise
+        raise RunError(f"the run stopped while it fitted: {brief(error)}") from error

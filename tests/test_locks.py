@@ -1,0 +1,737 @@
+"""Locks on folders, of runs that live, died, were displaced, or are on another machine."""
+
+import errno
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from hashlib import sha256
+from uuid import uuid4
+
+import fsspec
+import pandas as pd
+import psutil
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpe_dask import locks
+from lpe_dask.locks import DEAD_SECONDS, LOCK_NAME, LockedError, check_token, hold
+
+#: Waits for a line, takes the lock, and says whether it did; keeps it until the next line.
+CONTENDER = """
+import sys
+from lpe_dask.locks import LockedError, hold
+
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    with hold(sys.argv[1], "score"):
+        print("held", flush=True)
+        sys.stdin.readline()
+except LockedError:
+    print("refused", flush=True)
+"""
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request, tmp_path):
+    """The URL of an empty folder."""
+    url = str(tmp_path) if request.param == "local" else f"memory://{uuid4().hex}"
+    filesystem, root = fsspec.core.url_to_fs(url)
+    filesystem.makedirs(root, exist_ok=True)
+    yield url
+    if request.param == "memory":
+        filesystem.rm(root, recursive=True)
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """Beats in hundredths of a second."""
+    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.02)
+
+
+@pytest.fixture
+def impatient(monkeypatch, fast):
+    """Runs that are dead after half a second."""
+    monkeypatch.setattr(locks, "DEAD_SECONDS", 0.5)
+
+
+def content(folder, name=LOCK_NAME):
+    filesystem, root = fsspec.core.url_to_fs(folder)
+    return filesystem.cat_file(f"{root}/{name}")
+
+
+def values(folder):
+    return json.loads(content(folder))
+
+
+def names(folder):
+    filesystem, root = fsspec.core.url_to_fs(folder)
+    return sorted(name.rsplit("/", 1)[-1] for name in filesystem.ls(root, detail=False))
+
+
+def write(folder, content, *, age=0, name=LOCK_NAME):
+    """Write a lock as if that had been ``age`` seconds ago."""
+    filesystem, root = fsspec.core.url_to_fs(folder)
+    path = f"{root}/{name}"
+    filesystem.pipe_file(path, content)
+    if isinstance(filesystem, LocalFileSystem):
+        os.utime(path, (time.time() - age,) * 2)
+    else:
+        filesystem.store[path].modified -= timedelta(seconds=age)
+
+
+def lock_of(folder, **changes):
+    """Return the content of a lock of this process, but for the changes."""
+    with hold(folder, "score data.parquet"):
+        return json.dumps(values(folder) | changes).encode()
+
+
+def foreign(folder, **changes):
+    """Return the content of a lock of another machine."""
+    return lock_of(folder, **{"token": "theirs", "host": "elsewhere", "pid": 7} | changes)
+
+
+def is_soon(condition):
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@contextmanager
+def contender(folder):
+    """A process that takes the lock when it is told to."""
+    command = [sys.executable, "-c", CONTENDER, str(folder)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def tell(process):
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def answer(process):
+    return process.stdout.readline().strip()
+
+
+# One at a time
+
+
+def test_hold__refuses_a_second_run_and_lets_the_next_one_in(folder):
+    message = (
+        rf"the folder {folder} is locked \(_lock.json\) by process {os.getpid()} on \S+ "
+        r"\(score data.parquet\); its last sign of life was 0 s ago\. Only one run .*"
+        r"Wait until .* 60 s after its last sign of life\."
+    )
+    with hold(folder, "score data.parquet") as first:
+        with pytest.raises(LockedError, match=message), hold(folder, "fit"):
+            pass
+        assert names(folder) == [LOCK_NAME]
+        assert values(folder)["token"] == first.token
+
+    assert names(folder) == []
+    with hold(folder, "fit") as second:
+        assert second.token != first.token
+    assert not first.is_lost
+    assert not second.is_lost
+
+
+def test_hold__is_refused_like_other_things_that_were_given():
+    assert issubclass(LockedError, OSError)
+
+
+def test_hold__leaves_the_error_of_its_context(folder):
+    with pytest.raises(KeyError, match="body"), hold(folder, "score"):
+        raise KeyError("body")
+
+    assert names(folder) == []
+
+
+@pytest.mark.parametrize("age", [None, 2 * DEAD_SECONDS], ids=["free", "dead"])
+def test_hold__lets_one_of_many_threads_in(folder, age):
+    if age is not None:
+        write(folder, foreign(folder), age=age)
+
+    assert race(folder, 8) == ["held", *["refused"] * 7]
+
+
+def race(folder, n_threads):
+    """Return what became of threads that want the lock at the same moment."""
+    start, finish = threading.Barrier(n_threads), threading.Event()
+
+    def contend():
+        start.wait()
+        with suppress(LockedError), hold(folder, "score"):
+            finish.wait(60)
+            return "held"
+        return "refused"
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        futures = [pool.submit(contend) for _ in range(n_threads)]
+        try:
+            list(itertools.islice(as_completed(futures, timeout=30), n_threads - 1))
+        finally:
+            finish.set()
+    return sorted(future.result() for future in futures)
+
+
+@pytest.mark.parametrize("age", [None, 2 * DEAD_SECONDS], ids=["free", "dead"])
+def test_hold__lets_one_of_several_processes_in(tmp_path, age):
+    if age is not None:
+        write(tmp_path, foreign(tmp_path), age=age)
+    with (
+        contender(tmp_path) as a,
+        contender(tmp_path) as b,
+        contender(tmp_path) as c,
+        contender(tmp_path) as d,
+    ):
+        processes = [a, b, c, d]
+        for process in processes:
+            tell(process)
+
+        answers = [answer(process) for process in processes]
+
+    assert sorted(answers) == ["held", "refused", "refused", "refused"]
+
+
+def test_hold__is_not_seen_by_those_who_read_the_folder(tmp_path):
+    frame = pd.DataFrame({"x": [1.0, 2.0]})
+    frame.to_parquet(tmp_path / "part-00000.parquet")
+
+    with hold(tmp_path, "score"):
+        (tmp_path / "._lock.0123.tmp").touch()
+        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path), frame)
+
+
+def test_hold__says_that_nothing_can_be_written(tmp_path):
+    (tmp_path / "file").touch()
+
+    for name in ("file", "missing"):
+        with (
+            pytest.raises(OSError, match=rf"{name} cannot be locked: .* Give a folder"),
+            hold(tmp_path / name, "score"),
+        ):
+            pass
+
+
+def test_hold__leaves_no_lock_on_a_full_disk(tmp_path, monkeypatch):
+    def open_full(filesystem, path, mode="rb", **options):
+        file = opened(filesystem, path, mode, **options)
+        if path.endswith(LOCK_NAME):
+            file.flush = fail
+        return file
+
+    def fail():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    opened = LocalFileSystem.open
+    monkeypatch.setattr(LocalFileSystem, "open", open_full)
+
+    with (
+        pytest.raises(OSError, match=r"cannot be locked.*No space"),
+        hold(tmp_path, "score"),
+    ):
+        pass
+
+    assert names(tmp_path) == []
+
+
+def test_hold__gives_up_where_the_lock_comes_and_goes(folder, monkeypatch):
+    monkeypatch.setattr(locks, "_ATTEMPTS", (0.0, 0.01))
+    monkeypatch.setattr(locks._Folder, "create", lambda *arguments: False)
+
+    with pytest.raises(LockedError, match="from one run to another"), hold(folder, "score"):
+        pass
+
+
+# Owners that may be dead
+
+
+@pytest.mark.parametrize("age", [0, DEAD_SECONDS - 10])
+def test_hold__respects_another_machine_that_gave_a_sign_of_life(folder, age):
+    write(folder, foreign(folder), age=age)
+
+    with (
+        pytest.raises(LockedError, match=rf"process 7 on elsewhere.* {age} s ago"),
+        hold(folder, "score"),
+    ):
+        pass
+
+    assert values(folder)["token"] == "theirs"
+    assert names(folder) == [LOCK_NAME]
+
+
+def test_hold__takes_over_from_another_machine_that_gave_none(folder):
+    write(folder, foreign(folder), age=DEAD_SECONDS + 1)
+
+    with hold(folder, "score") as lock:
+        assert values(folder)["token"] == lock.token
+        assert names(folder) == [LOCK_NAME]
+
+    assert names(folder) == []
+
+
+@pytest.mark.parametrize("since", ["1970-01-01T00:00:00", "2999-01-01T00:00:00", "?"])
+def test_hold__believes_no_time_that_another_machine_wrote(folder, since):
+    left = foreign(folder, since=since, started=0)
+
+    write(folder, left)
+    with pytest.raises(LockedError), hold(folder, "score"):
+        pass
+
+    write(folder, left, age=DEAD_SECONDS + 1)
+    with hold(folder, "score"):
+        pass
+
+
+def test_hold__takes_over_at_once_from_a_process_that_was_killed(tmp_path):
+    with contender(tmp_path) as process:
+        tell(process)
+        assert answer(process) == "held"
+        with pytest.raises(LockedError, match=f"process {process.pid}"):
+            hold(tmp_path, "score").__enter__()
+
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
+        left = content(tmp_path)
+        with hold(tmp_path, "score"):
+            pass
+
+    write(tmp_path, left)
+    with hold(tmp_path, "score"):  # nobody remembers the process
+        assert names(tmp_path) == [LOCK_NAME]
+
+
+def test_hold__respects_a_process_that_was_stopped(tmp_path):
+    """As when a machine slept: its processes wake up at the same time."""
+    with contender(tmp_path) as process:
+        tell(process)
+        assert answer(process) == "held"
+        process.send_signal(signal.SIGSTOP)
+        write(tmp_path, content(tmp_path), age=3600)
+
+        with pytest.raises(LockedError, match=f"{process.pid}"), hold(tmp_path, "score"):
+            pass
+
+
+@pytest.mark.parametrize("changes", [{"boot": "another"}, {"pid_namespace": "another"}])
+def test_hold__does_not_look_for_a_process_of_another_machine_here(folder, changes):
+    """Many machines are called localhost."""
+    write(folder, lock_of(folder, pid=2**22 + 1, **changes))
+
+    with pytest.raises(LockedError), hold(folder, "score"):
+        pass
+
+
+def unlike(error):
+    def find(pid):
+        raise error
+
+    return find
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Process", unlike(psutil.AccessDenied())),
+        ("pid_exists", lambda pid: False),
+    ],
+)
+def test_hold__lets_the_age_decide_where_processes_are_hidden(
+    folder, monkeypatch, name, value
+):
+    left = lock_of(folder, pid=2**22 + 1)
+    this_process = psutil.Process()
+    monkeypatch.setattr(psutil, name, lambda *pid: value(*pid) if pid else this_process)
+
+    write(folder, left)
+    with pytest.raises(LockedError), hold(folder, "score"):
+        pass
+
+    write(folder, left, age=DEAD_SECONDS + 1)
+    with hold(folder, "score"):
+        pass
+
+
+def test_hold__lets_the_age_decide_where_the_start_of_a_process_differs(folder):
+    """It is another process, or the clock was set."""
+    left = lock_of(folder, pid=1, started=0.5)
+
+    write(folder, left)
+    with pytest.raises(LockedError, match="process 1 on"), hold(folder, "score"):
+        pass
+
+    write(folder, left, age=DEAD_SECONDS + 1)
+    with hold(folder, "score"):
+        pass
+
+
+def test_hold__knows_machines_without_linux(folder, monkeypatch, tmp_path):
+    monkeypatch.setattr(locks, "_BOOT_ID", tmp_path / "missing")
+    monkeypatch.setattr(locks, "_PID_NAMESPACE", tmp_path / "missing")
+
+    with hold(folder, "score"):
+        assert values(folder)["boot"] == str(psutil.boot_time())
+        assert values(folder)["pid_namespace"] == ""
+
+
+# Locks that say nothing
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+field_names = st.sampled_from(sorted(locks._Owner.__dataclass_fields__))
+contents = st.one_of(
+    st.binary(),
+    json_values.map(json.dumps).map(str.encode),
+    st.dictionaries(field_names, json_values, min_size=1),
+    st.just(b"[" * 100_000),
+    st.just(b"PAR1"),
+)
+
+
+@given(content=contents)
+def test_hold__takes_over_what_it_cannot_read_when_that_is_old(content):
+    with tempfile.TemporaryDirectory() as folder:
+        if isinstance(content, dict):
+            content = foreign(folder, **content)
+
+        write(folder, content)
+        with pytest.raises(LockedError, match=r"locked \(_lock.json\) by"):
+            hold(folder, "score").__enter__()
+
+        write(folder, content, age=DEAD_SECONDS + 1)
+        with hold(folder, "score") as lock:
+            assert values(folder)["token"] == lock.token
+
+
+@given(purpose=st.text())
+def test_hold__reads_its_own_lock_whatever_the_purpose(purpose):
+    with tempfile.TemporaryDirectory() as folder, hold(folder, purpose) as lock:
+        check_token(folder, lock.token)
+        with pytest.raises(LockedError) as refusal:
+            hold(folder, "score").__enter__()
+        assert str(refusal.value).isprintable()
+
+
+@pytest.mark.parametrize("pid", [0, -1, 2**31, 1e400])
+def test_hold__asks_for_no_process_that_cannot_be(folder, pid):
+    write(folder, lock_of(folder, pid=pid))
+
+    with pytest.raises(LockedError, match="cannot be told"), hold(folder, "score"):
+        pass
+
+
+# Taking over
+
+
+def claim_name(left, number):
+    return f"._lock.{sha256(left).hexdigest()[:16]}-{number}.tmp"
+
+
+def test_hold__leaves_a_dead_lock_to_who_has_claimed_it(folder):
+    left, claim = foreign(folder), foreign(folder, host="third")
+    write(folder, left, age=DEAD_SECONDS + 1)
+    write(folder, claim, name=claim_name(left, 0))
+
+    with pytest.raises(LockedError, match="on third"), hold(folder, "score"):
+        pass
+
+    assert content(folder) == left
+    assert names(folder) == [claim_name(left, 0), LOCK_NAME]
+
+
+def test_hold__follows_a_claim_of_a_run_that_died(tmp_path):
+    left = foreign(tmp_path)
+    write(tmp_path, left, age=DEAD_SECONDS + 9)
+    for number in range(2):
+        write(tmp_path, b"", age=DEAD_SECONDS + 1, name=claim_name(left, number))
+
+    with hold(tmp_path, "score") as lock:
+        assert values(tmp_path)["token"] == lock.token
+        assert names(tmp_path) == [LOCK_NAME]
+
+
+@pytest.mark.parametrize("beat", [1, None], ids=["woke up", "released"])
+def test_hold__looks_again_before_it_replaces(folder, monkeypatch, beat):
+    def find_dead(place, name):
+        left = judge(place, name)
+        if beat is None:
+            place.remove(name)
+        else:
+            write(folder, later)
+        return left
+
+    left, later = foreign(folder), foreign(folder, beat=beat)
+    judge = locks._content_if_dead
+    write(folder, left, age=DEAD_SECONDS + 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(locks, "_content_if_dead", once(find_dead, judge))
+        if beat is None:
+            with hold(folder, "score") as lock:
+                assert values(folder)["token"] == lock.token
+        else:
+            with pytest.raises(LockedError), hold(folder, "score"):
+                pass
+            assert content(folder) == later
+    assert claim_name(left, 0) not in names(folder)
+
+
+def once(first, then):
+    """Return a function that is ``first`` when it is called first, and later ``then``."""
+    functions = itertools.chain([first], itertools.repeat(then))
+    return lambda *arguments, **options: next(functions)(*arguments, **options)
+
+
+def test_hold__tries_again_where_the_lock_was_just_released(folder, monkeypatch):
+    def released(place, name, content):
+        return False
+
+    monkeypatch.setattr(locks._Folder, "create", once(released, locks._Folder.create))
+
+    with hold(folder, "score") as lock:
+        check_token(folder, lock.token)
+
+
+# Filesystems that can do less
+
+
+def overwrite(filesystem, path, mode="rb", **options):
+    return opened(filesystem, path, mode.replace("x", "w"), **options)
+
+
+def know_no_mode(filesystem, path, mode="rb", **options):
+    if "x" in mode:
+        raise ValueError(mode)
+    return opened(filesystem, path, mode, **options)
+
+
+opened = MemoryFileSystem.open
+
+
+@pytest.mark.parametrize("open_file", [overwrite, know_no_mode])
+@pytest.mark.parametrize("folder", ["memory"], indirect=True)
+def test_hold__settles_who_wrote_last_where_files_are_not_exclusive(
+    folder, monkeypatch, open_file
+):
+    monkeypatch.setattr(locks, "SETTLE_SECONDS", 0.5)
+    monkeypatch.setattr(MemoryFileSystem, "open", open_file)
+
+    assert race(folder, 4) == ["held", "refused", "refused", "refused"]
+    write(folder, foreign(folder), age=2 * DEAD_SECONDS)
+    assert race(folder, 4) == ["held", "refused", "refused", "refused"]
+
+
+@pytest.mark.parametrize("folder", ["memory"], indirect=True)
+def test_hold__reports_a_failure_that_left_nothing(folder, monkeypatch):
+    def fail(*arguments):
+        raise OSError(errno.EIO, "the connection was lost")
+
+    monkeypatch.setattr(locks._Folder, "_write_if_absent", fail)
+
+    with (
+        pytest.raises(OSError, match=r"cannot be locked.*connection"),
+        hold(folder, "score"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("folder", ["memory"], indirect=True)
+def test_hold__has_the_lock_though_the_answer_was_lost(folder, monkeypatch):
+    def answer_nothing(place, name, content):
+        write_if_absent(place, name, content)
+        raise OSError(errno.EINVAL, "At least one of the pre-conditions did not hold")
+
+    write_if_absent = locks._Folder._write_if_absent
+    monkeypatch.setattr(locks._Folder, "_write_if_absent", answer_nothing)
+
+    with hold(folder, "score") as lock:
+        check_token(folder, lock.token)
+
+
+@pytest.fixture
+def timeless(monkeypatch):
+    """A filesystem that does not tell when a file was written."""
+
+    def modified(filesystem, path):
+        raise NotImplementedError
+
+    monkeypatch.setattr(MemoryFileSystem, "modified", modified)
+
+
+@pytest.mark.parametrize("folder", ["memory"], indirect=True)
+def test_hold__watches_a_lock_that_has_no_age(folder, impatient, timeless):
+    with hold(folder, "score"), pytest.raises(LockedError, match="process"):
+        hold(folder, "score").__enter__()
+
+    for left in (foreign(folder), b""):
+        write(folder, left)
+        with hold(folder, "score") as lock:
+            check_token(folder, lock.token)
+
+
+def test_hold__watches_a_lock_from_the_future(folder, impatient):
+    """As after the clock of the filesystem was set back."""
+    write(folder, foreign(folder), age=-3600)
+
+    with hold(folder, "score") as lock:
+        check_token(folder, lock.token)
+
+
+# While it is held
+
+
+def test_lock__gives_signs_of_life(folder, fast):
+    with hold(folder, "score") as lock:
+        assert is_soon(lambda: values(folder)["beat"] >= 3)
+        assert values(folder)["token"] == lock.token
+        assert not lock.is_lost
+
+    assert names(folder) == []
+
+
+@pytest.mark.parametrize("left", [b"", b"theirs"], ids=["unreadable", "another's"])
+def test_lock__is_lost_to_another_run(folder, fast, left, caplog):
+    left = left and foreign(folder)
+    with hold(folder, "score") as lock:
+        lock._folder.replace = lambda name, content: None  # no beat is under way
+        write(folder, left)
+        assert is_soon(lambda: lock.is_lost)
+
+    assert content(folder) == left
+    assert "is gone, or that of another run" in caplog.text
+
+
+def test_lock__is_lost_when_it_is_removed(folder, fast):
+    with hold(folder, "score") as lock:
+        assert is_soon(lambda: remove(lock) and lock.is_lost)
+
+    assert names(folder) == []
+
+
+def remove(lock):
+    with suppress(FileNotFoundError):  # a beat may have written it again
+        lock._folder.remove(LOCK_NAME)
+    return True
+
+
+def test_lock__is_lost_with_its_folder(tmp_path, fast):
+    (tmp_path / "out").mkdir()
+    with hold(tmp_path / "out", "score") as lock:
+        shutil.move(tmp_path / "out", tmp_path / "moved")
+        assert is_soon(lambda: lock.is_lost)
+
+    assert names(tmp_path) == ["moved"]
+
+
+def test_lock__knows_after_its_end_that_it_was_lost(folder):
+    with hold(folder, "score") as lock:
+        write(folder, b"")
+
+    assert lock.is_lost
+    assert content(folder) == b""
+
+
+def test_lock__outlives_a_beat_that_failed(folder, fast, monkeypatch, caplog):
+    def fail(*arguments):
+        raise OSError(errno.EIO, "the connection was lost")
+
+    monkeypatch.setattr(locks, "whole_file", once(fail, locks.whole_file))
+
+    with hold(folder, "score") as lock:
+        assert is_soon(lambda: values(folder)["beat"] >= 3)
+        assert not lock.is_lost
+
+    assert "was not renewed: OSError: [Errno 5] the connection was lost." in caplog.text
+
+
+def test_lock__that_cannot_be_removed_does_not_hide_an_error(tmp_path, monkeypatch, caplog):
+    def fail(filesystem, path):
+        raise PermissionError(path)
+
+    monkeypatch.setattr(LocalFileSystem, "rm_file", fail)
+
+    with pytest.raises(KeyError, match="body"), hold(tmp_path, "score"):
+        raise KeyError("body")
+
+    assert "was not removed: PermissionError" in caplog.text
+
+
+def test_lock__does_not_wait_for_a_beat_that_hangs(folder, fast, monkeypatch, caplog):
+    is_hanging, end = threading.Event(), threading.Event()
+
+    def hang(place, name, content):
+        is_hanging.set()
+        end.wait(60)
+
+    monkeypatch.setattr(locks._Folder, "replace", hang)
+    with hold(folder, "score"):
+        assert is_hanging.wait(30)
+    end.set()
+
+    assert "was not removed: TimeoutError: it is still being written." in caplog.text
+
+
+# Tasks
+
+
+def test_check_token__is_one_small_read(folder, monkeypatch):
+    with hold(folder, "score") as lock:
+        reads = []
+        filesystem = type(lock._folder._filesystem)
+        cat_file = filesystem.cat_file
+        monkeypatch.setattr(
+            filesystem, "cat_file", lambda *path: reads.append(path) or cat_file(*path)
+        )
+        check_token(folder, lock.token)
+
+        assert len(reads) == 1
+
+
+def test_check_token__stops_the_tasks_of_a_run_that_ended(folder):
+    with hold(folder, "score") as first:
+        pass
+    with pytest.raises(RuntimeError, match=r"another run has taken over"):
+        check_token(folder, first.token)
+
+    with hold(folder, "score"), pytest.raises(RuntimeError, match="Let the other run end"):
+        check_token(folder, first.token)
+
+
+def test_check_token__waits_for_a_beat_that_hides_the_lock(folder, monkeypatch):
+    with hold(folder, "score") as lock:
+        read = locks._Folder.read
+        monkeypatch.setattr(locks._Folder, "read", once(lambda place, name: None, read))
+        check_token(folder, lock.token)
+
+
+def test_check_token__does_not_fail_for_beats(folder, monkeypatch):
+    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.001)
+    with hold(folder, "score") as lock:
+        for _ in range(300):
+            check_token(folder, lock.token)
+        assert is_soon(lambda: values(folder)["beat"] > 10)
