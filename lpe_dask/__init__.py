@@ -18,6 +18,7 @@ import yaml
 if TYPE_CHECKING:
     from lpe_dask.detector import LPE, load, score
     from lpe_dask.false_discovery import false_discovery_control
+    from lpe_dask.job_runs import run
     from lpe_dask.plots import plot_calibration, plot_level_set, plot_roc, plot_scores
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ __all__ = [
     "plot_level_set",
     "plot_roc",
     "plot_scores",
+    "run",
     "score",
 ]
 
@@ -48,6 +50,7 @@ _HOMES = {
     "plot_level_set": "lpe_dask.plots",
     "plot_roc": "lpe_dask.plots",
     "plot_scores": "lpe_dask.plots",
+    "run": "lpe_dask.job_runs",
     "score": "lpe_dask.detector",
 }
 

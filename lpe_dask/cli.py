@@ -1,4 +1,4 @@
-"""The command line: `lpe-dask score`, `lpe-dask demo` and `lpe-dask paper`.
+"""The command line, `lpe-dask`: score, fit, run, demo and paper.
 
 Starts or joins the workers, calls public functions, and turns errors into messages and exit
 codes: 0 done, 1 failed after the start, 2 refused what was given, 130 interrupted.
@@ -123,6 +123,11 @@ _worker_options = _options(
         help="Where nominal rows go that do not fit into the memory of each worker: a "
         "folder or URL that all workers see.  [default: Dask's temporary directory]",
     ),
+    click.option(
+        "--profile",
+        metavar="FILE",
+        help="Write Dask's report on what the workers did to this HTML file.",
+    ),
     click.option("--debug", is_flag=True, help="Show the full traceback of an error."),
 )
 
@@ -234,6 +239,12 @@ def cli() -> None:
     "compared with all others.",
 )
 @click.option(
+    "--model",
+    metavar="MODEL",
+    help="Folder of a model that was saved, instead of --nominal; of the options below "
+    "that describe a model, only --alpha goes with it.",
+)
+@click.option(
     "--columns",
     callback=_names,
     metavar="A,B,C",
@@ -245,6 +256,13 @@ def cli() -> None:
     metavar="ID,TS",
     help='Columns of DATA to carry over to OUT; "" for none.  [default: all]',
 )
+@click.option(
+    "--fdr",
+    type=float,
+    metavar="Q",
+    help="Flag as many rows as keep the share of nominal ones among them at about this, "
+    "instead of those with a p-value of at most alpha.",
+)
 @_model_options
 @click.option("--overwrite", is_flag=True, help="Replace OUT if an earlier run wrote it.")
 @_worker_options
@@ -254,12 +272,84 @@ def score(data: str, debug: bool, **options: Any) -> None:
     DATA is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as s3://.
     OUT gets the columns of DATA, and p_value (from 0 to 1, low is anomalous), statistic (to
     rank rows by) and is_anomaly (p_value at most alpha; empty where a number is missing).
+    A run that was interrupted goes on when the same command is given again.
     """
     with _exit_codes(debug):
         workers = _take_workers(options, debug)
         output = options["output"]
+        if options["model"] is not None:
+            options = _without_defaults(options)
         summary = _score_files(workers, data, **options)
         click.echo(_result_line(summary, output))
+
+
+@cli.command(short_help="Learn from nominal rows, and save the model.")
+@click.argument("nominal", metavar="NOMINAL")
+@click.option(
+    "--model", required=True, metavar="MODEL", help="Folder to save the model to."
+)
+@click.option(
+    "--columns",
+    callback=_names,
+    metavar="A,B,C",
+    help="Columns to measure.  [default: all]",
+)
+@_model_options
+@click.option("--overwrite", is_flag=True, help="Replace a model that is there.")
+@_worker_options
+def fit(nominal: str, debug: bool, **options: Any) -> None:
+    """Learn from NOMINAL, rows known to be normal, and save the model to MODEL.
+
+    NOMINAL is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as
+    s3://. `lpe-dask score DATA --model MODEL` then scores tables with it. A fit that was
+    interrupted goes on when the same command is given again.
+    """
+    with _exit_codes(debug):
+        from lpe_dask.fit_runs import prepare_new_fit
+
+        workers = _take_workers(options, debug)
+        with _spool(options.pop("spool")):
+            prepared = prepare_new_fit(nominal, **_arguments(options))
+            with workers.open(), _progress():
+                summary = prepared.execute_alone()
+        click.echo(_fit_line(summary))
+
+
+@cli.command(short_help="Do what a job file says: fit, score, or both.")
+@click.argument("job", metavar="JOB")
+@click.option(
+    "--date",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="YYYY-MM-DD",
+    help="What {date} in the file stands for.  [default: today]",
+)
+@click.option(
+    "--overwrite", is_flag=True, help="Do all of it anew: replace the model and the output."
+)
+@_worker_options
+def run(job: str, date: Any, overwrite: bool, debug: bool, **options: Any) -> None:
+    """Do what the job file JOB says, as far as it is not done yet.
+
+    A job that was interrupted goes on when it is started again; one that is finished says
+    so and does nothing. Options about workers go before the section [cluster] of the file.
+    """
+    with _exit_codes(debug):
+        from lpe_dask.job_file import read_job
+        from lpe_dask.job_runs import prepare_job
+
+        read = read_job(job, None if date is None else date.date())
+        with _spool(options.pop("spool")):
+            workers = _take_workers(_with_section(options, read.cluster), debug)
+            prepared = prepare_job(read, overwrite=overwrite)
+            if prepared.is_finished():
+                click.echo(f"nothing to do: {prepared.place} is there already")
+                return
+            with prepared.reserved() as lock, workers.open(), _progress():
+                summary = prepared.execute(lock)
+        is_scored = prepared.scoring is not None
+        click.echo(
+            _result_line(summary, prepared.place) if is_scored else _fit_line(summary)
+        )
 
 
 @cli.command(short_help="Score real handwritten digits, from end to end.")
@@ -346,14 +436,42 @@ def _score_files(workers: ChosenWorkers, data: str, **options: Any) -> dict[str,
     """Check everything, start or join the workers, run, and return the summary."""
     from lpe_dask.runs import prepare_run  # not needed for --help, and takes a second
 
-    if options.get("scale") == "none":
-        options["scale"] = None
-    spool = options.pop("spool", None) or dask.config.get("lpe-dask.spool")
-    run = prepare_run(data, **options)
-    run.check_not_finished()
-    configured = dask.config.set({"lpe-dask.spool": spool})
-    with configured, run.reserved() as lock, workers.open(), _progress():
-        return run.execute(lock)
+    with _spool(options.pop("spool", None)):
+        run = prepare_run(data, **_arguments(options))
+        run.check_not_finished()
+        with run.reserved() as lock, workers.open(), _progress():
+            return run.execute(lock)
+
+
+def _arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options as arguments of public functions."""
+    return options | ({"scale": None} if options.get("scale") == "none" else {})
+
+
+def _without_defaults(options: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the options of a model that were not given: a saved one has its own."""
+    context = click.get_current_context()
+    default = click.core.ParameterSource.DEFAULT
+    kept = ("output", "model", "keep", "columns", "fdr", "overwrite", "spool")
+    return {
+        name: value
+        for name, value in options.items()
+        if name in kept or context.get_parameter_source(name) is not default
+    }
+
+
+def _spool(folder: str | None) -> Any:
+    """Return a context in which nominal rows that do not fit are spooled to ``folder``."""
+    configured = dask.config.get("lpe-dask.spool")
+    return dask.config.set({"lpe-dask.spool": folder or configured})
+
+
+def _with_section(options: dict[str, Any], section: Any) -> dict[str, Any]:
+    """Return options about workers, or those of a job file where none was given."""
+    names = ("scheduler", "workers", "memory_limit")
+    if section is None or any(options[name] is not None for name in names):
+        return options
+    return options | {name: getattr(section, name) for name in (*names, "threads")}
 
 
 def _progress() -> AbstractContextManager[None]:
@@ -364,11 +482,13 @@ def _progress() -> AbstractContextManager[None]:
 
 def _result_line(summary: dict[str, Any], output: str) -> str:
     flagged, share = summary["flagged"], summary["flagged_share"]
+    decided = f"alpha {summary['alpha']:g}"
+    if summary["fdr"] is not None:
+        decided = f"a false discovery rate of {summary['fdr']:g}"
     lines = [
         f"{summary['rows']} rows against {summary['nominal_rows']} nominal rows, "
         f"in {summary['seconds']:.1f} s",
-        f"{flagged} flagged at alpha {summary['alpha']:g}"
-        + ("" if share is None else f" ({share:.2%})"),
+        f"{flagged} flagged at {decided}" + ("" if share is None else f" ({share:.2%})"),
     ]
     if summary["rows_nan"]:
         lines.append(f"{summary['rows_nan']} not measured: NaN or inf")
@@ -380,6 +500,15 @@ def _result_line(summary: dict[str, Any], output: str) -> str:
             f"{band['half_width']:.3f} of those with all, {band['level']:.0%} sure"
         )
     return "\n".join([*lines, f"written to {output}"])
+
+
+def _fit_line(summary: dict[str, Any]) -> str:
+    lines = [
+        f"{summary['nominal_rows']} nominal rows fitted, in {summary['seconds']:.1f} s"
+    ]
+    if summary["dropped_rows"]:
+        lines.append(f"{summary['dropped_rows']} dropped: NaN or inf")
+    return "\n".join([*lines, f"saved to {summary['model']}"])
 
 
 def _demo_folder(output: str | None, stack: ExitStack) -> Path:
@@ -409,6 +538,12 @@ def _take_workers(options: dict[str, Any], debug: bool) -> ChosenWorkers:
     """Take the options about workers out of those of a command, and check them."""
     scheduler = options.pop("scheduler")
     n_workers, memory_limit = options.pop("workers"), options.pop("memory_limit")
+    threads, profile = options.pop("threads", None), options.pop("profile")
+    if scheduler == "threads" and profile is not None:
+        raise click.UsageError(
+            "--profile needs workers to report on, but with --scheduler threads there are "
+            "none. Leave out one or the other."
+        )
     if scheduler is not None and (n_workers, memory_limit) != (None, None):
         raise click.UsageError(
             f"--workers and --memory-limit describe a cluster to start, but --scheduler "
@@ -419,7 +554,7 @@ def _take_workers(options: dict[str, Any], debug: bool) -> ChosenWorkers:
             f"--scheduler {scheduler} is neither the address of a scheduler, such as "
             f"tcp://10.0.0.1:8786, nor `threads`."
         )
-    return ChosenWorkers(scheduler, n_workers, memory_limit, debug)
+    return ChosenWorkers(scheduler, n_workers, memory_limit, debug, threads, profile)
 
 
 # Messages and exit codes

@@ -15,6 +15,8 @@ from typing import Any
 import dask
 from dask.system import CPU_COUNT
 
+from lpe_dask.messages import brief
+
 logger = logging.getLogger(__name__)
 
 #: Seconds to wait for a scheduler to answer, and then for it to have a worker.
@@ -24,12 +26,28 @@ WORKER_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class ChosenWorkers:
-    """Which workers to use: those of a scheduler, or of a cluster to start."""
+    """Which workers to use: those of a scheduler, or of a cluster to start.
+
+    Attributes
+    ----------
+    scheduler : str, optional
+        An address, or "threads"; None: a cluster is started.
+    n_workers, memory_limit : int, optional
+        Of the cluster to start; bytes of each worker.
+    debug : bool
+        Whether to let the log of `distributed` through.
+    threads : int, optional
+        Of each worker to start; None: they share the processor cores.
+    profile : str, optional
+        File for Dask's report on what the workers did.
+    """
 
     scheduler: str | None
     n_workers: int | None
     memory_limit: int | None
     debug: bool
+    threads: int | None = None
+    profile: str | None = None
 
     def open(self) -> AbstractContextManager[None]:
         """Return a context in which Dask computes on these workers."""
@@ -46,6 +64,8 @@ class ChosenWorkers:
         options: dict[str, Any] = {} if limit is None else {"memory_limit": limit}
         if n is not None:
             options |= {"n_workers": n, "threads_per_worker": max(1, CPU_COUNT // n)}
+        if self.threads is not None:
+            options["threads_per_worker"] = self.threads
         with _quiet_distributed(self.debug) as level, ExitStack() as stack:
             with _interrupts_held():
                 cluster = LocalCluster(
@@ -59,7 +79,8 @@ class ChosenWorkers:
                 disable_gc_diagnosis()
             stack.enter_context(Client(cluster))
             logger.info("dashboard: %s", cluster.dashboard_link)
-            yield
+            with self._profiled():
+                yield
 
     @contextmanager
     def _join(self) -> Iterator[None]:
@@ -81,7 +102,26 @@ class ChosenWorkers:
             with client, client.as_current(), dask.config.set(scheduler=client):
                 _wait_for_worker(client, self.scheduler)
                 logger.info("dashboard: %s", client.dashboard_link)
-                yield
+                with self._profiled():
+                    yield
+
+    @contextmanager
+    def _profiled(self) -> Iterator[None]:
+        """Write the report at the end, if one was asked for and the work was done."""
+        if self.profile is None:
+            yield
+            return
+        from distributed import performance_report
+
+        report = performance_report(filename=self.profile)
+        report.__enter__()
+        yield
+        try:
+            report.__exit__(None, None, None)  # not after an error: who would answer?
+        except Exception as error:
+            logger.warning("no profile was written to %s: %s", self.profile, brief(error))
+        else:
+            logger.info("profile: %s", self.profile)
 
 
 def _wait_for_worker(client: Any, address: str | None) -> None:

@@ -79,6 +79,15 @@ def shown_paths(path: Paths) -> str:
     return " and ".join(paths_in(path))
 
 
+def is_there(path: str | PathLike[str]) -> bool:
+    """Return whether there is a file of a table at ``path``."""
+    try:
+        _files_at(fspath(path))
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def paths_in(path: Paths) -> list[str]:
     """Return the places of a table as texts."""
     return [fspath(p) for p in ([path] if isinstance(path, str | PathLike) else path)]

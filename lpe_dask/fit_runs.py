@@ -10,6 +10,7 @@ that the same fit, started again, comes to the same end.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,6 +84,20 @@ class FitRun:
         logger.info("saved the model to %s", self.url)
         return self.model
 
+    def execute_alone(self) -> dict[str, Any]:
+        """Fit, save, and return what was learnt; raises as `execute`."""
+        began = time.perf_counter()
+        model = self.execute(str(self.url))
+        return {
+            "model": self.url,
+            "nominal_rows": model.n_samples_,
+            "dropped_rows": model.n_dropped_,
+            "calibration_rows": len(model.calibration_),
+            "n_neighbors_": model.n_neighbors_,
+            "radius_": model.radius_,
+            "seconds": round(time.perf_counter() - began, 3),
+        }
+
     def checkpoint(self, folder: str) -> Checkpoint:
         """Return what holds the rows that were measured, within a folder."""
         return Checkpoint(f"{folder}/_fit-{self.source}")
@@ -140,8 +155,8 @@ def fit_table(
     columns: Sequence[str] | None = None,
     overwrite: bool = False,
     **arguments: Any,
-) -> LPE:
-    """Fit nominal rows in files and save the model; computes.
+) -> dict[str, Any]:
+    """Fit nominal rows in files, save the model, and return what was learnt; computes.
 
     Parameters
     ----------
@@ -158,7 +173,8 @@ def fit_table(
 
     Returns
     -------
-    model : LPE
+    summary : dict
+        nominal_rows, dropped_rows, calibration_rows, n_neighbors_, radius_, seconds.
 
     Raises
     ------
@@ -167,10 +183,24 @@ def fit_table(
     RunError
         If the fit failed after that; the same fit, started again, goes on from there.
     """
+    return prepare_new_fit(
+        nominal, model, columns=columns, overwrite=overwrite, **arguments
+    ).execute_alone()
+
+
+def prepare_new_fit(
+    nominal: Paths,
+    model: str | PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    overwrite: bool = False,
+    **arguments: Any,
+) -> FitRun:
+    """Return the fit of `fit_table`, checked as far as that goes without reading rows."""
     run = prepare_fit(nominal, columns, arguments, model_url(model))
     if not overwrite:
         check_absent(model)
-    return run.execute(str(run.url))
+    return run
 
 
 def model_url(path: str | PathLike[str]) -> str:

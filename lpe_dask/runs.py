@@ -28,7 +28,6 @@ import dask.array as da
 import fsspec
 from dask.delayed import Delayed
 
-import lpe_dask
 from lpe_dask.calibration import BAND_LEVEL, band_half_width
 from lpe_dask.decisions import threshold
 from lpe_dask.detector import LPE, load, measure_blocks
@@ -70,7 +69,7 @@ from lpe_dask.whole_files import whole_file
 logger = logging.getLogger(__name__)
 
 #: Packages that the summary names the version of.
-_PACKAGES = ("dask", "distributed", "numpy", "numba", "pandas", "pyarrow")
+_PACKAGES = ("lpe_dask", "dask", "distributed", "numpy", "numba", "pandas", "pyarrow")
 
 
 def score_table(
@@ -375,7 +374,7 @@ def prepare_scoring(
         "alpha": fitted.alpha if alpha is None else float(alpha),
         "fdr": None if fdr is None else float(fdr),
         "n_parts": kept.npartitions,
-        "versions": [lpe_dask.__version__, dask.__version__],
+        "versions": [metadata.version("lpe_dask"), dask.__version__],
     }
     url = check_output(fspath(output), paths_in(data))
     record = RunRecord(stamp_files(data), settings)
@@ -492,8 +491,7 @@ def _plain(value: Any) -> Any:
 
 def _versions() -> dict[str, str]:
     packages = {name: metadata.version(name) for name in _PACKAGES}
-    own = {"python": platform.python_version(), "lpe_dask": lpe_dask.__version__}
-    return own | packages
+    return {"python": platform.python_version()} | packages
 
 
 # Errors

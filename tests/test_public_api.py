@@ -21,6 +21,7 @@ def test_all__is_exactly_what_is_built():
         "plot_level_set",
         "plot_roc",
         "plot_scores",
+        "run",
         "score",
     ]
     assert all(hasattr(lpe_dask, name) for name in lpe_dask.__all__)

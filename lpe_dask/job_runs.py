@@ -1,0 +1,201 @@
+"""Do what a job file says: fit and save a model, score a table, or both.
+
+    job file --read_job--> Job --prepare_job--> JobRun --execute--> model, OUT/
+
+Nothing is done twice: a model that was fitted from the same files with the same parameters
+is loaded, an output that is there is left alone, and one that was interrupted is taken up.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from lpe_dask.detector import LPE, load
+from lpe_dask.files import is_there
+from lpe_dask.fit_runs import FitRun, model_url, prepare_fit
+from lpe_dask.job_file import Job, Source, read_job
+from lpe_dask.locks import Lock
+from lpe_dask.persist import model_source
+from lpe_dask.runs import Run, prepare_run, prepare_scoring
+
+logger = logging.getLogger(__name__)
+
+
+def run(
+    job: str | PathLike[str],
+    *,
+    date: datetime.date | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any] | None:
+    """Do what a job file says, as far as it is not done yet, and return a summary.
+
+    Computes, with the scheduler that is active: the section ``[cluster]`` is for the
+    command line, which starts workers or joins them.
+
+    Parameters
+    ----------
+    job : str or path
+        A TOML file; see ``jobs/README.md``.
+    date : datetime.date, optional
+        What ``{date}`` in it stands for; None: today.
+    overwrite : bool, default=False
+        Do all of it anew, also what is there: fit, save and score.
+
+    Returns
+    -------
+    summary : dict or None
+        What ``_summary.json`` in the output holds, or for a job that only fits what was
+        learnt; None if there was nothing to do.
+
+    Raises
+    ------
+    ValueError, TypeError, OSError, MemoryError
+        For what stands in the file, what it names, or another run that is at work on it.
+    RunError
+        If the job failed after that. Started again, it goes on from there.
+
+    Examples
+    --------
+    >>> import lpe_dask
+    >>> lpe_dask.run("jobs/nightly-scoring.toml")  # doctest: +SKIP
+    """
+    prepared = prepare_job(read_job(job, date), overwrite=overwrite)
+    if prepared.is_finished():
+        logger.info("nothing to do")
+        return None
+    with prepared.reserved() as lock:
+        return prepared.execute(lock)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """A job whose files and arguments have been checked; nothing is computed yet.
+
+    Attributes
+    ----------
+    fit : FitRun, optional
+        To be done, where nothing is to be scored.
+    scoring : Run, optional
+    place : str
+        Where its result is, for messages.
+    """
+
+    fit: FitRun | None
+    scoring: Run | None
+    place: str
+
+    def is_finished(self) -> bool:
+        """Return whether all that the job says is there."""
+        if self.scoring is not None:
+            return self.scoring.is_finished()
+        return self.fit is None
+
+    @contextmanager
+    def reserved(self) -> Iterator[Lock | None]:
+        """Lock the output while the context is open; a fit locks its model's folder."""
+        if self.scoring is None:
+            yield None
+            return
+        with self.scoring.reserved() as lock:
+            yield lock
+
+    def execute(self, lock: Lock | None) -> dict[str, Any]:
+        """Do what is to be done and return the summary; raises as `run`."""
+        if self.scoring is not None:
+            assert lock is not None
+            return self.scoring.execute(lock)
+        assert self.fit is not None
+        return self.fit.execute_alone()
+
+
+def prepare_job(job: Job, *, overwrite: bool = False) -> JobRun:
+    """Return what is to be done for a job, checked as far as that goes without rows.
+
+    Nothing is computed and nothing written, so it needs no workers.
+    """
+    model, source = _model_of(job, overwrite)
+    if job.score is None:
+        assert job.model.path is not None
+        fit = model if isinstance(model, FitRun) else None
+        return JobRun(fit, None, job.model.path)
+    given = job.score
+    options: dict[str, Any] = {
+        "keep": given.keep, "alpha": given.alpha, "fdr": given.fdr, "overwrite": overwrite
+    }  # fmt: skip
+    data = _paths(given.data)
+    if model is not None:
+        scoring = prepare_scoring(model, data, given.output, source=source, **options)
+    else:
+        arguments = {k: v for k, v in job.lpe_arguments.items() if k != "alpha"}
+        scoring = prepare_run(data, given.output, **options, **arguments)
+    return JobRun(None, scoring, given.output)
+
+
+def _model_of(job: Job, overwrite: bool) -> tuple[LPE | FitRun | None, str | None]:
+    """Return the model of a job, loaded or to be fitted, and what tells it from others.
+
+    None where the rows to score are scored among themselves.
+    """
+    path, nominal = job.model.path, job.nominal
+    if nominal is None:
+        return (None, None) if path is None else (load(path), model_source(path))
+    url = None if path is None else model_url(path)
+    fit = prepare_fit(_paths(nominal.data), nominal.columns, job.lpe_arguments, url)
+    if path is None or overwrite:
+        return fit, fit.source
+    stored = model_source(path)
+    if stored is None or (job.model.refit and stored != fit.source):
+        return fit, fit.source
+    model = load(path)
+    if stored != fit.source:
+        _check_same(model, job, fit)
+        logger.info(
+            "the model at %s is used as it is; the nominal rows have changed since it was "
+            "fitted (refit = true fits it anew)", path,
+        )  # fmt: skip
+    return model, stored
+
+
+def _check_same(model: LPE, job: Job, fit: FitRun) -> None:
+    """Raise ValueError if a job says something about a model that does not hold."""
+    have = model.get_params(deep=False)
+    said = {k: v for k, v in job.lpe_arguments.items() if k not in ("alpha", "algorithm")}
+    differing = [
+        f"{name}={have[name]!r} instead of {value!r}"
+        for name, value in said.items()
+        if _as_json(have[name]) != _as_json(value)
+    ]
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None and names.tolist() != list(fit.nominal.columns):
+        differing.append(f"columns {names.tolist()} instead of {list(fit.nominal.columns)}")
+    if differing:
+        raise ValueError(
+            f"{job.path}: the model at {job.model.path} was fitted with "
+            f"{', '.join(differing)}. Say the same in the job, set refit = true, or do all "
+            f"of it anew (overwrite=True, --overwrite)."
+        )
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=dict)
+
+
+def _paths(sources: Sequence[Source]) -> list[str]:
+    """Return the paths of a job's table; days of a range may have no files."""
+    absent = [s.path for s in sources if s.is_optional and not is_there(s.path)]
+    if absent:
+        logger.warning("there are no files at %s: left out", ", ".join(absent))
+    there = [s.path for s in sources if s.path not in absent]
+    if not there:
+        raise FileNotFoundError(
+            f"there are no files at {', '.join(absent)}. At least one day of the range has "
+            f"to have some."
+        )
+    return there

@@ -1,0 +1,499 @@
+"""Runs that were interrupted, and taken up again: the same bytes, nothing done twice."""
+
+import contextlib
+import itertools
+import json
+from pathlib import Path
+
+import dask
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import false_discovery_control
+
+import lpe_dask
+from lpe_dask import checkpoints, geodesic, neighbors
+from lpe_dask.fit_runs import RunError, fit_table
+from lpe_dask.locks import LockedError, hold
+from lpe_dask.parts import PartFolder
+from lpe_dask.plan import share_of
+from lpe_dask.runs import prepare_run, score_table
+
+#: Files, and so parts, of the rows to score; rows in each.
+N_PARTS, PART_ROWS = 6, 40
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Paths of nominal rows and of rows to score, on a grid: ties are the usual case."""
+    folder = tmp_path_factory.mktemp("tables")
+    rng = np.random.default_rng(0)
+    nominal = pd.DataFrame(rng.integers(0, 40, (3000, 2)) * 0.5, columns=["x", "y"])
+    write_files(nominal, folder / "nominal", 1000)
+    rows = rng.integers(-5, 60, (N_PARTS * PART_ROWS, 2)) * 0.5
+    frame = pd.DataFrame(rows, columns=["x", "y"])
+    frame.iloc[3, 0] = np.nan
+    write_files(frame, folder / "rows", PART_ROWS)
+    return {"data": folder / "rows", "nominal": folder / "nominal"}
+
+
+def write_files(frame, folder, n_rows):
+    folder.mkdir()
+    for i, start in enumerate(range(0, len(frame), n_rows)):
+        frame.iloc[start : start + n_rows].to_parquet(folder / f"{i}.parquet")
+
+
+@pytest.fixture(scope="module")
+def expected(tables, tmp_path_factory):
+    """The bytes of the parts of a run that nothing interrupted."""
+    out = tmp_path_factory.mktemp("expected") / "out"
+    with dask.config.set(scheduler="sync"):
+        score_table(**tables, output=out, n_neighbors=5)
+    return parts_in(out)
+
+
+def parts_in(out):
+    return {path.name: path.read_bytes() for path in sorted(out.glob("part-*"))}
+
+
+class Stop(Exception):
+    """Stands for whatever ends a run."""
+
+
+@contextlib.contextmanager
+def stop_after(owner, name, n_calls):
+    """Let a function of tasks fail after so many calls."""
+    function, calls = getattr(owner, name), itertools.count()
+
+    def fail_late(*arguments, **options):
+        if next(calls) >= n_calls:
+            raise Stop(f"after {n_calls} calls of {name}")
+        return function(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, fail_late)
+        yield
+
+
+def count_calls(monkeypatch, owner, name):
+    """Return a list that grows with every call of a function of tasks."""
+    function, calls = getattr(owner, name), []
+
+    def counted(*arguments, **options):
+        calls.append(arguments)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, counted)
+    return calls
+
+
+# Parts
+
+
+@given(stops=st.lists(st.integers(0, N_PARTS), max_size=4))
+@settings(max_examples=15)
+def test_score_table__gives_the_same_bytes_however_often_it_stops(
+    tables, expected, tmp_path_factory, stops
+):
+    out = tmp_path_factory.mktemp("stopped") / "out"
+    for n_written in stops:
+        with (
+            stop_after(PartFolder, "publish", n_written),
+            contextlib.suppress(RunError, FileExistsError),
+        ):
+            score_table(**tables, output=out, n_neighbors=5)
+
+        there = parts_in(out)
+        assert there.items() <= expected.items()
+        assert (out / "_summary.json").exists() == (len(there) == N_PARTS)
+
+    if not (out / "_summary.json").exists():
+        score_table(**tables, output=out, n_neighbors=5)
+
+    assert parts_in(out) == expected
+    assert sorted(path.name for path in out.iterdir()) == ["_summary.json", *expected]
+
+
+def test_score_table__measures_only_what_is_missing(
+    tables, expected, tmp_path, monkeypatch
+):
+    with stop_after(PartFolder, "publish", 4), pytest.raises(RunError, match="Stop"):
+        score_table(**tables, output=tmp_path / "out", n_neighbors=5)
+    measured = count_calls(monkeypatch, neighbors, "_join")
+
+    summary = score_table(**tables, output=tmp_path / "out", n_neighbors=5)
+
+    n_measured = 0
+    for rows, share, n_shares, *_ in measured:
+        which = share_of(len(rows), share, n_shares)
+        n_measured += which.stop - which.start
+    assert n_measured == 2 * PART_ROWS
+    assert parts_in(tmp_path / "out") == expected
+    assert (summary["rows"], summary["rows_nan"]) == (N_PARTS * PART_ROWS, 1)
+    assert summary["flagged"] == pd.read_parquet(tmp_path / "out")["is_anomaly"].sum()
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "other run"])
+def test_score_table__writes_a_damaged_part_again(tables, expected, tmp_path, damage):
+    out = tmp_path / "out"
+    with stop_after(PartFolder, "publish", 4), pytest.raises(RunError, match="Stop"):
+        score_table(**tables, output=out, n_neighbors=5)
+    part = next(out.glob("part-*"))
+    if damage == "other run":
+        table = pq.read_table(part)
+        said = json.loads(table.schema.metadata[b"lpe_dask"]) | {"run": "0" * 16}
+        changed = table.schema.metadata | {b"lpe_dask": json.dumps(said).encode()}
+        pq.write_table(table.replace_schema_metadata(changed), part)
+    elif damage == "foreign":
+        pd.DataFrame({"x": [1.0]}).to_parquet(part)
+    else:
+        part.write_bytes(part.read_bytes()[:200] if damage == "cut" else b"")
+
+    score_table(**tables, output=out, n_neighbors=5)
+
+    assert parts_in(out) == expected
+
+
+def test_score_table__restores_a_part_that_was_removed(tables, expected, tmp_path):
+    score_table(**tables, output=tmp_path / "out", n_neighbors=5)
+    (tmp_path / "out" / "part-00002.parquet").unlink()
+
+    score_table(**tables, output=tmp_path / "out", n_neighbors=5)
+
+    assert parts_in(tmp_path / "out") == expected
+
+
+# Fits
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"calibration_size": 1500},
+        {"calibration": "split"},
+        {"calibration": "conformal"},
+        {"metric": "geodesic", "metric_params": {"n_neighbors": 3}},
+        {"graph": "radius", "radius": 1.0, "n_neighbors": None},
+    ],
+    ids=["loo", "sample", "split", "conformal", "geodesic", "radius"],
+)
+def test_score_table__takes_up_a_fit_with_other_blocks(
+    tables, tmp_path, monkeypatch, arguments
+):
+    """What was measured stays, also if other workers cut the rows otherwise."""
+    given = {**tables, "n_neighbors": 5, **arguments}
+    score_table(**given, output=tmp_path / "expected")
+    out = tmp_path / "out"
+    with (
+        dask.config.set({"lpe-dask.block-rows": 512}),
+        stop_after(checkpoints, "_record", 2),
+        pytest.raises(RunError, match="while it fitted: Stop"),
+    ):
+        score_table(**given, output=out)
+    (fit,) = out.glob("_fit-*")
+    n_known = sum(pq.read_metadata(path).num_rows for path in fit.iterdir())
+    recorded = count_calls(monkeypatch, checkpoints, "_record")
+
+    score_table(**given, output=out)
+
+    n_rows = len(json.loads((out / "_summary.json").read_text()) and recorded)
+    n_measured = sum(len(numbers) for (numbers, _), _ in recorded)
+    n_calibration = json.loads((out / "_summary.json").read_text())["calibration_rows"]
+    assert n_known > 0
+    assert n_rows > 0
+    assert n_measured + n_known == n_calibration
+    assert parts_in(out) == parts_in(tmp_path / "expected")
+    assert not list(out.glob("_fit-*"))
+
+
+def test_score_table__keeps_the_draw_of_a_run_that_was_interrupted(tables, tmp_path):
+    """Without a random_state rows are drawn by what the run is made from."""
+    given = {**tables, "n_neighbors": 5, "calibration_size": 50}
+    with stop_after(PartFolder, "publish", 2), pytest.raises(RunError, match="Stop"):
+        score_table(**given, output=tmp_path / "out")
+
+    summary = score_table(**given, output=tmp_path / "out")
+    again = score_table(**given, output=tmp_path / "again")
+
+    assert parts_in(tmp_path / "out") == parts_in(tmp_path / "again")
+    assert summary["parameters"] == again["parameters"]
+    assert summary["parameters"]["random_state"] is not None
+
+
+def test_fit_table__is_taken_up(tables, tmp_path):
+    given = {"nominal": tables["nominal"], "n_neighbors": 5}
+    with (
+        dask.config.set({"lpe-dask.block-rows": 512}),
+        stop_after(checkpoints, "_record", 2),
+        pytest.raises(RunError, match="Stop"),
+    ):
+        fit_table(**given, model=tmp_path / "model")
+
+    fit_table(**given, model=tmp_path / "model")
+
+    fitted = lpe_dask.LPE(n_neighbors=5).fit(pd.read_parquet(tables["nominal"]))
+    loaded = lpe_dask.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.calibration_, fitted.calibration_)
+    names = {path.name[:5] for path in (tmp_path / "model").iterdir()}
+    assert names == {"manif", "data-"}
+
+
+def test_walks__of_a_graph_are_recorded_by_number(tables, tmp_path, monkeypatch):
+    walks = count_calls(monkeypatch, geodesic, "_walk")
+
+    score_table(**tables, output=tmp_path / "out", metric="geodesic", n_neighbors=7)
+
+    assert len(walks) > 1
+
+
+# What has changed since
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"alpha": 0.1}, "alpha"),
+        ({"fdr": 0.1}, "fdr"),
+        ({"keep": ["x"]}, "the columns to carry over"),
+        ({"n_neighbors": 6}, "the nominal rows, the model or its parameters"),
+        ({"scale": "standard"}, "the nominal rows, the model or its parameters"),
+    ],
+)
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_score_table__refuses_to_go_on_with_something_else(
+    tables, expected, tmp_path, change, words, is_finished
+):
+    out, given = tmp_path / "out", {**tables, "n_neighbors": 5}
+    if is_finished:
+        score_table(**given, output=out)
+    else:
+        with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
+            score_table(**given, output=out)
+    before = parts_in(out)
+
+    with pytest.raises(FileExistsError, match=rf"what differs: {words}\..*--overwrite"):
+        score_table(**{**given, **change}, output=out)
+
+    assert parts_in(out) == before
+    score_table(**{**given, **change}, output=out, overwrite=True)
+    assert len(pd.read_parquet(out)) == N_PARTS * PART_ROWS
+
+
+@pytest.mark.parametrize("which", ["data", "nominal"])
+def test_score_table__refuses_to_go_on_with_another_input(tables, tmp_path, which):
+    copies = {name: copy_of(path, tmp_path / name) for name, path in tables.items()}
+    given = {**copies, "n_neighbors": 5, "output": tmp_path / "out"}
+    with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
+        score_table(**given)
+    file = copies[which] / "2.parquet"
+    changed = pd.read_parquet(file)
+    changed.iloc[5, 0] += 1
+    changed.to_parquet(file)
+
+    words = (
+        r"the input \(.*2.parquet is changed\)" if which == "data" else "the nominal rows"
+    )
+    with pytest.raises(FileExistsError, match=words):
+        score_table(**given)
+
+    summary = score_table(**given, overwrite=True)
+    assert summary["rows"] == N_PARTS * PART_ROWS
+
+
+def copy_of(path, target):
+    target.mkdir()
+    for file in path.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    return target
+
+
+def test_score_table__names_files_that_are_new_or_gone(tables, tmp_path):
+    data = copy_of(tables["data"], tmp_path / "data")
+    score_table(data, tmp_path / "out", nominal=tables["nominal"])
+    (data / "0.parquet").rename(data / "7.parquet")
+
+    with pytest.raises(FileExistsError, match=r"0.parquet is gone and 1 more"):
+        score_table(data, tmp_path / "out", nominal=tables["nominal"])
+
+
+def test_score_table__refuses_a_finished_output(tables, tmp_path):
+    score_table(**tables, output=tmp_path / "out")
+
+    assert prepare_run(**tables, output=tmp_path / "out").is_finished()
+    with pytest.raises(FileExistsError, match="exists"):
+        score_table(**tables, output=tmp_path / "out")
+
+
+def test_score_table__cannot_tell_functions_from_each_other(tables, tmp_path):
+    given = {**tables, "output": tmp_path / "out", "anomaly_log_density": np.sum}
+    given["anomaly_log_density"] = lambda rows: np.zeros(len(rows))
+    with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
+        score_table(**given)
+
+    with pytest.raises(FileExistsError, match="the model or its parameters"):
+        score_table(**given)
+
+
+# Two runs at once
+
+
+def test_score_table__refuses_a_second_run(tables, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    with hold(out, "a test"), pytest.raises(LockedError, match="a test"):
+        score_table(**tables, output=out)
+
+    out.rmdir()
+    score_table(**tables, output=out)
+
+
+def test_score_table__does_not_write_once_it_was_displaced(tables, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    publish, written = PartFolder.publish, []
+
+    def displaced(folder, *rest):
+        if len(written) == 2:
+            lock = json.loads((out / "_lock.json").read_text())
+            (out / "_lock.json").write_text(json.dumps(lock | {"token": "another"}))
+        publish(folder, *rest)
+        written.append(folder)
+
+    monkeypatch.setattr(PartFolder, "publish", displaced)
+
+    with pytest.raises(RunError, match="another run has taken over"):
+        score_table(**tables, output=out)
+
+    assert len(parts_in(out)) == 2
+    assert not list(out.glob(".part-*"))
+
+
+# Saved models
+
+
+def test_score_table__with_a_saved_model(tables, expected, tmp_path):
+    fit_table(tables["nominal"], tmp_path / "model", n_neighbors=5)
+
+    summary = score_table(tables["data"], tmp_path / "out", model=tmp_path / "model")
+
+    of_model = pd.read_parquet(tmp_path / "out")
+    (tmp_path / "parts").mkdir()
+    for name, content in expected.items():
+        (tmp_path / "parts" / name).write_bytes(content)
+    pd.testing.assert_frame_equal(of_model, pd.read_parquet(tmp_path / "parts"))
+    assert (summary["alpha"], summary["n_neighbors_"]) == (0.05, 5)
+
+
+def test_score_table__takes_alpha_beside_a_model(tables, tmp_path):
+    fit_table(tables["nominal"], tmp_path / "model", n_neighbors=5)
+
+    given = {"model": tmp_path / "model", "alpha": 0.3}
+    summary = score_table(tables["data"], tmp_path / "out", **given)
+
+    scored = pd.read_parquet(tmp_path / "out")
+    assert summary["flagged"] == (scored["p_value"] <= 0.3).sum()
+    assert summary["alpha"] == summary["parameters"]["alpha"] == 0.3
+
+
+def test_score_table__refuses_what_a_model_has_already(tables, tmp_path):
+    fit_table(tables["nominal"], tmp_path / "model")
+
+    with pytest.raises(ValueError, match="fitted: nominal, scale cannot be given"):
+        score_table(**tables, output=tmp_path / "o", model=tmp_path / "model", scale=None)
+
+
+def test_score_table__refuses_to_go_on_with_another_model(tables, tmp_path):
+    model = tmp_path / "model"
+    fit_table(tables["nominal"], model, n_neighbors=5)
+    given = {"data": tables["data"], "output": tmp_path / "out", "model": model}
+    with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
+        score_table(**given)
+    fit_table(tables["nominal"], model, n_neighbors=6, overwrite=True)
+
+    with pytest.raises(FileExistsError, match="the model or its parameters"):
+        score_table(**given)
+
+
+def test_score_table__refuses_columns_that_a_model_does_not_have(tables, tmp_path):
+    rows = pd.read_parquet(tables["nominal"]).to_numpy()
+    lpe_dask.LPE(n_neighbors=5).fit(rows[:, :1]).save(tmp_path / "model")
+
+    with pytest.raises(ValueError, match="has 2 columns to measure, but the model was"):
+        score_table(tables["data"], tmp_path / "out", model=tmp_path / "model")
+
+
+def test_fit_table__refuses_to_replace_a_model(tables, tmp_path):
+    fit_table(tables["nominal"], tmp_path / "model")
+
+    with pytest.raises(FileExistsError, match=r"there is a model.*--overwrite"):
+        fit_table(tables["nominal"], tmp_path / "model")
+
+
+def test_fit_table__refuses_a_folder_of_something_else(tables, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "notes.txt").touch()
+
+    with pytest.raises(FileExistsError, match=r"holds what is no model: notes.txt"):
+        fit_table(tables["nominal"], tmp_path / "model")
+
+
+# Decisions at a false discovery rate
+
+
+@pytest.mark.parametrize("q", [0.01, 0.1, 0.5])
+def test_score_table__flags_at_a_false_discovery_rate(tables, tmp_path, q):
+    summary = score_table(**tables, output=tmp_path / "out", n_neighbors=5, fdr=q)
+
+    scored = pd.read_parquet(tmp_path / "out")
+    is_measured = scored["p_value"].notna()
+    flags = false_discovery_control(scored["p_value"][is_measured]) <= q
+    np.testing.assert_array_equal(scored["is_anomaly"][is_measured].astype(bool), flags)
+    assert scored["is_anomaly"].isna().tolist() == (~is_measured).tolist()
+    assert scored["is_anomaly"].dtype == "boolean"
+    assert (summary["fdr"], summary["flagged"]) == (q, flags.sum())
+    cut_off = scored["p_value"][is_measured][flags].max() if flags.any() else None
+    assert summary["fdr_cut_off"] == cut_off
+    assert sorted(path.name[:5] for path in (tmp_path / "out").iterdir()) == [
+        "_summ", *["part-"] * N_PARTS
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("n_written", [3, N_PARTS, N_PARTS + 2, 2 * N_PARTS])
+def test_score_table__takes_up_undecided_parts(tables, tmp_path, n_written):
+    given = {**tables, "n_neighbors": 5, "fdr": 0.1}
+    score_table(**given, output=tmp_path / "expected")
+    out = tmp_path / "out"
+    if n_written < 2 * N_PARTS:
+        with stop_after(PartFolder, "publish", n_written), pytest.raises(RunError):
+            score_table(**given, output=out)
+        assert len(parts_in(out)) == max(0, n_written - N_PARTS)
+
+    score_table(**given, output=out)
+
+    assert parts_in(out) == parts_in(tmp_path / "expected")
+    assert not (out / "_undecided").exists()
+
+
+def test_score_table__warns_of_a_rate_that_flags_nothing(tables, tmp_path, caplog):
+    summary = score_table(tables["nominal"], tmp_path / "out", fdr=0.2)
+
+    assert summary["flagged"] == 0
+    assert summary["fdr_cut_off"] is None
+    assert "no row can be flagged with fdr=0.2" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["alpha", "fdr"])
+def test_score_table__refuses_a_level_out_of_range(tables, tmp_path, name):
+    with pytest.raises(ValueError, match=f"{name}=1.5"):
+        score_table(**tables, output=tmp_path / "out", **{name: 1.5})
+
+    assert not Path(tmp_path / "out").exists()
