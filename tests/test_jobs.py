@@ -1,0 +1,445 @@
+"""Jobs from start to end: what is done, what is left alone, and what is refused."""
+
+import datetime
+import os
+from pathlib import Path
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import lpe_dask
+from lpe_dask import job_runs
+from lpe_dask.cli import cli
+from lpe_dask.locks import hold
+
+DAY = datetime.date(2026, 11, 20)
+JOBS = Path(__file__).parents[1] / "jobs"
+HEADER = """
+[nominal]
+data = "nominal.parquet"
+columns = ["x", "y"]
+"""
+SCORE = """
+[score]
+data = "in/{date}/*.parquet"
+keep = ["id"]
+output = "out/{date}"
+alpha = 0.1
+"""
+WITH_MODEL = HEADER + '[model]\npath = "model"\nn_neighbors = 3\n' + SCORE
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A working directory with nominal rows and the rows of three days."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.integers(0, 9, (60, 2)) * 0.5, columns=["x", "y"])
+    frame.to_parquet("nominal.parquet")
+    for day in (18, 19, 20):
+        rows = pd.DataFrame(rng.integers(-3, 14, (20, 2)) * 0.5, columns=["x", "y"])
+        path = Path(f"in/2026-11-{day}")
+        path.mkdir(parents=True)
+        rows.assign(id=range(day * 100, day * 100 + 20)).to_parquet(path / "a.parquet")
+    with dask.config.set(scheduler="sync"):
+        yield tmp_path
+
+
+def write_job(text, name="job.toml"):
+    Path(name).write_text(text)
+    return name
+
+
+def run(text, **options):
+    return lpe_dask.run(write_job(text), date=DAY, **options)
+
+
+def scored(path="out/2026-11-20"):
+    return pd.read_parquet(path)
+
+
+def expected(**arguments):
+    nominal = pd.read_parquet("nominal.parquet")
+    rows = pd.read_parquet("in/2026-11-20")
+    return lpe_dask.score(rows[["x", "y"]], nominal, **arguments)
+
+
+# What is done
+
+
+def test_run__fits_saves_and_scores(caplog):
+    summary = run(WITH_MODEL)
+
+    pd.testing.assert_series_equal(scored()["p_value"], expected(n_neighbors=3))
+    assert list(scored().columns) == ["id", "p_value", "statistic", "is_anomaly"]
+    assert summary["alpha"] == 0.1
+    assert summary["flagged"] == (scored()["p_value"] <= 0.1).sum()
+    assert lpe_dask.load("model").n_neighbors_ == 3
+
+
+def test_run__does_nothing_twice(caplog, at_most_computes):
+    caplog.set_level("INFO")
+    run(WITH_MODEL)
+    before = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*.*")}
+
+    with at_most_computes(0):
+        assert run(WITH_MODEL) is None
+
+    assert "nothing to do" in caplog.text
+    assert {path: path.stat().st_mtime_ns for path in Path("out").rglob("*.*")} == before
+
+
+def test_run__loads_the_model_that_is_there(monkeypatch):
+    run(WITH_MODEL)
+    monkeypatch.setattr(job_runs.FitRun, "execute", None)
+
+    lpe_dask.run("job.toml", date=DAY - datetime.timedelta(1))
+
+    assert len(scored("out/2026-11-19")) == 20
+
+
+def test_run__only_fits():
+    text = HEADER + '[model]\npath = "model"\n'
+
+    summary = run(text)
+
+    assert (summary["nominal_rows"], summary["n_neighbors_"]) == (60, 5)
+    assert run(text) is None
+    assert lpe_dask.load("model").n_samples_ == 60
+
+
+def test_run__only_scores():
+    lpe_dask.LPE(n_neighbors=4).fit(pd.read_parquet("nominal.parquet")).save("model")
+
+    run('[model]\npath = "model"' + SCORE)
+
+    pd.testing.assert_series_equal(scored()["p_value"], expected(n_neighbors=4))
+
+
+def test_run__scores_with_a_model_that_is_not_kept(folder):
+    run(HEADER + "[model]\nn_neighbors = 2\n" + SCORE)
+
+    pd.testing.assert_series_equal(scored()["p_value"], expected(n_neighbors=2))
+    assert not list(folder.glob("**/manifest.json"))
+
+
+def test_run__scores_rows_among_themselves():
+    rows = pd.read_parquet("in/2026-11-20")[["x", "y"]]
+    rows.to_parquet("rows.parquet")
+
+    run('[model]\nn_neighbors = 2\n[score]\ndata = "rows.parquet"\noutput = "own"')
+
+    pd.testing.assert_series_equal(
+        scored("own")["p_value"], lpe_dask.score(rows, n_neighbors=2)
+    )
+
+
+def test_run__scores_several_days(caplog):
+    text = WITH_MODEL.replace("in/{date}/", "in/{date-5d..date}/")
+
+    summary = run(text)
+
+    assert summary["rows"] == 60
+    assert scored()["id"].tolist() == [
+        *range(1800, 1820),
+        *range(1900, 1920),
+        *range(2000, 2020),
+    ]
+    assert "in/2026-11-15/*.parquet" in caplog.text
+    assert "left out" in caplog.text
+
+
+def test_run__refuses_a_range_without_any_files():
+    with pytest.raises(FileNotFoundError, match="At least one day of the range"):
+        run(WITH_MODEL.replace("in/{date}/", "in/{date-50d..date-40d}/"))
+
+
+def test_run__refuses_a_day_without_files():
+    with pytest.raises(FileNotFoundError, match="there is no table at in/2026-11-10"):
+        run(WITH_MODEL.replace("in/{date}/", "in/{date-10d}/"))
+
+
+def test_run__decides_at_a_false_discovery_rate():
+    summary = run(WITH_MODEL + "fdr = 0.3\n")
+
+    flags = lpe_dask.false_discovery_control(scored()["p_value"], 0.3)
+    assert scored()["is_anomaly"].tolist() == flags.tolist()
+    assert summary["fdr"] == 0.3
+
+
+# What has changed since
+
+
+def test_run__refuses_a_changed_input_until_told():
+    run(WITH_MODEL)
+    rows = pd.read_parquet("in/2026-11-20/a.parquet")
+    rows.iloc[:10].to_parquet("in/2026-11-20/a.parquet")
+
+    with pytest.raises(FileExistsError, match=r"a.parquet is changed.*--overwrite"):
+        run(WITH_MODEL)
+
+    assert run(WITH_MODEL, overwrite=True)["rows"] == len(scored()) == 10
+
+
+def change_nominal():
+    nominal = pd.read_parquet("nominal.parquet")
+    nominal.iloc[:40].to_parquet("nominal.parquet")
+
+
+def test_run__keeps_its_model_when_nominal_rows_change(caplog):
+    caplog.set_level("INFO")
+    run(WITH_MODEL)
+    change_nominal()
+
+    assert run(WITH_MODEL) is None
+    assert "have changed since" in caplog.text
+    assert lpe_dask.load("model").n_samples_ == 60
+
+
+def test_run__fits_again_when_told_to(monkeypatch):
+    text = WITH_MODEL.replace("[model]", "[model]\nrefit = true")
+    run(text)
+    assert run(text) is None
+    change_nominal()
+
+    lpe_dask.run("job.toml", date=DAY - datetime.timedelta(1))
+    with pytest.raises(FileExistsError, match="the nominal rows, the model"):
+        run(text)
+
+    assert lpe_dask.load("model").n_samples_ == 40
+
+
+def test_run__does_all_of_it_anew_when_told_to():
+    run(WITH_MODEL)
+    change_nominal()
+
+    summary = run(WITH_MODEL, overwrite=True)
+
+    assert summary["nominal_rows"] == lpe_dask.load("model").n_samples_ == 40
+
+
+def test_run__replaces_a_model_that_was_damaged_when_told_to():
+    run(WITH_MODEL)
+    Path("model/manifest.json").write_text("{")
+
+    with pytest.raises(ValueError, match=r"manifest.json was cut short"):
+        run(WITH_MODEL)
+
+    assert run(WITH_MODEL, overwrite=True)["rows"] == 20
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("n_neighbors = 3", "n_neighbors = 4"), "n_neighbors=3 instead of 4"),
+        (("n_neighbors = 3", 'scale = "minmax"'), "scale=None instead of 'minmax'"),
+        (('["x", "y"]', '["y", "x"]'), r"columns \['x', 'y'\] instead of \['y', 'x'\]"),
+    ],
+)
+def test_run__refuses_a_model_of_another_kind(change, words):
+    run(WITH_MODEL)
+
+    with pytest.raises(ValueError, match=rf"fitted with {words}.*refit = true"):
+        run(WITH_MODEL.replace(*change))
+
+
+def test_run__takes_up_what_was_interrupted(monkeypatch):
+    """The model is there already: it is not fitted again."""
+    with monkeypatch.context() as patch:
+        patch.setattr(job_runs.Run, "_make_way", fail)
+        with pytest.raises(RuntimeError, match="stopped while it scored"):
+            run(WITH_MODEL)
+    saved = Path("model/manifest.json").read_text()
+
+    run(WITH_MODEL)
+
+    assert Path("model/manifest.json").read_text() == saved
+    pd.testing.assert_series_equal(scored()["p_value"], expected(n_neighbors=3))
+
+
+def fail(run):
+    raise KeyError("a test")
+
+
+# The command line
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli, [*arguments, "--scheduler", "threads"])
+
+
+def test_command__runs_a_job_twice_and_then_with_a_changed_input():
+    write_job(WITH_MODEL)
+    given = ["run", "job.toml", "--date", "2026-11-20"]
+
+    first, second = invoke(*given), invoke(*given)
+    os.utime("in/2026-11-20/a.parquet", (1, 1))
+    third, fourth = invoke(*given), invoke(*given, "--overwrite")
+
+    codes = [result.exit_code for result in (first, second, third, fourth)]
+    assert codes == [0, 0, 2, 0]
+    assert first.stdout.endswith("written to out/2026-11-20\n")
+    assert second.stdout == "nothing to do: out/2026-11-20 is there already\n"
+    assert "a.parquet is changed" in third.stderr
+    assert fourth.stdout.startswith("20 rows against 60 nominal rows")
+
+
+def test_command__only_fits():
+    write_job(HEADER + '[model]\npath = "model"\n')
+
+    first, second = invoke("run", "job.toml"), invoke("run", "job.toml")
+
+    assert first.stdout.startswith("60 nominal rows fitted")
+    assert first.stdout.endswith("/model\n")
+    assert second.stdout == "nothing to do: model is there already\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[nominal]\n", "job.toml, line 1, [nominal] data"),
+        (WITH_MODEL.replace("n_neighbors = 3", "n_neigbors = 3"), "n_neighbors"),
+        (WITH_MODEL.replace("n_neighbors = 3", "n_neighbors = 0"), "n_neighbors=0"),
+        (WITH_MODEL.replace('["x", "y"]', '["x", "z"]'), "lack the columns ['z']"),
+        (WITH_MODEL.replace("nominal.parquet", "nothing.parquet"), "nothing.parquet"),
+        (WITH_MODEL.replace('keep = ["id"]', 'keep = ["ids"]'), "no columns ['ids']"),
+        ('[model]\npath = "nothing"' + SCORE, "no model can be loaded from nothing"),
+    ],
+)
+def test_command__refuses(text, words):
+    write_job(text)
+
+    result = invoke("run", "job.toml", "--date", "2026-11-20")
+
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not Path("out").exists()
+
+
+def test_command__refuses_a_second_run_of_the_same_job():
+    write_job(WITH_MODEL)
+    Path("out/2026-11-20").mkdir(parents=True)
+
+    with hold("out/2026-11-20", "a test"):
+        result = invoke("run", "job.toml", "--date", "2026-11-20")
+
+    assert result.exit_code == 2
+    assert "Only one run at a time" in result.stderr
+    Path("out/2026-11-20/_lock.json").unlink(missing_ok=True)
+    assert invoke("run", "job.toml", "--date", "2026-11-20").exit_code == 0
+
+
+def test_command__takes_the_workers_of_the_job(monkeypatch):
+    chosen = []
+
+    def look(workers):
+        chosen.append(workers)
+        return dask.config.set(scheduler="sync")
+
+    monkeypatch.setattr("lpe_dask.cli.ChosenWorkers.open", look)
+    section = '[cluster]\nworkers = 3\nmemory_limit = "2GiB"\nthreads = 2\n'
+    write_job(WITH_MODEL + section)
+    given = ["run", "job.toml", "--date", "2026-11-20"]
+
+    assert CliRunner().invoke(cli, given).exit_code == 0
+    assert CliRunner().invoke(cli, [*given, "--overwrite", "--workers", "1"]).exit_code == 0
+
+    numbers = [(w.n_workers, w.memory_limit, w.threads) for w in chosen]
+    assert numbers == [(3, 2**31, 2), (1, None, None)]
+
+
+def test_command__fits_and_scores_with_the_model():
+    columns = ["--columns", "x,y", "--n-neighbors", "3"]
+
+    fitted = invoke("fit", "nominal.parquet", "--model", "model", *columns)
+    given = ["score", "in/2026-11-20/a.parquet", "--model", "model", "--output"]
+    result = invoke(*given, "out", "--alpha", "0.2", "--keep", "id")
+    again = invoke("fit", "nominal.parquet", "--model", "model", *columns)
+
+    assert fitted.exit_code == result.exit_code == 0
+    pd.testing.assert_series_equal(scored("out")["p_value"], expected(n_neighbors=3))
+    assert "flagged at alpha 0.2" in result.stdout
+    assert again.exit_code == 2
+    assert "there is a model" in again.stderr
+
+
+def test_command__refuses_a_model_with_other_parameters():
+    invoke("fit", "nominal.parquet", "--model", "model")
+
+    given = ["score", "in/2026-11-20", "--model", "model", "--output", "out"]
+    result = invoke(*given, "--scale", "minmax")
+
+    assert result.exit_code == 2
+    assert "scale cannot be given" in result.stderr
+
+
+def test_command__flags_at_a_false_discovery_rate():
+    given = ["in/2026-11-20", "--nominal", "nominal.parquet", "--output", "out"]
+
+    result = invoke("score", *given, "--fdr", "0.3", "--columns", "x,y")
+
+    assert result.exit_code == 0
+    assert "flagged at a false discovery rate of 0.3" in result.stdout
+    flags = lpe_dask.false_discovery_control(scored("out")["p_value"], 0.3)
+    assert scored("out")["is_anomaly"].tolist() == flags.tolist()
+
+
+@pytest.mark.cluster
+def test_command__writes_a_profile():
+    given = ["nominal.parquet", "--model", "model", "--profile", "profile.html"]
+
+    result = CliRunner().invoke(cli, ["fit", *given, "--workers", "1"])
+
+    assert result.exit_code == 0, result.stderr
+    assert "lpe-join" in Path("profile.html").read_text()
+
+
+def test_command__has_nothing_to_profile_in_threads():
+    given = ["fit", "nominal.parquet", "--model", "model", "--profile", "profile.html"]
+
+    result = invoke(*given)
+
+    assert result.exit_code == 2
+    assert "--profile needs workers" in result.stderr
+
+
+# The jobs that come with the project
+
+
+def write_logs(data_folder, folder):
+    """Write some logs of KDD Cup 1999 as the ready jobs expect them."""
+    table = pd.read_parquet(data_folder / "kdd99.parquet")
+    is_nominal = (table["label"] == "normal") & (table["part"] == "train10pct")
+    table[is_nominal].iloc[:3000].to_parquet(folder / "nominal.parquet")
+    (folder / "nominal").mkdir()
+    (folder / "nominal.parquet").rename(folder / "nominal" / "0.parquet")
+    test = table[table["part"] == "test_corrected"]
+    for day in range(14, 21):
+        (folder / "in" / f"2026-11-{day}").mkdir(parents=True, exist_ok=True)
+        rows = test.iloc[day * 2000 : day * 2000 + 2000]
+        rows.to_parquet(folder / "in" / f"2026-11-{day}" / "a.parquet")
+
+
+def test_ready_jobs__run_on_logs(data_folder, tmp_path, monkeypatch):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    write_logs(data_folder, logs)
+    monkeypatch.setenv("LPE_DATA", str(logs))
+    nightly = JOBS / "nightly-scoring.toml"
+
+    assert lpe_dask.run(JOBS / "first-fit.toml")["nominal_rows"] == 3000
+    night = lpe_dask.run(nightly, date=DAY)
+    rolling = lpe_dask.run(JOBS / "rolling-refit.toml", date=DAY)
+
+    table = pd.read_parquet(logs / "in" / "2026-11-20")
+    out = pd.read_parquet(logs / "out" / "2026-11-20")
+    is_attack = (table["label"] != "normal").to_numpy()
+    assert night["rows"] == rolling["rows"] == len(out) == 2000
+    assert out["is_anomaly"].to_numpy(bool)[is_attack].mean() > 0.5
+    assert out["is_anomaly"].to_numpy(bool)[~is_attack].mean() < 0.1
+    assert rolling["nominal_rows"] == 6 * 2000  # six of the seven days before have files
+    assert lpe_dask.run(nightly, date=DAY) is None
