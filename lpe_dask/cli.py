@@ -310,8 +310,8 @@ def fit(nominal: str, debug: bool, **options: Any) -> None:
         workers = _take_workers(options, debug)
         with _spool(options.pop("spool")):
             prepared = prepare_new_fit(nominal, **_arguments(options))
-            with workers.open(), _progress():
-                summary = prepared.execute_alone()
+            with workers.open(), _progress() as expect:
+                summary = prepared.execute_alone(expect)
         click.echo(_fit_line(summary))
 
 
@@ -344,8 +344,8 @@ def run(job: str, date: Any, overwrite: bool, debug: bool, **options: Any) -> No
             if prepared.is_finished():
                 click.echo(f"nothing to do: {prepared.place} is there already")
                 return
-            with prepared.reserved() as lock, workers.open(), _progress():
-                summary = prepared.execute(lock)
+            with prepared.reserved() as lock, workers.open(), _progress() as expect:
+                summary = prepared.execute(lock, expect)
         is_scored = prepared.scoring is not None
         click.echo(
             _result_line(summary, prepared.place) if is_scored else _fit_line(summary)
@@ -439,8 +439,8 @@ def _score_files(workers: ChosenWorkers, data: str, **options: Any) -> dict[str,
     with _spool(options.pop("spool", None)):
         run = prepare_run(data, **_arguments(options))
         run.check_not_finished()
-        with run.reserved() as lock, workers.open(), _progress():
-            return run.execute(lock)
+        with run.reserved() as lock, workers.open(), _progress() as expect:
+            return run.execute(lock, expect)
 
 
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:
@@ -474,7 +474,7 @@ def _with_section(options: dict[str, Any], section: Any) -> dict[str, Any]:
     return options | {name: getattr(section, name) for name in (*names, "threads")}
 
 
-def _progress() -> AbstractContextManager[None]:
+def _progress() -> AbstractContextManager[Any]:
     from lpe_dask.progress import show_progress
 
     return show_progress()

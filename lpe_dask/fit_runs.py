@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -22,7 +22,7 @@ import fsspec
 
 from lpe_dask.checkpoints import Checkpoint
 from lpe_dask.detector import LPE, fit_resumably, save_model
-from lpe_dask.files import Paths, read_frame, shown_paths, stamp_files
+from lpe_dask.files import Paths, count_rows, read_frame, shown_paths, stamp_files
 from lpe_dask.inputs import check_numeric, select_columns
 from lpe_dask.messages import brief
 from lpe_dask.parameters import check_parameters
@@ -30,6 +30,14 @@ from lpe_dask.persist import model_source, reserved_model
 from lpe_dask.records import digest
 
 logger = logging.getLogger(__name__)
+
+
+#: Is told how many rows the next searches measure; None where that is not known.
+Expect = Callable[[int | None], None]
+
+
+def ignore(n_rows: int | None) -> None:
+    """Do not mind how many rows there are."""
 
 
 class RunError(RuntimeError):
@@ -50,14 +58,17 @@ class FitRun:
         Tells these files and parameters from others.
     url : str, optional
         Where to save the model.
+    n_rows : int, optional
+        Nominal rows in the files, where that is known.
     """
 
     model: LPE
     nominal: Any
     source: str
     url: str | None = None
+    n_rows: int | None = None
 
-    def execute(self, folder: str) -> LPE:
+    def execute(self, folder: str, expect: Expect = ignore) -> LPE:
         """Fit, save if that was asked for, and return the model; computes.
 
         Parameters
@@ -65,6 +76,8 @@ class FitRun:
         folder : str
             URL of a folder for what is measured meanwhile, where the model is not saved;
             whoever calls holds its lock, and removes it from there at the end.
+        expect : callable
+            Is told how many rows are going to be measured; None where that is not known.
 
         Raises
         ------
@@ -73,6 +86,8 @@ class FitRun:
         RunError
             If it failed after that; what was measured stays.
         """
+        is_all = self.model.calibration == "loo" and self.model.calibration_size is None
+        expect(self.n_rows if is_all else None)
         if self.url is None:
             return self._fit(self.checkpoint(folder))
         with reserved_model(self.url):
@@ -84,10 +99,10 @@ class FitRun:
         logger.info("saved the model to %s", self.url)
         return self.model
 
-    def execute_alone(self) -> dict[str, Any]:
-        """Fit, save, and return what was learnt; raises as `execute`."""
+    def execute_alone(self, expect: Expect = ignore) -> dict[str, Any]:
+        """Fit, save, and return what was learnt; as `execute`."""
         began = time.perf_counter()
-        model = self.execute(str(self.url))
+        model = self.execute(str(self.url), expect)
         return {
             "model": self.url,
             "nominal_rows": model.n_samples_,
@@ -145,7 +160,7 @@ def prepare_fit(
     is_drawn = model.calibration != "loo" or model.calibration_size is not None
     if is_drawn and model.random_state is None:
         model.random_state = int(source[:8], 16)
-    return FitRun(model, frame, source, url)
+    return FitRun(model, frame, source, url, count_rows(nominal))
 
 
 def fit_table(

@@ -19,7 +19,7 @@ from typing import Any
 
 from lpe_dask.detector import LPE, load
 from lpe_dask.files import is_there
-from lpe_dask.fit_runs import FitRun, model_url, prepare_fit
+from lpe_dask.fit_runs import Expect, FitRun, ignore, model_url, prepare_fit
 from lpe_dask.job_file import Job, Source, read_job
 from lpe_dask.locks import Lock
 from lpe_dask.persist import model_source
@@ -106,13 +106,13 @@ class JobRun:
         with self.scoring.reserved() as lock:
             yield lock
 
-    def execute(self, lock: Lock | None) -> dict[str, Any]:
-        """Do what is to be done and return the summary; raises as `run`."""
+    def execute(self, lock: Lock | None, expect: Expect = ignore) -> dict[str, Any]:
+        """Do what is to be done and return the summary; as `Run.execute`."""
         if self.scoring is not None:
             assert lock is not None
-            return self.scoring.execute(lock)
+            return self.scoring.execute(lock, expect)
         assert self.fit is not None
-        return self.fit.execute_alone()
+        return self.fit.execute_alone(expect)
 
 
 def prepare_job(job: Job, *, overwrite: bool = False) -> JobRun:

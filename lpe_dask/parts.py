@@ -25,6 +25,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask.files import READERS
 from lpe_dask.graphs import delayed_tasks
 from lpe_dask.inputs import tasks_of_frame
 from lpe_dask.locks import check_token
@@ -42,9 +43,6 @@ PART_COUNTS = ("rows", "rows_nan", "flagged")
 
 #: Key of the metadata of a part.
 _KEY = b"lpe_dask"
-
-#: Footers that are read at a time.
-_READERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ class PartFolder:
             return {}
         there = {path.rsplit("/", 1)[-1] for path in filesystem.ls(root, detail=False)}
         numbers = [i for i in range(self.n_parts) if self.name(i) in there]
-        with ThreadPoolExecutor(_READERS) as readers:
+        with ThreadPoolExecutor(READERS) as readers:
             counts = list(readers.map(self._counts_of, numbers))
         found = zip(numbers, counts, strict=True)
         return {i: of_part for i, of_part in found if of_part is not None}

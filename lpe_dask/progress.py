@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import threading
 import time
@@ -64,22 +65,35 @@ class _Search:
         Seconds, when it was first seen and when a tile was last done.
     done, total : int
         Tiles.
+    n_rows : int, optional
+        Rows that all tiles together measure, where that is known.
     """
 
     began: float
     moved: float
     done: int = 0
     total: int = 0
+    n_rows: int | None = None
 
     def describe(self, now: float) -> str:
         """Return the tiles done, the rate and the time left as part of a sentence."""
         text = f"{self.done} of {self.total} tiles"
+        done, unit = float(self.done), ""
+        if self.n_rows is not None:
+            done, unit = self.n_rows * self.done / self.total, " rows"  # of one size, about
+            text += f", {done:,.0f} of {self.n_rows:,} rows"
         elapsed = self.moved - self.began
         if self.done == 0 or elapsed < LEAST_SECONDS:
             return text
         left = (self.total - self.done) * elapsed / self.done - (now - self.moved)
         time_left = timedelta(seconds=max(0, round(left)))
-        return f"{text}, {self.done / elapsed:.3g} a second, {time_left} left"
+        return f"{text}, {_rate(done / elapsed)}{unit} a second, {time_left} left"
+
+
+def _rate(per_second: float) -> str:
+    """Return a rate with three digits that count."""
+    digits = max(0, 2 - math.floor(math.log10(max(per_second, 1e-9))))
+    return f"{per_second:,.{digits}f}"
 
 
 #: Shows one search, and is told the time.
@@ -100,12 +114,18 @@ class Tally:
 
     show: _Show
     clock: Callable[[], float] = time.monotonic
+    _n_rows: int | None = None
     _searches: dict[str, _Search] = field(default_factory=dict)
+
+    def expect(self, n_rows: int | None) -> None:
+        """Take note that each search from now on measures so many rows; None: unknown."""
+        self._n_rows = n_rows
 
     def put(self, name: str, done: int, total: int) -> None:
         """Take note that ``done`` of the ``total`` tiles of a search are done."""
         now = self.clock()
-        search = self._searches.setdefault(name, _Search(began=now, moved=now))
+        new = _Search(began=now, moved=now, n_rows=self._n_rows)
+        search = self._searches.setdefault(name, new)
         if (done, total) != (search.done, search.total):
             search.done, search.total, search.moved = done, total, now
             self.show(search, now)
@@ -126,8 +146,13 @@ class Tally:
 
 
 @contextmanager
-def show_progress(console: Console | None = None) -> Iterator[None]:
-    """Show the tiles done, their rate and the time left while the context is open.
+def show_progress(
+    console: Console | None = None,
+) -> Iterator[Callable[[int | None], None]]:
+    """Show tiles and rows done, their rate and the time left while the context is open.
+
+    Gives a function that is to be told how many rows the next searches measure; without
+    that, tiles are all that is shown.
 
     On a terminal this is one line, kept up to date; elsewhere log records of level INFO, at
     most one in `LOG_SECONDS` and one at the end of each search. Computes inside may run on
@@ -143,7 +168,7 @@ def show_progress(console: Console | None = None) -> Iterator[None]:
     with _line(console) if console.is_terminal else _records() as show:
         tally = Tally(show)
         with _TileCallback(tally) if client is None else _polling(client, tally):
-            yield
+            yield tally.expect
 
 
 # Two ways to count

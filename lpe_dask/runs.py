@@ -32,10 +32,12 @@ from lpe_dask.calibration import BAND_LEVEL, band_half_width
 from lpe_dask.decisions import threshold
 from lpe_dask.detector import LPE, load, measure_blocks
 from lpe_dask.false_discovery import cut_off
-from lpe_dask.files import Paths, paths_in, read_frame, shown_paths, stamp_files
+from lpe_dask.files import Paths, count_rows, paths_in, read_frame, shown_paths, stamp_files
 from lpe_dask.fit_runs import (
+    Expect,
     FitRun,
     RunError,
+    ignore,
     measured_columns,
     prepare_fit,
     telling_input_from_run,
@@ -164,6 +166,8 @@ class Run:
         What decides about the output.
     overwrite : bool
         Whether an earlier output gives way.
+    n_rows : int, optional
+        Rows to score, where that is known.
     """
 
     model: LPE | FitRun
@@ -172,6 +176,7 @@ class Run:
     output: str
     record: RunRecord
     overwrite: bool
+    n_rows: int | None = None
 
     @property
     def alpha(self) -> float:
@@ -219,26 +224,28 @@ class Run:
             _check_free(self.output, self.record, self.overwrite)  # now nobody changes it
             yield lock
 
-    def execute(self, lock: Lock) -> dict[str, Any]:
+    def execute(self, lock: Lock, expect: Expect = ignore) -> dict[str, Any]:
         """Fit, measure and write, and return the summary; raises as `score_table`.
 
         Parameters
         ----------
         lock : Lock
             As `reserved` gives it.
+        expect : callable
+            Is told how many rows are going to be measured; None where that is not known.
         """
         began = time.perf_counter()
         if self.overwrite:
             remove_fits(self.output)
         model = self.model
         if isinstance(model, FitRun):
-            model = model.execute(self.output)
+            model = model.execute(self.output, expect)
         with telling_input_from_run():
             statistic, p_values = measure_blocks(model, self.rows)
         folder = self._folder(lock.token)
         try:
             self._make_way()
-            counts = self._write(folder, statistic, p_values)
+            counts = self._write(folder, statistic, p_values, expect)
             check_parts(folder)
             seconds = time.perf_counter() - began
             summary = _summary(model, self.record, counts, seconds)
@@ -260,17 +267,21 @@ class Run:
             self.record.write(self.output)
 
     def _write(
-        self, folder: PartFolder, statistic: da.Array, p_values: da.Array
+        self,
+        folder: PartFolder,
+        statistic: da.Array,
+        p_values: da.Array,
+        expect: Expect,
     ) -> dict[str, Any]:
         """Write the parts that are not there yet, and return what all of them count."""
+        measured = folder if self.fdr is None else folder.undecided()
+        there = sum(counts["rows"] for counts in measured.found().values())
+        expect(None if self.n_rows is None else self.n_rows - there)
         if self.fdr is None:
             write = partial(part_writes, self.kept, statistic, p_values)
             return _counts(_write_missing(folder, partial(write, threshold(self.alpha))))
-        undecided = folder.undecided()
-        undecided.make()
-        _write_missing(
-            undecided, partial(part_writes, self.kept, statistic, p_values, None)
-        )
+        measured.make()
+        _write_missing(measured, partial(part_writes, self.kept, statistic, p_values, None))
         cut = float(cut_off(undecided_p_values(folder), self.fdr).compute())
         counts = _counts(_write_missing(folder, partial(decision_writes, cut)))
         return counts | {"fdr_cut_off": None if math.isnan(cut) else cut}
@@ -378,7 +389,9 @@ def prepare_scoring(
     }
     url = check_output(fspath(output), paths_in(data))
     record = RunRecord(stamp_files(data), settings)
-    run = Run(model, None if is_own else rows, kept, url, record, overwrite)
+    run = Run(
+        model, None if is_own else rows, kept, url, record, overwrite, count_rows(data)
+    )
     _check_free(url, record, overwrite)
     if fdr is not None and is_own and fitted.calibration == "loo":
         logger.warning(

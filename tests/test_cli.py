@@ -490,7 +490,7 @@ def test_workers__are_started_as_asked_and_ended(files, monkeypatch):
     """Also when the run is interrupted, in the middle of a task."""
     found = {}
 
-    def interrupt(run, lock):
+    def interrupt(run, lock, expect):
         client = active_client()
         found.update(client.scheduler_info()["workers"])
         found["pids"] = list(client.run(os.getpid).values())
@@ -515,7 +515,7 @@ def test_workers__are_started_as_asked_and_ended(files, monkeypatch):
 def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
     found = {}
 
-    def look(run, lock):
+    def look(run, lock, expect):
         client = active_client()
         found.update(client.scheduler_info()["workers"])
         return {"rows": 0, "nominal_rows": 0, "seconds": 0, "flagged": 0, "alpha": 0.05} | {

@@ -1,5 +1,7 @@
 """Tables in files, as users have them."""
 
+import os
+
 import dask.dataframe as dd
 import fsspec
 import numpy as np
@@ -9,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
-from lpe_dask.files import CSV_SAMPLE_BYTES, read_frame
+from lpe_dask.files import CSV_SAMPLE_BYTES, count_rows, read_frame, stamp_files
 
 FRAME = pd.DataFrame(
     {"x": [1, 2, 3, 5], "y": [0.5, 1.5, np.nan, 2.5], "id": ["007", "8", "9", "10"]}
@@ -35,6 +37,45 @@ def test_read_frame__reads_row_groups_of_parquet_in_parts(tmp_path):
 
     assert actual.npartitions == 5
     np.testing.assert_array_equal(actual["x"].compute(), frame["x"])
+
+
+def test_count_rows__asks_the_footers(tmp_path):
+    pd.DataFrame({"x": range(5)}).to_parquet(tmp_path / "a.parquet")
+    pd.DataFrame({"x": range(3)}).to_parquet(tmp_path / "b.parquet")
+    pd.DataFrame({"x": range(3)}).to_csv(tmp_path / "c.csv")
+
+    both = [tmp_path / "b.parquet", tmp_path / "a.parquet"]
+    assert count_rows(tmp_path / "*.parquet") == count_rows(both) == 8
+    assert count_rows(tmp_path / "c.csv") is None
+
+
+def test_stamp_files__tells_files_that_changed(tmp_path):
+    path = tmp_path / "a.parquet"
+    pd.DataFrame({"x": range(5)}).to_parquet(path)
+    ((name, n_bytes, before),) = stamp_files(path)
+    os.utime(path, (1, 1))
+    ((_, _, after),) = stamp_files(path)
+
+    assert (name, n_bytes) == (f"file://{path}", path.stat().st_size)
+    assert before != after
+
+
+def test_read_frame__takes_several_places_in_their_order(tmp_path):
+    pd.DataFrame({"x": [1, 2]}).to_parquet(tmp_path / "b.parquet")
+    pd.DataFrame({"x": [3]}).to_parquet(tmp_path / "a.parquet")
+
+    frame = read_frame([tmp_path / "b.parquet", str(tmp_path / "a.*")])
+
+    assert frame.compute()["x"].tolist() == [1, 2, 3]
+    with pytest.raises(FileNotFoundError, match="no files are named"):
+        read_frame([])
+    with pytest.raises(ValueError, match="on different storages"):
+        stamp_files([tmp_path / "a.parquet", memory_file()])
+
+
+def memory_file():
+    fsspec.filesystem("memory").pipe_file("/kept/a.parquet", b"")
+    return "memory://kept/a.parquet"
 
 
 @pytest.mark.parametrize(

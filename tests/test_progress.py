@@ -87,6 +87,23 @@ def test_tally__shows_rate_and_time_left(shown, clock):
     assert lines == ["0 of 40 tiles", "10 of 40 tiles, 2 a second, 0:00:15 left"]
 
 
+def test_tally__shows_rows_where_they_are_known(shown, clock):
+    tally, lines = shown
+
+    tally.expect(2_000_000)
+    tally.put("a", 0, 40)
+    clock.now += 5
+    tally.put("a", 10, 40)
+    tally.expect(None)
+    tally.put("b", 1, 3)
+
+    assert lines == [
+        "0 of 40 tiles, 0 of 2,000,000 rows",
+        "10 of 40 tiles, 500,000 of 2,000,000 rows, 100,000 rows a second, 0:00:15 left",
+        "1 of 3 tiles",
+    ]
+
+
 def test_tally__shows_no_rate_before_it_means_something(shown, clock):
     tally, lines = shown
 
