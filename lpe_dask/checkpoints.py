@@ -54,8 +54,6 @@ class Checkpoint:
 
     def recorded(self, tasks: list[Delayed]) -> list[Delayed]:
         """Return tasks that write what ``tasks`` give, and give it themselves."""
-        filesystem, root = fsspec.core.url_to_fs(self.url)
-        filesystem.makedirs(root, exist_ok=True)
         name = f"lpe-record-{uuid4().hex}"
         recording = {
             f"{name}-{i}": (_record, task.key, self.url) for i, task in enumerate(tasks)
@@ -108,6 +106,7 @@ def _record(
     measured: tuple[NDArray[np.int64], NDArray[np.float64]], url: str
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     filesystem, folder = fsspec.core.url_to_fs(url)
+    filesystem.makedirs(folder, exist_ok=True)
     columns: dict[str, NDArray[Any]] = dict(zip(_COLUMNS, measured, strict=True))
     with whole_file(filesystem, folder, f"rows-{uuid4().hex}.parquet") as file:
         file.write(parquet_of(columns))

@@ -25,7 +25,8 @@ from typing import Any
 
 from dask.callbacks import Callback
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID
+from rich.table import Column
 from rich.text import Text
 
 from lpe_dask.resources import active_client
@@ -80,14 +81,14 @@ class _Search:
         text = f"{self.done} of {self.total} tiles"
         done, unit = float(self.done), ""
         if self.n_rows is not None:
-            done, unit = self.n_rows * self.done / self.total, " rows"  # of one size, about
+            done, unit = self.n_rows * self.done / self.total, " rows"  # of about one size
             text += f", {done:,.0f} of {self.n_rows:,} rows"
         elapsed = self.moved - self.began
         if self.done == 0 or elapsed < LEAST_SECONDS:
             return text
         left = (self.total - self.done) * elapsed / self.done - (now - self.moved)
         time_left = timedelta(seconds=max(0, round(left)))
-        return f"{text}, {_rate(done / elapsed)}{unit} a second, {time_left} left"
+        return f"{text}, {_rate(done / elapsed)}{unit}/s, {time_left} left"
 
 
 def _rate(per_second: float) -> str:
@@ -259,8 +260,12 @@ class _Description(ProgressColumn):
 @contextmanager
 def _line(console: Console) -> Iterator[_Show]:
     """Give a function that keeps one line of a terminal up to date."""
-    columns = (TextColumn("measuring"), BarColumn(), _Description())
-    with Progress(*columns, console=console, refresh_per_second=4) as progress:
+    # The bar takes what the words leave of the line.
+    words = _Description(table_column=Column(no_wrap=True))
+    bar = BarColumn(bar_width=None, table_column=Column(ratio=1))
+    with Progress(
+        words, bar, console=console, refresh_per_second=4, expand=True
+    ) as progress:
         lines: list[TaskID] = []
 
         def show(search: _Search, now: float) -> None:
