@@ -27,7 +27,7 @@ from lpe_dask.inputs import check_numeric, select_columns
 from lpe_dask.messages import brief
 from lpe_dask.parameters import check_parameters
 from lpe_dask.persist import model_source, reserved_model
-from lpe_dask.records import digest
+from lpe_dask.records import changed_files, digest
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,10 @@ class FitRun:
         Tells these files and parameters from others.
     url : str, optional
         Where to save the model.
+    paths : str, path, or a sequence of them
+        The files.
+    stamps : list
+        What `stamp_files` says of them.
     n_rows : int, optional
         Nominal rows in the files, where that is known.
     """
@@ -65,6 +69,8 @@ class FitRun:
     model: LPE
     nominal: Any
     source: str
+    paths: Paths
+    stamps: list[list[Any]]
     url: str | None = None
     n_rows: int | None = None
 
@@ -119,7 +125,9 @@ class FitRun:
 
     def _fit(self, checkpoint: Checkpoint) -> LPE:
         with telling_input_from_run():
-            return fit_resumably(self.model, self.nominal, checkpoint)
+            fit_resumably(self.model, self.nominal, checkpoint)
+        check_unchanged(self.paths, self.stamps)
+        return self.model
 
 
 def prepare_fit(
@@ -150,9 +158,10 @@ def prepare_fit(
     frame = measured_columns(nominal, read_frame(nominal, columns), columns)
     # Neither alpha nor the algorithm changes what is measured.
     decisive = {k: v for k, v in parameters.items() if k not in ("alpha", "algorithm")}
+    stamps = stamp_files(nominal)
     source = digest(
         {
-            "files": stamp_files(nominal),
+            "files": stamps,
             "columns": list(frame.columns),
             "parameters": decisive,
         }
@@ -160,7 +169,7 @@ def prepare_fit(
     is_drawn = model.calibration != "loo" or model.calibration_size is not None
     if is_drawn and model.random_state is None:
         model.random_state = int(source[:8], 16)
-    return FitRun(model, frame, source, url, count_rows(nominal))
+    return FitRun(model, frame, source, nominal, stamps, url, count_rows(nominal))
 
 
 def fit_table(
@@ -231,6 +240,17 @@ def check_absent(path: str | PathLike[str]) -> None:
         raise FileExistsError(
             f"there is a model at {fspath(path)}. Give another folder, or replace it "
             f"(overwrite=True, --overwrite)."
+        )
+
+
+def check_unchanged(paths: Paths, stamps: list[list[Any]]) -> None:
+    """Raise RunError if files are not what they were when the run began."""
+    changed = changed_files(stamps, stamp_files(paths))
+    if changed:
+        raise RunError(
+            f"the run stopped because its files changed while it read them: {changed[0]}. "
+            f"Start it again when they stay as they are; what it has written is refused "
+            f"then, and replaced with overwrite=True (--overwrite)."
         )
 
 

@@ -67,14 +67,20 @@ class RunRecord:
     def differences(self, earlier: RunRecord) -> str:
         """Return in words what has changed since an earlier run."""
         return ", ".join([
-            *_changed_files(earlier.data, self.data),
+            *changed_files(earlier.data, self.data),
             *(words for name, words in _WORDS.items()
               if earlier.settings.get(name) != self.settings.get(name)),
         ])  # fmt: skip
 
 
-def _changed_files(before: list[Any], now: list[Any]) -> list[str]:
-    """Return in words the first file that is not as it was, and how many there are."""
+def changed_files(before: list[Any], now: list[Any]) -> list[str]:
+    """Return in words the first file that is not as it was, and how many there are.
+
+    Parameters
+    ----------
+    before, now : list
+        As `files.stamp_files` gives them.
+    """
     if before == now:
         return []
     old, new = ({name: stamp for name, *stamp in files} for files in (before, now))

@@ -37,6 +37,7 @@ from lpe_dask.fit_runs import (
     Expect,
     FitRun,
     RunError,
+    check_unchanged,
     ignore,
     measured_columns,
     prepare_fit,
@@ -166,8 +167,10 @@ class Run:
         What decides about the output.
     overwrite : bool
         Whether an earlier output gives way.
+    paths : str, path, or a sequence of them
+        The files of the rows to score.
     n_rows : int, optional
-        Rows to score, where that is known.
+        Rows in them, where that is known.
     """
 
     model: LPE | FitRun
@@ -176,6 +179,7 @@ class Run:
     output: str
     record: RunRecord
     overwrite: bool
+    paths: Paths
     n_rows: int | None = None
 
     @property
@@ -247,10 +251,13 @@ class Run:
             self._make_way()
             counts = self._write(folder, statistic, p_values, expect)
             check_parts(folder)
+            check_unchanged(self.paths, self.record.data)
             seconds = time.perf_counter() - began
             summary = _summary(model, self.record, counts, seconds)
             _write_summary(summary, self.output)
             remove_leftovers(self.output)
+        except RunError:
+            raise
         except Exception as error:
             raise RunError(_what_stopped(error, self.output)) from error
         return summary
@@ -389,9 +396,9 @@ def prepare_scoring(
     }
     url = check_output(fspath(output), paths_in(data))
     record = RunRecord(stamp_files(data), settings)
-    run = Run(
-        model, None if is_own else rows, kept, url, record, overwrite, count_rows(data)
-    )
+    measured = None if is_own else rows
+    n_rows = count_rows(data)
+    run = Run(model, measured, kept, url, record, overwrite, data, n_rows)
     _check_free(url, record, overwrite)
     if fdr is not None and is_own and fitted.calibration == "loo":
         logger.warning(

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import os
 from pathlib import Path
 
 import dask
@@ -308,6 +309,31 @@ def test_score_table__refuses_to_go_on_with_another_input(tables, tmp_path, whic
 
     summary = score_table(**given, overwrite=True)
     assert summary["rows"] == N_PARTS * PART_ROWS
+
+
+@pytest.mark.parametrize("which", ["data", "nominal"])
+def test_score_table__notices_files_that_change_while_it_reads(
+    tables, tmp_path, monkeypatch, which
+):
+    copies = {name: copy_of(path, tmp_path / name) for name, path in tables.items()}
+    given = {**copies, "output": tmp_path / "out"}
+    owner, name = {
+        "data": (PartFolder, "publish"), "nominal": (checkpoints, "_record")
+    }[which]  # fmt: skip
+    function = getattr(owner, name)
+
+    def touch(*arguments):
+        os.utime(copies[which] / "1.parquet", (1, 1))
+        return function(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, touch)
+        with pytest.raises(RunError, match=r"files changed while.*1.parquet is changed"):
+            score_table(**given)
+
+    assert not (tmp_path / "out" / "_summary.json").exists()
+    score_table(**given, overwrite=True)
+    assert len(pd.read_parquet(tmp_path / "out")) == N_PARTS * PART_ROWS
 
 
 def copy_of(path, target):
