@@ -54,6 +54,15 @@ class RunRecord:
         """Tells this run from others."""
         return digest(self.content())
 
+    def is_like(self, other: RunRecord) -> bool:
+        """Return whether both say the same, whatever cut the input into partitions."""
+        cut = ("n_parts", "versions")
+        own, others = (
+            {name: value for name, value in record.settings.items() if name not in cut}
+            for record in (self, other)
+        )
+        return self.data == other.data and own == others
+
     def content(self) -> dict[str, Any]:
         """Return what JSON can hold."""
         return {"data": self.data, "settings": self.settings}

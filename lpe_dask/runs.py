@@ -43,7 +43,7 @@ from lpe_dask.fit_runs import (
     prepare_fit,
     telling_input_from_run,
 )
-from lpe_dask.locks import Lock
+from lpe_dask.locks import Lock, check_token
 from lpe_dask.messages import brief
 from lpe_dask.outputs import (
     check_output,
@@ -194,12 +194,15 @@ class Run:
         return fdr
 
     def is_finished(self) -> bool:
-        """Return whether the output is there already, made from the same input."""
+        """Return whether the output is there already, made from the same input.
+
+        Perhaps by other versions, which may cut it into other parts.
+        """
         earlier = read_record(self.output)
-        if self.overwrite or earlier is None or earlier.run != self.record.run:
+        if self.overwrite or earlier is None or not self.record.is_like(earlier):
             return False
         try:
-            check_parts(self._folder(""))
+            check_parts(self._folder("", earlier))
         except FileNotFoundError:
             return False
         filesystem, root = fsspec.core.url_to_fs(self.output)
@@ -254,6 +257,7 @@ class Run:
             check_unchanged(self.paths, self.record.data)
             seconds = time.perf_counter() - began
             summary = _summary(model, self.record, counts, seconds)
+            check_token(lock.url, lock.token)
             _write_summary(summary, self.output)
             remove_leftovers(self.output)
         except RunError:
@@ -262,9 +266,10 @@ class Run:
             raise RunError(_what_stopped(error, self.output)) from error
         return summary
 
-    def _folder(self, token: str) -> PartFolder:
-        n_parts = self.record.settings["n_parts"]
-        return PartFolder(self.output, self.record.run, n_parts, self.output, token)
+    def _folder(self, token: str, record: RunRecord | None = None) -> PartFolder:
+        record = record or self.record
+        n_parts = int(record.settings["n_parts"])
+        return PartFolder(self.output, record.run, n_parts, self.output, token)
 
     def _make_way(self) -> None:
         """Leave nothing in the output but what this run has written."""
@@ -399,7 +404,8 @@ def prepare_scoring(
     measured = None if is_own else rows
     n_rows = count_rows(data)
     run = Run(model, measured, kept, url, record, overwrite, data, n_rows)
-    _check_free(url, record, overwrite)
+    if not run.is_finished():
+        _check_free(url, record, overwrite)
     if fdr is not None and is_own and fitted.calibration == "loo":
         logger.warning(
             "no row can be flagged with fdr=%g: p-values of rows among themselves are "

@@ -360,6 +360,19 @@ def test_score_table__refuses_a_finished_output(tables, tmp_path):
         score_table(**tables, output=tmp_path / "out")
 
 
+def test_run__is_finished_whatever_version_did_it(tables, tmp_path):
+    score_table(**tables, output=tmp_path / "out")
+    path = tmp_path / "out" / "_summary.json"
+    summary = json.loads(path.read_text())
+    summary["made_from"]["settings"]["versions"] = ["0.0.1", "2020.1.0"]
+    path.write_text(json.dumps(summary))
+
+    assert prepare_run(**tables, output=tmp_path / "out").is_finished()
+    next((tmp_path / "out").glob("part-*")).unlink()
+    with pytest.raises(FileExistsError, match="the versions of lpe_dask and Dask"):
+        prepare_run(**tables, output=tmp_path / "out")
+
+
 def test_score_table__cannot_tell_functions_from_each_other(tables, tmp_path):
     given = {**tables, "output": tmp_path / "out", "anomaly_log_density": np.sum}
     given["anomaly_log_density"] = lambda rows: np.zeros(len(rows))
