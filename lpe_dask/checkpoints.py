@@ -21,11 +21,11 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.graphs import delayed_tasks
-from lpe_dask.stored_files import columns_of, parquet_of
+from lpe_dask.stored_files import FLOAT64, INT64, columns_of, parquet_of
 from lpe_dask.whole_files import whole_file
 
 #: Columns of a file of measured rows.
-_COLUMNS = ("number", "statistic")
+_COLUMNS = {"number": INT64, "statistic": FLOAT64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Checkpoint:
         filesystem.invalidate_cache()
         for path in filesystem.glob(f"{root}/rows-*.parquet"):
             with filesystem.open(path, "rb") as file:
-                columns = columns_of(file.read(), list(_COLUMNS), path)
+                columns = columns_of(file.read(), _COLUMNS, path)
             statistic[columns["number"]] = columns["statistic"]
         return statistic
 

@@ -31,7 +31,13 @@ from lpe_dask.manifest import MANIFEST_NAME
 from lpe_dask.nominal import Nominal, read_nominal
 from lpe_dask.own_values import OwnValues, StoredOwnValues
 from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_rule
-from lpe_dask.persist import ModelParts, read_model, reserved_model, write_model
+from lpe_dask.persist import (
+    ModelParts,
+    model_url,
+    read_model,
+    reserved_model,
+    write_model,
+)
 from lpe_dask.reference import Measure
 
 logger = logging.getLogger(__name__)
@@ -292,12 +298,14 @@ class LPE(OutlierMixin, BaseEstimator):
         ------
         FileExistsError
             If there is a model and ``overwrite`` is false, or something else is there.
+        ValueError
+            For parameters that were set after the fit, and are out of range.
         OSError
             If nothing can be written, or another run is writing a model there.
         """
         check_is_fitted(self)
-        filesystem, root = fsspec.core.url_to_fs(fspath(path))
-        url = filesystem.unstrip_protocol(root.rstrip("/"))
+        url = model_url(path)
+        filesystem, root = fsspec.core.url_to_fs(url)
         with reserved_model(url):
             if not overwrite and filesystem.exists(f"{root}/{MANIFEST_NAME}"):
                 raise FileExistsError(
@@ -539,15 +547,17 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     model : LPE
         It scores bit for bit as the one that was saved. Its ``p_values_`` and
         ``statistic_`` are NumPy arrays in the order of the nominal rows, and there only if
-        all of these were calibration rows.
+        all of these were calibration rows. Arrays in ``metric_params`` have become lists.
 
     Raises
     ------
     FileNotFoundError
         If there is no model, or one of its files is missing.
     ValueError
-        If a file was cut short or altered, or is of a newer format; or if
-        ``anomaly_log_density`` is missing, or one too many.
+        If a file was cut short or altered, is of a newer format, or holds what no model
+        does; or if ``anomaly_log_density`` is missing, or one too many.
+    OSError
+        If a file cannot be read.
 
     Examples
     --------
@@ -570,10 +580,6 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
             f"the model at {fspath(path)} was fitted {was} anomaly_log_density. Give "
             f"{remedy} to load(path, anomaly_log_density=...)."
         )
-    known = set(LPE().get_params()) - {"anomaly_log_density"}
-    if set(parts.parameters) != known:
-        odd = sorted(known ^ set(parts.parameters))
-        raise ValueError(f"the model at {fspath(path)} has other parameters: {odd}.")
     model = LPE(**parts.parameters, anomaly_log_density=anomaly_log_density)
     check_parameters(model.get_params(deep=False))
     weight = None

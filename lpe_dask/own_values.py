@@ -25,7 +25,7 @@ from lpe_dask.inputs import map_blocks, read_table, with_known_rows
 from lpe_dask.literals import enter
 from lpe_dask.nominal import Nominal
 from lpe_dask.reference import Reference
-from lpe_dask.stored_files import StoredFile
+from lpe_dask.stored_files import FLOAT64, StoredFile
 
 #: Columns of a file of them; the second only where p-values compare something else.
 _COLUMNS = ("statistic", "compared")
@@ -141,11 +141,14 @@ class StoredOwnValues:
     ----------
     file : StoredFile, optional
         None where not all of them were measured before the model was saved.
+    n_input : int
+        How many rows came, with those that were dropped.
     is_weighed : bool
         Whether p-values compare something else.
     """
 
     file: StoredFile | None
+    n_input: int
     is_weighed: bool
 
     def blocks(
@@ -160,8 +163,10 @@ class StoredOwnValues:
 
     def columns(self) -> dict[str, NDArray[np.float64]] | None:
         """Return what is stored of them; None without a file."""
+        if self.file is None:
+            return None
         names = _COLUMNS if self.is_weighed else _COLUMNS[:1]
-        return None if self.file is None else self.file.columns(list(names))
+        return self.file.columns(dict.fromkeys(names, FLOAT64), self.n_input)
 
     def _read(self) -> OwnValues:
         values = self.columns()

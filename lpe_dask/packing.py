@@ -32,7 +32,7 @@ from lpe_dask.plan import SAMPLE_EVERY, share_of
 from lpe_dask.preparation import Preparation
 from lpe_dask.resources import active_client
 from lpe_dask.spool import HeldResults, Spool, SpoolFolder
-from lpe_dask.stored_files import StoredFile
+from lpe_dask.stored_files import FLOATS, INT64, StoredFile
 
 #: Pieces whose parts one task counts: the client adds up one array for so many.
 SUMMED_PIECES = 64
@@ -126,7 +126,7 @@ def pack_chunks(
 
 
 def load_blocks(
-    files: Sequence[StoredFile],
+    files: Sequence[tuple[StoredFile, int]],
     n_reference: int,
     space: Space,
     algorithm: str,
@@ -136,16 +136,16 @@ def load_blocks(
 
     Parameters
     ----------
-    files : sequence of StoredFile
-        With the columns that `block_columns` names.
+    files : sequence of (StoredFile, int)
+        With the columns that `block_columns` names, and their rows.
     n_reference : int
         Rows in all of them.
     """
     name, entered = f"lpe-load-{uuid4().hex}", enter(space, "lpe-space")
     folder = None if spool is None else spool.folder
     tasks = {
-        f"{name}-{i}": (_load, file, n_reference, entered.key, algorithm, folder)
-        for i, file in enumerate(files)
+        f"{name}-{i}": (_load, file, n_rows, n_reference, entered.key, algorithm, folder)
+        for i, (file, n_rows) in enumerate(files)
     }
     return delayed_tasks(name, tasks, [entered])
 
@@ -235,21 +235,21 @@ def _pack(
 
 def _load(
     file: StoredFile,
+    n_rows: int,
     n_reference: int,
     space: Space,
     algorithm: str,
     folder: SpoolFolder | None,
 ) -> Any:
-    names = block_columns(len(space.frame.center))
-    columns = file.columns(names)
-    numbers = columns.pop(names[0])
-    types = {numbers.dtype, *(values.dtype for values in columns.values())}
-    if types not in ({np.dtype(np.int64), np.dtype(kind)} for kind in ("f4", "f8")):
-        raise ValueError(f"{file.url} holds numbers of other types: {types}")
-    rows = np.empty((len(numbers), len(columns)), columns[names[1]].dtype)
-    for k, name in enumerate(names[1:]):
-        rows[:, k] = columns.pop(name)
-    if len(rows) == 0 or numbers.min() < 0 or numbers.max() >= n_reference:
+    name, *names = block_columns(len(space.frame.center))
+    columns = file.columns({name: INT64} | dict.fromkeys(names, FLOATS), n_rows)
+    numbers = columns.pop(name)
+    rows = np.empty((n_rows, len(names)), columns[names[0]].dtype)
+    for k, column in enumerate(names):
+        if columns[column].dtype != rows.dtype:
+            raise ValueError(f"{file.url} holds numbers of more than one type")
+        rows[:, k] = columns.pop(column)
+    if numbers.min() < 0 or numbers.max() >= n_reference:
         raise ValueError(f"{file.url} holds no rows of a reference of {n_reference}")
     if not np.isfinite(rows).all():
         raise ValueError(f"{file.url} holds NaN or inf")

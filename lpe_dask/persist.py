@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,14 +27,15 @@ import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.frames import Frame
-from lpe_dask.locality import Split
 from lpe_dask.locks import hold
 from lpe_dask.manifest import (
+    DATA_PATTERN,
     FORMAT,
     MANIFEST_NAME,
     FileEntry,
+    Fitted,
     Manifest,
+    NewerFormatError,
     block_name,
     read_manifest,
     write_manifest,
@@ -41,12 +43,13 @@ from lpe_dask.manifest import (
 from lpe_dask.messages import brief
 from lpe_dask.metrics import NeighborGraphParams
 from lpe_dask.own_values import OwnValues, StoredOwnValues
-from lpe_dask.packing import Space, load_blocks
+from lpe_dask.packing import load_blocks
+from lpe_dask.parameters import check_parameters
 from lpe_dask.plan import LARGEST_BLOCK
-from lpe_dask.preparation import LinearMap, Preparation, Scaling
 from lpe_dask.reference import Measure, Reference
+from lpe_dask.space_entries import entry_of_space, space_of_entry
 from lpe_dask.stored import StoredResults, load_graph, store_blocks, store_graph
-from lpe_dask.stored_files import StoredFile, write_columns
+from lpe_dask.stored_files import FLOAT64, StoredFile, write_columns
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
 #: by the tasks that read them.
@@ -85,6 +88,13 @@ class ModelParts:
     calibration: NDArray[np.float64]
     own_values: OwnValues | StoredOwnValues
     source: str | None = None
+
+
+def model_url(path: str | PathLike[str]) -> str:
+    """Return the URL of a model's folder, the same from wherever it is looked at."""
+    filesystem, root = fsspec.core.url_to_fs(fspath(path))
+    url: str = filesystem.unstrip_protocol(root.rstrip("/"))
+    return url
 
 
 # Write
@@ -127,9 +137,12 @@ def write_model(parts: ModelParts, url: str) -> None:
 
     Raises
     ------
+    ValueError
+        For parameters that were changed after the fit, to what could not be loaded.
     OSError
         If it cannot be written, or this process does not see what the workers wrote.
     """
+    check_parameters(parts.parameters | {"anomaly_log_density": None})
     filesystem, root = fsspec.core.url_to_fs(url)
     data = f"data-{uuid4().hex[:12]}"
     try:
@@ -139,8 +152,9 @@ def write_model(parts: ModelParts, url: str) -> None:
         replaced = _data_of(url)
         write_manifest(_manifest(parts, data, files, block_rows), url)
     except BaseException:
-        with suppress(Exception):
-            filesystem.rm(f"{root}/{data}", recursive=True)
+        with suppress(Exception):  # the next save tidies up
+            if not _is_published(data, url):
+                filesystem.rm(f"{root}/{data}", recursive=True)
         raise
     _remove_others(filesystem, root, {data, replaced})
 
@@ -148,8 +162,7 @@ def write_model(parts: ModelParts, url: str) -> None:
 def _check_place(filesystem: Any, root: str, url: str) -> None:
     names = ["a file"]
     if filesystem.isdir(root):
-        paths = filesystem.ls(root, detail=False)
-        names = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
+        names = _names_in(filesystem, root)
     foreign = sorted(name for name in names if not _is_ours(name))
     if foreign:
         raise FileExistsError(
@@ -159,7 +172,16 @@ def _check_place(filesystem: Any, root: str, url: str) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    return name == MANIFEST_NAME or name.startswith(("data-", "_", "."))
+    return name == MANIFEST_NAME or name[0] in "_." or _is_data(name)
+
+
+def _is_data(name: str) -> bool:
+    return re.fullmatch(DATA_PATTERN, name) is not None
+
+
+def _names_in(filesystem: Any, root: str) -> list[str]:
+    paths = filesystem.ls(root, detail=False)
+    return [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
 
 
 def _write_files(parts: ModelParts, url: str) -> tuple[dict[str, StoredFile], list[int]]:
@@ -210,7 +232,7 @@ def _manifest(
             "reference": {
                 "n_rows": reference.n_rows,
                 "algorithm": reference.algorithm,
-                "space": _entry_of_space(reference.space),
+                "space": entry_of_space(reference.space),
                 "neighbor_graph": graph
                 and {"n_neighbors": graph.n_neighbors, "graph": graph.graph},
                 "block_rows": block_rows,
@@ -231,38 +253,12 @@ def _plain(value: Any) -> Any:
     return plain if isinstance(plain, list | int | float | str) else float(plain)
 
 
-def _entry_of_space(space: Space) -> dict[str, Any]:
-    scaling, linear_map = space.preparation.scaling, space.preparation.linear_map
-    split = space.split
-    return {
-        "scaling": {
-            "shift": _list(scaling.shift),
-            "factor": _list(scaling.factor),
-            "divisor": _list(scaling.divisor),
-        },
-        "linear_map": {
-            "factor": _list(linear_map.factor),
-            "divisor": _list(linear_map.divisor),
-            "matrix": _list(linear_map.matrix),
-        },
-        "frame": {
-            "center": _list(space.frame.center),
-            "exponent": int(space.frame.exponent),
-            "rotation": _list(space.frame.rotation),
-        },
-        "split": None
-        if split is None
-        else {
-            "axes": list(split.axes),
-            "thresholds": list(split.thresholds),
-            "children": list(split.children),
-        },
-        "with_samples": space.with_samples,
-    }
-
-
-def _list(values: NDArray[np.float64] | None) -> list[Any] | None:
-    return None if values is None else values.tolist()
+def _is_published(data: str, url: str) -> bool:
+    """Return whether an error came after the manifest was in its place."""
+    try:
+        return read_manifest(url).data == data
+    except FileNotFoundError:
+        return False
 
 
 def _data_of(url: str) -> str | None:
@@ -276,9 +272,9 @@ def _data_of(url: str) -> str | None:
 def _remove_others(filesystem: Any, root: str, kept: Iterable[str | None]) -> None:
     """Remove the files of models before the last, and what an interrupted save has left."""
     kept = set(kept)
-    for path in filesystem.ls(root, detail=False):
-        name = path.rstrip("/").rsplit("/", 1)[-1]
-        if name.startswith("data-") and name not in kept:
+    for name in _names_in(filesystem, root):
+        is_old = _is_data(name) and name not in kept
+        if is_old or name.startswith(f".{MANIFEST_NAME}."):
             with suppress(OSError):
                 filesystem.rm(f"{root}/{name}", recursive=True)
 
@@ -294,18 +290,21 @@ def read_model(path: str | PathLike[str]) -> ModelParts:
     FileNotFoundError
         If there is no model, or one of its files is missing.
     ValueError
-        If a file is cut short, altered, or of a newer format.
+        If a file is cut short, altered, or of a newer format, or holds what is no model.
+    OSError
+        If a file cannot be read.
     """
-    filesystem, root = fsspec.core.url_to_fs(fspath(path))
-    url = filesystem.unstrip_protocol(root.rstrip("/"))
     try:
-        return _read_parts(url)
-    except (FileNotFoundError, ValueError) as error:
-        text = str(error).rstrip(".")
-        is_missing = isinstance(error, FileNotFoundError)
-        raise (FileNotFoundError if is_missing else ValueError)(
-            f"no model can be loaded from {fspath(path)}: {text}. Save it again, or give "
-            f"the folder of a model that is whole."
+        return _read_latest(model_url(path))
+    except (OSError, ValueError) as error:
+        remedy = "Save it again, or give the folder of a model that is whole."
+        if isinstance(error, NewerFormatError):
+            remedy = "Load it with a newer version, or fit again."
+        kinds = (FileNotFoundError, OSError, ValueError)
+        kind = next(kind for kind in kinds if isinstance(error, kind))
+        text = " ".join(str(error).split()).rstrip(".")
+        raise kind(
+            f"no model can be loaded from {fspath(path)}: {text}. {remedy}"
         ) from error
 
 
@@ -320,41 +319,58 @@ def model_source(path: str | PathLike[str]) -> str | None:
     ValueError
         If the manifest was cut short or altered, or is of a newer format.
     """
-    filesystem, root = fsspec.core.url_to_fs(fspath(path))
     try:
-        manifest = read_manifest(filesystem.unstrip_protocol(root.rstrip("/")))
+        manifest = read_manifest(model_url(path))
     except FileNotFoundError:
         return None
     return manifest.source or manifest.data
 
 
-def _read_parts(url: str) -> ModelParts:
+def _read_latest(url: str) -> ModelParts:
+    """Return the parts of a model that others may be replacing at the same time."""
     manifest = read_manifest(url)
-    entry = manifest.reference
+    while True:
+        try:
+            return _read_parts(manifest, url)
+        except FileNotFoundError:
+            before, manifest = manifest, read_manifest(url)
+            if manifest.data == before.data:
+                raise
+
+
+def _read_parts(manifest: Manifest, url: str) -> ModelParts:
+    fitted = manifest.fitted
+    parameters = manifest.parameters.model_dump()
+    try:
+        check_parameters(parameters | {"anomaly_log_density": None})
+    except ValueError as error:
+        raise ValueError(f"{url}/{MANIFEST_NAME}: {error}") from error
     files = {
         name: StoredFile(f"{url}/{manifest.data}/{name}", file.n_bytes, file.sha256)
         for name, file in manifest.files.items()
     }
-    blocks = [block_name(i) for i in range(len(entry.block_rows))]
-    graph_files = [] if entry.neighbor_graph is None else [_STARTS, _EDGES]
-    needed = {*blocks, *graph_files, _CALIBRATION}
-    if not needed <= set(files) <= {*needed, _NOMINAL}:
-        odd = sorted(set(files) ^ needed)
-        raise ValueError(f"{url}/{MANIFEST_NAME} names other files than needed: {odd[:3]}")
+    _check_names(manifest, url)
     _check_files(list(files.values()))
-    calibration = files[_CALIBRATION].columns(["statistic"])["statistic"]
-    is_sorted = (
-        calibration.dtype == np.float64 and (calibration[1:] >= calibration[:-1]).all()
-    )
-    if len(calibration) == 0 or not is_sorted:
-        raise ValueError(f"{files[_CALIBRATION].url} holds no ascending numbers")
     return ModelParts(
-        manifest.parameters, dict(manifest.fitted),
-        _reference(manifest, [files[name] for name in blocks], files),
-        calibration,
-        StoredOwnValues(files.get(_NOMINAL), manifest.fitted.has_anomaly_log_density),
+        parameters, dict(fitted), _reference(manifest, files),
+        _calibration(files[_CALIBRATION], fitted),
+        StoredOwnValues(
+            files.get(_NOMINAL), fitted.n_samples + fitted.n_dropped,
+            fitted.has_anomaly_log_density,
+        ),
         manifest.source,
     )  # fmt: skip
+
+
+def _check_names(manifest: Manifest, url: str) -> None:
+    """Demand the files that the manifest tells of, and no others, wherever they may be."""
+    reference, found = manifest.reference, set(manifest.files)
+    needed = {block_name(i) for i in range(len(reference.block_rows))} | {_CALIBRATION}
+    if reference.neighbor_graph is not None:
+        needed |= {_STARTS, _EDGES}
+    if found - {_NOMINAL} != needed:
+        odd = sorted((found - {_NOMINAL}) ^ needed)
+        raise ValueError(f"{url}/{MANIFEST_NAME} names other files than needed: {odd[:3]}")
 
 
 def _check_files(files: list[StoredFile]) -> None:
@@ -366,11 +382,23 @@ def _check_files(files: list[StoredFile]) -> None:
             file.check_size()
 
 
-def _reference(
-    manifest: Manifest, blocks: list[StoredFile], files: dict[str, StoredFile]
-) -> Reference:
+def _calibration(file: StoredFile, fitted: Fitted) -> NDArray[np.float64]:
+    values: NDArray[np.float64] = file.columns({"statistic": FLOAT64})["statistic"]
+    if not 1 <= len(values) <= fitted.n_samples:
+        raise ValueError(f"{file.url} holds {len(values)} of {fitted.n_samples} statistics")
+    if np.isnan(values).any() or (values[1:] < values[:-1]).any():
+        raise ValueError(f"{file.url} holds no ascending numbers")
+    if fitted.graph == "radius" and not fitted.has_anomaly_log_density:
+        is_within = values[0] >= 0 and values[-1] <= fitted.n_samples
+        if not is_within or (values != np.floor(values)).any():
+            raise ValueError(f"{file.url} holds no numbers of rows")
+    return values
+
+
+def _reference(manifest: Manifest, files: dict[str, StoredFile]) -> Reference:
     entry, fitted = manifest.reference, manifest.fitted
-    space = _space_of(manifest)
+    space = space_of_entry(entry.space)
+    blocks = [(files[block_name(i)], n_rows) for i, n_rows in enumerate(entry.block_rows)]
     load = partial(load_blocks, blocks, entry.n_rows, space, entry.algorithm)
     params = graph = None
     if entry.neighbor_graph is not None:
@@ -382,20 +410,3 @@ def _reference(
         params, space, entry.algorithm, StoredResults(load, len(blocks)), graph,
         -(-max(entry.block_rows) // LARGEST_BLOCK),
     )  # fmt: skip
-
-
-def _space_of(manifest: Manifest) -> Space:
-    space = manifest.reference.space
-    scaling = Scaling(**{name: _array(v) for name, v in space.scaling})
-    linear_map = LinearMap(**{name: _array(v) for name, v in space.linear_map})
-    center, rotation = _array(space.frame.center), _array(space.frame.rotation)
-    assert center is not None
-    frame = Frame(center, space.frame.exponent, rotation)
-    split = None
-    if (tree := space.split) is not None:
-        split = Split(tuple(tree.axes), tuple(tree.thresholds), tuple(tree.children))
-    return Space(Preparation(scaling, linear_map), frame, split, space.with_samples)
-
-
-def _array(values: list[Any] | None) -> NDArray[np.float64] | None:
-    return None if values is None else np.array(values, dtype=np.float64)

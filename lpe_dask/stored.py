@@ -23,7 +23,7 @@ from lpe_dask.kernels.paths import NeighborGraph
 from lpe_dask.packing import block_columns
 from lpe_dask.resources import active_client
 from lpe_dask.spool import HeldResults, Spool, spool_place
-from lpe_dask.stored_files import StoredFile, write_columns
+from lpe_dask.stored_files import FLOAT64, INT32, INT64, StoredFile, write_columns
 
 
 class StoredResults:
@@ -140,21 +140,17 @@ def _store_graph(
 
 
 def _load_graph(starts: StoredFile, edges: StoredFile, n_rows: int) -> NeighborGraph:
-    firsts = starts.columns(["start"])["start"].astype(np.int64)
-    found = edges.columns(["target", "length"])
-    targets, lengths = found["target"].astype(np.int32), found["length"].astype(np.float64)
-    _check_graph(firsts, targets, lengths, n_rows, edges.url)
-    return NeighborGraph(firsts, targets, lengths)
+    firsts = starts.columns({"start": INT64}, n_rows + 1)["start"]
+    found = edges.columns({"target": INT32, "length": FLOAT64})
+    graph = NeighborGraph(firsts, found["target"], found["length"])
+    _check_graph(graph, edges.url)
+    return graph
 
 
-def _check_graph(starts: Any, targets: Any, lengths: Any, n_rows: int, url: str) -> None:
+def _check_graph(graph: NeighborGraph, url: str) -> None:
     """Raise if a walk along these edges could leave the graph: kernels trust it."""
-    is_run = (
-        len(starts) == n_rows + 1
-        and starts[0] == 0
-        and starts[-1] == len(targets)
-        and (np.diff(starts) >= 0).all()
-    )
-    is_within = ((targets >= 0) & (targets < n_rows)).all()
-    if not (is_run and is_within and (lengths >= 0).all()):
-        raise ValueError(f"{url} holds no graph of {n_rows} rows")
+    starts, targets = graph.starts, graph.targets
+    is_run = starts[0] == 0 and starts[-1] == len(targets) and (np.diff(starts) >= 0).all()
+    is_within = ((targets >= 0) & (targets < graph.n_rows)).all()
+    if not (is_run and is_within and (graph.lengths >= 0).all()):
+        raise ValueError(f"{url} holds no graph of {graph.n_rows} rows")

@@ -16,7 +16,7 @@ def whole_file(filesystem: Any, folder: str, name: str) -> Iterator[Any]:
     try:
         with filesystem.open(temporary, "wb") as file:
             yield file
-            _bring_to_disk(file)
+            bring_to_disk(file)
         filesystem.mv(temporary, f"{folder}/{name}")
     except BaseException:
         with suppress(Exception):
@@ -24,7 +24,7 @@ def whole_file(filesystem: Any, folder: str, name: str) -> Iterator[Any]:
         raise
 
 
-def _bring_to_disk(file: Any) -> None:
+def bring_to_disk(file: Any) -> None:
     """See that a loss of power leaves no name without its content, on a local disk."""
     file.flush()
     with suppress(AttributeError, OSError):  # what is no file of this machine has no number

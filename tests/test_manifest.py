@@ -1,0 +1,580 @@
+"""Models from disks that fail, and from strangers: errors that name the file and say why.
+
+What was altered by chance is told by the hashes. A stranger makes those anew, so what a
+file says is checked as well: no walk may go on for ever, and nothing outside be read.
+"""
+
+import copy
+import hashlib
+import json
+import re
+import tempfile
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lpe_dask
+from lpe_dask import LPE, manifest, persist
+from lpe_dask.manifest import MANIFEST_NAME
+from lpe_dask.stored_files import write_columns
+
+FORMATS = Path(__file__).parent / "models"
+ONE_LINE = re.compile(r"no model can be loaded from (\S+): (\S+)( [^\n]+)\. [^.\n]+\.")
+RNG = np.random.default_rng(0)
+NOMINAL = RNG.integers(0, 10, (100, 2)) * 0.1
+NOMINAL[17, 1] = np.nan
+QUERIES = RNG.integers(-3, 13, (20, 2)) * 0.1
+ARGUMENTS = {"scale": "standard", "missing": "drop", "algorithm": "pruned"}
+
+
+def folder_of(model):
+    """The files of a saved model, by their names in its folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(f"{folder}/model")
+        root = Path(folder) / "model"
+        files = [path for path in root.rglob("*") if path.is_file()]
+        return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def straight():
+    with dask.config.set({"lpe-dask.block-rows": 64}):
+        return folder_of(LPE(3, **ARGUMENTS).fit(NOMINAL))
+
+
+@pytest.fixture(scope="module")
+def geodesic():
+    frame = pd.DataFrame(NOMINAL, columns=["a", "b"])
+    arguments = ARGUMENTS | {"metric": "geodesic", "calibration_size": 50}
+    with dask.config.set({"lpe-dask.block-rows": 64}):
+        return folder_of(LPE(3, random_state=0, **arguments).fit(frame))
+
+
+@pytest.fixture(scope="module", params=["straight", "geodesic"])
+def files(request):
+    return request.getfixturevalue(request.param)
+
+
+def put(files, folder):
+    for name, content in files.items():
+        path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def scored(files):
+    with tempfile.TemporaryDirectory() as folder:
+        put(files, folder)
+        return lpe_dask.load(folder).score_samples(QUERIES)
+
+
+def assert_refused(files, names, kinds=(ValueError, FileNotFoundError)):
+    """Loading fails with one line that names one of these files, why, and what to do."""
+    with tempfile.TemporaryDirectory() as folder:
+        put(files, folder)
+        with pytest.raises(kinds) as caught:
+            lpe_dask.load(folder)
+        found = ONE_LINE.fullmatch(str(caught.value))
+        assert found, str(caught.value)
+        assert found[1] == f"{folder}:"[:-1]
+        assert found[2].removesuffix(":").rpartition("/")[2] in names, str(caught.value)
+
+
+# Altered by chance
+
+
+@st.composite
+def damaged(draw, files):
+    """The files with one that is not as it was; its name."""
+    name = draw(st.sampled_from(sorted(files)))
+    content, others = files[name], {**files}
+    place = draw(st.integers(0, len(content) - 1))
+    way = draw(st.sampled_from(["cut", "alter", "empty", "remove", "swap", "longer"]))
+    if way == "remove":
+        del others[name]
+    elif way == "swap":
+        other = draw(st.sampled_from(sorted(set(files) - {name})))
+        others[name], others[other] = files[other], content
+    else:
+        bit = 1 << draw(st.integers(0, 7))
+        altered = content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :]
+        results = {"cut": content[:place], "empty": b"", "longer": content + b"\0"}
+        others[name] = results.get(way, altered)
+    return others
+
+
+@given(data=st.data())
+def test_load__of_damaged_files_is_refused(files, data):
+    others = data.draw(damaged(files))
+    changed = {name for name in files if others.get(name) != files[name]}
+    if changed == {MANIFEST_NAME} and is_same_text(others, files):
+        np.testing.assert_array_equal(scored(others), scored(files))
+        return
+    assert_refused(others, {Path(name).name for name in changed})
+
+
+def is_same_text(others, files):
+    """Whether the manifest says the same, as where a space has become another one."""
+    try:
+        return json.loads(others[MANIFEST_NAME]) == json.loads(files[MANIFEST_NAME])
+    except (KeyError, ValueError):
+        return False
+
+
+@given(data=st.data())
+def test_scoring__with_files_damaged_after_loading_is_refused(files, data):
+    """The task that reads a file names it."""
+    lazily_read = sorted(name for name in files if re.search("block|graph|nominal", name))
+    with tempfile.TemporaryDirectory() as folder, dask.config.set(scheduler="sync"):
+        put(files, folder)
+        model = lpe_dask.load(folder)
+        lazy = model.score_samples(da.from_array(QUERIES, chunks=(20, 2)))
+        path = Path(folder) / data.draw(st.sampled_from(lazily_read))
+        content = path.read_bytes()
+        way = data.draw(st.sampled_from(["cut", "alter", "remove"]))
+        path.write_bytes(content[:-1] + (b"" if way == "cut" else b"?"))
+        if way == "remove":
+            path.unlink()
+        with pytest.raises((ValueError, FileNotFoundError), match=f"/{path.name} "):
+            model.p_values_ if "nominal" in path.name else lazy.compute()
+
+
+@given(text=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_load__of_any_text_is_refused(straight, text):
+    assert_refused({**straight, MANIFEST_NAME: text}, {MANIFEST_NAME}, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"", "cut short or altered: it is no JSON"),
+        (b"\xff\xfe{", "cut short or altered: it is no JSON"),
+        (b"[" * 100_000, "cut short or altered: it is no JSON"),
+        (b'{"a":' * 900 + b"1" + b"}" * 900, "names no format|is no JSON"),
+        (b"9" * 10_000, "cut short or altered: it is no JSON"),
+        (b"[1]", "is no manifest of a model: it names no format"),
+        (b'{"format": true}', "is no manifest of a model: it names no format"),
+        (b'{"format": 1}', "was altered after it was written"),
+        (b'{"format": 1, "sha256": null}', "was altered after it was written"),
+        (b'{"format": 2, "and": "more"}', "is of format 2, .*Load it with a newer version"),
+    ],
+)
+def test_load__says_what_is_wrong_with_a_manifest(text, why, straight, tmp_path):
+    put({**straight, MANIFEST_NAME: text}, tmp_path)
+
+    with pytest.raises(ValueError, match=f"/{MANIFEST_NAME} .*{why}"):
+        lpe_dask.load(tmp_path)
+
+
+def test_load__of_what_is_no_folder_of_a_model(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder" / MANIFEST_NAME).mkdir(parents=True)
+
+    for name in ("missing", "file"):
+        with pytest.raises(FileNotFoundError, match=f"{name}/{MANIFEST_NAME} is missing"):
+            lpe_dask.load(tmp_path / name)
+    with pytest.raises(OSError, match=r"no model can be loaded .*Is a directory"):
+        lpe_dask.load(tmp_path / "folder")
+
+
+@pytest.mark.parametrize("name", ["block-00000.parquet", "graph-edges.parquet"])
+def test_load__of_large_files_looks_at_their_sizes(name, geodesic, tmp_path, monkeypatch):
+    monkeypatch.setattr(persist, "CHECKED_BYTES", 100)
+    put(geodesic, tmp_path)
+    (path,) = tmp_path.glob(f"data-*/{name}")
+
+    path.write_bytes(b"?" * len(path.read_bytes()))
+    model = lpe_dask.load(tmp_path)
+    with pytest.raises(ValueError, match=f"{name} was altered"):
+        model.score_samples(QUERIES)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=rf"{name} has \d+ bytes, but \d+ were written"):
+        lpe_dask.load(tmp_path)
+
+
+# Made by a stranger
+
+
+def content_of(files):
+    return json.loads(files[MANIFEST_NAME])
+
+
+def signed(files, content):
+    """The files with another manifest, whose hash is right."""
+    content = {name: value for name, value in content.items() if name != "sha256"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return {**files, MANIFEST_NAME: json.dumps({"sha256": digest, **content}).encode()}
+
+
+def forged(files, *path, value):
+    """The files of a model in whose manifest something else stands, as if it were meant."""
+    content = content_of(files)
+    section = content
+    for key in path[:-1]:
+        section = section[key]
+    section[path[-1]] = value
+    return signed(files, content)
+
+
+def places(section, path=()):
+    """All there is in a manifest, by its path."""
+    items = section.items() if isinstance(section, dict) else enumerate(section)
+    for key, value in items:
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from places(value, (*path, key))
+
+
+NUMBERS = (
+    st.integers(-3, 200)
+    | st.sampled_from([2**31 - 1, 2**31, 2**63, -(2**63), 10**400])
+    | st.floats()
+)
+NAMES = st.sampled_from(
+    ["", "knn", "radius", "brute", "pruned", "split", "minmax", "geodesic", "union",
+     "data-000000000000", "../data", "/etc/passwd", "block-00001.parquet", "\ud800"],
+)  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | NAMES,
+    lambda values: (
+        st.lists(values, max_size=4) | st.dictionaries(NAMES, values, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@st.composite
+def manifests_of_strangers(draw, content):
+    content = copy.deepcopy(content)
+    for _ in range(draw(st.integers(1, 2))):
+        *path, last = draw(st.sampled_from(list(places(content))))
+        section = content
+        for key in path:
+            section = section[key]
+        way = draw(st.sampled_from(["number", "value", "remove", "add"]))
+        if way == "remove":
+            del section[last]
+        elif way == "add" and isinstance(section, list):
+            section.insert(last, draw(VALUES | st.just(section[last])))
+        elif way == "add":
+            section[draw(st.text(max_size=5))] = draw(VALUES)
+        else:
+            section[last] = draw(NUMBERS if way == "number" else VALUES)
+    return content
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_load__of_a_strangers_manifest(files, data):
+    """It is refused, or rows get p-values; and nothing is read from anywhere else."""
+    others = signed(files, data.draw(manifests_of_strangers(content_of(files))))
+    opened = []
+    cat = LocalFileSystem._open
+
+    def recording(filesystem, path, *arguments, **options):
+        opened.append(path)
+        return cat(filesystem, path, *arguments, **options)
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        pytest.MonkeyPatch.context() as patch,
+        dask.config.set(scheduler="sync"),
+    ):
+        put(others, folder)
+        patch.setattr(LocalFileSystem, "_open", recording)
+        try:
+            model = lpe_dask.load(folder)
+        except (ValueError, FileNotFoundError) as error:
+            is_clear = ONE_LINE.fullmatch(str(error)) or "fitted with" in str(error)
+            assert is_clear, str(error)  # noqa: PT017
+        else:
+            check_scores(model)
+    assert all(path.startswith(folder) for path in opened)
+
+
+def check_scores(model):
+    try:
+        p_values = model.score_samples(QUERIES)
+        labels = model.predict(QUERIES)
+    except (ValueError, FileNotFoundError) as error:
+        assert ".parquet" in str(error)  # noqa: PT017
+    except MemoryError as error:
+        assert "nominal rows x" in str(error)  # noqa: PT017
+    else:
+        assert ((p_values >= 0) & (p_values <= 1)).all()
+        np.testing.assert_array_equal(labels, np.where(p_values < model.offset_, -1, 1))
+
+
+def fibonacci_tree(n_nodes):
+    """A split whose nodes share children: few nodes, and more walks than can be counted."""
+    children = [i + 1 for i in range(n_nodes - 2)]
+    return {
+        "axes": [0] * (n_nodes - 2) + [-1, -1],
+        "thresholds": [0.0] * n_nodes,
+        "children": [*children, 0, 1],
+    }
+
+
+SPACE = ("reference", "space")
+MAPS = (*SPACE, "preparation", "linear_map")
+SCALING = (*SPACE, "preparation", "scaling")
+FRAME = (*SPACE, "frame")
+DIAGONAL = [[1.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        (("data",), "../../etc", "data: String should match pattern"),
+        (("data",), "data-000000000000\n", "data: String should match pattern"),
+        (("files", "../secret.parquet"), {"n_bytes": 1, "sha256": "0" * 64}, "other files"),
+        (("files", "block-00000.parquet"), {"n_bytes": -1, "sha256": "0" * 64}, "n_bytes"),
+        (("files",), {}, "names other files than needed"),
+        (("more",), 1, "more: Extra inputs"),
+        (("versions",), {"numpy": 2}, "versions.numpy"),
+        (("source",), "../x", "source: String should match pattern"),
+        (("parameters", "alpha"), 7.0, "alpha=7.0 must be"),
+        (("parameters", "scale"), "log", "scale='log' is not available"),
+        (("parameters", "metric_params"), {"w": [{}]}, "parameters.metric_params"),
+        (("parameters", "metric_params"), {"v": [1.0]}, r"metric_params has \['v'\]"),
+        (("parameters", "n_jobs"), 1, "parameters.n_jobs: Extra inputs"),
+        (("fitted", "n_samples"), 5, "more rows than n_samples"),
+        (("fitted", "n_dropped"), -1, "n_dropped"),
+        (("fitted", "n_neighbors"), 10**6, "n_neighbors is more than the rows"),
+        (("fitted", "n_neighbors"), 50, "with samples of the rows"),
+        (("fitted", "n_neighbors"), None, "n_neighbors or radius, and not both"),
+        (("fitted", "radius"), 1.0, "n_neighbors or radius, and not both"),
+        (("fitted", "graph"), "radius", "n_neighbors or radius, and not both"),
+        (("fitted", "feature_names_in"), ["a", "a"], "not as many different names"),
+        (("fitted", "feature_names_in"), ["a"], "not as many different names"),
+        (("fitted", "n_features_in"), 3, "a vector has another length"),
+        (("fitted", "n_features_in"), 10**12, "a vector has another length"),
+        (("fitted", "offset"), float("nan"), "offset"),
+        (("fitted", "offset"), 1e400, "offset"),
+        (("fitted", "offset"), 0.0, "offset"),
+        (("fitted", "counts_itself"), 2, "counts_itself"),
+        (("reference", "n_rows"), 2**31, "n_rows"),
+        (("reference", "n_rows"), 98, "the blocks do not hold n_rows rows"),
+        (("reference", "block_rows"), [], "the blocks do not hold n_rows rows"),
+        (("reference", "block_rows"), [100, -1], "block_rows"),
+        (("reference", "block_rows"), [99], "names other files than needed"),
+        (("reference", "algorithm"), "exec", "algorithm"),
+        (("reference", "neighbor_graph"), {"n_neighbors": 99, "graph": "union"}, "edges"),
+        (("reference", "neighbor_graph"), {"n_neighbors": 5, "graph": "union"}, "files"),
+        ((*SCALING, "divisor"), [1.0, 0.0], "a divisor is 0"),
+        ((*SCALING, "divisor"), None, "with a factor or a divisor"),
+        ((*SCALING, "factor"), [1.0, 1.0], "with a factor or a divisor"),
+        ((*SCALING, "shift"), [1.0], "a vector has another length"),
+        (MAPS, {"factor": [1.0, 1.0], "divisor": [1.0, 1.0], "matrix": None}, "exclude"),
+        ((*MAPS, "divisor"), [0.0, 1.0], "a divisor is 0"),
+        ((*MAPS, "matrix"), [[1.0], [0.0]], "a matrix has another shape"),
+        ((*FRAME, "center"), [], "center"),
+        ((*FRAME, "center"), [1e300, float("inf")], "center"),
+        (FRAME, {"center": [1e300, 0.0], "exponent": 900, "rotation": None}, "too far out"),
+        ((*FRAME, "exponent"), 1001, "exponent"),
+        ((*FRAME, "rotation"), [[1.0, 0.0]], "a matrix has another shape"),
+        ((*FRAME, "rotation"), [[1.0, 0.0], [0.0, 1.1]], "not orthonormal"),
+        ((*FRAME, "rotation"), [[1e308, 0.0], [0.0, 1e308]], "not orthonormal"),
+        ((*SPACE, "split"), fibonacci_tree(99), "the children of one node each"),
+        (
+            (*SPACE, "split"),
+            {"axes": [-1, 0, 0], "thresholds": [0.0] * 3, "children": [0, 1, 1]},
+            "the children of one node each",
+        ),
+        (
+            (*SPACE, "split"),
+            {"axes": [-1, 0, -1], "thresholds": [0.0] * 3, "children": [0, 1, 1]},
+            "a node comes before its parent",
+        ),
+        (
+            (*SPACE, "split"),
+            {"axes": [0, -1, -1], "thresholds": [0.0] * 3, "children": [1, 0, 7]},
+            "the parts are not numbered",
+        ),
+        ((*SPACE, "split", "axes"), [5, -1, -1], "a column that is not there"),
+        ((*SPACE, "split", "axes"), [0], "differ in length"),
+        ((*SPACE, "split", "axes"), [], "differ in length"),
+    ],
+)  # fmt: skip
+def test_load__of_a_strangers_nonsense_says_why(path, value, why, straight, tmp_path):
+    put(forged(straight, *path, value=value), tmp_path)
+
+    with pytest.raises(ValueError, match=f"/{MANIFEST_NAME}.*{why}") as caught:
+        lpe_dask.load(tmp_path)
+
+    assert ONE_LINE.fullmatch(str(caught.value))
+
+
+def with_file(files, name, columns):
+    """The files of a model with another one in the place of ``name``, and its hash."""
+    content = content_of(files)
+    with tempfile.TemporaryDirectory() as folder:
+        file = write_columns(f"{folder}/file", columns)
+        files = {**files, f"{content['data']}/{name}": Path(f"{folder}/file").read_bytes()}
+    content["files"][name] = {"n_bytes": file.n_bytes, "sha256": file.sha256}
+    return signed(files, content)
+
+
+@pytest.mark.parametrize(
+    ("statistic", "why"),
+    [
+        (np.empty(0), "holds 0 of 99 statistics"),
+        (np.arange(100.0), "holds 100 of 99 statistics"),
+        (np.arange(99), "is of type int64, not double"),
+        (np.array([2.0, 1.0]), "holds no ascending numbers"),
+        (np.array([np.nan]), "holds no ascending numbers"),
+        (np.array([1.0, np.nan]), "holds no ascending numbers"),
+    ],
+)
+def test_load__of_a_strangers_calibration(statistic, why, straight):
+    others = with_file(straight, "calibration.parquet", {"statistic": statistic})
+
+    assert_refused(others, {"calibration.parquet"}, ValueError)
+    with pytest.raises(ValueError, match=why):
+        scored(others)
+
+
+@pytest.mark.parametrize("statistic", [[-1.0, 2.0], [0.5, 1.0], [1.0, np.inf]])
+def test_load__of_a_strangers_counts(statistic):
+    counted = folder_of(LPE(graph="radius", radius=0.2, missing="drop").fit(NOMINAL))
+    others = with_file(counted, "calibration.parquet", {"statistic": np.array(statistic)})
+
+    with pytest.raises(ValueError, match=r"calibration.parquet holds no numbers of rows"):
+        scored(others)
+
+
+def rows(n_rows=None, **columns):
+    """The columns of a block, or others in their place."""
+    n_rows = n_rows or 50
+    numbers = {"number": np.arange(n_rows)}
+    return numbers | dict.fromkeys(("x0", "x1"), np.linspace(0, 1, n_rows)) | columns
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        (rows(49), "holds 49 rows instead of 50"),
+        (rows(x1=np.full(50, np.nan)), "holds NaN or inf"),
+        (rows(x1=np.full(50, np.inf)), "holds NaN or inf"),
+        (rows(x1=np.zeros(50, np.float32)), "numbers of more than one type"),
+        (rows(x1=np.zeros(50, int)), "x1 is of type int64, not float or double"),
+        (rows(number=np.arange(50) - 1), "holds no rows of a reference of 99"),
+        (rows(number=np.arange(50) + 50), "holds no rows of a reference of 99"),
+        (rows(number=np.arange(50.0)), "number is of type double, not int64"),
+        (rows(x2=np.zeros(50)), "has the columns"),
+    ],
+)
+def test_scoring__with_a_strangers_block(columns, why, straight):
+    n_rows = content_of(straight)["reference"]["block_rows"][0]
+    assert n_rows == 50
+
+    with pytest.raises(ValueError, match=f"block-00000.parquet.*{why}"):
+        scored(with_file(straight, "block-00000.parquet", columns))
+
+
+def test_scoring__with_a_strangers_numbers(geodesic):
+    """Rows that have one number are only where walks go, not what is measured."""
+    others = with_file(geodesic, "block-00000.parquet", rows(number=np.zeros(50, int)))
+
+    assert len(scored(others)) == len(QUERIES)
+
+
+STARTS = np.arange(100)
+EDGES = {"target": np.zeros(99, np.int32), "length": np.ones(99)}
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "why"),
+    [
+        ("graph-starts.parquet", {"start": STARTS + 1}, "no graph of 99 rows"),
+        ("graph-starts.parquet", {"start": STARTS[:-1]}, "99 rows instead of 100"),
+        ("graph-starts.parquet", {"start": STARTS[::-1].copy()}, "no graph of 99 rows"),
+        ("graph-edges.parquet", EDGES | {"target": EDGES["target"] + 99}, "no graph"),
+        ("graph-edges.parquet", EDGES | {"target": EDGES["target"] - 1}, "no graph"),
+        ("graph-edges.parquet", EDGES | {"length": -EDGES["length"]}, "no graph"),
+        ("graph-edges.parquet", EDGES | {"length": np.full(99, np.nan)}, "no graph"),
+        ("graph-edges.parquet", EDGES | {"length": np.ones(99, int)}, "of type int64"),
+    ],
+)
+def test_scoring__with_a_strangers_graph(name, columns, why, geodesic):
+    others = with_file(geodesic, "graph-starts.parquet", {"start": STARTS})
+    others = with_file(others, "graph-edges.parquet", EDGES)
+    assert len(scored(others)) == len(QUERIES)
+
+    with pytest.raises(ValueError, match=f"graph-.*.parquet.*{why}"):
+        scored(with_file(others, name, columns))
+
+
+def test_p_values__of_a_stranger(straight, tmp_path):
+    """As many as there were rows, with those that were dropped."""
+    put(with_file(straight, "nominal.parquet", {"statistic": np.ones(99)}), tmp_path)
+    model = lpe_dask.load(tmp_path)
+
+    with pytest.raises(ValueError, match=r"nominal.parquet holds 99 rows instead of 100"):
+        model.p_values_  # noqa: B018
+
+
+def test_load__runs_no_code(geodesic, tmp_path, monkeypatch):
+    """Nothing is unpickled on the way."""
+
+    def refuse(*arguments, **options):
+        raise AssertionError("something was unpickled")
+
+    put(geodesic, tmp_path)
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(f"pickle.{name}", refuse)
+    reference = lpe_dask.load(tmp_path)._reference
+    for results in (reference.blocks, reference.graph):
+        for task in results.tasks():  # computed without Dask's names, which are pickles
+            dask.get(dict(task.dask), task.key)
+
+    assert {path.suffix for path in tmp_path.rglob("*.*")} == {".json", ".parquet"}
+
+
+# Formats that were: see models/README.md
+
+OF_FORMATS = np.array([[x * 0.1, y * 5.0] for x in (0, 2, 5, 8, 11) for y in (0, 3, 8)])
+
+#: Computed by definitions.py, and not by what they judge.
+STRAIGHT = [
+    0.33539112179734154, 0.5002281993374975, 0.33539112179734154, 0.3711348095126026,
+    0.37113480951260275, 0.0, 0.0, 0.33539112179734115, 0.5002281993374972,
+    0.3711348095126026, 0.3353911217973411, 0.3711348095126028, 1.0724392234790119,
+    0.7666093302027257, 0.7666093302027257,
+]  # fmt: skip
+P_STRAIGHT = np.array([49, 10, 49, 41, 36, 100, 100, 71, 16, 41, 100, 22, 0, 0, 0]) / 100
+P_GEODESIC = np.array([4, 4, 26, 18, 22, 30, 8, 18, 4, 4, 22, 22, 1, 12, 4]) / 30
+
+
+def test_formats__there_is_a_model_of_each():
+    names = {path.name for path in FORMATS.iterdir()}
+
+    assert names == {"README.md", *(f"format-{i + 1}" for i in range(manifest.FORMAT))}
+
+
+@pytest.mark.parametrize("folder", sorted(FORMATS.glob("format-*")))
+def test_load__of_every_format(folder):
+    straight = lpe_dask.load(folder / "straight")
+    geodesic = lpe_dask.load(folder / "geodesic")
+
+    np.testing.assert_array_equal(straight.statistic(OF_FORMATS), STRAIGHT)
+    np.testing.assert_array_equal(straight.score_samples(OF_FORMATS), P_STRAIGHT)
+    np.testing.assert_array_equal(geodesic.score_samples(OF_FORMATS), P_GEODESIC)
+    assert straight.feature_names_in_.tolist() == ["speed", "load"]
+    assert repr(straight) == "LPE(algorithm='pruned', n_neighbors=3, scale='standard')"
+    assert len(straight.p_values_) == geodesic.n_samples_ == 100
+
+
+def test_load__of_a_newer_format_is_refused(straight, tmp_path):
+    put(forged(straight, "format", value=manifest.FORMAT + 1), tmp_path)
+
+    with pytest.raises(ValueError, match=r"is of format 2, .* formats up to 1\. Load it"):
+        lpe_dask.load(tmp_path)
