@@ -1,0 +1,752 @@
+"""Models on disk: the same bits when they are loaded, and never half a model."""
+
+import copy
+import gc
+import json
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+from dask.sizeof import sizeof
+from distributed import Client, LocalCluster
+from fsspec.implementations.local import LocalFileSystem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+import lpe_dask
+from lpe_dask import LPE, locks, persist
+from lpe_dask.manifest import MANIFEST_NAME
+from lpe_dask.plan import JoinPlan
+from lpe_dask.stored_files import StoredFile
+from strategies import point_sets
+
+ROOT = Path(__file__).parents[1]
+NAMES = ["a", "b", "c"]
+
+
+def lattice(n_rows, seed, low=0, high=10):
+    """Rounded measurements: they tie everywhere, and not in binary."""
+    return np.random.default_rng(seed).integers(low, high, (n_rows, 3)) * 0.1 + 5.0
+
+
+def log_bell(rows):
+    return -((rows - 5.0) ** 2).sum(axis=1)
+
+
+NOMINAL = pd.DataFrame(lattice(150, 0), columns=NAMES)
+QUERIES = pd.DataFrame(lattice(40, 1, -3, 13), columns=NAMES, index=np.arange(40) * 3)
+QUERIES.iloc[7, 1] = np.nan
+
+ESTIMATORS = {
+    "brute": {"algorithm": "brute"},
+    "pruned": {"algorithm": "pruned"},
+    "split": {"calibration": "split"},
+    "conformal": {"calibration": "conformal", "algorithm": "pruned"},
+    "conformal part": {"calibration": "conformal", "calibration_size": 30},
+    "part": {"calibration_size": 30, "alpha": 0.2},
+    "radius": {"graph": "radius", "radius": 0.2},
+    "radius by rule": {"graph": "radius", "scale": "minmax", "algorithm": "pruned"},
+    "whole radius": {"graph": "radius", "radius": 1},
+    "weights": {"metric_params": {"w": [1, 0.3, 0.0]}},
+    "seuclidean": {"metric": "seuclidean", "scale": "minmax"},
+    "variances": {"metric": "seuclidean", "metric_params": {"V": [0.1, 2.0, 3.0]}},
+    "mahalanobis": {"metric": "mahalanobis", "scale": "standard"},
+    "geodesic": {"metric": "geodesic", "metric_params": {"n_neighbors": 4}},
+    "union": {
+        "metric": "geodesic", "metric_params": {"graph": "union"}, "graph": "radius",
+        "radius": 0.3, "scale": "standard",
+    },
+    "geodesic split": {"metric": "geodesic", "calibration": "split", "n_neighbors": 9},
+    "many": {"n_neighbors": 60},
+    "many pruned": {"n_neighbors": 48, "algorithm": "pruned", "scale": "standard"},
+    "density": {"anomaly_log_density": log_bell},
+    "density radius": {
+        "anomaly_log_density": log_bell, "calibration": "conformal", "graph": "radius",
+        "radius": 0.3,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small_blocks():
+    with dask.config.set({"lpe-dask.block-rows": 64}):
+        yield
+
+
+@pytest.fixture(scope="module")
+def model():
+    with dask.config.set({"lpe-dask.block-rows": 64}):
+        return LPE(4).fit(NOMINAL)
+
+
+@pytest.fixture(scope="module")
+def scores(model):
+    return model.score_samples(QUERIES)
+
+
+@pytest.fixture(scope="module")
+def other():
+    return LPE(2).fit(NOMINAL.iloc[:90])
+
+
+def saved_and_loaded(model, folder, **arguments):
+    model.save(folder)
+    return lpe_dask.load(folder, **arguments)
+
+
+def assert_same_scores(loaded, model, queries=QUERIES):
+    np.testing.assert_array_equal(
+        loaded.score_samples(queries), model.score_samples(queries)
+    )
+
+
+def assert_same(loaded, model):
+    """Everything that users see is what it was."""
+    rows = QUERIES.to_numpy()
+    kinds = [
+        rows, QUERIES, da.from_array(rows, chunks=(13, 2)),
+        dd.from_pandas(QUERIES, npartitions=3),
+    ]  # fmt: skip
+    for method in ("score_samples", "statistic", "predict", "decision_function"):
+        for queries in kinds:
+            actual = getattr(loaded, method)(queries)
+            expected = getattr(model, method)(queries)
+            assert type(actual) is type(expected)
+            actual, expected = dask.compute(actual, expected)
+            if isinstance(expected, pd.Series):
+                pd.testing.assert_series_equal(actual, expected)
+            else:
+                np.testing.assert_array_equal(actual, expected)
+                assert actual.dtype == expected.dtype
+    learnt = {name: value for name, value in vars(model).items() if name[-1] == "_"}
+    assert set(learnt) == {name for name in vars(loaded) if name[-1] == "_"}
+    for name, value in learnt.items():
+        np.testing.assert_array_equal(getattr(loaded, name), value)
+        assert type(getattr(loaded, name)) is type(value)
+    assert loaded.get_params() == model.get_params()
+    assert repr(loaded) == repr(model)
+    assert_same_own_values(loaded, model)
+
+
+def assert_same_own_values(loaded, model):
+    if model.calibration == "loo" and model.calibration_size is None:
+        for name in ("p_values_", "statistic_"):
+            (expected,) = dask.compute(getattr(model, name))
+            np.testing.assert_array_equal(getattr(loaded, name), expected)
+        return
+    assert not hasattr(loaded, "p_values_")
+    with pytest.raises(AttributeError, match="only if all of them were calibration rows"):
+        loaded.statistic_  # noqa: B018
+
+
+# The same bits
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_load__gives_the_model_that_was_saved(name, tmp_path):
+    """And once more, when what was loaded is saved."""
+    model = LPE(random_state=0, **ESTIMATORS[name]).fit(NOMINAL)
+    density = {"anomaly_log_density": model.anomaly_log_density}
+
+    loaded = saved_and_loaded(model, tmp_path / "model", **density)
+    assert_same(loaded, model)
+    assert_same(saved_and_loaded(loaded, tmp_path / "again", **density), model)
+
+    n_blocks = len(list((tmp_path / "model").glob("data-*/block-*")))
+    assert n_blocks == len(model._reference.blocks) > 1
+
+
+@st.composite
+def arguments_of_estimators(draw):
+    arguments = {
+        "scale": draw(st.sampled_from([None, "minmax", "standard"])),
+        "algorithm": draw(st.sampled_from(["brute", "pruned"])),
+        "calibration": draw(st.sampled_from(["loo", "split", "conformal"])),
+        "alpha": draw(st.sampled_from([0.05, 0.25, 0.5])),
+        "random_state": 0,
+    }
+    if draw(st.booleans()):
+        radius = draw(st.sampled_from([0, 0.1, 1.0, 3e-9]))
+        arguments |= {"graph": "radius", "radius": radius}
+    else:
+        arguments["n_neighbors"] = 1
+    metric = draw(st.sampled_from(["euclidean", "seuclidean", "geodesic"]))
+    if metric == "geodesic":
+        arguments["metric_params"] = {"n_neighbors": 1}
+    return arguments | {"metric": metric}
+
+
+@settings(max_examples=25)
+@given(
+    nominal=point_sets(min_rows=4, n_features=2),
+    queries=point_sets(n_features=2),
+    arguments=arguments_of_estimators(),
+)
+def test_load__same_bits_for_any_rows(nominal, queries, arguments):
+    with tempfile.TemporaryDirectory() as folder, dask.config.set(scheduler="sync"):
+        model = LPE(**arguments).fit(nominal)
+        loaded = saved_and_loaded(model, f"{folder}/model")
+        assert_same_scores(loaded, model, queries)
+        np.testing.assert_array_equal(loaded.predict(queries), model.predict(queries))
+        np.testing.assert_array_equal(loaded.calibration_, model.calibration_)
+        assert_same_own_values(loaded, model)
+
+
+def test_load__of_rows_that_were_dropped(tmp_path):
+    nominal = NOMINAL.copy()
+    nominal.iloc[[3, 77], 0] = np.nan
+    model = LPE(4, missing="drop").fit(dd.from_pandas(nominal, npartitions=3))
+
+    loaded = saved_and_loaded(model, tmp_path / "model")
+
+    assert_same(loaded, model)
+    assert np.flatnonzero(np.isnan(loaded.p_values_)).tolist() == [3, 77]
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "pruned"])
+def test_load__of_single_precision(algorithm, tmp_path):
+    """Rows that float32 holds stay in it, on disk as well."""
+    model = LPE(4, algorithm=algorithm).fit(NOMINAL.astype(np.float32))
+
+    assert_same(saved_and_loaded(model, tmp_path / "model"), model)
+
+    block, *_ = (tmp_path / "model").glob("data-*/block-*")
+    assert set(pd.read_parquet(block).dtypes.astype(str)) == {"int64", "float32"}
+
+
+def test_load__of_an_array_has_no_names(tmp_path):
+    loaded = saved_and_loaded(LPE(4).fit(NOMINAL.to_numpy()), tmp_path / "model")
+
+    assert not hasattr(loaded, "feature_names_in_")
+    assert loaded.n_features_in_ == 3
+
+
+def test_load__gives_numbers_of_libraries_as_plain_ones(tmp_path):
+    arguments = {
+        "n_neighbors": np.int64(5), "alpha": np.float32(0.25), "metric": "mahalanobis",
+        "metric_params": {"VI": np.eye(3)},
+    }  # fmt: skip
+    model = LPE(**arguments).fit(NOMINAL)
+
+    loaded = saved_and_loaded(model, tmp_path / "model")
+
+    assert_same_scores(loaded, model)
+    assert loaded.metric_params == {"VI": np.eye(3).tolist()}
+    assert (type(loaded.n_neighbors), type(loaded.alpha)) == (int, float)
+    assert loaded.offset_ == model.offset_
+
+
+def test_load__of_a_model_whose_parameters_were_changed(model, tmp_path):
+    """It goes on as it was fitted."""
+    changed = copy.copy(model).set_params(graph="radius", radius=3.0, n_neighbors=None)
+
+    loaded = saved_and_loaded(changed, tmp_path / "model")
+
+    assert_same_scores(loaded, model)
+    np.testing.assert_array_equal(loaded.predict(QUERIES), model.predict(QUERIES))
+    assert loaded.get_params() == changed.get_params()
+    with pytest.raises(ValueError, match="alpha=7 must be"):
+        changed.set_params(alpha=7).save(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_model__that_was_loaded_is_copied(model, tmp_path):
+    loaded = saved_and_loaded(model, tmp_path / "model")
+    loaded.score_samples(QUERIES)  # the rows are held by now
+
+    message = pickle.dumps(loaded)
+
+    assert len(message) < 10_000  # they do not come along
+    assert_same(pickle.loads(message), model)
+    assert_same(copy.deepcopy(loaded), model)
+    assert clone(loaded).get_params() == model.get_params()
+    assert_same_scores(clone(loaded).fit(NOMINAL), model)
+
+
+def test_load__in_another_process(model, tmp_path):
+    program = (
+        "import json, sys, lpe_dask\n"
+        "model = lpe_dask.load(sys.argv[1])\n"
+        "print(json.dumps(model.score_samples(json.load(sys.stdin)).tolist()))\n"
+    )
+    model.save(tmp_path / "model")
+    rows = QUERIES.dropna().to_numpy()
+
+    result = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "model")],
+        input=json.dumps(rows.tolist()), capture_output=True, text=True, check=True,
+        cwd=ROOT,
+    )  # fmt: skip
+
+    assert json.loads(result.stdout) == model.score_samples(rows).tolist()
+
+
+def test_load__wants_the_density_back(model, tmp_path):
+    with_density = LPE(4, anomaly_log_density=log_bell).fit(NOMINAL)
+    with_density.save(tmp_path / "with")
+    model.save(tmp_path / "without")
+
+    for folder, density, was in [
+        ("with", None, "with anomaly_log_density. Give that same function"),
+        ("without", log_bell, "without anomaly_log_density. Give none"),
+    ]:
+        with pytest.raises(ValueError, match=f"{folder} was fitted {was}"):
+            lpe_dask.load(tmp_path / folder, anomaly_log_density=density)
+    with pytest.raises(ValueError, match="must be a function"):
+        lpe_dask.load(tmp_path / "with", anomaly_log_density=5)
+
+
+# Where models are
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("local", "plain"),
+        ("local", "with space [1] *?%20#"),
+        ("file", "with space [1] *?%20#"),
+        ("file", "trailing/"),
+        ("memory", "with space %20#/"),
+    ],
+)
+def test_save__to_any_place(place, name, model, other, tmp_path):
+    base = {"local": tmp_path, "file": f"file://{tmp_path}", "memory": "memory:/"}[place]
+    url = f"{base}/{tmp_path.name}/{name}"
+
+    other.save(url)
+    for _ in range(3):
+        model.save(url, overwrite=True)
+
+    assert_same_scores(lpe_dask.load(url), model)
+    filesystem, root = fsspec.core.url_to_fs(url)
+    names = [path.rpartition("/")[2] for path in filesystem.ls(root, detail=False)]
+    assert sorted(name.partition("-")[0] for name in names) == [
+        "data", "data", MANIFEST_NAME,
+    ]  # fmt: skip
+
+
+def test_save__to_a_relative_path(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model.save("models/mine")
+    loaded = lpe_dask.load(Path("models") / "mine")
+    monkeypatch.chdir("/")
+
+    assert_same(loaded, model)
+
+
+def test_save__keeps_what_is_there(model, other, tmp_path):
+    model.save(tmp_path / "model")
+    (tmp_path / "file").write_text("")
+    for name in ("mine/notes.txt", "data/data-2024/rows", "empty/_x"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("")
+
+    with pytest.raises(FileExistsError, match=r"there is a model at .*overwrite=True"):
+        other.save(tmp_path / "model")
+    for name, found in [("mine", "notes.txt"), ("data", "data-2024"), ("file", "a file")]:
+        with pytest.raises(
+            FileExistsError, match=f"{name} holds what is no model: {found}"
+        ):
+            other.save(tmp_path / name, overwrite=True)
+    other.save(tmp_path / "empty")  # of what is hidden, or a lock, it takes no notice
+
+    assert_same_scores(lpe_dask.load(tmp_path / "model"), model)
+    assert (tmp_path / "data" / "data-2024" / "rows").exists()
+    assert (tmp_path / "empty" / "_x").exists()
+
+
+def test_save__where_nothing_can_be_written(model, tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(OSError, match=r"no model can be written to .*Give a folder"):
+        model.save(tmp_path / "file" / "model")
+
+
+# What is read, and when
+
+
+def test_load__computes_nothing(model, tmp_path, at_most_computes):
+    model.save(tmp_path / "model")
+    frame = dd.from_pandas(QUERIES, npartitions=2)
+    queries = da.from_array(QUERIES.to_numpy(), chunks=(20, -1))
+
+    with at_most_computes(0):
+        loaded = lpe_dask.load(tmp_path / "model")
+        for X in (queries, frame):
+            for method in ("score_samples", "statistic", "predict", "decision_function"):
+                getattr(loaded, method)(X)
+        repr(loaded)
+
+
+def test_load__leaves_large_files_to_the_tasks(model, tmp_path, monkeypatch):
+    """And rows that are at hand are scored with blocks that are read once."""
+    model.save(tmp_path / "model")
+    read = []
+    content = StoredFile._content
+
+    def recording(file):
+        read.append(file.url.rpartition("/")[2])
+        return content(file)
+
+    monkeypatch.setattr(StoredFile, "_content", recording)
+    monkeypatch.setattr(persist, "CHECKED_BYTES", 1000)
+    loaded = lpe_dask.load(tmp_path / "model")
+    lazy = loaded.score_samples(da.from_array(QUERIES.to_numpy(), chunks=(20, -1)))
+    assert read == ["calibration.parquet"]
+
+    lazy.compute()
+    assert sorted(set(read[1:])) == [f"block-0000{i}.parquet" for i in range(3)]
+    read.clear()
+    for _ in range(3):
+        loaded.score_samples(QUERIES)
+        loaded.predict(QUERIES.to_numpy())
+    assert sorted(read) == [f"block-0000{i}.parquet" for i in range(3)]
+
+
+def test_scoring__puts_nothing_large_into_tasks(model, tmp_path):
+    loaded = saved_and_loaded(model, tmp_path / "model")
+    loaded.calibration_ = np.arange(150_000.0)  # as of many more rows
+    queries = da.zeros((1000, 3), chunks=(100, 3))
+
+    graph = dict(loaded.score_samples(queries).__dask_graph__())
+
+    large = [key for key, task in graph.items() if sizeof(task) > 2**20]
+    assert [str(key).rpartition("-")[0] for key in large] == ["lpe-shared"]
+
+
+# Where the rows do not fit into memory
+
+
+@pytest.fixture
+def no_room(monkeypatch, tmp_path):
+    """Workers that have no room for the rows, and the folder of their spools."""
+    (tmp_path / "spools").mkdir()
+    with monkeypatch.context() as patch, dask.config.set(scheduler="threads"):
+        patch.setattr(JoinPlan, "fits", lambda plan, memory_limit: plan.is_spooled)
+        with dask.config.set({"lpe-dask.spool": str(tmp_path / "spools")}):
+            yield tmp_path / "spools"
+
+
+@pytest.mark.parametrize("name", ["pruned", "many", "geodesic"])
+def test_load__of_a_spooled_model(name, no_room, tmp_path):
+    model = LPE(random_state=0, **ESTIMATORS[name]).fit(NOMINAL)
+    loaded = saved_and_loaded(model, tmp_path / "model")
+    lazy = loaded.score_samples(da.from_array(QUERIES.to_numpy(), chunks=(20, -1)))
+
+    assert_same(loaded, model)
+    assert len(list(no_room.iterdir())) == 2  # one of each
+    assert_same(saved_and_loaded(loaded, tmp_path / "again"), model)
+
+    expected = model.score_samples(QUERIES)
+    del loaded, model
+    gc.collect()
+    np.testing.assert_array_equal(lazy.compute(), expected)
+    del lazy
+    gc.collect()
+    assert list(no_room.iterdir()) == []
+
+
+def test_load__spools_what_was_saved_from_memory(model, scores, no_room, tmp_path):
+    loaded = saved_and_loaded(model, tmp_path / "model")
+
+    for _ in range(2):
+        np.testing.assert_array_equal(loaded.score_samples(QUERIES), scores)
+        assert len(list(no_room.iterdir())) == 1
+
+
+# Never half a model
+
+
+class Stopper:
+    """Lets so many writes to a model pass, and stops the next."""
+
+    def __init__(self, monkeypatch, error):
+        self.error = error
+        self.n_allowed = 0
+        for name in ("open", "mv", "makedirs"):
+            write = getattr(LocalFileSystem, name)
+            monkeypatch.setattr(LocalFileSystem, name, self.stopping(write))
+
+    def stopping(self, write):
+        def stopped(filesystem, path, *arguments, **options):
+            is_read = "rb" in (*arguments, options.get("mode"))
+            if not is_read and "_lock" not in path:
+                self.n_allowed -= 1
+                if self.n_allowed < 0:
+                    raise self.error
+            return write(filesystem, path, *arguments, **options)
+
+        return stopped
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_save__that_is_interrupted_changes_nothing(
+    error, is_there, model, other, tmp_path, monkeypatch
+):
+    folder = tmp_path / "model"
+    if is_there:
+        other.save(folder)
+    stopper = Stopper(monkeypatch, error)
+    n_steps = 0
+    with dask.config.set(scheduler="sync"):
+        while True:
+            stopper.n_allowed = n_steps
+            try:
+                model.save(folder, overwrite=True)
+            except (OSError, KeyboardInterrupt):
+                n_steps += 1
+            else:
+                break
+            stopper.n_allowed = 1000
+            if is_there:
+                assert len(list(folder.iterdir())) == 2
+                assert_same_scores(lpe_dask.load(folder), other)
+            else:
+                assert not folder.exists()
+
+    assert (
+        n_steps == 14
+    )  # two folders; five files, each with its own; the manifest, its move
+    stopper.n_allowed = 1000
+    assert_same_scores(lpe_dask.load(folder), model)
+
+
+@pytest.mark.parametrize("error", [OSError("no answer"), KeyboardInterrupt()])
+def test_save__that_is_interrupted_after_the_manifest_has_changed_all(
+    error, model, other, tmp_path, monkeypatch
+):
+    """As where a move is a copy, and what was copied cannot be removed any more."""
+    other.save(tmp_path / "model")
+    move = LocalFileSystem.mv
+
+    def moved(*arguments):
+        move(*arguments)
+        raise error
+
+    monkeypatch.setattr(LocalFileSystem, "mv", moved)
+    with pytest.raises(type(error)):
+        model.save(tmp_path / "model", overwrite=True)
+
+    assert_same_scores(lpe_dask.load(tmp_path / "model"), model)
+
+
+#: Saves a model, as often as there are steps, in a process that dies when it comes there.
+KILLED = """
+import os, signal, sys
+import dask
+import numpy as np
+from fsspec.implementations.local import LocalFileSystem
+from lpe_dask import LPE, persist
+
+def save_until(step, folder):
+    def die(*arguments):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def move(filesystem, source, target):
+        die() if "manifest" in source else os.replace(source, target)
+
+    if step == "move":
+        LocalFileSystem.mv = move
+    else:
+        setattr(persist, step, die)
+    model.save(folder, overwrite=True)
+
+dask.config.set(scheduler="sync")
+model = LPE(3).fit(np.arange(20.0)[:, None])
+for folder in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        save_until(os.path.basename(folder), folder)
+        os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_save__that_is_killed_leaves_the_old_model_or_the_new(model, tmp_path):
+    steps = {"_check_seen": 4, "move": 4, "_remove_others": 3}  # and K of what is left
+    folders = [tmp_path / step for step in steps]
+    for folder in folders:
+        model.save(folder)
+
+    result = subprocess.run(
+        [sys.executable, "-c", KILLED, *map(str, folders)],
+        capture_output=True, text=True, check=True, cwd=ROOT,
+    )  # fmt: skip
+
+    assert result.stdout.split() == [str(-signal.SIGKILL)] * len(steps)
+    for folder in folders:
+        assert len(list(folder.glob("data-*"))) == 2
+        assert (folder / "_lock.json").exists()
+        assert lpe_dask.load(folder).n_neighbors_ == steps[folder.name]
+        model.save(folder, overwrite=True)
+        assert_same_scores(lpe_dask.load(folder), model)
+        names = sorted(path.name.partition("-")[0] for path in folder.iterdir())
+        assert names == ["data", "data", MANIFEST_NAME]
+
+
+def test_load__meanwhile_gets_the_old_model_or_the_new(model, other, tmp_path):
+    folder = tmp_path / "model"
+    model.save(folder)
+    errors = []
+
+    def overwrite():
+        try:
+            for i in range(20):
+                (other, model)[i % 2].save(folder, overwrite=True)
+        except BaseException as error:
+            errors.append(error)
+
+    writer = threading.Thread(target=overwrite)
+    writer.start()
+    found = set()
+    while writer.is_alive():
+        found.add(tuple(lpe_dask.load(folder).calibration_))
+    writer.join()
+
+    assert errors == []
+    assert found <= {tuple(model.calibration_), tuple(other.calibration_)}
+    assert_same(lpe_dask.load(folder), model)
+
+
+def test_load__of_a_model_that_is_replaced_reads_the_new_one(
+    model, other, tmp_path, monkeypatch
+):
+    """Also where the files that the manifest named are gone by now."""
+    folder = tmp_path / "model"
+    model.save(folder)
+    read = persist._read_parts
+
+    def replacing(*arguments):
+        monkeypatch.setattr(persist, "_read_parts", read)
+        for _ in range(2):
+            other.save(folder, overwrite=True)
+        return read(*arguments)
+
+    monkeypatch.setattr(persist, "_read_parts", replacing)
+    assert_same_scores(lpe_dask.load(folder), other)
+
+
+def test_load__before_a_save_goes_on_as_it_was(model, scores, other, tmp_path):
+    loaded = saved_and_loaded(model, tmp_path / "model")
+    other.save(tmp_path / "model", overwrite=True)
+
+    lazy = loaded.score_samples(da.from_array(QUERIES.to_numpy(), chunks=(20, -1)))
+    np.testing.assert_array_equal(lazy.compute(), scores)
+
+    other.save(tmp_path / "model", overwrite=True)
+    with pytest.raises(FileNotFoundError, match=r"block-0000\d.parquet is missing"):
+        lazy.compute(scheduler="sync")
+
+
+def test_save__onto_what_it_was_loaded_from(model, tmp_path):
+    loaded = saved_and_loaded(model, tmp_path / "model")
+
+    loaded.save(tmp_path / "model", overwrite=True)
+
+    assert_same(lpe_dask.load(tmp_path / "model"), model)
+
+
+def test_save__at_the_same_time_is_refused(model, other, tmp_path):
+    model.save(tmp_path / "model")
+
+    with (
+        locks.hold(tmp_path / "model", "save a model"),
+        pytest.raises(locks.LockedError, match="save a model"),
+    ):
+        other.save(tmp_path / "model", overwrite=True)
+
+    assert_same_scores(lpe_dask.load(tmp_path / "model"), model)
+
+
+def test_save__of_a_model_that_is_broken_keeps_the_old_one(model, other, tmp_path):
+    loaded = saved_and_loaded(model, tmp_path / "model")
+    other.save(tmp_path / "other")
+    block, *_ = (tmp_path / "model").glob("data-*/block-*")
+    block.unlink()
+
+    with pytest.raises(FileNotFoundError, match=block.name):
+        loaded.save(tmp_path / "other", overwrite=True)
+
+    assert_same_scores(lpe_dask.load(tmp_path / "other"), other)
+    assert len(list((tmp_path / "other").iterdir())) == 2
+
+
+# On a cluster
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        yield cluster
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", ["many pruned", "geodesic"])
+def test_load__on_a_cluster(name, cluster, tmp_path):
+    """Saved here or there, loaded there, used there and, when it has closed, here."""
+    arguments = {"random_state": 0, **ESTIMATORS[name]}
+    with dask.config.set(scheduler="sync"):
+        model = LPE(**arguments).fit(NOMINAL)
+        model.save(tmp_path / "here")
+        scores = model.score_samples(QUERIES)
+    frame = dd.from_pandas(QUERIES, npartitions=2)
+    with Client(cluster):
+        LPE(**arguments).fit(NOMINAL).save(tmp_path / "there")
+        loaded = [lpe_dask.load(tmp_path / place) for place in ("here", "there")]
+        for found in loaded:
+            pd.testing.assert_series_equal(found.score_samples(frame).compute(), scores)
+            pd.testing.assert_series_equal(found.score_samples(QUERIES), scores)
+
+    with dask.config.set(scheduler="sync"):  # what the workers held is gone
+        for found in loaded:
+            pd.testing.assert_series_equal(found.score_samples(QUERIES), scores)
+            assert_same_own_values(found, model)
+
+
+@pytest.mark.cluster
+def test_load__on_a_cluster_reads_no_rows_here(
+    cluster, model, scores, tmp_path, monkeypatch
+):
+    model.save(tmp_path / "model")
+    read = []
+    content = StoredFile._content
+
+    def recording(file):
+        read.append(file.url.rpartition("/")[2])
+        return content(file)
+
+    monkeypatch.setattr(StoredFile, "_content", recording)
+    monkeypatch.setattr(persist, "CHECKED_BYTES", 0)
+    with Client(cluster):
+        loaded = lpe_dask.load(tmp_path / "model")
+        np.testing.assert_array_equal(loaded.score_samples(QUERIES), scores)
+        lazy = loaded.score_samples(dd.from_pandas(QUERIES, npartitions=2))
+        np.testing.assert_array_equal(lazy.compute(), scores)
+
+    assert read == ["calibration.parquet"]
+
+
+@pytest.mark.cluster
+def test_save__where_workers_write_elsewhere_is_refused(cluster, model):
+    with (
+        Client(cluster),
+        pytest.raises(OSError, match=r"not to be seen from here.*all workers share"),
+    ):
+        model.save("memory://elsewhere/model")
+
+    assert not fsspec.filesystem("memory").exists("/elsewhere/model")
