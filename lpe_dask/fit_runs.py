@@ -26,7 +26,7 @@ from lpe_dask.files import Paths, count_rows, read_frame, shown_paths, stamp_fil
 from lpe_dask.inputs import check_numeric, select_columns
 from lpe_dask.messages import brief
 from lpe_dask.parameters import check_parameters
-from lpe_dask.persist import model_source, reserved_model
+from lpe_dask.persist import model_source, model_url, reserved_model
 from lpe_dask.records import changed_files, digest
 
 logger = logging.getLogger(__name__)
@@ -225,13 +225,6 @@ def prepare_new_fit(
     if not overwrite:
         check_absent(model)
     return run
-
-
-def model_url(path: str | PathLike[str]) -> str:
-    """Return the URL of a model's folder."""
-    filesystem, root = fsspec.core.url_to_fs(fspath(path))
-    url: str = filesystem.unstrip_protocol(root.rstrip("/"))
-    return url
 
 
 def check_absent(path: str | PathLike[str]) -> None:

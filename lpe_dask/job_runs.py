@@ -19,10 +19,10 @@ from typing import Any
 
 from lpe_dask.detector import LPE, load
 from lpe_dask.files import is_there
-from lpe_dask.fit_runs import Expect, FitRun, ignore, model_url, prepare_fit
+from lpe_dask.fit_runs import Expect, FitRun, ignore, prepare_fit
 from lpe_dask.job_file import Job, Source, read_job
 from lpe_dask.locks import Lock
-from lpe_dask.persist import model_source
+from lpe_dask.persist import model_source, model_url
 from lpe_dask.runs import Run, prepare_run, prepare_scoring
 
 logger = logging.getLogger(__name__)
