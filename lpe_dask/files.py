@@ -7,6 +7,7 @@ sample of a CSV are read here.
 from __future__ import annotations
 
 import csv
+import glob
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -69,7 +70,7 @@ def read_frame(path: Paths, columns: Sequence[Any] | None = None) -> Any:
     filesystem, names = _files_at_all(path)
     kinds = {_kind(name) for name in names}
     if kinds == {"parquet"}:
-        return _read_parquet(path, filesystem, names)
+        return _read_parquet(filesystem, names)
     if kinds == {"csv"}:
         return _read_csv(filesystem, names, columns)
     raise ValueError(
@@ -144,21 +145,29 @@ def _files_at_all(path: Paths) -> tuple[Any, list[str]]:
 
 def _files_at(path: str) -> tuple[Any, list[str]]:
     filesystem, root = fsspec.core.url_to_fs(path)
-    if any(sign in root for sign in "*?["):
-        found = filesystem.glob(root)
-    elif filesystem.isdir(root):
-        found = [name for name in filesystem.find(root) if _kind(name) is not None]
+    if filesystem.isdir(root):
+        found = [
+            name
+            for name in filesystem.find(root)
+            if _kind(name) is not None and not _is_hidden(name[len(root) :])
+        ]
+    elif filesystem.exists(root):
+        found = [root]
     else:
-        found = [root] if filesystem.exists(root) else []
-    names = [
-        name for name in sorted(found) if not name.rsplit("/", 1)[-1].startswith(("_", "."))
-    ]
+        is_glob = any(sign in root for sign in "*?[")
+        found = filesystem.glob(root) if is_glob else []
+    names = [name for name in sorted(found) if not _is_hidden(name.rsplit("/", 1)[-1])]
     if not names:
         raise FileNotFoundError(
             f"there is no table at {path}. Give a Parquet or CSV file, a folder of them, "
             f"or a glob; relative paths start from the current folder."
         )
     return filesystem, names
+
+
+def _is_hidden(path: str) -> bool:
+    """Return whether readers of folders pass over a path: what runs are at work on."""
+    return any(name.startswith(("_", ".")) for name in path.split("/"))
 
 
 def _kind(name: str) -> str | None:
@@ -176,18 +185,17 @@ def _some(names: list[str]) -> str:
 
 
 def _full(filesystem: Any, names: list[str]) -> list[str]:
-    return [filesystem.unstrip_protocol(name) for name in names]
+    """Return names as URLs that Dask does not take for patterns."""
+    return [glob.escape(filesystem.unstrip_protocol(name)) for name in names]
 
 
-def _read_parquet(path: Paths, filesystem: Any, names: list[str]) -> Any:
+def _read_parquet(filesystem: Any, names: list[str]) -> Any:
     import dask.dataframe as dd
 
     with ThreadPoolExecutor(READERS) as readers:
         footers = list(readers.map(partial(_footer, filesystem), names))
     _check_same_columns(names, [footer.schema.to_arrow_schema() for footer in footers])
-    places = paths_in(path)
-    is_folder = len(places) == 1 and filesystem.isdir(places[0])
-    source = places[0] if is_folder else _full(filesystem, names)
+    source = _full(filesystem, names)
     return dd.read_parquet(source, split_row_groups=_row_groups_a_partition(footers))
 
 

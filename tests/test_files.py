@@ -92,6 +92,33 @@ def test_read_frame__folders_and_globs_in_the_order_of_names(tmp_path, path):
     assert actual["x"].tolist() == FRAME["x"].tolist()
 
 
+@pytest.mark.parametrize("path", ["{}/a[1].parquet", "{}"])
+def test_read_frame__of_files_whose_names_look_like_patterns(tmp_path, path):
+    folder = tmp_path / "in [1] *"
+    folder.mkdir()
+    FRAME.to_parquet(folder / "a[1].parquet")
+
+    actual = read_frame(path.format(folder)).compute()
+
+    assert actual["x"].tolist() == FRAME["x"].tolist()
+
+
+def test_read_frame__of_several_files_whose_names_look_like_patterns(tmp_path):
+    for i, name in enumerate(("a.csv", "a[1].csv", "b*.csv", "bc.csv")):
+        pd.DataFrame({"x": [i]}).to_csv(tmp_path / name, index=False)
+
+    assert read_frame(f"{tmp_path}/*.csv").compute()["x"].tolist() == [0, 1, 2, 3]
+
+
+def test_read_frame__passes_over_what_a_run_is_at_work_on(tmp_path):
+    for name in ("part-0.parquet", "_undecided/part-0.parquet", "_fit-a/rows-1.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        FRAME.to_parquet(tmp_path / name)
+
+    assert len(read_frame(tmp_path).compute()) == len(FRAME) == count_rows(tmp_path)
+    assert len(stamp_files(tmp_path)) == 1
+
+
 def test_read_frame__of_a_url():
     with fsspec.open("memory://tables/x.parquet", "wb") as file:
         FRAME.to_parquet(file)
