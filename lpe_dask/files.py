@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import glob
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -70,7 +71,7 @@ def read_frame(path: Paths, columns: Sequence[Any] | None = None) -> Any:
     filesystem, names = _files_at_all(path)
     kinds = {_kind(name) for name in names}
     if kinds == {"parquet"}:
-        return _read_parquet(filesystem, names)
+        return _read_parquet(path, filesystem, names)
     if kinds == {"csv"}:
         return _read_csv(filesystem, names, columns)
     raise ValueError(
@@ -140,7 +141,13 @@ def _files_at_all(path: Paths) -> tuple[Any, list[str]]:
         raise ValueError(
             f"{shown_paths(path)} are on different storages. Give files of one of them."
         )
-    return found[0][0], [name for _, names in found for name in names]
+    names = [name for _, of_place in found for name in of_place]
+    if twice := sorted(name for name, n in Counter(names).items() if n > 1):
+        raise ValueError(
+            f"{shown_paths(path)} name {_some(twice)} more than once, and its rows would "
+            f"count as often. Name each file once."
+        )
+    return found[0][0], names
 
 
 def _files_at(path: str) -> tuple[Any, list[str]]:
@@ -189,14 +196,19 @@ def _full(filesystem: Any, names: list[str]) -> list[str]:
     return [glob.escape(filesystem.unstrip_protocol(name)) for name in names]
 
 
-def _read_parquet(filesystem: Any, names: list[str]) -> Any:
+def _read_parquet(path: Paths, filesystem: Any, names: list[str]) -> Any:
     import dask.dataframe as dd
 
     with ThreadPoolExecutor(READERS) as readers:
         footers = list(readers.map(partial(_footer, filesystem), names))
     _check_same_columns(names, [footer.schema.to_arrow_schema() for footer in footers])
-    source = _full(filesystem, names)
-    return dd.read_parquet(source, split_row_groups=_row_groups_a_partition(footers))
+    n_groups = _row_groups_a_partition(footers)
+    # Dask sorts the files that it is given, but the places are to follow each other.
+    frames = [
+        dd.read_parquet(_full(*_files_at(place)), split_row_groups=n_groups)
+        for place in paths_in(path)
+    ]
+    return frames[0] if len(frames) == 1 else dd.concat(frames)
 
 
 def _footer(filesystem: Any, name: str) -> pq.FileMetaData:

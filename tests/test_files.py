@@ -73,6 +73,13 @@ def test_read_frame__takes_several_places_in_their_order(tmp_path):
         stamp_files([tmp_path / "a.parquet", memory_file()])
 
 
+def test_read_frame__refuses_to_count_rows_twice(tmp_path):
+    FRAME.to_parquet(tmp_path / "a.parquet")
+
+    with pytest.raises(ValueError, match=r"name a.parquet more than once"):
+        read_frame([tmp_path, tmp_path / "a.parquet"])
+
+
 def memory_file():
     fsspec.filesystem("memory").pipe_file("/kept/a.parquet", b"")
     return "memory://kept/a.parquet"
