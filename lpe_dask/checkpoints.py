@@ -8,6 +8,7 @@ A statistic belongs to a row, not to a block, so a fit may go on with other work
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Checkpoint:
         statistic = np.full(n_rows, np.nan)
         filesystem, root = fsspec.core.url_to_fs(self.url)
         filesystem.invalidate_cache()
-        for path in filesystem.glob(f"{root}/rows-*.parquet"):
+        for path in filesystem.glob(f"{glob.escape(root)}/rows-*.parquet"):
             with filesystem.open(path, "rb") as file:
                 columns = columns_of(file.read(), _COLUMNS, path)
             statistic[columns["number"]] = columns["statistic"]

@@ -9,6 +9,7 @@ that the same fit, started again, comes to the same end.
 
 from __future__ import annotations
 
+import glob
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -263,7 +264,7 @@ def measured_columns(path: Paths, frame: Any, columns: Sequence[str] | None) -> 
 def _remove_checkpoints(folder: str) -> None:
     """Remove what this fit, and earlier ones that came to nothing, have left."""
     filesystem, root = fsspec.core.url_to_fs(folder)
-    for path in filesystem.glob(f"{root}/_fit-*"):
+    for path in filesystem.glob(f"{glob.escape(root)}/_fit-*"):
         Checkpoint(filesystem.unstrip_protocol(path)).remove()
 
 
