@@ -110,8 +110,9 @@ def stamp_files(path: Paths) -> list[list[Any]]:
     FileNotFoundError
         If nothing is there.
     """
+    for place in paths_in(path):
+        fsspec.core.url_to_fs(place)[0].invalidate_cache()  # also what files there are
     filesystem, names = _files_at_all(path)
-    filesystem.invalidate_cache()
     return [_stamp(filesystem, name) for name in names]
 
 
