@@ -251,6 +251,7 @@ class Run:
             statistic, p_values = measure_blocks(model, self.rows)
         folder = self._folder(lock.token)
         try:
+            check_token(lock.url, lock.token)  # the fit may have taken hours
             self._make_way()
             counts = self._write(folder, statistic, p_values, expect)
             check_parts(folder)
