@@ -21,6 +21,7 @@ from typing import Any
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fsspec.utils import glob_translate
 
 from lpe_dask.locks import LOCK_NAME, Lock, hold
 from lpe_dask.messages import brief
@@ -33,7 +34,9 @@ PROBE_NAME = ".part-probe.tmp"
 
 #: What runs write; and what they need besides, which is there before the first part.
 _WRITTEN_NAME = re.compile(r"part-\d{5,}\.parquet|_summary\.json|_run\.json|_undecided")
-_EARLY_NAME = re.compile(r"_lock\.json|_fit-[0-9a-f]+|\.(part-|_summary|_run|_lock).*\.tmp")
+_EARLY_NAME = re.compile(
+    r"_lock\.json|_fit-[0-9a-f]+|\.+(part-|_summary|_run|_lock).*\.tmp"
+)
 
 
 # The output folder
@@ -73,7 +76,11 @@ def _check_apart(output: str, data: str) -> None:
     other, path = fsspec.core.url_to_fs(data)
     if filesystem.protocol != other.protocol:
         return
-    places = other.glob(path) if any(sign in path for sign in "*?[") else [path]
+    is_glob = any(sign in path for sign in "*?[") and not other.exists(path)
+    places = other.glob(path) if is_glob else [path]
+    own = [root.rstrip("/"), f"{root.rstrip('/')}/part-00000.parquet"]
+    if is_glob and any(re.match(glob_translate(path), name) for name in own):
+        places = [root]  # what is written would be read
     ends = [_resolved(filesystem, name) + "/" for name in [root, *places]]
     for end in ends[1:]:
         if end.startswith(ends[0]) or ends[0].startswith(end):

@@ -400,7 +400,10 @@ def prepare_scoring(
         "n_parts": kept.npartitions,
         "versions": [metadata.version("lpe_dask"), dask.__version__],
     }
-    url = check_output(fspath(output), paths_in(data))
+    inputs = paths_in(data)
+    if isinstance(model, FitRun):
+        inputs += paths_in(model.paths) + ([] if model.url is None else [model.url])
+    url = check_output(fspath(output), inputs)
     record = RunRecord(stamp_files(data), settings)
     measured = None if is_own else rows
     n_rows = count_rows(data)

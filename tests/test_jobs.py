@@ -246,6 +246,14 @@ def test_run__refuses_a_model_of_another_kind(change, words):
         run(WITH_MODEL.replace(*change))
 
 
+@pytest.mark.parametrize("path", ["out", "out/2026-11-20/model", "out/2026-11-20"])
+def test_run__refuses_a_model_in_the_way_of_the_output(path):
+    with pytest.raises(ValueError, match="in each other's way"):
+        run(WITH_MODEL.replace('path = "model"', f'path = "{path}"'))
+
+    assert not Path("out").exists()
+
+
 def test_run__takes_up_what_was_interrupted(monkeypatch):
     """The model is there already: it is not fitted again."""
     with monkeypatch.context() as patch:

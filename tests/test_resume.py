@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from scipy.stats import false_discovery_control
 
 import lpe_dask
-from lpe_dask import checkpoints, geodesic, neighbors
+from lpe_dask import checkpoints, geodesic, neighbors, runs
 from lpe_dask.fit_runs import RunError, fit_table
 from lpe_dask.locks import LockedError, hold
+from lpe_dask.outputs import PROBE_NAME
 from lpe_dask.parts import PartFolder
 from lpe_dask.plan import share_of
 from lpe_dask.runs import prepare_run, score_table
@@ -414,6 +415,34 @@ def test_score_table__does_not_write_once_it_was_displaced(tables, tmp_path, mon
 
     assert len(parts_in(out)) == 2
     assert not list(out.glob(".part-*"))
+
+
+def test_score_table__removes_nothing_once_it_was_displaced(tables, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    measured = runs.measure_blocks
+
+    def displaced(*arguments):  # by a run that is done by now
+        lock = json.loads((out / "_lock.json").read_text())
+        (out / "_lock.json").write_text(json.dumps(lock | {"token": "another"}))
+        (out / "part-00000.parquet").write_bytes(b"another's")
+        return measured(*arguments)
+
+    monkeypatch.setattr(runs, "measure_blocks", displaced)
+
+    with pytest.raises(RunError, match="another run has taken over"):
+        score_table(**tables, output=out)
+
+    assert (out / "part-00000.parquet").read_bytes() == b"another's"
+
+
+def test_score_table__passes_over_a_probe_that_a_run_left(tables, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / f".{PROBE_NAME}.0a1b.tmp").touch()
+
+    score_table(**tables, output=out)
+
+    assert not list(out.glob(".*"))
 
 
 # Saved models

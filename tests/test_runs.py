@@ -412,6 +412,30 @@ def test_score_table__refuses_a_plan_that_does_not_fit(tmp_path, data, nominal):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["nominal", "nominal/*", "*/a.parquet", "*/*.parquet"])
+def test_score_table__refuses_an_output_in_the_way_of_the_nominal_rows(tmp_path, name):
+    frame = pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]})
+    (tmp_path / "nominal").mkdir()
+    frame.to_parquet(tmp_path / "nominal" / "a.parquet")
+    frame.to_parquet(tmp_path / "rows.parquet")
+    output = tmp_path / ("nominal/out" if name == "nominal/*" else "nominal")
+
+    with pytest.raises(ValueError, match="in each other's way"):
+        score_table(
+            tmp_path / "rows.parquet", output, nominal=tmp_path / name, columns=["x", "y"],
+            overwrite=True,
+        )  # fmt: skip
+
+
+def test_score_table__refuses_an_output_that_its_glob_would_find(tmp_path):
+    frame = pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]})
+    (tmp_path / "logs").mkdir()
+    frame.to_parquet(tmp_path / "logs" / "a.parquet")
+
+    with pytest.raises(ValueError, match="in each other's way"):
+        score_table(f"{tmp_path}/*/*.parquet", tmp_path / "out", columns=["x", "y"])
+
+
 @pytest.mark.parametrize("output", ["data", "data/scores", "."])
 def test_score_table__refuses_an_output_in_the_way_of_the_input(tmp_path, data, output):
     before = names_in(data)
