@@ -154,7 +154,11 @@ def _model_of(job: Job, overwrite: bool) -> tuple[LPE | FitRun | None, str | Non
     if stored is None or (job.model.refit and stored != fit.source):
         return fit, fit.source
     model = load(path)
-    if stored != fit.source:
+    # Where rows are scored, their level is that of the output; a model alone has its own.
+    has_alpha = job.score is not None or model.alpha == fit.model.alpha
+    if job.model.refit and not has_alpha:
+        return fit, fit.source
+    if stored != fit.source or not has_alpha:
         _check_same(model, job, fit)
         logger.info(
             "the model at %s is used as it is; the nominal rows have changed since it was "
@@ -166,7 +170,11 @@ def _model_of(job: Job, overwrite: bool) -> tuple[LPE | FitRun | None, str | Non
 def _check_same(model: LPE, job: Job, fit: FitRun) -> None:
     """Raise ValueError if a job says something about a model that does not hold."""
     have = model.get_params(deep=False)
-    said = {k: v for k, v in job.lpe_arguments.items() if k not in ("alpha", "algorithm")}
+    said = {k: v for k, v in job.lpe_arguments.items() if k != "algorithm"}
+    if job.score is None:
+        said["alpha"] = fit.model.alpha
+    else:
+        said.pop("alpha", None)
     differing = [
         f"{name}={have[name]!r} instead of {value!r}"
         for name, value in said.items()

@@ -111,6 +111,18 @@ def test_run__only_fits():
     assert lpe_dask.load("model").n_samples_ == 60
 
 
+def test_run__notices_another_alpha_where_it_only_fits():
+    text = HEADER + '[model]\npath = "model"\nalpha = 0.1\n'
+    run(text)
+    text = text.replace("0.1", "0.3")
+
+    with pytest.raises(ValueError, match=r"fitted with alpha=0.1 instead of 0.3"):
+        run(text)
+
+    assert run(text + "refit = true\n")["nominal_rows"] == 60
+    assert lpe_dask.load("model").alpha == 0.3
+
+
 def test_run__only_scores():
     lpe_dask.LPE(n_neighbors=4).fit(pd.read_parquet("nominal.parquet")).save("model")
 
