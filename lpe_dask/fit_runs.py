@@ -23,9 +23,17 @@ import fsspec
 
 from lpe_dask.checkpoints import Checkpoint
 from lpe_dask.detector import LPE, fit_resumably, save_model
-from lpe_dask.files import Paths, count_rows, read_frame, shown_paths, stamp_files
+from lpe_dask.files import (
+    Paths,
+    count_rows,
+    paths_in,
+    read_frame,
+    shown_paths,
+    stamp_files,
+)
 from lpe_dask.inputs import check_numeric, select_columns
 from lpe_dask.messages import brief
+from lpe_dask.outputs import check_output
 from lpe_dask.parameters import check_parameters
 from lpe_dask.persist import model_source, model_url, reserved_model
 from lpe_dask.records import changed_files, digest
@@ -159,6 +167,8 @@ def prepare_fit(
     frame = measured_columns(nominal, read_frame(nominal, columns), columns)
     # Neither alpha nor the algorithm changes what is measured.
     decisive = {k: v for k, v in parameters.items() if k not in ("alpha", "algorithm")}
+    if url is not None:
+        check_output(url, paths_in(nominal))
     stamps = stamp_files(nominal)
     source = digest(
         {

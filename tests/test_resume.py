@@ -506,6 +506,25 @@ def test_fit_table__refuses_to_replace_a_model(tables, tmp_path):
         fit_table(tables["nominal"], tmp_path / "model")
 
 
+@pytest.mark.parametrize("model", ["nominal", "nominal/model", "."])
+def test_fit_table__refuses_a_model_in_the_way_of_its_rows(tables, tmp_path, model):
+    write_files(pd.read_parquet(tables["nominal"]), tmp_path / "nominal", 1000)
+
+    with pytest.raises(ValueError, match="in each other's way"):
+        fit_table(tmp_path / "nominal", tmp_path / model)
+
+
+def test_fit_table__removes_no_folder_of_another_kind(tables, tmp_path):
+    rows = tmp_path / "model" / "data-2024" / "rows.parquet"
+    rows.parent.mkdir(parents=True)
+    rows.write_bytes(b"years of work")
+
+    with pytest.raises(FileExistsError, match="data-2024"):
+        fit_table(tables["nominal"], tmp_path / "model")
+
+    assert rows.read_bytes() == b"years of work"
+
+
 def test_fit_table__refuses_a_folder_of_something_else(tables, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "notes.txt").touch()
