@@ -591,7 +591,8 @@ def _exit_codes(debug: bool) -> Iterator[None]:
 def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
     if debug:
         traceback.print_exception(error)
-    text = " ".join(str(error).split())
+    # A job file may have several problems, with a line for each.
+    text = "\n".join(" ".join(line.split()) for line in str(error).splitlines())
     is_refused = isinstance(error, _REFUSALS)
     if not is_refused and not isinstance(error, RuntimeError):
         text = f"{type(error).__name__}: {text} (--debug shows where)"

@@ -317,6 +317,15 @@ def test_command__only_fits():
     assert second.stdout == "nothing to do: model is there already\n"
 
 
+def test_command__gives_each_problem_a_line():
+    write_job("[score]\nalpha = 2\n")
+
+    lines = invoke("run", "job.toml").stderr.splitlines()
+
+    assert len(lines) == 3
+    assert all("job.toml, line " in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
