@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import Any
 from uuid import uuid4
@@ -73,6 +73,8 @@ class FitRun:
         What `stamp_files` says of them.
     n_rows : int, optional
         Nominal rows in the files, where that is known.
+    is_new : bool
+        Whether a model that is there is to stay.
     """
 
     model: LPE
@@ -82,6 +84,7 @@ class FitRun:
     stamps: list[list[Any]]
     url: str | None = None
     n_rows: int | None = None
+    is_new: bool = False
 
     def execute(self, folder: str, expect: Expect = ignore) -> LPE:
         """Fit, save if that was asked for, and return the model; computes.
@@ -106,6 +109,8 @@ class FitRun:
         if self.url is None:
             return self._fit(self.checkpoint(folder))
         with reserved_model(self.url):
+            if self.is_new:
+                check_absent(self.url)  # now nobody else makes one
             checkpoint = self.checkpoint(self.url)
             self._fit(checkpoint)
             with telling_input_from_run():
@@ -235,7 +240,7 @@ def prepare_new_fit(
     run = prepare_fit(nominal, columns, arguments, model_url(model))
     if not overwrite:
         check_absent(model)
-    return run
+    return replace(run, is_new=not overwrite)
 
 
 def check_absent(path: str | PathLike[str]) -> None:

@@ -17,7 +17,7 @@ from scipy.stats import false_discovery_control
 
 import lpe_dask
 from lpe_dask import checkpoints, geodesic, neighbors, runs
-from lpe_dask.fit_runs import RunError, fit_table
+from lpe_dask.fit_runs import RunError, fit_table, prepare_new_fit
 from lpe_dask.locks import LockedError, hold
 from lpe_dask.outputs import PROBE_NAME
 from lpe_dask.parts import PartFolder
@@ -512,6 +512,16 @@ def test_fit_table__refuses_a_model_in_the_way_of_its_rows(tables, tmp_path, mod
 
     with pytest.raises(ValueError, match="in each other's way"):
         fit_table(tmp_path / "nominal", tmp_path / model)
+
+
+def test_fit_table__does_not_replace_a_model_that_came_meanwhile(tables, tmp_path):
+    late = prepare_new_fit(tables["data"], tmp_path / "model", missing="drop")
+    fit_table(tables["nominal"], tmp_path / "model")
+
+    with pytest.raises(FileExistsError, match="there is a model"):
+        late.execute_alone()
+
+    assert lpe_dask.load(tmp_path / "model").n_samples_ == 3000
 
 
 def test_fit_table__removes_no_folder_of_another_kind(tables, tmp_path):
