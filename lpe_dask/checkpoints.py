@@ -9,6 +9,7 @@ A statistic belongs to a row, not to a block, so a fit may go on with other work
 from __future__ import annotations
 
 import glob
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from numpy.typing import NDArray
 from lpe_dask.graphs import delayed_tasks
 from lpe_dask.stored_files import FLOAT64, INT64, columns_of, parquet_of
 from lpe_dask.whole_files import whole_file
+
+logger = logging.getLogger(__name__)
 
 #: Columns of a file of measured rows.
 _COLUMNS = {"number": INT64, "statistic": FLOAT64}
@@ -49,7 +52,12 @@ class Checkpoint:
         filesystem.invalidate_cache()
         for path in filesystem.glob(f"{glob.escape(root)}/rows-*.parquet"):
             with filesystem.open(path, "rb") as file:
-                columns = columns_of(file.read(), _COLUMNS, path)
+                content = file.read()
+            try:
+                columns = columns_of(content, _COLUMNS, path)
+            except ValueError as error:  # its rows are measured again
+                logger.warning("passed over a file that is damaged: %s", error)
+                continue
             statistic[columns["number"]] = columns["statistic"]
         return statistic
 

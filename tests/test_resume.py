@@ -250,6 +250,16 @@ def test_fit_table__is_taken_up(tables, tmp_path):
     assert names == {"manif", "data-"}
 
 
+def test_fit_table__measures_rows_of_a_damaged_file_again(tables, tmp_path, caplog):
+    run = prepare_new_fit(tables["nominal"], tmp_path / "model")
+    folder = tmp_path / "model" / f"_fit-{run.source}"
+    folder.mkdir(parents=True)
+    (folder / "rows-0.parquet").write_bytes(b"PAR1")
+
+    assert run.execute_alone()["calibration_rows"] == 3000
+    assert "rows-0.parquet" in caplog.text
+
+
 def test_walks__of_a_graph_are_recorded_by_number(tables, tmp_path, monkeypatch):
     walks = count_calls(monkeypatch, geodesic, "_walk")
 
