@@ -1,7 +1,8 @@
 """Anomaly detection with calibrated p-values on tables of any size, on Dask.
 
 `score` gives each row of a table a p-value, `LPE` is the same as a scikit-learn estimator;
-`false_discovery_control` flags rows by the p-values of all of them;
+`plan` tells what that would need, and `false_discovery_control` flags rows by the p-values
+of all of them;
 `plot_scores`, `plot_level_set`, `plot_roc` and `plot_calibration` draw what came out.
 """
 
@@ -18,6 +19,7 @@ import yaml
 if TYPE_CHECKING:
     from lpe_dask.detector import LPE, load, score
     from lpe_dask.false_discovery import false_discovery_control
+    from lpe_dask.forecasting import plan
     from lpe_dask.job_runs import run
     from lpe_dask.plots import plot_calibration, plot_level_set, plot_roc, plot_scores
 
@@ -27,6 +29,7 @@ __all__ = [
     "__version__",
     "false_discovery_control",
     "load",
+    "plan",
     "plot_calibration",
     "plot_level_set",
     "plot_roc",
@@ -46,6 +49,7 @@ _HOMES = {
     "LPE": "lpe_dask.detector",
     "false_discovery_control": "lpe_dask.false_discovery",
     "load": "lpe_dask.detector",
+    "plan": "lpe_dask.forecasting",
     "plot_calibration": "lpe_dask.plots",
     "plot_level_set": "lpe_dask.plots",
     "plot_roc": "lpe_dask.plots",

@@ -1,4 +1,4 @@
-"""The command line, `lpe-dask`: score, fit, run, demo and paper.
+"""The command line, `lpe-dask`: score, plan, fit, run, demo and paper.
 
 Starts or joins the workers, calls public functions, and turns errors into messages and exit
 codes: 0 done, 1 failed after the start, 2 refused what was given, 130 interrupted.
@@ -26,7 +26,7 @@ from dask.utils import format_bytes, parse_bytes
 from lpe_dask import __version__
 from lpe_dask.clusters import ChosenWorkers
 from lpe_dask.demo import demo_table, write_digits
-from lpe_dask.plan import PROCESS_BYTES, USABLE_SHARE
+from lpe_dask.planning import PROCESS_BYTES, USABLE_SHARE
 
 logger = logging.getLogger(__name__)
 
@@ -281,6 +281,38 @@ def score(data: str, debug: bool, **options: Any) -> None:
             options = _without_defaults(options)
         summary = _score_files(workers, data, **options)
         click.echo(_result_line(summary, output))
+
+
+@cli.command(name="plan", short_help="Tell what scoring a table would need; run nothing.")
+@click.argument("data", metavar="DATA")
+@click.option(
+    "--nominal", metavar="NOMINAL", help="Rows known to be normal, as for `score`."
+)
+@click.option(
+    "--columns",
+    callback=_names,
+    metavar="A,B,C",
+    help="Columns to measure.  [default: all columns of the nominal rows]",
+)
+@_model_options
+@_worker_options
+def plan_score(data: str, debug: bool, **options: Any) -> None:
+    """Tell what `score` would need: tasks, pairs of rows, memory and time.
+
+    Reads metadata and a sample of the rows, and starts no workers. Ends with exit code 2 if
+    the run does not fit into the memory of the workers.
+    """
+    with _exit_codes(debug):
+        from lpe_dask.forecasting import forecast_score  # not for --help: takes a second
+
+        workers = _take_workers(options, debug)
+        del options["spool"]
+        if options["scale"] == "none":
+            options["scale"] = None
+        with workers.foreseen() as crew:
+            forecast = forecast_score(crew, data, **options)
+        click.echo(forecast)
+        forecast.check()
 
 
 @cli.command(short_help="Learn from nominal rows, and save the model.")

@@ -16,12 +16,17 @@ import dask
 from dask.system import CPU_COUNT
 
 from lpe_dask.messages import brief
+from lpe_dask.resources import Crew, memory_of_machine, workers, workers_of_machine
 
 logger = logging.getLogger(__name__)
 
 #: Seconds to wait for a scheduler to answer, and then for it to have a worker.
 CONNECT_SECONDS = 10
 WORKER_SECONDS = 60
+
+#: Seconds of a command until the workers of a cluster on this machine have started and
+#: loaded the kernels, and until its own process has (measured, without compilation).
+START_SECONDS, LOAD_SECONDS = 10.0, 3.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +61,43 @@ class ChosenWorkers:
         return self._start() if self.scheduler is None else self._join()
 
     @contextmanager
+    def foreseen(self) -> Iterator[Crew]:
+        """Return a context that tells which workers there would be, and starts none.
+
+        Dask computes in this process meanwhile, or on the workers of a running scheduler.
+        """
+        if self.scheduler is not None:
+            with self.open():
+                yield Crew(workers(), self.scheduler != "threads", LOAD_SECONDS)
+            return
+        n_workers, threads = self._processes()
+        limit = self.memory_limit
+        if limit is None:
+            limit = memory_of_machine() // n_workers
+        with dask.config.set(scheduler="threads"):
+            found = workers_of_machine(n_workers, threads, limit)
+            yield Crew(found, True, START_SECONDS)
+
+    def _processes(self) -> tuple[int, int]:
+        """Return how many workers a cluster on this machine has, and threads of each."""
+        from distributed.deploy.utils import nprocesses_nthreads
+
+        if self.n_workers is None:
+            n_workers, threads = nprocesses_nthreads()
+            return n_workers, threads
+        return self.n_workers, self.threads or max(1, CPU_COUNT // self.n_workers)
+
+    @contextmanager
     def _start(self) -> Iterator[None]:
         from distributed import Client, LocalCluster
         from distributed.gc import disable_gc_diagnosis
 
-        n, limit = self.n_workers, self.memory_limit
+        limit = self.memory_limit
         options: dict[str, Any] = {} if limit is None else {"memory_limit": limit}
-        if n is not None:
-            options |= {"n_workers": n, "threads_per_worker": max(1, CPU_COUNT // n)}
-        if self.threads is not None:
+        if self.n_workers is not None:
+            n_workers, threads = self._processes()
+            options |= {"n_workers": n_workers, "threads_per_worker": threads}
+        elif self.threads is not None:
             options["threads_per_worker"] = self.threads
         with _quiet_distributed(self.debug) as level, ExitStack() as stack:
             with _interrupts_held():

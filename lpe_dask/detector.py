@@ -610,6 +610,11 @@ def fit_resumably(model: LPE, X: Any, checkpoint: Checkpoint) -> LPE:
     return model._fit(X, checkpoint)
 
 
+def measure_of(model: LPE, division: Division, n_features: int) -> Measure:
+    """Return what a model asks of rows, by its parameters; raises as `LPE.fit` does."""
+    return model._measure(division, n_features)
+
+
 def measure_blocks(model: LPE, X: Any = None) -> tuple[da.Array, da.Array]:
     """Return statistic and p-values of rows as dask arrays in their partitions, lazily.
 

@@ -82,11 +82,7 @@ def divide(
     """
     if calibration == "loo" and calibration_size is None:
         return Division(n_rows)
-    half = (n_rows + 1) // 2
-    most = {"loo": n_rows, "split": half, "conformal": n_rows - 1}[calibration]
-    size = half if calibration_size is None else int(calibration_size)
-    if size > most or (calibration != "loo" and n_rows < 2):
-        raise ValueError(_too_few(calibration, n_rows, calibration_size, most))
+    size, half = _calibration_rows(calibration, n_rows, calibration_size), (n_rows + 1) // 2
     order = np.random.default_rng(random_state).permutation(n_rows)
     chosen = np.sort(order[:size])
     if calibration == "loo":
@@ -95,6 +91,43 @@ def divide(
         own, others = np.sort(order[:half]), np.sort(order[half:])
         return Division(n_rows, chosen, own, others, is_disjoint=True)
     return Division(n_rows, chosen, None, np.sort(order[size:]), is_disjoint=True)
+
+
+def divide_in_size(calibration: str, n_rows: int, calibration_size: int | None) -> Division:
+    """Return a division as large as that of `divide`, for plans: no rows are drawn.
+
+    In place of numbers it has zeros, which take no memory. Parameters and errors are those
+    of `divide`.
+
+    Examples
+    --------
+    >>> parts = divide_in_size("split", 10**12, None)
+    >>> parts.n_reference, parts.most_neighbors
+    (500000000000, 499999999999)
+    """
+    if calibration == "loo" and calibration_size is None:
+        return Division(n_rows)
+    size, half = _calibration_rows(calibration, n_rows, calibration_size), (n_rows + 1) // 2
+    chosen = _zeros(size)
+    if calibration == "loo":
+        return Division(n_rows, chosen)
+    if calibration == "split":
+        return Division(n_rows, chosen, _zeros(half), _zeros(n_rows - half), True)
+    return Division(n_rows, chosen, None, _zeros(n_rows - size), True)
+
+
+def _zeros(n_rows: int) -> NDArray[np.int64]:
+    return np.broadcast_to(np.int64(0), n_rows)
+
+
+def _calibration_rows(calibration: str, n_rows: int, calibration_size: int | None) -> int:
+    """Return how many rows are calibration rows, where that is not all."""
+    half = (n_rows + 1) // 2
+    most = {"loo": n_rows, "split": half, "conformal": n_rows - 1}[calibration]
+    size = half if calibration_size is None else int(calibration_size)
+    if size > most or (calibration != "loo" and n_rows < 2):
+        raise ValueError(_too_few(calibration, n_rows, calibration_size, most))
+    return size
 
 
 def _too_few(calibration: str, n_rows: int, calibration_size: int | None, most: int) -> str:

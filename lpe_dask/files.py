@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -79,6 +80,39 @@ def read_frame(path: Paths, columns: Sequence[Any] | None = None) -> Any:
         f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "
         f"others. Name the files, for example as a glob."
     )
+
+
+def rows_of_partitions(path: Paths, n_partitions: int) -> tuple[list[int], bool]:
+    """Return the rows of each partition of `read_frame`, and whether that is exact.
+
+    Those of Parquet files stand in their metadata. Those of CSV files are worked out from
+    the bytes of all files and of the first rows of one.
+
+    Parameters
+    ----------
+    path : str or path, or a sequence of them
+    n_partitions : int
+        Of the frame.
+    """
+    filesystem, names = _files_at_all(path)
+    if _kind(names[0]) == "csv":
+        n_rows = _rows_of_csv(filesystem, names)
+        return [n_rows // n_partitions] * n_partitions, False
+    footers = [_footer(filesystem, name) for name in names]
+    step = _row_groups_a_partition(footers)
+    groups = [
+        [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
+        for footer in footers
+    ]
+    counts = [
+        sum(of_file[i : i + step])
+        for of_file in groups
+        for i in range(0, max(1, len(of_file)), step)
+    ]
+    if len(counts) == n_partitions:
+        return counts, True
+    n_rows = sum(counts)  # Dask has cut the files in another way
+    return [n_rows // n_partitions] * n_partitions, False
 
 
 def shown_paths(path: Paths) -> str:
@@ -279,6 +313,23 @@ def _read_csv(filesystem: Any, names: list[str], columns: Sequence[Any] | None) 
         compression="infer",
         blocksize=None if is_compressed else CSV_BLOCK_BYTES,  # such files cannot be cut
     )
+
+
+def _rows_of_csv(filesystem: Any, names: list[str]) -> int:
+    """Return about how many rows the files have together."""
+    name = names[0]
+    with filesystem.open(name, compression="infer") as file:
+        content = file.read(CSV_SAMPLE_BYTES)
+        is_whole = not file.read(1)
+    lines = content.splitlines(keepends=True)
+    n_bytes = sum(int(filesystem.size(name)) for name in names)
+    if is_whole and len(names) == 1:
+        return max(0, len(lines) - 1)
+    if name.lower().endswith(_COMPRESSED):
+        # Other formats come out about as small.
+        n_bytes = n_bytes * len(content) // len(zlib.compress(content))
+    rows = lines[1 : None if is_whole else -1]  # without the names; the last may be cut
+    return n_bytes * len(rows) // max(1, sum(map(len, rows)))
 
 
 def _is_number(values: pd.Series) -> bool:

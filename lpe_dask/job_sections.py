@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from lpe_dask.plan import PROCESS_BYTES, USABLE_SHARE
+from lpe_dask.planning import PROCESS_BYTES, USABLE_SHARE
 
 #: Least memory of a worker: below, a plan has nothing left for data.
 MIN_WORKER_BYTES = int(PROCESS_BYTES / USABLE_SHARE)

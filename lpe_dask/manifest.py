@@ -28,7 +28,7 @@ from pydantic import (
     model_validator,
 )
 
-from lpe_dask.plan import sample_neighbors
+from lpe_dask.planning import sample_neighbors
 from lpe_dask.whole_files import whole_file
 
 #: The version of the format that is written, and the latest that can be read.

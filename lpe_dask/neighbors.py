@@ -41,7 +41,7 @@ from lpe_dask.kernels.pruning import TILE_ROWS
 from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
 from lpe_dask.literals import enter
 from lpe_dask.packing import Space
-from lpe_dask.plan import sample_neighbors, share_of
+from lpe_dask.planning import sample_neighbors, share_of
 
 #: Rows, as they came, and their statistic -> what p-values compare instead of it.
 Weight = Callable[[NDArray[np.generic], NDArray[np.float64]], NDArray[np.float64]]
@@ -270,7 +270,7 @@ def _join_self(
     for start in range(0, max(1, len(rows)), search.pass_rows):
         part = slice(start, start + search.pass_rows)
         queries = _tiles(rows[part], space.frame, search.algorithm, numbers[part])
-        state = _searched(queries, handles, space.frame, search, i)
+        state = search_blocks(queries, handles, space.frame, search, i)
         found.append(_edges(state) if search.graph_neighbors else (state.finish(),))
     return numbers, *map(np.concatenate, zip(*found, strict=True))
 
@@ -331,7 +331,7 @@ def _measure(
     graph: NeighborGraph | None,
 ) -> NDArray[np.float64]:
     """Return the statistic of some queries; their state is gone afterwards."""
-    state = _searched(queries, handles, space.frame, search)
+    state = search_blocks(queries, handles, space.frame, search)
     if search.graph_neighbors is None:
         return state.finish()
     assert isinstance(state, NearestState)
@@ -341,7 +341,7 @@ def _measure(
     return statistic
 
 
-def _searched(
+def search_blocks(
     queries: QueryTiles, handles: list[Any], frame: Frame, search: Search, own: int = 0
 ) -> NearestState | CountState:
     """Return the state of some queries after all blocks that may matter.

@@ -28,14 +28,11 @@ from lpe_dask.kernels.blocks import Block, build_block, narrow
 from lpe_dask.kernels.frames import Frame
 from lpe_dask.literals import enter
 from lpe_dask.locality import Split
-from lpe_dask.plan import SAMPLE_EVERY, share_of
+from lpe_dask.planning import SAMPLE_EVERY, SUMMED_PIECES, share_of
 from lpe_dask.preparation import Preparation
 from lpe_dask.resources import active_client
 from lpe_dask.spool import HeldResults, Spool, SpoolFolder
 from lpe_dask.stored_files import FLOATS, INT64, StoredFile
-
-#: Pieces whose parts one task counts: the client adds up one array for so many.
-SUMMED_PIECES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +227,7 @@ def _pack(
 ) -> Any:
     prepared = narrow(space.preparation.apply(rows))
     numbers = np.arange(first, first + len(rows))
-    return _kept(prepared, numbers, space, algorithm, folder)
+    return pack_rows(prepared, numbers, space, algorithm, folder)
 
 
 def _load(
@@ -253,7 +250,7 @@ def _load(
         raise ValueError(f"{file.url} holds no rows of a reference of {n_reference}")
     if not np.isfinite(rows).all():
         raise ValueError(f"{file.url} holds NaN or inf")
-    return _kept(rows, numbers, space, algorithm, folder)
+    return pack_rows(rows, numbers, space, algorithm, folder)
 
 
 def _split(
@@ -293,10 +290,10 @@ def _gather(
     # Pieces of one dtype each; a block is float32 only if all of them are.
     rows = np.concatenate([some.rows for some in found if len(some.rows) > 0])
     numbers = np.concatenate([some.numbers for some in found])
-    return _kept(rows, numbers, space, algorithm, folder)
+    return pack_rows(rows, numbers, space, algorithm, folder)
 
 
-def _kept(
+def pack_rows(
     rows: NDArray[np.floating],
     numbers: NDArray[np.int64],
     space: Space,

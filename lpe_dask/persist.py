@@ -45,7 +45,7 @@ from lpe_dask.metrics import NeighborGraphParams
 from lpe_dask.own_values import OwnValues, StoredOwnValues
 from lpe_dask.packing import load_blocks
 from lpe_dask.parameters import check_parameters
-from lpe_dask.plan import LARGEST_BLOCK
+from lpe_dask.planning import LARGEST_BLOCK
 from lpe_dask.reference import Measure, Reference
 from lpe_dask.space_entries import entry_of_space, space_of_entry
 from lpe_dask.stored import StoredResults, load_graph, store_blocks, store_graph

@@ -31,9 +31,9 @@ from lpe_dask.locality import learn_split
 from lpe_dask.metrics import NeighborGraphParams
 from lpe_dask.neighbors import Search, Weight, join, join_frame, self_join
 from lpe_dask.packing import Space, prepare_blocks
-from lpe_dask.plan import JoinPlan, n_shares, plan_join, sample_neighbors, walk_rows
+from lpe_dask.planning import JoinPlan, n_shares, plan_join, sample_neighbors, walk_rows
 from lpe_dask.preparation import Preparation
-from lpe_dask.resources import workers
+from lpe_dask.resources import Workers, workers
 from lpe_dask.spool import HeldResults, Spool, spool_place
 from lpe_dask.stored import StoredResults
 
@@ -234,13 +234,33 @@ def plan_for_workers(
         If a worker cannot hold what a task needs.
     """
     found = workers()
+    plan = plan_for(
+        found, shape, measure, graph_params, partition_sizes, is_spooled, block_rows
+    )
+    plan.check(found.memory_limit)
+    return plan
+
+
+def plan_for(
+    found: Workers,
+    shape: tuple[int, int],
+    measure: Measure,
+    graph_params: NeighborGraphParams | None,
+    partition_sizes: Sequence[int],
+    is_spooled: bool | None = None,
+    block_rows: int | None = None,
+) -> JoinPlan:
+    """Return the plan of a search for some workers, whether or not they can hold it.
+
+    Parameters are those of `plan_for_workers`, but for the workers.
+    """
     n_neighbors, n_edges, n_walked = measure.n_neighbors, 0, 0
     if graph_params is not None:
         n_edges = graph_params.n_neighbors
         directed = graph_params.graph == "directed"
         n_walked = walk_rows(shape[0], n_neighbors, n_edges, directed=directed)
         n_neighbors = n_edges
-    plan = plan_join(
+    return plan_join(
         *shape,
         n_neighbors or 0,
         n_threads=found.n_threads,
@@ -252,8 +272,6 @@ def plan_for_workers(
         graph_neighbors=n_edges,
         walk_rows=n_walked,
     )
-    plan.check(found.memory_limit)
-    return plan
 
 
 def prepare_reference(
@@ -286,7 +304,7 @@ def prepare_reference(
     OSError
         If the rows need a spool, and none can be written that all workers see.
     """
-    algorithm, space = _choose_space(sample, preparation, plan, algorithm, measure)
+    algorithm, space = choose_space(sample, preparation, plan, algorithm, measure)
     spool = None
     if plan.is_spooled:
         spool = Spool(spool_place())
@@ -310,7 +328,7 @@ def prepare_reference(
     return replace(reference, graph=HeldResults([graph]))
 
 
-def _choose_space(
+def choose_space(
     sample: NDArray[np.generic],
     preparation: Preparation,
     plan: JoinPlan,

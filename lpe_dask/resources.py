@@ -47,6 +47,24 @@ class Workers:
     memory_limit: int
 
 
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """The workers of a run that is only planned.
+
+    Attributes
+    ----------
+    workers : Workers
+    is_cluster : bool
+        Whether they are those of a scheduler of `distributed`.
+    start_seconds : float
+        Until they are ready.
+    """
+
+    workers: Workers
+    is_cluster: bool
+    start_seconds: float = 0.0
+
+
 def active_client() -> Any | None:
     """Return the distributed client that a compute would use now, or None.
 
@@ -63,7 +81,26 @@ def workers() -> Workers:
     The configuration key ``lpe-dask.memory-limit`` lowers, never raises, what is found.
     """
     client = active_client()
-    found = _of_machine() if client is None else _of_cluster(client)
+    return _limited(_of_machine() if client is None else _of_cluster(client))
+
+
+def workers_of_machine(n_workers: int, threads: int, memory_limit: int) -> Workers:
+    """Return worker processes of this machine that are yet to be started.
+
+    Parameters
+    ----------
+    n_workers : int
+    threads : int
+        Of each.
+    memory_limit : int
+        Bytes of each, as far as the machine has them.
+    """
+    limit = min(memory_limit, memory_of_machine())
+    return _limited(Workers(n_workers * threads, threads, limit))
+
+
+def _limited(found: Workers) -> Workers:
+    """Return workers with the memory that the configuration leaves them."""
     configured = dask.config.get("lpe-dask.memory-limit", None)
     if configured is None:
         return found

@@ -32,10 +32,8 @@ from lpe_dask.metrics import (
     mahalanobis_map,
     seuclidean_map,
 )
+from lpe_dask.planning import SUMMED_BLOCKS
 from lpe_dask.preparation import Preparation, Scaling
-
-#: Blocks whose sums one task adds.
-SUMMED_BLOCKS = 8
 
 
 def learn_preparation(

@@ -69,10 +69,10 @@ def message(result):
 
 
 def test_commands__are_those_that_are_built():
-    assert sorted(cli.cli.commands) == ["demo", "fit", "paper", "run", "score"]
+    assert sorted(cli.cli.commands) == ["demo", "fit", "paper", "plan", "run", "score"]
 
 
-@pytest.mark.parametrize("command", [[], ["score"], ["demo"], ["paper"]])
+@pytest.mark.parametrize("command", [[], ["score"], ["plan"], ["demo"], ["paper"]])
 def test_help__is_for_people(command):
     result = invoke(*command, "--help")
 

@@ -18,7 +18,7 @@ from lpe_dask.literals import enter
 from lpe_dask.locality import learn_split
 from lpe_dask.neighbors import Search, join, self_join
 from lpe_dask.packing import Space, pack_chunks, prepare_blocks
-from lpe_dask.plan import MIN_SAMPLED_NEIGHBORS
+from lpe_dask.planning import MIN_SAMPLED_NEIGHBORS
 from lpe_dask.preparation import LinearMap, Preparation
 from lpe_dask.spool import Spool
 from strategies import point_sets, row_chunks

@@ -28,7 +28,7 @@ from sklearn.base import clone
 import lpe_dask
 from lpe_dask import LPE, locks, persist
 from lpe_dask.manifest import MANIFEST_NAME
-from lpe_dask.plan import JoinPlan
+from lpe_dask.planning import JoinPlan
 from lpe_dask.stored_files import StoredFile
 from strategies import point_sets
 

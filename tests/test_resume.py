@@ -21,7 +21,7 @@ from lpe_dask.fit_runs import RunError, fit_table, prepare_new_fit
 from lpe_dask.locks import LockedError, hold
 from lpe_dask.outputs import PROBE_NAME
 from lpe_dask.parts import PartFolder
-from lpe_dask.plan import share_of
+from lpe_dask.planning import share_of
 from lpe_dask.runs import prepare_run, score_table
 
 #: Files, and so parts, of the rows to score; rows in each.

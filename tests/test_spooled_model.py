@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 from lpe_dask import LPE, neighbors, packing
 from lpe_dask.handles import Pieces, SpooledBlock
 from lpe_dask.kernels import tiles
-from lpe_dask.plan import JoinPlan
+from lpe_dask.planning import JoinPlan
 from lpe_dask.preparation import Preparation
 from lpe_dask.spool import HeldResults, Spool, SpoolFolder
 
@@ -103,7 +103,7 @@ def test_spool__is_removed_after_an_error(spool_folder, monkeypatch):
     def fail(*arguments):
         raise RuntimeError("the join failed")
 
-    monkeypatch.setattr(neighbors, "_searched", fail)
+    monkeypatch.setattr(neighbors, "search_blocks", fail)
 
     def fit():
         LPE(5).fit(NOMINAL)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from lpe_dask.inputs import read_table
 from lpe_dask.neighbors import Search, join
 from lpe_dask.nominal import read_nominal
-from lpe_dask.plan import n_shares, plan_join
+from lpe_dask.planning import n_shares, plan_join
 from lpe_dask.preparation import Preparation
 from lpe_dask.reference import prepare_reference
 from lpe_dask.resources import peak_process_bytes, workers

@@ -55,6 +55,10 @@ CELL_ROWS = 64
 #: Queries that a kernel works on at once.
 TILE_ROWS = 256
 
+#: Blocks whose exact sums one task adds, and pieces whose parts one task counts: the client
+#: adds up one array for so many.
+SUMMED_BLOCKS, SUMMED_PIECES = 8, 64
+
 #: Bytes of an edge of a neighbor graph, and of a row that a walk along it touches.
 EDGE_BYTES, WALK_ROW_BYTES = 12, 60
 

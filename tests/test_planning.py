@@ -10,14 +10,18 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from lpe_dask import geodesic, neighbors, packing, plan
+from lpe_dask import geodesic, neighbors, packing
 from lpe_dask.handles import Handles, SpooledBlock, SpooledPieces
 from lpe_dask.kernels import ALGORITHMS, blocks, cells, paths, pruning, simd
 from lpe_dask.literals import LITERAL_BYTES, _Held, enter
 from lpe_dask.locality import learn_split
 from lpe_dask.neighbors import Search, self_join
 from lpe_dask.packing import Space, gather_parts, part_sizes, split_chunks
-from lpe_dask.plan import (
+from lpe_dask.planning import (
+    CELL_ROWS,
+    ROW_MULTIPLE,
+    TILE_ROWS,
+    WALK_ROW_BYTES,
     JoinPlan,
     n_shares,
     plan_join,
@@ -253,10 +257,10 @@ def test_plan__tells_how_large_the_graph_is():
 def test_constants__are_those_of_the_kernels():
     """A plan knows no kernels, so what it takes from them is told twice."""
     room = paths._empty_room(paths.FIRST_ROOM)
-    assert sum(array.nbytes for array in room) == plan.WALK_ROW_BYTES * paths.FIRST_ROOM
-    assert plan.ROW_MULTIPLE == simd.LANES
-    assert plan.TILE_ROWS == pruning.TILE_ROWS
-    assert plan.CELL_ROWS == cells.FLAT_CELL_ROWS
+    assert sum(array.nbytes for array in room) == WALK_ROW_BYTES * paths.FIRST_ROOM
+    assert ROW_MULTIPLE == simd.LANES
+    assert TILE_ROWS == pruning.TILE_ROWS
+    assert CELL_ROWS == cells.FLAT_CELL_ROWS
     assert blocks.ALIGNMENT == 64
 
 

@@ -1,0 +1,145 @@
+"""What `lpe-dask plan` says, beside what `lpe-dask score` then takes.
+
+Writes tables as Parquet, plans each run and starts it as a command of its own, and says how
+far the forecast was off. By hand, as it takes a quarter of an hour:
+
+    PYTHONPATH=tests python -m benchmarks.forecasts --folder FOLDER [--scheduler threads]
+
+Seconds are those of the whole command; beside them stands what it had of the processors, as
+other work on the machine makes the first longer, and not the second. That forecasts name as
+many tasks as there are is tested (tests/test_forecast.py).
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+from dask.system import CPU_COUNT
+
+from benchmarks.data import SOURCES
+from lpe_dask.clusters import ChosenWorkers
+from lpe_dask.forecast import Forecast
+from lpe_dask.forecasting import forecast_score
+
+N_FEATURES, PARTITION_ROWS = 8, 2**17
+
+#: Tables and how they are searched, and K of the searches; None: by the rule.
+CASES = (("gaussian", "brute"), ("clusters", "pruned"))
+NEIGHBORS = (20, None)
+
+_HEADER = (
+    "| data | n | K | algorithm | foreseen, s | measured, s | ratio | processor, s | ratio "
+    "| planned, MiB | peak, MiB |"
+)
+_COMMAND = "from lpe_dask.cli import main; main()"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a run took.
+
+    Attributes
+    ----------
+    seconds : float
+        Of the command.
+    busy_seconds : float
+        Of the processors, for each thread: what the command would take where nothing else
+        runs, and all threads have work at all times.
+    peak_bytes : int
+        Of a worker.
+    """
+
+    seconds: float
+    busy_seconds: float
+    peak_bytes: int
+
+
+def write_table(kind: str, n_rows: int, folder: Path) -> Path:
+    """Write rows of a kind as one Parquet file, unless it is there."""
+    path = folder / f"{kind}-{n_rows}.parquet"
+    if not path.exists():
+        rows = SOURCES[kind].rows(n_rows, N_FEATURES)
+        names = [f"x{k}" for k in range(N_FEATURES)]
+        pd.DataFrame(rows, columns=names).to_parquet(path, row_group_size=PARTITION_ROWS)
+    return path
+
+
+def foresee(path: Path, scheduler: str | None, **arguments: Any) -> Forecast:
+    """Return what `lpe-dask plan` prints for a table."""
+    with ChosenWorkers(scheduler, None, None, debug=False).foreseen() as crew:
+        return forecast_score(crew, str(path), None, None, **arguments)
+
+
+def run(
+    path: Path, scheduler: str | None, n_neighbors: int | None, algorithm: str
+) -> Measured:
+    """Score a table as a command, and return what it took."""
+    output = path.with_suffix(".scored")
+    command = [sys.executable, "-c", _COMMAND, "score", str(path), "--overwrite"]
+    command += ["--output", str(output), "--algorithm", algorithm]
+    if n_neighbors is not None:
+        command += ["--n-neighbors", str(n_neighbors)]
+    if scheduler is not None:
+        command += ["--scheduler", scheduler]
+    before, began = _processor_seconds(), time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    seconds = time.perf_counter() - began
+    busy_seconds = (_processor_seconds() - before) / CPU_COUNT
+    summary = json.loads((output / "_summary.json").read_text())
+    return Measured(seconds, busy_seconds, summary["peak_worker_bytes"])
+
+
+def _processor_seconds() -> float:
+    """Return what the processes that this one has started, and that ended, have used."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+@click.command()
+@click.option("--folder", type=click.Path(path_type=Path), required=True)
+@click.option("--rows", "sizes", multiple=True, default=[100_000, 300_000, 1_000_000])
+@click.option("--scheduler", type=click.Choice(["threads"]))
+def main(folder: Path, sizes: tuple[int, ...], scheduler: str | None) -> None:
+    """Plan and run tables of several sizes, and tell both."""
+    folder.mkdir(parents=True, exist_ok=True)
+    click.echo(_HEADER)
+    click.echo("| --- " * _HEADER.count(" |") + "|")
+    for kind, algorithm in CASES:
+        for n_rows in sizes:
+            path = write_table(kind, n_rows, folder)
+            for n_neighbors in NEIGHBORS:
+                told = foresee(
+                    path, scheduler, n_neighbors=n_neighbors, algorithm=algorithm
+                )
+                measured = run(path, scheduler, n_neighbors, algorithm)
+                click.echo(_line(kind, told, measured))
+
+
+def _line(kind: str, told: Forecast, measured: Measured) -> str:
+    cells = [
+        SOURCES[kind].label,
+        f"{told.n_rows:,}",
+        told.n_neighbors,
+        told.algorithm,
+        f"{told.seconds:.1f}",
+        f"{measured.seconds:.1f}",
+        f"{told.seconds / measured.seconds:.2f}",
+        f"{measured.busy_seconds:.1f}",
+        f"{told.seconds / told.slowdown / measured.busy_seconds:.2f}",
+        f"{told.worker_bytes / 2**20:.0f}",
+        f"{measured.peak_bytes / 2**20:.0f}",
+    ]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,676 @@
+"""What a run is said to need, beside what it then needs."""
+
+import re
+from collections import Counter
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from dask.callbacks import Callback
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lpe_dask
+from benchmarks import forecasts
+from lpe_dask import cli, clusters, fitting, samples, trials
+from lpe_dask.clusters import ChosenWorkers
+from lpe_dask.files import read_frame, rows_of_partitions
+from lpe_dask.forecasting import forecast_score
+from lpe_dask.neighbors import Search
+from lpe_dask.planning import JoinPlan
+from lpe_dask.preparation import Preparation
+from lpe_dask.resources import Crew, Workers, workers
+from lpe_dask.runs import score_table
+from lpe_dask.scaling import learn_moments
+from lpe_dask.task_counts import _sum_tasks, most_blocks
+
+GIB = 2**30
+
+#: First part of a key -> the kind that a forecast counts it as.
+KINDS = {
+    "read_parquet": "read",
+    "lpe-survey": "survey",
+    "lpe-take": "take",
+    "lpe-sums": "scale",
+    "lpe-split": "split",
+    "lpe-sizes": "split",
+    "lpe-pack": "pack",
+    "lpe-join": "join",
+    "lpe-statistic": "join",
+    "lpe-unknown": "join",
+    "lpe-graph": "graph",
+    "lpe-walk": "walk",
+    "lpe-numbered": "record",
+    "lpe-record": "record",
+    "lpe-stored": "p-value",
+    "lpe-p_value": "p-value",
+    "lpe-write": "write",
+}
+
+
+class TaskCounter(Callback):
+    """Counts the tasks that run, by the kinds of a forecast."""
+
+    def __init__(self):
+        self.counts = Counter()
+
+    def _pretask(self, key, graph, state):
+        name = str(key[0] if isinstance(key, tuple) else key)
+        kind = next((KINDS[start] for start in KINDS if name.startswith(start)), None)
+        if kind is not None:
+            self.counts[kind] += 1
+
+
+def gaussian(n_rows, n_columns=3, seed=0):
+    rows = np.random.default_rng(seed).standard_normal((n_rows, n_columns))
+    return pd.DataFrame(rows, columns=[f"x{k}" for k in range(n_columns)])
+
+
+def write(table, name, n_partitions=1):
+    dd.from_pandas(table, npartitions=n_partitions).to_parquet(name, write_index=False)
+    return name
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A current folder with nominal and data, of three and two partitions."""
+    monkeypatch.chdir(tmp_path)
+    write(gaussian(9000), "nominal", 3)
+    write(gaussian(5000, seed=1), "data", 2)
+    with dask.config.set(scheduler="threads", num_workers=3):
+        yield tmp_path
+
+
+@pytest.fixture
+def tries_little(monkeypatch):
+    """Where only whole numbers are looked at, the speed is not measured for long."""
+    monkeypatch.setattr(trials, "REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr(trials, "LEAST_REPEATS", 1)
+
+
+def counted(tasks):
+    """Tasks by kind; a search among nominal rows and one of new rows have the same keys."""
+    tasks = Counter(tasks)
+    tasks["join"] += tasks.pop("self-join", 0)
+    return +tasks
+
+
+def run_counted(*arguments, **options):
+    with TaskCounter() as counter:
+        score_table(*arguments, "out", overwrite=True, **options)
+    return counter.counts
+
+
+# Tasks
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("nominal", [None, "nominal"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"n_neighbors": 60},
+        {"graph": "radius", "radius": 0.5},
+        {"scale": "minmax"},
+        {"scale": "standard", "metric": "seuclidean"},
+        {
+            "metric": "seuclidean",
+            "metric_params": {"V": [1.0, 2.0]},
+            "columns": ["x0", "x2"],
+        },
+        {"metric": "mahalanobis"},
+        {"metric": "geodesic", "n_neighbors": 9},
+        {"calibration_size": 100},
+    ],
+)
+def test_tasks__are_those_of_the_run_for_brute(files, nominal, arguments):
+    arguments = arguments | {"algorithm": "brute", "random_state": 0}
+
+    forecast = lpe_dask.plan("data", nominal, **arguments)
+
+    assert counted(forecast.tasks) == run_counted("data", nominal=nominal, **arguments)
+    assert forecast.n_tasks == sum(forecast.tasks.values())
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("block_rows", [320, None])
+@pytest.mark.parametrize("n_threads", [1, 5])
+def test_tasks__follow_threads_and_blocks(files, block_rows, n_threads):
+    with dask.config.set({"lpe-dask.block-rows": block_rows, "num_workers": n_threads}):
+        forecast = lpe_dask.plan("data", "nominal", algorithm="brute")
+
+        assert counted(forecast.tasks) == run_counted(
+            "data", nominal="nominal", algorithm="brute"
+        )
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("block_rows", [320, 2000])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"algorithm": "pruned"},
+        {"algorithm": "pruned", "metric": "geodesic", "n_neighbors": 9},
+        {"algorithm": "pruned", "calibration": "split"},
+        {"algorithm": "brute", "calibration": "split", "calibration_size": 7},
+        {"algorithm": "brute", "calibration": "conformal"},
+        {"algorithm": "pruned", "calibration": "conformal", "metric": "geodesic"},
+    ],
+)
+def test_tasks__are_a_bound_where_rows_decide(files, block_rows, arguments):
+    with dask.config.set({"lpe-dask.block-rows": block_rows}):
+        forecast = lpe_dask.plan("data", **arguments)
+
+        ran = run_counted("data", random_state=0, **arguments)
+    bound = counted(forecast.tasks)
+    assert ran.keys() == bound.keys()
+    assert ran <= bound
+    assert bound.total() <= 2 * ran.total()
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("algorithm", ["brute", "pruned"])
+def test_tasks__pass_over_empty_partitions(files, algorithm):
+    gaussian(0).to_parquet("nominal/part.9.parquet")
+
+    forecast = lpe_dask.plan("data", "nominal", algorithm=algorithm, scale="minmax")
+
+    ran = run_counted("data", nominal="nominal", algorithm=algorithm, scale="minmax")
+    assert counted(forecast.tasks) >= ran
+    assert forecast.tasks["take"] == ran["take"] == 2 * 3
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_tasks__of_a_spool(files):
+    crew = Crew(Workers(2, 1, 520 * 2**20), is_cluster=True)
+    write(gaussian(20_000, 40), "wide", 20)
+
+    spooled = forecast_score(crew, "wide", None, None, algorithm="pruned")
+
+    assert spooled.is_spooled
+    assert spooled.tasks["split"] == spooled.plan.n_blocks + 1
+    assert spooled.steps["read the spool"] > 0
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_tasks__on_a_cluster_count_each_piece_by_itself():
+    crew = Crew(Workers(2, 1, 4 * GIB), is_cluster=True)
+
+    forecast = forecast_score(crew, gaussian(3000), None, None, algorithm="pruned")
+
+    assert not forecast.is_spooled
+    assert forecast.tasks["split"] == 2 * forecast.plan.n_blocks
+
+
+@given(
+    n_blocks=st.integers(1, 20),
+    block_rows=st.sampled_from([64, 640]),
+    sizes=st.data(),
+)
+def test_most_blocks__bounds_those_of_any_split(n_blocks, block_rows, sizes):
+    parts = sizes.draw(
+        st.lists(st.integers(1, 3 * block_rows), min_size=n_blocks, max_size=n_blocks)
+    )
+    plan = JoinPlan(sum(parts), 2, 5, block_rows, 64, 64, 1)
+    parts = [*parts[: plan.n_blocks - 1], sum(parts[plan.n_blocks - 1 :])]
+
+    ran = sum(-(-size // plan.largest_block_rows) for size in parts)
+
+    assert ran <= most_blocks(plan, keeps_near_rows=True)
+    assert most_blocks(plan, keeps_near_rows=False) == plan.n_blocks
+
+
+@pytest.mark.parametrize("n_chunks", [1, 8, 9, 65])
+def test_sum_tasks__are_those_of_two_sums(n_chunks):
+    with TaskCounter() as counter, dask.config.set(scheduler="threads"):
+        learn_moments(da.zeros((n_chunks, 2), chunks=(1, 2)), ddof=0)
+
+    assert counter.counts["scale"] == 2 * _sum_tasks(n_chunks)
+
+
+# Pairs
+
+
+@pytest.fixture
+def states(monkeypatch):
+    """The states of all searches, as they are made."""
+    made = []
+    original = Search.state
+
+    def state(self, *arguments):
+        made.append(original(self, *arguments))
+        return made[-1]
+
+    monkeypatch.setattr(Search, "state", state)
+    return made
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("nominal", [None, "nominal"])
+@pytest.mark.parametrize("calibration_size", [None, 500])
+def test_pairs__are_all_for_brute(files, states, nominal, calibration_size):
+    arguments = {
+        "algorithm": "brute", "calibration_size": calibration_size, "random_state": 0
+    }  # fmt: skip
+
+    forecast = lpe_dask.plan("data", nominal, **arguments)
+
+    states.clear()
+    score_table("data", "out", nominal=nominal, **arguments)
+    assert forecast.pairs == sum(state.n_compared for state in states)
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("n_neighbors", [5, 100])
+def test_pairs__are_about_right_for_pruned(files, states, n_neighbors):
+    arguments = {"algorithm": "pruned", "n_neighbors": n_neighbors}
+
+    forecast = lpe_dask.plan("data", "nominal", **arguments)
+
+    states.clear()
+    score_table("data", "out", nominal="nominal", **arguments)
+    ran = sum(state.n_compared for state in states)
+    assert 0.5 * ran < forecast.pairs < 2 * ran
+    assert forecast.own_pairs < 9000**2
+    assert forecast.row_pairs < 5000 * 9000
+
+
+def test_pairs__of_many_rows_follow_from_a_part_of_them(monkeypatch):
+    """Uniform in two dimensions a query has as many near rows, whatever their number."""
+    rows = np.random.default_rng(0).random((60_000, 2))
+    whole = lpe_dask.plan(rows, algorithm="pruned", n_neighbors=20)
+    monkeypatch.setattr(samples, "SAMPLE_ROWS", 8192)
+
+    forecast = lpe_dask.plan(rows, algorithm="pruned", n_neighbors=20)
+
+    assert 0.3 * whole.pairs < forecast.pairs < 3 * whole.pairs
+    assert 0.1 * whole.seconds < forecast.seconds < 10 * whole.seconds
+
+
+def test_seconds__of_many_rows_follow_from_copies_of_a_part(monkeypatch):
+    rows = np.random.default_rng(0).random((60_000, 4))
+    whole = lpe_dask.plan(rows, algorithm="brute", n_neighbors=60)
+    monkeypatch.setattr(samples, "SAMPLE_ROWS", 8192)
+
+    forecast = lpe_dask.plan(rows, algorithm="brute", n_neighbors=60)
+
+    assert forecast.pairs == whole.pairs == 60_000**2
+    assert 0.2 * whole.seconds < forecast.seconds < 5 * whole.seconds
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_walks__are_one_a_row_that_is_measured(files):
+    forecast = lpe_dask.plan(
+        "data", "nominal", metric="geodesic", n_neighbors=9, calibration_size=100
+    )
+
+    assert forecast.walks == 100 + 5000
+    assert forecast.steps["walk"] > 0
+    assert "5.1e+03 walks" in str(forecast)
+
+
+def test_walk_seconds__of_too_few_rows_are_not_known():
+    """Where K' is as large as the sample there is no graph to walk along."""
+    rows = np.zeros((5, 2))
+    space = trials.Space(Preparation(), trials.ALGORITHMS["brute"].frame(rows))
+    sampled = trials.Sampled(rows, space, Search("brute", 2, None, 1, None, 5))
+
+    assert trials.walk_seconds(sampled, trials.NeighborGraphParams(5, "directed")) == 0.0
+
+
+# Memory
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("calibration", ["loo", "split"])
+@pytest.mark.parametrize("metric", ["euclidean", "geodesic"])
+def test_worker_bytes__are_those_that_a_fit_checks(files, monkeypatch, calibration, metric):
+    arguments = {"calibration": calibration, "metric": metric, "n_neighbors": 9}
+    plans = []
+    original = fitting.plan_for_workers
+    monkeypatch.setattr(
+        fitting,
+        "plan_for_workers",
+        lambda *given: plans.append(original(*given)) or plans[-1],
+    )
+
+    forecast = lpe_dask.plan("nominal", **arguments)
+
+    lpe_dask.LPE(**arguments).fit("nominal")
+    assert forecast.worker_bytes == max(plan.worker_bytes for plan in plans)
+    assert forecast.memory_limit == workers().memory_limit
+    forecast.check()
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_fits__is_false_where_a_run_is_refused(files):
+    with dask.config.set({"lpe-dask.memory-limit": 10**8}):
+        forecast = lpe_dask.plan("data", "nominal")
+
+        with pytest.raises(MemoryError) as refused:
+            lpe_dask.LPE().fit("nominal")
+        with pytest.raises(MemoryError, match="9000 nominal rows") as foreseen:
+            forecast.check()
+    assert not forecast.fits
+    assert str(foreseen.value) == str(refused.value)
+    assert "this does not fit; nominal rows in a spool" in str(forecast)
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_worker_bytes__count_the_larger_partitions_of_the_rows_to_score(files):
+    forecast = lpe_dask.plan("data", "nominal")
+
+    assert forecast.plan.partition_rows == 3000
+    assert lpe_dask.plan("nominal", "data").plan.partition_rows == 3000
+
+
+# What is read
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_plan__reads_a_few_partitions_of_files(files):
+    write(gaussian(8000), "many", 80)
+
+    with TaskCounter() as counter:
+        forecast = lpe_dask.plan("many")
+
+    assert counter.counts["read"] == samples.MOST_PARTITIONS
+    assert forecast.is_exact
+    assert forecast.n_rows == forecast.n_nominal == 8000
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_plan__reads_a_few_partitions_of_a_dask_frame(at_most_computes):
+    read = []
+
+    def partition(i):
+        read.append(i)
+        return gaussian(100, seed=i)
+
+    frame = dd.from_map(partition, range(50), meta=gaussian(0))
+    nominal = dd.from_map(partition, range(3), meta=gaussian(0))
+    read.clear()
+
+    with at_most_computes(2):
+        forecast = lpe_dask.plan(frame, nominal)
+
+    assert sorted(read) == [0, 0, 1, 2, 12, 25, 37]
+    assert (forecast.n_rows, forecast.n_nominal) == (5000, 300)
+    assert not forecast.is_exact
+    assert "about 5,000 to score" in str(forecast)
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("kind", ["numpy", "pandas", "array", "frame"])
+def test_plan__takes_what_score_takes(kind):
+    table = gaussian(500)
+    given = {
+        "numpy": table.to_numpy(),
+        "pandas": table,
+        "array": da.from_array(table.to_numpy(), chunks=(200, 2)),
+        "frame": dd.from_pandas(table, npartitions=2),
+    }[kind]
+
+    forecast = lpe_dask.plan(given, n_neighbors=5)
+
+    assert (forecast.n_rows, forecast.n_features, forecast.is_exact) == (500, 3, True)
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_plan__finds_columns_by_name(files):
+    frame = gaussian(60)[["x2", "x0"]].assign(name="row")
+
+    forecast = lpe_dask.plan(frame, gaussian(90), columns=["x0", "x2"])
+
+    assert forecast.n_features == 2
+    assert lpe_dask.plan(["data", "nominal"], "nominal").n_rows == 14_000
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+@pytest.mark.usefixtures("tries_little")
+def test_plan__of_csv_counts_about(files, name):
+    gaussian(20_000).round(3).to_csv(name, index=False)
+
+    forecast = lpe_dask.plan(name)
+
+    assert forecast.n_rows == pytest.approx(20_000, rel=0.2 if "gz" in name else 0.02)
+    assert not forecast.is_exact
+
+
+def test_rows_of_partitions__of_small_csv_files_takes_their_lines(files):
+    gaussian(5).to_csv("one.csv", index=False)
+    gaussian(5).to_csv("two.csv", index=False)
+
+    assert rows_of_partitions("one.csv", 1) == ([5], False)
+    assert sum(rows_of_partitions(["one.csv", "two.csv"], 2)[0]) == pytest.approx(10, abs=2)
+
+
+def test_rows_of_partitions__are_those_of_the_partitions(files):
+    gaussian(1000).to_parquet("nominal/part.8.parquet", row_group_size=70)
+    frame = read_frame("nominal")
+
+    rows, is_exact = rows_of_partitions("nominal", frame.npartitions)
+
+    assert is_exact
+    assert rows == [len(partition) for partition in frame.partitions]
+    assert rows_of_partitions("nominal", 5) == ([2000] * 5, False)
+
+
+# What there may be
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_plan__of_no_rows_to_score(files):
+    gaussian(0).to_parquet("empty.parquet")
+
+    forecast = lpe_dask.plan("empty.parquet", "nominal", algorithm="brute")
+
+    assert (forecast.n_rows, forecast.row_pairs) == (0, 0)
+    assert forecast.own_pairs == 9000**2
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_plan__of_a_single_row():
+    forecast = lpe_dask.plan(np.zeros((1, 2)), np.ones((3, 2)), n_neighbors=1)
+
+    assert (forecast.own_pairs, forecast.row_pairs) == (9, 3)
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("n_neighbors", [1, 1999])
+def test_plan__of_equal_rows(n_neighbors):
+    forecast = lpe_dask.plan(np.zeros((2000, 2)), n_neighbors=n_neighbors, scale="standard")
+
+    assert forecast.pairs <= 2000**2
+    assert forecast.seconds < 100
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_plan__drops_rows_as_a_fit_does():
+    table = gaussian(1000)
+    table.loc[::10, "x1"] = np.nan
+
+    forecast = lpe_dask.plan(table, missing="drop")
+
+    assert (forecast.n_rows, forecast.n_nominal) == (1000, 900)
+    assert not forecast.is_exact
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_plan__of_a_sample_that_is_singular_where_the_rows_are_not(monkeypatch):
+    monkeypatch.setattr(samples, "SAMPLE_ROWS", 50)
+    table = gaussian(1000)
+    table["x1"] = (np.arange(1000) == 1) * 1.0
+
+    assert lpe_dask.plan(table, metric="mahalanobis").n_nominal == 1000
+
+
+def bad_rows(**columns):
+    return gaussian(20).assign(**columns)
+
+
+@pytest.mark.parametrize(
+    ("data", "nominal", "arguments"),
+    [
+        ("none.parquet", None, {}),
+        (gaussian(20), gaussian(0), {}),
+        (gaussian(20), bad_rows(x1=np.nan), {}),
+        (bad_rows(name="row"), None, {}),
+        (gaussian(20), None, {"columns": ["x7"]}),
+        (gaussian(20)[["x0"]], gaussian(20), {}),
+        (gaussian(20), None, {"n_neighbors": 20}),
+        (gaussian(20), None, {"n_neighbors": 0}),
+        (gaussian(20), None, {"alpha": 1}),
+        (gaussian(20), None, {"graph": "radius"}),
+        (gaussian(20), None, {"calibration_size": 21}),
+        (gaussian(1), None, {"calibration": "split"}),
+        (gaussian(20), None, {"metric": "mahalanobis", "metric_params": {"VI": [1.0]}}),
+        (gaussian(20), None, {"metric": "geodesic", "metric_params": {"n_neighbors": 20}}),
+        (np.zeros(5), None, {}),
+    ],
+)
+def test_plan__refuses_what_score_refuses(data, nominal, arguments):
+    with pytest.raises(Exception) as scored:  # noqa: PT011 - whatever it is
+        lpe_dask.score(data, nominal, **arguments)
+
+    with pytest.raises(scored.type, match=f"^{re.escape(str(scored.value))}$"):
+        lpe_dask.plan(data, nominal, **arguments)
+
+
+def test_plan__refuses_other_arguments_and_numbers_of_columns():
+    with pytest.raises(TypeError, match=r"plan\(\) knows no \['neighbors'\]"):
+        lpe_dask.plan(gaussian(20), neighbors=3)
+    with pytest.raises(ValueError, match="have 2 features, but the nominal rows have 3"):
+        lpe_dask.plan(np.zeros((9, 2)), np.zeros((9, 3)))
+
+
+# The command
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli.cli, ["plan", *map(str, arguments)])
+
+
+@pytest.fixture
+def no_cluster(monkeypatch):
+    monkeypatch.setattr(ChosenWorkers, "_start", lambda self: pytest.fail("a cluster"))
+
+
+@pytest.mark.usefixtures("tries_little", "no_cluster")
+def test_command__prints_all_of_it(files):
+    result = invoke("data", "--nominal", "nominal", "--algorithm", "brute", "--workers", 3)
+
+    assert result.exit_code == 0, result.output
+    assert [line[:8].strip() for line in result.stdout.splitlines()] == [
+        "rows", "search", "tasks", "memory", "time"
+    ]  # fmt: skip
+    assert "5,000 to score against 9,000 nominal rows, 3 columns" in result.stdout
+    assert (
+        "K = 38, brute: 8.1e+07 pairs among the nominal rows, 4.5e+07 pairs of rows to"
+        in result.stdout
+    )
+    assert "read 8, survey 3, " in result.stdout
+    assert re.search(r"start \d+\.\d s", result.stdout)
+
+
+@pytest.mark.usefixtures("tries_little", "no_cluster")
+def test_command__ends_with_2_where_the_run_does_not_fit(files):
+    write(gaussian(20_000, 150), "wide")
+
+    result = invoke("data", "--nominal", "wide", "--memory-limit", "530MiB")
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "lack the columns" in result.stderr
+
+    result = invoke("wide", "--memory-limit", "530MiB", "--algorithm", "brute")
+
+    assert result.exit_code == 2
+    assert "this does not fit" in result.stdout
+    assert "Error: 20000 nominal rows x 150 columns need" in result.stderr
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_command__tells_of_this_process(files):
+    result = invoke(
+        "data", "--scheduler", "threads", "--graph", "radius", "--radius", 0.5, "--scale",
+        "standard",
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    assert "radius 0.5, " in result.stdout
+    assert re.search(r"on 3 threads.*: .*start \d+\.\d s", result.stdout)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["none.parquet"], ["data", "--columns", "z"], ["data", "--alpha", "2"]]
+)
+def test_command__refuses_what_score_refuses(files, arguments):
+    planned = invoke(*arguments)
+    scored = CliRunner().invoke(cli.cli, ["score", *arguments, "--output", "out"])
+
+    assert planned.exit_code == scored.exit_code == 2
+    assert planned.stderr == scored.stderr
+    assert planned.stderr.startswith("Error: ")
+
+
+@pytest.mark.cluster
+def test_foreseen__are_the_workers_that_are_started():
+    chosen = ChosenWorkers(None, 1, 700 * 2**20, debug=False)
+
+    with chosen.foreseen() as crew:
+        assert dask.config.get("scheduler") == "threads"
+    with chosen.open():
+        client = clusters.workers.__globals__["active_client"]()
+        address = client.scheduler.address
+        assert workers() == crew.workers
+        with ChosenWorkers(address, None, None, debug=False).foreseen() as joined:
+            assert joined.workers == crew.workers
+            assert joined.is_cluster
+
+
+def test_foreseen__share_the_machine(monkeypatch):
+    monkeypatch.setattr(clusters, "memory_of_machine", lambda: 8 * GIB)
+    monkeypatch.setattr("distributed.deploy.utils.nprocesses_nthreads", lambda: (4, 2))
+
+    with ChosenWorkers(None, None, None, debug=False).foreseen() as crew:
+        assert crew.workers == Workers(8, 2, 2 * GIB)
+
+
+# The text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.5, "0.5 s"), (50, "50 s"), (3000, "50.0 minutes"), (9000, "2.5 hours"),
+     (200_000, "2.3 days")],
+)  # fmt: skip
+def test_forecast__tells_times_in_units_that_fit(seconds, said):
+    plan = JoinPlan(10, 2, 5, 64, 64, 64, 1)
+    forecast = lpe_dask.plan.__globals__["Forecast"](
+        10, 10, 2, 5, None, "brute", True, {"read": 1}, 0, 0, 0, plan, 2, GIB,
+        {"search": seconds}, 1.5,
+    )  # fmt: skip
+
+    assert f"about {said} on 2 threads, 1.5 times slowed down by other" in str(forecast)
+    assert "brute: no pairs" in str(forecast)
+
+
+# The benchmark
+
+
+def test_benchmark__shows_forecasts_beside_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(forecasts, "CASES", (("gaussian", "brute"),))
+    monkeypatch.setattr(forecasts, "NEIGHBORS", (20,))
+
+    result = CliRunner().invoke(
+        forecasts.main, ["--folder", tmp_path, "--rows", 1000, "--scheduler", "threads"]
+    )
+
+    assert result.exit_code == 0, result.output
+    assert "| one Gaussian | 1,000 | 20 | brute |" in result.stdout
