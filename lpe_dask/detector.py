@@ -27,6 +27,7 @@ from lpe_dask.density import DensityWeight, LogDensity
 from lpe_dask.division import Division, divide
 from lpe_dask.fitting import Recipe, measure_nominal, weigh_nominal
 from lpe_dask.inputs import Table, map_values, read_table, select_columns, to_numpy
+from lpe_dask.locks import Lock
 from lpe_dask.manifest import MANIFEST_NAME
 from lpe_dask.nominal import Nominal, read_nominal
 from lpe_dask.own_values import OwnValues, StoredOwnValues
@@ -306,13 +307,13 @@ class LPE(OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         url = model_url(path)
         filesystem, root = fsspec.core.url_to_fs(url)
-        with reserved_model(url):
+        with reserved_model(url) as lock:
             if not overwrite and filesystem.exists(f"{root}/{MANIFEST_NAME}"):
                 raise FileExistsError(
                     f"there is a model at {url}. Give another folder, or replace it "
                     f"(overwrite=True)."
                 )
-            save_model(self, url)
+            save_model(self, lock)
 
     def statistic(self, X: Any) -> Any:
         """Return the statistic of new rows: distance to the K-th neighbor, or their number.
@@ -501,13 +502,13 @@ def _check_enough_rows(n_neighbors: int, calibration: str, division: Division) -
     )
 
 
-def save_model(model: LPE, url: str, source: str | None = None) -> None:
-    """Write a fitted model to a folder that is `persist.reserved_model`; computes.
+def save_model(model: LPE, lock: Lock, source: str | None = None) -> None:
+    """Write a fitted model to the folder of a `persist.reserved_model`; computes.
 
     Parameters
     ----------
     model : LPE
-    url : str
+    lock : Lock
     source : str, optional
         Tells what it was fitted from.
     """
@@ -524,7 +525,7 @@ def save_model(model: LPE, url: str, source: str | None = None) -> None:
     parts = ModelParts(
         parameters, fitted, model._reference, model.calibration_, model._own, source
     )
-    write_model(parts, url)
+    write_model(parts, lock)
 
 
 def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = None) -> LPE:

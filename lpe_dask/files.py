@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import json
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -236,7 +237,9 @@ def _read_parquet(path: Paths, filesystem: Any, names: list[str]) -> Any:
 
     with ThreadPoolExecutor(READERS) as readers:
         footers = list(readers.map(partial(_footer, filesystem), names))
-    _check_same_columns(names, [footer.schema.to_arrow_schema() for footer in footers])
+    schemas = [footer.schema.to_arrow_schema() for footer in footers]
+    _check_same_columns(names, schemas)
+    _check_index(names[0], schemas[0])
     n_groups = _row_groups_a_partition(footers)
     # Dask sorts the files that it is given, but the places are to follow each other.
     frames = [
@@ -273,6 +276,18 @@ def _check_same_columns(names: list[str], schemas: list[pa.Schema]) -> None:
             )
 
 
+def _check_index(name: str, schema: pa.Schema) -> None:
+    """Raise ValueError for an index that Dask finds in no column of the file."""
+    of_pandas = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+    for index in of_pandas.get("index_columns", []):
+        if isinstance(index, dict) and index.get("name") is not None:
+            raise ValueError(
+                f"{name} has an index, {index['name']!r}, that is a range and not a "
+                f"column, which Dask cannot read. Write the table with "
+                f"frame.reset_index(), or name the index None."
+            )
+
+
 def _kinds_of_columns(schema: pa.Schema) -> dict[str, str | None]:
     """Return which columns hold numbers and which others; None where all is missing."""
     return {field.name: _kind_of_type(field.type) for field in schema}
@@ -298,11 +313,18 @@ def _row_groups_a_partition(footers: list[pq.FileMetaData]) -> int:
 def _read_csv(filesystem: Any, names: list[str], columns: Sequence[Any] | None) -> Any:
     import dask.dataframe as dd
 
-    separator, sample = _sample_of_csv(filesystem, names[0])
+    for name in names:
+        separator, sample = _sample_of_csv(filesystem, name)
+        if len(sample) > 0:
+            break
     measured = sample.columns if columns is None else columns
     # A column may look whole in one block and not in the next: all numbers are float64.
+    # Without a row, what is measured has no reason to be anything else.
+    is_empty = len(sample) == 0
     types = {
-        name: "float64" if name in measured and _is_number(sample[name]) else "string"
+        name: "float64"
+        if name in measured and (is_empty or _is_number(sample[name]))
+        else "string"
         for name in sample.columns
     }
     is_compressed = any(name.lower().endswith(_COMPRESSED) for name in names)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import metadata
 from os import PathLike, fspath
 from typing import Any
 from uuid import uuid4
@@ -108,13 +109,13 @@ class FitRun:
         expect(self.n_rows if is_all else None)
         if self.url is None:
             return self._fit(self.checkpoint(folder))
-        with reserved_model(self.url):
+        with reserved_model(self.url) as lock:
             if self.is_new:
                 check_absent(self.url)  # now nobody else makes one
             checkpoint = self.checkpoint(self.url)
             self._fit(checkpoint)
             with telling_input_from_run():
-                save_model(self.model, self.url, source=self.source)
+                save_model(self.model, lock, source=self.source)
             _remove_checkpoints(self.url)
         logger.info("saved the model to %s", self.url)
         return self.model
@@ -134,8 +135,12 @@ class FitRun:
         }
 
     def checkpoint(self, folder: str) -> Checkpoint:
-        """Return what holds the rows that were measured, within a folder."""
-        return Checkpoint(f"{folder}/_fit-{self.source}")
+        """Return what holds the rows that were measured, within a folder.
+
+        By this version: another one may change results.
+        """
+        name = digest([self.source, metadata.version("lpe_dask")])
+        return Checkpoint(f"{folder}/_fit-{name}")
 
     def _fit(self, checkpoint: Checkpoint) -> LPE:
         with telling_input_from_run():

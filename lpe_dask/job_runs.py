@@ -147,11 +147,15 @@ def _model_of(job: Job, overwrite: bool) -> tuple[LPE | FitRun | None, str | Non
     if nominal is None:
         return (None, None) if path is None else (load(path), model_source(path))
     url = None if path is None else model_url(path)
-    fit = prepare_fit(_paths(nominal.data), nominal.columns, job.lpe_arguments, url)
-    if path is None or overwrite:
-        return fit, fit.source
-    stored = model_source(path)
-    if stored is None or (job.model.refit and stored != fit.source):
+    stored = None if path is None or overwrite else model_source(path)
+    try:
+        fit = prepare_fit(_paths(nominal.data), nominal.columns, job.lpe_arguments, url)
+    except FileNotFoundError as error:
+        if path is None or stored is None or job.model.refit:
+            raise
+        logger.warning("the model at %s is used as it is: %s", path, error)
+        return load(path), stored
+    if path is None or stored is None or (job.model.refit and stored != fit.source):
         return fit, fit.source
     model = load(path)
     # Where rows are scored, their level is that of the output; a model alone has its own.
@@ -168,13 +172,18 @@ def _model_of(job: Job, overwrite: bool) -> tuple[LPE | FitRun | None, str | Non
 
 
 def _check_same(model: LPE, job: Job, fit: FitRun) -> None:
-    """Raise ValueError if a job says something about a model that does not hold."""
+    """Raise ValueError if a model is not what a job, or its silence, says about it."""
     have = model.get_params(deep=False)
-    said = {k: v for k, v in job.lpe_arguments.items() if k != "algorithm"}
-    if job.score is None:
-        said["alpha"] = fit.model.alpha
-    else:
-        said.pop("alpha", None)
+    said = LPE(**job.lpe_arguments).get_params(deep=False)
+    # None of these changes what is measured, or a fit has drawn it by itself.
+    for name, is_free in (
+        ("algorithm", True),
+        ("anomaly_log_density", True),
+        ("alpha", job.score is not None),
+        ("random_state", "random_state" not in job.lpe_arguments),
+    ):
+        if is_free:
+            del said[name]
     differing = [
         f"{name}={have[name]!r} instead of {value!r}"
         for name, value in said.items()

@@ -44,6 +44,8 @@ _EARLY_NAME = re.compile(
 
 def check_output(output: str, inputs: list[str]) -> str:
     """Return the URL of the output folder, which is not in the way of the inputs."""
+    if not output.strip():
+        raise ValueError("the output has no name. Give a folder to write to.")
     filesystem, root = fsspec.core.url_to_fs(output)
     for path in inputs:
         _check_apart(output, path)
@@ -131,7 +133,9 @@ def reserved(url: str) -> Iterator[Lock]:
         If nothing can be written there, or another run holds the lock.
     """
     filesystem, root = fsspec.core.url_to_fs(url)
-    existed = filesystem.exists(root)
+    there = _names_in(url)
+    # Of a run that died before its first part no empty folder is to stay, either.
+    is_ours = not filesystem.exists(root) or (there and not is_begun(url))
     try:
         filesystem.makedirs(root, exist_ok=True)
         with whole_file(filesystem, root, PROBE_NAME) as file:
@@ -146,7 +150,7 @@ def reserved(url: str) -> Iterator[Lock]:
         with hold(url, "score a table") as lock:
             yield lock
     except BaseException:
-        if not existed:
+        if is_ours:
             with suppress(Exception):
                 filesystem.rmdir(root)  # as long as it is empty
         raise

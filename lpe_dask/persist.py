@@ -27,7 +27,7 @@ import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.locks import hold
+from lpe_dask.locks import Lock, check_token, hold
 from lpe_dask.manifest import (
     DATA_PATTERN,
     FORMAT,
@@ -101,7 +101,7 @@ def model_url(path: str | PathLike[str]) -> str:
 
 
 @contextmanager
-def reserved_model(url: str) -> Iterator[None]:
+def reserved_model(url: str) -> Iterator[Lock]:
     """Make the folder of a model and lock it; take it away if the work comes to nothing.
 
     Raises
@@ -123,8 +123,8 @@ def reserved_model(url: str) -> Iterator[None]:
             f"written to."
         ) from error
     try:
-        with hold(url, "save a model"):
-            yield
+        with hold(url, "save a model") as lock:
+            yield lock
     except BaseException:
         if not existed:
             with suppress(Exception):
@@ -132,8 +132,8 @@ def reserved_model(url: str) -> Iterator[None]:
         raise
 
 
-def write_model(parts: ModelParts, url: str) -> None:
-    """Write a model to a folder that is `reserved_model`; computes.
+def write_model(parts: ModelParts, lock: Lock) -> None:
+    """Write a model to the folder of a `reserved_model`; computes.
 
     Raises
     ------
@@ -143,6 +143,7 @@ def write_model(parts: ModelParts, url: str) -> None:
         If it cannot be written, or this process does not see what the workers wrote.
     """
     check_parameters(parts.parameters | {"anomaly_log_density": None})
+    url = lock.url
     filesystem, root = fsspec.core.url_to_fs(url)
     data = f"data-{uuid4().hex[:12]}"
     try:
@@ -150,6 +151,7 @@ def write_model(parts: ModelParts, url: str) -> None:
         files, block_rows = _write_files(parts, f"{url}/{data}")
         _check_seen(filesystem, files)
         replaced = _data_of(url)
+        check_token(url, lock.token)
         write_manifest(_manifest(parts, data, files, block_rows), url)
     except BaseException:
         with suppress(Exception):  # the next save tidies up

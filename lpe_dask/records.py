@@ -116,13 +116,21 @@ def read_record(url: str) -> RunRecord | None:
             for key in keys:
                 content = content[key]
             data = [[str(file_name), *stamp] for file_name, *stamp in content["data"]]
-            return RunRecord(data, dict(content["settings"]))
+            settings = dict(content["settings"])
+            if not isinstance(settings["n_parts"], int) or settings["n_parts"] < 1:
+                continue
+            return RunRecord(data, settings)
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
     return None
 
 
+def _plain(value: Any) -> Any:
+    """Return an array or a number of some library as what JSON knows, in full."""
+    return value.tolist() if hasattr(value, "tolist") else repr(value)
+
+
 def digest(content: Any) -> str:
     """Return a hash of what JSON can hold, in hexadecimal digits."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

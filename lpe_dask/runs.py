@@ -347,6 +347,7 @@ def prepare_run(
             f"the model {fspath(model)} is fitted: {', '.join(odd)} cannot be given with "
             f"it. Leave them out, or leave out the model."
         )
+    check_output(fspath(output), [fspath(model)])
     return prepare_scoring(
         load(model), data, output, source=model_source(model), columns=columns, keep=keep,
         alpha=alpha, fdr=fdr, overwrite=overwrite,

@@ -49,6 +49,25 @@ def test_count_rows__asks_the_footers(tmp_path):
     assert count_rows(tmp_path / "c.csv") is None
 
 
+def test_read_frame__refuses_an_index_that_is_no_column(tmp_path):
+    frame = pd.DataFrame({"x": [1.0, 2.0]}, index=pd.RangeIndex(2, name="id"))
+    frame.to_parquet(tmp_path / "a.parquet")
+
+    with pytest.raises(ValueError, match=r"index, 'id', that is a range.*reset_index"):
+        read_frame(tmp_path / "a.parquet")
+
+
+def test_read_frame__takes_a_csv_without_rows(tmp_path):
+    (tmp_path / "0.csv").write_text("x,name\n")
+
+    empty = read_frame(tmp_path / "0.csv", columns=["x"]).compute()
+    (tmp_path / "1.csv").write_text("x,name\n1.5,a\n")
+    both = read_frame(tmp_path / "*.csv", columns=["x"]).compute()
+
+    assert (len(empty), empty["x"].dtype) == (0, "float64")
+    assert both["x"].tolist() == [1.5]
+
+
 def test_stamp_files__tells_files_that_changed(tmp_path):
     path = tmp_path / "a.parquet"
     pd.DataFrame({"x": range(5)}).to_parquet(path)

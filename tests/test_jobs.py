@@ -247,7 +247,7 @@ def test_run__replaces_a_model_that_was_damaged_when_told_to():
     ("change", "words"),
     [
         (("n_neighbors = 3", "n_neighbors = 4"), "n_neighbors=3 instead of 4"),
-        (("n_neighbors = 3", 'scale = "minmax"'), "scale=None instead of 'minmax'"),
+        (("n_neighbors = 3", 'scale = "minmax"'), ".*scale=None instead of 'minmax'"),
         (('["x", "y"]', '["y", "x"]'), r"columns \['x', 'y'\] instead of \['y', 'x'\]"),
     ],
 )
@@ -264,6 +264,26 @@ def test_run__refuses_a_model_in_the_way_of_the_output(path):
         run(WITH_MODEL.replace('path = "model"', f'path = "{path}"'))
 
     assert not Path("out").exists()
+
+
+def test_run__minds_what_a_job_says_no_more():
+    """A key that was taken out of the file stands for its default."""
+    run(WITH_MODEL)
+
+    with pytest.raises(ValueError, match="n_neighbors=3 instead of None"):
+        run(WITH_MODEL.replace("n_neighbors = 3\n", ""))
+
+
+def test_run__needs_no_nominal_rows_once_there_is_a_model(caplog):
+    run(WITH_MODEL)
+    Path("nominal.parquet").unlink()
+
+    lpe_dask.run("job.toml", date=DAY - datetime.timedelta(1))
+
+    assert len(scored("out/2026-11-19")) == 20
+    assert "is used as it is: there is no table at nominal.parquet" in caplog.text
+    with pytest.raises(FileNotFoundError, match=r"no table at nominal\.parquet"):
+        run(WITH_MODEL.replace("[model]", "[model]\nrefit = true"))
 
 
 def test_run__takes_up_what_was_interrupted(monkeypatch):

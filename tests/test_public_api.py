@@ -34,6 +34,13 @@ def test_package__has_no_other_names():
         lpe_dask.sore  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in lpe_dask.__all__ if name[0] != "_"),
+        *(f"LPE.{name}" for name in vars(lpe_dask.LPE) if name[0] != "_"),
+    ],
+)
 def test_docstrings__say_what_comes_back(name):
     owner, _, method = name.partition(".")
     documented = getattr(lpe_dask, owner)

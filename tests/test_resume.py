@@ -252,7 +252,7 @@ def test_fit_table__is_taken_up(tables, tmp_path):
 
 def test_fit_table__measures_rows_of_a_damaged_file_again(tables, tmp_path, caplog):
     run = prepare_new_fit(tables["nominal"], tmp_path / "model")
-    folder = tmp_path / "model" / f"_fit-{run.source}"
+    folder = Path(run.checkpoint(str(tmp_path / "model")).url)
     folder.mkdir(parents=True)
     (folder / "rows-0.parquet").write_bytes(b"PAR1")
 
@@ -453,6 +453,65 @@ def test_score_table__passes_over_a_probe_that_a_run_left(tables, tmp_path):
     score_table(**tables, output=out)
 
     assert not list(out.glob(".*"))
+
+
+def test_fit_table__does_not_save_once_it_was_displaced(tables, tmp_path, monkeypatch):
+    model, record = tmp_path / "model", checkpoints._record
+
+    def displaced(*arguments):
+        lock = json.loads((model / "_lock.json").read_text())
+        (model / "_lock.json").write_text(json.dumps(lock | {"token": "another"}))
+        return record(*arguments)
+
+    monkeypatch.setattr(checkpoints, "_record", displaced)
+
+    with pytest.raises(RunError, match="another run has taken over"):
+        fit_table(tables["nominal"], model)
+
+    assert not (model / "manifest.json").exists()
+
+
+def test_score_table__leaves_no_empty_folder_of_a_run_that_died(tables, tmp_path):
+    out, nominal = tmp_path / "out", tmp_path / "nominal.parquet"
+    pd.DataFrame({"x": [np.nan, 1.0], "y": 1.0}).to_parquet(nominal)
+    out.mkdir()
+    (out / "_lock.json").touch()  # it was killed before anything else
+    os.utime(out / "_lock.json", (1, 1))
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="NaN or inf"):
+            score_table(tables["data"], out, nominal=nominal)
+
+    assert not out.exists()
+
+
+def test_score_table__refuses_an_output_in_its_model(tables, tmp_path):
+    fit_table(tables["nominal"], tmp_path / "model")
+
+    with pytest.raises(ValueError, match="in each other's way"):
+        score_table(tables["data"], tmp_path / "model" / "out", model=tmp_path / "model")
+
+
+@pytest.mark.parametrize("n_parts", [None, -1, "6"])
+def test_score_table__does_not_believe_a_record_that_was_edited(tables, tmp_path, n_parts):
+    score_table(**tables, output=tmp_path / "out")
+    path = tmp_path / "out" / "_summary.json"
+    summary = json.loads(path.read_text())
+    summary["made_from"]["settings"]["n_parts"] = n_parts
+    path.write_text(json.dumps(summary))
+
+    with pytest.raises(FileExistsError, match="exists"):
+        score_table(**tables, output=tmp_path / "out")
+
+
+def test_prepare_run__tells_long_arrays_from_each_other(tables, tmp_path):
+    long = np.ones(2)
+    runs = [
+        prepare_run(**tables, output=tmp_path / "out", metric_params={"w": weights})
+        for weights in (long, long * 2)
+    ]
+
+    assert runs[0].record.run != runs[1].record.run
 
 
 # Saved models
