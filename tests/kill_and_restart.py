@@ -29,7 +29,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 #: Parts of the output, rows of each, and nominal rows.
-N_PARTS, PART_ROWS, N_NOMINAL = 60, 4000, 60_000
+N_PARTS, PART_ROWS, N_NOMINAL = 60, 4000, 40_000
 
 #: What is killed, in random order.
 VICTIMS = ("client", "client", "worker", "worker", "scheduler")

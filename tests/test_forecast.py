@@ -52,6 +52,12 @@ KINDS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def quick_trials(monkeypatch):
+    """What trials take is no result here."""
+    monkeypatch.setattr(trials, "REPEAT_SECONDS", 0.0)
+
+
 class TaskCounter(Callback):
     """Counts the tasks that run, by the kinds of a forecast."""
 
