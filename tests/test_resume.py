@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control
 
+import definitions
 import lpe_dask
 from lpe_dask import checkpoints, geodesic, neighbors, runs
 from lpe_dask.fit_runs import RunError, fit_table, prepare_new_fit
@@ -123,6 +124,36 @@ def test_score_table__gives_the_same_bytes_however_often_it_stops(
 
     assert parts_in(out) == expected
     assert sorted(path.name for path in out.iterdir()) == ["_summary.json", *expected]
+
+
+@pytest.mark.parametrize("fdr", [None, 0.5])
+@pytest.mark.parametrize("n_written", [0, 1, 2, 3, 4])
+def test_score_table__takes_up_parts_without_rows(tmp_path, fdr, n_written):
+    """Two nominal rows, K = n - 1, ties, and files of no row, one row and some."""
+    rows = pd.DataFrame({"x": [0.0, 1.0, 1.0, 9.0]})
+    (tmp_path / "rows").mkdir()
+    for i, (start, stop) in enumerate(itertools.pairwise([0, 0, 1, 1, 4])):
+        rows.iloc[start:stop].to_parquet(tmp_path / "rows" / f"{i}.parquet")
+    rows.iloc[:2].to_parquet(tmp_path / "nominal.parquet")
+    given = {"data": tmp_path / "rows", "nominal": tmp_path / "nominal.parquet"}
+    given |= {"n_neighbors": 1, "fdr": fdr}
+    score_table(**given, output=tmp_path / "expected")
+    out, n_tasks = tmp_path / "out", 4 if fdr is None else 8
+    if n_written < n_tasks:
+        with stop_after(PartFolder, "publish", n_written), pytest.raises(RunError):
+            score_table(**given, output=out)
+
+    score_table(**given, output=out)
+
+    assert parts_in(out) == parts_in(tmp_path / "expected")
+    p_values = pd.read_parquet(out)["p_value"].to_numpy()
+    scored, known = rows.to_numpy(), rows.iloc[:2].to_numpy()
+    own = definitions.knn_radii(known, known, 1, exclude_self=True)
+    judged = [
+        definitions.knn_p_value(radius, own)
+        for radius in definitions.knn_radii(scored, known, 1)
+    ]
+    assert p_values.tolist() == judged
 
 
 def test_score_table__measures_only_what_is_missing(
