@@ -14,7 +14,7 @@ unexport PYTHONPATH PYTHONHOME
 export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint bench clean
+.PHONY: help demo test chaos coverage lint bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
@@ -24,6 +24,9 @@ demo: $(READY) ## score real handwritten digits, end to end
 
 test: $(READY) ## run the tests
 	$(BIN)/python -m pytest $(ARGS)
+
+chaos: $(READY) ## lose workers in every way there is, for an hour
+	$(BIN)/python -m pytest -m chaos --timeout 3600 $(ARGS)
 
 # An empty cache of compiled code, because code that builds kernels runs only to fill it.
 coverage: $(READY) ## run the tests and demand that every line ran

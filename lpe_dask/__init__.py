@@ -1,8 +1,8 @@
 """Anomaly detection with calibrated p-values on tables of any size, on Dask.
 
 `score` gives each row of a table a p-value, `LPE` is the same as a scikit-learn estimator;
-`plan` tells what that would need, and `false_discovery_control` flags rows by the p-values
-of all of them;
+`score_files` does so from files to files, and `run` what a job file says. `plan` tells what
+that would need, and `false_discovery_control` flags rows by the p-values of all of them;
 `plot_scores`, `plot_level_set`, `plot_roc` and `plot_calibration` draw what came out.
 """
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lpe_dask.forecasting import plan
     from lpe_dask.job_runs import run
     from lpe_dask.plots import plot_calibration, plot_level_set, plot_roc, plot_scores
+    from lpe_dask.runs import score_files
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "plot_scores",
     "run",
     "score",
+    "score_files",
 ]
 
 # The defaults of every key, below what the user's configuration says.
@@ -56,6 +58,7 @@ _HOMES = {
     "plot_scores": "lpe_dask.plots",
     "run": "lpe_dask.job_runs",
     "score": "lpe_dask.detector",
+    "score_files": "lpe_dask.runs",
 }
 
 

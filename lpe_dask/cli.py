@@ -1,7 +1,8 @@
 """The command line, `lpe-dask`: score, plan, fit, run, demo and paper.
 
 Starts or joins the workers, calls public functions, and turns errors into messages and exit
-codes: 0 done, 1 failed after the start, 2 refused what was given, 130 interrupted.
+codes: 0 done, 1 failed after the start, 2 refused what was given, 130 interrupted, 143
+terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from lpe_dask import __version__
 from lpe_dask.cli_options import model_options, names, worker_options
 from lpe_dask.clusters import ChosenWorkers
 from lpe_dask.demo import demo_table, write_digits
+from lpe_dask.interrupts import Terminated, ignore_signals, signals_raised
 
 logger = logging.getLogger(__name__)
 
 #: Exit codes.
-FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+FAILED, REFUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
 #: What can be refused; any other error, and any in the middle of a run, is a failure.
 _REFUSALS = (
@@ -110,10 +112,16 @@ def score(data: str, debug: bool, **options: Any) -> None:
         click.echo(_result_line(summary, output))
 
 
-@cli.command(name="plan", short_help="Tell what scoring a table would need; run nothing.")
-@click.argument("data", metavar="DATA")
+@cli.command(name="plan", short_help="Tell what a run would need; run nothing.")
+@click.argument("data", metavar="DATA|JOB.toml")
 @click.option(
     "--nominal", metavar="NOMINAL", help="Rows known to be normal, as for `score`."
+)
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="Folder of a model that was saved, instead of --nominal and of the options below "
+    "that describe a model.",
 )
 @click.option(
     "--columns",
@@ -123,23 +131,21 @@ def score(data: str, debug: bool, **options: Any) -> None:
 )
 @model_options
 @worker_options
-def plan_score(data: str, debug: bool, **options: Any) -> None:
+def plan_run(data: str, debug: bool, **options: Any) -> None:
     """Tell what `score` would need: tasks, pairs of rows, memory and time.
 
-    Reads metadata and a sample of the rows, and starts no workers. Ends with exit code 2 if
-    the run does not fit into the memory of the workers.
+    Of a job file, which ends in .toml, tell what `run` would need. Reads metadata and a
+    sample of the rows, and starts no workers. Ends with exit code 2 if the run does not fit
+    into the memory of the workers.
     """
     with _exit_codes(debug):
-        from lpe_dask.forecasting import forecast_score  # not for --help: takes a second
+        from lpe_dask.forecasting import is_job  # not for --help: takes a second
 
-        workers = _take_workers(options, debug)
         del options["spool"]
-        if options["scale"] == "none":
-            options["scale"] = None
-        with workers.foreseen() as crew:
-            forecast = forecast_score(crew, data, **options)
-        click.echo(forecast)
-        forecast.check()
+        forecast = (_job_forecast if is_job(data) else _forecast)(data, debug, options)
+        if forecast is not None:
+            click.echo(forecast)
+            forecast.check()
 
 
 @cli.command(short_help="Learn from nominal rows, and save the model.")
@@ -201,7 +207,7 @@ def run(job: str, date: Any, overwrite: bool, debug: bool, **options: Any) -> No
             workers = _take_workers(_with_section(options, read.cluster), debug)
             prepared = prepare_job(read, overwrite=overwrite)
             if prepared.is_finished():
-                click.echo(f"nothing to do: {prepared.place} is there already")
+                click.echo(_nothing_to_do(prepared.place))
                 return
             with prepared.reserved() as lock, workers.open(), _progress() as expect:
                 summary = prepared.execute(lock, expect)
@@ -283,8 +289,8 @@ def main() -> None:
     try:
         cli(prog_name="lpe-dask")
     except SystemExit as end:
-        if end.code == INTERRUPTED:
-            _end_now()
+        if end.code in (INTERRUPTED, TERMINATED):
+            _end_now(end.code)
         raise
 
 
@@ -302,6 +308,56 @@ def _score_files(workers: ChosenWorkers, data: str, **options: Any) -> dict[str,
             return run.execute(lock, expect)
 
 
+def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
+    """Return what it takes to score a table."""
+    from lpe_dask.forecasting import forecast_score, forecast_with_model
+    from lpe_dask.runs import check_is_alone
+
+    workers = _take_workers(options, debug)
+    if options["model"] is None:
+        del options["model"]
+        with workers.foreseen() as crew:
+            return forecast_score(crew, data, **_arguments(options))
+    given = _given(options)
+    path, columns = given.pop("model"), given.pop("columns", None)
+    check_is_alone(path, given.pop("nominal", None), given)
+    with workers.foreseen() as crew:
+        return forecast_with_model(crew, data, path, columns)
+
+
+def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
+    """Return what it takes to do a job; None if that is nothing, which is said."""
+    from lpe_dask.forecasting import check_no_others, forecast_job
+    from lpe_dask.job_file import read_job
+    from lpe_dask.job_runs import prepare_job
+
+    read = read_job(job)
+    options = _with_section(options, read.cluster)
+    workers = _take_workers(options, debug)
+    check_no_others(job, list(_given(options)))
+    prepared = prepare_job(read)
+    if prepared.is_finished():
+        click.echo(_nothing_to_do(prepared.place))
+        return None
+    with workers.foreseen() as crew:
+        return forecast_job(crew, prepared)
+
+
+def _nothing_to_do(place: str) -> str:
+    return f"nothing to do: {place} is there already"
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, rather than left to their defaults."""
+    context = click.get_current_context()
+    default = click.core.ParameterSource.DEFAULT
+    return {
+        name: value
+        for name, value in options.items()
+        if context.get_parameter_source(name) not in (default, None)
+    }
+
+
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Return options as arguments of public functions."""
     return options | ({"scale": None} if options.get("scale") == "none" else {})
@@ -309,14 +365,8 @@ def _arguments(options: dict[str, Any]) -> dict[str, Any]:
 
 def _without_defaults(options: dict[str, Any]) -> dict[str, Any]:
     """Leave out the options of a model that were not given: a saved one has its own."""
-    context = click.get_current_context()
-    default = click.core.ParameterSource.DEFAULT
     kept = ("output", "model", "keep", "columns", "fdr", "overwrite", "spool")
-    return {
-        name: value
-        for name, value in options.items()
-        if name in kept or context.get_parameter_source(name) is not default
-    }
+    return {name: options[name] for name in kept} | _given(options)
 
 
 def _spool(folder: str | None) -> Any:
@@ -434,7 +484,11 @@ def _exit_codes(debug: bool) -> Iterator[None]:
     log.addHandler(handler)
     log.setLevel(logging.DEBUG if debug else logging.INFO)
     try:
-        yield
+        with signals_raised():
+            yield
+    except Terminated:
+        click.echo("Terminated.", err=True)
+        raise click.exceptions.Exit(TERMINATED) from None
     except KeyboardInterrupt:
         click.echo("Interrupted.", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
@@ -459,10 +513,14 @@ def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
     raise click.exceptions.Exit(REFUSED if is_refused else FAILED)
 
 
-def _end_now() -> NoReturn:
+def _end_now(code: int) -> NoReturn:
     """End this process and its children without waiting for tasks that still run."""
+    from lpe_dask.spool import remove_spools  # loaded by then, where there are any
+
+    ignore_signals()
     for child in multiprocessing.active_children():
         child.kill()
+    remove_spools()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(INTERRUPTED)
+    os._exit(code)

@@ -5,20 +5,24 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
 from dask.system import CPU_COUNT
 
+from lpe_dask.cluster_log import only_news
+from lpe_dask.interrupts import signals_held
 from lpe_dask.messages import brief
 from lpe_dask.resources import Crew, memory_of_machine, workers, workers_of_machine
 
 logger = logging.getLogger(__name__)
+
+#: What `distributed` logs from this level on is for the user.
+LOG_LEVEL = logging.WARNING
 
 #: Seconds to wait for a scheduler to answer, and then for it to have a worker.
 CONNECT_SECONDS = 10
@@ -40,7 +44,7 @@ class ChosenWorkers:
     n_workers, memory_limit : int, optional
         Of the cluster to start; bytes of each worker.
     debug : bool
-        Whether to let the log of `distributed` through.
+        Whether to let all warnings of `distributed` through, at any time.
     threads : int, optional
         Of each worker to start; None: they share the processor cores.
     profile : str, optional
@@ -68,7 +72,7 @@ class ChosenWorkers:
         """
         if self.scheduler is not None:
             with self.open():
-                yield Crew(workers(), self.scheduler != "threads", LOAD_SECONDS)
+                yield Crew(workers(wait=True), self.scheduler != "threads", LOAD_SECONDS)
             return
         n_workers, threads = self._processes()
         limit = self.memory_limit
@@ -99,18 +103,21 @@ class ChosenWorkers:
             options |= {"n_workers": n_workers, "threads_per_worker": threads}
         elif self.threads is not None:
             options["threads_per_worker"] = self.threads
-        with _quiet_distributed(self.debug) as level, ExitStack() as stack:
-            with _interrupts_held():
+        if not self.debug:
+            options["preload"] = ["lpe_dask.cluster_log"]
+        with _quiet_distributed(self.debug) as silence, ExitStack() as stack:
+            with signals_held():
                 cluster = LocalCluster(
                     host="127.0.0.1",
                     dashboard_address="127.0.0.1:0",
-                    silence_logs=level,
+                    silence_logs=LOG_LEVEL,
                     **options,
                 )
                 stack.push(partial(_end_cluster, cluster))
                 # It measures from within the garbage collector, where Ctrl-C gets lost.
                 disable_gc_diagnosis()
             stack.enter_context(Client(cluster))
+            stack.callback(silence)
             logger.info("dashboard: %s", cluster.dashboard_link)
             with self._profiled():
                 yield
@@ -119,7 +126,7 @@ class ChosenWorkers:
     def _join(self) -> Iterator[None]:
         from distributed import Client
 
-        with _quiet_distributed(self.debug):
+        with _quiet_distributed(self.debug) as silence:
             try:
                 # Not the default client yet: one that fails would stay the default.
                 client = Client(
@@ -132,7 +139,13 @@ class ChosenWorkers:
                     f"tcp://10.0.0.1:8786, or leave --scheduler out to work on this "
                     f"machine."
                 ) from error
-            with client, client.as_current(), dask.config.set(scheduler=client):
+            with (
+                client,
+                client.as_current(),
+                dask.config.set(scheduler=client),
+                ExitStack() as stack,
+            ):
+                stack.callback(silence)
                 _wait_for_worker(client, self.scheduler)
                 logger.info("dashboard: %s", client.dashboard_link)
                 with self._profiled():
@@ -170,41 +183,9 @@ def _wait_for_worker(client: Any, address: str | None) -> None:
         ) from error
 
 
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the context, and never reach a process started in it.
-
-    A terminal interrupts all processes of a command; here only this one minds, and ends the
-    others.
-    """
-    held: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
-    try:
-        with _interrupts_blocked():
-            yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if held:
-        raise KeyboardInterrupt
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C for threads and processes started in the context: they inherit that."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    resource_tracker.ensure_running()  # its start would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _end_cluster(cluster: Any, kind: type[BaseException] | None, *rest: Any) -> None:
     """End the workers; in the middle of their tasks, if the run was interrupted."""
-    if kind is KeyboardInterrupt:
+    if kind is not None and issubclass(kind, KeyboardInterrupt):
         nannies = cluster.workers.values()
         for nanny in nannies:
             nanny.close_gracefully()  # it is not to start its process again
@@ -215,19 +196,21 @@ def _end_cluster(cluster: Any, kind: type[BaseException] | None, *rest: Any) -> 
 
 
 @contextmanager
-def _quiet_distributed(debug: bool) -> Iterator[int]:
-    """Keep the log of `distributed` off the terminal; gives the level for its workers.
+def _quiet_distributed(debug: bool) -> Iterator[Callable[[], object]]:
+    """Let the log of `distributed` tell of faults only: warnings, while there is work.
 
-    What goes wrong reaches the command as an error, and is said there once.
+    What fails reaches the command as an error, and is said there once. Gives a function to
+    call when the work has ended: what is cut off then is cut off on purpose.
     """
     from distributed.utils import silence_logging_cmgr
 
-    level = logging.WARNING if debug else logging.CRITICAL
-    loop_logger = logging.getLogger("asyncio")  # tells of requests that nobody waits for
-    before = loop_logger.level
-    loop_logger.setLevel(level)
-    try:
-        with silence_logging_cmgr(level):
-            yield level
-    finally:
-        loop_logger.setLevel(before)
+    with ExitStack() as stack:
+        stack.enter_context(silence_logging_cmgr(LOG_LEVEL))
+        if debug:
+            yield lambda: None
+            return
+        stack.enter_context(only_news())
+        loop_logger = logging.getLogger("asyncio")  # tells of requests nobody waits for
+        stack.callback(loop_logger.setLevel, loop_logger.level)
+        loop_logger.setLevel(logging.CRITICAL)
+        yield lambda: stack.enter_context(silence_logging_cmgr(logging.CRITICAL))

@@ -19,6 +19,7 @@ from lpe_dask import decisions
 from lpe_dask.calibration import COUNTS_ITSELF, p_values, possible_p_values
 from lpe_dask.density import DensityWeight, LogDensity
 from lpe_dask.inputs import map_blocks, map_values
+from lpe_dask.literals import Shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +53,26 @@ class Comparison:
             [rows, statistic], _weighed, self.weight, name="weighed", dtype=np.float64
         )
 
-    def p_values(self, compared: Any, calibration: NDArray[np.float64]) -> Any:
+    def p_values(self, compared: Any, calibration: Shared) -> Any:
         """Return the p-values of new rows, of the kind of ``compared``."""
         function = self._function()
         return map_values(compared, function, calibration, name="p_value", dtype=np.float64)
 
     def own_p_values(
-        self, compared: da.Array, is_own: da.Array, calibration: NDArray[np.float64]
+        self, compared: da.Array, is_own: da.Array, calibration: Shared
     ) -> da.Array:
         """Return the p-values of rows some of which are calibration rows."""
         return map_blocks(
-            [compared, is_own], _own_p_values, self._function(), calibration,
+            [compared, is_own], self.own_function(), calibration,
             name="p_value", dtype=np.float64,
         )  # fmt: skip
+
+    def own_function(self) -> Any:
+        """Return the function from such rows, which are, and the calibration to p-values.
+
+        All of them arrays; the p-value of what is NaN is NaN.
+        """
+        return partial(_own_p_values, function=self._function())
 
     def least_p_value(self, calibration: NDArray[np.float64]) -> float:
         """Return the p-value of a row as anomalous as can be."""
@@ -99,8 +107,9 @@ def _weighed(
 def _own_p_values(
     compared: NDArray[np.float64],
     is_own: NDArray[np.bool_],
-    function: Any,
     calibration: NDArray[np.float64],
+    *,
+    function: Any,
 ) -> NDArray[np.float64]:
     p: NDArray[np.float64] = function(compared, calibration, is_own)
     return p

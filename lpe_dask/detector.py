@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike, fspath
 from typing import Any, Self
@@ -27,6 +28,7 @@ from lpe_dask.density import DensityWeight, LogDensity
 from lpe_dask.division import Division, divide
 from lpe_dask.fitting import Recipe, measure_nominal, weigh_nominal
 from lpe_dask.inputs import Table, map_values, read_table, select_columns, to_numpy
+from lpe_dask.literals import Shared
 from lpe_dask.locks import Lock
 from lpe_dask.manifest import MANIFEST_NAME
 from lpe_dask.nominal import Nominal, read_nominal
@@ -39,9 +41,13 @@ from lpe_dask.persist import (
     reserved_model,
     write_model,
 )
-from lpe_dask.reference import Measure
+from lpe_dask.reference import Measure, Reference
+from lpe_dask.unshared import eagerly, lazily
 
 logger = logging.getLogger(__name__)
+
+#: Start of the key of the task that gives what p-values compare with.
+_CALIBRATION = "lpe-calibration"
 
 #: Attributes of a fitted estimator that are numbers, without their underscore.
 _SHAPE = ("n_samples", "n_dropped", "n_features_in", "n_neighbors", "radius", "offset")
@@ -200,14 +206,15 @@ class LPE(OutlierMixin, BaseEstimator):
             than ``n_neighbors`` or the calibration needs, a singular covariance, or an
             ``anomaly_log_density`` that gives no logarithms.
         TypeError
-            For columns that are not numbers, or a dask array with unknown chunk sizes.
+            For columns that are not numbers, or a dask array of an unknown number of
+            columns. (Unknown lengths of chunks are computed, and a log line says so.)
         MemoryError
             If a worker cannot hold what a task needs.
         OSError
             If the nominal rows do not fit into the memory of each worker, and there is no
             storage for them that all workers see.
         """
-        return self._fit(X, None)
+        return eagerly(lambda: self._fit(X, None))
 
     def _fit(self, X: Any, checkpoint: Checkpoint | None) -> Self:
         check_parameters(self.get_params(deep=False))
@@ -233,6 +240,7 @@ class LPE(OutlierMixin, BaseEstimator):
             X, nominal, division, statistic, compared
         )
         self.calibration_ = np.sort(compared)
+        self._shared_calibration = Shared(self.calibration_, _CALIBRATION)
         self._take_shape(table, nominal, measure)
         self._warn_if_nothing_can_be_flagged()
         logger.info(
@@ -242,9 +250,16 @@ class LPE(OutlierMixin, BaseEstimator):
         )  # fmt: skip
         return self
 
+    @property
+    def _calibration(self) -> Shared:
+        """What p-values compare with, sent once for all graphs."""
+        shared: Shared = self._shared_calibration
+        is_current = shared.value is self.calibration_
+        return shared if is_current else Shared(self.calibration_, _CALIBRATION)
+
     def _forget(self) -> None:
         """Become an estimator that is not fitted."""
-        held = ("_reference", "_comparison", "_own", "_restore_nominal")
+        held = ("_reference", "_comparison", "_own", "_nominal", "_shared_calibration")
         for name in [*vars(self)]:
             if name in held or name.endswith("_"):
                 delattr(self, name)
@@ -264,7 +279,7 @@ class LPE(OutlierMixin, BaseEstimator):
         self.n_dropped_ = nominal.n_dropped
         self.n_neighbors_, self.radius_ = measure.n_neighbors, measure.radius
         self.offset_ = decisions.threshold(self.alpha)
-        self._restore_nominal = table.restore
+        self._nominal = NominalKind(table.restore, table.frame, table.is_lazy)
         if table.columns is not None:
             self.feature_names_in_ = np.array(table.columns, dtype=object)
 
@@ -362,8 +377,9 @@ class LPE(OutlierMixin, BaseEstimator):
             a row with NaN or inf.
         """
         table, comparison = self._table(X), self._comparison
-        compared = self._reference.measure_table(table, weight=comparison.weight)
-        return comparison.p_values(compared, self.calibration_)
+        with lazily():
+            compared = self._reference.measure_table(table, weight=comparison.weight)
+            return comparison.p_values(compared, self._calibration)
 
     def p_values_of(self, statistic: Any) -> Any:
         """Return the p-values that belong to a statistic, without another search.
@@ -390,7 +406,7 @@ class LPE(OutlierMixin, BaseEstimator):
                 "statistic alone. Use score_samples(X) for new rows, p_values_ for nominal "
                 "ones."
             )
-        return self._comparison.p_values(statistic, self.calibration_)
+        return self._comparison.p_values(statistic, self._calibration)
 
     def predict(self, X: Any) -> Any:
         """Return -1 for rows with a p-value of at most alpha, else 1.
@@ -463,9 +479,7 @@ class LPE(OutlierMixin, BaseEstimator):
         asked for, each time, so one that new rows are measured among finds itself at
         distance 0.
         """
-        check_is_fitted(self)
-        statistic, _ = self._own.blocks(self._reference, self._comparison)
-        return self._restore_nominal(statistic, "statistic")
+        return self._of_nominal_rows("statistic")
 
     @property
     def p_values_(self) -> Any:
@@ -477,9 +491,53 @@ class LPE(OutlierMixin, BaseEstimator):
         not count itself twice: in the conformal form its p-value is ``count / (m + 1)``,
         where the count has itself in it.
         """
+        return self._of_nominal_rows("p_value")
+
+    def _of_nominal_rows(self, name: str) -> Any:
+        """Return the statistic or the p-values of the nominal rows, in the kind fitted."""
         check_is_fitted(self)
-        _, p_values = measure_blocks(self)
-        return self._restore_nominal(p_values, "p_value")
+        own, kind = self._own.known(), self._nominal
+        is_statistic = name == "statistic"
+        if own.others is not None:
+            return (
+                own_values_in_kind(self, name)
+                if kind.is_lazy
+                else eagerly(lambda: own_values_in_kind(self, name))
+            )
+        if kind.frame is not None:
+            with lazily():
+                if is_statistic:
+                    return own.series(kind.frame)
+                return own.p_value_series(kind.frame, self._comparison, self._calibration)
+        if kind.is_lazy:
+            return own_values_in_kind(self, name)
+        if is_statistic:
+            return kind.restore(own.statistic.value.copy(), name)
+        p_values = own.own_p_values(self._comparison, self._calibration)
+        return kind.restore(p_values, name)
+
+
+@dataclass(frozen=True, slots=True)
+class NominalKind:
+    """In what kind the nominal rows came, for results that belong to them.
+
+    Attributes
+    ----------
+    restore, frame, is_lazy
+        As in `Table`.
+    """
+
+    restore: Callable[[Any, str], Any]
+    frame: Any = None
+    is_lazy: bool = False
+
+
+def own_values_in_kind(model: LPE, name: str) -> Any:
+    """Return the statistic or p-values of nominal rows that may have to be measured."""
+    with lazily():
+        statistic, p_values = measure_blocks(model)
+        values = statistic if name == "statistic" else p_values
+        return model._nominal.restore(values, name)
 
 
 def _check_enough_rows(n_neighbors: int, calibration: str, division: Division) -> None:
@@ -588,8 +646,9 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
         weight = DensityWeight(anomaly_log_density, fitted["graph"])
     model._reference, model._own = parts.reference, parts.own_values
     model._comparison = Comparison(fitted["graph"], fitted["counts_itself"], weight)
-    model._restore_nominal = to_numpy
+    model._nominal = NominalKind(to_numpy)
     model.calibration_ = parts.calibration
+    model._shared_calibration = Shared(parts.calibration, _CALIBRATION)
     for name in _SHAPE:
         setattr(model, f"{name}_", fitted[name])
     if fitted["feature_names_in"] is not None:
@@ -608,7 +667,7 @@ def fit_resumably(model: LPE, X: Any, checkpoint: Checkpoint) -> LPE:
     checkpoint : Checkpoint
         Of these rows and these parameters; what it holds is not measured again.
     """
-    return model._fit(X, checkpoint)
+    return eagerly(lambda: model._fit(X, checkpoint))
 
 
 def measure_of(model: LPE, division: Division, n_features: int) -> Measure:
@@ -616,7 +675,19 @@ def measure_of(model: LPE, division: Division, n_features: int) -> Measure:
     return model._measure(division, n_features)
 
 
-def measure_blocks(model: LPE, X: Any = None) -> tuple[da.Array, da.Array]:
+def reference_of(model: LPE) -> Reference:
+    """Return what a fitted model measures new rows among."""
+    return model._reference
+
+
+def table_to_score(model: LPE, X: Any) -> Table:
+    """Return rows as a fitted model takes them; raises as `LPE.score_samples` does."""
+    return model._table(X)
+
+
+def measure_blocks(
+    model: LPE, X: Any = None, frame_sizes: Sequence[int] = ()
+) -> tuple[da.Array, da.Array]:
     """Return statistic and p-values of rows as dask arrays in their partitions, lazily.
 
     For those who write results partition by partition: unlike in `LPE.statistic`, a frame
@@ -628,19 +699,22 @@ def measure_blocks(model: LPE, X: Any = None) -> tuple[da.Array, da.Array]:
         Fitted.
     X : as in `LPE.statistic`, optional
         None: the nominal rows, as `LPE.statistic_` and `LPE.p_values_`.
+    frame_sizes : sequence of int
+        As in `Reference.measure_rows`.
 
     Returns
     -------
     statistic, p_values : dask array of shape (n,)
     """
     reference, comparison = model._reference, model._comparison
-    calibration = model.calibration_
+    calibration = model._calibration
     if X is None:
-        statistic, compared = model._own.blocks(reference, comparison)
-        is_own = model._own.is_own_blocks()
+        own = model._own.known()
+        statistic, compared = own.blocks(reference, comparison)
+        is_own = own.is_own_blocks()
         return statistic, comparison.own_p_values(compared, is_own, calibration)
     rows = model._table(X).rows
-    statistic = reference.measure_rows(rows)
+    statistic = reference.measure_rows(rows, frame_sizes=frame_sizes)
     compared = comparison.compared(rows, statistic)
     return statistic, comparison.p_values(compared, calibration)
 

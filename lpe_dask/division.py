@@ -47,6 +47,11 @@ class Division:
         return self.n_rows if self.reference is None else len(self.reference)
 
     @property
+    def n_calibration(self) -> int:
+        """Rows whose statistics p-values compare with."""
+        return self.n_rows if self.calibration is None else len(self.calibration)
+
+    @property
     def most_neighbors(self) -> int:
         """The largest K for which every row has a K-th neighbor."""
         if self.own_part is not None:

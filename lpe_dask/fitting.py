@@ -9,7 +9,7 @@ mean for the p-values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -32,6 +32,7 @@ from lpe_dask.nominal import Nominal, take_rows
 from lpe_dask.preparation import Preparation
 from lpe_dask.reference import Measure, Reference, plan_for_workers, prepare_reference
 from lpe_dask.scaling import learn_preparation
+from lpe_dask.sources import settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +80,23 @@ def measure_nominal(
         Of the rows of ``division.calibration``, in their order.
     """
     rows = nominal.rows
-    searched = rows if division.reference is None else take_rows(rows, division.reference)
+    searched = _source(nominal, division.reference)
     # Were the rows to measure among those a scaling is learnt from, they would no longer be
     # exchangeable with new ones.
     is_like_new = division.is_disjoint and division.own_part is None
     preparation = learn_preparation(
-        searched if is_like_new else rows,
+        searched() if is_like_new else rows,
         recipe.scale, recipe.metric, recipe.metric_params, recipe.labels,
     )  # fmt: skip
     if division.own_part is not None:
-        own = _prepare(take_rows(rows, division.own_part), nominal, preparation, recipe)
+        part = _source(nominal, division.own_part)
+        own = _prepare(part, nominal, division, preparation, recipe)
         assert division.calibration is not None
         chosen = np.searchsorted(division.own_part, division.calibration)
         statistic = own.measure_own(chosen, checkpoint)
         del own  # its memory is free before the other part is packed
-        return _prepare(searched, nominal, preparation, recipe), statistic
-    reference = _prepare(searched, nominal, preparation, recipe)
+        return _prepare(searched, nominal, division, preparation, recipe), statistic
+    reference = _prepare(searched, nominal, division, preparation, recipe)
     if not is_like_new:
         return reference, reference.measure_own(division.calibration, checkpoint)
     assert division.calibration is not None
@@ -118,14 +120,31 @@ def _measured_rows(
     return delayed_tasks(name, tasks, [measured, *entered])
 
 
+def _source(nominal: Nominal, numbers: NDArray[np.int64] | None) -> Callable[[], da.Array]:
+    """Return what gives some of the nominal rows, entered anew each time."""
+    if numbers is None:
+        return nominal.again
+    return lambda: settle(take_rows(nominal.again(), numbers), "lpe-part")
+
+
 def _prepare(
-    rows: da.Array, nominal: Nominal, preparation: Preparation, recipe: Recipe
+    source: Callable[[], da.Array],
+    nominal: Nominal,
+    division: Division,
+    preparation: Preparation,
+    recipe: Recipe,
 ) -> Reference:
-    params = graph_params(recipe.metric, recipe.metric_params, rows.shape[0])
-    plan = plan_for_workers(rows.shape, recipe.measure, params, nominal.input_chunks)
+    shape = source().shape
+    params = graph_params(recipe.metric, recipe.metric_params, shape[0])
+    plan = plan_for_workers(
+        shape, recipe.measure, params, nominal.input_chunks,
+        calibration_rows=division.n_calibration,
+        reads_frame=nominal.first_column is not None, wait=True,
+    )  # fmt: skip
     return prepare_reference(
-        rows, nominal.sample, preparation, plan, recipe.algorithm, recipe.measure, params
-    )
+        source, nominal.sample, preparation, plan, recipe.algorithm, recipe.measure,
+        params, nominal.n_bytes,
+    )  # fmt: skip
 
 
 def weigh_nominal(

@@ -16,12 +16,12 @@ _UNITS = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a run of ``lpe-dask score`` would need.
+    """What a run of ``lpe-dask score``, ``fit`` or ``run`` would need.
 
     Attributes
     ----------
     n_rows : int
-        Rows to score.
+        Rows to score; 0 for a fit.
     n_nominal : int
         Nominal rows; the same ones, where each row is scored against all others.
     n_features : int
@@ -118,6 +118,10 @@ class Forecast:
 
     def _rows(self) -> str:
         about = "" if self.is_exact else "about "
+        if self.tasks.get("write", 0) == 0:
+            return (
+                f"{about}{self.n_nominal:,} nominal rows to fit, {self.n_features} columns"
+            )
         return (
             f"{about}{self.n_rows:,} to score against {about}{self.n_nominal:,} nominal "
             f"rows, {self.n_features} columns"

@@ -17,37 +17,25 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
-import dask
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from lpe_dask.detector import LPE, measure_of
-from lpe_dask.division import Division, divide_in_size
+from lpe_dask.detector import LPE, load, table_to_score
+from lpe_dask.false_discovery import MERGED_HISTOGRAMS
 from lpe_dask.files import Paths, read_frame, rows_of_partitions
-from lpe_dask.fit_runs import measured_columns
+from lpe_dask.fit_runs import FitRun, measured_columns
 from lpe_dask.forecast import Forecast
+from lpe_dask.foreseen_models import ForeseenFit, SavedModel
 from lpe_dask.inputs import Table, read_table, select_columns
-from lpe_dask.metrics import METRIC_PARAMS, NeighborGraphParams, graph_params
-from lpe_dask.neighbors import Search
-from lpe_dask.nominal import Nominal, read_nominal
+from lpe_dask.job_file import read_job
+from lpe_dask.job_runs import JobRun, prepare_job
 from lpe_dask.parameters import check_parameters
 from lpe_dask.planning import JoinPlan
-from lpe_dask.preparation import Preparation
-from lpe_dask.reference import Measure, choose_space, plan_for
 from lpe_dask.resources import Crew, active_client, workers
+from lpe_dask.runs import Run, check_is_alone, frames_to_score
 from lpe_dask.samples import Sample, take_sample
-from lpe_dask.scaling import learn_preparation
-from lpe_dask.task_counts import (
-    LEARNT,
-    FitShape,
-    ScoreShape,
-    fit_tasks,
-    most_blocks,
-    own_score_tasks,
-    score_tasks,
-)
-from lpe_dask.trials import Cost, Sampled, pack_seconds, search_cost, walk_seconds
+from lpe_dask.task_counts import ScoreShape, decide_tasks, own_score_tasks, score_tasks
+from lpe_dask.trials import Cost, search_cost, walk_seconds
 
 #: Seconds to write a number, and for a task to be handed out and its result taken back: by
 #: the scheduler of this process, and by one of `distributed` (measured).
@@ -58,9 +46,14 @@ SPOOL_BYTES_A_SECOND = 500e6
 
 
 def plan(
-    data: Any, nominal: Any = None, *, columns: Any = None, **arguments: Any
+    data: Any,
+    nominal: Any = None,
+    *,
+    model: str | PathLike[str] | None = None,
+    columns: Any = None,
+    **arguments: Any,
 ) -> Forecast:
-    """Return what scoring a table would need: tasks, memory, pairs and time.
+    """Return what scoring a table, or a job, would need: tasks, memory, pairs and time.
 
     Nothing is scored, and no table is read but for the number of its rows and a sample from
     up to 16 partitions; a second or two of trials on this sample tell how fast this
@@ -72,13 +65,19 @@ def plan(
     data : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
         Rows to score; or the path of a Parquet or CSV table, or a list of such paths. Rows
         of files are counted by their metadata (Parquet) or by their bytes (CSV, about),
-        those of a Dask DataFrame by the partitions that are read (about).
+        those of a Dask DataFrame by the partitions that are read (about). Or the path of a
+        job file, which ends in ``.toml``, alone: what `run` would do from its start, on
+        these workers rather than those of its section ``[cluster]``.
     nominal : same kinds, optional
-        Nominal rows. None: each row of ``data`` is scored against all others.
+        Nominal rows. None, without ``model``: each row of ``data`` is scored against all
+        others.
+    model : str or path, optional
+        Folder of a model that `LPE.save` has written, instead of ``nominal``: nothing is
+        fitted then.
     columns : sequence of str, optional
-        The columns to measure, for frames and paths; None: all.
+        The columns to measure, for frames and paths; None: all, or those of the model.
     **arguments
-        Of `LPE`. What ``anomaly_log_density`` takes is not counted.
+        Of `LPE`; none with ``model``. What ``anomaly_log_density`` takes is not counted.
 
     Returns
     -------
@@ -92,7 +91,8 @@ def plan(
     Raises
     ------
     TypeError, ValueError, OSError
-        As `score` would, as far as the sample shows it.
+        As `score`, `score_files` or `run` would, as far as the sample shows it;
+        FileExistsError if nothing of a job is left to be done.
 
     Examples
     --------
@@ -103,14 +103,36 @@ def plan(
     >>> forecast.pairs, forecast.fits
     (9000000, True)
     """
+    crew = Crew(workers(wait=True), active_client() is not None)
+    given = {"nominal": nominal, "model": model, "columns": columns}
+    given = {name: value for name, value in given.items() if value is not None}
+    if is_job(data):
+        check_no_others(data, [*given, *arguments])
+        return forecast_job(crew, prepare_job(read_job(data)))
+    if model is not None:
+        check_is_alone(model, nominal, arguments)
+        return forecast_with_model(crew, data, model, columns)
     allowed = LPE().get_params()
     unknown = sorted(set(arguments) - set(allowed))
     if unknown:
         raise TypeError(
             f"plan() knows no {unknown}; arguments of LPE are {sorted(allowed)}."
         )
-    crew = Crew(workers(), active_client() is not None)
     return forecast_score(crew, data, nominal, columns, **arguments)
+
+
+def is_job(data: Any) -> bool:
+    """Return whether this is the path of a job file, rather than a table."""
+    return isinstance(data, str | PathLike) and str(data).endswith(".toml")
+
+
+def check_no_others(job: str | PathLike[str], given: Sequence[str]) -> None:
+    """Raise ValueError if something is given beside a job."""
+    if given:
+        raise ValueError(
+            f"{job} is a job, which says all of it: {', '.join(given)} cannot be given "
+            f"with it. Leave that out, or write it into the job."
+        )
 
 
 def forecast_score(
@@ -123,11 +145,55 @@ def forecast_score(
     learnt = _open(data if is_own else nominal, columns)
     scored = learnt if is_own else _open(data, _columns_of(learnt.table, columns))
     _check_features(learnt.table, scored.table)
-    threads = crew.workers.n_threads
-    sample = take_sample(learnt.table, learnt.counted, threads)
-    new = sample if is_own else take_sample(scored.table, scored.counted, threads)
-    fit = _Fit.of(model, learnt.table, sample, crew)
-    return _Forecaster(crew, fit, sample, new, scored, is_own).forecast()
+    return _Forecaster.of_fit(crew, model, learnt, scored, is_own=is_own).forecast()
+
+
+def forecast_with_model(
+    crew: Crew, data: Any, path: str | PathLike[str], columns: Any
+) -> Forecast:
+    """Return what `plan` does with a saved model, for workers that need not be there."""
+    model = load(path)
+    if _is_paths(data):
+        frame, rows = frames_to_score(model, data, columns)
+        scored = _files(data, rows, frame)
+    else:
+        X = data if columns is None else select_columns(data, columns)
+        scored = _collection(table_to_score(model, X))
+    return _Forecaster.of_model(crew, model, scored).forecast()
+
+
+def forecast_job(crew: Crew, prepared: JobRun) -> Forecast:
+    """Return what a job would need from its start, for workers that need not be there.
+
+    Raises
+    ------
+    FileExistsError
+        If there is nothing to do.
+    """
+    if prepared.is_finished():
+        raise FileExistsError(
+            f"nothing to do: {prepared.place} is there already. Plan a job whose output is "
+            f"yet to be made."
+        )
+    run = prepared.scoring
+    if run is None:
+        assert prepared.fit is not None
+        return _of_fit_run(crew, prepared.fit, None).forecast()
+    if isinstance(run.model, FitRun):
+        forecaster = _of_fit_run(crew, run.model, run)
+    else:
+        scored = _files(run.paths, run.rows, run.kept)
+        forecaster = _Forecaster.of_model(crew, run.model, scored)
+    return replace(forecaster, decides_late=run.fdr is not None).forecast()
+
+
+def _of_fit_run(crew: Crew, fit: FitRun, run: Run | None) -> _Forecaster:
+    learnt, scored = _files(fit.paths, fit.nominal, fit.nominal), None
+    is_own = run is not None and run.rows is None
+    if run is not None:
+        scored = _files(run.paths, fit.nominal if is_own else run.rows, run.kept)
+    forecaster = _Forecaster.of_fit(crew, fit.model, learnt, scored, is_own=is_own)
+    return replace(forecaster, saves=fit.url is not None)
 
 
 # Inputs
@@ -155,16 +221,21 @@ class _Input:
 
 
 def _open(X: Any, columns: Sequence[Any] | None) -> _Input:
-    if not _is_paths(X):
-        if columns is not None:
-            X = select_columns(X, columns)
-        table = read_table(X)
-        return _Input(table, None, table.rows.shape[1])
-    frame = read_frame(X, columns)
-    measured = measured_columns(X, frame, columns)
-    n_reads = 1 if list(measured.columns) == list(frame.columns) else 2
-    counted = rows_of_partitions(X, frame.npartitions)
-    return _Input(read_table(measured), counted, len(frame.columns), n_reads)
+    if _is_paths(X):
+        frame = read_frame(X, columns)
+        return _files(X, measured_columns(X, frame, columns), frame)
+    return _collection(read_table(X if columns is None else select_columns(X, columns)))
+
+
+def _collection(table: Table) -> _Input:
+    return _Input(table, None, table.rows.shape[1])
+
+
+def _files(paths: Paths, measured: Any, kept: Any) -> _Input:
+    """Return what is read of files: frames to be measured, and to be carried over."""
+    n_reads = 1 if list(measured.columns) == list(kept.columns) else 2
+    counted = rows_of_partitions(paths, measured.npartitions)
+    return _Input(read_table(measured), counted, len(kept.columns), n_reads)
 
 
 def _is_paths(X: Paths | Any) -> bool:
@@ -186,129 +257,10 @@ def _check_features(learnt: Table, scored: Table) -> None:
         )
 
 
-# The fit, in numbers and on a sample
-
-
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """What a fit would settle before it searches.
-
-    Attributes
-    ----------
-    model : LPE
-    division : Division
-        In size.
-    measure : Measure
-    params : NeighborGraphParams, optional
-    plan : JoinPlan
-        Of the rows that new rows are measured among.
-    own_plan : JoinPlan, optional
-        Of the part that calibration rows are measured among, if that is another one.
-    sampled : Sampled
-    preparation : Preparation
-    learn_seconds : float
-        Of one thread, for a row, to learn the preparation.
-    is_counted : bool
-        Whether the number of nominal rows is certain.
-    """
-
-    model: LPE
-    division: Division
-    measure: Measure
-    params: NeighborGraphParams | None
-    plan: JoinPlan
-    own_plan: JoinPlan | None
-    sampled: Sampled
-    preparation: Preparation
-    learn_seconds: float
-    is_counted: bool
-
-    @classmethod
-    def of(cls, model: LPE, table: Table, sample: Sample, crew: Crew) -> _Fit:
-        """Return what a fit of ``model`` to a table would settle, by a sample of it."""
-        frame = pd.DataFrame(sample.rows, columns=table.labels)
-        with dask.config.set(scheduler="sync"):
-            nominal = read_nominal(read_table(frame), model.missing)
-            rows = nominal.rows.compute()
-            began = time.thread_time()
-            preparation = _learnt_preparation(model, nominal, table.labels)
-            learn_seconds = (time.thread_time() - began) / len(rows)
-        n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
-        division = divide_in_size(model.calibration, n_nominal, model.calibration_size)
-        measure = measure_of(model, division, rows.shape[1])
-        n_reference, n_features = division.n_reference, rows.shape[1]
-        params = graph_params(model.metric, model.metric_params, n_reference)
-        join_plan = plan_for(
-            crew.workers, (n_reference, n_features), measure, params, sample.sizes
-        )
-        own_plan = None
-        if division.own_part is not None:
-            shape = len(division.own_part), n_features
-            own_params = graph_params(model.metric, model.metric_params, shape[0])
-            own_plan = plan_for(crew.workers, shape, measure, own_params, sample.sizes)
-        algorithm, space = choose_space(
-            nominal.sample, preparation, join_plan, model.algorithm, measure
-        )
-        prepared = preparation.apply(rows)
-        search = _trial_search(algorithm, measure, params, len(prepared))
-        return cls(
-            model, division, measure, params, join_plan, own_plan,
-            Sampled(prepared, space, search), preparation, learn_seconds,
-            sample.is_exact and nominal.n_dropped == 0,
-        )  # fmt: skip
-
-    @property
-    def n_measured(self) -> int:
-        """Calibration rows."""
-        chosen = self.division.calibration
-        return self.division.n_rows if chosen is None else len(chosen)
-
-    @property
-    def is_like_new(self) -> bool:
-        """Whether calibration rows are measured like new ones."""
-        return self.division.is_disjoint and self.own_plan is None
-
-    @property
-    def plans(self) -> list[JoinPlan]:
-        """The plans of all searches."""
-        return [self.plan] if self.own_plan is None else [self.own_plan, self.plan]
-
-    @property
-    def learnt(self) -> list[str]:
-        """What is learnt from the nominal rows, as `task_counts.LEARNT` calls it."""
-        model = self.model
-        names = [] if model.scale is None else [model.scale]
-        (parameter, *_) = METRIC_PARAMS[model.metric]
-        if model.metric in LEARNT and parameter not in (model.metric_params or {}):
-            names.append(model.metric)
-        return names
-
-
-def _learnt_preparation(model: LPE, nominal: Nominal, labels: list[str]) -> Preparation:
-    """Return the preparation learnt from a sample."""
-    try:
-        return learn_preparation(
-            nominal.rows, model.scale, model.metric, model.metric_params, labels
-        )
-    except ValueError:
-        if model.metric_params:
-            raise
-        # A few rows may be singular where all are not; the run will tell.
-        return Preparation()
-
-
-def _trial_search(
-    algorithm: str,
-    measure: Measure,
-    params: NeighborGraphParams | None,
-    n_sampled: int,
-) -> Search:
-    """Return the search to try, for no more neighbors than a sample has rows."""
-    n_neighbors = measure.n_neighbors
-    if n_neighbors is not None:
-        n_neighbors = min(n_neighbors, n_sampled)
-    n_edges = None if params is None else params.n_neighbors
-    return Search(algorithm, n_neighbors, measure.radius, 1, None, n_edges)
+def _sample_of(scored: _Input | None, n_threads: int) -> Sample:
+    if scored is None:
+        return Sample(np.empty((0, 0)), [], True, 0.0)
+    return take_sample(scored.table.rows, scored.counted, n_threads)
 
 
 # The forecast
@@ -321,21 +273,45 @@ class _Forecaster:
     Attributes
     ----------
     crew : Crew
-    fit : _Fit
+    fit : ForeseenFit or SavedModel
     nominal, new : Sample
         Of the nominal rows, and of the rows to score.
-    scored : _Input
-        The rows to score.
+    scored : _Input, optional
+        The rows to score; None: there are none.
     is_own : bool
         Whether these are the nominal ones.
+    saves : bool, default=False
+        Whether the model is written.
+    decides_late : bool, default=False
+        Whether rows are flagged once all p-values are known.
     """
 
     crew: Crew
-    fit: _Fit
+    fit: ForeseenFit | SavedModel
     nominal: Sample
     new: Sample
-    scored: _Input
+    scored: _Input | None
     is_own: bool
+    saves: bool = False
+    decides_late: bool = False
+
+    @classmethod
+    def of_fit(
+        cls, crew: Crew, model: LPE, learnt: _Input, scored: _Input | None, *, is_own: bool
+    ) -> _Forecaster:
+        """Return that of a model to be fitted; takes samples."""
+        threads = crew.workers.n_threads
+        sample = take_sample(learnt.table.rows, learnt.counted, threads)
+        new = sample if is_own else _sample_of(scored, threads)
+        fit = ForeseenFit.of(model, learnt.table, sample, crew)
+        return cls(crew, fit, sample, new, scored, is_own)
+
+    @classmethod
+    def of_model(cls, crew: Crew, model: LPE, scored: _Input) -> _Forecaster:
+        """Return that of a model on disk; takes samples."""
+        saved, sample = SavedModel.of(model, crew)
+        new = _sample_of(scored, crew.workers.n_threads)
+        return cls(crew, saved, sample, new, scored, is_own=False)
 
     def forecast(self) -> Forecast:
         """Return the forecast; tries the searches on the samples."""
@@ -349,7 +325,7 @@ class _Forecaster:
         tasks = self._tasks()
         return Forecast(
             n_rows=self.new.n_rows,
-            n_nominal=fit.division.n_rows,
+            n_nominal=fit.n_nominal,
             n_features=fit.plan.n_features,
             n_neighbors=fit.measure.n_neighbors,
             radius=fit.measure.radius,
@@ -375,6 +351,8 @@ class _Forecaster:
     def _own_search(self) -> tuple[Cost, int]:
         """Return what it costs to search for a nominal row, and how many are."""
         fit = self.fit
+        if fit.n_measured == 0:
+            return Cost(0.0, 0.0), 0
         n_reference = fit.plans[0].n_reference
         if fit.is_like_new:
             rows = self._task_rows(self.nominal.sizes, fit.n_measured)
@@ -391,7 +369,7 @@ class _Forecaster:
         fit = self.fit
         n_queries = self.new.n_rows
         if self.is_own:  # those that the fit does not measure
-            n_queries = fit.division.n_rows - fit.n_measured
+            n_queries = fit.n_nominal - fit.n_measured
         if n_queries == 0 or len(self.new.rows) == 0:
             return Cost(0.0, 0.0), n_queries
         rows = self._task_rows(self.new.sizes, n_queries)
@@ -411,39 +389,46 @@ class _Forecaster:
         return 0 if self.fit.params is None else self.fit.n_measured + row_queries
 
     def _score_shape(self) -> ScoreShape:
+        scored, new = self.scored, self.new
+        if scored is None:  # rows are measured like new ones, but only nominal ones
+            new = self.nominal
         # Partitions of a frame are counted by no one before they are scored.
-        is_known = self.is_own or self.scored.table.frame is None
+        is_known = self.is_own or scored is None or scored.table.frame is None
         return ScoreShape(
-            len(self.new.sizes),
-            max(self.new.sizes) if is_known else None,
+            len(new.sizes),
+            max(new.sizes) if is_known else None,
             self.fit.plan.least_task_rows,
             self.crew.workers.n_threads,
-            self.scored.n_reads,
+            self._n_reads,
         )
+
+    @property
+    def _n_reads(self) -> int:
+        return 0 if self.scored is None else self.scored.n_reads
 
     def _tasks(self) -> Counter[str]:
         fit, shape = self.fit, self._score_shape()
-        tasks = fit_tasks(
-            FitShape(
-                fit.plan,
-                fit.own_plan,
-                fit.n_measured,
-                self.nominal.sizes,
-                fit.sampled.prunes,
-                self.crew.workers.n_threads,
-                fit.learnt,
-                fit.is_like_new,
-                self.crew.is_cluster,
-            )
-        )
+        tasks = fit.tasks(self.nominal.sizes, self.crew, saves=self.saves)
+        if self.scored is None:
+            return tasks
+        if self.decides_late:
+            tasks += decide_tasks(shape.n_partitions, MERGED_HISTOGRAMS)
         if not self.is_own:
             return tasks + score_tasks(shape)
-        return tasks + own_score_tasks(shape, all_measured=fit.division.calibration is None)
+        return tasks + own_score_tasks(shape, all_measured=fit.n_measured == fit.n_nominal)
 
     def _largest_plan(self) -> JoinPlan:
         """Return the plan that needs most, with the partitions of the rows to score."""
-        largest = max(max(self.nominal.sizes), max(self.new.sizes))
-        plans = [replace(plan, partition_rows=largest) for plan in self.fit.plans]
+        scored = self.scored
+        is_frame = scored is not None and scored.table.frame is not None
+        plans = [
+            replace(
+                plan,
+                partition_rows=max(plan.partition_rows, *self.new.sizes, 0),
+                reads_frame=plan.reads_frame or is_frame,
+            )
+            for plan in self.fit.plans
+        ]
         return max(plans, key=lambda plan: plan.worker_bytes)
 
     # Seconds
@@ -466,7 +451,7 @@ class _Forecaster:
             "search": self._shared(row_seconds, n_rows),
             "walk": self._walk_seconds(walks),
             "read the spool": self._spool_seconds(n_own + n_rows) / slowdown,
-            "write": self._write_seconds(),
+            "write": self._write_seconds(tasks),
             "hand out tasks": task_seconds * sum(tasks.values()),
         }
         return {name: slowdown * seconds for name, seconds in steps.items()}
@@ -480,22 +465,17 @@ class _Forecaster:
 
     def _read_seconds(self, tasks: Counter[str]) -> float:
         n_partitions = len(self.nominal.sizes)
-        n_new = 0 if self.is_own else len(self.new.sizes) * self.scored.n_reads
-        n_times = (tasks["read"] - n_new) / n_partitions
+        n_new = 0 if self.is_own else len(self.new.sizes) * self._n_reads
+        n_times = (tasks["read"] + tasks["load"] - n_new) / n_partitions
         nominal = n_times * self.nominal.n_rows * self.nominal.read_seconds
-        new = self.scored.n_reads * self.new.n_rows * self.new.read_seconds
+        new = self._n_reads * self.new.n_rows * self.new.read_seconds
         seconds = self._shared(nominal, n_partitions)
         return seconds if self.is_own else seconds + self._shared(new, len(self.new.sizes))
 
     def _prepare_seconds(self) -> float:
         fit = self.fit
-        learning = fit.learn_seconds * fit.division.n_rows if fit.learnt else 0.0
-        seconds = self._shared(learning, len(self.nominal.sizes))
-        of_row = pack_seconds(fit.sampled)
-        for plan in fit.plans:
-            n_blocks = most_blocks(plan, keeps_near_rows=fit.sampled.prunes)
-            seconds += self._shared(of_row * plan.n_reference, n_blocks)
-        return seconds
+        seconds = self._shared(fit.learning_seconds, len(self.nominal.sizes))
+        return seconds + sum(self._shared(*packing) for packing in fit.packings())
 
     def _walk_seconds(self, walks: int) -> float:
         params = self.fit.params
@@ -511,6 +491,13 @@ class _Forecaster:
         n_passes = n_tasks * max(1, plan.task_rows // plan.pass_rows)
         return n_passes * plan.reference_bytes / SPOOL_BYTES_A_SECOND
 
-    def _write_seconds(self) -> float:
-        numbers = self.new.n_rows * (self.scored.n_columns + 3)  # the results, too
-        return self._shared(WRITE_SECONDS * numbers, len(self.new.sizes))
+    def _write_seconds(self, tasks: Counter[str]) -> float:
+        plan, seconds = self.fit.plan, 0.0
+        if self.saves:
+            numbers = plan.n_reference * (plan.n_features + 1 + 2 * plan.graph_neighbors)
+            seconds = self._shared(WRITE_SECONDS * numbers, tasks["save"])
+        if self.scored is not None:
+            n_times = 2 if self.decides_late else 1
+            numbers = n_times * self.new.n_rows * (self.scored.n_columns + 3)  # and results
+            seconds += self._shared(WRITE_SECONDS * numbers, len(self.new.sizes))
+        return seconds

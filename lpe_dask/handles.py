@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
+from uuid import uuid4
 
 import fsspec
 import numpy as np
@@ -186,10 +187,13 @@ class Handles:
     Parameters
     ----------
     handles : sequence of SpooledBlock or SpooledPieces
+    entry : Entry
+        Of the spool, with the files: kept as long as these handles, here or in a task.
     """
 
-    def __init__(self, handles: Sequence[Any]) -> None:
+    def __init__(self, handles: Sequence[Any], entry: Any) -> None:
         self._handles = list(handles)
+        self.entry = entry
 
     def __iter__(self) -> Iterator[Any]:
         """Go through the handles."""
@@ -215,6 +219,41 @@ def handles_of(blocks: Iterable[Any]) -> list[Any]:
 # Files
 
 
+@dataclass(frozen=True, slots=True)
+class SpoolFolder:
+    """Where tasks write blocks and pieces; knows the place, and owns nothing.
+
+    A task that outlives its run finds no folder, and makes none.
+    """
+
+    url: str
+
+    def write_block(self, held: HeldBlock) -> SpooledBlock:
+        """Write a block and its sample, and return the handle."""
+        url = f"{self.url}/block-{uuid4().hex}"
+        for target, block in ((url, held.block), (sample_url(url), held.sample)):
+            if block is not None:
+                with fsspec.open(target, "wb", auto_mkdir=False) as file:
+                    write_arrays(file, block.arrays())
+        return SpooledBlock(url, held.low, held.high, held.n_rows)
+
+    def write_pieces(self, pieces: Pieces) -> SpooledPieces:
+        """Write the pieces of a partition, and return what reads them."""
+        url = f"{self.url}/pieces-{uuid4().hex}"
+        with fsspec.open(url, "wb", auto_mkdir=False) as file:
+            for array in (pieces.starts.astype(np.int64), pieces.numbers, pieces.rows):
+                file.write(np.ascontiguousarray(array).data)
+        n_rows, n_features = pieces.rows.shape
+        n_parts = len(pieces.starts) - 1
+        return SpooledPieces(url, pieces.rows.dtype.str, n_rows, n_features, n_parts)
+
+    def remove_pieces(self) -> None:
+        """Remove the files of pieces; blocks have been made of them."""
+        filesystem, root = fsspec.core.url_to_fs(self.url)
+        for name in filesystem.glob(f"{root}/pieces-*"):
+            filesystem.rm_file(name)
+
+
 def sample_url(url: str) -> str:
     """Return the URL of the sample that belongs to a block."""
     return f"{url}-sample"
@@ -222,7 +261,7 @@ def sample_url(url: str) -> str:
 
 def _read_block(url: str) -> Block:
     with fsspec.open(url, "rb") as file:
-        return block_of(*_read_arrays(file))
+        return block_of(*read_arrays(file))
 
 
 # Not NumPy's own files: to read their headers it parses Python, which fails now and then in
@@ -238,9 +277,23 @@ def write_arrays(file: BinaryIO, arrays: Sequence[NDArray[Any]]) -> None:
     file.writelines(np.ascontiguousarray(array).data for array in arrays)
 
 
-def _read_arrays(file: BinaryIO) -> Iterator[NDArray[Any]]:
-    n_bytes = int.from_bytes(file.read(HEADER_BYTES), "little")
-    for name, shape in json.loads(file.read(n_bytes)):
-        dtype = np.dtype(name)
+def read_arrays(file: BinaryIO) -> Iterator[NDArray[Any]]:
+    """Yield the arrays of a file that `write_arrays` wrote."""
+    for dtype, shape in _read_header(file):
         numbers = file.read(dtype.itemsize * math.prod(shape))
         yield np.frombuffer(numbers, dtype).reshape(shape)
+
+
+def read_array_part(file: BinaryIO, start: int, stop: int) -> NDArray[Any]:
+    """Return rows ``start`` to ``stop`` of the first array of a file; reads no others."""
+    (dtype, (n_rows, *rest)), *_ = _read_header(file)
+    stop = min(stop, n_rows)
+    row_bytes = dtype.itemsize * math.prod(rest)
+    file.seek(row_bytes * start, 1)
+    numbers = file.read(row_bytes * max(0, stop - start))
+    return np.frombuffer(numbers, dtype).reshape(-1, *rest)
+
+
+def _read_header(file: BinaryIO) -> list[tuple[np.dtype[Any], list[int]]]:
+    n_bytes = int.from_bytes(file.read(HEADER_BYTES), "little")
+    return [(np.dtype(name), shape) for name, shape in json.loads(file.read(n_bytes))]

@@ -20,15 +20,27 @@ import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
+from dask._task_spec import Alias
 from dask.base import is_dask_collection
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask.files import read_frame
-from lpe_dask.literals import enter
+from lpe_dask.literals import (
+    Shared,
+    enter,
+    for_frames,
+    held_of,
+    is_shared,
+    same,
+    value_of,
+)
 
 #: Bytes of a chunk of an array that the client holds, and about how many there are.
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES, N_CHUNKS = 8 * 2**20, 128 * 2**20, 64
+
+#: Rows of a frame that are made rows of an array at a time.
+CONVERTED_ROWS = 2**14
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +51,7 @@ class Table:
     ----------
     rows : dask array of shape (n_rows, n_features)
         Whole or floating-point numbers or booleans, one chunk of features; the sizes of the
-        row chunks are NaN for a frame.
+        row chunks are NaN for a frame, and for an array that does not know them.
     columns : list of str, optional
         Names of the columns, where the input has names and all are text.
     labels : list of str
@@ -51,6 +63,8 @@ class Table:
         The columns to measure, where that is what came in.
     is_lazy : bool
         Whether it came as a Dask collection, and results are to be one.
+    reread : callable, optional
+        Gives ``rows`` anew, where this process has them.
     """
 
     rows: da.Array
@@ -59,6 +73,7 @@ class Table:
     restore: Callable[[da.Array, str], Any]
     frame: Any = None
     is_lazy: bool = False
+    reread: Callable[[], da.Array] | None = None
 
 
 def read_table(X: Any, learnt_columns: Sequence[str] | None = None) -> Table:
@@ -75,7 +90,7 @@ def read_table(X: Any, learnt_columns: Sequence[str] | None = None) -> Table:
     Raises
     ------
     TypeError
-        For columns that are not numbers, or an array whose rows cannot be counted.
+        For columns that are not numbers, or an array of an unknown number of columns.
     ValueError
         For missing columns or another number of dimensions.
     """
@@ -124,12 +139,13 @@ def _read_numpy(X: Any) -> Table:
     from sklearn.utils import check_array  # not for workers, which import this module
 
     array = check_array(X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=0)
-    return Table(_cut(array), None, _numbered(array.shape[1]), to_numpy)
+    labels = _numbered(array.shape[1])
+    return Table(_cut(array), None, labels, to_numpy, reread=partial(_cut, array))
 
 
-def to_numpy(values: da.Array, name: str) -> NDArray[Any]:
+def to_numpy(values: da.Array | NDArray[Any], name: str) -> NDArray[Any]:
     """Return the values; computes. The name is for kinds that have one."""
-    return np.asarray(values.compute())
+    return values if isinstance(values, np.ndarray) else np.asarray(values.compute())
 
 
 def _cut(array: NDArray[Any]) -> da.Array:
@@ -140,7 +156,7 @@ def _cut(array: NDArray[Any]) -> da.Array:
     starts = range(0, max(1, len(array)), step)
     blocks = [enter(array[start : start + step], "lpe-input") for start in starts]
     name = f"lpe-rows-{uuid4().hex}"
-    tasks = {(name, i, 0): block.key for i, block in enumerate(blocks)}
+    tasks = {(name, i, 0): (same, block.key) for i, block in enumerate(blocks)}
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=blocks)
     sizes = tuple(min(step, len(array) - start) for start in starts)
     return da.Array(graph, name, (sizes, (array.shape[1],)), meta=array[:0])
@@ -163,10 +179,10 @@ def _read_dask_array(X: da.Array) -> Table:
         raise TypeError(
             f"X has dtype {X.dtype}, but rows must be real numbers or booleans."
         )
-    if np.isnan(X.shape[0]):
+    if np.isnan(X.shape[1]):
         raise TypeError(
-            "X has unknown chunk sizes, so its rows cannot be numbered. Compute them once "
-            "with X.compute_chunk_sizes(), or pass the DataFrame itself."
+            f"X has an unknown number of columns (shape={X.shape}), but a search needs to "
+            f"know it. Compute it once with X.compute_chunk_sizes()."
         )
     if X.shape[1] == 0:
         raise ValueError(_no_features(X.shape))
@@ -202,7 +218,9 @@ def _read_any_frame(frame: Any, learnt_columns: Sequence[str] | None) -> Table:
     labels = [str(name) for name in frame.columns]
     if isinstance(frame, pd.DataFrame):
         restore = partial(_to_series, index=frame.index)
-        return Table(_cut(float_rows(frame)), names, labels, restore)
+        rows = float_rows(frame)
+        reread = partial(_cut, rows)
+        return Table(_cut(rows), names, labels, restore, reread=reread)
     restore = partial(_to_dask_series, frame=frame)
     return Table(_rows_of_dask_frame(frame), names, labels, restore, frame, is_lazy=True)
 
@@ -229,8 +247,8 @@ def _is_number(dtype: Any) -> bool:
     )  # Arrow's booleans are no numbers to pandas
 
 
-def _to_series(values: da.Array, name: str, index: pd.Index) -> pd.Series:
-    return _as_series(values.compute(), index, name)
+def _to_series(values: da.Array | NDArray[Any], name: str, index: pd.Index) -> pd.Series:
+    return _as_series(to_numpy(values, name), index, name)
 
 
 def tasks_of_frame(frame: Any) -> tuple[dict[Any, Any], list[Any]]:
@@ -240,7 +258,12 @@ def tasks_of_frame(frame: Any) -> tuple[dict[Any, Any], list[Any]]:
     one where columns were left out, and results have to come in the partitions of the user.
     """
     simplified = frame.simplify()
-    return dict(simplified.__dask_graph__()), list(simplified.__dask_keys__())
+    graph = {
+        # `from_delayed` gives aliases under other keys than their own, which fusion loses.
+        key: Alias(key, task.target) if isinstance(task, Alias) else task
+        for key, task in simplified.__dask_graph__().items()
+    }
+    return graph, list(simplified.__dask_keys__())
 
 
 def _rows_of_dask_frame(frame: Any) -> da.Array:
@@ -259,11 +282,55 @@ def _to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
     # Row numbers are made of the frame itself, so that Dask knows the result to belong to
     # it row by row: `frame.assign(p=...)` then needs no divisions, and no shuffle.
     column = frame[[frame.columns[0]]]
-    numbers = column.map_partitions(_ones, meta=_empty_series("row", int))
-    whole = dask.delayed(np.asarray)(values)
-    return numbers.cumsum().map_partitions(
-        _look_up, whole, name, meta=_empty_series(name, values.dtype)
-    )
+    numbers = column.map_partitions(_ones, meta=_empty_series("row", int)).cumsum()
+    whole = for_frames(dask.delayed(np.asarray)(values))
+    return numbers.map_partitions(
+        _look_up, name, None, column, None, values.shape[0], whole,
+        meta=_empty_series(name, values.dtype),
+    )  # fmt: skip
+
+
+def look_up(
+    frame: Any,
+    first_column: Shared,
+    values: Sequence[Shared],
+    function: Callable[..., Any] | None,
+    *arguments: Any,
+    name: str,
+) -> Any:
+    """Return what is known of the rows of a dask DataFrame as a dask Series of floats.
+
+    Each task reads the values of its rows and no others.
+
+    Parameters
+    ----------
+    frame : dask DataFrame
+    first_column : Shared
+        Of an array of shape (n,): its first column, by which rows are known again.
+    values : sequence of Shared
+        Of arrays of shape (n,).
+    function : callable, optional
+        ``function(*values of some rows, *arguments)``; None: the first of the values.
+    arguments : objects
+        As for `map_values`.
+    name : str
+        Of the series.
+    """
+    column = frame[[frame.columns[0]]]
+    numbers = column.map_partitions(_ones, meta=_empty_series("row", int)).cumsum()
+    n_rows = len(first_column.value)
+    own = [_readable(shared) for shared in (first_column, *values)]
+    entered = [for_frames(enter(argument, "lpe-shared")) for argument in arguments]
+    return numbers.map_partitions(
+        _look_up, name, function, column, len(values), n_rows, *own, *entered,
+        meta=_empty_series(name, float),
+    )  # fmt: skip
+
+
+def _readable(shared: Shared) -> Any:
+    """Return what gives parts of an array to a task of a frame."""
+    held = held_of(shared, "lpe-nominal")
+    return held if is_shared() else for_frames(enter(held, "lpe-nominal"))
 
 
 def _empty_series(name: str, dtype: Any) -> pd.Series:
@@ -284,10 +351,20 @@ def float_rows(
     """Return the numbers of a frame, of shape (n_rows, n_features); NA is NaN.
 
     As float32 where all columns are, if ``dtype`` does not say otherwise: half the memory,
-    and the same numbers.
+    and the same numbers. A frame that is one array already, as pandas makes it of NumPy's,
+    is not copied where that has the order of rows.
     """
     dtype = dtype or _number_type(frame)
-    return np.ascontiguousarray(frame.to_numpy(dtype=dtype, na_value=np.nan))
+    convert = partial(pd.DataFrame.to_numpy, dtype=dtype, na_value=np.nan)
+    head = convert(frame.iloc[:1])
+    if np.may_share_memory(head, frame.iloc[:, 0].to_numpy()):
+        return np.ascontiguousarray(convert(frame))
+    # pandas would gather its columns first, and turn them into rows in a second copy.
+    rows = np.empty(frame.shape, dtype)
+    for start in range(0, len(frame), CONVERTED_ROWS):
+        part = slice(start, start + CONVERTED_ROWS)
+        rows[part] = convert(frame.iloc[part])
+    return rows
 
 
 def _number_type(frame: Any) -> type[np.floating]:
@@ -299,9 +376,46 @@ def _ones(frame: pd.DataFrame) -> pd.Series:
     return _as_series(np.ones(len(frame), int), frame.index, "row")
 
 
-def _look_up(numbers: pd.Series, values: NDArray[Any], name: str) -> pd.Series:
+def _look_up(
+    numbers: pd.Series,
+    name: str,
+    function: Callable[..., Any] | None,
+    column: pd.DataFrame,
+    n_values: int | None,
+    n_rows: int,
+    *given: Any,
+) -> pd.Series:
     """Return the value of each row, told by its number, which counts from 1."""
-    return _as_series(values[numbers.to_numpy() - 1], numbers.index, name)
+    if len(numbers) == 0:
+        return _as_series(np.empty(0), numbers.index, name)
+    start, stop = int(numbers.iloc[0]) - 1, int(numbers.iloc[-1])
+    if stop > n_rows:
+        raise ValueError(changed_rows(f"has at least {stop} rows instead of {n_rows}"))
+    if n_values is None:
+        (whole,) = given
+        return _as_series(whole[start:stop], numbers.index, name)
+    first, *values = [_rows_of(some, start, stop) for some in given[: n_values + 1]]
+    now = float_rows(column)[:, 0].astype(np.float64)
+    if not np.array_equal(first, now, equal_nan=True):
+        raise ValueError(changed_rows(f"has other rows from row {start} to {stop}"))
+    found = function(*values, *given[n_values + 1 :]) if function else values[0]
+    return _as_series(found, numbers.index, name)
+
+
+def _rows_of(some: Any, start: int, stop: int) -> NDArray[Any]:
+    rows: NDArray[Any] = (
+        some[start:stop] if isinstance(some, np.ndarray) else (some.part(start, stop))
+    )
+    return rows
+
+
+def changed_rows(how: str) -> str:
+    """Return the message for a table that is not what it was when it was read first."""
+    return (
+        f"the table of nominal rows {how} when it is read again. It is read several "
+        f"times, and has to give the same rows in the same order each time: persist it "
+        f"first (ddf = ddf.persist()), or write it to Parquet and read that."
+    )
 
 
 def _as_series(values: NDArray[Any], index: pd.Index, name: str) -> pd.Series:
@@ -323,17 +437,19 @@ def map_values(
     function : callable
         From arrays of shape (n,) to an array of shape (n,), each number on its own.
     arguments : objects
-        Large ones enter a graph once; a task, such as a `Delayed`, is waited for.
+        Large ones enter a graph once, a `Shared` one all graphs; a task, such as a
+        `Delayed`, is waited for.
     name, dtype
         Of the result.
     """
     if isinstance(values, np.ndarray):
-        return function(values, *arguments)
+        return function(values, *map(value_of, arguments))
     if isinstance(values, pd.Series):
-        return _as_series(function(values.to_numpy(), *arguments), values.index, name)
+        mapped = function(values.to_numpy(), *map(value_of, arguments))
+        return _as_series(mapped, values.index, name)
     if isinstance(values, da.Array):
         return map_blocks([values], function, *arguments, name=name, dtype=dtype)
-    entered = [enter(argument, "lpe-shared") for argument in arguments]
+    entered = [for_frames(enter(argument, "lpe-shared")) for argument in arguments]
     meta = _empty_series(name, dtype)
     return values.map_partitions(_on_series, function, name, *entered, meta=meta)
 

@@ -114,6 +114,40 @@ def hold(url: str | PathLike[str], purpose: str) -> Iterator[Lock]:
         lock.release()
 
 
+def lease(url: str | PathLike[str], purpose: str) -> Lock:
+    """Return the lock on a folder that this process has just made, with a new name.
+
+    Nobody else can want it, so it is taken without a contest; whoever makes the folder
+    releases the lock. `is_dead` tells others whether its owner still lives.
+
+    Raises
+    ------
+    OSError
+        If nothing can be written there.
+    """
+    folder, owner = _Folder(url), _Owner.of_this_process(purpose)
+    folder.replace(LOCK_NAME, owner.as_json())
+    return Lock(folder, owner)
+
+
+def is_dead(url: str | PathLike[str]) -> bool:
+    """Return whether the owner of a folder's lock is known to be gone; never waits.
+
+    A folder without a lock, which may be about to get one, counts as dead ten times
+    `DEAD_SECONDS` after its last change.
+    """
+    folder = _Folder(url)
+    content = folder.read(LOCK_NAME)
+    owner = _Owner.from_json(content)
+    is_running = None if owner is None else owner.is_running()
+    if is_running is not None:
+        return not is_running
+    if content is None:
+        return folder.seconds_unchanged() >= 10 * DEAD_SECONDS
+    age = folder.age(LOCK_NAME)
+    return age is not None and age >= DEAD_SECONDS
+
+
 def check_token(url: str | PathLike[str], token: str) -> None:
     """Raise if a folder is no longer locked by the run that has this token.
 
@@ -169,9 +203,11 @@ class Lock:
     def release(self) -> None:
         """Remove the lock if it is still this one; raises nothing."""
         self._is_ending.set()
-        self._thread.join(BEAT_SECONDS)
+        is_own_thread = self._thread is threading.current_thread()  # a finalizer ran in it
+        if not is_own_thread:
+            self._thread.join(BEAT_SECONDS)
         try:
-            if self._thread.is_alive():
+            if self._thread.is_alive() and not is_own_thread:
                 raise TimeoutError("it is still being written")
             if self._is_own():
                 self._folder.remove(LOCK_NAME)
@@ -355,6 +391,10 @@ class _Owner:
         text = f"process {self.pid} on {self.host} ({self.purpose})"
         return "".join(sign if sign.isprintable() else "?" for sign in text)
 
+    def is_here(self) -> bool:
+        """Return whether the process was one of this machine, since it was started."""
+        return (self.host, self.boot, self.pid_namespace) == _this_machine()
+
     def is_running(self) -> bool | None:
         """Return whether the process lives, None where that cannot be told from here.
 
@@ -362,8 +402,7 @@ class _Owner:
         process id with another start may be another process, or the same one after the
         clock was set: that cannot be told.
         """
-        machine = (self.host, self.boot, self.pid_namespace)
-        if machine != _this_machine() or self.pid == os.getpid():
+        if not self.is_here() or self.pid == os.getpid():
             return None
         if not psutil.pid_exists(1):  # the processes of other users are hidden
             return None
@@ -456,6 +495,15 @@ class _Folder:
             except NotImplementedError:
                 return None
         seconds: float = (now - written).total_seconds()
+        return seconds
+
+    def seconds_unchanged(self) -> float:
+        """Return how long ago the folder itself was changed, about; 0 if unknown."""
+        try:
+            changed = self._filesystem.modified(self._root)
+        except (OSError, NotImplementedError):
+            return 0.0
+        seconds: float = (datetime.now(UTC) - changed).total_seconds()
         return seconds
 
     @cached_property

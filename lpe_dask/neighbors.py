@@ -39,7 +39,7 @@ from lpe_dask.kernels.frames import Frame
 from lpe_dask.kernels.paths import NeighborGraph, walk_from_points
 from lpe_dask.kernels.pruning import TILE_ROWS
 from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
-from lpe_dask.literals import enter
+from lpe_dask.literals import Shared, enter, for_frames
 from lpe_dask.packing import Space
 from lpe_dask.planning import sample_neighbors, share_of
 
@@ -107,7 +107,7 @@ class Search:
 def join(
     queries: da.Array,
     blocks: list[Delayed],
-    space: Space,
+    space: Space | Shared,
     search: Search,
     n_shares: int,
     *,
@@ -121,8 +121,8 @@ def join(
     queries : dask array of shape (n_queries, n_features)
         As the user gave them; chunks may be unknown; one chunk of features.
     blocks : list of Delayed
-        Of handles, as `HeldResults.tasks` gives.
-    space : Space
+        Of handles, as `Results.tasks` gives.
+    space : Space or Shared
     search : Search
     n_shares : int
         Tasks that share one chunk of queries.
@@ -156,7 +156,7 @@ def join(
 def join_frame(
     frame: Any,
     blocks: list[Delayed],
-    space: Space,
+    space: Space | Shared,
     search: Search,
     *,
     graph: Delayed | None = None,
@@ -170,15 +170,17 @@ def join_frame(
     """
     meta = pd.Series(dtype=np.float64, name="statistic")
     entered = enter(space, "lpe-space")
-    return frame.map_partitions(
-        _join_frame, entered, search, graph, weight, *blocks, meta=meta
-    )
+    given = [
+        None if task is None else for_frames(task)
+        for task in (entered, graph, weight, *blocks)
+    ]
+    return frame.map_partitions(_join_frame, search, *given, meta=meta)
 
 
 def self_join(
     n_blocks: int,
     blocks: list[Delayed],
-    space: Space,
+    space: Space | Shared,
     search: Search,
     n_shares: int = 1,
     chosen: Delayed | None = None,
@@ -244,8 +246,8 @@ def _join(
 
 def _join_frame(
     frame: pd.DataFrame,
-    space: Space,
     search: Search,
+    space: Space,
     graph: NeighborGraph | None,
     weight: Weight | None,
     *blocks: Any,

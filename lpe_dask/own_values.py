@@ -10,7 +10,7 @@ otherwise.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -21,14 +21,23 @@ from numpy.typing import NDArray
 
 from lpe_dask.comparison import Comparison
 from lpe_dask.division import Division
-from lpe_dask.inputs import map_blocks, read_table, with_known_rows
-from lpe_dask.literals import enter
-from lpe_dask.nominal import Nominal
+from lpe_dask.inputs import (
+    changed_rows,
+    look_up,
+    map_blocks,
+    read_table,
+    with_known_rows,
+)
+from lpe_dask.literals import Shared, enter_parts
+from lpe_dask.nominal import Nominal, checked_rows
 from lpe_dask.reference import Reference
 from lpe_dask.stored_files import FLOAT64, StoredFile
 
 #: Columns of a file of them; the second only where p-values compare something else.
 _COLUMNS = ("statistic", "compared")
+
+#: Start of the keys of tasks that give them.
+_NAME = "lpe-nominal-statistic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +46,37 @@ class OwnValues:
 
     Attributes
     ----------
-    statistic : ndarray of shape (n_input,)
-        Of the calibration rows; NaN for all others, also for rows that were dropped.
-    compared : ndarray of shape (n_input,)
-        What p-values compare: the statistic, or the weighed one.
+    statistic : Shared
+        An array of shape (n_input,): of the calibration rows; NaN for all others, also for
+        rows that were dropped.
+    compared : Shared
+        Likewise what p-values compare: the statistic, or the weighed one.
     chunks : tuple of int
         Rows of the partitions as they came.
+    first_column : Shared, optional
+        That of the input, if it is a frame.
     others : object, optional
         The input of `LPE.fit`, where not all rows in it were measured; not to be changed.
+    checksums : list of int, optional
+        Of its partitions, where they are read anew.
     """
 
-    statistic: NDArray[np.float64]
-    compared: NDArray[np.float64]
+    statistic: Shared
+    compared: Shared
     chunks: tuple[int, ...]
+    first_column: Shared | None = None
     others: Any = None
+    checksums: list[int] | None = None
+
+    def known(self) -> OwnValues:
+        """Return these, which are at hand."""
+        return self
 
     def columns(self) -> dict[str, NDArray[np.float64]] | None:
         """Return what is to be stored of them; None if some are yet to be measured."""
         if self.others is not None:
             return None
-        values = (self.statistic, self.compared)
+        values = (self.statistic.value, self.compared.value)
         n_stored = 1 if self.compared is self.statistic else 2
         return dict(zip(_COLUMNS[:n_stored], values, strict=False))
 
@@ -88,13 +108,38 @@ class OwnValues:
         if division.calibration is not None:
             places = places[division.calibration]
         is_all = division.calibration is None
-        whole = np.full(n_input, np.nan)
-        whole[places] = statistic
-        weighed = whole
+        whole = weighed = _placed(statistic, places, n_input)
         if compared is not statistic:
-            weighed = np.full(n_input, np.nan)
-            weighed[places] = compared
-        return cls(whole, weighed, nominal.input_chunks, None if is_all else X)
+            weighed = _placed(compared, places, n_input)
+        first = nominal.first_column
+        return cls(
+            whole, weighed, nominal.input_chunks,
+            None if first is None else Shared(first, "lpe-nominal-column"),
+            None if is_all else X, nominal.checksums,
+        )  # fmt: skip
+
+    def own_p_values(self, comparison: Comparison, calibration: Shared) -> NDArray[Any]:
+        """Return the p-values of the nominal rows, where all of them were measured."""
+        statistic, compared = self.statistic.value, self.compared.value
+        p_values: NDArray[Any] = comparison.own_function()(
+            compared, ~np.isnan(statistic), calibration.value
+        )
+        return p_values
+
+    def series(self, frame: Any) -> Any:
+        """Return the statistic as a series of the dask frame that was fitted, lazily."""
+        assert self.first_column is not None
+        own = [self.statistic]
+        return look_up(frame, self.first_column, own, None, name="statistic")
+
+    def p_value_series(
+        self, frame: Any, comparison: Comparison, calibration: Shared
+    ) -> Any:
+        """Return the p-values as a series of the dask frame that was fitted, lazily."""
+        assert self.first_column is not None
+        own = [self.compared, self.statistic]
+        function = partial(_p_values_of_own, function=comparison.own_function())
+        return look_up(frame, self.first_column, own, function, calibration, name="p_value")
 
     def blocks(
         self, reference: Reference, comparison: Comparison
@@ -109,6 +154,8 @@ class OwnValues:
         if self.others is None:
             return statistic, compared
         rows = with_known_rows(read_table(self.others).rows, self.chunks)
+        if self.checksums is not None:
+            rows = checked_rows(rows, self.checksums)
         unknown = _unknown_rows(rows, self.is_own_blocks())
         measured = reference.measure_rows(unknown)
         filled = _filled(statistic, measured)
@@ -118,19 +165,17 @@ class OwnValues:
 
     def is_own_blocks(self) -> da.Array:
         """Return which rows are calibration rows, as a dask array of shape (n_input,)."""
-        return self._stored(~np.isnan(self.statistic))
+        statistic = self._stored(self.statistic)
+        return map_blocks([statistic], _is_known, name="is-own", dtype=np.bool_)
 
-    def _stored(self, values: NDArray[Any]) -> da.Array:
+    def _stored(self, values: Shared) -> da.Array:
         """Return numbers on the client as a dask array in the chunks of the input."""
-        whole = enter(values, "lpe-nominal-statistic")
         name = f"lpe-stored-{uuid4().hex}"
         edges = np.cumsum([0, *self.chunks]).tolist()
-        tasks = {
-            (name, i): (_part, whole.key, start, stop)
-            for i, (start, stop) in enumerate(pairwise(edges))
-        }
-        graph = HighLevelGraph.from_collections(name, tasks, dependencies=[whole])
-        return da.Array(graph, name, (self.chunks,), meta=np.empty(0, values.dtype))
+        parts, entered = enter_parts(values.held, edges)
+        tasks = {(name, i): part for i, part in enumerate(parts)}
+        graph = HighLevelGraph.from_collections(name, tasks, dependencies=entered)
+        return da.Array(graph, name, (self.chunks,), meta=np.empty(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +196,6 @@ class StoredOwnValues:
     n_input: int
     is_weighed: bool
 
-    def blocks(
-        self, reference: Reference, comparison: Comparison
-    ) -> tuple[da.Array, da.Array]:
-        """Return what `OwnValues.blocks` does."""
-        return self._read().blocks(reference, comparison)
-
-    def is_own_blocks(self) -> da.Array:
-        """Return what `OwnValues.is_own_blocks` does."""
-        return self._read().is_own_blocks()
-
     def columns(self) -> dict[str, NDArray[np.float64]] | None:
         """Return what is stored of them; None without a file."""
         if self.file is None:
@@ -168,7 +203,8 @@ class StoredOwnValues:
         names = _COLUMNS if self.is_weighed else _COLUMNS[:1]
         return self.file.columns(dict.fromkeys(names, FLOAT64), self.n_input)
 
-    def _read(self) -> OwnValues:
+    def known(self) -> OwnValues:
+        """Return the statistics, read now."""
         values = self.columns()
         if values is None:
             raise AttributeError(
@@ -176,10 +212,16 @@ class StoredOwnValues:
                 "them were calibration rows (calibration='loo' without calibration_size). "
                 "Give the rows to score_samples or statistic instead."
             )
-        statistic, compared = values[_COLUMNS[0]], values.get(_COLUMNS[1])
-        return OwnValues(
-            statistic, statistic if compared is None else compared, (len(statistic),)
-        )
+        statistic = compared = Shared(values[_COLUMNS[0]], _NAME)
+        if self.is_weighed:
+            compared = Shared(values[_COLUMNS[1]], _NAME)
+        return OwnValues(statistic, compared, (len(statistic.value),))
+
+
+def _placed(values: NDArray[np.float64], places: NDArray[np.int64], n_input: int) -> Shared:
+    whole = np.full(n_input, np.nan)
+    whole[places] = values
+    return Shared(whole, _NAME)
 
 
 def _filled(known: da.Array, measured: da.Array) -> da.Array:
@@ -199,12 +241,27 @@ def _unknown_rows(rows: da.Array, is_known: da.Array) -> da.Array:
 # The functions below run inside tasks: NumPy in, NumPy out.
 
 
-def _part(values: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
-    return values[start:stop]
+def _is_known(statistic: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return ~np.isnan(statistic)
+
+
+def _p_values_of_own(
+    compared: NDArray[np.float64],
+    statistic: NDArray[np.float64],
+    calibration: NDArray[np.float64],
+    *,
+    function: Any,
+) -> NDArray[np.float64]:
+    p_values: NDArray[np.float64] = function(compared, _is_known(statistic), calibration)
+    return p_values
 
 
 def _blank(rows: NDArray[np.generic], is_known: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return rows with NaN in those that are known, so that they are not measured again."""
+    if len(rows) != len(is_known):
+        raise ValueError(
+            changed_rows(f"has a partition of {len(rows)} rows instead of {len(is_known)}")
+        )
     unknown = rows.astype(np.float64)
     unknown[is_known] = np.nan
     return unknown

@@ -9,7 +9,7 @@ blocks      b0   b1   b2      handles: in memory, or in a spool
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -22,17 +22,19 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.graphs import delayed_tasks
-from lpe_dask.handles import Handles, HeldBlock, Pieces, handles_of
+from lpe_dask.handles import Handles, HeldBlock, Pieces, SpoolFolder, handles_of
+from lpe_dask.held import Results
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.kernels.blocks import Block, build_block, narrow
 from lpe_dask.kernels.frames import Frame
-from lpe_dask.literals import enter
+from lpe_dask.literals import Held, enter
 from lpe_dask.locality import Split
 from lpe_dask.planning import SAMPLE_EVERY, SUMMED_PIECES, share_of
 from lpe_dask.preparation import Preparation
 from lpe_dask.resources import active_client
-from lpe_dask.spool import HeldResults, Spool, SpoolFolder
+from lpe_dask.spool import Entry
 from lpe_dask.stored_files import FLOATS, INT64, StoredFile
+from lpe_dask.unshared import persist
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,54 +68,71 @@ class Space:
 
 
 def prepare_blocks(
-    rows: da.Array,
+    source: Callable[[], da.Array],
     space: Space,
     algorithm: str,
-    spool: Spool | None = None,
+    entry: Entry | None = None,
     block_rows: int | None = None,
-) -> HeldResults:
+    n_bytes: int = 0,
+) -> Results:
     """Return the reference as blocks in memory or in a spool; computes.
 
     Parameters
     ----------
-    rows : dask array of shape (n_reference, n_features)
-        Finite, with known chunks.
+    source : callable
+        Gives the rows: a dask array of shape (n_reference, n_features), finite, with known
+        chunks, settled (`sources.settle`). Each time entered anew, if this process has
+        them.
     space : Space
     algorithm : str
-    spool : Spool, optional
-        None: the blocks stay in memory.
+    entry : Entry, optional
+        Of a spool; None: the blocks stay in memory.
     block_rows : int, optional
         Most rows of a block where ``space`` has a split; otherwise the chunks are blocks.
+    n_bytes : int, default=0
+        Bytes of the rows, if this process has them.
     """
+    folder = None if entry is None else SpoolFolder(entry.url)
+    rows = source()
     if space.split is None:
-        return HeldResults(pack_chunks(rows, space, algorithm, spool), spool)
-    tasks = split_chunks(rows, space, spool)
+        tasks = pack_chunks(rows, space, algorithm, folder)
+        return Results.of(
+            tasks, entry, lambda _: pack_chunks(source(), space, algorithm), n_bytes
+        )
+    tasks = split_chunks(rows, space, folder)
+    kept: Any = None  # on a cluster, until they have been gathered
     pieces: list[Delayed]
-    if spool is not None:
+    if entry is not None:
         handles = dask.compute(*tasks)
-        pieces = [enter(Handles(handles), "lpe-pieces")]
+        pieces = [enter(Handles(handles, entry), "lpe-pieces")]
         sizes = np.sum(dask.compute(*part_sizes(pieces, len(handles))), axis=0)
     elif active_client() is not None:
-        pieces = list(dask.persist(*tasks))
+        pieces, kept = tasks, persist(tasks)
         by_piece = [size for piece in pieces for size in part_sizes([piece], 1)]
         sizes = np.sum(dask.compute(*by_piece), axis=0)
     else:
         computed = dask.compute(*tasks)
         sizes = np.sum([piece.sizes() for piece in computed], axis=0)
-        pieces = [enter(piece, "lpe-pieces") for piece in computed]
-    gathered = gather_parts(pieces, sizes, space, algorithm, spool, block_rows)
-    blocks = HeldResults(gathered, spool)
-    if spool is not None:
-        spool.folder.remove_pieces()
+        pieces = [enter(Held(piece, "lpe-pieces"), "lpe-pieces") for piece in computed]
+    gathered = gather_parts(pieces, sizes, space, algorithm, folder, block_rows)
+    blocks = Results.of(
+        gathered, entry,
+        lambda _: gather_parts(
+            split_chunks(source(), space), sizes, space, algorithm, None, block_rows
+        ),
+        n_bytes,
+    )  # fmt: skip
+    del kept
+    if folder is not None:
+        folder.remove_pieces()
     return blocks
 
 
 def pack_chunks(
-    rows: da.Array, space: Space, algorithm: str, spool: Spool | None = None
+    rows: da.Array, space: Space, algorithm: str, folder: SpoolFolder | None = None
 ) -> list[Delayed]:
     """Return one task for each row chunk of the reference, which makes it a block."""
     name, entered = f"lpe-pack-{uuid4().hex}", enter(space, "lpe-space")
-    folder = None if spool is None else spool.folder
     firsts = accumulate(rows.chunks[0], initial=0)
     tasks = {
         f"{name}-{i}": (_pack, (rows.name, i, 0), first, entered.key, algorithm, folder)
@@ -127,7 +146,7 @@ def load_blocks(
     n_reference: int,
     space: Space,
     algorithm: str,
-    spool: Spool | None = None,
+    folder: SpoolFolder | None = None,
 ) -> list[Delayed]:
     """Return one task for each file of prepared rows, which makes it a block.
 
@@ -139,7 +158,6 @@ def load_blocks(
         Rows in all of them.
     """
     name, entered = f"lpe-load-{uuid4().hex}", enter(space, "lpe-space")
-    folder = None if spool is None else spool.folder
     tasks = {
         f"{name}-{i}": (_load, file, n_rows, n_reference, entered.key, algorithm, folder)
         for i, (file, n_rows) in enumerate(files)
@@ -152,10 +170,11 @@ def block_columns(n_features: int) -> list[str]:
     return ["number", *(f"x{k}" for k in range(n_features))]
 
 
-def split_chunks(rows: da.Array, space: Space, spool: Spool | None = None) -> list[Delayed]:
+def split_chunks(
+    rows: da.Array, space: Space, folder: SpoolFolder | None = None
+) -> list[Delayed]:
     """Return one task for each row chunk of the reference, which sorts it by part."""
     name, entered = f"lpe-split-{uuid4().hex}", enter(space, "lpe-space")
-    folder = None if spool is None else spool.folder
     firsts = accumulate(rows.chunks[0], initial=0)
     tasks = {
         f"{name}-{i}": (_split, (rows.name, i, 0), first, entered.key, folder)
@@ -188,7 +207,7 @@ def gather_parts(
     sizes: NDArray[np.int64],
     space: Space,
     algorithm: str,
-    spool: Spool | None,
+    folder: SpoolFolder | None,
     block_rows: int | None,
 ) -> list[Delayed]:
     """Return tasks that gather the rows of each part as blocks of up to ``block_rows``.
@@ -201,7 +220,6 @@ def gather_parts(
         Rows of each part in all pieces.
     """
     name, entered = f"lpe-pack-{uuid4().hex}", enter(space, "lpe-space")
-    folder = None if spool is None else spool.folder
     keys = [piece.key for piece in pieces]
     tasks: dict[Any, Any] = {}
     for part, size in enumerate(sizes.tolist()):

@@ -27,6 +27,7 @@ import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.held import Results
 from lpe_dask.locks import Lock, check_token, hold
 from lpe_dask.manifest import (
     DATA_PATTERN,
@@ -48,7 +49,7 @@ from lpe_dask.parameters import check_parameters
 from lpe_dask.planning import LARGEST_BLOCK
 from lpe_dask.reference import Measure, Reference
 from lpe_dask.space_entries import entry_of_space, space_of_entry
-from lpe_dask.stored import StoredResults, load_graph, store_blocks, store_graph
+from lpe_dask.stored import load_graph, store_blocks, store_graph
 from lpe_dask.stored_files import FLOAT64, StoredFile, write_columns
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
@@ -353,9 +354,10 @@ def _read_parts(manifest: Manifest, url: str) -> ModelParts:
     }
     _check_names(manifest, url)
     _check_files(list(files.values()))
+    calibration = _calibration(files[_CALIBRATION], fitted)
     return ModelParts(
-        parameters, dict(fitted), _reference(manifest, files),
-        _calibration(files[_CALIBRATION], fitted),
+        parameters, dict(fitted), _reference(manifest, files, len(calibration)),
+        calibration,
         StoredOwnValues(
             files.get(_NOMINAL), fitted.n_samples + fitted.n_dropped,
             fitted.has_anomaly_log_density,
@@ -397,7 +399,9 @@ def _calibration(file: StoredFile, fitted: Fitted) -> NDArray[np.float64]:
     return values
 
 
-def _reference(manifest: Manifest, files: dict[str, StoredFile]) -> Reference:
+def _reference(
+    manifest: Manifest, files: dict[str, StoredFile], calibration_rows: int
+) -> Reference:
     entry, fitted = manifest.reference, manifest.fitted
     space = space_of_entry(entry.space)
     blocks = [(files[block_name(i)], n_rows) for i, n_rows in enumerate(entry.block_rows)]
@@ -406,9 +410,9 @@ def _reference(manifest: Manifest, files: dict[str, StoredFile]) -> Reference:
     if entry.neighbor_graph is not None:
         params = NeighborGraphParams(**dict(entry.neighbor_graph))
         edges = partial(load_graph, files[_STARTS], files[_EDGES], entry.n_rows)
-        graph = StoredResults(edges, 1)
+        graph = Results(edges, 1, is_stored=True)
     return Reference(
         entry.n_rows, fitted.n_features_in, Measure(fitted.n_neighbors, fitted.radius),
-        params, space, entry.algorithm, StoredResults(load, len(blocks)), graph,
-        -(-max(entry.block_rows) // LARGEST_BLOCK),
+        params, space, entry.algorithm, Results(load, len(blocks), is_stored=True), graph,
+        -(-max(entry.block_rows) // LARGEST_BLOCK), calibration_rows,
     )  # fmt: skip

@@ -19,7 +19,22 @@ from dataclasses import dataclass, replace
 FLOAT_BYTES, SINGLE_BYTES = 8, 4
 
 #: Bytes of a worker process before any data: interpreter, NumPy, numba, Dask (measured).
-PROCESS_BYTES = 300 * 2**20
+#: One that finds no compiled kernels in numba's cache takes 275 MiB more to compile them.
+PROCESS_BYTES = 320 * 2**20
+
+#: What a task takes for a partition of a frame that it reads, as a multiple of its size in
+#: float64: what is read, decoded and made rows, and what allocators keep of that (measured,
+#: `tests/test_worker_memory.py`). An array is there at once.
+FRAME_COPIES, ARRAY_COPIES = 6, 1
+
+#: What it takes besides for each column, as a multiple of its size, and at most. Writers of
+#: Parquet keep up to 1 MiB of the numbers of a column in a dictionary, which is read and
+#: decoded as well.
+DICTIONARY_COPIES, DICTIONARY_BYTES = 4, 2 * 2**20
+
+#: Copies of the statistics that p-values compare with which a worker may have for a moment.
+#: One of local files, and of other workers (measured); many a storage joins what it reads.
+CALIBRATION_COPIES = 2
 
 #: Share of a worker's memory that a plan may use; Dask spills above 0.6.
 USABLE_SHARE = 0.6
@@ -106,6 +121,10 @@ class JoinPlan:
         Edges from each row of a neighbor graph that distances go along; 0 without one.
     walk_rows : int
         Rows of it that one walk may touch.
+    calibration_rows : int
+        Rows whose statistics p-values compare with.
+    reads_frame : bool
+        Whether partitions of the input are those of a frame, and not of an array.
     """
 
     n_reference: int
@@ -119,6 +138,8 @@ class JoinPlan:
     is_spooled: bool = False
     graph_neighbors: int = 0
     walk_rows: int = 0
+    calibration_rows: int = 0
+    reads_frame: bool = False
 
     @property
     def n_blocks(self) -> int:
@@ -223,9 +244,23 @@ class JoinPlan:
 
     @property
     def worker_bytes(self) -> int:
-        """Bytes of a worker at its peak: the process, the reference, and its tasks."""
-        task = max(self.join_bytes, self.pack_bytes) + self.partition_bytes
-        return PROCESS_BYTES + self.held_bytes + self.threads * task
+        """Bytes of a worker at its peak: the process, what it holds, and its tasks."""
+        task = self.task_bytes + self.partition_bytes
+        held = self.held_bytes + self.calibration_bytes
+        return PROCESS_BYTES + held + self.threads * task
+
+    @property
+    def task_bytes(self) -> int:
+        """Bytes that a task adds at its peak, beside what it reads of the input."""
+        return max(self.join_bytes, self.pack_bytes)
+
+    @property
+    def calibration_bytes(self) -> int:
+        """Bytes of the statistics that p-values compare with, of which each worker has all.
+
+        One number a row; for a moment twice, while they arrive.
+        """
+        return CALIBRATION_COPIES * self.calibration_rows * FLOAT_BYTES
 
     @property
     def least_task_rows(self) -> int:
@@ -234,8 +269,12 @@ class JoinPlan:
 
     @property
     def partition_bytes(self) -> int:
-        """Bytes of one partition of the input, as float64."""
-        return self.partition_rows * self.n_features * FLOAT_BYTES
+        """Bytes that reading one partition of the input takes at its peak."""
+        column = self.partition_rows * FLOAT_BYTES
+        if not self.reads_frame:
+            return ARRAY_COPIES * column * self.n_features
+        dictionary = min(DICTIONARY_COPIES * column, DICTIONARY_BYTES)
+        return (FRAME_COPIES * column + dictionary) * self.n_features
 
     def fits(self, memory_limit: int) -> bool:
         """Return whether a worker of ``memory_limit`` bytes can hold this."""
@@ -243,33 +282,42 @@ class JoinPlan:
 
     def check(self, memory_limit: int) -> None:
         """Raise `MemoryError` if a worker of ``memory_limit`` bytes cannot hold this."""
-        if not self.fits(memory_limit):
-            usable = int(USABLE_SHARE * memory_limit)
-            nominal = f"of them the nominal rows {_mebibytes(self.held_bytes)}"
-            if self.is_spooled:
-                nominal = (
-                    f"with the nominal rows, {_mebibytes(self.reference_bytes)}, on disk"
-                )
-            remedy = ""
-            if self.graph_neighbors > 0:
-                nominal += (
-                    f", their neighbor graph {_mebibytes(self.graph_bytes)}, a walk along "
-                    f"it {_mebibytes(self.walk_bytes)} for each thread"
-                )
-                remedy = (
-                    " Walks take less along a graph with fewer edges, the directed one, "
-                    "and to the K-th neighbor rather than within a radius."
-                )
-            raise MemoryError(
-                f"{self.n_reference} nominal rows x {self.n_features} columns need "
-                f"{_mebibytes(self.worker_bytes)} on each worker "
-                f"({nominal}, and {_mebibytes(self.partition_bytes)} a partition of the "
-                f"input for each thread), but of its {_mebibytes(memory_limit)} a worker "
-                f"may use {_mebibytes(usable)}. Give each worker more memory "
-                f"(memory_limit= of the cluster, --memory-limit) or fewer threads (now "
-                f"{self.threads}), cut the input into smaller partitions, or use fewer "
-                f"nominal rows or columns.{remedy}"
+        if self.fits(memory_limit):
+            return
+        usable = int(USABLE_SHARE * memory_limit)
+        remedy = ""
+        if self.graph_neighbors > 0:
+            remedy = (
+                " Walks take less along a graph with fewer edges, the directed one, and to "
+                "the K-th neighbor rather than within a radius."
             )
+        raise MemoryError(
+            f"{self.n_reference} nominal rows x {self.n_features} columns need "
+            f"{_mebibytes(self.worker_bytes)} on each worker ({self._parts()}), but of its "
+            f"{_mebibytes(memory_limit)} a worker may use {_mebibytes(usable)}. Give each "
+            f"worker more memory (memory_limit= of the cluster, --memory-limit) or fewer "
+            f"threads (now {self.threads}), cut the input into smaller partitions, compare "
+            f"with fewer rows (calibration_size=, --calibration-size), or use fewer "
+            f"nominal rows or columns.{remedy}"
+        )
+
+    def _parts(self) -> str:
+        """Return what the bytes of a worker are for."""
+        nominal = f"of them the nominal rows {_mebibytes(self.held_bytes)}"
+        if self.is_spooled:
+            nominal = f"with the nominal rows, {_mebibytes(self.reference_bytes)}, on disk"
+        if self.graph_neighbors > 0:
+            nominal += (
+                f", their neighbor graph {_mebibytes(self.graph_bytes)}, a walk along it "
+                f"{_mebibytes(self.walk_bytes)} for each thread"
+            )
+        return (
+            f"{nominal}, the statistics that p-values compare with "
+            f"{_mebibytes(self.calibration_bytes)}, a process without data "
+            f"{_mebibytes(PROCESS_BYTES)}, and for each thread "
+            f"{_mebibytes(self.task_bytes)} a task and {_mebibytes(self.partition_bytes)} "
+            f"a partition of the input"
+        )
 
 
 def plan_join(
@@ -285,6 +333,8 @@ def plan_join(
     is_spooled: bool | None = None,
     graph_neighbors: int = 0,
     walk_rows: int = 0,
+    calibration_rows: int | None = None,
+    reads_frame: bool = False,
 ) -> JoinPlan:
     """Return the cut of a search that suits the workers at hand.
 
@@ -306,7 +356,13 @@ def plan_join(
         Where the reference is, if it has been prepared.
     graph_neighbors, walk_rows : int
         As in `JoinPlan`.
+    calibration_rows : int, optional
+        As in `JoinPlan`; None: as many as the reference has.
+    reads_frame : bool
+        As in `JoinPlan`.
     """
+    if calibration_rows is None:
+        calibration_rows = n_reference
     if block_rows is None:
         # Few blocks: each of them is a new start for every query. One a thread, so that
         # all are busy while they are made.
@@ -324,6 +380,7 @@ def plan_join(
     plan = JoinPlan(
         n_reference, n_features, n_neighbors, block_rows, min(task_rows, block_rows),
         pass_rows, threads, partition_rows, False, graph_neighbors, walk_rows,
+        calibration_rows, reads_frame,
     )  # fmt: skip
     if is_spooled is None:
         is_spooled = not plan.fits(memory_limit)

@@ -11,8 +11,9 @@ What the sample says decides how long a search takes, never what it finds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import dask
@@ -23,10 +24,11 @@ from numpy.typing import NDArray
 
 from lpe_dask.checkpoints import Checkpoint, measure_numbered
 from lpe_dask.geodesic import build_graph, walk_among_rows
+from lpe_dask.held import Results, new_entry
 from lpe_dask.inputs import Table
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.kernels.choice import choose_algorithm
-from lpe_dask.literals import enter
+from lpe_dask.literals import Shared, enter
 from lpe_dask.locality import learn_split
 from lpe_dask.metrics import NeighborGraphParams
 from lpe_dask.neighbors import Search, Weight, join, join_frame, self_join
@@ -34,8 +36,8 @@ from lpe_dask.packing import Space, prepare_blocks
 from lpe_dask.planning import JoinPlan, n_shares, plan_join, sample_neighbors, walk_rows
 from lpe_dask.preparation import Preparation
 from lpe_dask.resources import Workers, workers
-from lpe_dask.spool import HeldResults, Spool, spool_place
-from lpe_dask.stored import StoredResults
+from lpe_dask.sources import settle
+from lpe_dask.unshared import eagerly, lazily
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class Measure:
     enough: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reference:
     """Nominal rows, ready to be searched.
 
@@ -73,11 +75,13 @@ class Reference:
     space : Space
     algorithm : str
         A name of `kernels.ALGORITHMS`.
-    blocks : HeldResults or StoredResults
-    graph : HeldResults or StoredResults, optional
+    blocks : Results
+    graph : Results, optional
         The neighbor graph, as the only one.
     block_rows : int, optional
         As in `JoinPlan`, where the cut into blocks is that of a stored model.
+    calibration_rows : int, optional
+        As in `JoinPlan`; None: as many as there are rows.
     """
 
     n_rows: int
@@ -86,9 +90,14 @@ class Reference:
     graph_params: NeighborGraphParams | None
     space: Space
     algorithm: str
-    blocks: HeldResults | StoredResults
-    graph: HeldResults | StoredResults | None = None
+    blocks: Results
+    graph: Results | None = None
     block_rows: int | None = None
+    calibration_rows: int | None = None
+
+    @cached_property
+    def _shared_space(self) -> Shared:
+        return Shared(self.space, "lpe-space")
 
     def measure_own(
         self,
@@ -113,18 +122,22 @@ class Reference:
         return measure_numbered(numbers, self.n_rows, self._own_tasks, checkpoint)
 
     def _own_tasks(self, numbers: NDArray[np.int64]) -> list[Delayed]:
-        plan = self._plan()
+        plan = self._plan(wait=True)
         search = self._search(self.measure, plan)
         if self.graph is not None:
             return walk_among_rows(self._graph_task(), numbers, search, plan.task_rows)
         is_all = len(numbers) == self.n_rows
         return self_join(
-            len(self.blocks), self.blocks.tasks(), self.space, search, plan.block_shares,
-            None if is_all else enter(numbers, "lpe-chosen"),
+            len(self.blocks), self.blocks.tasks(), self._shared_space, search,
+            plan.block_shares, None if is_all else enter(numbers, "lpe-chosen"),
         )  # fmt: skip
 
     def measure_rows(
-        self, rows: da.Array, measure: Measure | None = None, weight: Weight | None = None
+        self,
+        rows: da.Array,
+        measure: Measure | None = None,
+        weight: Weight | None = None,
+        frame_sizes: Sequence[int] = (),
     ) -> da.Array:
         """Return the statistic of new rows as a dask array of shape (n,), lazily.
 
@@ -138,18 +151,22 @@ class Reference:
             None: that of the reference.
         weight : callable, optional
             See `neighbors.join`.
+        frame_sizes : sequence of int
+            Rows of the partitions of a frame that they come from, about, where files tell.
         """
         sizes = rows.chunks[0]
-        plan = self._plan(sizes)
+        plan = self._plan(frame_sizes or sizes, reads_frame=len(frame_sizes) > 0)
         shares = n_shares(
             len(sizes), workers().n_threads, _largest(sizes), plan.least_task_rows
         )
         search = self._search(measure or self.measure, plan)
         if plan.is_spooled:
-            self.hold(plan)
-        return join(
-            rows, self.blocks.tasks(), self.space, search, shares, **self._further(weight)
-        )
+            self.keep(plan)
+        with lazily():
+            return join(
+                rows, self.blocks.tasks(), self._shared_space, search, shares,
+                **self._further(weight),
+            )  # fmt: skip
 
     def measure_table(
         self, table: Table, measure: Measure | None = None, weight: Weight | None = None
@@ -158,30 +175,37 @@ class Reference:
 
         Parameters are those of `measure_rows`, but for the table.
         """
+        if not table.is_lazy:
+            return eagerly(lambda: self._measure_at_once(table, measure, weight))
         if table.frame is None:
-            if not table.is_lazy:
-                self.hold()
             statistic = self.measure_rows(table.rows, measure, weight)
             return table.restore(statistic, "statistic")
-        plan = self._plan(table.rows.chunks[0])
+        plan = self._plan(table.rows.chunks[0], reads_frame=True)
         search = self._search(measure or self.measure, plan)
         if plan.is_spooled:
-            self.hold(plan)
-        return join_frame(
-            table.frame, self.blocks.tasks(), self.space, search, **self._further(weight)
-        )
+            self.keep(plan)
+        with lazily():
+            return join_frame(
+                table.frame, self.blocks.tasks(), self._shared_space, search,
+                **self._further(weight),
+            )  # fmt: skip
 
-    def hold(self, plan: JoinPlan | None = None) -> None:
-        """Read the blocks of a stored model, if they are not held already; computes.
+    def _measure_at_once(
+        self, table: Table, measure: Measure | None, weight: Weight | None
+    ) -> Any:
+        self.keep()
+        return table.restore(self.measure_rows(table.rows, measure, weight), "statistic")
 
-        Without this they are read by the tasks of each search. What does not fit into the
-        memory of the workers is always held, in a spool.
+    def keep(self, plan: JoinPlan | None = None) -> None:
+        """Have blocks and graph ready for the active scheduler, if they are not; computes.
+
+        Without this they are made, or read from the files of a model, by each search that
+        does not find them. What does not fit into the memory of workers goes to a spool.
         """
-        for results in (self.blocks, self.graph):
-            if isinstance(results, StoredResults):
-                is_blocks = results is self.blocks
-                in_spool = is_blocks and (plan or self._plan()).is_spooled
-                results.hold(in_spool=in_spool)
+        plan = plan or self._plan(wait=True)
+        self.blocks.keep(in_spool=bool(plan.is_spooled))
+        if self.graph is not None:
+            self.graph.keep()
 
     def _further(self, weight: Weight | None) -> dict[str, Delayed | None]:
         """Return what some searches need besides."""
@@ -198,10 +222,17 @@ class Reference:
             measure.enough, n_edges,
         )  # fmt: skip
 
-    def _plan(self, partition_sizes: Sequence[int] = ()) -> JoinPlan:
+    def _plan(
+        self,
+        partition_sizes: Sequence[int] = (),
+        *,
+        reads_frame: bool = False,
+        wait: bool = False,
+    ) -> JoinPlan:
         return plan_for_workers(
             (self.n_rows, self.n_features), self.measure, self.graph_params,
             partition_sizes, self.blocks.is_spooled, self.block_rows,
+            calibration_rows=self.calibration_rows, reads_frame=reads_frame, wait=wait,
         )  # fmt: skip
 
 
@@ -212,6 +243,10 @@ def plan_for_workers(
     partition_sizes: Sequence[int],
     is_spooled: bool | None = None,
     block_rows: int | None = None,
+    *,
+    calibration_rows: int | None = None,
+    reads_frame: bool = False,
+    wait: bool = False,
 ) -> JoinPlan:
     """Return the plan of a search for the workers at hand, which hold it.
 
@@ -227,17 +262,23 @@ def plan_for_workers(
         Where the reference is, if it has been prepared.
     block_rows : int, optional
         Of its cut, if it came as blocks.
+    calibration_rows, reads_frame
+        As in `plan_join`.
+    wait : bool
+        As in `resources.workers`. Without a worker ever seen nothing is refused.
 
     Raises
     ------
     MemoryError
         If a worker cannot hold what a task needs.
     """
-    found = workers()
+    found = workers(wait=wait)
     plan = plan_for(
-        found, shape, measure, graph_params, partition_sizes, is_spooled, block_rows
-    )
-    plan.check(found.memory_limit)
+        found, shape, measure, graph_params, partition_sizes, is_spooled, block_rows,
+        calibration_rows=calibration_rows, reads_frame=reads_frame,
+    )  # fmt: skip
+    if found.is_known:
+        plan.check(found.memory_limit)
     return plan
 
 
@@ -249,6 +290,9 @@ def plan_for(
     partition_sizes: Sequence[int],
     is_spooled: bool | None = None,
     block_rows: int | None = None,
+    *,
+    calibration_rows: int | None = None,
+    reads_frame: bool = False,
 ) -> JoinPlan:
     """Return the plan of a search for some workers, whether or not they can hold it.
 
@@ -271,24 +315,28 @@ def plan_for(
         is_spooled=is_spooled,
         graph_neighbors=n_edges,
         walk_rows=n_walked,
+        calibration_rows=calibration_rows,
+        reads_frame=reads_frame,
     )
 
 
 def prepare_reference(
-    rows: da.Array,
+    source: Callable[[], da.Array],
     sample: NDArray[np.generic],
     preparation: Preparation,
     plan: JoinPlan,
     algorithm: str,
     measure: Measure,
     graph_params: NeighborGraphParams | None = None,
+    n_bytes: int = 0,
 ) -> Reference:
     """Return nominal rows ready to be searched; computes.
 
     Parameters
     ----------
-    rows : dask array of shape (n_reference, n_features)
-        Finite, with known chunks.
+    source : callable
+        Gives them, a dask array of shape (n_reference, n_features), finite, with known
+        chunks; see `packing.prepare_blocks`.
     sample : ndarray of shape (n_sampled, n_features)
         Some of them.
     preparation : Preparation
@@ -298,6 +346,8 @@ def prepare_reference(
     measure : Measure
     graph_params : NeighborGraphParams, optional
         As in `Reference`.
+    n_bytes : int, default=0
+        Bytes of the rows, if this process has them.
 
     Raises
     ------
@@ -305,27 +355,37 @@ def prepare_reference(
         If the rows need a spool, and none can be written that all workers see.
     """
     algorithm, space = choose_space(sample, preparation, plan, algorithm, measure)
-    spool = None
+    entry = None
     if plan.is_spooled:
-        spool = Spool(spool_place())
+        entry = new_entry()
         logger.info(
             "%d nominal rows do not fit into the memory of each worker: they are spooled "
-            "to %s", plan.n_reference, spool.folder.url,
+            "to %s", plan.n_reference, entry.url,
         )  # fmt: skip
-    chunks = rows.rechunk((plan.block_rows, -1))
-    blocks = prepare_blocks(chunks, space, algorithm, spool, plan.largest_block_rows)
-    n_rows, n_features = rows.shape
-    reference = Reference(
-        n_rows, n_features, measure, graph_params, space, algorithm, blocks
+    chunks = partial(_chunks, source, plan.block_rows)
+    blocks = prepare_blocks(
+        chunks, space, algorithm, entry, plan.largest_block_rows, n_bytes
     )
+    reference = Reference(
+        plan.n_reference, plan.n_features, measure, graph_params, space, algorithm, blocks,
+        calibration_rows=plan.calibration_rows,
+    )  # fmt: skip
     if graph_params is None:
         return reference
-    edges = self_join(
-        len(blocks), blocks.tasks(), space, reference._search(measure, plan),
-        plan.block_shares,
-    )  # fmt: skip
-    graph = build_graph(edges, n_rows, graph_params)
-    return replace(reference, graph=HeldResults([graph]))
+    search = reference._search(measure, plan)
+
+    def make(_: Any) -> list[Delayed]:
+        edges = self_join(len(blocks), blocks.tasks(), space, search, plan.block_shares)
+        return [build_graph(edges, plan.n_reference, graph_params)]
+
+    return replace(reference, graph=Results.of(make(None), None, make, n_bytes))
+
+
+def _chunks(source: Callable[[], da.Array], block_rows: int) -> da.Array:
+    """Return rows in chunks of so many rows, settled."""
+    rows = source()
+    chunks = rows.rechunk((block_rows, -1))
+    return rows if chunks is rows else settle(chunks, "lpe-chunk")
 
 
 def choose_space(

@@ -1,7 +1,7 @@
 """What the workers at hand have and use, as whole numbers: threads and memory.
 
-Asks the client that would compute, else the machine. The library looks at a cluster; it
-never starts, finds or configures one.
+Asks the client that would compute, else the machine. The library looks at a cluster, and
+may wait for its first worker; it never starts, finds or configures one.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import dask
 import psutil
@@ -20,6 +22,12 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 logger = logging.getLogger(__name__)
+
+#: Seconds to wait for the first worker of a cluster before saying so.
+QUIET_SECONDS = 10
+
+#: Bytes of a worker of which nothing is known. A search is cut to suit it, and not refused.
+ASSUMED_BYTES = 2 * 2**30
 
 #: Where Linux states the memory limit of a container (control groups 2 and 1).
 _CGROUP_LIMITS = (
@@ -40,11 +48,19 @@ class Workers:
         Threads of the worker that has the most.
     memory_limit : int
         Bytes of the worker that has the least.
+    is_known : bool
+        Whether these are or were there; else they are assumed, and nothing is to be refused
+        for their sake.
     """
 
     n_threads: int
     threads: int
     memory_limit: int
+    is_known: bool = True
+
+
+#: The workers that each client had when they were last looked at.
+_LAST: WeakKeyDictionary[Any, Workers] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +84,32 @@ class Crew:
 def active_client() -> Any | None:
     """Return the distributed client that a compute would use now, or None.
 
-    None as well where the configuration sends computes elsewhere although a client exists.
+    None as well where the configuration sends computes elsewhere although a client exists,
+    and for an asynchronous client: nothing is computed with it but what its user awaits.
     `distributed` is not imported for this.
     """
-    owner = getattr(get_scheduler(), "__self__", None)
+    try:
+        owner = getattr(get_scheduler(), "__self__", None)
+    except RuntimeError:  # Dask's answer to an asynchronous client
+        return None
     return owner if hasattr(owner, "scheduler_info") else None
 
 
-def workers() -> Workers:
+def workers(*, wait: bool = False) -> Workers:
     """Return the workers that a compute would use now.
 
     The configuration key ``lpe-dask.memory-limit`` lowers, never raises, what is found.
+
+    Parameters
+    ----------
+    wait : bool, default=False
+        What to do about a cluster that has no worker yet, such as an adaptive one. True,
+        for what is computed at once: ask it for one, and wait as long as a compute would.
+        False, for what is lazy: nothing is computed, and the workers are those that its
+        client had before, or else assumed.
     """
     client = active_client()
-    return _limited(_of_machine() if client is None else _of_cluster(client))
+    return _limited(_of_machine() if client is None else _of_cluster(client, wait))
 
 
 def workers_of_machine(n_workers: int, threads: int, memory_limit: int) -> Workers:
@@ -105,17 +133,37 @@ def _limited(found: Workers) -> Workers:
     if configured is None:
         return found
     limit = min(found.memory_limit, parse_bytes(configured))
-    return Workers(found.n_threads, found.threads, limit)
+    return replace(found, memory_limit=limit)
 
 
-def _of_cluster(client: Any) -> Workers:
-    known = list(client.scheduler_info(n_workers=-1)["workers"].values())
-    if not known:  # a cluster that is still starting: tasks will wait for it
-        return _of_machine()
+def _of_cluster(client: Any, wait: bool) -> Workers:
+    known = _known_workers(client)
+    while wait and not known:
+        _await_first_worker(client)
+        known = _known_workers(client)
+    if not known:
+        assumed = Workers(CPU_COUNT, 1, ASSUMED_BYTES, is_known=False)
+        return _LAST.get(client, assumed)
     threads = [worker["nthreads"] for worker in known]
     machine = memory_of_machine()
     limits = [worker["memory_limit"] or machine for worker in known]  # 0: not limited
-    return Workers(sum(threads), max(threads), min(limits))
+    found = Workers(sum(threads), max(threads), min(limits))
+    _LAST[client] = found
+    return found
+
+
+def _known_workers(client: Any) -> list[dict[str, Any]]:
+    return list(client.scheduler_info(n_workers=-1)["workers"].values())
+
+
+def _await_first_worker(client: Any) -> None:
+    """Wait until some worker has run a task; the cluster may start one for it."""
+    task = client.submit(int, key=f"lpe-first-worker-{uuid4().hex}")
+    try:
+        task.result(timeout=QUIET_SECONDS)
+    except TimeoutError:
+        logger.info("waiting for the first worker of the cluster")
+        task.result()
 
 
 def _of_machine() -> Workers:

@@ -15,7 +15,7 @@ import logging
 import math
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,15 @@ from lpe_dask.calibration import BAND_LEVEL, band_half_width
 from lpe_dask.decisions import threshold
 from lpe_dask.detector import LPE, load, measure_blocks
 from lpe_dask.false_discovery import cut_off
-from lpe_dask.files import Paths, count_rows, paths_in, read_frame, shown_paths, stamp_files
+from lpe_dask.files import (
+    Paths,
+    count_rows,
+    paths_in,
+    read_frame,
+    rows_of_partitions,
+    shown_paths,
+    stamp_files,
+)
 from lpe_dask.fit_runs import (
     Expect,
     FitRun,
@@ -75,7 +83,7 @@ logger = logging.getLogger(__name__)
 _PACKAGES = ("lpe_dask", "dask", "distributed", "numpy", "numba", "pandas", "pyarrow")
 
 
-def score_table(
+def score_files(
     data: Paths,
     output: str | PathLike[str],
     *,
@@ -90,8 +98,8 @@ def score_table(
 ) -> dict[str, Any]:
     """Score the rows of a table in files, write them with their p-values, return a summary.
 
-    Computes, with the scheduler that is active. A run that was interrupted is taken up by
-    the next one with the same files and arguments.
+    What ``lpe-dask score`` does. Computes, with the active scheduler. A run that was
+    interrupted is taken up by the next one with the same files and arguments.
 
     Parameters
     ----------
@@ -129,8 +137,31 @@ def score_table(
         For what was given: files, columns, parameters, rows, the output folder.
     MemoryError
         If the nominal rows do not fit the workers.
-    RunError
+    RuntimeError
         If the run failed after that; finished parts stay.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> import lpe_dask
+    >>> folder = tempfile.mkdtemp()
+    >>> rng = np.random.default_rng(0)
+    >>> nominal = pd.DataFrame(rng.standard_normal((2000, 2)), columns=["speed", "load"])
+    >>> nominal.to_parquet(f"{folder}/nominal.parquet")
+    >>> rows = pd.DataFrame({"speed": [0.1, 6.0], "load": [0.3, 6.0], "id": ["a", "b"]})
+    >>> rows.to_parquet(f"{folder}/rows.parquet")
+    >>> summary = lpe_dask.score_files(
+    ...     f"{folder}/rows.parquet", f"{folder}/scored",
+    ...     nominal=f"{folder}/nominal.parquet", scale="standard", alpha=0.01,
+    ... )
+    >>> summary["rows"], summary["flagged"]
+    (2, 1)
+    >>> pd.read_parquet(f"{folder}/scored")[["id", "p_value", "is_anomaly"]]
+      id  p_value  is_anomaly
+    0  a    0.907       False
+    1  b      0.0        True
     """
     run = prepare_run(
         data,
@@ -232,7 +263,7 @@ class Run:
             yield lock
 
     def execute(self, lock: Lock, expect: Expect = ignore) -> dict[str, Any]:
-        """Fit, measure and write, and return the summary; raises as `score_table`.
+        """Fit, measure and write, and return the summary; raises as `score_files`.
 
         Parameters
         ----------
@@ -248,7 +279,8 @@ class Run:
         if isinstance(model, FitRun):
             model = model.execute(self.output, expect)
         with telling_input_from_run():
-            statistic, p_values = measure_blocks(model, self.rows)
+            sizes, _ = rows_of_partitions(self.paths, self.kept.npartitions)
+            statistic, p_values = measure_blocks(model, self.rows, sizes)
         folder = self._folder(lock.token)
         try:
             check_token(lock.url, lock.token)  # the fit may have taken hours
@@ -329,7 +361,7 @@ def prepare_run(
     overwrite: bool = False,
     **arguments: Any,
 ) -> Run:
-    """Return the run of `score_table`, checked as far as that goes without reading rows.
+    """Return the run of `score_files`, checked as far as that goes without reading rows.
 
     Nothing is computed and nothing written, so it needs no workers.
     """
@@ -341,12 +373,7 @@ def prepare_run(
             found, data, output, is_own=is_own, keep=keep, alpha=alpha, fdr=fdr,
             overwrite=overwrite,
         )  # fmt: skip
-    if nominal is not None or arguments:
-        odd = [*([] if nominal is None else ["nominal"]), *sorted(arguments)]
-        raise ValueError(
-            f"the model {fspath(model)} is fitted: {', '.join(odd)} cannot be given with "
-            f"it. Leave them out, or leave out the model."
-        )
+    check_is_alone(model, nominal, arguments)
     check_output(fspath(output), [fspath(model)])
     return prepare_scoring(
         load(model), data, output, source=model_source(model), columns=columns, keep=keep,
@@ -377,19 +404,15 @@ def prepare_scoring(
     is_own : bool, default=False
         Whether the rows to score are the nominal ones.
     data, output, columns, keep, alpha, fdr, overwrite
-        As for `score_table`.
+        As for `score_files`.
     """
     for name, level in (("alpha", alpha), ("fdr", fdr)):
         if level is not None:
             check_level(name, level)
     fitted = model.model if isinstance(model, FitRun) else model
     if isinstance(model, FitRun):
-        source, columns = model.source, list(model.nominal.columns)
-    elif columns is None and hasattr(model, "feature_names_in_"):
-        columns = model.feature_names_in_.tolist()
-    frame = read_frame(data, columns)
-    rows = measured_columns(data, frame, columns)
-    _check_features(model, rows, data)
+        source = model.source
+    frame, rows = frames_to_score(model, data, columns)
     kept = _kept(data, frame, keep)
     settings = {
         "columns": list(map(str, rows.columns)),
@@ -418,6 +441,32 @@ def prepare_scoring(
             "alpha.", fdr,
         )  # fmt: skip
     return run
+
+
+def check_is_alone(
+    model: str | PathLike[str], nominal: Any, arguments: Mapping[str, Any]
+) -> None:
+    """Raise ValueError if a saved model is given with what only a fit can take."""
+    odd = [*([] if nominal is None else ["nominal"]), *sorted(arguments)]
+    if odd:
+        raise ValueError(
+            f"the model {fspath(model)} is fitted: {', '.join(odd)} cannot be given with "
+            f"it. Leave them out, or leave out the model."
+        )
+
+
+def frames_to_score(
+    model: LPE | FitRun, data: Paths, columns: Sequence[str] | None
+) -> tuple[Any, Any]:
+    """Return all columns of a table in files, and those that a model measures."""
+    if isinstance(model, FitRun):
+        columns = list(model.nominal.columns)
+    elif columns is None and hasattr(model, "feature_names_in_"):
+        columns = model.feature_names_in_.tolist()
+    frame = read_frame(data, columns)
+    rows = measured_columns(data, frame, columns)
+    _check_features(model, rows, data)
+    return frame, rows
 
 
 def _check_features(model: LPE | FitRun, rows: Any, data: Paths) -> None:

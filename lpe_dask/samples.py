@@ -3,7 +3,8 @@
     table --a few partitions--> rows of each, evenly --> sample, seconds a row
                             --> about how many rows all partitions have
 
-Where a table says by itself how many rows its partitions have, that is taken instead.
+Where a table says by itself how many rows its partitions have, that is taken instead. The
+blocks of a saved model are partitions as well.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 import dask
 import dask.array as da
 import numpy as np
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask.graphs import delayed_tasks
-from lpe_dask.inputs import Table
+from lpe_dask.handles import handles_of
 
 #: Rows of a sample, and bytes of one as float64, at most.
 SAMPLE_ROWS, SAMPLE_BYTES = 65_536, 64 * 2**20
@@ -56,19 +60,19 @@ class Sample:
 
 
 def take_sample(
-    table: Table, counted: tuple[Sequence[int], bool] | None, n_threads: int
+    rows: da.Array, counted: tuple[Sequence[int], bool] | None, n_threads: int
 ) -> Sample:
-    """Return a sample of a table; reads some partitions.
+    """Return a sample of rows; reads some partitions.
 
     Parameters
     ----------
-    table : Table
+    rows : dask array of shape (n, n_features)
+        Its chunks are the partitions.
     counted : tuple of sequence of int and bool, optional
         Rows of the partitions and whether they are exact, where that is known.
     n_threads : int
         That read at a time.
     """
-    rows = table.rows
     sizes = rows.chunks[0]
     if counted is None and not np.isnan(sizes).any():
         counted = sizes, True
@@ -86,6 +90,15 @@ def take_sample(
     order = np.random.default_rng(0).permutation(len(taken))
     busy = min(n_threads, len(numbers))
     return Sample(taken[order], *counted, seconds * busy / max(1, n_read))
+
+
+def rows_of_blocks(blocks: list[Delayed], n_features: int) -> da.Array:
+    """Return the rows in blocks, one task of a handle each, as chunks of unknown length."""
+    name = f"lpe-block-rows-{uuid4().hex}"
+    tasks = {(name, i, 0): (_block_rows, block.key) for i, block in enumerate(blocks)}
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=blocks)
+    chunks = ((np.nan,) * len(blocks), (n_features,))
+    return da.Array(graph, name, chunks, dtype=np.float64)
 
 
 def _partitions_to_read(n_partitions: int, sizes: Sequence[int] | None) -> list[int]:
@@ -108,7 +121,11 @@ def _read(
     return list(dask.compute(*delayed_tasks(name, tasks, [rows])))
 
 
-# Runs inside tasks.
+# Run inside tasks.
+
+
+def _block_rows(handle: Any) -> NDArray[np.float64]:
+    return handles_of([handle])[0].load().rows.astype(np.float64)
 
 
 def _some(rows: NDArray[np.generic], n_sampled: int) -> tuple[int, NDArray[np.generic]]:

@@ -1,107 +1,59 @@
-r"""Keep prepared blocks where tasks run: in memory, or on storage that all workers see.
+r"""Keep data of this process on storage that its workers see, for as long as tasks need it.
 
-A spool is a folder of its own, which is removed when the model that made it and the lazy
-results that read it are gone. Results that were persisted on a cluster hold no graph any
-more, and do not keep it.
+    Spool      PLACE/lpe-spool-<hex>/     one a process and place, with a lease; mode 0700
+    Entry        value-<hex>, blocks-<hex>  what is kept, removed when nothing needs it
+
+An entry is needed by the objects of this process that hold it, and by every task that a
+scheduler knows and that names it: results that were persisted, or are being computed, have
+no graph here any more. Tasks name entries by `EntryName`, and a scheduler is asked which of
+those it holds before an entry goes. The folder goes with its last entry, at the end of
+Python at the latest; that of a process that died is removed by the next one that makes a
+spool in the same place.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import queue
+import sys
 import tempfile
+import threading
+import time
 import weakref
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
 import dask
 import fsspec
-import numpy as np
-from dask.delayed import Delayed
+from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.handles import (
-    Handles,
-    HeldBlock,
-    Pieces,
-    SpooledBlock,
-    SpooledPieces,
-    sample_url,
-    write_arrays,
-)
-from lpe_dask.literals import enter
+from lpe_dask.locks import Lock, is_dead, lease
+from lpe_dask.messages import brief
 from lpe_dask.resources import active_client
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True, slots=True)
-class SpoolFolder:
-    """Where tasks write blocks and pieces; knows the place, and owns nothing."""
+#: Start of the name of a spool's folder.
+_PREFIX = "lpe-spool-"
 
-    url: str
+#: Name of the file by which workers are asked whether they see a spool.
+_MARK = "spool"
 
-    def write_block(self, held: HeldBlock) -> SpooledBlock:
-        """Write a block and its sample, and return the handle."""
-        url = f"{self.url}/block-{uuid4().hex}"
-        for target, block in ((url, held.block), (sample_url(url), held.sample)):
-            if block is not None:
-                with fsspec.open(target, "wb") as file:
-                    write_arrays(file, block.arrays())
-        return SpooledBlock(url, held.low, held.high, held.n_rows)
+#: How often a removal is tried: tasks that outlive their run may still write.
+_REMOVALS = 5
 
-    def write_pieces(self, pieces: Pieces) -> SpooledPieces:
-        """Write the pieces of a partition, and return what reads them."""
-        url = f"{self.url}/pieces-{uuid4().hex}"
-        with fsspec.open(url, "wb") as file:
-            for array in (pieces.starts.astype(np.int64), pieces.numbers, pieces.rows):
-                file.write(np.ascontiguousarray(array).data)
-        n_rows, n_features = pieces.rows.shape
-        n_parts = len(pieces.starts) - 1
-        return SpooledPieces(url, pieces.rows.dtype.str, n_rows, n_features, n_parts)
+#: Seconds for which a graph may be on its way to a scheduler that does not know it yet.
+TRAVEL_SECONDS = 10.0
 
-    def remove_pieces(self) -> None:
-        """Remove the files of pieces; blocks have been made of them."""
-        filesystem, root = fsspec.core.url_to_fs(self.url)
-        for name in filesystem.glob(f"{root}/pieces-*"):
-            filesystem.rm_file(name)
+#: Seconds between two questions to a scheduler, at first and at most.
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 5.0
 
-
-class Spool:
-    """A new folder for prepared blocks, removed with this object or at the end of Python.
-
-    Parameters
-    ----------
-    place : str
-        Folder or fsspec URL that this process and all workers see.
-
-    Raises
-    ------
-    OSError
-        If nothing can be written there, or a worker does not see it.
-    """
-
-    def __init__(self, place: str) -> None:
-        filesystem, root = fsspec.core.url_to_fs(place)
-        url = filesystem.unstrip_protocol(f"{root.rstrip('/')}/lpe-spool-{uuid4().hex}")
-        self.folder = SpoolFolder(url)
-        self._remover = weakref.finalize(self, _remove, url)
-        try:
-            filesystem.makedirs(f"{filesystem._strip_protocol(url)}")
-            with fsspec.open(_mark(url), "wb") as file:
-                file.write(b"")
-            _check_seen_by_workers(url, place)
-        except BaseException as error:
-            self._remover()
-            if isinstance(error, OSError):
-                raise OSError(
-                    f"the nominal rows do not fit into the memory of each worker, and the "
-                    f"spool {place} cannot take them: {error}. Name a folder or URL that "
-                    f"all workers can write to (configuration key lpe-dask.spool, "
-                    f"--spool), or give each worker more memory."
-                ) from error
-            raise
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Leave the folder behind: only this process removes it."""
-        return SpoolFolder, (self.folder.url,)
+#: Seconds in which a scheduler that lives answers, however busy.
+_ANSWER_SECONDS = 60.0
 
 
 def spool_place() -> str:
@@ -111,120 +63,389 @@ def spool_place() -> str:
     return str(temporary if configured is None else configured)
 
 
-def _mark(url: str) -> str:
-    return f"{url}/spool"
-
-
-def _check_seen_by_workers(url: str, place: str) -> None:
-    client = active_client()
-    if client is None:
-        return
-    blind = [worker for worker, is_seen in client.run(_is_seen, url).items() if not is_seen]
-    if blind:
-        raise OSError(f"the worker {blind[0]} does not see {place}")
-
-
-def _is_seen(url: str) -> bool:
-    filesystem, path = fsspec.core.url_to_fs(_mark(url))
-    return bool(filesystem.exists(path))
-
-
-def _remove(url: str) -> None:
-    with suppress(OSError):  # it may be gone
-        filesystem, root = fsspec.core.url_to_fs(url)
-        filesystem.rm(root, recursive=True)
-
-
-class HeldResults:
-    """Handles of blocks, or a neighbor graph, while this object or its tasks live.
-
-    With an active client, what is in memory stays on its workers, which can make it again
-    from its tasks; otherwise in this process. Spooled blocks are handles in this process.
+class Spool:
+    """The folder of this process in one place; `spool_at` gives the one there is.
 
     Parameters
     ----------
-    blocks : list of Delayed
-        Of handles, or of the graph alone; computed at once.
-    spool : Spool, optional
-        Where the blocks are, if they are spooled.
+    place : str
+        Folder or fsspec URL.
+
+    Raises
+    ------
+    OSError
+        If nothing can be written there.
     """
 
-    def __init__(self, blocks: list[Delayed], spool: Spool | None = None) -> None:
-        self._spool = spool
-        self._on_cluster = active_client() is not None and spool is None
-        if self._on_cluster:
-            self._held: list[Any] = list(dask.persist(*blocks))
-        else:
-            self._held = list(dask.compute(*blocks))
-
-    def __len__(self) -> int:
-        """Return the number of blocks."""
-        return len(self._held)
+    def __init__(self, place: str) -> None:
+        filesystem, root = fsspec.core.url_to_fs(place)
+        self.place = place
+        path = f"{root.rstrip('/')}/{_PREFIX}{uuid4().hex}"
+        self.url: str = filesystem.unstrip_protocol(path)
+        self._held: list[Lock] = []
+        self._remove = remove = weakref.finalize(
+            self, _remove_folder, self.url, self._held, os.getpid()
+        )
+        try:
+            _make_private(filesystem, path)
+            self._held.append(lease(self.url, "keep the data of a process"))
+            filesystem.pipe_file(f"{path}/{_MARK}", b"\n")
+        except BaseException:
+            remove()
+            raise
+        _collect(filesystem, root.rstrip("/"), self.url)
 
     @property
-    def is_spooled(self) -> bool:
-        """Whether the blocks are on storage."""
-        return self._spool is not None
+    def is_lost(self) -> bool:
+        """Whether somebody else has removed the folder, as cleaners of /tmp do."""
+        return any(lock.is_lost for lock in self._held)
 
-    def tasks(self) -> list[Delayed]:
-        """Return tasks that give a handle each, or all `Handles`, for the active scheduler.
+    def entry(self, kind: str) -> Entry:
+        """Return a new entry; its first word tells people what it is."""
+        return Entry(self, f"{self.url}/{kind}-{uuid4().hex}")
 
-        Raises
-        ------
-        RuntimeError
-            If the blocks were left on a cluster that is no longer active.
-        """
-        if self._spool is not None:
-            return [_enter_with(self._spool, self._held)]
-        if not self._on_cluster:
-            return [enter(block, "lpe-block") for block in self._held]
-        if active_client() is None:
-            raise RuntimeError(
-                "the nominal rows of this model are on the workers of the cluster that "
-                "fitted it, and no client is active. Score while its client is, or fit "
-                "again."
-            )
-        return self._held
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Bring the blocks along: a copy of a model does not depend on the cluster."""
-        if self._spool is not None:
-            raise TypeError(
-                "the nominal rows of this model are in a spool, which lives as long as the "
-                "model and cannot be copied with it. Fit where they fit into memory, or "
-                "fit again there."
-            )
-        held = list(dask.compute(*self.tasks())) if self._on_cluster else self._held
-        return {"_on_cluster": False, "_held": held, "_spool": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take what `__getstate__` gave."""
-        self.__dict__.update(state)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Share the blocks, which nothing changes."""
-        return self
+    def folder(self, kind: str) -> Entry:
+        """Return a new entry that is a folder: writers of files do not make it."""
+        entry = self.entry(kind)
+        filesystem, path = fsspec.core.url_to_fs(entry.url)
+        filesystem.makedirs(path)
+        return entry
 
 
-def _enter_with(spool: Spool, handles: list[SpooledBlock]) -> Delayed:
-    """Return the handles as one task, in a graph that keeps their spool alive."""
-    entered = enter(Handles(handles), "lpe-blocks")
-    keeper = f"{entered.key}-spool"
-    return Delayed(entered.key, {**entered.dask, keeper: (_no_task, _Keeper(spool))})
+_lock = threading.Lock()
+_spools: weakref.WeakValueDictionary[tuple[int, str], Spool] = weakref.WeakValueDictionary()
 
 
-class _Keeper:
-    """Holds a spool in the graphs of this process; elsewhere it holds nothing."""
+def spool_at(place: str) -> Spool:
+    """Return the spool of this process at a place, made if there is none.
 
-    def __init__(self, spool: Spool | None = None) -> None:
-        self._spool = spool
+    Raises
+    ------
+    OSError
+        If nothing can be written there.
+    """
+    key = os.getpid(), place  # the spools of a process are not those of its forks
+    with _lock:
+        spool = _spools.get(key)
+        if spool is None or spool.is_lost:
+            spool = _spools[key] = Spool(place)
+        return spool
+
+
+def remove_spools() -> None:
+    """Remove all spools of this process, which ends without the rest of its exit."""
+    for spool in list(_spools.values()):
+        spool._remove()
+
+
+def shared_spool() -> Spool | None:
+    """Return the spool at `spool_place` if the workers of the active client see it.
+
+    They are asked once for each client. None as well where this process cannot write there.
+    """
+    client = active_client()
+    place = spool_place()
+    if client is None:
+        raise AssertionError("only a client has workers to share storage with")
+    with _probing:
+        seen = _seen.setdefault(client, {})
+        if place not in seen:
+            seen[place] = _is_shared(client, place)
+    return spool_at(place) if seen[place] else None
+
+
+_probing = threading.RLock()
+_seen: weakref.WeakKeyDictionary[Any, dict[str, bool]] = weakref.WeakKeyDictionary()
+
+
+def may_be_shared(place: str) -> bool:
+    """Return whether all clients of this process are known, or likely, to see a place.
+
+    For graphs that were built without a client: nobody can be asked at the moment at which
+    a client sends them.
+    """
+    return all(
+        _seen.get(client, {}).get(place, _is_likely_shared(client, place))
+        for client in open_clients()
+    )
+
+
+def open_clients() -> list[Any]:
+    """Return the clients of `distributed` in this process that are connected."""
+    distributed = sys.modules.get("distributed")
+    while distributed is not None:
+        with suppress(RuntimeError):  # another thread has just made or lost one
+            clients = list(distributed.Client._instances)
+            return [client for client in clients if client.status == "running"]
+    return []
+
+
+def _is_likely_shared(client: Any, place: str) -> bool:
+    """Return whether workers are in this process, or on this machine and the place too."""
+    address = getattr(client.scheduler, "address", "")
+    if address.startswith("inproc:"):
+        return True
+    return not place.startswith("memory:") and ("//127." in address or "//[::1]" in address)
+
+
+def _is_shared(client: Any, place: str) -> bool:
+    try:
+        spool = spool_at(place)
+    except (OSError, ValueError, ImportError, NotImplementedError) as error:
+        logger.info("no spool at %s: %s", place, brief(error))
+        return False
+    # A worker that is lost meanwhile has no answer. A cluster may have no workers yet: the
+    # first one answers for them.
+    answers = client.run(_sees, spool.url, on_error="ignore") or {
+        "the first worker": client.submit(_sees, spool.url, pure=False).result()
+    }
+    blind = [worker for worker, sees in answers.items() if not sees]
+    if blind:
+        logger.info(
+            "workers do not share the storage %s with this process (%s does not): data "
+            "above 1 MiB are kept in their memory. Name a folder or URL that all of them "
+            "can write to (configuration key lpe-dask.spool, --spool).", place, blind[0],
+        )  # fmt: skip
+    return not blind
+
+
+# Entries
+
+
+class Entry:
+    """A file or folder in a spool, removed when neither this process nor a task needs it.
+
+    Attributes
+    ----------
+    url : str
+    """
+
+    def __init__(self, spool: Spool, url: str) -> None:
+        self.url = url
+        self.spool = spool
+        self._trips = _Trips()
+        finalizer = weakref.finalize(self, _let_go, spool, url, self._trips, os.getpid())
+        finalizer.atexit = False  # the whole folder goes then
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Keeper, ()
+        """Travel as a name: only this process removes the entry."""
+        self._trips.were_any = True
+        _janitor.start()
+        return EntryName, (self.url,)
 
-    def __dask_tokenize__(self) -> str:
-        return "lpe-spool"
+
+class EntryName:
+    """Names an entry in the tasks of a scheduler, of workers, or of a file.
+
+    Attributes
+    ----------
+    url : str
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        _named.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EntryName, (self.url,)
 
 
-def _no_task(keeper: _Keeper) -> None:
-    """Stand in the graph for what a spool needs: never run, as no task reads it."""
+_named: weakref.WeakSet[EntryName] = weakref.WeakSet()
+
+
+class _Trips:
+    """Whether an entry was ever sent somewhere."""
+
+    were_any = False
+
+
+def _let_go(spool: Spool, url: str, trips: _Trips, pid: int) -> None:
+    """Remove an entry that this process needs no more, now or when no scheduler does.
+
+    A finalizer: it may run at any moment in any thread, so it takes no lock.
+    """
+    if os.getpid() != pid:
+        return
+    if trips.were_any and open_clients():
+        _janitor.incoming.put(_LetGo(spool, url))
+    else:
+        _remove(url)
+
+
+@dataclass(frozen=True, slots=True)
+class _LetGo:
+    """An entry that this process needs no more.
+
+    Attributes
+    ----------
+    spool : Spool
+        Stays as long as its entries.
+    url : str
+    since : float
+        When it was let go; no graph was sent after that.
+    """
+
+    spool: Spool
+    url: str
+    since: float = field(default_factory=time.monotonic)
+
+
+class _Janitor:
+    """Removes entries that this process has let go, once no scheduler names them.
+
+    Attributes
+    ----------
+    incoming : SimpleQueue of _LetGo
+        The one queue that a finalizer may use although it interrupts another use.
+    """
+
+    def __init__(self) -> None:
+        self.incoming: queue.SimpleQueue[_LetGo] = queue.SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start, if that has not been done in this process."""
+        with self._starting:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._tidy, name="lpe-spool", daemon=True
+                )
+                self._thread.start()
+
+    def _tidy(self) -> None:
+        wait = _FIRST_WAIT
+        left: list[_LetGo] = []
+        while True:
+            try:
+                left.append(self.incoming.get(timeout=wait if left else None))
+                wait = _FIRST_WAIT
+            except queue.Empty:
+                wait = min(2 * wait, _LONGEST_WAIT)
+            with suppress(queue.Empty):
+                while True:
+                    left.append(self.incoming.get_nowait())
+            left = _still_needed(left)
+
+
+_janitor = _Janitor()
+
+
+def _still_needed(entries: list[_LetGo]) -> list[_LetGo]:
+    """Remove those of some entries that no scheduler names, and return the others."""
+    needed = _needed(entries)
+    for entry in entries:
+        if entry.url not in needed:
+            _remove(entry.url)
+    return [entry for entry in entries if entry.url in needed]
+
+
+def _needed(entries: list[_LetGo]) -> set[str]:
+    clients, now = open_clients(), time.monotonic()
+    if not clients:
+        return set()
+    arrived = [entry.url for entry in entries if now - entry.since >= TRAVEL_SECONDS]
+    needed = {entry.url for entry in entries} - set(arrived)
+    for client in clients if arrived else ():
+        try:
+            needed |= set(
+                client.run_on_scheduler(
+                    _names_among, arrived, callback_timeout=_ANSWER_SECONDS
+                )
+            )
+        except Exception as error:  # a scheduler that is busy, or without this package
+            if client.status == "running":
+                logger.debug("asked a scheduler in vain: %s", brief(error))
+                needed |= set(arrived)
+    return needed
+
+
+# The folder
+
+
+def _make_private(filesystem: Any, path: str) -> None:
+    """Make a folder that only its owner may look into, where there are such things."""
+    if isinstance(filesystem, LocalFileSystem):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.mkdir(path, 0o700)
+    else:
+        filesystem.makedirs(path)
+
+
+def _collect(filesystem: Any, root: str, own: str) -> None:
+    """Remove the spools in a place whose processes have died."""
+    with suppress(Exception):  # others collect there, too, and not all may be looked into
+        filesystem.invalidate_cache()
+        for path in filesystem.ls(root, detail=False):
+            url = filesystem.unstrip_protocol(path.rstrip("/"))
+            if path.rsplit("/", 1)[-1].startswith(_PREFIX) and url != own:
+                with suppress(Exception):
+                    if is_dead(url):
+                        _remove(url)
+                        logger.info("removed %s, left behind by a process that died", url)
+
+
+def _remove_folder(url: str, held: list[Lock], pid: int) -> None:
+    if os.getpid() != pid:  # a fork of the process that owns it
+        return
+    for lock in held:
+        lock.release()
+    _remove(url)
+
+
+def _remove(url: str) -> None:
+    with suppress(Exception):  # in a finalizer, of filesystems with errors of their own
+        filesystem, root = fsspec.core.url_to_fs(url)
+        for _ in range(_REMOVALS):
+            with suppress(OSError):  # it may be gone, or be written to
+                filesystem.rm(root, recursive=True)
+            filesystem.invalidate_cache()
+            if not filesystem.exists(root):
+                return
+
+
+# The functions below run on workers and schedulers.
+
+
+def _sees(url: str) -> bool:
+    """Return whether this process can read and write in a spool."""
+    try:
+        filesystem, root = fsspec.core.url_to_fs(url)
+        filesystem.invalidate_cache()
+        if not filesystem.exists(f"{root}/{_MARK}"):
+            return False
+        probe = f"{root}/probe-{uuid4().hex}"
+        filesystem.pipe_file(probe, b"\n")
+        filesystem.rm_file(probe)
+    except Exception:  # filesystems have errors of their own
+        return False
+    return True
+
+
+def _names_among(urls: Iterable[str], dask_scheduler: Any) -> list[str]:
+    """Return those of some entries that tasks of this scheduler name."""
+    try:
+        named = {name.url for name in list(_named)}
+        if not named.isdisjoint(urls):
+            _forget_messages(dask_scheduler)
+            named = {name.url for name in list(_named)}
+    except RuntimeError:  # another thread has just added one: ask again later
+        return list(urls)
+    return [url for url in urls if url in named]
+
+
+def _forget_messages(scheduler: Any) -> None:
+    """Let a scheduler forget what it told workers about tasks that it has forgotten.
+
+    Its log, for people who look for faults in it, would keep those tasks for 1000 messages
+    more, and with them the names of entries.
+    """
+    for comm in scheduler.stream_comms.values():
+        for messages in getattr(comm, "recent_message_log", ()):
+            if isinstance(messages, list):  # a text stands for what was large
+                messages[:] = [
+                    message
+                    for message in messages
+                    if message.get("op") != "compute-task"
+                    or message["key"] in scheduler.tasks
+                ]

@@ -1,16 +1,12 @@
 r"""The reference of a model on disk: written block by block, read by those who search it.
 
-    blocks, graph --store_blocks, store_graph--> files, one task each
-    StoredResults --tasks--> blocks, graph       nothing is read before the tasks run
-                  --hold-->                      computed, kept in memory or in a spool
-
-Rows that are read at each use cost their reading each time, so whoever computes at once
-holds them first.
+blocks, graph --store_blocks, store_graph--> files, one task each
+files         --load_blocks, load_graph-->   blocks, graph: read when the tasks run
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -18,68 +14,19 @@ import numpy as np
 from dask.delayed import Delayed
 
 from lpe_dask.graphs import delayed_tasks
-from lpe_dask.handles import handles_of
+from lpe_dask.handles import SpoolFolder, handles_of
 from lpe_dask.kernels.paths import NeighborGraph
 from lpe_dask.packing import block_columns
-from lpe_dask.resources import active_client
-from lpe_dask.spool import HeldResults, Spool, spool_place
 from lpe_dask.stored_files import FLOAT64, INT32, INT64, StoredFile, write_columns
 
 
-class StoredResults:
-    """Blocks, or a neighbor graph, in the files of a model; offers what `HeldResults` does.
+def load_graph(
+    starts: StoredFile, edges: StoredFile, n_rows: int, folder: SpoolFolder | None = None
+) -> list[Delayed]:
+    """Return the task that reads a neighbor graph of ``n_rows`` rows, as the only one.
 
-    Parameters
-    ----------
-    load : callable
-        Without an argument, or with a `Spool` to put them into: the tasks that read them.
-        It can be pickled.
-    n_results : int
-        Blocks, or 1 for a graph.
+    A graph is never spooled, so there is no ``folder`` to put it into.
     """
-
-    def __init__(self, load: Callable[..., list[Delayed]], n_results: int) -> None:
-        self._load = load
-        self._n_results = n_results
-        self._held: HeldResults | None = None
-        self._holder: Any = None
-
-    def __len__(self) -> int:
-        """Return the number of blocks."""
-        return self._n_results
-
-    @property
-    def is_spooled(self) -> bool | None:
-        """Whether the blocks are in a spool; None where they are not held."""
-        held = self._reachable()
-        return None if held is None else held.is_spooled
-
-    def hold(self, *, in_spool: bool = False) -> None:
-        """Read the files and keep what they hold, if it is not kept already; computes."""
-        if self._reachable() is None:
-            spool = Spool(spool_place()) if in_spool else None
-            tasks = self._load() if spool is None else self._load(spool)
-            self._held = HeldResults(tasks, spool)
-            self._holder = active_client()
-
-    def tasks(self) -> list[Delayed]:
-        """Return tasks that give a handle each, or all `Handles`, or the graph."""
-        held = self._reachable()
-        return self._load() if held is None else held.tasks()
-
-    def _reachable(self) -> HeldResults | None:
-        """Return what is held, unless that is with the workers of another cluster."""
-        if self._held is not None and self._holder is not active_client():
-            self._held = self._holder = None
-        return self._held
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what is held: a copy of a model reads the files by itself."""
-        return self.__dict__ | {"_held": None, "_holder": None}
-
-
-def load_graph(starts: StoredFile, edges: StoredFile, n_rows: int) -> list[Delayed]:
-    """Return the task that reads a neighbor graph of ``n_rows`` rows, as the only one."""
     key = f"lpe-load-graph-{uuid4().hex}"
     return delayed_tasks(key, {key: (_load_graph, starts, edges, n_rows)}, [])
 

@@ -1,7 +1,10 @@
 """Count, in whole numbers, the tasks of a run before there is a graph.
 
     nominal rows   read --> survey --> scale --> split --> pack --> self-join --> record
+                                                               +--> save
+    saved model                                       load --+
     rows to score  read --------------------------------> join --> p-value --> write
+                                                                           +--> decide
 
 Counted are the tasks that this library puts into graphs, and for each time that an input is
 read one task a partition, whatever Dask makes of that. What the client enters, such as the
@@ -179,6 +182,30 @@ def _like_new_tasks(shape: FitShape) -> Counter[str]:
         n_blocks = most_blocks(shape.plan, keeps_near_rows=shape.keeps_near_rows)
         tasks += Counter({"graph": 1, "self-join": n_blocks * shape.plan.block_shares})
     return tasks
+
+
+def save_tasks(shape: FitShape) -> Counter[str]:
+    """Return the tasks that write a model: its blocks, and a neighbor graph."""
+    n_blocks = most_blocks(shape.plan, keeps_near_rows=shape.keeps_near_rows)
+    return Counter({"save": n_blocks + int(shape.plan.graph_neighbors > 0)})
+
+
+def load_tasks(n_blocks: int, *, has_graph: bool) -> Counter[str]:
+    """Return the tasks that read a saved model."""
+    return Counter({"load": n_blocks + int(has_graph)})
+
+
+def decide_tasks(n_partitions: int, n_merged: int) -> Counter[str]:
+    """Return the tasks that decide by the p-values of all rows, once these are written.
+
+    They read p-values, count them, merge ``n_merged`` counts at a time in a tree, and write
+    the parts again.
+    """
+    total, n_open = 3 * n_partitions, n_partitions
+    while n_open > n_merged:
+        n_open = -(-n_open // n_merged)
+        total += n_open
+    return Counter({"decide": total + 1})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import io
 import json
+import logging
 import multiprocessing
 import os
 import pty
@@ -24,7 +26,7 @@ from click.testing import CliRunner
 from distributed import LocalCluster
 
 import lpe_dask
-from lpe_dask import cli, clusters, runs
+from lpe_dask import cli, clusters, interrupts, runs, spool
 from lpe_dask.calibration import COUNTS_ITSELF
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.metrics import METRIC_PARAMS
@@ -83,6 +85,16 @@ def test_help__is_for_people(command):
 
 def test_version__is_that_of_the_package():
     assert invoke("--version").stdout == f"lpe-dask, version {lpe_dask.__version__}\n"
+
+
+def test_module__is_the_command():
+    shown = [
+        subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
+        for command in ([COMMAND], [sys.executable, "-m", "lpe_dask"])
+    ]
+
+    assert shown[0].stdout == shown[1].stdout
+    assert shown[1].stdout.startswith("Usage: lpe-dask ")
 
 
 def test_score__offers_the_choices_of_the_library():
@@ -383,17 +395,32 @@ def test_score__ends_with_130_when_interrupted(files, monkeypatch):
     assert not list(Path("out").glob("part-*"))
 
 
-def test_main__does_not_wait_for_threads_of_an_interrupted_run(monkeypatch):
-    ended, killed = [], []
-    child = SimpleNamespace(kill=lambda: killed.append(True))
-    monkeypatch.setattr(cli, "cli", lambda **options: sys.exit(130))
+def test_score__ends_with_143_at_sigterm(files, monkeypatch):
+    def terminate(folder, number, table, counts):
+        raise interrupts.Terminated
+
+    monkeypatch.setattr(PartFolder, "publish", terminate)
+
+    result = score()
+
+    assert result.exit_code == 143
+    assert result.stderr.endswith("Terminated.\n")
+
+
+@pytest.mark.parametrize("code", [130, 143])
+def test_main__does_not_wait_for_threads_of_an_interrupted_run(monkeypatch, code):
+    ended, done = [], []
+    child = SimpleNamespace(kill=lambda: done.append("killed"))
+    monkeypatch.setattr(cli, "ignore_signals", lambda: done.append("ignored"))
+    monkeypatch.setattr(cli, "cli", lambda **options: sys.exit(code))
     monkeypatch.setattr(multiprocessing, "active_children", lambda: [child])
+    monkeypatch.setattr(spool, "remove_spools", lambda: done.append("removed"))
     monkeypatch.setattr(os, "_exit", ended.append)
 
     with pytest.raises(SystemExit):
         cli.main()
 
-    assert (ended, killed) == ([130], [True])
+    assert (ended, done) == ([code], ["ignored", "killed", "removed"])
 
 
 def test_main__passes_other_exit_codes_on(monkeypatch):
@@ -401,40 +428,6 @@ def test_main__passes_other_exit_codes_on(monkeypatch):
 
     with pytest.raises(SystemExit, match="2"):
         cli.main()
-
-
-@pytest.fixture
-def interruptible():
-    """Let Ctrl-C interrupt, also where a shell runs the tests in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def test_interrupts_held__comes_after_the_context(interruptible):
-    seen = []
-
-    def interrupt_and_go_on():
-        with clusters._interrupts_held():
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.01)
-            seen.append("the rest")
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupt_and_go_on()
-
-    assert seen == ["the rest"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-
-
-def test_interrupts_held__works_without_signal_masks(monkeypatch, interruptible):
-    monkeypatch.delattr(signal, "pthread_sigmask")
-
-    with clusters._interrupts_held():
-        pass
-
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 # Workers
@@ -533,6 +526,72 @@ def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
 
     assert result.exit_code == 0
     assert sum(worker["nthreads"] for worker in found.values()) == dask.system.CPU_COUNT
+
+
+# The log of distributed
+
+
+@pytest.fixture
+def shown():
+    """What the log of distributed prints in this process, as set up outside of pytest."""
+    log, handler = logging.getLogger("distributed"), logging.StreamHandler(io.StringIO())
+    log.addHandler(handler)
+    yield handler.stream
+    assert handler.filters == []
+    log.removeHandler(handler)
+
+
+def test_quiet_distributed__tells_of_faults_while_there_is_work(shown):
+    log, loop = logging.getLogger("distributed.scheduler"), logging.getLogger("asyncio")
+    before = loop.level
+
+    with clusters._quiet_distributed(False) as silence:
+        log.warning("Detected different `run_spec` for key 'x'")
+        log.info("Register worker")
+        log.error("Compute Failed\nKey: x")
+        assert not loop.isEnabledFor(logging.ERROR)
+        silence()
+        log.error("Closing comm")
+
+    lines = shown.getvalue().splitlines()
+    assert len(lines) == 1
+    assert lines[0].endswith("Detected different `run_spec` for key 'x'")
+    assert loop.level == before
+
+
+def test_quiet_distributed__hides_no_warning_from_debug(shown):
+    log = logging.getLogger("distributed.scheduler")
+
+    with clusters._quiet_distributed(True) as silence:
+        log.error("Compute Failed\nKey: x")
+        silence()
+        log.warning("Closing comm")
+
+    assert "Compute Failed" in shown.getvalue()
+    assert "Closing comm" in shown.getvalue()
+
+
+def log_and_fail():
+    logging.getLogger("distributed.worker.memory").warning("Pausing worker")
+    raise OSError("no such task")
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("debug", [False, True])
+def test_workers__tell_of_faults_and_errors_are_told_once(files, monkeypatch, capfd, debug):
+    def fail(run, lock, expect):
+        active_client().submit(log_and_fail).result()
+
+    monkeypatch.setattr(runs.Run, "execute", fail)
+    given = ["score", "nominal.parquet", "--output", "out", "--workers", "1"]
+
+    result = invoke(*given, *(["--debug"] if debug else []))
+
+    written = capfd.readouterr().err
+    assert result.exit_code == 2
+    assert "Error: no such task" in result.stderr
+    assert "distributed.worker.memory - WARNING - Pausing worker" in written
+    assert ("Compute Failed" in written) is debug
 
 
 # The demo
@@ -648,10 +707,17 @@ def test_command__scores_on_a_cluster_of_its_own(files, start):
     pd.testing.assert_frame_equal(pd.read_parquet("again"), pd.read_parquet("out"))
 
 
+ENDS = pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 143, "Terminated")],
+)
+
+
+@ENDS
 @pytest.mark.cluster
 @pytest.mark.parametrize("interrupt", [os.kill, os.killpg])
-def test_command__ends_with_its_workers_when_interrupted(files, interrupt, start):
-    """Ctrl-C goes to all processes of a terminal, or a supervisor signals one of them."""
+def test_command__ends_with_its_workers(files, interrupt, start, number, code, word):
+    """Signals go to all processes of a command, or a supervisor signals one of them."""
     large_tables()
     process = start(
         *["score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"],
@@ -663,18 +729,116 @@ def test_command__ends_with_its_workers_when_interrupted(files, interrupt, start
     children = psutil.Process(process.pid).children(recursive=True)
 
     began = time.monotonic()
-    interrupt(process.pid, signal.SIGINT)
+    interrupt(process.pid, number)
     _, stderr = process.communicate(timeout=30)
     seconds = time.monotonic() - began
     _, alive = psutil.wait_procs(children, timeout=5)
 
     assert dashboard.startswith("dashboard: ")
     assert len(children) >= 2
-    assert process.returncode == 130
-    assert stderr.endswith("Interrupted.\n")
+    assert process.returncode == code
+    assert stderr.endswith(f"{word}.\n")
     assert "Traceback" not in stderr
     assert seconds < 10
     assert alive == []
+    assert not Path("out/_lock.json").exists()
+
+
+@pytest.mark.cluster
+def test_command__tells_of_a_worker_that_was_killed(files, start):
+    large_tables()
+    process = start(
+        *["score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"],
+        *["--workers", "2"],
+        stderr=subprocess.PIPE,
+    )
+    process.stderr.readline()
+    worker = next(
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "spawn_main" in " ".join(child.cmdline())
+    )
+
+    worker.kill()
+    line = next(line for line in process.stderr if "distributed" in line)
+
+    assert "distributed.nanny - WARNING - Restarting worker" in line
+
+
+def tables_to_spool():
+    """Write tables that take minutes, that a worker of 860 MiB does not hold."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.standard_normal((200_000, 40)))
+    table.columns = [f"x{k}" for k in range(40)]
+    Path("table").mkdir()
+    for start in range(0, len(table), 5000):  # partitions take little
+        table[start : start + 5000].to_parquet(f"table/{start:06}.parquet")
+    Path("spool").mkdir()
+
+
+SPOOLED = ["score", "table", "--algorithm", "brute", "--output", "out"]
+
+
+@ENDS
+@pytest.mark.parametrize("wait", [0.0, 2.0], ids=["while written", "while read"])
+@pytest.mark.parametrize(
+    "workers",
+    [
+        ["--scheduler", "threads"],
+        pytest.param(["--workers", "2"], marks=pytest.mark.cluster),
+    ],
+)
+def test_command__leaves_no_spool(
+    files, start, monkeypatch, workers, wait, number, code, word
+):
+    monkeypatch.setenv("DASK_LPE_DASK__MEMORY_LIMIT", "860MiB")
+    tables_to_spool()
+    process = start(*SPOOLED, *workers, "--spool", "spool", stderr=subprocess.PIPE)
+    while not list(Path("spool").glob("*/*-*")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(wait)
+    children = psutil.Process(process.pid).children(recursive=True)
+
+    process.send_signal(number)
+    time.sleep(0.3)
+    process.send_signal(number)  # the second one changes nothing
+    _, stderr = process.communicate(timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=5)
+
+    assert process.returncode == code, stderr
+    assert stderr.endswith(f"{word}.\n")
+    assert "Traceback" not in stderr
+    assert list(Path("spool").iterdir()) == []
+    assert alive == []
+    assert not Path("out/_lock.json").exists()
+
+
+@ENDS
+@pytest.mark.cluster
+@pytest.mark.parametrize("interrupt", [os.kill, os.killpg])
+def test_command__ends_while_workers_start(files, start, interrupt, number, code, word):
+    large_tables()
+    process = start(
+        *["score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    while not (children := psutil.Process(process.pid).children(recursive=True)):
+        time.sleep(0.01)
+    time.sleep(0.2)
+
+    interrupt(process.pid, number)
+    _, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == code, stderr
+    assert stderr.endswith(f"{word}.\n")
+    assert "Traceback" not in stderr
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert alive == []
+    with pytest.raises(ProcessLookupError):  # of the group, nobody is left
+        os.killpg(process.pid, 0)
+    assert not Path("out/_lock.json").exists()
 
 
 @pytest.fixture
@@ -736,7 +900,8 @@ def test_command__keeps_a_line_up_to_date_on_a_terminal(files, start):
     assert "tiles" not in stdout
 
 
-def test_command__ends_at_once_when_threads_are_interrupted(files, start):
+@ENDS
+def test_command__ends_at_once_when_threads_are_at_work(files, start, number, code, word):
     large_tables()
     process = start(
         *["score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"],
@@ -748,10 +913,10 @@ def test_command__ends_at_once_when_threads_are_interrupted(files, start):
     time.sleep(1)
 
     began = time.monotonic()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     process.communicate(timeout=30)
 
-    assert process.returncode == 130
+    assert process.returncode == code
     assert time.monotonic() - began < 10
     # What was measured by then is kept for the next time.
     assert {path.name[:5] for path in Path("out").glob("*")} <= {"_fit-"}

@@ -11,7 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
-from lpe_dask.files import CSV_SAMPLE_BYTES, count_rows, read_frame, stamp_files
+from lpe_dask.files import (
+    CSV_SAMPLE_BYTES,
+    count_rows,
+    read_frame,
+    stamp_files,
+)
 
 FRAME = pd.DataFrame(
     {"x": [1, 2, 3, 5], "y": [0.5, 1.5, np.nan, 2.5], "id": ["007", "8", "9", "10"]}

@@ -19,12 +19,12 @@ from benchmarks import forecasts
 from lpe_dask import cli, clusters, fitting, samples, trials
 from lpe_dask.clusters import ChosenWorkers
 from lpe_dask.files import read_frame, rows_of_partitions
-from lpe_dask.forecasting import forecast_score
+from lpe_dask.forecasting import forecast_score, forecast_with_model
 from lpe_dask.neighbors import Search
 from lpe_dask.planning import JoinPlan
 from lpe_dask.preparation import Preparation
 from lpe_dask.resources import Crew, Workers, workers
-from lpe_dask.runs import score_table
+from lpe_dask.runs import score_files
 from lpe_dask.scaling import learn_moments
 from lpe_dask.task_counts import _sum_tasks, most_blocks
 
@@ -33,6 +33,8 @@ GIB = 2**30
 #: First part of a key -> the kind that a forecast counts it as.
 KINDS = {
     "read_parquet": "read",
+    "lpe-read": "read",
+    "lpe-part": "take",
     "lpe-survey": "survey",
     "lpe-take": "take",
     "lpe-sums": "scale",
@@ -49,6 +51,12 @@ KINDS = {
     "lpe-stored": "p-value",
     "lpe-p_value": "p-value",
     "lpe-write": "write",
+    "lpe-load": "load",
+    "lpe-store": "save",
+    "lpe-undecided": "decide",
+    "lpe-histogram": "decide",
+    "lpe-cut-off": "decide",
+    "lpe-decide": "decide",
 }
 
 
@@ -98,6 +106,20 @@ def tries_little(monkeypatch):
     monkeypatch.setattr(trials, "LEAST_REPEATS", 1)
 
 
+@pytest.fixture
+def states(monkeypatch):
+    """The states of all searches, as they are made."""
+    made = []
+    original = Search.state
+
+    def state(self, *arguments):
+        made.append(original(self, *arguments))
+        return made[-1]
+
+    monkeypatch.setattr(Search, "state", state)
+    return made
+
+
 def counted(tasks):
     """Tasks by kind; a search among nominal rows and one of new rows have the same keys."""
     tasks = Counter(tasks)
@@ -107,7 +129,7 @@ def counted(tasks):
 
 def run_counted(*arguments, **options):
     with TaskCounter() as counter:
-        score_table(*arguments, "out", overwrite=True, **options)
+        score_files(*arguments, "out", overwrite=True, **options)
     return counter.counts
 
 
@@ -239,21 +261,225 @@ def test_sum_tasks__are_those_of_two_sums(n_chunks):
     assert counter.counts["scale"] == 2 * _sum_tasks(n_chunks)
 
 
+# With a saved model
+
+
+def save_model(**arguments):
+    lpe_dask.LPE(**arguments).fit(dd.read_parquet("nominal")).save("model")
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"algorithm": "brute"},
+        {"algorithm": "pruned"},
+        {"algorithm": "brute", "graph": "radius", "radius": 0.5, "scale": "minmax"},
+        {"algorithm": "brute", "metric": "geodesic", "n_neighbors": 9},
+        {"algorithm": "brute", "calibration": "split", "metric": "mahalanobis"},
+    ],
+)
+def test_model__is_read_and_nothing_fitted(files, arguments, states):
+    save_model(**arguments)
+
+    forecast = lpe_dask.plan("data", model="model")
+
+    states.clear()
+    assert counted(forecast.tasks) == run_counted("data", model="model")
+    assert set(forecast.tasks) == {"load", "read", "join", "p-value", "write"}
+    assert forecast.own_pairs == 0
+    assert (forecast.n_rows, forecast.n_nominal, forecast.is_exact) == (5000, 9000, True)
+    assert forecast.algorithm == arguments["algorithm"]
+    if arguments["algorithm"] == "brute":
+        assert forecast.row_pairs == sum(state.n_compared for state in states)
+    assert forecast.walks == (5000 if arguments.get("metric") == "geodesic" else 0)
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_model__reads_few_of_its_blocks(files, monkeypatch):
+    monkeypatch.setattr(samples, "MOST_PARTITIONS", 2)
+    monkeypatch.setattr(samples, "LEAST_PARTITIONS", 2)
+    with dask.config.set({"lpe-dask.block-rows": 640}):
+        save_model(algorithm="pruned")
+
+    with TaskCounter() as counter:
+        forecast = lpe_dask.plan("data", model="model")
+
+    assert counter.counts["load"] == 2
+    assert forecast.tasks["load"] == len(list(files.glob("model/data-*/block-*"))) > 9
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("kind", [np.asarray, pd.DataFrame, da.asarray])
+def test_model__with_rows_of_any_kind(files, kind):
+    save_model()
+    rows = gaussian(500)
+    given = rows[["x2", "x0", "x1"]] if kind is pd.DataFrame else kind(rows.to_numpy())
+
+    forecast = lpe_dask.plan(given, model="model")
+
+    assert (forecast.n_rows, forecast.n_nominal, forecast.n_features) == (500, 9000, 3)
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_model__of_other_columns(files):
+    lpe_dask.LPE().fit(gaussian(900, 2).to_numpy()).save("model")
+
+    forecast = lpe_dask.plan("data", model="model", columns=["x2", "x0"])
+
+    assert counted(forecast.tasks) == run_counted(
+        "data", model="model", columns=["x2", "x0"]
+    )
+    assert lpe_dask.plan(gaussian(9), model="model", columns=["x2", "x0"]).n_rows == 9
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_model__fits_where_a_run_does(files):
+    save_model()
+    with dask.config.set({"lpe-dask.memory-limit": 10**8}):
+        forecast = lpe_dask.plan("data", model="model")
+
+        with pytest.raises(MemoryError) as refused:
+            score_files("data", "out", model="model")
+        with pytest.raises(MemoryError) as foreseen:
+            forecast.check()
+    assert not forecast.fits
+    assert str(foreseen.value) == str(refused.value)
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_model__in_a_spool(files):
+    write(gaussian(20_000, 40), "wide", 20)
+    lpe_dask.LPE(algorithm="brute").fit("wide").save("wide-model")
+    crew = Crew(Workers(2, 1, 520 * 2**20), is_cluster=True)
+
+    spooled = forecast_with_model(crew, "wide", "wide-model", None)
+
+    assert spooled.is_spooled
+    assert spooled.steps["read the spool"] > 0
+
+
+@pytest.mark.parametrize(
+    ("data", "options"),
+    [
+        ("data", {"model": "none"}),
+        ("data", {"nominal": "nominal"}),
+        ("data", {"n_neighbors": 3, "scale": None}),
+        ("data", {"columns": ["x0"]}),
+        ("data", {"columns": ["x0", "x1", "z"]}),
+        ("narrow", {}),
+        ("none.parquet", {}),
+    ],
+)
+def test_model__refuses_what_score_files_refuses(files, data, options):
+    save_model()
+    write(gaussian(9)[["x0"]], "narrow")
+    options = {"model": "model"} | options
+    with pytest.raises((ValueError, OSError)) as scored:
+        score_files(data, "out", **options)
+
+    with pytest.raises(scored.type, match=f"^{re.escape(str(scored.value))}$"):
+        lpe_dask.plan(data, **options)
+
+
+def test_model__refuses_rows_that_it_cannot_measure(files):
+    save_model()
+
+    with pytest.raises(ValueError, match="X has 2 features, but LPE is expecting 3"):
+        lpe_dask.plan(np.zeros((9, 2)), model="model")
+
+
+# Jobs
+
+NOMINAL = '[nominal]\ndata = "nominal"\n'
+SCORE = '[score]\ndata = "data"\noutput = "out"\n'
+BRUTE = "[model]\nalgorithm = 'brute'\nn_neighbors = 9\n"
+SAVED = f"{BRUTE}path = 'model'\n"
+
+
+def write_job(*sections):
+    with open("job.toml", "w") as file:
+        file.write("\n".join(sections))
+    return "job.toml"
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize(
+    "sections",
+    [
+        (NOMINAL, BRUTE, SCORE),
+        (NOMINAL, SAVED, SCORE),
+        (NOMINAL, SAVED),
+        (NOMINAL, SAVED, "metric = 'geodesic'"),
+        (NOMINAL, SAVED, "calibration = 'split'\ncalibration_size = 90"),
+        (BRUTE, SCORE),
+        (BRUTE, SCORE, "keep = ['x0']"),
+        (NOMINAL, BRUTE, SCORE, "fdr = 0.1\nkeep = []"),
+    ],
+)
+def test_job__is_planned_as_it_runs(files, sections):
+    job = write_job(*sections)
+
+    forecast = lpe_dask.plan(job)
+
+    with TaskCounter() as counter:
+        lpe_dask.run(job)
+    assert counted(forecast.tasks) == counter.counts
+    assert forecast.n_neighbors == 9
+    assert forecast.n_rows == (5000 if SCORE in sections else 0)
+    assert forecast.steps["write"] > 0
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_job__goes_on_with_the_model_that_is_there(files):
+    lpe_dask.run(write_job(NOMINAL, SAVED))
+    job = write_job(NOMINAL, SAVED, SCORE)
+
+    forecast = lpe_dask.plan(job)
+
+    with TaskCounter() as counter:
+        lpe_dask.run(job)
+    assert counted(forecast.tasks) == counter.counts
+    assert forecast.tasks["load"] > 0
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("n_partitions", [8, 9, 65])
+def test_job__decides_in_a_tree(files, n_partitions):
+    write(gaussian(1000), "many", n_partitions)
+    job = write_job(NOMINAL, BRUTE, SCORE.replace('"data"', '"many"'), "fdr = 0.1")
+
+    forecast = lpe_dask.plan(job)
+
+    with TaskCounter() as counter:
+        lpe_dask.run(job)
+    assert forecast.tasks["decide"] == counter.counts["decide"]
+
+
+@pytest.mark.usefixtures("tries_little")
+def test_job__that_fits_says_so(files):
+    forecast = lpe_dask.plan(write_job(NOMINAL, SAVED))
+
+    assert "9,000 nominal rows to fit, 3 columns" in str(forecast)
+    assert not (files / "model").exists()
+
+
+def test_job__that_is_finished_is_no_plan(files):
+    job = write_job(NOMINAL, BRUTE, SCORE)
+    lpe_dask.run(job)
+
+    with pytest.raises(FileExistsError, match="nothing to do: out is there already"):
+        lpe_dask.plan(job)
+
+
+def test_job__takes_nothing_beside(files):
+    with pytest.raises(ValueError, match=r"columns, alpha cannot be given with it"):
+        lpe_dask.plan("job.toml", columns=["x0"], alpha=0.1)
+    with pytest.raises(FileNotFoundError):
+        lpe_dask.plan("job.toml")
+
+
 # Pairs
-
-
-@pytest.fixture
-def states(monkeypatch):
-    """The states of all searches, as they are made."""
-    made = []
-    original = Search.state
-
-    def state(self, *arguments):
-        made.append(original(self, *arguments))
-        return made[-1]
-
-    monkeypatch.setattr(Search, "state", state)
-    return made
 
 
 @pytest.mark.usefixtures("tries_little")
@@ -267,7 +493,7 @@ def test_pairs__are_all_for_brute(files, states, nominal, calibration_size):
     forecast = lpe_dask.plan("data", nominal, **arguments)
 
     states.clear()
-    score_table("data", "out", nominal=nominal, **arguments)
+    score_files("data", "out", nominal=nominal, **arguments)
     assert forecast.pairs == sum(state.n_compared for state in states)
 
 
@@ -279,7 +505,7 @@ def test_pairs__are_about_right_for_pruned(files, states, n_neighbors):
     forecast = lpe_dask.plan("data", "nominal", **arguments)
 
     states.clear()
-    score_table("data", "out", nominal="nominal", **arguments)
+    score_files("data", "out", nominal="nominal", **arguments)
     ran = sum(state.n_compared for state in states)
     assert 0.5 * ran < forecast.pairs < 2 * ran
     assert forecast.own_pairs < 9000**2
@@ -333,22 +559,25 @@ def test_walk_seconds__of_too_few_rows_are_not_known():
 
 
 @pytest.mark.usefixtures("tries_little")
-@pytest.mark.parametrize("calibration", ["loo", "split"])
+@pytest.mark.parametrize("calibration", ["loo", "split", "conformal"])
 @pytest.mark.parametrize("metric", ["euclidean", "geodesic"])
 def test_worker_bytes__are_those_that_a_fit_checks(files, monkeypatch, calibration, metric):
     arguments = {"calibration": calibration, "metric": metric, "n_neighbors": 9}
+    arguments["calibration_size"] = 200
     plans = []
     original = fitting.plan_for_workers
     monkeypatch.setattr(
         fitting,
         "plan_for_workers",
-        lambda *given: plans.append(original(*given)) or plans[-1],
+        lambda *given, **more: plans.append(original(*given, **more)) or plans[-1],
     )
 
     forecast = lpe_dask.plan("nominal", **arguments)
 
     lpe_dask.LPE(**arguments).fit("nominal")
     assert forecast.worker_bytes == max(plan.worker_bytes for plan in plans)
+    assert forecast.plan.calibration_rows == 200
+    assert forecast.plan.reads_frame
     assert forecast.memory_limit == workers().memory_limit
     forecast.check()
 
@@ -589,13 +818,13 @@ def test_command__prints_all_of_it(files):
 def test_command__ends_with_2_where_the_run_does_not_fit(files):
     write(gaussian(20_000, 150), "wide")
 
-    result = invoke("data", "--nominal", "wide", "--memory-limit", "530MiB")
+    result = invoke("data", "--nominal", "wide", "--memory-limit", "560MiB")
 
     assert result.exit_code == 2
     assert result.stdout == ""
     assert "lack the columns" in result.stderr
 
-    result = invoke("wide", "--memory-limit", "530MiB", "--algorithm", "brute")
+    result = invoke("wide", "--memory-limit", "560MiB", "--algorithm", "brute")
 
     assert result.exit_code == 2
     assert "this does not fit" in result.stdout
@@ -612,6 +841,42 @@ def test_command__tells_of_this_process(files):
     assert result.exit_code == 0, result.output
     assert "radius 0.5, " in result.stdout
     assert re.search(r"on 3 threads.*: .*start \d+\.\d s", result.stdout)
+
+
+@pytest.mark.usefixtures("tries_little", "no_cluster")
+def test_command__tells_of_a_model(files):
+    save_model(algorithm="brute")
+
+    result = invoke("data", "--model", "model", "--workers", 3)
+    odd = invoke("data", "--model", "model", "--scale", "none", "--nominal", "nominal")
+
+    assert result.exit_code == 0, result.output
+    assert "4.5e+07 pairs of rows to score" in result.stdout
+    assert "load " in result.stdout
+    assert odd.exit_code == 2
+    assert "nominal, scale cannot be given with it" in odd.stderr
+
+
+@pytest.mark.usefixtures("tries_little", "no_cluster")
+def test_command__tells_of_a_job(files, monkeypatch):
+    seen = []
+    original = ChosenWorkers.foreseen
+    monkeypatch.setattr(
+        ChosenWorkers, "foreseen", lambda self: seen.append(self) or original(self)
+    )
+    job = write_job(NOMINAL, BRUTE, SCORE, "[cluster]\nworkers = 3\nthreads = 2\n")
+
+    result = invoke(job)
+    odd = invoke(job, "--n-neighbors", 3)
+    lpe_dask.run(job)
+    done = invoke(job)
+
+    assert result.exit_code == done.exit_code == 0, result.output
+    assert "5,000 to score against 9,000 nominal rows" in result.stdout
+    assert (seen[0].n_workers, seen[0].threads) == (3, 2)
+    assert odd.exit_code == 2
+    assert "n_neighbors cannot be given with it" in odd.stderr
+    assert done.stdout == "nothing to do: out is there already\n"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import scipy.sparse
 from hypothesis import given
@@ -14,7 +15,13 @@ from hypothesis import strategies as st
 
 import lpe_dask
 from lpe_dask import LPE
-from lpe_dask.inputs import check_numeric, read_table, select_columns
+from lpe_dask.inputs import (
+    CONVERTED_ROWS,
+    check_numeric,
+    float_rows,
+    read_table,
+    select_columns,
+)
 from strategies import row_chunks
 
 ROWS = np.array([[1, 0], [2, 1], [3, 1], [5, 0], [8, 1], [13, 0]])
@@ -124,7 +131,11 @@ def test_check_numeric__names_what_is_no_number_and_what_to_write(values, dtype,
 @pytest.mark.parametrize(
     ("X", "error", "message"),
     [
-        (da.zeros((4, 2), chunks=2)[da.zeros(4, chunks=2) < 1], TypeError, "chunk_sizes()"),
+        (
+            da.zeros((4, 2), chunks=2)[:, da.zeros(2, chunks=2) < 1],
+            TypeError,
+            r"unknown number of columns.*compute_chunk_sizes\(\)",
+        ),
         (da.zeros(4), ValueError, "reshape"),
         (da.zeros((4, 2), dtype=complex), TypeError, "complex"),
         (da.zeros((4, 0)), ValueError, r"0 feature\(s\)"),
@@ -151,11 +162,92 @@ def test_numpy__is_cut_into_chunks_of_some_mebibytes(n_rows, n_chunks):
     assert sum(rows.chunks[0]) == n_rows
 
 
-def test_unknown_chunks__of_an_array_can_be_computed_as_the_message_says():
-    X = da.from_array(ROWS.astype(float), chunks=2)
-    X = X[X[:, 0] > 1]
+def of_unknown_chunks(rows, chunks=2):
+    """Return the rows as an array that does not know how many there are."""
+    padded = np.concatenate([np.full((chunks, rows.shape[1]), -1.0), rows])
+    X = da.from_array(padded, chunks=(chunks, 1))
+    return X[X[:, 0] > 0]
 
-    np.testing.assert_array_equal(computed(read_table(X.compute_chunk_sizes())), ROWS[1:])
+
+def test_unknown_chunks__of_an_array_are_read_without_computing(at_most_computes):
+    with at_most_computes(0):
+        table = read_table(of_unknown_chunks(ROWS))
+
+    assert np.isnan(table.rows.shape[0])
+    np.testing.assert_array_equal(computed(table), ROWS)
+
+
+def test_unknown_chunks__are_scored_lazily_like_any_others(at_most_computes):
+    model = LPE(2, alpha=0.3).fit(ROWS)
+    X = of_unknown_chunks(ROWS)
+    as_array = dd.from_pandas(frame_of(), npartitions=3).to_dask_array()
+
+    for method in (model.score_samples, model.predict, model.decision_function):
+        with at_most_computes(0):
+            values, of_frame = method(X), method(as_array)
+        assert np.isnan(values.shape[0])
+        np.testing.assert_array_equal(values.compute(), method(ROWS))
+        np.testing.assert_array_equal(of_frame.compute(), method(ROWS))
+
+
+@pytest.mark.parametrize("calibration", ["loo", "split", "conformal"])
+def test_unknown_chunks__of_nominal_rows_are_computed_by_fit(calibration, caplog):
+    caplog.set_level("INFO", logger="lpe_dask")
+    arguments = {"n_neighbors": 2, "calibration": calibration, "random_state": 0}
+
+    model = LPE(**arguments).fit(of_unknown_chunks(ROWS))
+
+    p_values = model.p_values_
+    assert p_values.chunks == ((0, 2, 2, 2),)
+    expected = LPE(**arguments).fit(ROWS.astype(float)).p_values_
+    np.testing.assert_array_equal(p_values.compute(), expected)
+    messages = [r.getMessage() for r in caplog.records if "lengths" in r.getMessage()]
+    assert messages == [
+        "the 4 chunks of the nominal rows had unknown lengths, which were computed: 6 rows"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["numpy", "known", "frame"])
+def test_known_chunks__are_nothing_to_tell(kind, caplog):
+    caplog.set_level("INFO", logger="lpe_dask")
+    frame = dd.from_pandas(frame_of(), npartitions=2)
+    kinds = {"numpy": ROWS, "known": da.from_array(ROWS), "frame": frame}
+
+    LPE(2).fit(kinds[kind])
+
+    assert "lengths" not in caplog.text
+
+
+KINDS_OF_FRAMES = {
+    "split": lambda frame: pa.Table.from_pandas(frame).to_pandas(split_blocks=True),
+    "gathered": lambda frame: pa.Table.from_pandas(frame).to_pandas(),
+    "mixed": lambda frame: frame.astype({"a": "Int64", "b": "boolean", "c": np.float32}),
+    "one array": lambda frame: pd.DataFrame(frame.to_numpy(float)),
+}
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, CONVERTED_ROWS, 2 * CONVERTED_ROWS + 7])
+@pytest.mark.parametrize("kind", KINDS_OF_FRAMES)
+def test_float_rows__are_the_numbers_row_by_row(kind, n_rows):
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([*rng.integers(0, 2, (2, n_rows)), rng.random(n_rows) // 0.01])
+    frame = pd.DataFrame(rows, columns=list("abc"))
+    frame = KINDS_OF_FRAMES[kind](frame)
+    if kind == "mixed" and n_rows > 0:
+        frame.iloc[-1, 0] = pd.NA
+        rows[-1, 0] = np.nan
+
+    actual = float_rows(frame)
+
+    assert actual.dtype == np.float64
+    assert actual.flags.c_contiguous
+    np.testing.assert_array_equal(actual, rows)
+
+
+def test_float_rows__of_an_array_of_rows_are_no_copy():
+    rows = np.random.default_rng(0).random((50, 3))
+
+    assert np.shares_memory(float_rows(pd.DataFrame(rows, copy=False)), rows)
 
 
 INDEXES = {

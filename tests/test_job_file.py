@@ -573,7 +573,7 @@ def test_fill_days__wants_a_range():
             (
                 f"{SCORE}[cluster]\nmemory_limit={value}",
                 ", line 5, [cluster] memory_limit",
-                "an amount of memory or a number of bytes, of at least 500MiB",
+                "an amount of memory or a number of bytes, of at least 533MiB",
             )
             for value in (
                 "1",

@@ -20,7 +20,7 @@ from lpe_dask.neighbors import Search, join, self_join
 from lpe_dask.packing import Space, pack_chunks, prepare_blocks
 from lpe_dask.planning import MIN_SAMPLED_NEIGHBORS
 from lpe_dask.preparation import LinearMap, Preparation
-from lpe_dask.spool import Spool
+from lpe_dask.spool import spool_at
 from strategies import point_sets, row_chunks
 
 algorithms = pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -82,7 +82,9 @@ def test_self_join__equals_definition_for_any_blocks(algorithm, data, points):
     space = space_of(points, algorithm, n_parts=data.draw(st.integers(1, 5)))
 
     with dask.config.set(scheduler="sync"):
-        blocks = prepare_blocks(chunked(points, chunks), space, algorithm, None, block_rows)
+        blocks = prepare_blocks(
+            lambda: chunked(points, chunks), space, algorithm, None, block_rows
+        )
         actual = measured_among_themselves(blocks, space, search)
 
     expected = expected_statistic(points, points, search, exclude_self=True)
@@ -100,7 +102,7 @@ def test_join__equals_definition_for_any_chunks(algorithm, data, n_features):
 
     with dask.config.set(scheduler="sync"):
         rows = chunked(reference, data.draw(row_chunks(len(reference))))
-        blocks = prepare_blocks(rows, space, algorithm)
+        blocks = prepare_blocks(lambda: rows, space, algorithm)
         actual = join(
             chunked(queries, chunks),
             blocks.tasks(),
@@ -123,8 +125,10 @@ def test_self_join__same_bits_from_a_spool(algorithm, n_neighbors, tmp_path):
     rows = chunked(points, 300)
 
     with dask.config.set(scheduler="threads"):
-        held = prepare_blocks(rows, space, algorithm, None, 400)
-        spooled = prepare_blocks(rows, space, algorithm, Spool(str(tmp_path)), 400)
+        held = prepare_blocks(lambda: rows, space, algorithm, None, 400)
+        spooled = prepare_blocks(
+            lambda: rows, space, algorithm, spool_at(str(tmp_path)).folder("blocks"), 400
+        )
 
     expected = measured_among_themselves(held, space, search)
     np.testing.assert_array_equal(
@@ -139,7 +143,7 @@ def test_join__measures_rows_with_nan_and_far_out(algorithm):
         [[0.0, 0.0], [np.nan, 0.0], [1e300, -1e300], [np.inf, 1.0], [9.0, 9.0]]
     )
     space = space_of(reference, algorithm)
-    blocks = prepare_blocks(chunked(reference, 100), space, algorithm)
+    blocks = prepare_blocks(lambda: chunked(reference, 100), space, algorithm)
 
     actual = join(
         chunked(queries, 5), blocks.tasks(), space, Search(algorithm, 4, None, 64), 1
@@ -158,7 +162,7 @@ def test_join__prepares_queries_as_it_does_the_reference(algorithm):
     space = space_of(points, algorithm, preparation)
     rows = chunked(points, 20)
 
-    blocks = prepare_blocks(rows, space, algorithm)
+    blocks = prepare_blocks(lambda: rows, space, algorithm)
     actual = join(rows, blocks.tasks(), space, Search(algorithm, 1, None, 7), 2)
 
     assert (actual.compute() == 0).all()
@@ -207,8 +211,8 @@ def test_join__of_a_spool_stays_small_for_many_blocks(tmp_path):
     """Handles are one task, so that the graph does not grow with blocks times queries."""
     points = np.random.default_rng(0).standard_normal((3200, 2))
     space = space_of(points, "pruned", n_parts=50)
-    spool = Spool(str(tmp_path))
-    blocks = prepare_blocks(chunked(points, 320), space, "pruned", spool)
+    entry = spool_at(str(tmp_path)).folder("blocks")
+    blocks = prepare_blocks(lambda: chunked(points, 320), space, "pruned", entry)
     queries = da.zeros((10_000, 2), chunks=(100, 2))
 
     statistic = join(queries, blocks.tasks(), space, Search("pruned", 2, None, 64), 1)
@@ -226,7 +230,7 @@ def test_join__same_result_when_a_task_is_run_again(algorithm):
     rng = np.random.default_rng(0)
     reference, queries = rng.random((300, 2)), rng.random((50, 2))
     space = space_of(reference, algorithm)
-    blocks = prepare_blocks(chunked(reference, 100), space, algorithm)
+    blocks = prepare_blocks(lambda: chunked(reference, 100), space, algorithm)
     search = Search(algorithm, 5, None, 16)
     tasks = join(chunked(queries, 50), blocks.tasks(), space, search, 1)
 
@@ -242,7 +246,12 @@ def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
     reference = (centers + rng.standard_normal((8, 200, 2))).reshape(-1, 2)
     queries = reference[:20]
     space = space_of(reference, "pruned", n_parts=8)
-    blocks = prepare_blocks(chunked(reference, 500), space, "pruned", Spool(str(tmp_path)))
+    blocks = prepare_blocks(
+        lambda: chunked(reference, 500),
+        space,
+        "pruned",
+        spool_at(str(tmp_path)).folder("blocks"),
+    )
     (handles,) = map(list, dask.compute(*blocks.tasks()))
     points = space.frame.points(queries)
     for handle in handles:
@@ -266,7 +275,7 @@ def test_self_join__of_chosen_rows_measures_these_among_all(algorithm, data, poi
     space = space_of(points, algorithm)
 
     with dask.config.set(scheduler="sync"):
-        blocks = prepare_blocks(chunked(points, 5), space, algorithm, None, 3)
+        blocks = prepare_blocks(lambda: chunked(points, 5), space, algorithm, None, 3)
         joins = self_join(
             len(blocks), blocks.tasks(), space, search, 2, enter(chosen, "chosen")
         )
@@ -290,7 +299,7 @@ def test_self_join__gives_the_edges_of_a_graph(algorithm, data, points):
     space = space_of(points, algorithm)
 
     with dask.config.set(scheduler="sync"):
-        blocks = prepare_blocks(chunked(points, 5), space, algorithm, None, 3)
+        blocks = prepare_blocks(lambda: chunked(points, 5), space, algorithm, None, 3)
         found = dask.compute(*self_join(len(blocks), blocks.tasks(), space, search, 2))
 
     for numbers, neighbors, distances in found:
@@ -309,7 +318,7 @@ def test_join__of_a_sample_leaves_out_what_is_too_far():
     centers = np.arange(4)[:, None, None] * [1000.0, 0.0]
     reference = (centers + rng.standard_normal((4, 400, 2))).reshape(-1, 2)
     space = space_of(reference, "pruned", n_parts=4)
-    blocks = prepare_blocks(chunked(reference, 400), space, "pruned", None, 100)
+    blocks = prepare_blocks(lambda: chunked(reference, 400), space, "pruned", None, 100)
     search = Search("pruned", 60, None, 100)
 
     actual = join(chunked(reference[:20], 20), blocks.tasks(), space, search, 1).compute()

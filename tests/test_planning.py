@@ -1,6 +1,7 @@
 import itertools
 import pickle
 import tracemalloc
+from dataclasses import replace
 
 import dask.array as da
 import numpy as np
@@ -13,12 +14,18 @@ from scipy.sparse.csgraph import dijkstra
 from lpe_dask import geodesic, neighbors, packing
 from lpe_dask.handles import Handles, SpooledBlock, SpooledPieces
 from lpe_dask.kernels import ALGORITHMS, blocks, cells, paths, pruning, simd
-from lpe_dask.literals import LITERAL_BYTES, _Held, enter
+from lpe_dask.literals import LITERAL_BYTES, Held, enter
 from lpe_dask.locality import learn_split
 from lpe_dask.neighbors import Search, self_join
 from lpe_dask.packing import Space, gather_parts, part_sizes, split_chunks
 from lpe_dask.planning import (
+    ARRAY_COPIES,
+    CALIBRATION_COPIES,
     CELL_ROWS,
+    DICTIONARY_BYTES,
+    DICTIONARY_COPIES,
+    FRAME_COPIES,
+    PROCESS_BYTES,
     ROW_MULTIPLE,
     TILE_ROWS,
     WALK_ROW_BYTES,
@@ -102,20 +109,20 @@ def test_plan_join__of_1e8_rows_is_small_without_computing(at_most_computes):
         splits = split_chunks(rows, space)
         n_parts = space.split.n_parts
         piece = SpooledPieces(URL, "<f4", cut.block_rows, n_features, n_parts)
-        pieces = enter(Handles([piece] * len(splits)), "lpe-pieces")
+        pieces = enter(Handles([piece] * len(splits), None), "lpe-pieces")
         counts = part_sizes([pieces], len(splits))
         sizes = np.full(n_parts, -(-n_reference // n_parts))
         gathers = gather_parts(
             [pieces], sizes, space, "pruned", None, cut.largest_block_rows
         )
         block = SpooledBlock(URL, np.zeros(n_features), np.zeros(n_features), 1)
-        handles = enter(Handles([block] * len(gathers)), "lpe-blocks")
+        handles = enter(Handles([block] * len(gathers), None), "lpe-blocks")
         search = Search("pruned", 1585, None, 9)
         joins = self_join(len(gathers), [handles], space, search, cut.block_shares)
 
     for literal in (pieces, handles):
         assert len(pickle.dumps(literal.dask[literal.key])) <= LITERAL_BYTES or isinstance(
-            literal.dask[literal.key][0], _Held
+            literal.dask[literal.key][0], Held
         )
     own: dict = {}
     for task in (*splits, *counts, *gathers, *joins):
@@ -321,6 +328,66 @@ def test_check__counts_the_partitions_of_the_input():
     assert large.partition_bytes - small.partition_bytes == 2 * 10**7 * 10 * 8
     with pytest.raises(MemoryError, match=r"1526 MiB a partition .*smaller partitions"):
         large.check(4 * GIB)
+
+
+def test_worker_bytes__count_what_reading_a_partition_of_a_frame_takes():
+    arguments = {"n_threads": 2, "threads": 2, "memory_limit": 4 * GIB}
+    array = plan_join(10**6, 10, 500, **arguments, partition_rows=10**6)
+    frame = plan_join(10**6, 10, 500, **arguments, partition_rows=10**6, reads_frame=True)
+
+    more = (FRAME_COPIES - ARRAY_COPIES) * 10**6 * 8 + DICTIONARY_BYTES
+    assert frame.worker_bytes - array.worker_bytes == 2 * 10 * more  # in two threads
+    array.check(4 * GIB)
+    with pytest.raises(MemoryError, match=r"478 MiB a partition .*smaller partitions"):
+        replace(frame, threads=6).check(4 * GIB)
+
+
+def test_partition_bytes__of_few_rows_are_few():
+    cut = plan_join(
+        10**6, 500, 20, n_threads=2, threads=2, memory_limit=4 * GIB, partition_rows=100,
+        reads_frame=True,
+    )  # fmt: skip
+
+    assert cut.partition_bytes == (FRAME_COPIES + DICTIONARY_COPIES) * 100 * 500 * 8
+
+
+def test_worker_bytes__count_what_p_values_compare_with():
+    """10^8 rows x 3 columns: the rows are on disk, but each worker has all statistics."""
+    arguments = {"n_threads": 16, "threads": 1, "memory_limit": 2 * GIB}
+    cut = plan_join(10**8, 3, 20, **arguments)
+    sampled = plan_join(10**8, 3, 20, **arguments, calibration_rows=10**5)
+
+    assert cut.calibration_rows == 10**8
+    assert cut.calibration_bytes >= 8 * 10**8
+    assert cut.worker_bytes - sampled.worker_bytes == CALIBRATION_COPIES * 8 * (
+        10**8 - 10**5
+    )
+    sampled.check(2 * GIB)
+    with pytest.raises(MemoryError, match=r"compare with 1526 MiB.*calibration_size="):
+        cut.check(2 * GIB)
+
+
+@pytest.mark.parametrize("is_spooled", [False, True])
+@pytest.mark.parametrize("graph_neighbors", [0, 5])
+def test_check__names_all_that_is_counted(is_spooled, graph_neighbors):
+    cut = plan_join(
+        10**7, 3, 20, n_threads=2, threads=2, memory_limit=GIB, partition_rows=10**6,
+        is_spooled=is_spooled, graph_neighbors=graph_neighbors,
+        walk_rows=100 * graph_neighbors, reads_frame=True,
+    )  # fmt: skip
+
+    with pytest.raises(MemoryError) as caught:
+        cut.check(GIB // 4)
+
+    message = str(caught.value)
+    counted = [
+        cut.worker_bytes, cut.reference_bytes if is_spooled else cut.held_bytes,
+        cut.calibration_bytes, PROCESS_BYTES, cut.task_bytes, cut.partition_bytes,
+    ]  # fmt: skip
+    if graph_neighbors > 0:
+        counted += [cut.graph_bytes, cut.walk_bytes]
+    for n_bytes in counted:
+        assert f" {n_bytes / 2**20:.0f} MiB" in message
 
 
 def test_check__accepts_what_fits():

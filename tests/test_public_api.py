@@ -24,6 +24,7 @@ def test_all__is_exactly_what_is_built():
         "plot_scores",
         "run",
         "score",
+        "score_files",
     ]
     assert all(hasattr(lpe_dask, name) for name in lpe_dask.__all__)
     assert dir(lpe_dask) == lpe_dask.__all__

@@ -23,7 +23,7 @@ from lpe_dask.locks import LockedError, hold
 from lpe_dask.outputs import PROBE_NAME
 from lpe_dask.parts import PartFolder
 from lpe_dask.planning import share_of
-from lpe_dask.runs import prepare_run, score_table
+from lpe_dask.runs import prepare_run, score_files
 
 #: Files, and so parts, of the rows to score; rows in each.
 N_PARTS, PART_ROWS = 6, 40
@@ -60,7 +60,7 @@ def expected(tables, tmp_path_factory):
     """The bytes of the parts of a run that nothing interrupted."""
     out = tmp_path_factory.mktemp("expected") / "out"
     with dask.config.set(scheduler="sync"):
-        score_table(**tables, output=out, n_neighbors=5)
+        score_files(**tables, output=out, n_neighbors=5)
     return parts_in(out)
 
 
@@ -104,7 +104,7 @@ def count_calls(monkeypatch, owner, name):
 
 @given(stops=st.lists(st.integers(0, N_PARTS), max_size=4))
 @settings(max_examples=15)
-def test_score_table__gives_the_same_bytes_however_often_it_stops(
+def test_score_files__gives_the_same_bytes_however_often_it_stops(
     tables, expected, tmp_path_factory, stops
 ):
     out = tmp_path_factory.mktemp("stopped") / "out"
@@ -113,14 +113,14 @@ def test_score_table__gives_the_same_bytes_however_often_it_stops(
             stop_after(PartFolder, "publish", n_written),
             contextlib.suppress(RunError, FileExistsError),
         ):
-            score_table(**tables, output=out, n_neighbors=5)
+            score_files(**tables, output=out, n_neighbors=5)
 
         there = parts_in(out)
         assert there.items() <= expected.items()
         assert (out / "_summary.json").exists() == (len(there) == N_PARTS)
 
     if not (out / "_summary.json").exists():
-        score_table(**tables, output=out, n_neighbors=5)
+        score_files(**tables, output=out, n_neighbors=5)
 
     assert parts_in(out) == expected
     assert sorted(path.name for path in out.iterdir()) == ["_summary.json", *expected]
@@ -128,7 +128,7 @@ def test_score_table__gives_the_same_bytes_however_often_it_stops(
 
 @pytest.mark.parametrize("fdr", [None, 0.5])
 @pytest.mark.parametrize("n_written", [0, 1, 2, 3, 4])
-def test_score_table__takes_up_parts_without_rows(tmp_path, fdr, n_written):
+def test_score_files__takes_up_parts_without_rows(tmp_path, fdr, n_written):
     """Two nominal rows, K = n - 1, ties, and files of no row, one row and some."""
     rows = pd.DataFrame({"x": [0.0, 1.0, 1.0, 9.0]})
     (tmp_path / "rows").mkdir()
@@ -137,13 +137,13 @@ def test_score_table__takes_up_parts_without_rows(tmp_path, fdr, n_written):
     rows.iloc[:2].to_parquet(tmp_path / "nominal.parquet")
     given = {"data": tmp_path / "rows", "nominal": tmp_path / "nominal.parquet"}
     given |= {"n_neighbors": 1, "fdr": fdr}
-    score_table(**given, output=tmp_path / "expected")
+    score_files(**given, output=tmp_path / "expected")
     out, n_tasks = tmp_path / "out", 4 if fdr is None else 8
     if n_written < n_tasks:
         with stop_after(PartFolder, "publish", n_written), pytest.raises(RunError):
-            score_table(**given, output=out)
+            score_files(**given, output=out)
 
-    score_table(**given, output=out)
+    score_files(**given, output=out)
 
     assert parts_in(out) == parts_in(tmp_path / "expected")
     p_values = pd.read_parquet(out)["p_value"].to_numpy()
@@ -156,14 +156,14 @@ def test_score_table__takes_up_parts_without_rows(tmp_path, fdr, n_written):
     assert p_values.tolist() == judged
 
 
-def test_score_table__measures_only_what_is_missing(
+def test_score_files__measures_only_what_is_missing(
     tables, expected, tmp_path, monkeypatch
 ):
     with stop_after(PartFolder, "publish", 4), pytest.raises(RunError, match="Stop"):
-        score_table(**tables, output=tmp_path / "out", n_neighbors=5)
+        score_files(**tables, output=tmp_path / "out", n_neighbors=5)
     measured = count_calls(monkeypatch, neighbors, "_join")
 
-    summary = score_table(**tables, output=tmp_path / "out", n_neighbors=5)
+    summary = score_files(**tables, output=tmp_path / "out", n_neighbors=5)
 
     n_measured = 0
     for rows, share, n_shares, *_ in measured:
@@ -176,10 +176,10 @@ def test_score_table__measures_only_what_is_missing(
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "other run"])
-def test_score_table__writes_a_damaged_part_again(tables, expected, tmp_path, damage):
+def test_score_files__writes_a_damaged_part_again(tables, expected, tmp_path, damage):
     out = tmp_path / "out"
     with stop_after(PartFolder, "publish", 4), pytest.raises(RunError, match="Stop"):
-        score_table(**tables, output=out, n_neighbors=5)
+        score_files(**tables, output=out, n_neighbors=5)
     part = next(out.glob("part-*"))
     if damage == "other run":
         table = pq.read_table(part)
@@ -191,16 +191,16 @@ def test_score_table__writes_a_damaged_part_again(tables, expected, tmp_path, da
     else:
         part.write_bytes(part.read_bytes()[:200] if damage == "cut" else b"")
 
-    score_table(**tables, output=out, n_neighbors=5)
+    score_files(**tables, output=out, n_neighbors=5)
 
     assert parts_in(out) == expected
 
 
-def test_score_table__restores_a_part_that_was_removed(tables, expected, tmp_path):
-    score_table(**tables, output=tmp_path / "out", n_neighbors=5)
+def test_score_files__restores_a_part_that_was_removed(tables, expected, tmp_path):
+    score_files(**tables, output=tmp_path / "out", n_neighbors=5)
     (tmp_path / "out" / "part-00002.parquet").unlink()
 
-    score_table(**tables, output=tmp_path / "out", n_neighbors=5)
+    score_files(**tables, output=tmp_path / "out", n_neighbors=5)
 
     assert parts_in(tmp_path / "out") == expected
 
@@ -220,24 +220,24 @@ def test_score_table__restores_a_part_that_was_removed(tables, expected, tmp_pat
     ],
     ids=["loo", "sample", "split", "conformal", "geodesic", "radius"],
 )
-def test_score_table__takes_up_a_fit_with_other_blocks(
+def test_score_files__takes_up_a_fit_with_other_blocks(
     tables, tmp_path, monkeypatch, arguments
 ):
     """What was measured stays, also if other workers cut the rows otherwise."""
     given = {**tables, "n_neighbors": 5, **arguments}
-    score_table(**given, output=tmp_path / "expected")
+    score_files(**given, output=tmp_path / "expected")
     out = tmp_path / "out"
     with (
         dask.config.set({"lpe-dask.block-rows": 512}),
         stop_after(checkpoints, "_record", 2),
         pytest.raises(RunError, match="while it fitted: Stop"),
     ):
-        score_table(**given, output=out)
+        score_files(**given, output=out)
     (fit,) = out.glob("_fit-*")
     n_known = sum(pq.read_metadata(path).num_rows for path in fit.iterdir())
     recorded = count_calls(monkeypatch, checkpoints, "_record")
 
-    score_table(**given, output=out)
+    score_files(**given, output=out)
 
     n_rows = len(json.loads((out / "_summary.json").read_text()) and recorded)
     n_measured = sum(len(numbers) for (numbers, _), _ in recorded)
@@ -249,14 +249,14 @@ def test_score_table__takes_up_a_fit_with_other_blocks(
     assert not list(out.glob("_fit-*"))
 
 
-def test_score_table__keeps_the_draw_of_a_run_that_was_interrupted(tables, tmp_path):
+def test_score_files__keeps_the_draw_of_a_run_that_was_interrupted(tables, tmp_path):
     """Without a random_state rows are drawn by what the run is made from."""
     given = {**tables, "n_neighbors": 5, "calibration_size": 50}
     with stop_after(PartFolder, "publish", 2), pytest.raises(RunError, match="Stop"):
-        score_table(**given, output=tmp_path / "out")
+        score_files(**given, output=tmp_path / "out")
 
-    summary = score_table(**given, output=tmp_path / "out")
-    again = score_table(**given, output=tmp_path / "again")
+    summary = score_files(**given, output=tmp_path / "out")
+    again = score_files(**given, output=tmp_path / "again")
 
     assert parts_in(tmp_path / "out") == parts_in(tmp_path / "again")
     assert summary["parameters"] == again["parameters"]
@@ -294,7 +294,7 @@ def test_fit_table__measures_rows_of_a_damaged_file_again(tables, tmp_path, capl
 def test_walks__of_a_graph_are_recorded_by_number(tables, tmp_path, monkeypatch):
     walks = count_calls(monkeypatch, geodesic, "_walk")
 
-    score_table(**tables, output=tmp_path / "out", metric="geodesic", n_neighbors=7)
+    score_files(**tables, output=tmp_path / "out", metric="geodesic", n_neighbors=7)
 
     assert len(walks) > 1
 
@@ -313,31 +313,31 @@ def test_walks__of_a_graph_are_recorded_by_number(tables, tmp_path, monkeypatch)
     ],
 )
 @pytest.mark.parametrize("is_finished", [False, True])
-def test_score_table__refuses_to_go_on_with_something_else(
+def test_score_files__refuses_to_go_on_with_something_else(
     tables, expected, tmp_path, change, words, is_finished
 ):
     out, given = tmp_path / "out", {**tables, "n_neighbors": 5}
     if is_finished:
-        score_table(**given, output=out)
+        score_files(**given, output=out)
     else:
         with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
-            score_table(**given, output=out)
+            score_files(**given, output=out)
     before = parts_in(out)
 
     with pytest.raises(FileExistsError, match=rf"what differs: {words}\..*--overwrite"):
-        score_table(**{**given, **change}, output=out)
+        score_files(**{**given, **change}, output=out)
 
     assert parts_in(out) == before
-    score_table(**{**given, **change}, output=out, overwrite=True)
+    score_files(**{**given, **change}, output=out, overwrite=True)
     assert len(pd.read_parquet(out)) == N_PARTS * PART_ROWS
 
 
 @pytest.mark.parametrize("which", ["data", "nominal"])
-def test_score_table__refuses_to_go_on_with_another_input(tables, tmp_path, which):
+def test_score_files__refuses_to_go_on_with_another_input(tables, tmp_path, which):
     copies = {name: copy_of(path, tmp_path / name) for name, path in tables.items()}
     given = {**copies, "n_neighbors": 5, "output": tmp_path / "out"}
     with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
-        score_table(**given)
+        score_files(**given)
     file = copies[which] / "2.parquet"
     changed = pd.read_parquet(file)
     changed.iloc[5, 0] += 1
@@ -347,14 +347,14 @@ def test_score_table__refuses_to_go_on_with_another_input(tables, tmp_path, whic
         r"the input \(.*2.parquet is changed\)" if which == "data" else "the nominal rows"
     )
     with pytest.raises(FileExistsError, match=words):
-        score_table(**given)
+        score_files(**given)
 
-    summary = score_table(**given, overwrite=True)
+    summary = score_files(**given, overwrite=True)
     assert summary["rows"] == N_PARTS * PART_ROWS
 
 
 @pytest.mark.parametrize("which", ["data", "nominal"])
-def test_score_table__notices_files_that_change_while_it_reads(
+def test_score_files__notices_files_that_change_while_it_reads(
     tables, tmp_path, monkeypatch, which
 ):
     copies = {name: copy_of(path, tmp_path / name) for name, path in tables.items()}
@@ -371,10 +371,10 @@ def test_score_table__notices_files_that_change_while_it_reads(
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, touch)
         with pytest.raises(RunError, match=r"files changed while.*1.parquet is changed"):
-            score_table(**given)
+            score_files(**given)
 
     assert not (tmp_path / "out" / "_summary.json").exists()
-    score_table(**given, overwrite=True)
+    score_files(**given, overwrite=True)
     assert len(pd.read_parquet(tmp_path / "out")) == N_PARTS * PART_ROWS
 
 
@@ -385,25 +385,25 @@ def copy_of(path, target):
     return target
 
 
-def test_score_table__names_files_that_are_new_or_gone(tables, tmp_path):
+def test_score_files__names_files_that_are_new_or_gone(tables, tmp_path):
     data = copy_of(tables["data"], tmp_path / "data")
-    score_table(data, tmp_path / "out", nominal=tables["nominal"])
+    score_files(data, tmp_path / "out", nominal=tables["nominal"])
     (data / "0.parquet").rename(data / "7.parquet")
 
     with pytest.raises(FileExistsError, match=r"0.parquet is gone and 1 more"):
-        score_table(data, tmp_path / "out", nominal=tables["nominal"])
+        score_files(data, tmp_path / "out", nominal=tables["nominal"])
 
 
-def test_score_table__refuses_a_finished_output(tables, tmp_path):
-    score_table(**tables, output=tmp_path / "out")
+def test_score_files__refuses_a_finished_output(tables, tmp_path):
+    score_files(**tables, output=tmp_path / "out")
 
     assert prepare_run(**tables, output=tmp_path / "out").is_finished()
     with pytest.raises(FileExistsError, match="exists"):
-        score_table(**tables, output=tmp_path / "out")
+        score_files(**tables, output=tmp_path / "out")
 
 
 def test_run__is_finished_whatever_version_did_it(tables, tmp_path):
-    score_table(**tables, output=tmp_path / "out")
+    score_files(**tables, output=tmp_path / "out")
     path = tmp_path / "out" / "_summary.json"
     summary = json.loads(path.read_text())
     summary["made_from"]["settings"]["versions"] = ["0.0.1", "2020.1.0"]
@@ -415,30 +415,30 @@ def test_run__is_finished_whatever_version_did_it(tables, tmp_path):
         prepare_run(**tables, output=tmp_path / "out")
 
 
-def test_score_table__cannot_tell_functions_from_each_other(tables, tmp_path):
+def test_score_files__cannot_tell_functions_from_each_other(tables, tmp_path):
     given = {**tables, "output": tmp_path / "out", "anomaly_log_density": np.sum}
     given["anomaly_log_density"] = lambda rows: np.zeros(len(rows))
     with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
-        score_table(**given)
+        score_files(**given)
 
     with pytest.raises(FileExistsError, match="the model or its parameters"):
-        score_table(**given)
+        score_files(**given)
 
 
 # Two runs at once
 
 
-def test_score_table__refuses_a_second_run(tables, tmp_path):
+def test_score_files__refuses_a_second_run(tables, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     with hold(out, "a test"), pytest.raises(LockedError, match="a test"):
-        score_table(**tables, output=out)
+        score_files(**tables, output=out)
 
     out.rmdir()
-    score_table(**tables, output=out)
+    score_files(**tables, output=out)
 
 
-def test_score_table__does_not_write_once_it_was_displaced(tables, tmp_path, monkeypatch):
+def test_score_files__does_not_write_once_it_was_displaced(tables, tmp_path, monkeypatch):
     out = tmp_path / "out"
     publish, written = PartFolder.publish, []
 
@@ -452,13 +452,13 @@ def test_score_table__does_not_write_once_it_was_displaced(tables, tmp_path, mon
     monkeypatch.setattr(PartFolder, "publish", displaced)
 
     with pytest.raises(RunError, match="another run has taken over"):
-        score_table(**tables, output=out)
+        score_files(**tables, output=out)
 
     assert len(parts_in(out)) == 2
     assert not list(out.glob(".part-*"))
 
 
-def test_score_table__removes_nothing_once_it_was_displaced(tables, tmp_path, monkeypatch):
+def test_score_files__removes_nothing_once_it_was_displaced(tables, tmp_path, monkeypatch):
     out = tmp_path / "out"
     measured = runs.measure_blocks
 
@@ -471,17 +471,17 @@ def test_score_table__removes_nothing_once_it_was_displaced(tables, tmp_path, mo
     monkeypatch.setattr(runs, "measure_blocks", displaced)
 
     with pytest.raises(RunError, match="another run has taken over"):
-        score_table(**tables, output=out)
+        score_files(**tables, output=out)
 
     assert (out / "part-00000.parquet").read_bytes() == b"another's"
 
 
-def test_score_table__passes_over_a_probe_that_a_run_left(tables, tmp_path):
+def test_score_files__passes_over_a_probe_that_a_run_left(tables, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / f".{PROBE_NAME}.0a1b.tmp").touch()
 
-    score_table(**tables, output=out)
+    score_files(**tables, output=out)
 
     assert not list(out.glob(".*"))
 
@@ -502,7 +502,7 @@ def test_fit_table__does_not_save_once_it_was_displaced(tables, tmp_path, monkey
     assert not (model / "manifest.json").exists()
 
 
-def test_score_table__leaves_no_empty_folder_of_a_run_that_died(tables, tmp_path):
+def test_score_files__leaves_no_empty_folder_of_a_run_that_died(tables, tmp_path):
     out, nominal = tmp_path / "out", tmp_path / "nominal.parquet"
     pd.DataFrame({"x": [np.nan, 1.0], "y": 1.0}).to_parquet(nominal)
     out.mkdir()
@@ -511,28 +511,28 @@ def test_score_table__leaves_no_empty_folder_of_a_run_that_died(tables, tmp_path
 
     for _ in range(2):
         with pytest.raises(ValueError, match="NaN or inf"):
-            score_table(tables["data"], out, nominal=nominal)
+            score_files(tables["data"], out, nominal=nominal)
 
     assert not out.exists()
 
 
-def test_score_table__refuses_an_output_in_its_model(tables, tmp_path):
+def test_score_files__refuses_an_output_in_its_model(tables, tmp_path):
     fit_table(tables["nominal"], tmp_path / "model")
 
     with pytest.raises(ValueError, match="in each other's way"):
-        score_table(tables["data"], tmp_path / "model" / "out", model=tmp_path / "model")
+        score_files(tables["data"], tmp_path / "model" / "out", model=tmp_path / "model")
 
 
 @pytest.mark.parametrize("n_parts", [None, -1, "6"])
-def test_score_table__does_not_believe_a_record_that_was_edited(tables, tmp_path, n_parts):
-    score_table(**tables, output=tmp_path / "out")
+def test_score_files__does_not_believe_a_record_that_was_edited(tables, tmp_path, n_parts):
+    score_files(**tables, output=tmp_path / "out")
     path = tmp_path / "out" / "_summary.json"
     summary = json.loads(path.read_text())
     summary["made_from"]["settings"]["n_parts"] = n_parts
     path.write_text(json.dumps(summary))
 
     with pytest.raises(FileExistsError, match="exists"):
-        score_table(**tables, output=tmp_path / "out")
+        score_files(**tables, output=tmp_path / "out")
 
 
 def test_prepare_run__tells_long_arrays_from_each_other(tables, tmp_path):
@@ -548,10 +548,10 @@ def test_prepare_run__tells_long_arrays_from_each_other(tables, tmp_path):
 # Saved models
 
 
-def test_score_table__with_a_saved_model(tables, expected, tmp_path):
+def test_score_files__with_a_saved_model(tables, expected, tmp_path):
     fit_table(tables["nominal"], tmp_path / "model", n_neighbors=5)
 
-    summary = score_table(tables["data"], tmp_path / "out", model=tmp_path / "model")
+    summary = score_files(tables["data"], tmp_path / "out", model=tmp_path / "model")
 
     of_model = pd.read_parquet(tmp_path / "out")
     (tmp_path / "parts").mkdir()
@@ -561,42 +561,42 @@ def test_score_table__with_a_saved_model(tables, expected, tmp_path):
     assert (summary["alpha"], summary["n_neighbors_"]) == (0.05, 5)
 
 
-def test_score_table__takes_alpha_beside_a_model(tables, tmp_path):
+def test_score_files__takes_alpha_beside_a_model(tables, tmp_path):
     fit_table(tables["nominal"], tmp_path / "model", n_neighbors=5)
 
     given = {"model": tmp_path / "model", "alpha": 0.3}
-    summary = score_table(tables["data"], tmp_path / "out", **given)
+    summary = score_files(tables["data"], tmp_path / "out", **given)
 
     scored = pd.read_parquet(tmp_path / "out")
     assert summary["flagged"] == (scored["p_value"] <= 0.3).sum()
     assert summary["alpha"] == summary["parameters"]["alpha"] == 0.3
 
 
-def test_score_table__refuses_what_a_model_has_already(tables, tmp_path):
+def test_score_files__refuses_what_a_model_has_already(tables, tmp_path):
     fit_table(tables["nominal"], tmp_path / "model")
 
     with pytest.raises(ValueError, match="fitted: nominal, scale cannot be given"):
-        score_table(**tables, output=tmp_path / "o", model=tmp_path / "model", scale=None)
+        score_files(**tables, output=tmp_path / "o", model=tmp_path / "model", scale=None)
 
 
-def test_score_table__refuses_to_go_on_with_another_model(tables, tmp_path):
+def test_score_files__refuses_to_go_on_with_another_model(tables, tmp_path):
     model = tmp_path / "model"
     fit_table(tables["nominal"], model, n_neighbors=5)
     given = {"data": tables["data"], "output": tmp_path / "out", "model": model}
     with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
-        score_table(**given)
+        score_files(**given)
     fit_table(tables["nominal"], model, n_neighbors=6, overwrite=True)
 
     with pytest.raises(FileExistsError, match="the model or its parameters"):
-        score_table(**given)
+        score_files(**given)
 
 
-def test_score_table__refuses_columns_that_a_model_does_not_have(tables, tmp_path):
+def test_score_files__refuses_columns_that_a_model_does_not_have(tables, tmp_path):
     rows = pd.read_parquet(tables["nominal"]).to_numpy()
     lpe_dask.LPE(n_neighbors=5).fit(rows[:, :1]).save(tmp_path / "model")
 
     with pytest.raises(ValueError, match="has 2 columns to measure, but the model was"):
-        score_table(tables["data"], tmp_path / "out", model=tmp_path / "model")
+        score_files(tables["data"], tmp_path / "out", model=tmp_path / "model")
 
 
 def test_fit_table__refuses_to_replace_a_model(tables, tmp_path):
@@ -647,8 +647,8 @@ def test_fit_table__refuses_a_folder_of_something_else(tables, tmp_path):
 
 
 @pytest.mark.parametrize("q", [0.01, 0.1, 0.5])
-def test_score_table__flags_at_a_false_discovery_rate(tables, tmp_path, q):
-    summary = score_table(**tables, output=tmp_path / "out", n_neighbors=5, fdr=q)
+def test_score_files__flags_at_a_false_discovery_rate(tables, tmp_path, q):
+    summary = score_files(**tables, output=tmp_path / "out", n_neighbors=5, fdr=q)
 
     scored = pd.read_parquet(tmp_path / "out")
     is_measured = scored["p_value"].notna()
@@ -665,23 +665,23 @@ def test_score_table__flags_at_a_false_discovery_rate(tables, tmp_path, q):
 
 
 @pytest.mark.parametrize("n_written", [3, N_PARTS, N_PARTS + 2, 2 * N_PARTS])
-def test_score_table__takes_up_undecided_parts(tables, tmp_path, n_written):
+def test_score_files__takes_up_undecided_parts(tables, tmp_path, n_written):
     given = {**tables, "n_neighbors": 5, "fdr": 0.1}
-    score_table(**given, output=tmp_path / "expected")
+    score_files(**given, output=tmp_path / "expected")
     out = tmp_path / "out"
     if n_written < 2 * N_PARTS:
         with stop_after(PartFolder, "publish", n_written), pytest.raises(RunError):
-            score_table(**given, output=out)
+            score_files(**given, output=out)
         assert len(parts_in(out)) == max(0, n_written - N_PARTS)
 
-    score_table(**given, output=out)
+    score_files(**given, output=out)
 
     assert parts_in(out) == parts_in(tmp_path / "expected")
     assert not (out / "_undecided").exists()
 
 
-def test_score_table__warns_of_a_rate_that_flags_nothing(tables, tmp_path, caplog):
-    summary = score_table(tables["nominal"], tmp_path / "out", fdr=0.2)
+def test_score_files__warns_of_a_rate_that_flags_nothing(tables, tmp_path, caplog):
+    summary = score_files(tables["nominal"], tmp_path / "out", fdr=0.2)
 
     assert summary["flagged"] == 0
     assert summary["fdr_cut_off"] is None
@@ -689,8 +689,8 @@ def test_score_table__warns_of_a_rate_that_flags_nothing(tables, tmp_path, caplo
 
 
 @pytest.mark.parametrize("name", ["alpha", "fdr"])
-def test_score_table__refuses_a_level_out_of_range(tables, tmp_path, name):
+def test_score_files__refuses_a_level_out_of_range(tables, tmp_path, name):
     with pytest.raises(ValueError, match=f"{name}=1.5"):
-        score_table(**tables, output=tmp_path / "out", **{name: 1.5})
+        score_files(**tables, output=tmp_path / "out", **{name: 1.5})
 
     assert not Path(tmp_path / "out").exists()

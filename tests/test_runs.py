@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as npst
 
 import lpe_dask
 from lpe_dask import fit_runs, parts, resources
-from lpe_dask.runs import RunError, prepare_run, score_table
+from lpe_dask.runs import RunError, prepare_run, score_files
 
 RESULTS = ["p_value", "statistic", "is_anomaly"]
 
@@ -81,7 +81,7 @@ def tables(draw):
     table=tables(), n_nominal=st.integers(2, 9), alpha=st.sampled_from([0.05, 0.25, 0.5])
 )
 @settings(max_examples=25)
-def test_score_table__equals_score_for_any_files(table, n_nominal, alpha):
+def test_score_files__equals_score_for_any_files(table, n_nominal, alpha):
     """However the rows are cut into files, OUT has the numbers of `score`, in order."""
     frame, edges = table
     reference = pd.DataFrame({"x": np.arange(n_nominal) // 2.0, "y": 0.0})
@@ -89,7 +89,7 @@ def test_score_table__equals_score_for_any_files(table, n_nominal, alpha):
         path = write_folder(frame, Path(folder, "data"), edges)
         known = write(reference, Path(folder, "nominal.parquet"))
 
-        summary = score_table(path, Path(folder, "out"), nominal=known, alpha=alpha)
+        summary = score_files(path, Path(folder, "out"), nominal=known, alpha=alpha)
 
         actual = pd.read_parquet(Path(folder, "out"))
     model = lpe_dask.LPE(alpha=alpha).fit(reference)
@@ -104,8 +104,8 @@ def test_score_table__equals_score_for_any_files(table, n_nominal, alpha):
     assert summary["flagged"] == (p_value <= alpha).sum()
 
 
-def test_score_table__without_nominal_leaves_each_row_out(tmp_path, data):
-    score_table(data, tmp_path / "out", columns=["x", "y"], n_neighbors=2)
+def test_score_files__without_nominal_leaves_each_row_out(tmp_path, data):
+    score_files(data, tmp_path / "out", columns=["x", "y"], n_neighbors=2)
 
     rows = pd.read_parquet(data)[["x", "y"]]
     actual = pd.read_parquet(tmp_path / "out")
@@ -114,11 +114,11 @@ def test_score_table__without_nominal_leaves_each_row_out(tmp_path, data):
     pd.testing.assert_series_equal(actual["statistic"], model.statistic_)
 
 
-def test_score_table__finds_columns_by_name_and_carries_over_the_others(
+def test_score_files__finds_columns_by_name_and_carries_over_the_others(
     tmp_path, data, nominal
 ):
     """The nominal rows have their columns in another order, and no names."""
-    score_table(data, tmp_path / "out", nominal=nominal)
+    score_files(data, tmp_path / "out", nominal=nominal)
 
     actual = pd.read_parquet(tmp_path / "out")
     expected = lpe_dask.score(pd.read_parquet(data)[["x", "y"]], pd.read_parquet(nominal))
@@ -126,10 +126,10 @@ def test_score_table__finds_columns_by_name_and_carries_over_the_others(
     pd.testing.assert_series_equal(actual["p_value"], expected)
 
 
-def test_score_table__writes_a_part_for_each_partition_and_the_summary(
+def test_score_files__writes_a_part_for_each_partition_and_the_summary(
     tmp_path, data, nominal
 ):
-    summary = score_table(data, tmp_path / "out", nominal=nominal, keep=["name"], alpha=0.1)
+    summary = score_files(data, tmp_path / "out", nominal=nominal, keep=["name"], alpha=0.1)
 
     names = ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
     assert names_in(tmp_path / "out") == ["_summary.json", *names]
@@ -140,8 +140,8 @@ def test_score_table__writes_a_part_for_each_partition_and_the_summary(
     assert json.loads((tmp_path / "out" / "_summary.json").read_text()) == summary
 
 
-def test_score_table__summary_says_what_was_done(tmp_path, data, nominal):
-    summary = score_table(
+def test_score_files__summary_says_what_was_done(tmp_path, data, nominal):
+    summary = score_files(
         data, tmp_path / "out", nominal=nominal, scale="minmax", alpha=0.1
     )
 
@@ -173,10 +173,10 @@ def test_score_table__summary_says_what_was_done(tmp_path, data, nominal):
     }
 
 
-def test_score_table__flags_nothing_it_cannot_measure(tmp_path, nominal):
+def test_score_files__flags_nothing_it_cannot_measure(tmp_path, nominal):
     rows = pd.DataFrame({"x": [0.0, np.nan, np.inf, 90.0], "y": [0.0, 1.0, 2.0, 90.0]})
 
-    summary = score_table(
+    summary = score_files(
         write(rows, tmp_path / "rows.parquet"), tmp_path / "out", nominal=nominal
     )
 
@@ -186,10 +186,10 @@ def test_score_table__flags_nothing_it_cannot_measure(tmp_path, nominal):
     assert (summary["rows_nan"], summary["flagged_share"]) == (2, 0.5)
 
 
-def test_score_table__summary_takes_parameters_from_numpy(tmp_path, data, nominal):
+def test_score_files__summary_takes_parameters_from_numpy(tmp_path, data, nominal):
     weights = {"w": np.array([1.0, 2.0])}
 
-    score_table(
+    score_files(
         data,
         tmp_path / "out",
         nominal=nominal,
@@ -202,10 +202,10 @@ def test_score_table__summary_takes_parameters_from_numpy(tmp_path, data, nomina
     assert summary["parameters"]["n_neighbors"] == 3
 
 
-def test_score_table__has_no_share_of_nothing(tmp_path, nominal):
+def test_score_files__has_no_share_of_nothing(tmp_path, nominal):
     rows = pd.DataFrame({"x": [np.nan], "y": [1.0]})
 
-    summary = score_table(
+    summary = score_files(
         write(rows, tmp_path / "rows.parquet"), tmp_path / "out", nominal=nominal
     )
 
@@ -216,21 +216,21 @@ def test_score_table__has_no_share_of_nothing(tmp_path, nominal):
     )
 
 
-def test_score_table__drops_nominal_rows_on_request(tmp_path, data):
+def test_score_files__drops_nominal_rows_on_request(tmp_path, data):
     known = pd.DataFrame({"x": [0.0, np.nan, 2.0, 3.0, 4.0], "y": [1.0, 1, 2, np.inf, 4]})
     path = write(known, tmp_path / "nominal.parquet")
 
     with pytest.raises(ValueError, match=r"x \(1\), y \(1\).*--missing drop"):
-        score_table(data, tmp_path / "out", nominal=path)
-    summary = score_table(data, tmp_path / "out", nominal=path, missing="drop")
+        score_files(data, tmp_path / "out", nominal=path)
+    summary = score_files(data, tmp_path / "out", nominal=path, missing="drop")
 
     assert (summary["nominal_rows"], summary["dropped_rows"]) == (3, 2)
 
 
-def test_score_table__keeps_the_length_when_it_drops_rows_that_it_scores(tmp_path):
+def test_score_files__keeps_the_length_when_it_drops_rows_that_it_scores(tmp_path):
     rows = pd.DataFrame({"x": [0.0, np.nan, 2.0, 3.0]})
 
-    summary = score_table(
+    summary = score_files(
         write(rows, tmp_path / "rows.parquet"), tmp_path / "out", missing="drop"
     )
 
@@ -240,14 +240,14 @@ def test_score_table__keeps_the_length_when_it_drops_rows_that_it_scores(tmp_pat
 
 
 @pytest.mark.parametrize("separator", [",", ";"])
-def test_score_table__reads_csv_and_leaves_other_columns_as_they_stand(
+def test_score_files__reads_csv_and_leaves_other_columns_as_they_stand(
     tmp_path, nominal, separator
 ):
     csv = tmp_path / "data.csv"
     lines = ["code,x,y", "007,1,2.5", "1e3,3,4", ",5,6"]
     csv.write_text("\n".join(lines).replace(",", separator))
 
-    score_table(csv, tmp_path / "out", nominal=nominal)
+    score_files(csv, tmp_path / "out", nominal=nominal)
 
     actual = pd.read_parquet(tmp_path / "out")
     rows = pd.DataFrame({"x": [1.0, 3.0, 5.0], "y": [2.5, 4.0, 6.0]})
@@ -256,16 +256,16 @@ def test_score_table__reads_csv_and_leaves_other_columns_as_they_stand(
     pd.testing.assert_series_equal(actual["p_value"], expected)
 
 
-def test_score_table__takes_a_glob_in_the_order_of_names(tmp_path, data, nominal):
-    score_table(str(data / "00[02].parquet"), tmp_path / "out", nominal=nominal)
+def test_score_files__takes_a_glob_in_the_order_of_names(tmp_path, data, nominal):
+    score_files(str(data / "00[02].parquet"), tmp_path / "out", nominal=nominal)
 
     assert pd.read_parquet(tmp_path / "out")["name"].tolist() == list("abcdij")
 
 
-def test_score_table__scores_no_rows(tmp_path, data, nominal):
+def test_score_files__scores_no_rows(tmp_path, data, nominal):
     empty = pd.read_parquet(data).iloc[:0]
 
-    summary = score_table(
+    summary = score_files(
         write(empty, tmp_path / "empty.parquet"), tmp_path / "out", nominal=nominal
     )
 
@@ -276,19 +276,19 @@ def test_score_table__scores_no_rows(tmp_path, data, nominal):
     assert (summary["rows"], summary["flagged_share"]) == (0, None)
 
 
-def test_score_table__counts_the_rows_where_the_input_has_no_index(tmp_path, nominal):
+def test_score_files__counts_the_rows_where_the_input_has_no_index(tmp_path, nominal):
     """Each row group of such a file begins again at 0, but the output is one table."""
     rows = pd.DataFrame({"x": np.arange(6.0), "y": 0.0})
     rows.to_parquet(tmp_path / "rows.parquet", row_group_size=4, index=False)
     rows.iloc[:3].to_parquet(tmp_path / "again.parquet", index=False)
 
-    score_table(str(tmp_path / "*a*n.parquet"), tmp_path / "one", nominal=nominal)
-    score_table(tmp_path / "rows.parquet", tmp_path / "two", nominal=nominal)
+    score_files(str(tmp_path / "*a*n.parquet"), tmp_path / "one", nominal=nominal)
+    score_files(tmp_path / "rows.parquet", tmp_path / "two", nominal=nominal)
 
     assert pd.read_parquet(tmp_path / "two").index.equals(pd.RangeIndex(6))
 
 
-def test_score_table__parts_are_one_table_though_partitions_differ(tmp_path, nominal):
+def test_score_files__parts_are_one_table_though_partitions_differ(tmp_path, nominal):
     """Missing values and other categories change what pandas makes of a column."""
     many = [f"c{i}" for i in range(300)]
     frame = pd.DataFrame(
@@ -305,7 +305,7 @@ def test_score_table__parts_are_one_table_though_partitions_differ(tmp_path, nom
     frame.loc[2:, "flag"] = pd.NA
     folder = write_folder(frame, tmp_path / "data", [0, 0, 2, 302])
 
-    score_table(folder, tmp_path / "out", nominal=nominal)
+    score_files(folder, tmp_path / "out", nominal=nominal)
 
     actual = pd.read_parquet(tmp_path / "out")
     assert actual["whole"].tolist()[:2] == [0, 1]
@@ -319,13 +319,13 @@ def test_score_table__parts_are_one_table_though_partitions_differ(tmp_path, nom
     assert {str(schema.field("flag").type) for schema in schemas} == {"bool"}
 
 
-def test_score_table__works_at_a_url(nominal):
+def test_score_files__works_at_a_url(nominal):
     memory = fsspec.filesystem("memory")
     rows = pd.DataFrame({"x": [1.0, 90.0], "y": [2.0, 90.0]})
     with memory.open("/runs/rows.parquet", "wb") as file:
         rows.to_parquet(file)
 
-    score_table("memory://runs/rows.parquet", "memory://scored", nominal=nominal)
+    score_files("memory://runs/rows.parquet", "memory://scored", nominal=nominal)
 
     names = sorted(memory.ls("/scored", detail=False))
     assert names == ["/scored/_summary.json", "/scored/part-00000.parquet"]
@@ -363,57 +363,57 @@ def test_prepare_run__computes_and_writes_nothing(
         ({"nominal": None}, TypeError, r"data: .*'name'.*columns=.*--columns y,x"),
     ],
 )
-def test_score_table__refuses(tmp_path, data, nominal, options, kind, message):
+def test_score_files__refuses(tmp_path, data, nominal, options, kind, message):
     """Whatever is refused, nothing of the output is left."""
     with pytest.raises(kind, match=message):
-        score_table(data, tmp_path / "out", **{"nominal": nominal, **options})
+        score_files(data, tmp_path / "out", **{"nominal": nominal, **options})
 
     assert not (tmp_path / "out").exists()
 
 
-def test_score_table__refuses_rows_without_the_columns_of_the_nominal_ones(
+def test_score_files__refuses_rows_without_the_columns_of_the_nominal_ones(
     tmp_path, nominal
 ):
     rows = write(pd.DataFrame({"x": [1.0], "why": [2.0]}), tmp_path / "rows.parquet")
 
     with pytest.raises(ValueError, match=r"rows.parquet: .*lack the columns \['y'\]"):
-        score_table(rows, tmp_path / "out", nominal=nominal)
+        score_files(rows, tmp_path / "out", nominal=nominal)
 
 
 @pytest.mark.parametrize("hidden", RESULTS)
-def test_score_table__refuses_to_hide_a_result(tmp_path, data, nominal, hidden):
+def test_score_files__refuses_to_hide_a_result(tmp_path, data, nominal, hidden):
     rows = pd.read_parquet(data).rename(columns={"name": hidden})
     path = write(rows, tmp_path / "rows.parquet")
     indexed = write(rows.set_index(hidden), tmp_path / "indexed.parquet")
 
     with pytest.raises(ValueError, match=f"'{hidden}'.*--keep"):
-        score_table(path, tmp_path / "out", nominal=nominal)
+        score_files(path, tmp_path / "out", nominal=nominal)
     with pytest.raises(ValueError, match=f"'{hidden}'.*rename"):
-        score_table(indexed, tmp_path / "out", nominal=nominal)
-    score_table(path, tmp_path / "out", nominal=nominal, keep=[])
+        score_files(indexed, tmp_path / "out", nominal=nominal)
+    score_files(path, tmp_path / "out", nominal=nominal, keep=[])
 
     assert list(pd.read_parquet(tmp_path / "out").columns) == RESULTS
 
 
-def test_score_table__refuses_a_file_that_is_not_what_its_name_says(tmp_path, data):
+def test_score_files__refuses_a_file_that_is_not_what_its_name_says(tmp_path, data):
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and nothing more")
 
     with pytest.raises(ValueError, match=r"broken.parquet is not a readable Parquet file"):
-        score_table(data, tmp_path / "out", nominal=tmp_path / "broken.parquet")
+        score_files(data, tmp_path / "out", nominal=tmp_path / "broken.parquet")
 
 
-def test_score_table__refuses_a_plan_that_does_not_fit(tmp_path, data, nominal):
+def test_score_files__refuses_a_plan_that_does_not_fit(tmp_path, data, nominal):
     with (
         dask.config.set({"lpe-dask.memory-limit": "1MiB"}),
         pytest.raises(MemoryError, match="40 nominal rows x 2 columns need"),
     ):
-        score_table(data, tmp_path / "out", nominal=nominal)
+        score_files(data, tmp_path / "out", nominal=nominal)
 
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["nominal", "nominal/*", "*/a.parquet", "*/*.parquet"])
-def test_score_table__refuses_an_output_in_the_way_of_the_nominal_rows(tmp_path, name):
+def test_score_files__refuses_an_output_in_the_way_of_the_nominal_rows(tmp_path, name):
     frame = pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]})
     (tmp_path / "nominal").mkdir()
     frame.to_parquet(tmp_path / "nominal" / "a.parquet")
@@ -421,112 +421,112 @@ def test_score_table__refuses_an_output_in_the_way_of_the_nominal_rows(tmp_path,
     output = tmp_path / ("nominal/out" if name == "nominal/*" else "nominal")
 
     with pytest.raises(ValueError, match="in each other's way"):
-        score_table(
+        score_files(
             tmp_path / "rows.parquet", output, nominal=tmp_path / name, columns=["x", "y"],
             overwrite=True,
         )  # fmt: skip
 
 
-def test_score_table__refuses_an_output_that_its_glob_would_find(tmp_path):
+def test_score_files__refuses_an_output_that_its_glob_would_find(tmp_path):
     frame = pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]})
     (tmp_path / "logs").mkdir()
     frame.to_parquet(tmp_path / "logs" / "a.parquet")
 
     with pytest.raises(ValueError, match="in each other's way"):
-        score_table(f"{tmp_path}/*/*.parquet", tmp_path / "out", columns=["x", "y"])
+        score_files(f"{tmp_path}/*/*.parquet", tmp_path / "out", columns=["x", "y"])
 
 
 @pytest.mark.parametrize("output", ["data", "data/scores", "."])
-def test_score_table__refuses_an_output_in_the_way_of_the_input(tmp_path, data, output):
+def test_score_files__refuses_an_output_in_the_way_of_the_input(tmp_path, data, output):
     before = names_in(data)
 
     with pytest.raises(ValueError, match="in each other's way"):
-        score_table(data, tmp_path / output, columns=["x", "y"], overwrite=True)
+        score_files(data, tmp_path / output, columns=["x", "y"], overwrite=True)
 
     assert names_in(data) == before
 
 
-def test_score_table__takes_an_output_beside_the_files_of_a_glob(tmp_path, data, nominal):
-    score_table(str(data / "*.parquet"), data / "scores", nominal=nominal)
+def test_score_files__takes_an_output_beside_the_files_of_a_glob(tmp_path, data, nominal):
+    score_files(str(data / "*.parquet"), data / "scores", nominal=nominal)
 
     assert len(pd.read_parquet(data / "scores")) == 10
 
 
-def test_score_table__refuses_an_output_it_cannot_write(tmp_path, data, nominal):
+def test_score_files__refuses_an_output_it_cannot_write(tmp_path, data, nominal):
     (tmp_path / "file").touch()
 
     with pytest.raises(OSError, match=r"nothing can be written to the output .*file/out"):
-        score_table(data, tmp_path / "file" / "out", nominal=nominal)
+        score_files(data, tmp_path / "file" / "out", nominal=nominal)
 
 
 # Existing outputs
 
 
-def test_score_table__refuses_an_existing_output(tmp_path, data, nominal):
+def test_score_files__refuses_an_existing_output(tmp_path, data, nominal):
     (tmp_path / "out").mkdir()
 
     with pytest.raises(FileExistsError, match=r"exists.*--overwrite"):
-        score_table(data, tmp_path / "out", nominal=nominal)
+        score_files(data, tmp_path / "out", nominal=nominal)
 
 
-def test_score_table__replaces_an_earlier_output_whole(tmp_path, data, nominal):
-    score_table(data, tmp_path / "out", nominal=nominal)
+def test_score_files__replaces_an_earlier_output_whole(tmp_path, data, nominal):
+    score_files(data, tmp_path / "out", nominal=nominal)
     (tmp_path / "out" / ".part-00007.parquet.0123.tmp").touch()
     short = write(pd.read_parquet(data).iloc[:2], tmp_path / "short.parquet")
 
-    score_table(short, tmp_path / "out", nominal=nominal, overwrite=True)
+    score_files(short, tmp_path / "out", nominal=nominal, overwrite=True)
 
     assert names_in(tmp_path / "out") == ["_summary.json", "part-00000.parquet"]
     assert len(pd.read_parquet(tmp_path / "out")) == 2
 
 
-def test_score_table__replaces_what_an_interrupted_run_left(tmp_path, data, nominal):
-    score_table(data, tmp_path / "out", nominal=nominal)
+def test_score_files__replaces_what_an_interrupted_run_left(tmp_path, data, nominal):
+    score_files(data, tmp_path / "out", nominal=nominal)
     (tmp_path / "out" / "_summary.json").unlink()
     (tmp_path / "out" / "part-00001.parquet").unlink()
 
-    score_table(data, tmp_path / "out", nominal=nominal, overwrite=True)
+    score_files(data, tmp_path / "out", nominal=nominal, overwrite=True)
 
     assert len(pd.read_parquet(tmp_path / "out")) == 10
 
 
-def test_score_table__spares_an_earlier_output_until_the_nominal_rows_are_fitted(
+def test_score_files__spares_an_earlier_output_until_the_nominal_rows_are_fitted(
     tmp_path, data, nominal
 ):
-    score_table(data, tmp_path / "out", nominal=nominal)
+    score_files(data, tmp_path / "out", nominal=nominal)
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
 
     with pytest.raises(ValueError, match="n_neighbors=40"):
-        score_table(data, tmp_path / "out", nominal=nominal, n_neighbors=40, overwrite=True)
+        score_files(data, tmp_path / "out", nominal=nominal, n_neighbors=40, overwrite=True)
 
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "part.0.parquet", "part-00000.parquet"])
-def test_score_table__replaces_nothing_that_no_run_wrote(tmp_path, data, nominal, name):
+def test_score_files__replaces_nothing_that_no_run_wrote(tmp_path, data, nominal, name):
     """A table of somebody else's may be named like a part."""
     (tmp_path / "out").mkdir()
     pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "out" / name)
 
     with pytest.raises(FileExistsError, match=f"no run wrote: {name}"):
-        score_table(data, tmp_path / "out", nominal=nominal, overwrite=True)
+        score_files(data, tmp_path / "out", nominal=nominal, overwrite=True)
 
     assert names_in(tmp_path / "out") == [name]
 
 
-def test_score_table__does_not_take_a_broken_file_for_a_part(tmp_path, data, nominal):
+def test_score_files__does_not_take_a_broken_file_for_a_part(tmp_path, data, nominal):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "part-00000.parquet").write_bytes(b"something else")
 
     with pytest.raises(FileExistsError, match="no run wrote"):
-        score_table(data, tmp_path / "out", nominal=nominal, overwrite=True)
+        score_files(data, tmp_path / "out", nominal=nominal, overwrite=True)
 
 
-def test_score_table__does_not_replace_a_file_by_a_folder(tmp_path, data, nominal):
+def test_score_files__does_not_replace_a_file_by_a_folder(tmp_path, data, nominal):
     (tmp_path / "out").touch()
 
     with pytest.raises(FileExistsError, match="is a file"):
-        score_table(data, tmp_path / "out", nominal=nominal, overwrite=True)
+        score_files(data, tmp_path / "out", nominal=nominal, overwrite=True)
 
 
 # What fails in the middle
@@ -548,7 +548,7 @@ def full_disk(table, file):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_score_table__leaves_whole_parts_when_the_disk_is_full(
+def test_score_files__leaves_whole_parts_when_the_disk_is_full(
     tmp_path, data, nominal, monkeypatch
 ):
     written = []
@@ -561,14 +561,14 @@ def test_score_table__leaves_whole_parts_when_the_disk_is_full(
     patch_parts(monkeypatch, write_two)
 
     with pytest.raises(RunError, match=r"OSError: .*No space left.*goes on from there"):
-        score_table(data, tmp_path / "out", nominal=nominal)
+        score_files(data, tmp_path / "out", nominal=nominal)
 
     names = [name for name in names_in(tmp_path / "out") if name.startswith("part-")]
     assert len(names) == 2
     assert all(pq.read_table(tmp_path / "out" / name).num_rows for name in names)
 
 
-def test_score_table__leaves_nothing_half_written_when_interrupted(
+def test_score_files__leaves_nothing_half_written_when_interrupted(
     tmp_path, data, nominal, monkeypatch
 ):
     def interrupt(table, file):
@@ -578,7 +578,7 @@ def test_score_table__leaves_nothing_half_written_when_interrupted(
     patch_parts(monkeypatch, interrupt)
 
     with pytest.raises(KeyboardInterrupt):
-        score_table(data, tmp_path / "out", nominal=nominal)
+        score_files(data, tmp_path / "out", nominal=nominal)
 
     fit, record = names_in(tmp_path / "out")
     assert (fit[:5], record) == ("_fit-", "_run.json")
@@ -591,7 +591,7 @@ def test_score_table__leaves_nothing_half_written_when_interrupted(
         np._core._exceptions._ArrayMemoryError((1,), np.dtype("f8")),
     ],
 )
-def test_score_table__tells_a_failure_in_fit_from_bad_input(
+def test_score_files__tells_a_failure_in_fit_from_bad_input(
     tmp_path, data, nominal, monkeypatch, error
 ):
     def fail(model, rows, checkpoint):
@@ -600,12 +600,12 @@ def test_score_table__tells_a_failure_in_fit_from_bad_input(
     monkeypatch.setattr(fit_runs, "fit_resumably", fail)
 
     with pytest.raises(RunError, match=f"while it fitted: {type(error).__name__}"):
-        score_table(data, tmp_path / "out", nominal=nominal)
+        score_files(data, tmp_path / "out", nominal=nominal)
 
     assert not (tmp_path / "out").exists()
 
 
-def test_score_table__says_how_to_help_workers_that_died(
+def test_score_files__says_how_to_help_workers_that_died(
     tmp_path, data, nominal, monkeypatch
 ):
     class KilledWorker(Exception):
@@ -617,10 +617,10 @@ def test_score_table__says_how_to_help_workers_that_died(
     patch_parts(monkeypatch, die)
 
     with pytest.raises(RunError, match=r"KilledWorker: .*--memory-limit"):
-        score_table(data, tmp_path / "out", nominal=nominal)
+        score_files(data, tmp_path / "out", nominal=nominal)
 
 
-def test_score_table__sees_that_workers_write_to_another_place(
+def test_score_files__sees_that_workers_write_to_another_place(
     tmp_path, data, nominal, monkeypatch
 ):
     """As they do when OUT is a folder of each machine."""
@@ -631,7 +631,7 @@ def test_score_table__sees_that_workers_write_to_another_place(
     monkeypatch.setattr(parts, "_write_part", write_elsewhere)
 
     with pytest.raises(RunError, match=r"3 of them are not to be seen.*shared folder"):
-        score_table(data, tmp_path / "out", nominal=nominal)
+        score_files(data, tmp_path / "out", nominal=nominal)
 
     assert "_summary.json" not in names_in(tmp_path / "out")
 

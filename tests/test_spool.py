@@ -1,18 +1,29 @@
-"""Values in graphs, blocks in memory, and what the workers have."""
+"""Values in graphs, blocks in memory, spools, and what the workers have."""
 
+import json
+import os
 import pickle
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import dask
 import numpy as np
 import pytest
 from dask.base import tokenize
 from dask.delayed import delayed
-from distributed import Client, Future, LocalCluster
+from distributed import Client, LocalCluster
+from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask import resources
+from lpe_dask.handles import Pieces, SpoolFolder
+from lpe_dask.held import Results
 from lpe_dask.literals import LITERAL_BYTES, enter
 from lpe_dask.resources import Workers, active_client, memory_of_machine, workers
-from lpe_dask.spool import HeldResults
+from lpe_dask.spool import Spool, remove_spools, spool_at
 
 SMALL, LARGE = np.arange(10.0), np.arange(LITERAL_BYTES / 8 + 1)
 
@@ -44,13 +55,16 @@ def test_enter__is_one_task(value):
 
 
 @pytest.mark.cluster
-def test_enter__scatters_what_is_large(client):
-    with client.as_current(), dask.config.set(scheduler=client):
+def test_enter__sends_what_is_large_as_the_name_of_a_file(client, tmp_path):
+    place = {"lpe-dask.spool": str(tmp_path)}
+    with client.as_current(), dask.config.set(scheduler=client, **place):
         small, large = enter(SMALL, "lpe-test"), enter(LARGE, "lpe-test")
 
-        assert not isinstance(small.dask[small.key], Future)
-        assert isinstance(large.dask[large.key], Future)
+        assert len(pickle.dumps(dict(large.dask))) < 2000
+        assert len(list(tmp_path.glob("*/value-*"))) == 1  # written when it was sent
+        np.testing.assert_array_equal(small.compute(), SMALL)
         np.testing.assert_array_equal(large.compute(), LARGE)
+        assert len(list(tmp_path.glob("*/value-*"))) == 1
 
 
 def test_enter__is_not_hashed_with_the_graph(monkeypatch):
@@ -67,7 +81,7 @@ def test_enter__is_not_hashed_with_the_graph(monkeypatch):
 @pytest.mark.cluster
 @pytest.mark.parametrize("fitted_on", ["here", "cluster"])
 @pytest.mark.parametrize("used_on", ["here", "cluster"])
-def test_held_blocks__are_computed_once(client, fitted_on, used_on, tmp_path):
+def test_results__are_found_where_they_are_kept(client, fitted_on, used_on, tmp_path):
     def make():
         with open(tmp_path / "calls", "a") as file:
             file.write("x")
@@ -75,25 +89,169 @@ def test_held_blocks__are_computed_once(client, fitted_on, used_on, tmp_path):
 
     places = {"here": {"scheduler": "sync"}, "cluster": {"scheduler": client}}
     with client.as_current(), dask.config.set(places[fitted_on]):
-        held = HeldResults([delayed(make, pure=False)()])
-    if (fitted_on, used_on) == ("cluster", "here"):
-        with (
-            dask.config.set(places[used_on]),
-            pytest.raises(RuntimeError, match="fit again"),
-        ):
-            held.tasks()
-        return
-
+        results = Results.of([delayed(make, pure=False)()])
+        dask.compute(*results.tasks())
     with client.as_current(), dask.config.set(places[used_on]):
+        results.keep()
         for _ in range(2):
-            (block,) = dask.compute(*held.tasks())
+            (block,) = dask.compute(*results.tasks())
             np.testing.assert_array_equal(block, SMALL)
-        copy = pickle.loads(pickle.dumps(held))
+        copy = pickle.loads(pickle.dumps(results))
         np.testing.assert_array_equal(dask.compute(*copy.tasks()), [SMALL])
 
     with dask.config.set(scheduler="sync"):
         np.testing.assert_array_equal(dask.compute(*copy.tasks()), [SMALL])
-    assert (tmp_path / "calls").read_text() == "x"
+    # Made on the cluster, they are made again where that is not asked.
+    n_places = len({fitted_on, used_on}) if fitted_on == "cluster" else 1
+    assert (tmp_path / "calls").read_text() == n_places * "x"
+
+
+PIECES = Pieces(np.zeros((2, 3)), np.arange(2), np.array([0, 2]))
+
+
+def test_remove_spools__removes_them_for_good(tmp_path):
+    entry = spool_at(str(tmp_path)).folder("blocks")
+    SpoolFolder(entry.url).write_pieces(PIECES)
+
+    remove_spools()
+
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError):  # of a task that outlives its run
+        SpoolFolder(entry.url).write_pieces(PIECES)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("n_failures", "n_left"), [(2, 0), (99, 1)])
+def test_remove_spools__although_tasks_write(tmp_path, monkeypatch, n_failures, n_left):
+    """They make a file while the folder is being emptied; but not for ever."""
+    spool = Spool(str(tmp_path))
+    calls = []
+
+    def rm(filesystem, path, recursive):
+        calls.append(path)
+        if len(calls) <= n_failures:
+            raise OSError("Directory not empty")
+        shutil.rmtree(path)
+
+    monkeypatch.setattr(LocalFileSystem, "rm", rm)
+
+    del spool
+
+    assert len(list(tmp_path.iterdir())) == n_left
+
+
+def test_spool__is_for_its_owner_and_goes_with_its_last_entry(tmp_path):
+    first = spool_at(str(tmp_path)).entry("value")
+    second = spool_at(str(tmp_path)).folder("blocks")
+
+    (folder,) = tmp_path.iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    del first
+    assert folder.is_dir()
+    del second
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("place", ["file", "unknown://place"])
+def test_spool__where_none_can_be_made(tmp_path, place):
+    (tmp_path / "file").touch()
+
+    with pytest.raises((OSError, ValueError)):
+        Spool(str(tmp_path / "file") if place == "file" else place)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+OWNER = """
+import os, sys, time
+from lpe_dask.spool import spool_at
+
+entry = spool_at(sys.argv[1]).folder("blocks")
+print("made", flush=True)
+if sys.argv[2] == "wait":
+    time.sleep(100)
+if sys.argv[2] == "fork" and os.fork() == 0:
+    other = spool_at(sys.argv[1]).folder("blocks")
+    print(other.spool is entry.spool, flush=True)
+    del entry
+    sys.exit()
+if sys.argv[2] == "fork":
+    os.wait()
+    print(os.path.isdir(entry.url.removeprefix("file://")))
+    print(len(os.listdir(sys.argv[1])))
+"""
+
+
+def owner_of_spool(place, what):
+    """Return a process that made a spool."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(place), what],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[1],
+    )
+    assert process.stdout.readline() == "made\n"
+    return process
+
+
+def test_spool__goes_at_the_end_of_python(tmp_path):
+    with owner_of_spool(tmp_path, "end"):
+        pass
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_spool__of_a_process_stays_when_its_fork_ends(tmp_path):
+    with owner_of_spool(tmp_path, "fork") as process:
+        is_same, is_there, n_spools = process.stdout.read().split()
+
+    assert (is_same, is_there, n_spools) == ("False", "True", "1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_spool__of_a_process_that_died_is_removed_by_the_next(tmp_path):
+    with owner_of_spool(tmp_path, "wait") as process:
+        (left,) = tmp_path.iterdir()
+        while_it_lives = Spool(str(tmp_path))
+        assert left.is_dir()
+        process.kill()
+        process.wait()
+    assert left.is_dir()
+
+    after = Spool(str(tmp_path))
+
+    assert not left.exists()
+    assert len(list(tmp_path.iterdir())) == 2
+    del while_it_lives, after
+
+
+@pytest.mark.parametrize(("seconds", "is_left"), [(0, True), (3600, False)])
+def test_spool__without_a_lock_is_removed_when_it_is_old(tmp_path, seconds, is_left):
+    """A new one may be about to get its lock."""
+    other = tmp_path / "lpe-spool-0"
+    other.mkdir()
+    then = time.time() - seconds
+    os.utime(other, (then, then))
+
+    own = Spool(str(tmp_path))
+
+    assert other.is_dir() == is_left
+    del own
+
+
+def test_spool__of_another_machine_is_removed_when_it_is_silent(tmp_path):
+    with owner_of_spool(tmp_path, "wait") as process:
+        (folder,) = tmp_path.iterdir()
+        process.kill()
+    lock = folder / "_lock.json"
+    lock.write_text(json.dumps(json.loads(lock.read_text()) | {"host": "elsewhere"}))
+
+    Spool(str(tmp_path))
+    assert folder.is_dir()
+    os.utime(lock, (time.time() - 100, time.time() - 100))
+    Spool(str(tmp_path))
+
+    assert not folder.exists()
 
 
 @pytest.mark.cluster
@@ -135,15 +293,3 @@ def test_memory_of_machine__is_that_of_the_container(tmp_path, monkeypatch):
 
     assert machine > 2**20
     assert memory_of_machine() == 2**20
-
-
-def test_workers__of_a_cluster_that_has_none_yet_are_those_of_the_machine():
-    class Starting:
-        def get(self, *args, **kwargs):
-            raise AssertionError("nothing is to be computed")
-
-        def scheduler_info(self, n_workers):
-            return {"workers": {}}
-
-    with dask.config.set(scheduler=Starting().get):
-        assert workers().memory_limit == memory_of_machine()

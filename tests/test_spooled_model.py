@@ -8,16 +8,17 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask.base import tokenize
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE, neighbors, packing
-from lpe_dask.handles import Pieces, SpooledBlock
+from lpe_dask.handles import Pieces, SpooledBlock, SpoolFolder
+from lpe_dask.held import Results
 from lpe_dask.kernels import tiles
 from lpe_dask.planning import JoinPlan
 from lpe_dask.preparation import Preparation
-from lpe_dask.spool import HeldResults, Spool, SpoolFolder
+from lpe_dask.spool import Spool, spool_at
+from waiting import eventually
 
 RNG = np.random.default_rng(0)
 NOMINAL = RNG.integers(0, 1000, (6000, 4)) * 0.1
@@ -52,7 +53,7 @@ def test_fit__same_bits_from_a_spool(algorithm, spool_folder, expected):
         model = LPE(5, algorithm=algorithm).fit(da.from_array(NOMINAL, chunks=(1300, -1)))
         p_values = model.score_samples(QUERIES)
 
-    (folder,) = spool_folder.iterdir()
+    (folder,) = spool_folder.glob("lpe-spool-*/blocks-*")
     files = [path.name for path in folder.iterdir()]
     assert sum(name.startswith("block-") for name in files) >= 12
     assert not [name for name in files if name.startswith("pieces-")]
@@ -74,7 +75,8 @@ def test_other_estimators__same_bits_from_a_spool(arguments, spool_folder, monke
     model = LPE(5, random_state=0, **arguments)
     with dask.config.set(scheduler="threads"):
         spooled = model.fit(NOMINAL)
-        (_,) = spool_folder.iterdir()  # that of a part which is only measured is gone
+        # What belongs to a part that is only measured is gone.
+        (_,) = spool_folder.glob("lpe-spool-*/blocks-*")
         p_values, own = spooled.score_samples(QUERIES), spooled.p_values_
         monkeypatch.undo()
         held = LPE(5, random_state=0, **arguments).fit(NOMINAL)
@@ -90,7 +92,7 @@ def test_spool__lives_as_long_as_the_model_and_its_lazy_results(spool_folder, ex
         later = lazy + 0
         del model, lazy
         gc.collect()
-        assert len(list(spool_folder.iterdir())) == 1
+        assert len(list(spool_folder.glob("*/blocks-*"))) == 1
 
         np.testing.assert_array_equal(later.compute(), expected[1])
 
@@ -121,7 +123,7 @@ def test_spool__of_a_second_fit_replaces_that_of_the_first(spool_folder):
         model.fit(NOMINAL)
     gc.collect()
 
-    assert len(list(spool_folder.iterdir())) == 1
+    assert len(list(spool_folder.glob("*/blocks-*"))) == 1
 
 
 def test_spool__that_cannot_be_written_says_what_to_do(no_room, tmp_path):
@@ -160,23 +162,24 @@ def test_fit__same_bits_from_a_spool_on_two_processes(spool_folder, expected):
         del lazy
         gc.collect()
 
-    assert list(spool_folder.iterdir()) == []
+    assert eventually(lambda: list(spool_folder.iterdir()) == [])
 
 
 @pytest.mark.cluster
-def test_spool__that_a_worker_does_not_see_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("lpe_dask.spool._is_seen", lambda url: False)
+def test_spool__that_a_worker_does_not_see_is_refused(spool_folder, monkeypatch):
+    monkeypatch.setattr("lpe_dask.spool._sees", lambda url: False)
 
     with (
         LocalCluster(
             n_workers=1, processes=False, dashboard_address="127.0.0.1:0"
         ) as cluster,
         Client(cluster),
-        pytest.raises(OSError, match=r"the worker .* does not see .*--spool"),
+        pytest.raises(OSError, match=r"not all workers see it.*--spool"),
     ):
-        Spool(str(tmp_path))
+        LPE(5).fit(NOMINAL)
 
-    assert list(tmp_path.iterdir()) == []
+    gc.collect()
+    assert list(spool_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -216,7 +219,7 @@ def test_write_block__is_read_back_as_it_was(tmp_path):
 
 
 def test_held_blocks__are_shared_by_copies():
-    held = HeldResults([])
+    held = Results(lambda folder: [], 0)
 
     assert copy.deepcopy(held) is held
     assert len(held) == 0
@@ -226,7 +229,7 @@ def test_spool__that_was_not_finished_is_removed(tmp_path, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lpe_dask.spool._check_seen_by_workers", interrupt)
+    monkeypatch.setattr("lpe_dask.spool.lease", interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         Spool(str(tmp_path))
@@ -234,16 +237,17 @@ def test_spool__that_was_not_finished_is_removed(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_spool__is_not_removed_by_those_it_was_sent_to(tmp_path):
-    """Elsewhere a spool is its folder, and what keeps it in a graph keeps nothing."""
-    spool = Spool(str(tmp_path))
+def test_blocks__are_not_removed_by_those_they_were_sent_to(tmp_path):
+    """Elsewhere an entry of a spool is a name, which removes nothing."""
+    entry = spool_at(str(tmp_path)).folder("blocks")
     block = delayed(SpooledBlock)("file:///block", np.zeros(1), np.zeros(1), 1)
-    blocks = HeldResults([block], spool)
+    blocks = Results.of([block], entry)
     (task,) = blocks.tasks()
 
-    assert pickle.loads(pickle.dumps(spool)) == spool.folder
     sent = pickle.loads(pickle.dumps(dict(task.dask)))
-    assert tokenize(sent) == tokenize(dict(task.dask))
     del sent
     gc.collect()
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(tmp_path.glob("*/blocks-*"))) == 1
+    del blocks, task, entry
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,179 @@
+r"""Settle the graph of the rows that a model is fitted on and needs as long as it lives.
+
+    graph of the user --optimize--> tasks under names of our own     read at every stage,
+                      --lighten---> large literals to storage        and for lost blocks
+                      --keep------> futures of persisted rows stay alive
+
+A graph that is optimized once stays as it is when others optimize what was built on it, so
+that a scheduler never meets two tasks under one key.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pickle import PickleBuffer
+from typing import Any
+from uuid import uuid4
+
+import cloudpickle
+import dask
+import dask.array as da
+from dask._task_spec import Alias, convert_legacy_graph
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+
+from lpe_dask import literals
+from lpe_dask.literals import Held, same
+from lpe_dask.resources import active_client
+
+#: Start of the name of the layer that keeps futures alive.
+_KEEPER = "lpe-keep"
+
+#: Bytes of a task's literals from which it goes to storage, where all have too many.
+HEAVY_BYTES = 2**14
+
+
+def settle(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
+    """Return the same rows in a graph that no later optimization changes; lazy.
+
+    Parameters
+    ----------
+    rows : dask array of shape (n_rows, n_features)
+        One chunk of features; chunks may be unknown.
+    name : str
+        First part of the keys.
+    is_foreign : bool, default=False
+        Whether the graph is that of the user, who may have put large literals into it.
+    """
+    name = f"{name}-{uuid4().hex}"
+    own = {(name, i, 0): (same, (rows.name, i, 0)) for i in range(rows.numblocks[0])}
+    graph = HighLevelGraph.from_collections(name, own, dependencies=[rows])
+    futures = _kept_in(rows.dask) or futures_in(rows.dask)
+    (optimized,) = dask.optimize(da.Array(graph, name, rows.chunks, meta=rows._meta))
+    tasks = _without_aliases(convert_legacy_graph(dict(optimized.dask)))
+    if is_foreign and active_client() is not None:
+        tasks = _lightened(tasks)
+    layers = {name: tasks}
+    if futures:
+        layers[f"{_KEEPER}-{name}"] = keeper(futures)
+    dependencies: dict[str, set[str]] = {layer: set() for layer in layers}
+    whole = HighLevelGraph(layers, dependencies)
+    return da.Array(whole, name, rows.chunks, meta=rows._meta)
+
+
+def futures_in(graph: Mapping[Any, Any]) -> list[Any]:
+    """Return the futures of `distributed` among the values of a graph."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return []
+    return [task for task in dict(graph).values() if isinstance(task, distributed.Future)]
+
+
+def keeper(futures: list[Any]) -> dict[Any, Any]:
+    """Return a layer that keeps futures alive as long as its graph is in this process.
+
+    No task reads it, so it is never run, nor sent.
+    """
+    return {f"{_KEEPER}-{uuid4().hex}": (_no_task, _Keeper(futures))}
+
+
+def with_kept(tasks: list[Delayed], futures: list[Any]) -> list[Delayed]:
+    """Return tasks in graphs that keep futures alive."""
+    layer = keeper(futures)
+    name = next(iter(layer))
+    kept = []
+    for task in tasks:
+        graph = task.dask
+        whole = HighLevelGraph(
+            {**graph.layers, name: layer}, {**graph.dependencies, name: set()}
+        )
+        kept.append(Delayed(task.key, whole, layer=task._layer))
+    return kept
+
+
+def check_reachable(tasks: list[Delayed]) -> None:
+    """Raise RuntimeError if tasks need rows that a client persisted which is not active."""
+    client = active_client()
+    for future in _kept_in(tasks[0].dask):  # all of them share one graph
+        if future.client is client and future.status not in ("cancelled", "lost"):
+            continue
+        raise RuntimeError(
+            "the nominal rows of this model were persisted on a cluster that is no longer "
+            "active, or has released them, and with it what was made of them. Score while "
+            "its client is active, or fit again; model.save(path) before and "
+            "lpe_dask.load(path) after do without the cluster."
+        )
+
+
+def _kept_in(graph: Any) -> list[Any]:
+    """Return the futures that a graph keeps alive."""
+    layers = graph.layers if isinstance(graph, HighLevelGraph) else {}
+    kept = [layer for name, layer in layers.items() if name.startswith(_KEEPER)]
+    keepers = [keeper for layer in kept for _, keeper in layer.values()]
+    return [future for keeper in keepers for future in keeper.futures]
+
+
+class _Keeper:
+    """Holds futures in the graphs of this process; elsewhere it holds nothing."""
+
+    def __init__(self, futures: list[Any] | None = None) -> None:
+        self.futures = futures or []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Keeper, ()
+
+    def __dask_tokenize__(self) -> str:
+        return _KEEPER
+
+
+def _without_aliases(tasks: dict[Any, Any]) -> dict[Any, Any]:
+    """Return tasks with those that were fused under the names that they stand for.
+
+    Fusion leaves an alias for each; with it, the next fusion would come out differently.
+    """
+    aliases = [key for key, task in tasks.items() if isinstance(task, Alias)]
+    needed = Counter(key for task in tasks.values() for key in task.dependencies)
+    for key in aliases:
+        target = tasks[key].target
+        if target in tasks and needed[target] == 1:
+            task = tasks.pop(target).copy()
+            task.key = key
+            tasks[key] = task
+    return tasks
+
+
+def _lightened(tasks: dict[Any, Any]) -> dict[Any, Any]:
+    """Return tasks without large literals, if these are too many for a graph.
+
+    What heavy tasks without dependencies consist of goes to storage when they are sent.
+    """
+    sizes = {key: _bytes_of(task) for key, task in tasks.items() if not task.dependencies}
+    if sum(sizes.values()) <= literals.LITERAL_BYTES:
+        return tasks
+    heavy = {
+        key: (_run, Held(tasks[key], "lpe-source", is_one_of_many=True))
+        for key, n_bytes in sizes.items()
+        if n_bytes > HEAVY_BYTES
+    }
+    return tasks | heavy
+
+
+def _bytes_of(task: Any) -> int:
+    """Return the bytes of a task in a message, without a copy of the arrays in it."""
+    buffers: list[PickleBuffer] = []
+    content = cloudpickle.dumps(task, protocol=5, buffer_callback=buffers.append)
+    return len(content) + sum(buffer.raw().nbytes for buffer in buffers)
+
+
+# The functions below run inside tasks.
+
+
+def _run(held: Any) -> Any:
+    """Run a task that was kept on storage."""
+    return held()()
+
+
+def _no_task(keeper: _Keeper) -> None:
+    """Stand in the graph for what it keeps: never run, as no task reads it."""

@@ -1,0 +1,134 @@
+"""Tables that give other rows when they are read again."""
+
+from uuid import uuid4
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+from lpe_dask import LPE
+
+N_ROWS, N_PARTS = 100, 2
+META = pd.DataFrame({"a": [1.0], "b": [1.0]})
+
+
+class Table:
+    """A table that changes after its partitions were read some times.
+
+    Parameters
+    ----------
+    change : {"shrunk", "grown", "reordered", "other"}
+    """
+
+    def __init__(self, change):
+        self._change = change
+        self.name = uuid4().hex  # Dask takes tables that look alike for one
+        self.has_changed = False
+        self.readings_left = None
+
+    def _part(self, number):
+        if self.readings_left is not None:
+            self.has_changed |= self.readings_left <= 0
+            self.readings_left -= 1
+        change = self._change if self.has_changed else None
+        n_rows = N_ROWS + {"shrunk": -40, "grown": 40}.get(change, 0)
+        rng = np.random.default_rng(number)
+        rows = rng.standard_normal((n_rows, 2))
+        if change == "reordered":
+            rows = rows[::-1]
+        if change == "other":
+            rows[0, 0] += 1
+        return pd.DataFrame(rows, columns=["a", "b"])
+
+    def frame(self):
+        """Return it as a dask DataFrame."""
+        return dd.from_map(self._part, range(N_PARTS), meta=META)
+
+
+@pytest.fixture(autouse=True)
+def in_order():
+    with dask.config.set(scheduler="sync"):  # readings are counted
+        yield
+
+
+CHANGES = [
+    ("shrunk", "60 rows instead of 100 in partition [01]"),
+    ("grown", "140 rows instead of 100 in partition [01]"),
+    ("reordered", "other rows in partition [01]"),
+    ("other", "other rows in partition [01]"),
+]
+#: Arguments of LPE, and how often fit reads the rows with them.
+FITS = [
+    pytest.param({}, 2, id="default"),
+    pytest.param({"scale": "standard"}, 5, id="scale"),
+    pytest.param({"metric": "mahalanobis"}, 5, id="mahalanobis"),
+    pytest.param({"calibration": "split", "random_state": 0}, 3, id="split"),
+    pytest.param({"calibration": "conformal", "random_state": 0}, 3, id="conformal"),
+    pytest.param({"calibration_size": 50, "random_state": 0}, 2, id="some"),
+    pytest.param({"metric": "geodesic"}, 2, id="geodesic"),
+]
+REMEDY = r".* persist it first .*, or write it to Parquet"
+
+
+def as_kind(frame, kind):
+    return frame if kind == "frame" else frame.to_dask_array()
+
+
+@pytest.mark.parametrize(("arguments", "n_readings"), FITS)
+@pytest.mark.parametrize("kind", ["frame", "array"])
+def test_fit__reads_a_table_that_stays_so_often(arguments, n_readings, kind):
+    table = Table("other")
+    X = as_kind(table.frame(), kind)
+    table.readings_left = n_readings * N_PARTS
+
+    model = LPE(3, algorithm="brute", **arguments).fit(X)
+
+    assert table.readings_left == 0
+    assert not table.has_changed
+    assert np.isfinite(model.calibration_).all()
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+@pytest.mark.parametrize(("arguments", "n_readings"), FITS)
+@pytest.mark.parametrize("kind", ["frame", "array"])
+def test_fit__of_a_table_that_changes(change, message, arguments, n_readings, kind):
+    """Between any two readings, or within one."""
+    for n_partitions in range(N_PARTS, n_readings * N_PARTS):
+        table = Table(change)
+        X = as_kind(table.frame(), kind)
+        table.readings_left = n_partitions
+
+        with pytest.raises(ValueError, match=message + REMEDY):
+            LPE(3, algorithm="brute", **arguments).fit(X)
+
+
+@pytest.mark.parametrize("change", ["shrunk", "grown", "reordered", "other"])
+@pytest.mark.parametrize(("arguments", "n_readings"), FITS)
+@pytest.mark.parametrize("name", ["p_values_", "statistic_"])
+def test_own_values__of_a_frame_that_changes_later(change, arguments, n_readings, name):
+    table = Table(change)
+    model = LPE(3, algorithm="brute", **arguments).fit(table.frame())
+    values = getattr(model, name)
+    assert len(values.compute()) == N_PARTS * N_ROWS
+
+    table.has_changed = True
+
+    with pytest.raises(ValueError, match=r"the table of nominal rows has" + REMEDY):
+        values.compute()
+
+
+@pytest.mark.parametrize("change", ["shrunk", "grown", "reordered", "other"])
+def test_own_values__of_an_array_that_changes_later(change):
+    """Only those that are measured when they are asked for read it again."""
+    table = Table(change)
+    X = table.frame().to_dask_array()
+    all_known = LPE(3).fit(X).p_values_
+    some_known = LPE(3, calibration_size=50, random_state=0).fit(X).p_values_
+
+    table.has_changed = True
+
+    assert np.isfinite(all_known.compute()).all()
+    with pytest.raises(ValueError, match=r"has .* in partition" + REMEDY):
+        some_known.compute()

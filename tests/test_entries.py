@@ -1,0 +1,144 @@
+"""What is kept in a spool stays as long as a task of some scheduler needs it."""
+
+import asyncio
+import gc
+import os
+import pickle
+import signal
+import threading
+import time
+
+import dask
+import numpy as np
+import pytest
+from dask.delayed import delayed
+from distributed import Client, LocalCluster
+
+from lpe_dask import spool
+from lpe_dask.literals import LITERAL_BYTES, enter
+from lpe_dask.resources import active_client
+from lpe_dask.spool import shared_spool, spool_at
+from waiting import eventually
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def processes():
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(processes):
+    with Client(processes) as client:
+        client.wait_for_workers(2)
+        yield client
+
+
+def kill_holder(client, future):
+    (address,) = client.who_has(future).values()
+    os.kill(client.run(os.getpid)[address[0]], signal.SIGKILL)
+
+
+def twice(value):
+    return 2 * value
+
+
+def test_entry__stays_while_a_result_on_a_cluster_needs_it(client, tmp_path, monkeypatch):
+    value = np.arange(LITERAL_BYTES / 4)
+    monkeypatch.setattr(spool, "TRAVEL_SECONDS", 0.1)
+    with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
+        doubled = delayed(twice)(enter(value, "lpe-test")).persist()
+        (future,) = doubled.dask.values()
+        np.testing.assert_array_equal(future.result(), 2 * value)
+
+        gc.collect()
+        time.sleep(2)  # the scheduler is asked meanwhile
+        assert len(list(tmp_path.glob("*/value-*"))) == 1
+        kill_holder(client, future)
+        np.testing.assert_array_equal(doubled.compute(), 2 * value)  # read again
+
+        del doubled, future
+        gc.collect()
+        assert eventually(lambda: list(tmp_path.iterdir()) == [])
+
+
+def test_entry__of_a_graph_on_its_way_stays(client, tmp_path, monkeypatch):
+    """A scheduler that does not know it yet may know it soon."""
+    monkeypatch.setattr(spool, "TRAVEL_SECONDS", 3.0)
+    entry = spool_at(str(tmp_path)).folder("blocks")
+    pickle.dumps(entry)
+    time.sleep(1)
+
+    del entry
+
+    time.sleep(1.5)
+    assert len(list(tmp_path.glob("*/blocks-*"))) == 1
+    assert eventually(lambda: list(tmp_path.iterdir()) == [])
+
+
+def test_entries__that_are_pending_go_when_the_client_does(
+    processes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(spool, "TRAVEL_SECONDS", 1000)
+    with Client(processes):
+        entry = spool_at(str(tmp_path)).folder("blocks")
+        pickle.dumps(entry)
+        del entry
+        assert len(list(tmp_path.iterdir())) == 1
+
+    assert eventually(lambda: list(tmp_path.iterdir()) == [])
+
+
+def test_entries__let_go_by_many_threads_all_go(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(spool, "TRAVEL_SECONDS", 0.1)
+
+    def make_and_let_go():
+        for _ in range(100):
+            pickle.dumps(spool_at(str(tmp_path)).folder("blocks"))
+
+    threads = [threading.Thread(target=make_and_let_go) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert eventually(lambda: list(tmp_path.iterdir()) == [])
+
+
+def test_shared_spool__is_asked_for_once_by_each_client(client, tmp_path):
+    runs = []
+    run = client.run
+
+    def counted(*args, **kwargs):
+        runs.append(args)
+        return run(*args, **kwargs)
+
+    client.run = counted
+    with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
+        spools = {shared_spool() for _ in range(3)}
+        (folder,) = tmp_path.iterdir()
+    assert [used.url for used in spools] == [folder.as_uri()]
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("place", ["memory://lpe-spools", "unknown://", "file"])
+def test_shared_spool__where_there_is_none(client, tmp_path, place):
+    (tmp_path / "file").touch()
+    place = str(tmp_path / "file") if place == "file" else place
+
+    with dask.config.set({"lpe-dask.spool": place}):
+        assert shared_spool() is None
+
+
+def test_active_client__passes_over_an_asynchronous_one(processes):
+    """Dask computes nothing with it, but lazy results are built beside it."""
+
+    async def active():
+        async with Client(processes.scheduler_address, asynchronous=True):
+            return active_client()
+
+    assert asyncio.run(active()) is None

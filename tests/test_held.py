@@ -1,0 +1,126 @@
+"""Fits that are interrupted, and models that several threads use."""
+
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+
+from lpe_dask import LPE
+from waiting import eventually
+
+ROWS = np.random.default_rng(0).integers(0, 300, (20_000, 2)) * 0.1
+FRAME = pd.DataFrame(ROWS, columns=["x", "y"])
+QUERIES = ROWS[:300] + 0.05
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(cluster) as client:
+        client.wait_for_workers(2)
+        yield client
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with dask.config.set(scheduler="threads"):
+        return LPE(5, algorithm="brute").fit(ROWS).score_samples(QUERIES)
+
+
+def states_of(dask_scheduler, prefix):
+    return [
+        ts.state for key, ts in dask_scheduler.tasks.items() if str(key).startswith(prefix)
+    ]
+
+
+def interrupt_while_tasks_run(client):
+    """Do what Ctrl-C does, as soon as some tasks of a join run; return the thread."""
+
+    def interrupt():
+        asked = {"prefix": "lpe-join"}
+        if eventually(lambda: "processing" in client.run_on_scheduler(states_of, **asked)):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    return thread
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind", ["numpy", "array", "frame"])
+@pytest.mark.parametrize("place", ["shared", "unshared"])
+def test_fit__that_is_interrupted_leaves_nothing_behind(
+    client, expected, kind, place, tmp_path
+):
+    X = {
+        "numpy": ROWS,
+        "array": da.from_array(ROWS, chunks=(5000, 2)),
+        "frame": dd.from_pandas(FRAME, npartitions=4),
+    }[kind]
+    model = LPE(5, algorithm="brute")
+    spool = str(tmp_path) if place == "shared" else "memory://lpe-held"
+    with dask.config.set({"lpe-dask.block-rows": 500, "lpe-dask.spool": spool}):
+        thread = interrupt_while_tasks_run(client)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            model.fit(X)
+        thread.join()
+
+        assert eventually(lambda: not client.run_on_scheduler(states_of, prefix="lpe-"))
+        assert kept.tb is not None  # and with it all that the fit had in hand
+    np.testing.assert_array_equal(model.fit(X).score_samples(QUERIES), expected)
+
+
+def score_in_threads(model, queries):
+    """Return p-values that several threads found at the same time."""
+    barrier = threading.Barrier(4)
+
+    def score(number):
+        barrier.wait()
+        scored = model.score_samples(queries)
+        return np.asarray(scored.compute() if dask.is_dask_collection(scored) else scored)
+
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(score, range(4)))
+
+
+@pytest.mark.parametrize(
+    "place", ["threads", pytest.param("cluster", marks=pytest.mark.cluster)]
+)
+@pytest.mark.parametrize("kind", ["numpy", "array", "frame"])
+def test_score_samples__in_several_threads(request, expected, kind, place):
+    queries = {
+        "numpy": QUERIES,
+        "array": da.from_array(QUERIES, chunks=(100, 2)),
+        "frame": dd.from_pandas(pd.DataFrame(QUERIES, columns=["x", "y"]), npartitions=3),
+    }[kind]
+    scheduler = {"scheduler": "threads"}
+    if place == "cluster":
+        scheduler = {"scheduler": request.getfixturevalue("client")}
+    with dask.config.set(scheduler):
+        model = LPE(5, algorithm="brute").fit(FRAME if kind == "frame" else ROWS)
+        for found in score_in_threads(model, queries):
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.cluster
+def test_score_samples__in_threads_after_the_cluster_was_restarted(client, expected):
+    """All of them find that the blocks are gone, and have them made again."""
+    model = LPE(5, algorithm="brute").fit(ROWS)
+    client.restart()
+
+    for found in score_in_threads(model, QUERIES):
+        np.testing.assert_array_equal(found, expected)

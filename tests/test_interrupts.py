@@ -1,0 +1,119 @@
+"""Signals: which exception they raise, and when they wait."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from lpe_dask import interrupts
+from lpe_dask.interrupts import SIGNALS, Terminated, signals_held, signals_raised
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """Let signals interrupt, also where a shell runs the tests in the background."""
+    before = [signal.signal(number, signal.default_int_handler) for number in SIGNALS]
+    yield
+    for number, handler in zip(SIGNALS, before, strict=True):
+        signal.signal(number, handler)
+
+
+def send(number):
+    os.kill(os.getpid(), number)
+    time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+def test_signals_raised__as_an_exception_and_once(monkeypatch, number, raised):
+    def end_meanwhile():
+        try:
+            with signals_raised():
+                send(number)
+        except KeyboardInterrupt as error:
+            for other in SIGNALS:
+                send(other)
+            return type(error)
+
+    assert end_meanwhile() is raised
+
+    # It may have got lost on the way, so that after a while the next one counts again.
+    monkeypatch.setattr(interrupts, "ENDING_SECONDS", 0.0)
+    with pytest.raises(raised):
+        send(number)
+
+
+def test_signals_raised__leaves_handlers_as_they_were():
+    with signals_raised():
+        assert signal.getsignal(signal.SIGTERM) is not signal.default_int_handler
+
+    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+
+
+def test_signals_raised__goes_on_ignoring():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    with signals_raised():
+        send(signal.SIGINT)
+
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_signals_raised__does_nothing_in_another_thread():
+    seen = []
+
+    def look():
+        with signals_raised():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+
+    assert seen == [signal.default_int_handler]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signals_held__come_after_the_context(number):
+    seen = []
+
+    def interrupt_and_go_on():
+        with signals_held():
+            send(number)
+            seen.append("the rest")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_and_go_on()
+
+    assert seen == ["the rest"]
+    assert signal.getsignal(number) is signal.default_int_handler
+    assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_signals_held__come_instead_of_an_error():
+    def interrupt_and_fail():
+        with signals_held():
+            send(signal.SIGTERM)
+            raise OSError("a worker has gone")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_and_fail()
+
+
+def test_signals_held__works_without_signal_masks(monkeypatch):
+    monkeypatch.delattr(signal, "pthread_sigmask")
+
+    with signals_held():
+        pass
+
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ignore_signals__lets_none_stop_the_end():
+    interrupts.ignore_signals()
+
+    for number in SIGNALS:
+        send(number)

@@ -1,0 +1,232 @@
+"""Lazy results and models hold, whatever users do with them and whatever is lost.
+
+At 300,000 rows, on one cluster of two processes, every two of (kind of input, entry, use)
+meet at least once, and every kind meets every loss. The same on a few hundred rows with
+each switch between a small and a large path at its other extreme. `make chaos` runs the
+full product, and a soak.
+"""
+
+import gc
+import itertools
+import os
+import random
+
+import dask
+import numpy as np
+import psutil
+import pytest
+
+from lifetimes import (
+    ENTRIES,
+    KINDS,
+    LOSSES,
+    ONE_AT_A_TIME,
+    USES,
+    Tables,
+    check_loss,
+    check_use,
+    is_lazy,
+    killed_meanwhile,
+    pairs,
+    staged,
+    uses_of,
+)
+from lpe_dask import inputs, literals, persist, planning, sources, unshared
+from lpe_dask.kernels import choice
+from lpe_dask.planning import JoinPlan
+
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:Sending large graph")]
+
+LAZY = [kind for kind in KINDS if is_lazy(kind)]
+EAGER = [kind for kind in KINDS if not is_lazy(kind)]
+PAIRS = pairs(LAZY, ENTRIES, USES) + [(*two, "value") for two in pairs(EAGER, ENTRIES)]
+ALL = [
+    (kind, entry, use)
+    for kind, entry in itertools.product(KINDS, ENTRIES)
+    for use in uses_of(kind)
+]
+OTHERS = [one for one in ALL if one not in PAIRS]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    return Tables.of(300_000, tmp_path_factory.mktemp("tables"))
+
+
+@pytest.fixture(scope="module")
+def stage():
+    with staged() as stage:
+        yield stage
+
+
+@pytest.mark.parametrize(("kind", "entry", "use"), PAIRS)
+def test_use__at_real_size(tables, stage, kind, entry, use):
+    check_use(tables, kind, entry, use, stage.client)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_loss__at_real_size(tables, stage, loss):
+    assert check_loss(tables, loss, stage) == {}
+
+
+# Small tables must not hide large ones: each switch at its other extreme
+
+
+def _everything_is_large(monkeypatch):
+    monkeypatch.setattr(literals, "LITERAL_BYTES", 0)
+    monkeypatch.setattr(sources, "HEAVY_BYTES", 0)
+
+
+def _nothing_is_shared(monkeypatch):
+    """Each process has a storage of its own; values are carried in pieces of 1 KiB."""
+    monkeypatch.setattr(literals, "LITERAL_BYTES", 2**10)
+    return {"lpe-dask.spool": "memory://lifetimes"}
+
+
+def _nothing_is_carried(monkeypatch):
+    monkeypatch.setattr(unshared, "CARRIED_BYTES", 0)
+    return _nothing_is_shared(monkeypatch)
+
+
+def _is_spooled(monkeypatch):
+    monkeypatch.setattr(JoinPlan, "fits", lambda plan, memory_limit: plan.is_spooled)
+
+
+def _many_blocks(monkeypatch):
+    monkeypatch.setattr(planning, "MIN_TASK_ROWS", 64)
+    return {"lpe-dask.block-rows": 64}
+
+
+def _many_chunks(monkeypatch):
+    monkeypatch.setattr(inputs, "MIN_CHUNK_BYTES", 512)
+    monkeypatch.setattr(inputs, "MAX_CHUNK_BYTES", 512)
+
+
+def _chosen_by_a_trial(monkeypatch):
+    monkeypatch.setattr(choice, "FEW_ROWS", 0)
+
+
+def _pruned_always(monkeypatch):
+    monkeypatch.setattr(choice, "FEW_ROWS", 0)
+    monkeypatch.setattr(choice, "WORTHWHILE_SHARE", 2)
+    return {"lpe-dask.block-rows": 128}
+
+
+def _hashes_are_left_to_tasks(monkeypatch):
+    monkeypatch.setattr(persist, "CHECKED_BYTES", -1)
+
+
+#: What a switch is called, the table it is tried with, and how it is set.
+SWITCHES = {
+    "everything is large": ("small", _everything_is_large),
+    "spooled": ("small", _is_spooled),
+    "nothing is shared": ("small", _nothing_is_shared),
+    "nothing is carried": ("small", _nothing_is_carried),
+    "many blocks": ("small", _many_blocks),
+    "many chunks": ("small", _many_chunks),
+    "chosen by a trial": ("small", _chosen_by_a_trial),
+    "pruned": ("small", _pruned_always),
+    "sampled search": ("many neighbors", None),
+    "one partition": ("one partition", None),
+    "hashes": ("small", _hashes_are_left_to_tasks),
+}
+
+#: Switches that decide where values are; after a loss they matter most.
+PLACES = ("everything is large", "spooled")
+
+
+@pytest.fixture(scope="module")
+def small_tables(tmp_path_factory):
+    options = {
+        "small": {},
+        "many neighbors": {"n_neighbors": planning.MIN_SAMPLED_NEIGHBORS + 12},
+        "one partition": {"npartitions": 1},
+    }
+    return {
+        name: Tables.of(600, tmp_path_factory.mktemp("small"), n_new=200, **given)
+        for name, given in options.items()
+    }
+
+
+@pytest.fixture
+def switched(request, monkeypatch, small_tables):
+    """Set the switch of a test, and give the tables to try it with."""
+    table, switch = SWITCHES[request.param]
+    settings = (switch and switch(monkeypatch)) or {}
+    with dask.config.set(settings):
+        yield small_tables[table]
+    gc.collect()
+
+
+SMALL_PAIRS = pairs(SWITCHES, LAZY, ENTRIES, USES) + [
+    (*three, "value") for three in pairs(SWITCHES, EAGER, ENTRIES)
+]
+#: Without those in the middle of something: nothing takes long enough on small rows.
+SMALL_LOSSES = [loss for loss in LOSSES if loss not in ONE_AT_A_TIME]
+
+
+@pytest.mark.parametrize(
+    ("switched", "kind", "entry", "use"), SMALL_PAIRS, indirect=["switched"]
+)
+def test_use__with_each_switch(switched, stage, kind, entry, use):
+    switched.fitted.clear()  # models of another switch
+    check_use(switched, kind, entry, use, stage.client)
+
+
+@pytest.mark.parametrize("loss", SMALL_LOSSES)
+@pytest.mark.parametrize("switched", PLACES, indirect=True)
+def test_loss__wherever_values_are(switched, stage, loss):
+    switched.fitted.clear()
+    assert check_loss(switched, loss, stage) == {}
+
+
+# All of it
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(("kind", "entry", "use"), OTHERS)
+def test_use__all_combinations(tables, stage, kind, entry, use):
+    check_use(tables, kind, entry, use, stage.client)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("loss", SMALL_LOSSES)
+@pytest.mark.parametrize("switched", [*SWITCHES], indirect=True)
+def test_loss__with_each_switch(switched, stage, loss):
+    switched.fitted.clear()
+    assert check_loss(switched, loss, stage) == {}
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(3600)
+def test_soak__two_hundred_losses(tables):
+    """Score while a worker is killed, score again: the same bits, and memory stays."""
+    rng, sizes, moments = random.Random(0), [], []
+    new = KINDS["from_pandas"](tables, "new").repartition(npartitions=24)
+    right = tables.right["score_samples"]
+    with staged() as stage:
+        model = tables.model().fit(tables.nominal)
+        for _ in range(200):
+            stage.ready()
+            with killed_meanwhile(stage.client, least_done=rng.randint(1, 6)) as seen:
+                actual = model.score_samples(new).compute()
+            np.testing.assert_array_equal(actual.to_numpy(), right)
+            np.testing.assert_array_equal(model.score_samples(new).compute(), right)
+            moments += seen
+            stage.ready()
+            gc.collect()
+            workers = stage.client.run(_resident_bytes).values()
+            sizes.append((_resident_bytes(), max(workers)))
+
+    # The moment was hit nearly always: some were done and some were left.
+    assert len(moments) >= 150
+    assert all(done > 0 and left > 0 for done, left in moments)
+    rounds = np.arange(150)
+    for name, of_rounds in zip(("client", "workers"), np.transpose(sizes), strict=True):
+        growth = np.polyfit(rounds, of_rounds[50:], 1)[0]
+        print(f"{name}: {growth / 1000:+.1f} kB a round, of {of_rounds[-1] / 1e6:.0f} MB")
+        assert growth < 50_000
+
+
+def _resident_bytes():
+    return psutil.Process(os.getpid()).memory_info().rss

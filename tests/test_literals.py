@@ -1,0 +1,188 @@
+"""What rides in a graph, and what leaves this process as the name of a file."""
+
+import copy
+import os
+import pickle
+import shutil
+
+import cloudpickle
+import dask
+import numpy as np
+import pytest
+from dask.base import tokenize
+from dask.delayed import delayed
+from distributed import Client, LocalCluster
+
+from lpe_dask import LPE, literals
+from lpe_dask.literals import Held, Shared, enter, enter_parts
+from lpe_dask.spool import spool_at
+
+SMALL = np.arange(12.0).reshape(4, 3)
+LARGE = np.arange(3.0 * 2**16).reshape(-1, 3)  # 1.5 MiB
+RECORDS = {"numbers": LARGE, "square": lambda number: number**2}
+
+LARGE_VALUES = [pytest.param(LARGE, id="array"), pytest.param(RECORDS, id="object")]
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        dashboard_address="127.0.0.1:0",
+        memory_limit="16GiB",  # of this process, which has run other tests before
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path):
+    with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
+        yield tmp_path
+
+
+def files_of(place):
+    return list(place.glob("*/value-*"))
+
+
+def assert_equal(value, expected):
+    if isinstance(expected, dict):
+        assert value["square"](3) == expected["square"](3)
+        value, expected = value["numbers"], expected["numbers"]
+    np.testing.assert_array_equal(value, expected)
+
+
+def test_enter__what_is_small_rides_in_the_graph(client, place):
+    entered = enter(SMALL, "lpe-test")
+
+    np.testing.assert_array_equal(delayed(np.sum)(entered).compute(), SMALL.sum())
+    assert files_of(place) == []
+
+
+@pytest.mark.parametrize("value", LARGE_VALUES)
+def test_held__is_written_once_and_leaves_as_a_name(client, place, value):
+    held = Held(value, "lpe-test")
+    assert files_of(place) == []
+
+    for _ in range(2):
+        message = cloudpickle.dumps({"a": (held,), "b": (held, 1)})
+        assert len(message) < 2000
+        assert len(files_of(place)) == 1
+
+    assert_equal(pickle.loads(message)["a"][0](), value)
+
+
+@pytest.mark.parametrize("value", LARGE_VALUES)
+def test_held__without_a_client_brings_the_value_along(monkeypatch, place, value):
+    monkeypatch.setattr(literals, "open_clients", list)
+
+    copied = cloudpickle.loads(cloudpickle.dumps(Held(value, "lpe-test")))
+
+    assert files_of(place) == []
+    assert_equal(copied(), value)
+
+
+def test_held__where_no_spool_can_be_made_brings_the_value_along(client, tmp_path, caplog):
+    (tmp_path / "file").touch()
+
+    with dask.config.set({"lpe-dask.spool": str(tmp_path / "file")}):
+        copied = cloudpickle.loads(cloudpickle.dumps(Held(LARGE, "lpe-test")))
+
+    assert_equal(copied(), LARGE)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_held__is_written_again_after_its_spool_was_removed(client, place):
+    """As cleaners of temporary folders do."""
+    held = Held(LARGE, "lpe-test")
+    pickle.dumps(held)
+    lost = spool_at(str(place))
+    for folder in place.iterdir():
+        shutil.rmtree(folder)
+    lost._held[0]._give_sign_of_life()  # finds out
+
+    stored = pickle.loads(pickle.dumps(held))
+
+    assert spool_at(str(place)) is not lost
+    np.testing.assert_array_equal(stored(), LARGE)
+
+
+@pytest.mark.parametrize("value", [SMALL, LARGE], ids=["small", "large"])
+def test_held__has_one_token_wherever_it_is(client, value):
+    """Frames hash their graphs again on the scheduler."""
+    held = Held(value, "lpe-test")
+
+    assert tokenize(pickle.loads(pickle.dumps(held))) == tokenize(held)
+
+
+def test_stored_value__reads_only_the_rows_of_a_part(client, place):
+    stored = pickle.loads(pickle.dumps(Held(LARGE, "lpe-test")))
+    (file,) = files_of(place)
+    os.truncate(file, LARGE.nbytes // 2)  # what lies behind cannot be read
+
+    np.testing.assert_array_equal(stored.part(5, 9), LARGE[5:9])
+    with pytest.raises(ValueError, match=r"buffer|reshape"):
+        stored()
+
+
+@pytest.mark.parametrize("value", [SMALL, LARGE], ids=["small", "large"])
+def test_enter_parts__give_the_rows(client, value):
+    edges = [0, 1, 1, len(value)]
+
+    parts, depends = enter_parts(Held(value, "lpe-test"), edges)
+
+    graph = {f"part-{i}": part for i, part in enumerate(parts)}
+    for task in depends:
+        graph |= dict(task.dask)
+    found = client.get(graph, list(graph))
+    for part, start, stop in zip(found, edges, edges[1:], strict=False):
+        np.testing.assert_array_equal(part, value[start:stop])
+
+
+@pytest.mark.parametrize("use", ["whole", "part"])
+def test_stored_value__whose_file_is_gone_says_what_to_configure(client, place, use):
+    stored = pickle.loads(pickle.dumps(held := Held(LARGE, "lpe-test")))
+    for file in files_of(place):
+        file.unlink()
+
+    with pytest.raises(RuntimeError, match=r"lpe-dask\.spool"):
+        stored() if use == "whole" else stored.part(0, 2)
+    del held
+
+
+def test_shared__is_the_same_for_all_graphs(client, place):
+    shared = Shared(LARGE, "lpe-test")
+
+    first, second = enter(shared, "lpe-other"), enter(shared, "lpe-other")
+
+    assert first.key == second.key
+    dask.compute(delayed(len)(first), delayed(np.sum)(second))
+    assert len(files_of(place)) == 1
+
+
+def test_shared__of_copies():
+    shared = Shared(SMALL, "lpe-test")
+
+    assert pickle.loads(pickle.dumps(shared)).held.key != shared.held.key
+    assert copy.deepcopy(shared).held.key == shared.held.key
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_shared__of_a_model_that_goes_does_not_take_that_of_its_copy(client, copied):
+    rows = np.random.default_rng(0).standard_normal((2000, 2))
+    model = LPE(3).fit(rows)
+    expected = model.score_samples(rows)
+
+    other = copied(model)
+    del model
+
+    np.testing.assert_array_equal(other.score_samples(rows), expected)

@@ -1,0 +1,109 @@
+"""The workers of a cluster that has none yet, or no longer."""
+
+import gc
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from lpe_dask import LPE, resources
+from lpe_dask.resources import Workers, workers
+
+ROWS = np.random.default_rng(0).random((500, 2))
+
+
+class Cluster:
+    """A client of a cluster that starts its first worker once there is a task for it."""
+
+    def __init__(self, *, is_slow=False):
+        self.workers = {}
+        self.is_slow = is_slow
+        self.waits = []
+
+    def get(self, *args, **kwargs):
+        raise AssertionError("nothing is to be computed")
+
+    def scheduler_info(self, n_workers):
+        return {"workers": self.workers}
+
+    def submit(self, function, key):
+        return self
+
+    def result(self, timeout=None):
+        self.waits.append(timeout)
+        if self.is_slow and timeout is not None:
+            raise TimeoutError
+        self.workers = {"first": {"nthreads": 3, "memory_limit": 2**33}}
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_workers__of_a_cluster_without_any_are_waited_for(is_slow, caplog):
+    caplog.set_level("INFO", logger="lpe_dask")
+    cluster = Cluster(is_slow=is_slow)
+
+    with dask.config.set(scheduler=cluster.get):
+        assert workers(wait=True) == Workers(3, 3, 2**33)
+        assert workers(wait=True) == Workers(3, 3, 2**33)
+
+    assert cluster.waits == ([10, None] if is_slow else [10])
+    told = ["waiting for the first worker of the cluster"] if is_slow else []
+    assert caplog.messages == told
+
+
+def test_workers__that_nobody_knows_are_assumed_and_not_claimed():
+    with dask.config.set(scheduler=Cluster().get):
+        assert not workers().is_known
+
+
+def test_workers__that_are_gone_are_remembered_as_long_as_their_client():
+    cluster, other = Cluster(), Cluster()
+    with dask.config.set(scheduler=cluster.get):
+        workers(wait=True)
+        cluster.workers = {}
+        assert workers() == Workers(3, 3, 2**33)
+    with dask.config.set(scheduler=other.get):
+        assert not workers().is_known
+
+    n_remembered = len(resources._LAST)
+    del cluster
+    gc.collect()
+
+    assert len(resources._LAST) < n_remembered
+
+
+def test_lazy_scores__are_not_refused_for_workers_that_nobody_knows():
+    model = LPE(3).fit(ROWS)
+
+    with dask.config.set({"scheduler": Cluster().get, "lpe-dask.memory-limit": 2**20}):
+        scores = model.score_samples(da.from_array(ROWS, chunks=100))
+    with dask.config.set({"lpe-dask.memory-limit": 2**20}), pytest.raises(MemoryError):
+        model.score_samples(ROWS)
+
+    np.testing.assert_array_equal(scores.compute(), model.score_samples(ROWS))
+
+
+@pytest.mark.cluster
+def test_fit__asks_an_adaptive_cluster_for_its_first_worker():
+    X = da.from_array(ROWS, chunks=100)
+    with (
+        LocalCluster(
+            n_workers=0,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            memory_limit="16GiB",  # of this process
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        cluster.adapt(minimum=0, maximum=1, interval="50ms")
+        assert not workers().is_known
+
+        model = LPE(3).fit(X)
+
+        assert workers() == Workers(1, 1, 2**34)
+        p_values = model.score_samples(X).compute()
+        assert not [key for key in client.futures if "first-worker" in key]
+
+    np.testing.assert_array_equal(p_values, LPE(3).fit(ROWS).score_samples(ROWS))

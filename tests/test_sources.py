@@ -1,0 +1,180 @@
+"""The rows of a fitted model in a graph that stays as it is."""
+
+import cloudpickle
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from dask._task_spec import convert_legacy_graph
+from distributed import Client, LocalCluster
+
+from lpe_dask import LPE
+from lpe_dask.inputs import read_table
+from lpe_dask.literals import LITERAL_BYTES
+from lpe_dask.sources import settle
+
+ROWS = np.random.default_rng(0).integers(0, 200, (3000, 3)) * 0.1
+FRAME = pd.DataFrame(ROWS, columns=list("abc"))
+QUERIES = FRAME.iloc[::100]
+KINDS = [
+    "numpy", "pandas", "array", "array in column chunks", "rechunked", "filtered array",
+    "from_pandas", "from_delayed", "from_map", "read_parquet", "to_dask_array",
+]  # fmt: skip
+LAZY = KINDS[2:]
+
+
+def part_of(number):
+    return FRAME[number::4]
+
+
+def as_kind(kind, folder):
+    match kind:
+        case "numpy":
+            return ROWS
+        case "pandas":
+            return FRAME
+        case "array":
+            return da.from_array(ROWS, chunks=(700, -1))
+        case "array in column chunks":
+            return da.from_array(ROWS, chunks=(700, 2))
+        case "rechunked":
+            return da.from_array(ROWS, chunks=(700, -1)).rechunk((900, 1)) + 1
+        case "filtered array":
+            rows = da.from_array(ROWS, chunks=(700, -1))
+            return rows[rows[:, 0] > 1]
+        case "from_pandas":
+            return dd.from_pandas(FRAME, npartitions=4)
+        case "from_delayed":
+            parts = [dask.delayed(part_of)(i) for i in range(4)]
+            return dd.from_delayed(parts, meta=FRAME[:0])
+        case "from_map":
+            return dd.from_map(part_of, range(4), meta=FRAME[:0])
+        case "read_parquet":
+            FRAME.to_parquet(folder / "rows.parquet", row_group_size=800)
+            return dd.read_parquet(folder / "rows.parquet", split_row_groups=1)
+        case "to_dask_array":
+            return dd.from_pandas(FRAME, npartitions=4).to_dask_array()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(cluster) as client:
+        client.wait_for_workers(2)
+        yield client
+
+
+def keys_and_dependencies(graph):
+    tasks = convert_legacy_graph(dict(graph))
+    return {key: set(task.dependencies) for key, task in tasks.items()}
+
+
+@pytest.mark.parametrize("kind", LAZY)
+def test_settle__leaves_nothing_to_optimize(tmp_path, kind):
+    settled = settle(read_table(as_kind(kind, tmp_path)).rows, "lpe-read", is_foreign=True)
+
+    (optimized,) = dask.optimize(settled)
+    (within,) = dask.optimize(settled + 1)
+
+    expected = keys_and_dependencies(settled.dask)
+    assert keys_and_dependencies(optimized.dask) == expected
+    # Blocks may be fused into what is built on them: then nothing else is under their keys.
+    found = keys_and_dependencies(within.dask)
+    both = expected.keys() & found.keys()
+    assert {key: found[key] for key in both} == {key: expected[key] for key in both}
+    np.testing.assert_array_equal(
+        settled.compute(), read_table(as_kind(kind, tmp_path)).rows.compute()
+    )
+
+
+VARIANTS = [
+    {}, {"scale": "standard"}, {"scale": "minmax"}, {"metric": "mahalanobis"},
+    {"calibration": "conformal", "random_state": 0}, {"missing": "drop"},
+]  # fmt: skip
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind", KINDS)
+def test_fit__names_no_two_tasks_alike(client, tmp_path, caplog, kind):
+    """A scheduler that meets other tasks under one key may wait for ever."""
+    X = as_kind(kind, tmp_path)
+    # All of them with a frame and an array, for which graphs differ most.
+    variants = VARIANTS if kind in ("read_parquet", "rechunked") else VARIANTS[1:4:2]
+    for variant in variants:
+        model = LPE(3, algorithm="brute", **variant).fit(X)
+        model.score_samples(dd.from_pandas(QUERIES, npartitions=2)).compute()
+
+    assert [r for r in caplog.records if "run_spec" in r.getMessage()] == []
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind", ["array", "frame", "delayed"])
+@pytest.mark.parametrize("n_parts", [2, 20], ids=["large parts", "small parts"])
+def test_score_samples__does_not_carry_the_rows_of_the_user(client, kind, n_parts):
+    rows = np.random.default_rng(0).standard_normal((150_000, 2))
+    frame = pd.DataFrame(rows, columns=["a", "b"])
+    if kind == "array":
+        X = da.from_array(rows, chunks=(len(rows) // n_parts, 2))
+    elif kind == "frame":
+        X = dd.from_pandas(frame, npartitions=n_parts)
+    else:
+        parts = [dask.delayed(frame[i::n_parts]) for i in range(n_parts)]
+        X = dd.from_delayed(parts, meta=frame[:0])
+    queries = dd.from_pandas(frame[:10].copy(), npartitions=2)
+
+    scored = LPE(3).fit(X).score_samples(queries if kind != "array" else queries.values)
+
+    assert len(cloudpickle.dumps(dict(scored.dask))) < LITERAL_BYTES // 4
+    assert scored.compute().shape == (10,)
+
+
+@pytest.mark.cluster
+def test_score_samples__of_rows_on_a_cluster_that_is_gone(client):
+    """Also where the blocks, which are kept on that cluster, went with it."""
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            memory_limit="16GiB",
+        ) as other,
+        Client(other),
+    ):
+        rows = da.from_array(ROWS, chunks=(700, -1)).persist()
+        model = LPE(3).fit(rows)
+        expected = model.score_samples(ROWS[:20])
+        assert len(expected) == 20
+
+    with pytest.raises(RuntimeError, match=r"save.*load"):
+        model.score_samples(ROWS[:20])
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind", ["array", "frame", "from_delayed of futures"])
+def test_fit__keeps_persisted_rows(client, kind):
+    """Nobody else does, once the collection of the user is gone."""
+    with dask.config.set(scheduler="threads"):
+        expected = LPE(3).fit(ROWS).score_samples(ROWS[:20])
+    if kind == "array":
+        X = da.from_array(ROWS, chunks=(700, -1)).persist()
+    elif kind == "frame":
+        X = dd.from_pandas(FRAME, npartitions=4).persist()
+    else:
+        futures = client.map(part_of, range(4))
+        X = dd.from_delayed([dask.delayed(abs)(f) for f in futures], meta=FRAME[:0])
+        del futures
+    model = LPE(3).fit(X)
+    del X
+    model._reference.blocks._futures = []  # as if their workers were lost
+
+    np.testing.assert_array_equal(model.score_samples(ROWS[:20]), expected)

@@ -1,0 +1,192 @@
+"""What whole worker processes take, beside what a plan says that they take at most.
+
+The kernel counts: the largest resident size of each process since it was told to forget.
+"""
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+
+from lpe_dask import LPE
+from lpe_dask.planning import JoinPlan
+from lpe_dask.reference import Measure, plan_for
+from lpe_dask.resources import peak_process_bytes, workers
+from making import as_array, as_frame, forget_peak
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="this kernel forgets no peak"
+)
+
+N_FEATURES, N_NEIGHBORS, N_PARTITIONS = 2, 5, 20
+
+QUICK, SLOW = [10**5], [10**6, 2 * 10**7]
+
+
+@pytest.fixture(params=["frame", "array", "files"])
+def table(request, tmp_path):
+    """Return a function from rows and a seed to a table of one kind."""
+    if request.param != "files":
+        make = {"frame": as_frame, "array": as_array}[request.param]
+        return lambda n_rows, seed: make(n_rows, N_FEATURES, N_PARTITIONS, seed)
+
+    def in_files(n_rows, seed):
+        folder = tmp_path / str(seed)
+        as_frame(n_rows, N_FEATURES, N_PARTITIONS, seed).to_parquet(folder)
+        return str(folder)
+
+    return in_files
+
+
+@contextmanager
+def two_workers():
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            memory_limit="6GiB",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """Kernels are in numba's cache: to compile them takes more than they do."""
+    with two_workers():
+        for make in (as_array, as_frame):
+            LPE(N_NEIGHBORS, algorithm="pruned").fit(make(10**4, N_FEATURES, 4, 0))
+
+
+@pytest.fixture
+def client(compiled):
+    """Workers that have run nothing yet."""
+    with two_workers() as client:
+        yield client
+
+
+def peak(client):
+    return max(client.run(peak_process_bytes).values())
+
+
+def planned(n_rows, *, reads_frame):
+    sizes = [n_rows // N_PARTITIONS] * N_PARTITIONS
+    shape, measure = (n_rows, N_FEATURES), Measure(N_NEIGHBORS, None)
+    return plan_for(workers(), shape, measure, None, sizes, reads_frame=reads_frame)
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    "n_rows", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
+)
+def test_worker_bytes__bound_whole_workers(client, table, n_rows, record_property):
+    """From the first row that a fit reads to the last p-value, of nominal and new rows."""
+    nominal, new = table(n_rows, 0), table(n_rows, 1)
+    plan = planned(n_rows, reads_frame=not isinstance(nominal, da.Array))
+    client.run(forget_peak)
+
+    model = LPE(N_NEIGHBORS, algorithm="pruned").fit(nominal)
+    peaks = {"fit": peak(client)}
+    client.run(forget_peak)
+    own = model.p_values_
+    own_sum = own.sum().compute()
+    peaks["p_values_"] = peak(client)
+    client.run(forget_peak)
+    scores = model.score_samples(new)
+    scores_sum = scores.sum().compute()
+    peaks["score"] = peak(client)
+
+    assert own_sum == pytest.approx(n_rows / 2, rel=0.02)
+    assert scores_sum == pytest.approx(n_rows / 2, rel=0.02)
+    record_property("planned", plan.worker_bytes)
+    for step, n_bytes in peaks.items():
+        record_property(step, n_bytes)
+    shown = {step: f"{n_bytes / 2**20:.0f}" for step, n_bytes in peaks.items()}
+    print(f"{n_rows} rows: planned {plan.worker_bytes / 2**20:.0f} MiB, took {shown}")
+    assert max(peaks.values()) <= plan.worker_bytes, peaks
+    assert plan.worker_bytes <= workers().memory_limit
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_worker_bytes__bound_whole_workers_that_read_a_spool(client, tmp_path):
+    """The same rows, on disk because workers are said to have less memory."""
+    n_rows = 10**6
+    with dask.config.set({"lpe-dask.memory-limit": "760MiB", "lpe-dask.spool": tmp_path}):
+        plan = planned(n_rows, reads_frame=False)
+        client.run(forget_peak)
+        model = LPE(N_NEIGHBORS, algorithm="pruned").fit(
+            as_array(n_rows, N_FEATURES, N_PARTITIONS, 0)
+        )
+        scores = model.score_samples(as_array(n_rows, N_FEATURES, N_PARTITIONS, 1))
+        scores_sum = scores.sum().compute()
+        taken = peak(client)
+
+    assert plan.is_spooled
+    assert scores_sum == pytest.approx(n_rows / 2, rel=0.02)
+    print(f"{n_rows} rows: planned {plan.worker_bytes / 2**20:.0f} MiB, took {taken >> 20}")
+    assert taken <= plan.worker_bytes
+
+
+READ = """
+import sys, dask
+from lpe_dask.files import read_frame
+from lpe_dask.inputs import read_table
+from lpe_dask.resources import peak_process_bytes
+from making import forget_peak
+
+def read(path):
+    return read_table(read_frame(path)).rows.to_delayed()[0, 0].compute()
+
+with dask.config.set(scheduler="sync"):
+    read(sys.argv[1])  # what is imported and opened only once
+    forget_peak()
+    before = peak_process_bytes()
+    rows = read(sys.argv[2])
+    print(peak_process_bytes() - before)
+"""
+
+
+@pytest.mark.parametrize(
+    "kind", ["float64", "missing", pytest.param("int64", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(2**16, 10), (2**20, 10), (2**16, 100)])
+def test_partition_bytes__bound_what_reading_a_partition_takes(
+    tmp_path, kind, n_rows, n_columns
+):
+    """In a process of its own. Numbers fit into a dictionary of each column, or do not."""
+    rows = np.random.default_rng(0).random((n_rows, n_columns)) * 1000
+    if kind == "missing":
+        rows[::7] = np.nan
+    names = [f"x{i}" for i in range(n_columns)]
+    frame = pd.DataFrame(rows, columns=names).astype("int64" if kind == "int64" else float)
+    frame[:100].to_parquet(tmp_path / "few.parquet")
+    frame.to_parquet(tmp_path / "many.parquet")
+    plan = JoinPlan(1, n_columns, 1, 64, 64, 64, 1, n_rows, reads_frame=True)
+
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", READ, "few.parquet", "many.parquet"],
+        cwd=tmp_path, env=with_tests_on_path(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    taken = int(done.stdout)
+    copies, bound = taken / rows.nbytes, plan.partition_bytes / rows.nbytes
+    print(f"{kind}, {n_rows} x {n_columns}: {copies:.2f} copies, planned {bound:.2f}")
+    assert rows.nbytes <= taken <= plan.partition_bytes
+
+
+def with_tests_on_path():
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
