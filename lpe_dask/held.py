@@ -23,7 +23,7 @@ from lpe_dask import literals
 from lpe_dask.handles import Handles, SpoolFolder
 from lpe_dask.literals import Held, enter, is_shared
 from lpe_dask.resources import active_client
-from lpe_dask.sources import check_reachable, with_kept
+from lpe_dask.sources import check_reachable, settle_tasks, with_kept
 from lpe_dask.spool import Entry, spool_at, spool_place
 from lpe_dask.unshared import carries, is_eager, needs_sent, persist
 
@@ -104,7 +104,7 @@ class Results:
             As for `Results`.
         """
         results = cls(make or (lambda folder: tasks), len(tasks), n_bytes=n_bytes)
-        results._tasks = tasks
+        results._tasks = settle_tasks(tasks)
         if entry is None:
             results.keep()
         else:
@@ -162,7 +162,7 @@ class Results:
             assert self._tasks is not None
             return with_kept(self._tasks, _futures_of(self._futures))
         if self._tasks is None:
-            self._tasks = self._make(None)
+            self._tasks = settle_tasks(self._make(None))
         check_reachable(self._tasks)
         return self._tasks
 

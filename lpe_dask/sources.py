@@ -55,12 +55,33 @@ def settle(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
     tasks = _without_aliases(convert_legacy_graph(dict(optimized.dask)))
     if is_foreign and active_client() is not None:
         tasks = _lightened(tasks)
+    return da.Array(_graph_of(name, tasks, futures), name, rows.chunks, meta=rows._meta)
+
+
+def settle_tasks(tasks: list[Delayed]) -> list[Delayed]:
+    """Return the same tasks, under the same keys, in a graph that is fused already.
+
+    They are computed by themselves first, which fuses nothing, and then as parts of arrays,
+    whose optimization fuses what it can.
+
+    Parameters
+    ----------
+    tasks : list of Delayed
+        They share one graph.
+    """
+    keys = [task.key for task in tasks]
+    graph = tasks[0].dask
+    fused = _without_aliases(convert_legacy_graph(dict(da.optimize(graph, keys))))
+    name = f"lpe-settled-{uuid4().hex}"
+    whole = _graph_of(name, fused, _kept_in(graph))
+    return [Delayed(key, whole, layer=name) for key in keys]
+
+
+def _graph_of(name: str, tasks: dict[Any, Any], futures: list[Any]) -> HighLevelGraph:
     layers = {name: tasks}
     if futures:
         layers[f"{_KEEPER}-{name}"] = keeper(futures)
-    dependencies: dict[str, set[str]] = {layer: set() for layer in layers}
-    whole = HighLevelGraph(layers, dependencies)
-    return da.Array(whole, name, rows.chunks, meta=rows._meta)
+    return HighLevelGraph(layers, {layer: set() for layer in layers})
 
 
 def futures_in(graph: Mapping[Any, Any]) -> list[Any]:

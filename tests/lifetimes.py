@@ -313,6 +313,21 @@ def kill(client, address):
         time.sleep(0.02)
 
 
+def unneeded(dask_scheduler):
+    """Return the keys that a scheduler keeps although nothing that clients want needs them.
+
+    Those stay for ever, and `Client.restart` fails because of them.
+    """
+    wanted = [task for task in dask_scheduler.tasks.values() if task.who_wants]
+    needed = set()
+    while wanted:
+        task = wanted.pop()
+        if task.key not in needed:
+            needed.add(task.key)
+            wanted += task.dependencies
+    return [str(key) for key in dask_scheduler.tasks if key not in needed]
+
+
 def holder_of_most(client):
     """Return the worker that has the most results."""
     held = client.has_what()

@@ -29,13 +29,15 @@ from lifetimes import (
     killed_meanwhile,
     pairs,
     staged,
+    unneeded,
     uses_of,
 )
 from lpe_dask import inputs, literals, persist, planning, sources, unshared
 from lpe_dask.kernels import choice
 from lpe_dask.planning import JoinPlan
+from waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:Sending large graph")]
+pytestmark = pytest.mark.cluster
 
 LAZY = [kind for kind in KINDS if is_lazy(kind)]
 EAGER = [kind for kind in KINDS if not is_lazy(kind)]
@@ -46,6 +48,7 @@ ALL = [
     for use in uses_of(kind)
 ]
 OTHERS = [one for one in ALL if one not in PAIRS]
+PHASES = ("setup", "call", "teardown")
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,14 @@ def tables(tmp_path_factory):
 def stage():
     with staged() as stage:
         yield stage
+
+
+@pytest.fixture(autouse=True)
+def each_key_names_one_task(caplog):
+    """Let no test pass in which a scheduler met two tasks under one key."""
+    yield
+    said = [r.getMessage() for phase in PHASES for r in caplog.get_records(phase)]
+    assert [message for message in said if "run_spec" in message] == []
 
 
 @pytest.mark.parametrize(("kind", "entry", "use"), PAIRS)
@@ -171,6 +182,8 @@ SMALL_LOSSES = [loss for loss in LOSSES if loss not in ONE_AT_A_TIME]
 def test_use__with_each_switch(switched, stage, kind, entry, use):
     switched.fitted.clear()  # models of another switch
     check_use(switched, kind, entry, use, stage.client)
+    gc.collect()
+    assert eventually(lambda: stage.client.run_on_scheduler(unneeded) == [])
 
 
 @pytest.mark.parametrize("loss", SMALL_LOSSES)

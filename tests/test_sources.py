@@ -10,10 +10,13 @@ import pytest
 from dask._task_spec import convert_legacy_graph
 from distributed import Client, LocalCluster
 
+import lpe_dask
+from lifetimes import unneeded
 from lpe_dask import LPE
 from lpe_dask.inputs import read_table
 from lpe_dask.literals import LITERAL_BYTES
 from lpe_dask.sources import settle
+from waiting import eventually
 
 ROWS = np.random.default_rng(0).integers(0, 200, (3000, 3)) * 0.1
 FRAME = pd.DataFrame(ROWS, columns=list("abc"))
@@ -114,6 +117,32 @@ def test_fit__names_no_two_tasks_alike(client, tmp_path, caplog, kind):
         model.score_samples(dd.from_pandas(QUERIES, npartitions=2)).compute()
 
     assert [r for r in caplog.records if "run_spec" in r.getMessage()] == []
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("metric", ["euclidean", "geodesic"])
+@pytest.mark.parametrize("is_loaded", [False, True], ids=["fitted", "loaded"])
+def test_score_samples__names_no_two_tasks_alike(
+    client, tmp_path, caplog, metric, is_loaded
+):
+    """One block makes chains of tasks, which are fused in arrays and nowhere else."""
+    model = LPE(3, metric=metric).fit(ROWS[:600])
+    if is_loaded:
+        model.save(tmp_path / "model")
+        model = lpe_dask.load(tmp_path / "model")
+    rows = QUERIES.to_numpy()
+
+    scored = [
+        model.score_samples(rows),
+        model.score_samples(da.from_array(rows, chunks=(40, -1))).compute(),
+        model.score_samples(dd.from_pandas(QUERIES, npartitions=2)).compute(),
+        model.score_samples(rows),
+    ]
+
+    assert [r for r in caplog.records if "run_spec" in r.getMessage()] == []
+    for other in scored[1:]:
+        np.testing.assert_array_equal(other, scored[0])
+    assert eventually(lambda: client.run_on_scheduler(unneeded) == [])
 
 
 @pytest.mark.cluster
