@@ -1,15 +1,25 @@
-"""Fixtures: a scheduler that counts, a small cluster, and the public data sets."""
+"""Fixtures: a scheduler that counts, two worker processes, and the public data sets."""
 
+import gc
 import os
 from pathlib import Path
 
 import dask
 import pytest
+from distributed import Client
 from hypothesis import settings
+
+from processes import local_cluster
 
 # A first call compiles, and a shared machine stalls: time says nothing about a result here.
 settings.register_profile("lpe_dask", deadline=None, max_examples=60)
 settings.load_profile("lpe_dask")
+
+
+def pytest_collection_finish():
+    """Spare what is imported: tests collect garbage hundreds of times."""
+    gc.collect()
+    gc.freeze()
 
 
 class ComputeCounter:
@@ -29,6 +39,20 @@ class ComputeCounter:
 def at_most_computes():
     """``with at_most_computes(n):`` fails at compute n + 1; ``n=0`` proves laziness."""
     return lambda limit: dask.config.set(scheduler=ComputeCounter(limit))
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two worker processes."""
+    with local_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(cluster) as client:
+        client.wait_for_workers(2)
+        yield client
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,7 @@ from distributed import Client, LocalCluster, wait
 
 import lpe_dask
 from lpe_dask import LPE
+from processes import local_cluster
 
 
 def main():
@@ -87,7 +88,7 @@ class Tables:
     nominal: pd.DataFrame
     new: pd.DataFrame
     folder: Path
-    npartitions: int = 8
+    npartitions: int = 4
     n_neighbors: int = 5
     right: dict = field(default_factory=dict)
     fitted: dict = field(default_factory=dict)
@@ -299,13 +300,6 @@ def staged():
         yield Stage(cluster, client, stack)
 
 
-def local_cluster(n_workers=2, **options):
-    return LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, dashboard_address="127.0.0.1:0",
-        **options,
-    )  # fmt: skip
-
-
 def kill(client, address):
     """End a worker process as the kernel would; return when the scheduler has noticed."""
     os.kill(client.run(os.getpid)[address], signal.SIGKILL)
@@ -344,7 +338,7 @@ def killed_meanwhile(client, least_done=1):
     pids = client.run(os.getpid)
 
     def watch():
-        while not is_over.is_set():
+        while not is_over.wait(0.005):
             with suppress(Exception):  # the scheduler may be busy with the loss
                 done, left, holder = client.run_on_scheduler(_joins)
                 if done >= least_done and left > 0 and holder in pids:
@@ -391,12 +385,12 @@ def _lost_during_fit(tables, models, stage):
 
 
 def _lost_while_scoring(tables, models, stage):
-    rows = pd.concat([tables.new] * 60, ignore_index=True)
-    right = np.tile(tables.right["score_samples"], 60)
+    rows = pd.concat([tables.new] * 24, ignore_index=True)
+    right = np.tile(tables.right["score_samples"], 24)
     ((_, model),) = models.items()
     for _ in range(5):
         stage.ready()
-        many = dd.from_pandas(rows, npartitions=60)
+        many = dd.from_pandas(rows, npartitions=24)
         with killed_meanwhile(stage.client, least_done=3) as seen:
             actual = model.score_samples(many).compute()
         np.testing.assert_array_equal(actual.to_numpy(), right)
@@ -454,7 +448,7 @@ def _lost_with_results(tables, models, stage):
     gc.collect()
     kill(stage.client, holder_of_most(stage.client))
     for result, entry in kept:
-        np.testing.assert_array_equal(_computed(result), tables.right[entry])
+        np.testing.assert_array_equal(result.compute(), tables.right[entry])
 
 
 def _restarted(tables, models, stage):
@@ -520,16 +514,18 @@ def _check_after(tables, kind, model, before, is_gone):
     if kind == "persisted" and is_gone:
         _compare_elsewhere(tables, kind, model)
         return
-    for result, entry in zip(before, ("score_samples", "p_values_"), strict=True):
-        np.testing.assert_array_equal(_computed(result), tables.right[entry])
+    _compare_both(tables, *before)
     _compare(tables, kind, model)
 
 
 def _compare(tables, kind, model):
-    new = KINDS[kind](tables, "new")
-    actual = _computed(model.score_samples(new))
-    np.testing.assert_array_equal(actual, tables.right["score_samples"])
-    np.testing.assert_array_equal(_computed(model.p_values_), tables.right["p_values_"])
+    _compare_both(tables, model.score_samples(KINDS[kind](tables, "new")), model.p_values_)
+
+
+def _compare_both(tables, scored, own):
+    scored, own = dask.compute(scored, own)
+    np.testing.assert_array_equal(scored, tables.right["score_samples"])
+    np.testing.assert_array_equal(own, tables.right["p_values_"])
 
 
 def _compare_elsewhere(tables, kind, model):
@@ -547,10 +543,6 @@ def _compare_elsewhere(tables, kind, model):
             raise
     else:
         np.testing.assert_array_equal(np.asarray(actual), tables.right["score_samples"])
-
-
-def _computed(result):
-    return np.asarray(result.compute() if dask.is_dask_collection(result) else result)
 
 
 # Pairs

@@ -12,21 +12,16 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster, futures_of
+from distributed import Client, futures_of
 
 from lpe_dask import LPE
+from processes import local_cluster
 
 pytestmark = pytest.mark.cluster
 
 QUERIES = np.random.default_rng(1).integers(-3, 13, (200, 3)) * 0.1 + 5.0
 NOMINAL = np.random.default_rng(0).integers(0, 10, (500, 3)) * 0.1 + 5.0
 CONTINUOUS = np.random.default_rng(2).standard_normal((500, 3)) * [1.0, 1e3, 1e-3]
-
-
-def local_cluster(**options):
-    return LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", **options
-    )
 
 
 @pytest.fixture(scope="module")

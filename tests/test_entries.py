@@ -12,7 +12,7 @@ import dask
 import numpy as np
 import pytest
 from dask.delayed import delayed
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from lpe_dask import spool
 from lpe_dask.literals import LITERAL_BYTES, enter
@@ -21,21 +21,6 @@ from lpe_dask.spool import shared_spool, spool_at
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def processes():
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-    ) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def client(processes):
-    with Client(processes) as client:
-        client.wait_for_workers(2)
-        yield client
 
 
 def kill_holder(client, future):
@@ -80,11 +65,9 @@ def test_entry__of_a_graph_on_its_way_stays(client, tmp_path, monkeypatch):
     assert eventually(lambda: list(tmp_path.iterdir()) == [])
 
 
-def test_entries__that_are_pending_go_when_the_client_does(
-    processes, tmp_path, monkeypatch
-):
+def test_entries__that_are_pending_go_when_the_client_does(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(spool, "TRAVEL_SECONDS", 1000)
-    with Client(processes):
+    with Client(cluster):
         entry = spool_at(str(tmp_path)).folder("blocks")
         pickle.dumps(entry)
         del entry
@@ -134,11 +117,11 @@ def test_shared_spool__where_there_is_none(client, tmp_path, place):
         assert shared_spool() is None
 
 
-def test_active_client__passes_over_an_asynchronous_one(processes):
+def test_active_client__passes_over_an_asynchronous_one(cluster):
     """Dask computes nothing with it, but lazy results are built beside it."""
 
     async def active():
-        async with Client(processes.scheduler_address, asynchronous=True):
+        async with Client(cluster.scheduler_address, asynchronous=True):
             return active_client()
 
     assert asyncio.run(active()) is None

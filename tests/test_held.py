@@ -10,7 +10,6 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
 
 from lpe_dask import LPE
 from waiting import eventually
@@ -18,21 +17,6 @@ from waiting import eventually
 ROWS = np.random.default_rng(0).integers(0, 300, (20_000, 2)) * 0.1
 FRAME = pd.DataFrame(ROWS, columns=["x", "y"])
 QUERIES = ROWS[:300] + 0.05
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-    ) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def client(cluster):
-    with Client(cluster) as client:
-        client.wait_for_workers(2)
-        yield client
 
 
 @pytest.fixture(scope="module")

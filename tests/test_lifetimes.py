@@ -143,7 +143,7 @@ SWITCHES = {
 }
 
 #: Switches that decide where values are; after a loss they matter most.
-PLACES = ("everything is large", "spooled")
+PLACES = ("everything is large", "spooled", "nothing is shared")
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask.sizeof import sizeof
-from distributed import Client, LocalCluster
+from distributed import Client
 from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -687,14 +687,6 @@ def test_save__of_a_model_that_is_broken_keeps_the_old_one(model, other, tmp_pat
 
 
 # On a cluster
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-    ) as cluster:
-        yield cluster
 
 
 @pytest.mark.cluster

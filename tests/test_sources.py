@@ -61,21 +61,6 @@ def as_kind(kind, folder):
             return dd.from_pandas(FRAME, npartitions=4).to_dask_array()
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-    ) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def client(cluster):
-    with Client(cluster) as client:
-        client.wait_for_workers(2)
-        yield client
-
-
 def keys_and_dependencies(graph):
     tasks = convert_legacy_graph(dict(graph))
     return {key: set(task.dependencies) for key, task in tasks.items()}

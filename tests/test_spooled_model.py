@@ -18,6 +18,7 @@ from lpe_dask.kernels import tiles
 from lpe_dask.planning import JoinPlan
 from lpe_dask.preparation import Preparation
 from lpe_dask.spool import Spool, spool_at
+from processes import local_cluster
 from waiting import eventually
 
 RNG = np.random.default_rng(0)
@@ -148,9 +149,7 @@ def test_model__with_a_spool_is_not_pickled(spool_folder):
 @pytest.mark.cluster
 def test_fit__same_bits_from_a_spool_on_two_processes(spool_folder, expected):
     with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-        ) as cluster,
+        local_cluster() as cluster,
         Client(cluster),
     ):
         model = LPE(5).fit(da.from_array(NOMINAL, chunks=(1300, -1)))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from dask.delayed import delayed
 from dask.sizeof import sizeof
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from lpe_dask import LPE, literals, unshared
 from lpe_dask.literals import LITERAL_BYTES, Held, Shared, enter, enter_parts
@@ -25,14 +25,6 @@ pytestmark = [
     pytest.mark.cluster,
     pytest.mark.filterwarnings("ignore:Sending large graph"),  # pieces are meant to ride
 ]
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-    ) as cluster:
-        yield cluster
 
 
 @pytest.fixture
