@@ -139,7 +139,7 @@ def _prepare(
     plan = plan_for_workers(
         shape, recipe.measure, params, nominal.input_chunks,
         calibration_rows=division.n_calibration,
-        reads_frame=nominal.first_column is not None, wait=True,
+        reads_frame=nominal.row_hashes is not None, wait=True,
     )  # fmt: skip
     return prepare_reference(
         source, nominal.sample, preparation, plan, recipe.algorithm, recipe.measure,

@@ -25,6 +25,7 @@ from dask.base import is_dask_collection
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask import literals
 from lpe_dask.files import read_frame
 from lpe_dask.literals import (
     Shared,
@@ -41,6 +42,9 @@ MIN_CHUNK_BYTES, MAX_CHUNK_BYTES, N_CHUNKS = 8 * 2**20, 128 * 2**20, 64
 
 #: Rows of a frame that are made rows of an array at a time.
 CONVERTED_ROWS = 2**14
+
+#: By what hashes of rows are mixed: an odd number whose bits look random, and half a word.
+_HASH_FACTOR, _HASH_SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,15 +288,14 @@ def _to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
     column = frame[[frame.columns[0]]]
     numbers = column.map_partitions(_ones, meta=_empty_series("row", int)).cumsum()
     whole = for_frames(dask.delayed(np.asarray)(values))
-    return numbers.map_partitions(
-        _look_up, name, None, column, None, values.shape[0], whole,
-        meta=_empty_series(name, values.dtype),
-    )  # fmt: skip
+    meta = _empty_series(name, values.dtype)
+    return numbers.map_partitions(_take_rows, name, whole, meta=meta)
 
 
 def look_up(
     frame: Any,
-    first_column: Shared,
+    hashes: Shared,
+    chunks: Sequence[int],
     values: Sequence[Shared],
     function: Callable[..., Any] | None,
     *arguments: Any,
@@ -305,8 +308,10 @@ def look_up(
     Parameters
     ----------
     frame : dask DataFrame
-    first_column : Shared
-        Of an array of shape (n,): its first column, by which rows are known again.
+    hashes : Shared
+        Of an array of shape (n,): those of its rows, by which they are known again.
+    chunks : sequence of int
+        Rows of its partitions.
     values : sequence of Shared
         Of arrays of shape (n,).
     function : callable, optional
@@ -316,13 +321,12 @@ def look_up(
     name : str
         Of the series.
     """
-    column = frame[[frame.columns[0]]]
-    numbers = column.map_partitions(_ones, meta=_empty_series("row", int)).cumsum()
-    n_rows = len(first_column.value)
-    own = [_readable(shared) for shared in (first_column, *values)]
+    numbers = frame.map_partitions(_ones, meta=_empty_series("row", int)).cumsum()
+    edges = for_frames(enter(np.cumsum([0, *chunks]), "lpe-edges"))
+    own = [_readable(shared) for shared in (hashes, *values)]
     entered = [for_frames(enter(argument, "lpe-shared")) for argument in arguments]
     return numbers.map_partitions(
-        _look_up, name, function, column, len(values), n_rows, *own, *entered,
+        _look_up, name, function, frame, edges, len(values), *own, *entered,
         meta=_empty_series(name, float),
     )  # fmt: skip
 
@@ -330,7 +334,8 @@ def look_up(
 def _readable(shared: Shared) -> Any:
     """Return what gives parts of an array to a task of a frame."""
     held = held_of(shared, "lpe-nominal")
-    return held if is_shared() else for_frames(enter(held, "lpe-nominal"))
+    is_stored = held.n_bytes > literals.LITERAL_BYTES and is_shared()
+    return held if is_stored else for_frames(enter(held, "lpe-nominal"))
 
 
 def _empty_series(name: str, dtype: Any) -> pd.Series:
@@ -376,30 +381,48 @@ def _ones(frame: pd.DataFrame) -> pd.Series:
     return _as_series(np.ones(len(frame), int), frame.index, "row")
 
 
+def _take_rows(numbers: pd.Series, name: str, whole: NDArray[Any]) -> pd.Series:
+    """Return the value of each row, told by its number, which counts from 1."""
+    start, stop = _range_of(numbers)
+    return _as_series(whole[start:stop], numbers.index, name)
+
+
+def _range_of(numbers: pd.Series) -> tuple[int, int]:
+    if len(numbers) == 0:
+        return 0, 0
+    return int(numbers.iloc[0]) - 1, int(numbers.iloc[-1])
+
+
 def _look_up(
     numbers: pd.Series,
     name: str,
     function: Callable[..., Any] | None,
-    column: pd.DataFrame,
-    n_values: int | None,
-    n_rows: int,
+    frame: pd.DataFrame,
+    edges: NDArray[np.int64],
+    n_values: int,
     *given: Any,
 ) -> pd.Series:
-    """Return the value of each row, told by its number, which counts from 1."""
-    if len(numbers) == 0:
-        return _as_series(np.empty(0), numbers.index, name)
-    start, stop = int(numbers.iloc[0]) - 1, int(numbers.iloc[-1])
-    if stop > n_rows:
-        raise ValueError(changed_rows(f"has at least {stop} rows instead of {n_rows}"))
-    if n_values is None:
-        (whole,) = given
-        return _as_series(whole[start:stop], numbers.index, name)
-    first, *values = [_rows_of(some, start, stop) for some in given[: n_values + 1]]
-    now = float_rows(column)[:, 0].astype(np.float64)
-    if not np.array_equal(first, now, equal_nan=True):
+    """Return the value of each row, told by its number, if it is the row that it was."""
+    start, stop = _range_of(numbers)
+    # Dask may read several partitions as one, but never a part of one.
+    is_cut_as_before = start in edges and stop in edges
+    if not is_cut_as_before or (len(numbers) == 0 and np.diff(edges).all()):
+        raise ValueError(changed_rows(f"has another partition from row {start} to {stop}"))
+    hashes, *values = [_rows_of(some, start, stop) for some in given[: n_values + 1]]
+    if not np.array_equal(hashes, row_hashes(float_rows(frame))):
         raise ValueError(changed_rows(f"has other rows from row {start} to {stop}"))
     found = function(*values, *given[n_values + 1 :]) if function else values[0]
     return _as_series(found, numbers.index, name)
+
+
+def row_hashes(rows: NDArray[np.floating]) -> NDArray[np.uint64]:
+    """Return a hash of each row, of shape (n_rows,), the same for float32 and float64."""
+    hashes = np.zeros(len(rows), np.uint64)
+    for column in rows.T:
+        hashes ^= column.astype(np.float64).view(np.uint64)
+        hashes *= _HASH_FACTOR
+        hashes ^= hashes >> _HASH_SHIFT
+    return hashes
 
 
 def _rows_of(some: Any, start: int, stop: int) -> NDArray[Any]:
@@ -413,8 +436,9 @@ def changed_rows(how: str) -> str:
     """Return the message for a table that is not what it was when it was read first."""
     return (
         f"the table of nominal rows {how} when it is read again. It is read several "
-        f"times, and has to give the same rows in the same order each time: persist it "
-        f"first (ddf = ddf.persist()), or write it to Parquet and read that."
+        f"times, and has to give the same rows in the same order each time. Leave an array "
+        f"as it is while a model needs it; what Dask reads, persist it first "
+        f"(ddf = ddf.persist()), or write it to Parquet and read that."
     )
 
 

@@ -16,7 +16,7 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask.graphs import delayed_tasks
-from lpe_dask.inputs import Table, changed_rows, with_known_rows
+from lpe_dask.inputs import Table, changed_rows, row_hashes, with_known_rows
 from lpe_dask.literals import enter, is_shared
 from lpe_dask.sources import settle
 
@@ -41,10 +41,10 @@ class Nominal:
         Which rows of the input these are; None: all.
     sample : ndarray of shape (n_sampled, n_features)
         Some of the rows, about evenly from all chunks.
-    first_column : ndarray of shape (sum of input_chunks,), optional
+    row_hashes : ndarray of shape (sum of input_chunks,), optional
         Of the input, where it is a frame: tells whether another reading gives the same.
-    checksums : list of int, optional
-        Of the chunks as they came, where they are read anew, for the same purpose.
+    checksums : list of int
+        Of the chunks as they came, for the same purpose.
     n_bytes : int
         Bytes of the rows, where this process has them; 0 for Dask input.
     reread : callable, optional
@@ -55,8 +55,8 @@ class Nominal:
     input_chunks: tuple[int, ...]
     is_kept: NDArray[np.bool_] | None
     sample: NDArray[np.generic]
-    first_column: NDArray[np.float64] | None = None
-    checksums: list[int] | None = None
+    checksums: list[int]
+    row_hashes: NDArray[np.uint64] | None = None
     n_bytes: int = 0
     reread: Callable[[], da.Array] | None = None
 
@@ -106,21 +106,21 @@ def read_nominal(table: Table, missing: str) -> Nominal:
         )
     _tell_lengths(table, sizes)
     rows = with_known_rows(source, sizes)
-    checksums = [survey.checksum for survey in surveys] if table.is_lazy else None
-    if checksums is not None:
-        rows = checked_rows(rows, checksums)
+    checksums = [survey.checksum for survey in surveys]
+    rows = checked_rows(rows, checksums)
     sample = np.concatenate([survey.sample for survey in surveys])
-    first = None
+    hashes = None
     if table.frame is not None:
-        first = np.concatenate([survey.first_column for survey in surveys])
+        hashes = np.concatenate([survey.row_hashes for survey in surveys])
     is_whole = is_kept.all() and min(sizes) > 0
     numbers = None if is_whole else np.flatnonzero(is_kept)
     reread, n_bytes = None, 0
     if table.reread is not None:
-        reread, n_bytes = partial(_reread, table.reread, numbers), rows.nbytes
+        reread = partial(_reread, table.reread, sizes, checksums, numbers)
+        n_bytes = rows.nbytes
     return Nominal(
         _settled_rows(rows, numbers, name), sizes, None if is_kept.all() else is_kept,
-        sample, first, checksums, n_bytes, reread,
+        sample, checksums, hashes, n_bytes, reread,
     )  # fmt: skip
 
 
@@ -132,8 +132,14 @@ def _tell_lengths(table: Table, sizes: tuple[int, ...]) -> None:
         )  # fmt: skip
 
 
-def _reread(reread: Callable[[], da.Array], numbers: NDArray[np.int64] | None) -> da.Array:
-    return _settled_rows(reread(), numbers, "lpe-rows")
+def _reread(
+    reread: Callable[[], da.Array],
+    sizes: tuple[int, ...],
+    checksums: list[int],
+    numbers: NDArray[np.int64] | None,
+) -> da.Array:
+    rows = checked_rows(with_known_rows(reread(), sizes), checksums)
+    return _settled_rows(rows, numbers, "lpe-rows")
 
 
 def _settled_rows(rows: da.Array, numbers: NDArray[np.int64] | None, name: str) -> da.Array:
@@ -164,7 +170,7 @@ class _Survey:
     bad: NDArray[np.int64]
     sample: NDArray[np.generic]
     checksum: int
-    first_column: NDArray[np.float64]
+    row_hashes: NDArray[np.uint64]
 
 
 def _survey_blocks(rows: da.Array, *, is_frame: bool) -> list[_Survey]:
@@ -233,7 +239,7 @@ def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
 
 def _survey(rows: NDArray[np.generic], n_sampled: int, is_frame: bool) -> _Survey:
     n_rows, n_features = rows.shape
-    known = (checksum(rows), rows[: n_rows * is_frame, 0].astype(np.float64))
+    known = (checksum(rows), row_hashes(rows[: n_rows * is_frame]))
     n_sampled = min(n_rows, n_sampled)
     which = np.arange(n_sampled) * n_rows // max(1, n_sampled)
     is_finite = np.isfinite(rows)

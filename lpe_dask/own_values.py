@@ -53,18 +53,18 @@ class OwnValues:
         Likewise what p-values compare: the statistic, or the weighed one.
     chunks : tuple of int
         Rows of the partitions as they came.
-    first_column : Shared, optional
-        That of the input, if it is a frame.
+    row_hashes : Shared, optional
+        Those of the input, if it is a frame.
     others : object, optional
         The input of `LPE.fit`, where not all rows in it were measured; not to be changed.
     checksums : list of int, optional
-        Of its partitions, where they are read anew.
+        Of its partitions.
     """
 
     statistic: Shared
     compared: Shared
     chunks: tuple[int, ...]
-    first_column: Shared | None = None
+    row_hashes: Shared | None = None
     others: Any = None
     checksums: list[int] | None = None
 
@@ -111,10 +111,10 @@ class OwnValues:
         whole = weighed = _placed(statistic, places, n_input)
         if compared is not statistic:
             weighed = _placed(compared, places, n_input)
-        first = nominal.first_column
+        hashes = nominal.row_hashes
         return cls(
             whole, weighed, nominal.input_chunks,
-            None if first is None else Shared(first, "lpe-nominal-column"),
+            None if hashes is None else Shared(hashes, "lpe-nominal-hashes"),
             None if is_all else X, nominal.checksums,
         )  # fmt: skip
 
@@ -128,18 +128,20 @@ class OwnValues:
 
     def series(self, frame: Any) -> Any:
         """Return the statistic as a series of the dask frame that was fitted, lazily."""
-        assert self.first_column is not None
+        assert self.row_hashes is not None
         own = [self.statistic]
-        return look_up(frame, self.first_column, own, None, name="statistic")
+        return look_up(frame, self.row_hashes, self.chunks, own, None, name="statistic")
 
     def p_value_series(
         self, frame: Any, comparison: Comparison, calibration: Shared
     ) -> Any:
         """Return the p-values as a series of the dask frame that was fitted, lazily."""
-        assert self.first_column is not None
+        assert self.row_hashes is not None
         own = [self.compared, self.statistic]
         function = partial(_p_values_of_own, function=comparison.own_function())
-        return look_up(frame, self.first_column, own, function, calibration, name="p_value")
+        return look_up(
+            frame, self.row_hashes, self.chunks, own, function, calibration, name="p_value"
+        )
 
     def blocks(
         self, reference: Reference, comparison: Comparison

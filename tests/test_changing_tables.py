@@ -1,5 +1,6 @@
 """Tables that give other rows when they are read again."""
 
+import itertools
 from uuid import uuid4
 
 import dask
@@ -9,6 +10,8 @@ import pandas as pd
 import pytest
 
 from lpe_dask import LPE
+from lpe_dask.inputs import read_table, row_hashes
+from lpe_dask.nominal import read_nominal
 
 N_ROWS, N_PARTS = 100, 2
 META = pd.DataFrame({"a": [1.0], "b": [1.0]})
@@ -19,7 +22,8 @@ class Table:
 
     Parameters
     ----------
-    change : {"shrunk", "grown", "reordered", "other"}
+    change : {"shrunk", "grown", "reordered", "other", "last column", "cut", "emptied"}
+        The last two change the last partition only.
     """
 
     def __init__(self, change):
@@ -34,12 +38,16 @@ class Table:
             self.readings_left -= 1
         change = self._change if self.has_changed else None
         n_rows = N_ROWS + {"shrunk": -40, "grown": 40}.get(change, 0)
+        if number == N_PARTS - 1:
+            n_rows = {"cut": N_ROWS // 2, "emptied": 0}.get(change, n_rows)
         rng = np.random.default_rng(number)
         rows = rng.standard_normal((n_rows, 2))
         if change == "reordered":
             rows = rows[::-1]
         if change == "other":
             rows[0, 0] += 1
+        if change == "last column":
+            rows[0, -1] += 1
         return pd.DataFrame(rows, columns=["a", "b"])
 
     def frame(self):
@@ -104,7 +112,10 @@ def test_fit__of_a_table_that_changes(change, message, arguments, n_readings, ki
             LPE(3, algorithm="brute", **arguments).fit(X)
 
 
-@pytest.mark.parametrize("change", ["shrunk", "grown", "reordered", "other"])
+LATER = ["shrunk", "grown", "reordered", "other", "last column", "cut", "emptied"]
+
+
+@pytest.mark.parametrize("change", LATER)
 @pytest.mark.parametrize(("arguments", "n_readings"), FITS)
 @pytest.mark.parametrize("name", ["p_values_", "statistic_"])
 def test_own_values__of_a_frame_that_changes_later(change, arguments, n_readings, name):
@@ -119,7 +130,7 @@ def test_own_values__of_a_frame_that_changes_later(change, arguments, n_readings
         values.compute()
 
 
-@pytest.mark.parametrize("change", ["shrunk", "grown", "reordered", "other"])
+@pytest.mark.parametrize("change", LATER)
 def test_own_values__of_an_array_that_changes_later(change):
     """Only those that are measured when they are asked for read it again."""
     table = Table(change)
@@ -132,3 +143,29 @@ def test_own_values__of_an_array_that_changes_later(change):
     assert np.isfinite(all_known.compute()).all()
     with pytest.raises(ValueError, match=r"has .* in partition" + REMEDY):
         some_known.compute()
+
+
+@pytest.mark.parametrize("missing", ["error", "drop"])
+def test_again__of_an_array_that_was_changed(missing):
+    rows = np.random.default_rng(0).standard_normal((100, 2))
+    rows[0, 0] = np.nan if missing == "drop" else 0
+    nominal = read_nominal(read_table(rows), missing)
+
+    rows[-1, -1] += 1
+
+    with pytest.raises(ValueError, match=r"other rows in partition 0 .* Leave an array"):
+        nominal.again().compute()
+    with pytest.raises(ValueError, match=r"other rows in partition 0 .* Leave an array"):
+        nominal.reread().compute()
+
+
+def test_row_hashes__differ_where_rows_do():
+    rows = np.array(list(itertools.product([0.0, 0.5, 1, 2, np.nan, np.inf], repeat=3)))
+
+    hashes = row_hashes(rows)
+
+    assert len(np.unique(hashes)) == len(rows)
+    np.testing.assert_array_equal(row_hashes(rows.astype(np.float32)), hashes)
+    np.testing.assert_array_equal(row_hashes(np.asfortranarray(rows)), hashes)
+    assert len(np.unique(row_hashes(np.arange(3e5)[:, None] / 8))) == 300_000
+    assert row_hashes(rows[:0]).shape == (0,)
