@@ -254,8 +254,9 @@ class LPE(OutlierMixin, BaseEstimator):
     def _calibration(self) -> Shared:
         """What p-values compare with, sent once for all graphs."""
         shared: Shared = self._shared_calibration
-        is_current = shared.value is self.calibration_
-        return shared if is_current else Shared(self.calibration_, _CALIBRATION)
+        if shared.value is not self.calibration_:  # set by the user, or by a deep copy
+            shared = self._shared_calibration = Shared(self.calibration_, _CALIBRATION)
+        return shared
 
     def _forget(self) -> None:
         """Become an estimator that is not fitted."""

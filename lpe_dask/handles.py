@@ -260,8 +260,16 @@ def sample_url(url: str) -> str:
 
 
 def _read_block(url: str) -> Block:
-    with fsspec.open(url, "rb") as file:
-        return block_of(*read_arrays(file))
+    try:
+        with fsspec.open(url, "rb") as file:
+            return block_of(*read_arrays(file))
+    except FileNotFoundError as error:
+        raise RuntimeError(
+            f"{url}, a block of nominal rows, is not there: it was removed, or this worker "
+            f"does not see its storage. Fit again with a folder or URL that all workers "
+            f"share (configuration key lpe-dask.spool, --spool), or save a model where it "
+            f"was fitted (model.save) and load it here (lpe_dask.load)."
+        ) from error
 
 
 # Not NumPy's own files: to read their headers it parses Python, which fails now and then in

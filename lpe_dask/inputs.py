@@ -287,7 +287,7 @@ def _to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
     # it row by row: `frame.assign(p=...)` then needs no divisions, and no shuffle.
     column = frame[[frame.columns[0]]]
     numbers = column.map_partitions(_ones, meta=_empty_series("row", int)).cumsum()
-    whole = for_frames(dask.delayed(np.asarray)(values))
+    (whole,) = for_frames([dask.delayed(np.asarray)(values)])
     meta = _empty_series(name, values.dtype)
     return numbers.map_partitions(_take_rows, name, whole, meta=meta)
 
@@ -322,9 +322,9 @@ def look_up(
         Of the series.
     """
     numbers = frame.map_partitions(_ones, meta=_empty_series("row", int)).cumsum()
-    edges = for_frames(enter(np.cumsum([0, *chunks]), "lpe-edges"))
+    (edges,) = for_frames([enter(np.cumsum([0, *chunks]), "lpe-edges")])
     own = [_readable(shared) for shared in (hashes, *values)]
-    entered = [for_frames(enter(argument, "lpe-shared")) for argument in arguments]
+    entered = for_frames([enter(argument, "lpe-shared") for argument in arguments])
     return numbers.map_partitions(
         _look_up, name, function, frame, edges, len(values), *own, *entered,
         meta=_empty_series(name, float),
@@ -335,7 +335,7 @@ def _readable(shared: Shared) -> Any:
     """Return what gives parts of an array to a task of a frame."""
     held = held_of(shared, "lpe-nominal")
     is_stored = held.n_bytes > literals.LITERAL_BYTES and is_shared()
-    return held if is_stored else for_frames(enter(held, "lpe-nominal"))
+    return held if is_stored else for_frames([enter(held, "lpe-nominal")])[0]
 
 
 def _empty_series(name: str, dtype: Any) -> pd.Series:
@@ -415,7 +415,7 @@ def _look_up(
     return _as_series(found, numbers.index, name)
 
 
-def row_hashes(rows: NDArray[np.floating]) -> NDArray[np.uint64]:
+def row_hashes(rows: NDArray[np.generic]) -> NDArray[np.uint64]:
     """Return a hash of each row, of shape (n_rows,), the same for float32 and float64."""
     hashes = np.zeros(len(rows), np.uint64)
     for column in rows.T:
@@ -473,7 +473,7 @@ def map_values(
         return _as_series(mapped, values.index, name)
     if isinstance(values, da.Array):
         return map_blocks([values], function, *arguments, name=name, dtype=dtype)
-    entered = [for_frames(enter(argument, "lpe-shared")) for argument in arguments]
+    entered = for_frames([enter(argument, "lpe-shared") for argument in arguments])
     meta = _empty_series(name, dtype)
     return values.map_partitions(_on_series, function, name, *entered, meta=meta)
 

@@ -36,9 +36,9 @@ from lpe_dask.resources import active_client
 from lpe_dask.spool import (
     Entry,
     EntryName,
+    is_place_shared,
     may_be_shared,
     open_clients,
-    shared_spool,
     spool_at,
     spool_place,
 )
@@ -261,7 +261,8 @@ def value_of(argument: Any) -> Any:
 
 def is_shared() -> bool:
     """Return whether what is larger than a literal may go to storage when it is sent."""
-    return active_client() is None or shared_spool() is not None
+    client = active_client()
+    return client is None or is_place_shared(client)
 
 
 def enter_parts(held: Held, edges: Sequence[int]) -> tuple[list[Any], list[Delayed]]:
@@ -285,16 +286,22 @@ def enter_parts(held: Held, edges: Sequence[int]) -> tuple[list[Any], list[Delay
     return [(_part, whole.key, start, stop) for start, stop in parts], [whole]
 
 
-def for_frames(task: Any) -> Any:
-    """Return a task that gives the same, to be an argument of a Dask frame's operation.
+def for_frames(values: Sequence[Any]) -> list[Any]:
+    """Return tasks that give the same, to be arguments of an operation of Dask's frames.
 
     Frames give a `Delayed` another key; one that is kept under its own must not be their
-    argument. Other collections come back as they are.
+    argument. Other collections, and what is none, come back as they are.
     """
-    if not isinstance(task, Delayed):
-        return task
-    key = f"{task.key}-for-{uuid4().hex}"
-    return Delayed(key, {**task.dask, key: (same, task.key)})
+    name = f"for-{uuid4().hex}"
+    tasks = [value for value in values if isinstance(value, Delayed)]
+    graph: dict[Any, Any] = {}
+    for whole in {id(task.dask): task.dask for task in tasks}.values():  # blocks share one
+        graph |= whole
+    graph |= {f"{task.key}-{name}": (same, task.key) for task in tasks}
+    return [
+        Delayed(f"{value.key}-{name}", graph) if isinstance(value, Delayed) else value
+        for value in values
+    ]
 
 
 # The functions below run inside tasks.

@@ -170,10 +170,7 @@ def join_frame(
     """
     meta = pd.Series(dtype=np.float64, name="statistic")
     entered = enter(space, "lpe-space")
-    given = [
-        None if task is None else for_frames(task)
-        for task in (entered, graph, weight, *blocks)
-    ]
+    given = for_frames([entered, graph, weight, *blocks])
     return frame.map_partitions(_join_frame, search, *given, meta=meta)
 
 

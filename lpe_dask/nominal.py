@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.graphs import delayed_tasks
 from lpe_dask.inputs import Table, changed_rows, row_hashes, with_known_rows
-from lpe_dask.literals import enter, is_shared
+from lpe_dask.literals import Held, enter_parts, is_shared
 from lpe_dask.sources import settle
 
 logger = logging.getLogger(__name__)
@@ -222,14 +222,12 @@ def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
     starts = np.searchsorted(numbers, edges)
     name = f"lpe-take-{uuid4().hex}"
     used = np.flatnonzero(np.diff(starts)).tolist()
-    places = [
-        enter(numbers[starts[i] : starts[i + 1]] - edges[i], "lpe-chosen") for i in used
-    ]
+    parts, entered = enter_parts(Held(numbers, "lpe-chosen"), starts.tolist())
     tasks = {
-        (name, k, 0): (_take, (rows.name, i, 0), of_chunk.key)
-        for k, (i, of_chunk) in enumerate(zip(used, places, strict=True))
+        (name, k, 0): (_take, (rows.name, i, 0), parts[i], int(edges[i]))
+        for k, i in enumerate(used)
     }
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, *places])
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, *entered])
     sizes = tuple(int(starts[i + 1] - starts[i]) for i in used)
     return da.Array(graph, name, (sizes, rows.chunks[1]), meta=rows._meta)
 
@@ -263,6 +261,8 @@ def _checked(
     return rows
 
 
-def _take(rows: NDArray[np.generic], places: NDArray[np.int64]) -> NDArray[np.generic]:
-    taken: NDArray[np.generic] = rows[places]
+def _take(
+    rows: NDArray[np.generic], numbers: NDArray[np.int64], first: int
+) -> NDArray[np.generic]:
+    taken: NDArray[np.generic] = rows[numbers - first]
     return taken

@@ -121,10 +121,10 @@ def check_reachable(tasks: list[Delayed]) -> None:
         if future.client is client and future.status not in ("cancelled", "lost"):
             continue
         raise RuntimeError(
-            "the nominal rows of this model were persisted on a cluster that is no longer "
-            "active, or has released them, and with it what was made of them. Score while "
-            "its client is active, or fit again; model.save(path) before and "
-            "lpe_dask.load(path) after do without the cluster."
+            "the nominal rows of this model were persisted with a client that is not the "
+            "active one, or whose cluster has lost them, and with them what was made of "
+            "them. Score while that client is active, or fit again; model.save(path) "
+            "before and lpe_dask.load(path) after do without it."
         )
 
 

@@ -33,7 +33,6 @@ from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.locks import Lock, is_dead, lease
 from lpe_dask.messages import brief
-from lpe_dask.resources import active_client
 
 logger = logging.getLogger(__name__)
 
@@ -138,20 +137,20 @@ def remove_spools() -> None:
         spool._remove()
 
 
-def shared_spool() -> Spool | None:
-    """Return the spool at `spool_place` if the workers of the active client see it.
+def is_place_shared(client: Any) -> bool:
+    """Return whether the workers of a client see `spool_place`, where this process writes.
 
-    They are asked once for each client. None as well where this process cannot write there.
+    They are asked once for each client. While there are none, what is likely is returned.
     """
-    client = active_client()
     place = spool_place()
-    if client is None:
-        raise AssertionError("only a client has workers to share storage with")
     with _probing:
         seen = _seen.setdefault(client, {})
         if place not in seen:
-            seen[place] = _is_shared(client, place)
-    return spool_at(place) if seen[place] else None
+            answer = _is_shared(client, place)
+            if answer is None:
+                return _is_likely_shared(client, place)
+            seen[place] = answer
+        return seen[place]
 
 
 _probing = threading.RLock()
@@ -188,17 +187,17 @@ def _is_likely_shared(client: Any, place: str) -> bool:
     return not place.startswith("memory:") and ("//127." in address or "//[::1]" in address)
 
 
-def _is_shared(client: Any, place: str) -> bool:
+def _is_shared(client: Any, place: str) -> bool | None:
+    """Return whether a spool can be shared; None if there was no worker to ask."""
     try:
         spool = spool_at(place)
     except (OSError, ValueError, ImportError, NotImplementedError) as error:
         logger.info("no spool at %s: %s", place, brief(error))
         return False
-    # A worker that is lost meanwhile has no answer. A cluster may have no workers yet: the
-    # first one answers for them.
-    answers = client.run(_sees, spool.url, on_error="ignore") or {
-        "the first worker": client.submit(_sees, spool.url, pure=False).result()
-    }
+    # A worker that is lost meanwhile has no answer.
+    answers = client.run(_sees, spool.url, on_error="ignore")
+    if not answers:
+        return None
     blind = [worker for worker, sees in answers.items() if not sees]
     if blind:
         logger.info(
@@ -223,13 +222,13 @@ class Entry:
     def __init__(self, spool: Spool, url: str) -> None:
         self.url = url
         self.spool = spool
-        self._trips = _Trips()
-        finalizer = weakref.finalize(self, _let_go, spool, url, self._trips, os.getpid())
+        self._sent = _Sent()
+        finalizer = weakref.finalize(self, _let_go, spool, url, self._sent, os.getpid())
         finalizer.atexit = False  # the whole folder goes then
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as a name: only this process removes the entry."""
-        self._trips.were_any = True
+        self._sent.was_sent = True
         _janitor.start()
         return EntryName, (self.url,)
 
@@ -253,20 +252,20 @@ class EntryName:
 _named: weakref.WeakSet[EntryName] = weakref.WeakSet()
 
 
-class _Trips:
+class _Sent:
     """Whether an entry was ever sent somewhere."""
 
-    were_any = False
+    was_sent = False
 
 
-def _let_go(spool: Spool, url: str, trips: _Trips, pid: int) -> None:
+def _let_go(spool: Spool, url: str, sent: _Sent, pid: int) -> None:
     """Remove an entry that this process needs no more, now or when no scheduler does.
 
     A finalizer: it may run at any moment in any thread, so it takes no lock.
     """
     if os.getpid() != pid:
         return
-    if trips.were_any and open_clients():
+    if sent.was_sent and open_clients():
         _janitor.incoming.put(_LetGo(spool, url))
     else:
         _remove(url)
@@ -423,7 +422,9 @@ def _sees(url: str) -> bool:
 
 
 def _names_among(urls: Iterable[str], dask_scheduler: Any) -> list[str]:
-    """Return those of some entries that tasks of this scheduler name."""
+    """Return those of some entries that tasks of this scheduler name, or are about to."""
+    if getattr(dask_scheduler, "_active_graph_updates", 0):  # it is reading a graph
+        return list(urls)
     try:
         named = {name.url for name in list(_named)}
         if not named.isdisjoint(urls):

@@ -56,6 +56,7 @@ def main():
             print(f"{loss:34} {'; '.join(said) or f'all {len(KINDS)} right'}", flush=True)
             n_failed += len(errors)
         print(f"{n_failed} failed")
+    return int(n_failed > 0)
 
 
 def _print_row(kind, entry, checks):
@@ -90,6 +91,8 @@ class Tables:
     folder: Path
     npartitions: int = 4
     n_neighbors: int = 5
+    #: Whether results that were built before a loss may end in an error that says so.
+    may_lose: bool = False
     right: dict = field(default_factory=dict)
     fitted: dict = field(default_factory=dict)
 
@@ -338,7 +341,7 @@ def killed_meanwhile(client, least_done=1):
     pids = client.run(os.getpid)
 
     def watch():
-        while not is_over.wait(0.005):
+        while not is_over.wait(0.002):
             with suppress(Exception):  # the scheduler may be busy with the loss
                 done, left, holder = client.run_on_scheduler(_joins)
                 if done >= least_done and left > 0 and holder in pids:
@@ -448,7 +451,8 @@ def _lost_with_results(tables, models, stage):
     gc.collect()
     kill(stage.client, holder_of_most(stage.client))
     for result, entry in kept:
-        np.testing.assert_array_equal(result.compute(), tables.right[entry])
+        with _right_or_told(tables):
+            np.testing.assert_array_equal(result.compute(), tables.right[entry])
 
 
 def _restarted(tables, models, stage):
@@ -514,8 +518,19 @@ def _check_after(tables, kind, model, before, is_gone):
     if kind == "persisted" and is_gone:
         _compare_elsewhere(tables, kind, model)
         return
-    _compare_both(tables, *before)
+    with _right_or_told(tables):
+        _compare_both(tables, *before)
     _compare(tables, kind, model)
+
+
+@contextmanager
+def _right_or_told(tables):
+    """Let pass what names the remedy, where a loss without shared storage may be final."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not (tables.may_lose and "lpe-dask.spool" in str(error)):
+            raise
 
 
 def _compare(tables, kind, model):

@@ -17,7 +17,8 @@ from distributed import Client
 from lpe_dask import spool
 from lpe_dask.literals import LITERAL_BYTES, enter
 from lpe_dask.resources import active_client
-from lpe_dask.spool import shared_spool, spool_at
+from lpe_dask.spool import is_place_shared, spool_at
+from processes import local_cluster
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -92,7 +93,7 @@ def test_entries__let_go_by_many_threads_all_go(client, tmp_path, monkeypatch):
     assert eventually(lambda: list(tmp_path.iterdir()) == [])
 
 
-def test_shared_spool__is_asked_for_once_by_each_client(client, tmp_path):
+def test_is_place_shared__is_asked_for_once_by_each_client(client, tmp_path):
     runs = []
     run = client.run
 
@@ -102,19 +103,28 @@ def test_shared_spool__is_asked_for_once_by_each_client(client, tmp_path):
 
     client.run = counted
     with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
-        spools = {shared_spool() for _ in range(3)}
-        (folder,) = tmp_path.iterdir()
-    assert [used.url for used in spools] == [folder.as_uri()]
+        assert [is_place_shared(client) for _ in range(3)] == [True] * 3
     assert len(runs) == 1
 
 
 @pytest.mark.parametrize("place", ["memory://lpe-spools", "unknown://", "file"])
-def test_shared_spool__where_there_is_none(client, tmp_path, place):
+def test_is_place_shared__where_no_spool_can_be(client, tmp_path, place):
     (tmp_path / "file").touch()
     place = str(tmp_path / "file") if place == "file" else place
 
     with dask.config.set({"lpe-dask.spool": place}):
-        assert shared_spool() is None
+        assert not is_place_shared(client)
+
+
+def test_is_place_shared__while_there_are_no_workers():
+    """An adaptive cluster may have none; what is lazy is built at once all the same."""
+    with local_cluster(n_workers=0) as cluster, Client(cluster) as client:
+        assert is_place_shared(client)
+        with dask.config.set({"lpe-dask.spool": "memory://lpe-spools"}):
+            assert not is_place_shared(client)
+            cluster.scale(1)
+            client.wait_for_workers(1)
+            assert not is_place_shared(client)
 
 
 def test_active_client__passes_over_an_asynchronous_one(cluster):

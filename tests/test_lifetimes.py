@@ -132,7 +132,7 @@ SWITCHES = {
     "everything is large": ("small", _everything_is_large),
     "spooled": ("small", _is_spooled),
     "nothing is shared": ("small", _nothing_is_shared),
-    "nothing is carried": ("small", _nothing_is_carried),
+    "nothing is carried": ("in workers only", _nothing_is_carried),
     "many blocks": ("small", _many_blocks),
     "many chunks": ("small", _many_chunks),
     "chosen by a trial": ("small", _chosen_by_a_trial),
@@ -152,6 +152,7 @@ def small_tables(tmp_path_factory):
         "small": {},
         "many neighbors": {"n_neighbors": planning.MIN_SAMPLED_NEIGHBORS + 12},
         "one partition": {"npartitions": 1},
+        "in workers only": {"may_lose": True},
     }
     return {
         name: Tables.of(600, tmp_path_factory.mktemp("small"), n_new=200, **given)
@@ -219,20 +220,20 @@ def test_soak__two_hundred_losses(tables):
     right = tables.right["score_samples"]
     with staged() as stage:
         model = tables.model().fit(tables.nominal)
-        for _ in range(200):
-            stage.ready()
-            with killed_meanwhile(stage.client, least_done=rng.randint(1, 6)) as seen:
-                actual = model.score_samples(new).compute()
-            np.testing.assert_array_equal(actual.to_numpy(), right)
+        for n_losses in range(1, 201):
+            while len(moments) < n_losses:  # until the moment was hit
+                stage.ready()
+                with killed_meanwhile(stage.client, least_done=rng.randint(1, 6)) as seen:
+                    actual = model.score_samples(new).compute()
+                np.testing.assert_array_equal(actual.to_numpy(), right)
+                moments += seen
             np.testing.assert_array_equal(model.score_samples(new).compute(), right)
-            moments += seen
             stage.ready()
             gc.collect()
             workers = stage.client.run(_resident_bytes).values()
             sizes.append((_resident_bytes(), max(workers)))
 
-    # The moment was hit nearly always: some were done and some were left.
-    assert len(moments) >= 150
+    # Some were done and some were left.
     assert all(done > 0 and left > 0 for done, left in moments)
     rounds = np.arange(150)
     for name, of_rounds in zip(("client", "workers"), np.transpose(sizes), strict=True):
