@@ -91,8 +91,9 @@ worker_options = _options(
     click.option(
         "--spool",
         metavar="FOLDER",
-        help="Where nominal rows go that do not fit into the memory of each worker: a "
-        "folder or URL that all workers see.  [default: Dask's temporary directory]",
+        help="Where arrays go that tasks read, and nominal rows that do not fit into the "
+        "memory of each worker: a folder or URL that all workers see.  [default: Dask's "
+        "temporary directory]",
     ),
     click.option(
         "--profile",

@@ -191,8 +191,10 @@ class LPE(OutlierMixin, BaseEstimator):
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
             Nominal rows, numbers or booleans; or the path of a Parquet or CSV table. A Dask
-            input is read several times. Where not all rows are calibration rows, the input
-            is kept for `p_values_`, and must not be changed.
+            input is read several times, and again where a cluster has lost what was made of
+            it. An array that was fitted on a cluster, or of which not all rows are
+            calibration rows, is kept for that as well and must not be changed; ValueError
+            when it is read again otherwise.
         y : ignored
 
         Returns

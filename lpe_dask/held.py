@@ -12,6 +12,7 @@ What is kept only saves time.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Self
@@ -25,7 +26,7 @@ from lpe_dask.literals import Held, enter, is_shared
 from lpe_dask.resources import active_client
 from lpe_dask.sources import check_reachable, settle_tasks, with_kept
 from lpe_dask.spool import Entry, spool_at, spool_place
-from lpe_dask.unshared import carries, is_eager, needs_sent, persist
+from lpe_dask.unshared import carries, is_eager, needs_sent, persist_cancellably
 
 #: From an optional folder to put results into, to the tasks that make them.
 Make = Callable[[SpoolFolder | None], list[Delayed]]
@@ -64,8 +65,8 @@ class Results:
     n_results : int
         Blocks, or 1 for a graph.
     is_stored : bool, default=False
-        Whether the tasks read files that stay: then results are kept only by those who
-        compute at once, and left behind by copies, which read the files themselves.
+        Whether they come from a saved model. Then a lazy scoring reads its files itself,
+        and a pickled model does not contain the blocks.
     n_bytes : int, default=0
         Bytes of this process that the tasks are made of.
     """
@@ -82,6 +83,7 @@ class Results:
         self._client: Any = None  # a weak reference to whose futures these are
         self._values: list[Held] = []
         self._spooled: Handles | None = None
+        self._lock = threading.RLock()  # several threads may use one model
 
     @classmethod
     def of(
@@ -126,8 +128,11 @@ class Results:
 
     def keep(self, *, in_spool: bool = False) -> None:
         """Have them ready where the active scheduler finds them; computes what is not."""
-        if self._is_kept():
-            return
+        with self._lock:
+            if not self._is_kept():
+                self._keep(in_spool)
+
+    def _keep(self, in_spool: bool) -> None:
         client = active_client()
         if in_spool:
             entry = new_entry()
@@ -137,7 +142,7 @@ class Results:
             values = dask.compute(*self._recipe())
             self._values = [Held(value, "lpe-block") for value in values]
         else:
-            self._futures = persist(self._recipe())
+            self._futures = persist_cancellably(self._recipe())
             self._client = weakref.ref(client)
 
     def tasks(self) -> list[Delayed]:
@@ -152,11 +157,12 @@ class Results:
             return [enter(self._spooled, "lpe-blocks")]
         if self._values:
             return [enter(value, "lpe-block") for value in self._values]
-        return self._recipe()
+        with self._lock:
+            return self._recipe()
 
     def _recipe(self) -> list[Delayed]:
         """Return the tasks that make them, all the way from the rows."""
-        if not is_eager() and not is_shared() and self._are_sent():
+        if not is_eager() and not is_shared() and self._need_client_data():
             if carries(self._n_bytes) or not self._is_kept():
                 return self._make(None)
             assert self._tasks is not None
@@ -166,7 +172,7 @@ class Results:
         check_reachable(self._tasks)
         return self._tasks
 
-    def _are_sent(self) -> bool:
+    def _need_client_data(self) -> bool:
         """Return whether tasks need what was sent from this process, and is not kept."""
         is_large = self._n_bytes > literals.LITERAL_BYTES
         return is_large or (self._tasks is not None and needs_sent(self._tasks))
@@ -177,7 +183,7 @@ class Results:
         holder = None if self._client is None else self._client()
         is_here = holder is not None and holder is active_client()
         if not (is_here and all(map(_is_alive, _futures_of(self._futures)))):
-            if self._futures and not is_shared() and self._are_sent():
+            if self._futures and not is_shared() and self._need_client_data():
                 self._tasks = None  # what they were made of was sent, and let go
             self._futures, self._client = [], None
         return bool(self._futures)

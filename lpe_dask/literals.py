@@ -49,7 +49,26 @@ logger = logging.getLogger(__name__)
 LITERAL_BYTES = 2**20
 
 
-class Held:
+class _Copy:
+    """A `Held` that left its process as the value itself."""
+
+    def __init__(self, value: Any, key: str) -> None:
+        self.value = value
+        self.key = key
+
+    def __call__(self) -> Any:
+        """Return the value: what its task does."""
+        return self.value
+
+    def part(self, start: int, stop: int) -> Any:
+        """Return rows ``start`` to ``stop`` of an array."""
+        return self.value[start:stop]
+
+    def __dask_tokenize__(self) -> str:
+        return self.key  # Dask's frames hash their graphs, which takes long for gigabytes
+
+
+class Held(_Copy):
     """A value of this process that graphs name, large or small; nothing changes it.
 
     As a task it gives the value. It is written to the spool once, when the first graph that
@@ -65,9 +84,8 @@ class Held:
     """
 
     def __init__(self, value: Any, name: str, *, is_one_of_many: bool = False) -> None:
-        self.value = value
+        super().__init__(value, f"{name}-{uuid4().hex}")
         self.name = name
-        self.key = f"{name}-{uuid4().hex}"
         self.scattered: list[unshared.Scattered] = []
         self._is_one_of_many = is_one_of_many
         self._lock = threading.Lock()
@@ -77,14 +95,6 @@ class Held:
     def n_bytes(self) -> int:
         """About the size of the value."""
         return int(sizeof(self.value))
-
-    def __call__(self) -> Any:
-        """Return the value: what its task does."""
-        return self.value
-
-    def part(self, start: int, stop: int) -> Any:
-        """Return rows ``start`` to ``stop`` of an array."""
-        return self.value[start:stop]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave this process as the name of a file, or else as the value."""
@@ -100,9 +110,6 @@ class Held:
             return _Copy, (self.value, self.key)
         also = getattr(self.value, "entry", None)
         return StoredValue, (entry, self.key, is_array, also)
-
-    def __dask_tokenize__(self) -> str:
-        return self.key  # Dask's frames hash their graphs, which takes long for gigabytes
 
     def _written(self) -> tuple[Entry, bool]:
         with self._lock:
@@ -151,24 +158,6 @@ class Shared:
 
 def _is_sent_to_a_cluster() -> bool:
     return bool(open_clients()) and may_be_shared(spool_place())
-
-
-class _Copy:
-    """A `Held` that left its process as the value itself."""
-
-    def __init__(self, value: Any, key: str) -> None:
-        self.value = value
-        self.key = key
-
-    def __call__(self) -> Any:
-        return self.value
-
-    def part(self, start: int, stop: int) -> Any:
-        """Return rows ``start`` to ``stop`` of an array."""
-        return self.value[start:stop]
-
-    def __dask_tokenize__(self) -> str:
-        return self.key
 
 
 class StoredValue:

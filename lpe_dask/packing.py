@@ -34,7 +34,7 @@ from lpe_dask.preparation import Preparation
 from lpe_dask.resources import active_client
 from lpe_dask.spool import Entry
 from lpe_dask.stored_files import FLOATS, INT64, StoredFile
-from lpe_dask.unshared import persist
+from lpe_dask.unshared import persist_cancellably
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def prepare_blocks(
         pieces = [enter(Handles(handles, entry), "lpe-pieces")]
         sizes = np.sum(dask.compute(*part_sizes(pieces, len(handles))), axis=0)
     elif active_client() is not None:
-        pieces, kept = tasks, persist(tasks)
+        pieces, kept = tasks, persist_cancellably(tasks)
         by_piece = [size for piece in pieces for size in part_sizes([piece], 1)]
         sizes = np.sum(dask.compute(*by_piece), axis=0)
     else:

@@ -33,7 +33,7 @@ FRAME_COPIES, ARRAY_COPIES = 6, 1
 DICTIONARY_COPIES, DICTIONARY_BYTES = 4, 2 * 2**20
 
 #: Copies of the statistics that p-values compare with which a worker may have for a moment.
-#: One of local files, and of other workers (measured); many a storage joins what it reads.
+#: One of local files, and of other workers (measured); some filesystems hold bytes twice.
 CALIBRATION_COPIES = 2
 
 #: Share of a worker's memory that a plan may use; Dask spills above 0.6.

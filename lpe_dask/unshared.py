@@ -67,10 +67,6 @@ class LostValue:
             f"lpe-dask.spool, --spool), and build the result again."
         )
 
-    def part(self, start: int, stop: int) -> Any:
-        """Raise as a call does."""
-        return self()
-
     def __dask_tokenize__(self) -> str:
         return self._key
 
@@ -142,6 +138,8 @@ class _Plan:
         Bytes of them in the graph.
     sent : list of Scattered
         Those to be released at the end.
+    in_workers : int
+        Bytes of them that only workers keep, for a lazy result.
     persisted : list of weak references to futures
         Of what was begun with them. Whoever wants the results keeps the futures: others
         must not stay in the memory of workers until the end.
@@ -149,6 +147,7 @@ class _Plan:
 
     is_eager: bool = False
     carried: int = 0
+    in_workers: int = 0
     sent: list[Scattered] = field(default_factory=list)
     persisted: list[Any] = field(default_factory=list)
 
@@ -158,23 +157,18 @@ _plan: ContextVar[_Plan | None] = ContextVar("lpe_dask_plan", default=None)
 
 def enter(held: Any, literal_bytes: int) -> Delayed:
     """Return a `literals.Held` as a task for workers of the active client."""
-    plan, n_bytes = _plan.get() or _Plan(), held.n_bytes
-    if not plan.is_eager and carries(n_bytes):
-        plan.carried += n_bytes
-        return _carried(held, max(1, literal_bytes))
-    if not plan.is_eager:
-        logger.warning(
-            "%d MiB are kept in the memory of workers, as no storage is shared with them: "
-            "the result is lost with the worker that holds them (configuration key "
-            "lpe-dask.spool, --spool)", n_bytes >> 20,
-        )  # fmt: skip
-    client = active_client()
-    if plan.is_eager:
-        scattered = Scattered(held, client)  # released at the end, so not for other graphs
-        plan.sent.append(scattered)
-    else:
-        scattered = _scattered(held, client)
-    return _by_its_key(scattered.key, (scattered,))
+    with lazily() as plan:
+        if not plan.is_eager and carries(held.n_bytes):
+            plan.carried += held.n_bytes
+            return _carried(held, max(1, literal_bytes))
+        client = active_client()
+        if plan.is_eager:
+            scattered = Scattered(held, client)  # released at the end: for no other graph
+            plan.sent.append(scattered)
+        else:
+            scattered = _scattered(held, client)
+            plan.in_workers += held.n_bytes
+        return _by_its_key(scattered.key, (scattered,))
 
 
 def _scattered(held: Any, client: Any) -> Scattered:
@@ -234,16 +228,23 @@ def _function_of(task: Any) -> Any:
 
 
 @contextmanager
-def lazily() -> Iterator[None]:
+def lazily() -> Iterator[_Plan]:
     """Count what all values entered in the context carry as that of one graph."""
-    if _plan.get() is not None:
-        yield
+    if (plan := _plan.get()) is not None:
+        yield plan
         return
-    token = _plan.set(_Plan())
+    plan = _Plan()
+    token = _plan.set(plan)
     try:
-        yield
+        yield plan
     finally:
         _plan.reset(token)
+    if plan.in_workers:
+        logger.warning(
+            "%d MiB are kept in the memory of workers, as no storage is shared with them: "
+            "the result is lost with the worker that holds them (configuration key "
+            "lpe-dask.spool, --spool)", plan.in_workers >> 20,
+        )  # fmt: skip
 
 
 def eagerly(compute: Callable[[], T]) -> T:
@@ -273,7 +274,7 @@ def eagerly(compute: Callable[[], T]) -> T:
     raise AssertionError("the last attempt returns or raises")
 
 
-def persist(tasks: list[Delayed]) -> list[Delayed]:
+def persist_cancellably(tasks: list[Delayed]) -> list[Delayed]:
     """Return tasks as `dask.persist` does, cancelled if what they are for fails."""
     persisted = list(dask.persist(*tasks))
     if (plan := _plan.get()) is not None:

@@ -84,6 +84,15 @@ def test_enter__counts_what_one_graph_carries(client, caplog, monkeypatch):
     assert unshared.carries(LARGE.nbytes)  # in the next graph
 
 
+def test_enter__warns_once_for_a_graph(client, carries_nothing, caplog):
+    with lazily():
+        for _ in range(2):
+            enter(LARGE.copy(), "lpe-test")
+
+    (record,) = [r for r in caplog.records if r.name.startswith("lpe_dask")]
+    assert record.getMessage().startswith("3 MiB are kept in the memory of workers")
+
+
 def test_enter__what_is_too_large_to_carry(client, carries_nothing, caplog):
     shared = Shared(LARGE, "lpe-test")
 
@@ -155,11 +164,11 @@ def keys_of(dask_scheduler, prefix):
 
 def test_eagerly__does_not_keep_what_nobody_wants(client):
     """Pieces of the rows are not to stay in memory until the end of a fit."""
-    (one,) = eagerly(lambda: unshared.persist([delayed(len)("abc")]))
+    (one,) = eagerly(lambda: unshared.persist_cancellably([delayed(len)("abc")]))
     assert one.compute() == 3
 
     def compute():
-        (task,) = unshared.persist(
+        (task,) = unshared.persist_cancellably(
             [delayed(sum, pure=False)([1, 2], dask_key_name="lpe-x")]
         )
         assert task.compute() == 3
