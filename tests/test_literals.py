@@ -185,4 +185,5 @@ def test_shared__of_a_model_that_goes_does_not_take_that_of_its_copy(client, cop
     other = copied(model)
     del model
 
+    assert other._calibration is other._calibration  # sent once for all graphs
     np.testing.assert_array_equal(other.score_samples(rows), expected)

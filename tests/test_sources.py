@@ -152,6 +152,28 @@ def test_score_samples__does_not_carry_the_rows_of_the_user(client, kind, n_part
 
 
 @pytest.mark.cluster
+def test_score_samples__does_not_carry_which_rows_were_dropped(client):
+    rows = np.random.default_rng(0).standard_normal((300_000, 2))
+    rows[5, 1] = np.nan
+    X = da.from_array(rows, chunks=(50_000, 2))
+
+    scored = LPE(3, missing="drop").fit(X).score_samples(da.from_array(rows[:100]))
+
+    assert len(cloudpickle.dumps(dict(scored.dask))) < LITERAL_BYTES // 4
+    assert np.isnan(scored.compute()).sum() == 1
+
+
+@pytest.mark.cluster
+def test_p_values__give_each_task_the_values_of_its_rows(client):
+    """Also where those of all rows are small enough to ride in a graph, once."""
+    frame = dd.from_pandas(pd.DataFrame({"a": np.arange(20_000.0) % 613}), npartitions=20)
+
+    p_values = LPE(3).fit(frame).p_values_
+
+    assert len(cloudpickle.dumps(dict(p_values.__dask_graph__()))) < 10 * LITERAL_BYTES // 8
+
+
+@pytest.mark.cluster
 def test_score_samples__of_rows_on_a_cluster_that_is_gone(client):
     """Also where the blocks, which are kept on that cluster, went with it."""
     with (

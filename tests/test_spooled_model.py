@@ -102,6 +102,16 @@ def test_spool__lives_as_long_as_the_model_and_its_lazy_results(spool_folder, ex
     assert list(spool_folder.iterdir()) == []
 
 
+def test_spool__that_is_gone_says_what_to_do(spool_folder):
+    with dask.config.set(scheduler="threads"):
+        model = LPE(5).fit(NOMINAL)
+        for block in spool_folder.glob("*/blocks-*/block-*"):
+            block.unlink()
+
+        with pytest.raises(RuntimeError, match=r"lpe-dask\.spool.*lpe_dask\.load"):
+            model.score_samples(QUERIES)
+
+
 def test_spool__is_removed_after_an_error(spool_folder, monkeypatch):
     def fail(*arguments):
         raise RuntimeError("the join failed")
