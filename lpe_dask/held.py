@@ -23,7 +23,7 @@ from dask.delayed import Delayed
 from lpe_dask import literals
 from lpe_dask.handles import Handles, SpoolFolder
 from lpe_dask.literals import Held, enter, is_shared
-from lpe_dask.resources import active_client
+from lpe_dask.resources import active_client, is_sending
 from lpe_dask.sources import check_reachable, settle_tasks, with_kept
 from lpe_dask.spool import Entry, spool_at, spool_place
 from lpe_dask.unshared import carries, is_eager, needs_sent, persist_cancellably
@@ -198,8 +198,15 @@ class Results:
             )
         kept: list[Any] = []
         if not self._is_stored:
-            values = [held.value for held in self._values]
-            kept = values or list(dask.compute(*self._recipe()))
+            kept = [held.value for held in self._values]
+            if not kept and is_sending():
+                raise TypeError(
+                    "a model that was fitted on a cluster keeps its nominal rows there, and "
+                    "cannot go along with a task (client.submit, client.map, delayed). Send "
+                    "a copy that has them, pickle.loads(pickle.dumps(model)), or save the "
+                    "model (model.save) and load it in the task (lpe_dask.load)."
+                )
+            kept = kept or list(dask.compute(*self._recipe()))
         return {
             "n": self._n_results,
             "make": self._make if self._is_stored else None,

@@ -95,6 +95,15 @@ def active_client() -> Any | None:
     return owner if hasattr(owner, "scheduler_info") else None
 
 
+def is_sending() -> bool:
+    """Return whether this thread is in the middle of sending a graph to a scheduler.
+
+    Then it must not wait for results: the client's event loop may wait for this thread.
+    """
+    lock = getattr(active_client(), "_refcount_lock", None)
+    return lock is not None and bool(lock._is_owned())
+
+
 def workers(*, wait: bool = False) -> Workers:
     """Return the workers that a compute would use now.
 

@@ -1,7 +1,9 @@
 """Fits that are interrupted, and models that several threads use."""
 
+import pickle
 import signal
 import threading
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import dask
@@ -108,3 +110,16 @@ def test_score_samples__in_threads_after_the_cluster_was_restarted(client, expec
 
     for found in score_in_threads(model, QUERIES):
         np.testing.assert_array_equal(found, expected)
+
+
+def test_model__of_a_cluster_goes_along_with_a_task_as_a_copy(client, expected):
+    model = LPE(5, algorithm="brute").fit(da.from_array(ROWS, chunks=(5000, 2)))
+
+    with pytest.raises(TypeError) as refused:
+        client.submit(LPE.score_samples, model, QUERIES)
+    said = "".join(traceback.format_exception(refused.value))
+    assert "pickle.loads(pickle.dumps(model))" in said
+
+    copied = pickle.loads(pickle.dumps(model))
+    scored = client.submit(LPE.score_samples, copied, QUERIES).result()
+    np.testing.assert_array_equal(scored, expected)

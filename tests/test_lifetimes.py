@@ -8,6 +8,7 @@ full product, and a soak.
 
 import gc
 import itertools
+import logging
 import os
 import random
 
@@ -213,8 +214,9 @@ def test_loss__with_each_switch(switched, stage, loss):
 
 @pytest.mark.chaos
 @pytest.mark.timeout(3600)
-def test_soak__two_hundred_losses(tables):
+def test_soak__two_hundred_losses(tables, caplog):
     """Score while a worker is killed, score again: the same bits, and memory stays."""
+    caplog.set_level(logging.CRITICAL, "distributed")  # pytest would keep all of it
     rng, sizes, moments = random.Random(0), [], []
     new = KINDS["from_pandas"](tables, "new").repartition(npartitions=24)
     right = tables.right["score_samples"]
