@@ -201,10 +201,11 @@ class Results:
             kept = [held.value for held in self._values]
             if not kept and is_sending():
                 raise TypeError(
-                    "a model that was fitted on a cluster keeps its nominal rows there, and "
-                    "cannot go along with a task (client.submit, client.map, delayed). Send "
-                    "a copy that has them, pickle.loads(pickle.dumps(model)), or save the "
-                    "model (model.save) and load it in the task (lpe_dask.load)."
+                    "a model that was fitted on a cluster keeps its nominal rows there, "
+                    "and cannot go along with a task (client.submit, client.map, "
+                    "delayed). Send a copy that has them, "
+                    "pickle.loads(pickle.dumps(model)), or save the model (model.save) "
+                    "and load it in the task (lpe_dask.load)."
                 )
             kept = kept or list(dask.compute(*self._recipe()))
         return {

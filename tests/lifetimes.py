@@ -529,7 +529,7 @@ def _right_or_told(tables):
     try:
         yield
     except (RuntimeError, AttributeError) as error:
-        # distributed's client may not have the error yet when it raises it: hence the second.
+        # The second is what distributed says where it has not received the error yet.
         said = ("lpe-dask.spool", "no attribute 'with_traceback'")
         if not (tables.may_lose and any(words in str(error) for words in said)):
             raise
