@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Self
+from uuid import uuid4
 
 import dask
 from dask.delayed import Delayed
@@ -23,7 +24,7 @@ from dask.delayed import Delayed
 from lpe_dask import literals
 from lpe_dask.handles import Handles, SpoolFolder
 from lpe_dask.literals import Held, enter, is_shared
-from lpe_dask.resources import active_client, is_sending
+from lpe_dask.resources import active_client, is_naming, is_sending
 from lpe_dask.sources import check_reachable, settle_tasks, with_kept
 from lpe_dask.spool import Entry, spool_at, spool_place
 from lpe_dask.unshared import carries, is_eager, needs_sent, persist_cancellably
@@ -83,6 +84,7 @@ class Results:
         self._client: Any = None  # a weak reference to whose futures these are
         self._values: list[Held] = []
         self._spooled: Handles | None = None
+        self._token = uuid4().hex
         self._lock = threading.RLock()  # several threads may use one model
 
     @classmethod
@@ -199,6 +201,8 @@ class Results:
         kept: list[Any] = []
         if not self._is_stored:
             kept = [held.value for held in self._values]
+            if not kept and is_naming():
+                kept = [self._token]  # of what is pickled now, only a hash is kept
             if not kept and is_sending():
                 raise TypeError(
                     "a model that was fitted on a cluster keeps its nominal rows there, "

@@ -19,6 +19,7 @@ import dask
 import psutil
 from dask.base import get_scheduler
 from dask.system import CPU_COUNT
+from dask.tokenize import tokenize_lock
 from dask.utils import parse_bytes
 
 logger = logging.getLogger(__name__)
@@ -100,8 +101,17 @@ def is_sending() -> bool:
 
     Then it must not wait for results: the client's event loop may wait for this thread.
     """
-    lock = getattr(active_client(), "_refcount_lock", None)
+    lock: Any = getattr(active_client(), "_refcount_lock", None)
     return lock is not None and bool(lock._is_owned())
+
+
+def is_naming() -> bool:
+    """Return whether this thread is in the middle of finding a name for a task.
+
+    Then it must not wait for results either: a scheduler in this process names tasks, too.
+    """
+    lock: Any = tokenize_lock
+    return bool(lock._is_owned())
 
 
 def workers(*, wait: bool = False) -> Workers:

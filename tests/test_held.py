@@ -115,10 +115,22 @@ def test_score_samples__in_threads_after_the_cluster_was_restarted(client, expec
 def test_model__of_a_cluster_goes_along_with_a_task_as_a_copy(client, expected):
     model = LPE(5, algorithm="brute").fit(da.from_array(ROWS, chunks=(5000, 2)))
 
-    with pytest.raises(TypeError) as refused:
-        client.submit(LPE.score_samples, model, QUERIES)
-    said = "".join(traceback.format_exception(refused.value))
-    assert "pickle.loads(pickle.dumps(model))" in said
+    def on_partition(rows):
+        return pd.Series(model.score_samples(rows.to_numpy()), rows.index)
+
+    frame = dd.from_pandas(FRAME[:300], npartitions=2)
+
+    def in_a_task():
+        return client.submit(LPE.score_samples, model, QUERIES)
+
+    def in_a_function():
+        return frame.map_partitions(on_partition, meta=("p", float)).compute()
+
+    for use in (in_a_task, in_a_function):
+        with pytest.raises(TypeError) as refused:
+            use()
+        said = "".join(traceback.format_exception(refused.value))
+        assert "pickle.loads(pickle.dumps(model))" in said
 
     copied = pickle.loads(pickle.dumps(model))
     scored = client.submit(LPE.score_samples, copied, QUERIES).result()
