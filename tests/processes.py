@@ -1,6 +1,7 @@
 """Clusters of processes on this machine that start in a tenth of a second."""
 
 import multiprocessing
+import time
 from contextlib import contextmanager
 
 import dask
@@ -9,6 +10,40 @@ from distributed.utils import get_mp_context
 
 #: What every worker imports at its first tasks, which takes two seconds.
 IMPORTED = ["distributed", "dask.dataframe", "pyarrow.parquet", "lpe_dask.detector"]
+
+
+#: Seconds without a second worker after which another one is started: now and then nobody
+#: brings back one that was killed (distributed).
+PATIENCE = 10
+
+
+@contextmanager
+def cluster_of_its_own():
+    """Give the address of a scheduler in another process, with two workers that come back.
+
+    What a scheduler remembers of all that it did is not in the memory of this process.
+    """
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there,))
+    process.start()
+    try:
+        yield here.recv()
+    finally:
+        here.send("end")
+        process.join()
+
+
+def _serve(pipe):
+    with local_cluster() as cluster:
+        pipe.send(cluster.scheduler_address)
+        since = time.monotonic()
+        while not pipe.poll(1):
+            if len(cluster.scheduler.workers) >= 2:
+                since = time.monotonic()
+            elif time.monotonic() - since > PATIENCE:
+                cluster.scale(len(cluster.worker_spec) + 1)
+                since = time.monotonic()
 
 
 @contextmanager

@@ -8,7 +8,6 @@ full product, and a soak.
 
 import gc
 import itertools
-import logging
 import os
 import random
 
@@ -16,6 +15,7 @@ import dask
 import numpy as np
 import psutil
 import pytest
+from distributed import Client
 
 from lifetimes import (
     ENTRIES,
@@ -36,6 +36,7 @@ from lifetimes import (
 from lpe_dask import inputs, literals, persist, planning, sources, unshared
 from lpe_dask.kernels import choice
 from lpe_dask.planning import JoinPlan
+from processes import cluster_of_its_own
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -212,36 +213,43 @@ def test_loss__with_each_switch(switched, stage, loss):
     assert check_loss(switched, loss, stage) == {}
 
 
+#: Rounds of the soak, and from which on memory stays.
+N_LOSSES, WARM_UP = 200, 50
+
+
 @pytest.mark.chaos
 @pytest.mark.timeout(3600)
-def test_soak__two_hundred_losses(tables, caplog):
+def test_soak__two_hundred_losses(tables):
     """Score while a worker is killed, score again: the same bits, and memory stays."""
-    caplog.set_level(logging.CRITICAL, "distributed")  # pytest would keep all of it
     rng, sizes, moments = random.Random(0), [], []
     new = KINDS["from_pandas"](tables, "new").repartition(npartitions=24)
     right = tables.right["score_samples"]
-    with staged() as stage:
+    with cluster_of_its_own() as address, Client(address) as client:
+        client.wait_for_workers(2)
         model = tables.model().fit(tables.nominal)
-        for n_losses in range(1, 201):
+        for n_losses in range(1, N_LOSSES + 1):
             while len(moments) < n_losses:  # until the moment was hit
-                stage.ready()
-                with killed_meanwhile(stage.client, least_done=rng.randint(1, 6)) as seen:
+                with killed_meanwhile(client, least_done=rng.randint(1, 6)) as seen:
                     actual = model.score_samples(new).compute()
                 np.testing.assert_array_equal(actual.to_numpy(), right)
                 moments += seen
+                assert eventually(lambda: len(workers_of(client)) == 2, seconds=60)
             np.testing.assert_array_equal(model.score_samples(new).compute(), right)
-            stage.ready()
             gc.collect()
-            workers = stage.client.run(_resident_bytes).values()
+            workers = client.run(_resident_bytes).values()
             sizes.append((_resident_bytes(), max(workers)))
 
     # Some were done and some were left.
     assert all(done > 0 and left > 0 for done, left in moments)
-    rounds = np.arange(150)
+    rounds = np.arange(N_LOSSES - WARM_UP)
     for name, of_rounds in zip(("client", "workers"), np.transpose(sizes), strict=True):
-        growth = np.polyfit(rounds, of_rounds[50:], 1)[0]
+        growth = np.polyfit(rounds, of_rounds[WARM_UP:], 1)[0]
         print(f"{name}: {growth / 1000:+.1f} kB a round, of {of_rounds[-1] / 1e6:.0f} MB")
         assert growth < 50_000
+
+
+def workers_of(client):
+    return client.scheduler_info(n_workers=-1)["workers"]
 
 
 def _resident_bytes():
