@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 import dask
@@ -223,10 +224,10 @@ def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
     name = f"lpe-take-{uuid4().hex}"
     used = np.flatnonzero(np.diff(starts)).tolist()
     parts, entered = enter_parts(Held(numbers, "lpe-chosen"), starts.tolist())
-    tasks = {
-        (name, k, 0): (_take, (rows.name, i, 0), parts[i], int(edges[i]))
-        for k, i in enumerate(used)
-    }
+    chosen = f"lpe-chosen-{uuid4().hex}"
+    tasks: dict[Any, Any] = {(chosen, k): parts[i] for k, i in enumerate(used)}
+    for k, i in enumerate(used):
+        tasks[name, k, 0] = (_take, (rows.name, i, 0), (chosen, k), int(edges[i]))
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, *entered])
     sizes = tuple(int(starts[i + 1] - starts[i]) for i in used)
     return da.Array(graph, name, (sizes, rows.chunks[1]), meta=rows._meta)
