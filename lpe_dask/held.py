@@ -190,7 +190,7 @@ class Results:
             self._futures, self._client = [], None
         return bool(self._futures)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Bring the results along: a copy of a model does not depend on a cluster."""
         if self._spooled is not None and not self._is_stored:
             raise TypeError(
@@ -212,21 +212,18 @@ class Results:
                     "and load it in the task (lpe_dask.load)."
                 )
             kept = kept or list(dask.compute(*self._recipe()))
-        return {
-            "n": self._n_results,
-            "make": self._make if self._is_stored else None,
-            "values": kept,
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take what `__getstate__` gave."""
-        make = state["make"]
-        self.__init__(make, state["n"], is_stored=make is not None)  # type: ignore[misc]
-        self._values = [Held(value, "lpe-block") for value in state["values"]]
+        make = self._make if self._is_stored else _nothing
+        return _restored, (make, self._n_results, self._is_stored, kept)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Share them; nothing changes them."""
         return self
+
+
+def _restored(make: Make, n_results: int, is_stored: bool, values: list[Any]) -> Results:
+    results = Results(make, n_results, is_stored=is_stored)
+    results._values = [Held(value, "lpe-block") for value in values]
+    return results
 
 
 def _nothing(folder: SpoolFolder | None) -> list[Delayed]:
