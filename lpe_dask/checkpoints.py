@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-import dask
 import fsspec
 import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.graphs import delayed_tasks
+from lpe_dask.resources import compute
 from lpe_dask.stored_files import FLOAT64, INT64, columns_of, parquet_of
 from lpe_dask.whole_files import whole_file
 
@@ -103,7 +103,7 @@ def measure_numbered(
         statistic = checkpoint.known(n_rows)
         open_numbers = numbers[np.isnan(statistic[numbers])]
         tasks = checkpoint.recorded(measure(open_numbers)) if len(open_numbers) else []
-    for of_task, values in dask.compute(*tasks):
+    for of_task, values in compute(*tasks):
         statistic[of_task] = values
     return statistic[numbers]
 

@@ -31,6 +31,7 @@ from lpe_dask.metrics import graph_params
 from lpe_dask.nominal import Nominal, take_rows
 from lpe_dask.preparation import Preparation
 from lpe_dask.reference import Measure, Reference, plan_for_workers, prepare_reference
+from lpe_dask.resources import compute
 from lpe_dask.scaling import learn_preparation
 from lpe_dask.sources import settle
 
@@ -160,7 +161,7 @@ def weigh_nominal(
     logs = map_blocks(
         [rows], _log_densities, weight.log_density, name="log-density", dtype=np.float64
     )
-    return weigh(weight.graph, np.asarray(logs.compute()), statistic, rows.shape[1])
+    return weigh(weight.graph, np.asarray(*compute(logs)), statistic, rows.shape[1])
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

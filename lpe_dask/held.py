@@ -18,13 +18,12 @@ from collections.abc import Callable
 from typing import Any, Self
 from uuid import uuid4
 
-import dask
 from dask.delayed import Delayed
 
 from lpe_dask import literals
 from lpe_dask.handles import Handles, SpoolFolder
 from lpe_dask.literals import Held, enter, is_shared
-from lpe_dask.resources import active_client, is_naming, is_sending
+from lpe_dask.resources import active_client, compute, is_naming, is_sending
 from lpe_dask.sources import check_reachable, settle_tasks, with_kept
 from lpe_dask.spool import Entry, spool_at, spool_place
 from lpe_dask.unshared import carries, is_eager, needs_sent, persist_cancellably
@@ -112,7 +111,7 @@ class Results:
         if entry is None:
             results.keep()
         else:
-            results._spooled = Handles(dask.compute(*tasks), entry)
+            results._spooled = Handles(compute(*tasks), entry)
         if not results._futures:  # nothing is made of the rows again
             results._make, results._tasks = _nothing, None
         return results
@@ -139,9 +138,9 @@ class Results:
         if in_spool:
             entry = new_entry()
             tasks = self._make(SpoolFolder(entry.url))
-            self._spooled = Handles(dask.compute(*tasks), entry)
+            self._spooled = Handles(compute(*tasks), entry)
         elif client is None:
-            values = dask.compute(*self._recipe())
+            values = compute(*self._recipe())
             self._values = [Held(value, "lpe-block") for value in values]
         else:
             self._futures = persist_cancellably(self._recipe())
@@ -211,7 +210,7 @@ class Results:
                     "pickle.loads(pickle.dumps(model)), or save the model (model.save) "
                     "and load it in the task (lpe_dask.load)."
                 )
-            kept = kept or list(dask.compute(*self._recipe()))
+            kept = kept or list(compute(*self._recipe()))
         make = self._make if self._is_stored else _nothing
         return _restored, (make, self._n_results, self._is_stored, kept)
 

@@ -16,12 +16,12 @@ from os import PathLike
 from typing import Any
 from uuid import uuid4
 
-import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
 from dask._task_spec import Alias
 from dask.base import is_dask_collection
+from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
@@ -36,6 +36,7 @@ from lpe_dask.literals import (
     same,
     value_of,
 )
+from lpe_dask.resources import compute
 
 #: Bytes of a chunk of an array that the client holds, and about how many there are.
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES, N_CHUNKS = 8 * 2**20, 128 * 2**20, 64
@@ -149,7 +150,7 @@ def _read_numpy(X: Any) -> Table:
 
 def to_numpy(values: da.Array | NDArray[Any], name: str) -> NDArray[Any]:
     """Return the values; computes. The name is for kinds that have one."""
-    return values if isinstance(values, np.ndarray) else np.asarray(values.compute())
+    return values if isinstance(values, np.ndarray) else np.asarray(*compute(values))
 
 
 def _cut(array: NDArray[Any]) -> da.Array:
@@ -287,7 +288,7 @@ def _to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
     # it row by row: `frame.assign(p=...)` then needs no divisions, and no shuffle.
     column = frame[[frame.columns[0]]]
     numbers = column.map_partitions(_ones, meta=_empty_series("row", int)).cumsum()
-    (whole,) = for_frames([dask.delayed(np.asarray)(values)])
+    (whole,) = for_frames([delayed(np.asarray)(values)])
     meta = _empty_series(name, values.dtype)
     return numbers.map_partitions(_take_rows, name, whole, meta=meta)
 

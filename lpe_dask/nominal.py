@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import dask
 import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from lpe_dask.graphs import delayed_tasks
 from lpe_dask.inputs import Table, changed_rows, row_hashes, with_known_rows
 from lpe_dask.literals import Held, enter_parts, is_shared
+from lpe_dask.resources import compute
 from lpe_dask.sources import settle
 
 logger = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ def _survey_blocks(rows: da.Array, *, is_frame: bool) -> list[_Survey]:
         f"{name}-{i}": (_survey, (rows.name, i, 0), n_sampled, is_frame)
         for i in range(n_chunks)
     }
-    return list(dask.compute(*delayed_tasks(name, tasks, [rows])))
+    return list(compute(*delayed_tasks(name, tasks, [rows])))
 
 
 def checked_rows(rows: da.Array, checksums: list[int]) -> da.Array:

@@ -15,7 +15,6 @@ from itertools import accumulate
 from typing import Any
 from uuid import uuid4
 
-import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
@@ -31,7 +30,7 @@ from lpe_dask.literals import Held, enter
 from lpe_dask.locality import Split
 from lpe_dask.planning import SAMPLE_EVERY, SUMMED_PIECES, share_of
 from lpe_dask.preparation import Preparation
-from lpe_dask.resources import active_client
+from lpe_dask.resources import active_client, compute
 from lpe_dask.spool import Entry
 from lpe_dask.stored_files import FLOATS, INT64, StoredFile
 from lpe_dask.unshared import persist_cancellably
@@ -103,15 +102,15 @@ def prepare_blocks(
     kept: Any = None  # on a cluster, until they have been gathered
     pieces: list[Delayed]
     if entry is not None:
-        handles = dask.compute(*tasks)
+        handles = compute(*tasks)
         pieces = [enter(Handles(handles, entry), "lpe-pieces")]
-        sizes = np.sum(dask.compute(*part_sizes(pieces, len(handles))), axis=0)
+        sizes = np.sum(compute(*part_sizes(pieces, len(handles))), axis=0)
     elif active_client() is not None:
         pieces, kept = tasks, persist_cancellably(tasks)
         by_piece = [size for piece in pieces for size in part_sizes([piece], 1)]
-        sizes = np.sum(dask.compute(*by_piece), axis=0)
+        sizes = np.sum(compute(*by_piece), axis=0)
     else:
-        computed = dask.compute(*tasks)
+        computed = compute(*tasks)
         sizes = np.sum([piece.sizes() for piece in computed], axis=0)
         pieces = [enter(Held(piece, "lpe-pieces"), "lpe-pieces") for piece in computed]
     gathered = gather_parts(pieces, sizes, space, algorithm, folder, block_rows)

@@ -22,7 +22,6 @@ from os import PathLike, fspath
 from typing import Any
 from uuid import uuid4
 
-import dask
 import fsspec
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +47,7 @@ from lpe_dask.packing import load_blocks
 from lpe_dask.parameters import check_parameters
 from lpe_dask.planning import LARGEST_BLOCK
 from lpe_dask.reference import Measure, Reference
+from lpe_dask.resources import compute
 from lpe_dask.space_entries import entry_of_space, space_of_entry
 from lpe_dask.stored import load_graph, store_blocks, store_graph
 from lpe_dask.stored_files import FLOAT64, StoredFile, write_columns
@@ -195,12 +195,12 @@ def _write_files(parts: ModelParts, url: str) -> tuple[dict[str, StoredFile], li
         reference.blocks.tasks(), len(names), reference.n_features,
         [f"{url}/{name}" for name in names],
     )  # fmt: skip
-    stored = dask.compute(*tasks)
+    stored = compute(*tasks)
     files = {name: file for name, (_, file) in zip(names, stored, strict=True)}
     if reference.graph is not None:
         (graph,) = reference.graph.tasks()
         task = store_graph(graph, f"{url}/{_STARTS}", f"{url}/{_EDGES}")
-        (files[_STARTS], files[_EDGES]) = task.compute()
+        ((files[_STARTS], files[_EDGES]),) = compute(task)
     calibration = {"statistic": parts.calibration}
     files[_CALIBRATION] = write_columns(f"{url}/{_CALIBRATION}", calibration)
     if (columns := parts.own_values.columns()) is not None:

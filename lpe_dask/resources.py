@@ -86,14 +86,36 @@ def active_client() -> Any | None:
     """Return the distributed client that a compute would use now, or None.
 
     None as well where the configuration sends computes elsewhere although a client exists,
-    and for an asynchronous client: nothing is computed with it but what its user awaits.
-    `distributed` is not imported for this.
+    within a task (`compute`), and for an asynchronous client: nothing is computed with it
+    but what its user awaits. `distributed` is not imported for this.
     """
+    return None if _is_in_task() else _configured_client()
+
+
+def _configured_client() -> Any | None:
     try:
         owner = getattr(get_scheduler(), "__self__", None)
     except RuntimeError:  # Dask's answer to an asynchronous client
         return None
     return owner if hasattr(owner, "scheduler_info") else None
+
+
+def compute(*collections: Any) -> tuple[Any, ...]:
+    """Return what Dask's collections give, as `dask.compute` does.
+
+    Within a task of a cluster they are computed in its thread: to wait there for other
+    tasks of the same cluster takes the place of one of them, for each task that waits. A
+    task that has left its place to others (``distributed.worker_client``) uses the cluster.
+    """
+    if _is_in_task() and _configured_client() is not None:
+        return tuple(dask.compute(*collections, scheduler="sync"))
+    return tuple(dask.compute(*collections))
+
+
+def _is_in_task() -> bool:
+    """Return whether this thread runs a task of a worker, and takes one of its places."""
+    pool = sys.modules.get("distributed.threadpoolexecutor")
+    return pool is not None and bool(getattr(pool.thread_state, "proceed", False))
 
 
 def is_sending() -> bool:
@@ -128,7 +150,9 @@ def workers(*, wait: bool = False) -> Workers:
         client had before, or else assumed.
     """
     client = active_client()
-    return _limited(_of_machine() if client is None else _of_cluster(client, wait))
+    if client is not None:
+        return _limited(_of_cluster(client, wait))
+    return _limited(_of_task() if _is_in_task() else _of_machine())
 
 
 def workers_of_machine(n_workers: int, threads: int, memory_limit: int) -> Workers:
@@ -183,6 +207,13 @@ def _await_first_worker(client: Any) -> None:
     except TimeoutError:
         logger.info("waiting for the first worker of the cluster")
         task.result()
+
+
+def _of_task() -> Workers:
+    """Return the thread of the task that this is, and its share of the worker."""
+    worker = sys.modules["distributed"].get_worker()
+    limit = worker.memory_manager.memory_limit or memory_of_machine()
+    return Workers(1, 1, limit // worker.state.nthreads)
 
 
 def _of_machine() -> Workers:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.graphs import delayed_tasks
 from lpe_dask.handles import handles_of
+from lpe_dask.resources import compute
 
 #: Rows of a sample, and bytes of one as float64, at most.
 SAMPLE_ROWS, SAMPLE_BYTES = 65_536, 64 * 2**20
@@ -118,7 +118,7 @@ def _read(
 ) -> list[tuple[int, NDArray[np.generic]]]:
     name = f"lpe-sample-{uuid4().hex}"
     tasks = {f"{name}-{i}": (_some, (rows.name, i, 0), n_sampled) for i in numbers}
-    return list(dask.compute(*delayed_tasks(name, tasks, [rows])))
+    return list(compute(*delayed_tasks(name, tasks, [rows])))
 
 
 # Run inside tasks.

@@ -34,6 +34,7 @@ from lpe_dask.metrics import (
 )
 from lpe_dask.planning import SUMMED_BLOCKS
 from lpe_dask.preparation import Preparation, Scaling
+from lpe_dask.resources import compute
 
 
 def learn_preparation(
@@ -196,7 +197,8 @@ def _add_up(rows: da.Array, block_sums: object, *arguments: object) -> NDArray[n
         tasks |= added
         keys = list(added)
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
-    total: Totals = Delayed(keys[0], graph, layer=name).compute()
+    total: Totals
+    (total,) = compute(Delayed(keys[0], graph, layer=name))
     return total.as_floats()
 
 

@@ -46,11 +46,22 @@ def settle(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
         First part of the keys.
     is_foreign : bool, default=False
         Whether the graph is that of the user, who may have put large literals into it.
+
+    Raises
+    ------
+    RuntimeError
+        If rows were persisted on a cluster, and the active scheduler has none.
     """
     name = f"{name}-{uuid4().hex}"
     own = {(name, i, 0): (same, (rows.name, i, 0)) for i in range(rows.numblocks[0])}
     graph = HighLevelGraph.from_collections(name, own, dependencies=[rows])
     futures = _kept_in(rows.dask) or futures_in(rows.dask)
+    if futures and active_client() is None:
+        raise RuntimeError(
+            "these rows were persisted on a cluster, and no client computes here. Make its "
+            "client the active one (client.as_current(), no other scheduler configured); "
+            "within a task, use `with distributed.worker_client():`."
+        )
     (optimized,) = dask.optimize(da.Array(graph, name, rows.chunks, meta=rows._meta))
     tasks = _without_aliases(convert_legacy_graph(dict(optimized.dask)))
     if is_foreign and active_client() is not None:
