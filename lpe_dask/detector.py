@@ -18,6 +18,7 @@ from typing import Any, Self
 import dask.array as da
 import fsspec
 import numpy as np
+from dask.tokenize import normalize_token
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -518,6 +519,18 @@ class LPE(OutlierMixin, BaseEstimator):
             return kind.restore(own.statistic.value.copy(), name)
         p_values = own.own_p_values(self._comparison, self._calibration)
         return kind.restore(p_values, name)
+
+
+def _token_of_model(model: LPE) -> Any:
+    """Tell a model from a copy of it, which can be sent where the model cannot.
+
+    dask-ml names estimators by what is public: the two would be one task to a client, which
+    waits for ever where the model was refused and the copy is then sent.
+    """
+    return type(model).__name__, normalize_token(vars(model))
+
+
+normalize_token.register(LPE, _token_of_model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,6 +218,9 @@ class Results:
         """Share them; nothing changes them."""
         return self
 
+    def __dask_tokenize__(self) -> str:
+        return self._token
+
 
 def _restored(make: Make, n_results: int, is_stored: bool, values: list[Any]) -> Results:
     results = Results(make, n_results, is_stored=is_stored)
