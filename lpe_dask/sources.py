@@ -50,13 +50,13 @@ def settle(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
     Raises
     ------
     RuntimeError
-        If rows were persisted on a cluster, and the active scheduler has none.
+        If rows of the user were persisted on a cluster, and no client is active.
     """
     name = f"{name}-{uuid4().hex}"
     own = {(name, i, 0): (same, (rows.name, i, 0)) for i in range(rows.numblocks[0])}
     graph = HighLevelGraph.from_collections(name, own, dependencies=[rows])
     futures = _kept_in(rows.dask) or futures_in(rows.dask)
-    if futures and active_client() is None:
+    if is_foreign and futures and active_client() is None:
         raise RuntimeError(
             "these rows were persisted on a cluster, and no client computes here. Make its "
             "client the active one (client.as_current(), no other scheduler configured); "
