@@ -23,7 +23,7 @@ import click
 import dask
 
 from lpe_dask import __version__
-from lpe_dask.cli_options import model_options, names, worker_options
+from lpe_dask.cli_options import check_option, model_options, names, worker_options
 from lpe_dask.clusters import ChosenWorkers
 from lpe_dask.demo import demo_table, write_digits
 from lpe_dask.interrupts import Terminated, ignore_signals, signals_raised
@@ -93,6 +93,7 @@ def cli() -> None:
     "instead of those with a p-value of at most alpha.",
 )
 @model_options
+@check_option
 @click.option("--overwrite", is_flag=True, help="Replace OUT if an earlier run wrote it.")
 @worker_options
 def score(data: str, debug: bool, **options: Any) -> None:
@@ -160,6 +161,7 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
     help="Columns to measure.  [default: all]",
 )
 @model_options
+@check_option
 @click.option("--overwrite", is_flag=True, help="Replace a model that is there.")
 @worker_options
 def fit(nominal: str, debug: bool, **options: Any) -> None:
@@ -408,6 +410,7 @@ def _result_line(summary: dict[str, Any], output: str) -> str:
             f"p-values compare with {summary['calibration_rows']} nominal rows: within "
             f"{band['half_width']:.3f} of those with all, {band['level']:.0%} sure"
         )
+    lines += _check_lines(summary["calibration_check"])
     return "\n".join([*lines, f"written to {output}"])
 
 
@@ -417,7 +420,27 @@ def _fit_line(summary: dict[str, Any]) -> str:
     ]
     if summary["dropped_rows"]:
         lines.append(f"{summary['dropped_rows']} dropped: NaN or inf")
+    lines += _check_lines(summary["calibration_check"])
     return "\n".join([*lines, f"saved to {summary['model']}"])
+
+
+def _check_lines(check: dict[str, Any] | None) -> list[str]:
+    """Return what was found about false alarms, for each level."""
+    return (
+        []
+        if check is None
+        else [
+            f"{level['flagged']} of {check['n_held_out']} held-out nominal rows flagged at "
+            f"alpha {level['alpha']:g}"
+            + (
+                f", {level['lower']} to {level['upper']} are expected"
+                if level["upper"] is not None
+                else ""
+            )
+            + f": {level['verdict']}"
+            for level in check["levels"]
+        ]
+    )
 
 
 def _demo_folder(output: str | None, stack: ExitStack) -> Path:

@@ -67,6 +67,13 @@ def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
+check_option = click.option(
+    "--check-calibration",
+    is_flag=True,
+    help="Judge by nominal rows that are held out whether false alarms are as rare as "
+    "promised; takes about as long as the fit.",
+)
+
 worker_options = _options(
     click.option(
         "--scheduler",
@@ -160,10 +167,11 @@ model_options = _options(
     ),
     click.option(
         "--calibration",
-        type=click.Choice(["loo", "split", "conformal"]),
-        default="loo",
+        type=click.Choice(["auto", "loo", "split", "conformal"]),
+        default="auto",
         help="Which nominal rows p-values compare with: all, each left out; half of them; "
-        "or a part measured like new rows, which is valid for any number of rows.",
+        "or a part measured like new rows, which is valid for any number of rows. auto: "
+        "loo where nothing is learnt from the rows, or from many; else conformal.",
     ),
     click.option(
         "--calibration-size",

@@ -45,6 +45,12 @@ class Comparison:
         weight = None if log_density is None else DensityWeight(log_density, graph)
         return cls(graph, COUNTS_ITSELF[calibration], weight)
 
+    def kind(self, calibration: str) -> str:
+        """Return the calibration that was taken where this is what was asked for."""
+        if self.counts_itself:
+            return "conformal"
+        return "loo" if calibration == "auto" else calibration
+
     def compared(self, rows: da.Array, statistic: da.Array) -> da.Array:
         """Return what p-values compare, for rows as they came and their statistic."""
         if self.weight is None:

@@ -19,22 +19,31 @@ import dask.array as da
 import fsspec
 import numpy as np
 from dask.tokenize import normalize_token
-from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask import decisions
+from lpe_dask.calibration_check import CalibrationCheck, hold_out, judge
 from lpe_dask.checkpoints import Checkpoint
 from lpe_dask.comparison import Comparison
 from lpe_dask.density import DensityWeight, LogDensity
 from lpe_dask.division import Division, divide
+from lpe_dask.false_alarms import settle_calibration, warn_of_false_alarms
 from lpe_dask.fitting import Recipe, measure_nominal, weigh_nominal
 from lpe_dask.inputs import Table, map_values, read_table, select_columns, to_numpy
+from lpe_dask.left_out import Asked
 from lpe_dask.literals import Shared
 from lpe_dask.locks import Lock
 from lpe_dask.manifest import MANIFEST_NAME
 from lpe_dask.nominal import Nominal, read_nominal
+from lpe_dask.origin import Origin
 from lpe_dask.own_values import OwnValues, StoredOwnValues
-from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_rule
+from lpe_dask.parameters import (
+    check_level,
+    check_parameters,
+    neighbors_by_rule,
+    radius_by_rule,
+)
 from lpe_dask.persist import (
     ModelParts,
     model_url,
@@ -44,6 +53,7 @@ from lpe_dask.persist import (
 )
 from lpe_dask.reference import Measure, Reference
 from lpe_dask.unshared import eagerly, lazily
+from lpe_dask.validity import what_is_learnt
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +175,7 @@ class LPE(OutlierMixin, BaseEstimator):
         scale: str | None = None,
         alpha: float = 0.05,
         algorithm: str = "auto",
-        calibration: str = "loo",
+        calibration: str = "auto",
         calibration_size: int | None = None,
         anomaly_log_density: Any = None,
         missing: str = "error",
@@ -223,16 +233,15 @@ class LPE(OutlierMixin, BaseEstimator):
         check_parameters(self.get_params(deep=False))
         table = read_table(X)
         nominal = read_nominal(table, self.missing)
-        division = divide(
-            self.calibration, nominal.rows.shape[0], self.calibration_size,
-            self.random_state,
-        )  # fmt: skip
-        measure = self._measure(division, nominal.rows.shape[1])
+        shape = nominal.rows.shape
+        calibration = calibration_of(self, *shape)
+        division = divide(calibration, shape[0], self.calibration_size, self.random_state)
+        measure = self._measure(division, shape[1], calibration)
         recipe = Recipe(
             measure, self.scale, self.metric, self.metric_params, self.algorithm,
             table.labels,
         )  # fmt: skip
-        comparison = Comparison.of(self.graph, self.calibration, self.anomaly_log_density)
+        comparison = Comparison.of(self.graph, calibration, self.anomaly_log_density)
         self._forget()  # what the last fit holds gives way, and is not mixed with this one
         reference, statistic = measure_nominal(nominal, division, recipe, checkpoint)
         compared = statistic
@@ -245,7 +254,15 @@ class LPE(OutlierMixin, BaseEstimator):
         self.calibration_ = np.sort(compared)
         self._shared_calibration = Shared(self.calibration_, _CALIBRATION)
         self._take_shape(table, nominal, measure)
+        self._nominal = NominalKind(table.restore, table.frame, table.is_lazy, Origin(X))
+        self.calibration_kind_ = calibration
         self._warn_if_nothing_can_be_flagged()
+        warn_of_false_alarms(
+            calibration, what_is_learnt(self.scale, self.metric, self.metric_params),
+            nominal.sample, reference.space.preparation,
+            Asked(measure.n_neighbors, measure.radius), shape[0], division.n_calibration,
+            self.alpha,
+        )  # fmt: skip
         logger.info(
             "fitted %d nominal rows x %d columns: graph=%s, n_neighbors=%s, radius=%s",
             self.n_samples_, self.n_features_in_, self.graph, self.n_neighbors_,
@@ -268,14 +285,14 @@ class LPE(OutlierMixin, BaseEstimator):
             if name in held or name.endswith("_"):
                 delattr(self, name)
 
-    def _measure(self, division: Division, n_features: int) -> Measure:
+    def _measure(self, division: Division, n_features: int, calibration: str) -> Measure:
         """Return what is asked of rows: K, or the radius; checked, or by their rules."""
         n = division.n_reference
         if self.graph == "radius":
             radius = radius_by_rule(n, n_features) if self.radius is None else self.radius
             return Measure(None, float(radius))
         n_neighbors = neighbors_by_rule(n) if self.n_neighbors is None else self.n_neighbors
-        _check_enough_rows(int(n_neighbors), self.calibration, division)
+        _check_enough_rows(int(n_neighbors), calibration, division)
         return Measure(int(n_neighbors), None)
 
     def _take_shape(self, table: Table, nominal: Nominal, measure: Measure) -> None:
@@ -283,7 +300,6 @@ class LPE(OutlierMixin, BaseEstimator):
         self.n_dropped_ = nominal.n_dropped
         self.n_neighbors_, self.radius_ = measure.n_neighbors, measure.radius
         self.offset_ = decisions.threshold(self.alpha)
-        self._nominal = NominalKind(table.restore, table.frame, table.is_lazy)
         if table.columns is not None:
             self.feature_names_in_ = np.array(table.columns, dtype=object)
 
@@ -458,6 +474,82 @@ class LPE(OutlierMixin, BaseEstimator):
         function = partial(decisions.margin, offset=self.offset_)
         return map_values(p_values, function, name="decision_function", dtype=np.float64)
 
+    def check_calibration(
+        self,
+        X: Any = None,
+        fraction: float = 0.1,
+        alphas: Sequence[float] = (0.01, 0.05, 0.1),
+    ) -> CalibrationCheck:
+        """Judge by nominal rows that are held out whether false alarms are as promised.
+
+        Fits the other rows with the parameters of this model, K or radius and the
+        calibration as they are in use, and scores those that were held out. Computes, and
+        takes about as long as `fit`.
+
+        Parameters
+        ----------
+        X : as in `fit`, optional
+            Nominal rows. None: those that were fitted, as long as they are in memory; a
+            model that was loaded has none.
+        fraction : float, default=0.1
+            Of the rows, to be held out: drawn by ``random_state``, or 0.
+        alphas : sequence of float
+            The levels to judge.
+
+        Returns
+        -------
+        check : CalibrationCheck
+            Its ``table`` has a line for each level, ``holds`` is the verdict on all.
+            Where the promise holds, that is found with a probability of 0.99 at least.
+
+        Raises
+        ------
+        ValueError
+            Without rows, or if those that are left are too few to fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lpe_dask import LPE
+        >>> nominal = np.random.default_rng(0).standard_normal((2000, 3))
+        >>> check = LPE(scale="standard").fit(nominal).check_calibration()
+        >>> check.table[["alpha", "flagged", "lower", "upper", "verdict"]]
+           alpha  flagged  lower  upper verdict
+        0   0.01        1      0      8   holds
+        1   0.05        8      3     20   holds
+        2   0.10       14      9     33   holds
+        >>> check.holds
+        True
+        """
+        check_is_fitted(self)
+        for alpha in alphas:
+            check_level("alphas", alpha)
+        origin = self._nominal.origin
+        if X is None and origin is not None:
+            X = origin.rows()
+        if X is None:
+            raise ValueError(
+                "check_calibration needs the nominal rows, and this model has not got "
+                "them: it was loaded or copied, or they are in memory no more. Give them: "
+                "check_calibration(X)."
+            )
+        return eagerly(lambda: self._check_calibration(self._table(X), fraction, alphas))
+
+    def _check_calibration(
+        self, table: Table, fraction: float, alphas: Sequence[float]
+    ) -> CalibrationCheck:
+        nominal = read_nominal(table, self.missing)
+        seed = self.random_state or 0
+        fitted, held_out = hold_out(nominal, fraction, seed)
+        model = clone(self).set_params(
+            n_neighbors=self.n_neighbors_,
+            radius=self.radius_,
+            calibration=self.calibration_kind_,
+            random_state=seed,
+        )
+        p_values = to_numpy(model.fit(fitted).score_samples(held_out), "p_value")
+        return judge(p_values, self.calibration_kind_, len(model.calibration_), alphas)
+
     def fit_predict(self, X: Any, y: Any = None) -> Any:
         """Fit nominal rows and return their labels, by `p_values_`.
 
@@ -541,11 +633,14 @@ class NominalKind:
     ----------
     restore, frame, is_lazy
         As in `Table`.
+    origin : Origin, optional
+        The rows themselves.
     """
 
     restore: Callable[[Any, str], Any]
     frame: Any = None
     is_lazy: bool = False
+    origin: Origin | None = None
 
 
 def own_values_in_kind(model: LPE, name: str) -> Any:
@@ -664,6 +759,7 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     model._comparison = Comparison(fitted["graph"], fitted["counts_itself"], weight)
     model._nominal = NominalKind(to_numpy)
     model.calibration_ = parts.calibration
+    model.calibration_kind_ = model._comparison.kind(model.calibration)
     model._shared_calibration = Shared(parts.calibration, _CALIBRATION)
     for name in _SHAPE:
         setattr(model, f"{name}_", fitted[name])
@@ -686,9 +782,17 @@ def fit_resumably(model: LPE, X: Any, checkpoint: Checkpoint) -> LPE:
     return eagerly(lambda: model._fit(X, checkpoint))
 
 
-def measure_of(model: LPE, division: Division, n_features: int) -> Measure:
+def calibration_of(model: LPE, n_rows: int, n_features: int) -> str:
+    """Return the calibration that a model takes for so many nominal rows."""
+    learnt = what_is_learnt(model.scale, model.metric, model.metric_params)
+    return settle_calibration(model.calibration, learnt, n_rows, n_features)
+
+
+def measure_of(
+    model: LPE, division: Division, n_features: int, calibration: str
+) -> Measure:
     """Return what a model asks of rows, by its parameters; raises as `LPE.fit` does."""
-    return model._measure(division, n_features)
+    return model._measure(division, n_features, calibration)
 
 
 def reference_of(model: LPE) -> Reference:

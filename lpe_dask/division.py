@@ -54,9 +54,10 @@ class Division:
     @property
     def most_neighbors(self) -> int:
         """The largest K for which every row has a K-th neighbor."""
+        n_searched = self.n_reference
         if self.own_part is not None:
-            return min(len(self.own_part) - 1, self.n_reference)
-        return self.n_reference if self.is_disjoint else self.n_rows - 1
+            n_searched = min(n_searched, len(self.own_part))
+        return n_searched - 1
 
 
 def divide(

@@ -38,6 +38,7 @@ from lpe_dask.outputs import check_output
 from lpe_dask.parameters import check_parameters
 from lpe_dask.persist import model_source, model_url, reserved_model
 from lpe_dask.records import changed_files, digest
+from lpe_dask.validity import what_is_learnt
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,8 @@ class FitRun:
         Nominal rows in the files, where that is known.
     is_new : bool
         Whether a model that is there is to stay.
+    check_calibration : bool
+        Whether to judge the model by rows that are held out, once it is fitted.
     """
 
     model: LPE
@@ -86,6 +89,12 @@ class FitRun:
     url: str | None = None
     n_rows: int | None = None
     is_new: bool = False
+    check_calibration: bool = False
+
+    @property
+    def n_measured(self) -> int | None:
+        """Calibration rows, where it is known before the fit that these are all rows."""
+        return self.n_rows if _measures_all(self.model) else None
 
     def execute(self, folder: str, expect: Expect = ignore) -> LPE:
         """Fit, save if that was asked for, and return the model; computes.
@@ -105,8 +114,7 @@ class FitRun:
         RunError
             If it failed after that; what was measured stays.
         """
-        is_all = self.model.calibration == "loo" and self.model.calibration_size is None
-        expect(self.n_rows if is_all else None)
+        expect(self.n_measured)
         if self.url is None:
             return self._fit(self.checkpoint(folder))
         with reserved_model(self.url) as lock:
@@ -120,6 +128,22 @@ class FitRun:
         logger.info("saved the model to %s", self.url)
         return self.model
 
+    def calibration_check(self) -> dict[str, Any] | None:
+        """Return what `LPE.check_calibration` finds, for a summary; computes.
+
+        None where that was not asked for. Of a model that `execute` has fitted.
+        """
+        if not self.check_calibration:
+            return None
+        with telling_input_from_run():
+            check = self.model.check_calibration(self.nominal)
+        if check.holds is False:
+            logger.warning(
+                "false alarms are not as rare as calibration=%r promises:\n%s",
+                check.calibration, check.table.to_string(index=False),
+            )  # fmt: skip
+        return check.as_json()
+
     def execute_alone(self, expect: Expect = ignore) -> dict[str, Any]:
         """Fit, save, and return what was learnt; as `execute`."""
         began = time.perf_counter()
@@ -128,9 +152,11 @@ class FitRun:
             "model": self.url,
             "nominal_rows": model.n_samples_,
             "dropped_rows": model.n_dropped_,
+            "calibration_kind_": model.calibration_kind_,
             "calibration_rows": len(model.calibration_),
             "n_neighbors_": model.n_neighbors_,
             "radius_": model.radius_,
+            "calibration_check": self.calibration_check(),
             "seconds": round(time.perf_counter() - began, 3),
         }
 
@@ -154,6 +180,8 @@ def prepare_fit(
     columns: Sequence[str] | None,
     arguments: Mapping[str, Any],
     url: str | None = None,
+    *,
+    check_calibration: bool = False,
 ) -> FitRun:
     """Return the fit of nominal rows, checked as far as that goes without reading them.
 
@@ -167,6 +195,8 @@ def prepare_fit(
         Of `LPE`.
     url : str, optional
         Where to save the model.
+    check_calibration : bool
+        As in `FitRun`.
     """
     model = LPE(**arguments)
     parameters = model.get_params(deep=False)
@@ -187,10 +217,19 @@ def prepare_fit(
             "parameters": decisive,
         }
     )
-    is_drawn = model.calibration != "loo" or model.calibration_size is not None
-    if is_drawn and model.random_state is None:
+    if model.random_state is None and not _measures_all(model):
         model.random_state = int(source[:8], 16)
-    return FitRun(model, frame, source, nominal, stamps, url, count_rows(nominal))
+    return FitRun(
+        model, frame, source, nominal, stamps, url, count_rows(nominal),
+        check_calibration=check_calibration,
+    )  # fmt: skip
+
+
+def _measures_all(model: LPE) -> bool:
+    """Return whether all nominal rows are calibration rows, whatever their number."""
+    learnt = what_is_learnt(model.scale, model.metric, model.metric_params)
+    is_loo = model.calibration == "loo" or (model.calibration == "auto" and learnt is None)
+    return is_loo and model.calibration_size is None
 
 
 def fit_table(
@@ -199,6 +238,7 @@ def fit_table(
     *,
     columns: Sequence[str] | None = None,
     overwrite: bool = False,
+    check_calibration: bool = False,
     **arguments: Any,
 ) -> dict[str, Any]:
     """Fit nominal rows in files, save the model, and return what was learnt; computes.
@@ -213,13 +253,16 @@ def fit_table(
         Columns to measure; None: all.
     overwrite : bool, default=False
         Replace a model that is there, once the new one is fitted.
+    check_calibration : bool, default=False
+        Judge the model by rows that are held out: see `LPE.check_calibration`.
     **arguments
         Of `LPE`.
 
     Returns
     -------
     summary : dict
-        nominal_rows, dropped_rows, calibration_rows, n_neighbors_, radius_, seconds.
+        nominal_rows, dropped_rows, calibration_kind_, calibration_rows, n_neighbors_,
+        radius_, calibration_check, seconds.
 
     Raises
     ------
@@ -229,8 +272,9 @@ def fit_table(
         If the fit failed after that; the same fit, started again, goes on from there.
     """
     return prepare_new_fit(
-        nominal, model, columns=columns, overwrite=overwrite, **arguments
-    ).execute_alone()
+        nominal, model, columns=columns, overwrite=overwrite,
+        check_calibration=check_calibration, **arguments,
+    ).execute_alone()  # fmt: skip
 
 
 def prepare_new_fit(
@@ -239,10 +283,13 @@ def prepare_new_fit(
     *,
     columns: Sequence[str] | None = None,
     overwrite: bool = False,
+    check_calibration: bool = False,
     **arguments: Any,
 ) -> FitRun:
     """Return the fit of `fit_table`, checked as far as that goes without reading rows."""
-    run = prepare_fit(nominal, columns, arguments, model_url(model))
+    run = prepare_fit(
+        nominal, columns, arguments, model_url(model), check_calibration=check_calibration
+    )
     if not overwrite:
         check_absent(model)
     return replace(run, is_new=not overwrite)

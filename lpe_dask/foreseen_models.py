@@ -18,7 +18,7 @@ import dask
 import numpy as np
 import pandas as pd
 
-from lpe_dask.detector import LPE, measure_of, reference_of
+from lpe_dask.detector import LPE, calibration_of, measure_of, reference_of
 from lpe_dask.division import Division, divide_in_size
 from lpe_dask.inputs import Table, read_table
 from lpe_dask.metrics import METRIC_PARAMS, NeighborGraphParams, graph_params
@@ -86,9 +86,11 @@ class ForeseenFit:
             preparation = _learnt_preparation(model, nominal, table.labels)
             learn_seconds = (time.thread_time() - began) / len(rows)
         n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
-        division = divide_in_size(model.calibration, n_nominal, model.calibration_size)
-        measure = measure_of(model, division, rows.shape[1])
-        n_reference, n_features = division.n_reference, rows.shape[1]
+        n_features = rows.shape[1]
+        calibration = calibration_of(model, n_nominal, n_features)
+        division = divide_in_size(calibration, n_nominal, model.calibration_size)
+        measure = measure_of(model, division, n_features, calibration)
+        n_reference = division.n_reference
         params = graph_params(model.metric, model.metric_params, n_reference)
         reading: dict[str, Any] = {
             "calibration_rows": division.n_calibration,

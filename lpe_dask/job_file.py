@@ -107,7 +107,9 @@ def _job_of(tables: JobTables, path: str) -> Job:
         nominal = nominal.model_copy(update={"missing": given["missing"]})
     if score is not None and "alpha" in given:
         score = score.model_copy(update={"alpha": given["alpha"]})
-    model = ModelSection(tables.model.path, tables.model.refit, arguments)
+    model = ModelSection(
+        tables.model.path, tables.model.refit, tables.model.check_calibration, arguments
+    )
     return Job(nominal, model, score, tables.cluster, path)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from lpe_dask.detector import LPE, load
+from lpe_dask.detector import LPE, calibration_of, load
 from lpe_dask.files import is_there
 from lpe_dask.fit_runs import Expect, FitRun, ignore, prepare_fit
 from lpe_dask.job_file import Job, Source, read_job
@@ -134,7 +134,10 @@ def prepare_job(job: Job, *, overwrite: bool = False) -> JobRun:
         scoring = prepare_scoring(model, data, given.output, source=source, **options)
     else:
         arguments = {k: v for k, v in job.lpe_arguments.items() if k != "alpha"}
-        scoring = prepare_run(data, given.output, **options, **arguments)
+        scoring = prepare_run(
+            data, given.output, check_calibration=job.model.check_calibration, **options,
+            **arguments,
+        )  # fmt: skip
     return JobRun(None, scoring, given.output)
 
 
@@ -149,7 +152,10 @@ def _model_of(job: Job, overwrite: bool) -> tuple[LPE | FitRun | None, str | Non
     url = None if path is None else model_url(path)
     stored = None if path is None or overwrite else model_source(path)
     try:
-        fit = prepare_fit(_paths(nominal.data), nominal.columns, job.lpe_arguments, url)
+        fit = prepare_fit(
+            _paths(nominal.data), nominal.columns, job.lpe_arguments, url,
+            check_calibration=job.model.check_calibration,
+        )  # fmt: skip
     except FileNotFoundError as error:
         if path is None or stored is None or job.model.refit:
             raise
@@ -184,6 +190,11 @@ def _check_same(model: LPE, job: Job, fit: FitRun) -> None:
     ):
         if is_free:
             del said[name]
+    if said["calibration"] == "auto":
+        of_job = LPE(**job.lpe_arguments)
+        taken = calibration_of(of_job, model.n_samples_, model.n_features_in_)
+        if taken == model.calibration_kind_:
+            del said["calibration"]
     differing = [
         f"{name}={have[name]!r} instead of {value!r}"
         for name, value in said.items()

@@ -216,6 +216,9 @@ class ModelTable(Section):
         default=None, description="a path, not empty", examples=['"models/kdd"']
     )
     refit: bool = Field(default=False, description="true or false", examples=["true"])
+    check_calibration: bool = Field(
+        default=False, description="true or false", examples=["true"]
+    )
     n_neighbors: Any = None
     graph: Any = "knn"
     radius: Any = None
@@ -224,17 +227,20 @@ class ModelTable(Section):
     scale: Any = None
     alpha: Any = 0.05
     algorithm: Any = "auto"
-    calibration: Any = "loo"
+    calibration: Any = "auto"
     calibration_size: Any = None
     missing: Any = "error"
     random_state: Any = None
 
 
+#: Keys of [model] that are no arguments of `LPE`.
+NO_ARGUMENTS = ("path", "refit", "check_calibration")
+
 #: What `LPE` has where the file is silent. A function cannot stand in a file.
 DEFAULTS: dict[str, Any] = {
     name: key.default
     for name, key in ModelTable.model_fields.items()
-    if name not in ("path", "refit")
+    if name not in NO_ARGUMENTS
 } | {"anomaly_log_density": None}
 
 
@@ -266,12 +272,15 @@ class ModelSection:
         Where it is, or is to be saved; None: it is not kept.
     refit : bool
         Whether to fit again although there is one.
+    check_calibration : bool
+        Whether a model that is fitted is judged by rows that are held out.
     arguments : dict
         The arguments of `LPE` that stand in [model], by name.
     """
 
     path: str | None
     refit: bool
+    check_calibration: bool
     arguments: dict[str, Any]
 
 

@@ -36,7 +36,7 @@ from lpe_dask.handles import SpooledBlock, handles_of
 from lpe_dask.inputs import float_rows
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.kernels.frames import Frame
-from lpe_dask.kernels.paths import NeighborGraph, walk_from_points
+from lpe_dask.kernels.paths import NeighborGraph, walk_from_points, walk_from_rows
 from lpe_dask.kernels.pruning import TILE_ROWS
 from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
 from lpe_dask.literals import Shared, enter, for_frames
@@ -113,8 +113,9 @@ def join(
     *,
     graph: Delayed | None = None,
     weight: Delayed | None = None,
+    numbers: da.Array | None = None,
 ) -> da.Array:
-    """Return the statistic of new rows against the reference, lazily.
+    """Return the statistic of rows against the reference, lazily.
 
     Parameters
     ----------
@@ -131,6 +132,9 @@ def join(
     weight : Delayed, optional
         Of a function from rows, as they came, and their statistic to what is returned in
         its place.
+    numbers : dask array of shape (n_queries,), optional
+        In the same chunks: which row of the reference a query is itself, and so no neighbor
+        of; -1 where it is none. None: all rows are new.
 
     Returns
     -------
@@ -146,9 +150,11 @@ def join(
         shares = [(joined, i, share) for share in range(n_shares)]
         for share, key in enumerate(shares):
             rows = (queries.name, i, 0)
-            tasks[key] = (_join, rows, share, n_shares, entered.key, search, keys, *further)
+            own = None if numbers is None else (numbers.name, i)
+            shared = entered.key, search, keys, *further
+            tasks[key] = (_join, rows, share, n_shares, *shared, own)
         tasks[(name, i)] = (np.concatenate, shares)
-    dependencies = _given([queries, entered, *blocks, graph, weight])
+    dependencies = _given([queries, entered, *blocks, graph, weight, numbers])
     layers = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
     return da.Array(layers, name, (queries.chunks[0],), meta=np.empty(0))
 
@@ -229,14 +235,18 @@ def _join(
     blocks: list[Any],
     graph: NeighborGraph | None = None,
     weight: Weight | None = None,
+    numbers: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
-    rows = rows[share_of(len(rows), share, n_shares)]
+    which = share_of(len(rows), share, n_shares)
+    rows = rows[which]
+    own = np.full(len(rows), -1) if numbers is None else numbers[which]
     handles = handles_of(blocks)
     statistic = np.empty(len(rows))
     for start in range(0, len(rows), search.pass_rows):
         prepared = space.preparation.apply(rows[start : start + search.pass_rows])
         for group in _groups(prepared, space):
-            queries = _tiles(prepared[group], space.frame, search.algorithm)
+            of_group = own[start + group]
+            queries = _tiles(prepared[group], space.frame, search.algorithm, of_group)
             statistic[start + group] = _measure(queries, handles, space, search, graph)
     return statistic if weight is None else weight(rows, statistic)
 
@@ -336,6 +346,9 @@ def _measure(
     assert isinstance(state, NearestState)
     distances, neighbors = state.neighbors()
     statistic = search.walked(walk_from_points, graph, neighbors, distances)
+    own = queries.restored(queries.arrays.numbers)
+    is_own = own >= 0  # a row of the graph walks from itself
+    statistic[is_own] = search.walked(walk_from_rows, graph, own[is_own])
     statistic[~queries.restored(queries.is_measured)] = np.nan
     return statistic
 

@@ -1,7 +1,7 @@
 """What is known of the nominal rows themselves, in the order in which they came.
 
     calibration rows   measured by fit, stored
-    the others         measured as new rows when they are asked for; lazy
+    the others         measured when they are asked for, each without itself; lazy
 
 With ``calibration="loo"`` every row is a calibration row, unless ``calibration_size`` says
 otherwise.
@@ -57,6 +57,9 @@ class OwnValues:
         Those of the input, if it is a frame.
     others : object, optional
         The input of `LPE.fit`, where not all rows in it were measured; not to be changed.
+    numbers : Shared, optional
+        There, too: of an array of shape (n_input,), the numbers of the rows among those
+        that new rows are measured among; -1 for the rows that are none of these.
     checksums : list of int, optional
         Of its partitions.
     """
@@ -66,6 +69,7 @@ class OwnValues:
     chunks: tuple[int, ...]
     row_hashes: Shared | None = None
     others: Any = None
+    numbers: Shared | None = None
     checksums: list[int] | None = None
 
     def known(self) -> OwnValues:
@@ -102,12 +106,11 @@ class OwnValues:
             Of the calibration rows.
         """
         n_input = sum(nominal.input_chunks)
-        places = np.arange(n_input)
+        kept = np.arange(n_input)
         if nominal.is_kept is not None:
-            places = places[nominal.is_kept]
-        if division.calibration is not None:
-            places = places[division.calibration]
+            kept = kept[nominal.is_kept]
         is_all = division.calibration is None
+        places = kept if is_all else kept[division.calibration]
         whole = weighed = _placed(statistic, places, n_input)
         if compared is not statistic:
             weighed = _placed(compared, places, n_input)
@@ -115,7 +118,9 @@ class OwnValues:
         return cls(
             whole, weighed, nominal.input_chunks,
             None if hashes is None else Shared(hashes, "lpe-nominal-hashes"),
-            None if is_all else X, nominal.checksums,
+            None if is_all else X,
+            None if is_all else _numbered(kept, division.reference, n_input),
+            nominal.checksums,
         )  # fmt: skip
 
     def own_p_values(self, comparison: Comparison, calibration: Shared) -> NDArray[Any]:
@@ -150,16 +155,18 @@ class OwnValues:
 
         Both are dask arrays of shape (n_input,); the other rows are searched for once.
         """
-        statistic = self._stored(self.statistic)
+        statistic = self._stored(self.statistic, np.float64)
         is_weighed = comparison.weight is not None
-        compared = self._stored(self.compared) if is_weighed else statistic
+        compared = self._stored(self.compared, np.float64) if is_weighed else statistic
         if self.others is None:
             return statistic, compared
+        assert self.numbers is not None
         rows = with_known_rows(read_table(self.others).rows, self.chunks)
         if self.checksums is not None:
             rows = checked_rows(rows, self.checksums)
         unknown = _unknown_rows(rows, self.is_own_blocks())
-        measured = reference.measure_rows(unknown)
+        numbers = self._stored(self.numbers, np.int64)
+        measured = reference.measure_rows(unknown, numbers=numbers)
         filled = _filled(statistic, measured)
         if not is_weighed:
             return filled, filled
@@ -167,17 +174,17 @@ class OwnValues:
 
     def is_own_blocks(self) -> da.Array:
         """Return which rows are calibration rows, as a dask array of shape (n_input,)."""
-        statistic = self._stored(self.statistic)
+        statistic = self._stored(self.statistic, np.float64)
         return map_blocks([statistic], _is_known, name="is-own", dtype=np.bool_)
 
-    def _stored(self, values: Shared) -> da.Array:
+    def _stored(self, values: Shared, dtype: type[np.generic]) -> da.Array:
         """Return numbers on the client as a dask array in the chunks of the input."""
         name = f"lpe-stored-{uuid4().hex}"
         edges = np.cumsum([0, *self.chunks]).tolist()
         parts, entered = enter_parts(values.held, edges)
         tasks = {(name, i): part for i, part in enumerate(parts)}
         graph = HighLevelGraph.from_collections(name, tasks, dependencies=entered)
-        return da.Array(graph, name, (self.chunks,), meta=np.empty(0))
+        return da.Array(graph, name, (self.chunks,), meta=np.empty(0, dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +231,15 @@ def _placed(values: NDArray[np.float64], places: NDArray[np.int64], n_input: int
     whole = np.full(n_input, np.nan)
     whole[places] = values
     return Shared(whole, _NAME)
+
+
+def _numbered(
+    kept: NDArray[np.int64], reference: NDArray[np.int64] | None, n_input: int
+) -> Shared:
+    searched = kept if reference is None else kept[reference]
+    whole = np.full(n_input, -1)
+    whole[searched] = np.arange(len(searched))
+    return Shared(whole, "lpe-nominal-number")
 
 
 def _filled(known: da.Array, measured: da.Array) -> da.Array:

@@ -32,7 +32,7 @@ def check_parameters(parameters: dict[str, Any]) -> None:
     _check_choice("metric", parameters, tuple(METRIC_PARAMS))
     _check_choice("scale", parameters, SCALES)
     _check_choice("algorithm", parameters, ("auto", *ALGORITHMS))
-    _check_choice("calibration", parameters, tuple(COUNTS_ITSELF))
+    _check_choice("calibration", parameters, ("auto", *COUNTS_ITSELF))
     _check_choice("missing", parameters, MISSING)
     check_metric_params(parameters["metric"], parameters["metric_params"])
     _check_calibration_size(parameters["calibration_size"])

@@ -138,8 +138,9 @@ class Reference:
         measure: Measure | None = None,
         weight: Weight | None = None,
         frame_sizes: Sequence[int] = (),
+        numbers: da.Array | None = None,
     ) -> da.Array:
-        """Return the statistic of new rows as a dask array of shape (n,), lazily.
+        """Return the statistic of rows as a dask array of shape (n,), lazily.
 
         In the chunks of the rows, each cut into as many tasks as workers have use for.
 
@@ -153,6 +154,8 @@ class Reference:
             See `neighbors.join`.
         frame_sizes : sequence of int
             Rows of the partitions of a frame that they come from, about, where files tell.
+        numbers : dask array of shape (n,), optional
+            Of those that are rows of the reference; see `neighbors.join`.
         """
         sizes = rows.chunks[0]
         plan = self._plan(frame_sizes or sizes, reads_frame=len(frame_sizes) > 0)
@@ -165,7 +168,7 @@ class Reference:
         with lazily():
             return join(
                 rows, self.blocks.tasks(), self._shared_space, search, shares,
-                **self._further(weight),
+                numbers=numbers, **self._further(weight),
             )  # fmt: skip
 
     def measure_table(
@@ -207,7 +210,7 @@ class Reference:
         if self.graph is not None:
             self.graph.keep()
 
-    def _further(self, weight: Weight | None) -> dict[str, Delayed | None]:
+    def _further(self, weight: Weight | None) -> dict[str, Any]:
         """Return what some searches need besides."""
         entered = None if weight is None else enter(weight, "lpe-weight")
         return {"graph": self._graph_task(), "weight": entered}

@@ -94,6 +94,7 @@ def score_files(
     alpha: float | None = None,
     fdr: float | None = None,
     overwrite: bool = False,
+    check_calibration: bool = False,
     **arguments: Any,
 ) -> dict[str, Any]:
     """Score the rows of a table in files, write them with their p-values, return a summary.
@@ -123,6 +124,8 @@ def score_files(
         `false_discovery_control`.
     overwrite : bool, default=False
         Replace the output of an earlier run, once the nominal rows are fitted.
+    check_calibration : bool, default=False
+        Judge the model by rows that are held out: see `LPE.check_calibration`.
     **arguments
         Of `LPE`; none with ``model``.
 
@@ -173,6 +176,7 @@ def score_files(
         alpha=alpha,
         fdr=fdr,
         overwrite=overwrite,
+        check_calibration=check_calibration,
         **arguments,
     )
     run.check_not_finished()
@@ -275,9 +279,10 @@ class Run:
         began = time.perf_counter()
         if self.overwrite:
             remove_fits(self.output)
-        model = self.model
+        model, check = self.model, None
         if isinstance(model, FitRun):
-            model = model.execute(self.output, expect)
+            fit, model = model, model.execute(self.output, expect)
+            check = fit.calibration_check()
         with telling_input_from_run():
             sizes, _ = rows_of_partitions(self.paths, self.kept.npartitions)
             statistic, p_values = measure_blocks(model, self.rows, sizes)
@@ -289,6 +294,7 @@ class Run:
             check_parts(folder)
             check_unchanged(self.paths, self.record.data)
             seconds = time.perf_counter() - began
+            counts["calibration_check"] = check
             summary = _summary(model, self.record, counts, seconds)
             check_token(lock.url, lock.token)
             _write_summary(summary, self.output)
@@ -359,6 +365,7 @@ def prepare_run(
     alpha: float | None = None,
     fdr: float | None = None,
     overwrite: bool = False,
+    check_calibration: bool = False,
     **arguments: Any,
 ) -> Run:
     """Return the run of `score_files`, checked as far as that goes without reading rows.
@@ -367,12 +374,17 @@ def prepare_run(
     """
     if model is None:
         given = arguments if alpha is None else arguments | {"alpha": alpha}
-        found = prepare_fit(data if nominal is None else nominal, columns, given)
+        found = prepare_fit(
+            data if nominal is None else nominal, columns, given,
+            check_calibration=check_calibration,
+        )  # fmt: skip
         is_own = nominal is None
         return prepare_scoring(
             found, data, output, is_own=is_own, keep=keep, alpha=alpha, fdr=fdr,
             overwrite=overwrite,
         )  # fmt: skip
+    if check_calibration:
+        arguments["check_calibration"] = True
     check_is_alone(model, nominal, arguments)
     check_output(fspath(output), [fspath(model)])
     return prepare_scoring(
@@ -529,8 +541,10 @@ def _summary(
         "rows_nan": rows_nan,
         "nominal_rows": model.n_samples_,
         "dropped_rows": model.n_dropped_,
+        "calibration_kind_": model.calibration_kind_,
         "calibration_rows": len(model.calibration_),
         "calibration_band": _calibration_band(model),
+        "calibration_check": counts["calibration_check"],
         "flagged": flagged,
         "flagged_share": flagged / measured if measured else None,
         "alpha": settings["alpha"],
@@ -552,7 +566,7 @@ def _calibration_band(model: LPE) -> dict[str, float] | None:
     The other calibrations measure among other rows, too, which no band is known for.
     """
     n_measured = len(model.calibration_)
-    if model.calibration != "loo" or n_measured == model.n_samples_:
+    if model.calibration_kind_ != "loo" or n_measured == model.n_samples_:
         return None
     return {"level": BAND_LEVEL, "half_width": band_half_width(n_measured)}
 

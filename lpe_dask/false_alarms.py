@@ -1,0 +1,77 @@
+"""Settle the calibration, and warn where the one asked for raises too many alarms."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.left_out import Asked, added_false_alarms
+from lpe_dask.preparation import Preparation
+from lpe_dask.validity import GRAPH, choose_calibration, enough_rows, most_false_alarms
+
+logger = logging.getLogger(__name__)
+
+#: By how much learning may multiply false alarms before a warning. A tenth more is what is
+#: allowed; an estimate by one set of nominal rows may be as much too low.
+WARNED_RATIO = 1.05
+
+#: Fewer rows than these leave none out of what is learnt.
+LEAST_ROWS = 3
+
+
+def settle_calibration(
+    calibration: str, learnt: str | None, n_rows: int, n_features: int
+) -> str:
+    """Return the calibration to use; a log line says what "auto" took, and why."""
+    if calibration != "auto":
+        return calibration
+    taken, reason = choose_calibration(learnt, n_rows, n_features)
+    logger.info("calibration=%s: %s", taken, reason)
+    return taken
+
+
+def warn_of_false_alarms(
+    calibration: str,
+    learnt: str | None,
+    sample: NDArray[np.generic],
+    preparation: Preparation,
+    asked: Asked,
+    n_rows: int,
+    n_calibration: int,
+    alpha: float,
+) -> None:
+    """Warn if what is learnt from nominal rows makes new ones look too anomalous.
+
+    Parameters
+    ----------
+    calibration : {"loo", "split", "conformal"}
+    learnt : str, optional
+        As `validity.what_is_learnt` gives it.
+    sample : ndarray of shape (n_sampled, n_features)
+        Some nominal rows, as they came.
+    preparation : Preparation
+    asked : Asked
+    n_rows, n_calibration : int
+        Nominal rows, and calibration rows among them.
+    alpha : float
+    """
+    least = enough_rows(learnt, sample.shape[1])
+    if calibration == "conformal" or learnt in (None, GRAPH):
+        return
+    if n_rows >= least or len(sample) < LEAST_ROWS:
+        return
+    ratio = added_false_alarms(sample, preparation, str(learnt), asked, n_rows, alpha)
+    if ratio <= WARNED_RATIO:
+        return
+    bound = most_false_alarms(alpha, n_calibration)
+    logger.warning(
+        "calibration=%r raises false alarms on about %.2g %% of rows like the nominal ones "
+        "at alpha=%g, instead of at most %.2g %%: scale or metric (%s of %d columns) are "
+        "learnt from the same %d rows that are then measured with them. Use "
+        "calibration='auto' or 'conformal', give scale and metric instead of having them "
+        "learnt, or give %.0f rows or more.",
+        calibration, 100 * min(1.0, ratio * bound), alpha, 100 * bound, learnt,
+        sample.shape[1], n_rows, least,
+    )  # fmt: skip
