@@ -1,0 +1,237 @@
+"""The promise on false alarms: what it depends on, and that the default keeps it."""
+
+import logging
+import math
+
+import dask
+import numpy as np
+import pytest
+from scipy import stats
+
+from lpe_dask import LPE
+from lpe_dask.validity import (
+    choose_calibration,
+    enough_rows,
+    most_false_alarms,
+    places_flagged,
+    what_is_learnt,
+)
+
+ALPHAS = (0.01, 0.05, 0.1)
+
+
+@pytest.mark.parametrize("n", [1, 7, 20, 99, 100, 1000])
+@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.07, 0.29, 0.57, 0.999])
+def test_places_flagged__counts_p_values_as_they_are_compared(alpha, n):
+    expected = sum(count / n <= alpha for count in range(1, n + 1))
+
+    assert places_flagged(alpha, n) == expected
+    assert most_false_alarms(alpha, n) == (expected + 1) / (n + 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "learnt"),
+    [
+        ({}, None),
+        ({"metric_params": {"w": [1, 2]}}, None),
+        ({"metric": "seuclidean", "metric_params": {"V": [1, 2]}}, None),
+        ({"metric": "mahalanobis", "metric_params": {"VI": np.eye(2)}}, None),
+        ({"scale": "minmax"}, "ranges"),
+        (
+            {"scale": "minmax", "metric": "mahalanobis", "metric_params": {"VI": 1}},
+            "ranges",
+        ),
+        ({"scale": "standard"}, "variances"),
+        ({"scale": "minmax", "metric": "seuclidean"}, "variances"),
+        ({"scale": "standard", "metric": "mahalanobis"}, "covariance"),
+        ({"metric": "geodesic", "metric_params": {"n_neighbors": 3}}, "neighbor graph"),
+    ],
+)
+def test_what_is_learnt__is_what_distances_depend_on(arguments, learnt):
+    arguments = {"scale": None, "metric": "euclidean", "metric_params": None} | arguments
+
+    assert what_is_learnt(**arguments) == learnt
+
+
+@pytest.mark.parametrize("metric", ["seuclidean", "mahalanobis"])
+def test_what_is_learnt__does_not_depend_on_a_scale_that_the_metric_undoes(metric):
+    nominal = np.random.default_rng(0).standard_normal((200, 3)) * [1, 5, 0.1]
+
+    plain = LPE(metric=metric, calibration="loo").fit(nominal).p_values_
+
+    for scale in ("minmax", "standard"):
+        scaled = LPE(metric=metric, scale=scale, calibration="loo").fit(nominal)
+        np.testing.assert_array_equal(scaled.p_values_, plain)
+
+
+@pytest.mark.parametrize("learnt", ["ranges", "variances", "covariance"])
+@pytest.mark.parametrize("n_features", [1, 2, 30])
+def test_choose_calibration__from_enough_rows_on(learnt, n_features):
+    least = int(enough_rows(learnt, n_features))
+
+    assert choose_calibration(learnt, least - 1, n_features)[0] == "conformal"
+    assert choose_calibration(learnt, least, n_features)[0] == "loo"
+
+
+def test_choose_calibration__of_what_no_number_of_rows_mends():
+    assert choose_calibration(None, 1, 1000)[0] == "loo"
+    assert choose_calibration("neighbor graph", 10**9, 2)[0] == "conformal"
+
+
+def test_auto__logs_what_it_took_and_why(caplog):
+    nominal = np.random.default_rng(0).standard_normal((90, 2))
+    caplog.set_level(logging.INFO, "lpe_dask")
+
+    few = LPE(scale="standard", random_state=0).fit(nominal)
+    many = LPE(scale="standard").fit(np.tile(nominal, (2, 1)))
+
+    assert (few.calibration_kind_, many.calibration_kind_) == ("conformal", "loo")
+    assert (len(few.calibration_), len(many.calibration_)) == (45, 180)
+    logged = [line for line in caplog.messages if line.startswith("calibration=")]
+    assert logged == [
+        "calibration=conformal: variances of 2 columns learnt from 90 nominal rows; 'loo' "
+        "would need 100",
+        "calibration=loo: variances of 2 columns learnt from 180 nominal rows; 'loo' is "
+        "right from 100 rows on",
+    ]
+
+
+def realised(model, n_rows, n_features, n_sets, draw=np.random.Generator.standard_normal):
+    """The shares of new rows that are flagged, and their standard errors over sets."""
+    rng = np.random.default_rng(20261122)
+    shares = []
+    with dask.config.set(scheduler="sync"):
+        for _ in range(n_sets):
+            rows = draw(rng, (2 * n_rows, n_features))
+            p_values = model.fit(rows[:n_rows]).score_samples(rows[n_rows:])
+            shares.append([(p_values <= alpha).mean() for alpha in ALPHAS])
+    return np.mean(shares, axis=0), np.std(shares, axis=0, ddof=1) / math.sqrt(n_sets)
+
+
+def heavy_tailed(rng, shape):
+    return rng.standard_t(3, shape)
+
+
+def rounded(rng, shape):
+    return rng.standard_normal(shape).round()
+
+
+LEARNT = [
+    {"scale": "minmax"},
+    {"scale": "standard"},
+    {"scale": "standard", "graph": "radius", "radius": 4.5},
+    {"metric": "seuclidean"},
+    {"metric": "mahalanobis"},
+    {"metric": "mahalanobis", "scale": "minmax", "n_neighbors": 2},
+    {"metric": "geodesic", "metric_params": {"n_neighbors": 3, "graph": "union"}},
+]
+
+
+@pytest.mark.parametrize("arguments", LEARNT)
+def test_auto__keeps_the_promise_where_scale_or_metric_are_learnt(arguments):
+    """With 60 rows and 12 columns "loo" flags up to four times as many as it should."""
+    model = LPE(random_state=0, algorithm="brute", **arguments)
+
+    shares, errors = realised(model, 60, 12, 40)
+
+    m = len(model.calibration_)
+    exact = np.array([math.floor(alpha * (m + 1)) / (m + 1) for alpha in ALPHAS])
+    assert model.calibration_kind_ == "conformal"
+    assert (shares <= exact + 4 * errors + 1e-12).all()
+    if "radius" not in arguments:  # counts tie, and ties lower the share
+        assert (shares >= exact - 4 * errors - 1e-12).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "n_rows", "n_features"),
+    [
+        ({}, 60, 12),
+        ({"metric_params": {"w": [1.0, 0.1]}}, 60, 2),
+        ({"graph": "radius", "radius": 1.0}, 60, 2),
+        ({"calibration_size": 40}, 60, 12),
+        ({"scale": "standard"}, 250, 5),
+        ({"scale": "minmax"}, 400, 2),
+        ({"metric": "mahalanobis"}, 280, 5),
+    ],
+)
+@pytest.mark.parametrize(
+    "draw", [np.random.Generator.standard_normal, heavy_tailed, rounded]
+)
+def test_auto__keeps_the_promise_with_loo(arguments, n_rows, n_features, draw):
+    """Where nothing is learnt, or from rows enough: at most a tenth above the bound."""
+    model = LPE(random_state=0, algorithm="brute", **arguments)
+
+    shares, errors = realised(model, n_rows, n_features, 12, draw)
+
+    bounds = np.array(
+        [most_false_alarms(alpha, len(model.calibration_)) for alpha in ALPHAS]
+    )
+    assert model.calibration_kind_ == "loo"
+    assert (shares <= (1.1 if "scale" in arguments else 1) * bounds + 4 * errors).all()
+    if draw is not rounded and "radius" not in arguments:  # ties make p-values larger
+        assert (shares >= 0.7 * bounds - 4 * errors).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("calibration", ["auto", "conformal"])
+@pytest.mark.parametrize("arguments", LEARNT)
+@pytest.mark.parametrize(("n_rows", "n_features"), [(50, 2), (50, 20), (300, 100)])
+@pytest.mark.parametrize(
+    "draw", [np.random.Generator.standard_normal, heavy_tailed, rounded]
+)
+def test_calibrations__keep_the_promise(draw, n_rows, n_features, arguments, calibration):
+    model = LPE(random_state=0, algorithm="brute", calibration=calibration, **arguments)
+
+    shares, errors = realised(model, n_rows, n_features, 80, draw)
+
+    m = len(model.calibration_)
+    if model.calibration_kind_ == "loo":
+        bounds = 1.1 * np.array([most_false_alarms(alpha, m) for alpha in ALPHAS])
+    else:
+        bounds = np.array(ALPHAS)
+    assert (shares <= bounds + 4 * errors).all()
+
+
+def test_loo__is_obeyed_with_a_warning_that_says_what_it_costs(caplog):
+    nominal = np.random.default_rng(0).standard_normal((100, 40))
+
+    model = LPE(metric="mahalanobis", calibration="loo").fit(nominal)
+
+    assert model.calibration_kind_ == "loo"
+    (warning,) = caplog.messages
+    # With 100 rows and 40 columns .66 of new rows are flagged on average.
+    assert "about 74 % of rows" in warning
+    assert "at alpha=0.05, instead of at most 5.9 %" in warning
+    assert "calibration='auto' or 'conformal'" in warning
+    assert "give 6325 rows or more" in warning
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [
+        ({"calibration": "conformal", "metric": "mahalanobis"}, (100, 10)),
+        ({"calibration": "loo"}, (100, 40)),
+        ({"calibration": "loo", "scale": "standard"}, (100, 2)),
+        ({"calibration": "loo", "metric": "mahalanobis"}, (2, 1)),
+    ],
+)
+def test_calibrations__that_keep_the_promise_are_not_warned_of(arguments, shape, caplog):
+    LPE(1, alpha=0.3, **arguments).fit(np.random.default_rng(0).standard_normal(shape))
+
+    assert caplog.messages == []
+
+
+def test_p_values__of_rows_that_are_not_measured_in_fit_leave_themselves_out():
+    """A row that found itself at distance 0 had p = 1, also the most anomalous one."""
+    nominal = np.random.default_rng(0).standard_normal((300, 2))
+    nominal[[7, 100]] = [[9.0, 9.0], [-9.0, 9.0]]
+
+    whole = LPE(1).fit(nominal)
+    part = LPE(1, calibration_size=30, random_state=0).fit(nominal)
+
+    np.testing.assert_array_equal(part.statistic_, whole.statistic_)
+    assert part.p_values_[[7, 100]].tolist() == [0.0, 0.0]
+    shares = [(part.p_values_ <= alpha).mean() for alpha in (0.2, 0.5, 0.8)]
+    bands = stats.beta.ppf([[1e-4], [1 - 1e-4]], [7, 16, 25], [24, 15, 6])
+    assert (shares >= bands[0]).all()
+    assert (shares <= bands[1]).all()
