@@ -129,6 +129,8 @@ def prepare_job(job: Job, *, overwrite: bool = False) -> JobRun:
     options: dict[str, Any] = {
         "keep": given.keep, "alpha": given.alpha, "fdr": given.fdr, "overwrite": overwrite
     }  # fmt: skip
+    if job.nominal is None:
+        options["columns"] = given.columns
     data = _paths(given.data)
     if model is not None:
         scoring = prepare_scoring(model, data, given.output, source=source, **options)

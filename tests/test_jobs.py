@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import re
 from pathlib import Path
 
 import dask
@@ -147,6 +148,32 @@ def test_run__scores_rows_among_themselves():
     pd.testing.assert_series_equal(
         scored("own")["p_value"], lpe_dask.score(rows, n_neighbors=2)
     )
+
+
+def test_run__scores_rows_with_an_id_among_themselves_as_the_error_says():
+    rows = pd.read_parquet("nominal.parquet").assign(id=[f"row {i}" for i in range(60)])
+    rows.to_parquet("named.parquet")
+    job = '[score]\ndata = "named.parquet"\noutput = "out/self"\n'
+
+    with pytest.raises(TypeError, match=r"'id'.* in Python or a job file") as refused:
+        run(job)
+    advice = re.search(r"columns=\[.*?\]", str(refused.value))[0]
+    run(job + advice)
+
+    expected = lpe_dask.score(rows[["x", "y"]])
+    pd.testing.assert_series_equal(scored("out/self")["p_value"], expected)
+    assert list(scored("out/self").columns)[:3] == ["x", "y", "id"]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_run__takes_columns_for_a_model_that_is_there(is_named):
+    nominal = pd.read_parquet("nominal.parquet")
+    model = lpe_dask.LPE(3).fit(nominal if is_named else nominal.to_numpy())
+    model.save("model")
+
+    run('[model]\npath = "model"\n' + SCORE + 'columns = ["x", "y"]\n')
+
+    pd.testing.assert_series_equal(scored()["p_value"], expected(n_neighbors=3))
 
 
 def test_run__scores_several_days(caplog):
