@@ -324,6 +324,25 @@ def test_dask_frame__of_missing_values_only():
     assert p_values.isna().tolist() == [True] * 3 + [False] * 3
 
 
+@pytest.mark.parametrize("columns", [None, NAMES])
+def test_score__takes_a_list_of_paths_as_one_table(tmp_path, columns):
+    paths = [str(tmp_path / "b.parquet"), tmp_path / "a.parquet"]
+    frame_of().iloc[:4].to_parquet(paths[0])
+    frame_of().iloc[4:].to_parquet(paths[1])
+
+    p_values = lpe_dask.score(paths, columns=columns, n_neighbors=2)
+
+    np.testing.assert_array_equal(p_values, lpe_dask.score(ROWS, n_neighbors=2))
+    model = LPE(2).fit(tuple(paths))
+    np.testing.assert_array_equal(model.score_samples(paths), model.score_samples(ROWS))
+
+
+def test_score__takes_a_list_of_lists_of_numbers_for_rows():
+    p_values = lpe_dask.score(ROWS.tolist(), n_neighbors=2)
+
+    np.testing.assert_array_equal(p_values, lpe_dask.score(ROWS, n_neighbors=2))
+
+
 @pytest.mark.parametrize("kind", [ROWS, da.from_array(ROWS)])
 def test_select_columns__is_for_frames(kind):
     with pytest.raises(TypeError, match=r"X\[:, \[0, 1\]\]"):
