@@ -178,5 +178,15 @@ def test_save__refuses_names_that_json_cannot_hold(tmp_path):
     np.testing.assert_array_equal(model.score_samples(queries), expected)
 
 
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+def test_plan__of_columns_that_are_written_alike(kind):
+    nominal = named(NOMINAL, [1, "1", True], kind)
+    queries = named(QUERIES, [True, "1", 1], kind)
+
+    forecast = lpe_dask.plan(queries, nominal, n_neighbors=3)
+
+    assert (forecast.n_rows, forecast.n_nominal, forecast.n_features) == (20, 60, 3)
+
+
 def test_read_table__calls_columns_by_their_names_in_messages():
     assert read_table(named(NOMINAL, [1, "b", ("c", 2)])).labels == ["1", "b", "('c', 2)"]
