@@ -2,7 +2,9 @@
 
 Starts or joins the workers, calls public functions, and turns errors into messages and exit
 codes: 0 done, 1 failed after the start, 2 refused what was given, 130 interrupted, 143
-terminated (SIGTERM).
+terminated (SIGTERM). What a command is there to tell goes to standard output, as the
+forecast of `plan`, the table of `demo`, the verdicts of `paper`; messages go to standard
+error.
 """
 
 from __future__ import annotations
@@ -110,7 +112,7 @@ def score(data: str, debug: bool, **options: Any) -> None:
         if options["model"] is not None:
             options = _without_defaults(options)
         summary = _score_files(workers, data, **options)
-        click.echo(_result_line(summary, output))
+        click.echo(_result_line(summary, output), err=True)
 
 
 @cli.command(name="plan", short_help="Tell what a run would need; run nothing.")
@@ -179,7 +181,7 @@ def fit(nominal: str, debug: bool, **options: Any) -> None:
             prepared = prepare_new_fit(nominal, **_arguments(options))
             with workers.open(), _progress() as expect:
                 summary = prepared.execute_alone(expect)
-        click.echo(_fit_line(summary))
+        click.echo(_fit_line(summary), err=True)
 
 
 @cli.command(short_help="Do what a job file says: fit, score, or both.")
@@ -209,14 +211,13 @@ def run(job: str, date: Any, overwrite: bool, debug: bool, **options: Any) -> No
             workers = _take_workers(_with_section(options, read.cluster), debug)
             prepared = prepare_job(read, overwrite=overwrite)
             if prepared.is_finished():
-                click.echo(_nothing_to_do(prepared.place))
+                click.echo(_nothing_to_do(prepared.place), err=True)
                 return
             with prepared.reserved() as lock, workers.open(), _progress() as expect:
                 summary = prepared.execute(lock, expect)
         is_scored = prepared.scoring is not None
-        click.echo(
-            _result_line(summary, prepared.place) if is_scored else _fit_line(summary)
-        )
+        line = _result_line(summary, prepared.place) if is_scored else _fit_line(summary)
+        click.echo(line, err=True)
 
 
 @cli.command(short_help="Score real handwritten digits, from end to end.")
@@ -245,7 +246,7 @@ def demo(output: str | None, debug: bool, **options: Any) -> None:
             spool=options["spool"],
         )
         click.echo(demo_table(folder / "scores"))
-        click.echo(_demo_ending(folder, is_kept=output is not None))
+        click.echo(_demo_ending(folder, is_kept=output is not None), err=True)
 
 
 @cli.command(short_help="Repeat the paper's experiments: figures and a table of claims.")
@@ -283,7 +284,7 @@ def paper(output: str, debug: bool, **options: Any) -> None:
         verdicts = [row.verdict for experiment in experiments for row in experiment.rows]
         for verdict in dict.fromkeys(verdicts):
             click.echo(f"{verdict}: {verdicts.count(verdict)} of {len(verdicts)}")
-        click.echo(f"written to {output}: open {Path(output) / 'index.html'}")
+        click.echo(f"written to {output}: open {Path(output) / 'index.html'}", err=True)
 
 
 def main() -> None:
@@ -339,7 +340,7 @@ def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
     check_no_others(job, list(_given(options)))
     prepared = prepare_job(read)
     if prepared.is_finished():
-        click.echo(_nothing_to_do(prepared.place))
+        click.echo(_nothing_to_do(prepared.place), err=True)
         return None
     with workers.foreseen() as crew:
         return forecast_job(crew, prepared)

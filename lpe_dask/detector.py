@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from lpe_dask import decisions
 from lpe_dask.calibration_check import CalibrationCheck, hold_out, judge
 from lpe_dask.checkpoints import Checkpoint
+from lpe_dask.column_names import name_from_json, name_to_json
 from lpe_dask.comparison import Comparison
 from lpe_dask.density import DensityWeight, LogDensity
 from lpe_dask.division import Division, divide
@@ -145,7 +146,8 @@ class LPE(OutlierMixin, BaseEstimator):
         Nominal rows in use, and left out for ``missing="drop"``.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
-        Only after fitting a frame whose column names are all text.
+        Only after fitting a frame whose column names are all text. (Columns of other names
+        are found by name as well.)
 
     References
     ----------
@@ -201,11 +203,11 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
-            Nominal rows, numbers or booleans; or the path of a Parquet or CSV table. A Dask
-            input is read several times, and again where a cluster has lost what was made of
-            it. An array that was fitted on a cluster, or of which not all rows are
-            calibration rows, is kept for that as well and must not be changed; ValueError
-            when it is read again otherwise.
+            Nominal rows, numbers or booleans; or the path of a Parquet or CSV table, or a
+            list of such paths. A Dask input is read several times, and again where a
+            cluster has lost what was made of it. An array that was fitted on a cluster, or
+            of which not all rows are calibration rows, is kept for that as well and must
+            not be changed; ValueError when it is read again otherwise.
         y : ignored
 
         Returns
@@ -280,7 +282,10 @@ class LPE(OutlierMixin, BaseEstimator):
 
     def _forget(self) -> None:
         """Become an estimator that is not fitted."""
-        held = ("_reference", "_comparison", "_own", "_nominal", "_shared_calibration")
+        held = (
+            "_reference", "_comparison", "_own", "_nominal", "_shared_calibration",
+            "_columns",
+        )  # fmt: skip
         for name in [*vars(self)]:
             if name in held or name.endswith("_"):
                 delattr(self, name)
@@ -300,8 +305,13 @@ class LPE(OutlierMixin, BaseEstimator):
         self.n_dropped_ = nominal.n_dropped
         self.n_neighbors_, self.radius_ = measure.n_neighbors, measure.radius
         self.offset_ = decisions.threshold(self.alpha)
-        if table.columns is not None:
-            self.feature_names_in_ = np.array(table.columns, dtype=object)
+        self._take_names(table.columns)
+
+    def _take_names(self, columns: list[Any] | None) -> None:
+        """Remember the names of the columns; scikit-learn's attribute is for text only."""
+        self._columns = columns
+        if columns is not None and all(isinstance(name, str) for name in columns):
+            self.feature_names_in_ = np.array(columns, dtype=object)
 
     def _warn_if_nothing_can_be_flagged(self) -> None:
         least = self._comparison.least_p_value(self.calibration_)
@@ -358,7 +368,8 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
-            Rows to measure. Columns of a frame are found by name.
+            Rows to measure. Columns of a frame are found by name, where a frame was fitted;
+            otherwise by position.
 
         Returns
         -------
@@ -371,7 +382,7 @@ class LPE(OutlierMixin, BaseEstimator):
 
     def _table(self, X: Any) -> Table:
         check_is_fitted(self)
-        table = read_table(X, getattr(self, "feature_names_in_", None))
+        table = read_table(X, self._columns)
         if table.rows.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {table.rows.shape[1]} features, but LPE is expecting "
@@ -683,10 +694,10 @@ def save_model(model: LPE, lock: Lock, source: str | None = None) -> None:
     """
     parameters = model.get_params(deep=False)
     del parameters["anomaly_log_density"]  # a function: whoever loads has to have it
-    names = getattr(model, "feature_names_in_", None)
+    names = model._columns
     comparison = model._comparison
     fitted = {name: getattr(model, f"{name}_") for name in _SHAPE} | {
-        "feature_names_in": None if names is None else names.tolist(),
+        "feature_names_in": None if names is None else list(map(name_to_json, names)),
         "graph": comparison.graph,
         "counts_itself": comparison.counts_itself,
         "has_anomaly_log_density": comparison.weight is not None,
@@ -763,8 +774,8 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     model._shared_calibration = Shared(parts.calibration, _CALIBRATION)
     for name in _SHAPE:
         setattr(model, f"{name}_", fitted[name])
-    if fitted["feature_names_in"] is not None:
-        model.feature_names_in_ = np.array(fitted["feature_names_in"], dtype=object)
+    names = fitted["feature_names_in"]
+    model._take_names(None if names is None else list(map(name_from_json, names)))
     return model
 
 
@@ -798,6 +809,11 @@ def measure_of(
 def reference_of(model: LPE) -> Reference:
     """Return what a fitted model measures new rows among."""
     return model._reference
+
+
+def learnt_columns(model: LPE) -> list[Any] | None:
+    """Return the names of the columns that a model was fitted on; None for an array."""
+    return model._columns
 
 
 def table_to_score(model: LPE, X: Any) -> Table:
@@ -845,12 +861,12 @@ def score(data: Any, nominal: Any = None, *, columns: Any = None, **arguments: A
     Parameters
     ----------
     data : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
-        Rows to score; or the path of a Parquet or CSV table.
+        Rows to score; or the path of a Parquet or CSV table, or a list of such paths.
     nominal : same kinds, optional
         Nominal rows. None: those of ``data``, scored as `LPE.p_values_` says: each against
         all others, unless not all rows are calibration rows.
-    columns : sequence of str, optional
-        The columns to measure, for frames and paths; None: all.
+    columns : sequence, optional
+        Names of the columns to measure, for frames and paths; None: all.
     **arguments
         Of `LPE`.
 

@@ -116,6 +116,12 @@ def rows_of_partitions(path: Paths, n_partitions: int) -> tuple[list[int], bool]
     return [n_rows // n_partitions] * n_partitions, False
 
 
+def is_paths(X: Any) -> bool:
+    """Return whether ``X`` is `Paths`, rather than rows."""
+    parts = X if isinstance(X, list | tuple) and len(X) > 0 else [X]
+    return all(isinstance(part, str | PathLike) for part in parts)
+
+
 def shown_paths(path: Paths) -> str:
     """Return what to call the places of a table in a message."""
     return " and ".join(paths_in(path))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.detector import LPE, load, table_to_score
 from lpe_dask.false_discovery import MERGED_HISTOGRAMS
-from lpe_dask.files import Paths, read_frame, rows_of_partitions
+from lpe_dask.files import Paths, is_paths, read_frame, rows_of_partitions
 from lpe_dask.fit_runs import FitRun, measured_columns
 from lpe_dask.forecast import Forecast
 from lpe_dask.foreseen_models import ForeseenFit, SavedModel
@@ -153,7 +153,7 @@ def forecast_with_model(
 ) -> Forecast:
     """Return what `plan` does with a saved model, for workers that need not be there."""
     model = load(path)
-    if _is_paths(data):
+    if is_paths(data):
         frame, rows = frames_to_score(model, data, columns)
         scored = _files(data, rows, frame)
     else:
@@ -221,7 +221,7 @@ class _Input:
 
 
 def _open(X: Any, columns: Sequence[Any] | None) -> _Input:
-    if _is_paths(X):
+    if is_paths(X):
         frame = read_frame(X, columns)
         return _files(X, measured_columns(X, frame, columns), frame)
     return _collection(read_table(X if columns is None else select_columns(X, columns)))
@@ -236,11 +236,6 @@ def _files(paths: Paths, measured: Any, kept: Any) -> _Input:
     n_reads = 1 if list(measured.columns) == list(kept.columns) else 2
     counted = rows_of_partitions(paths, measured.npartitions)
     return _Input(read_table(measured), counted, len(kept.columns), n_reads)
-
-
-def _is_paths(X: Paths | Any) -> bool:
-    parts = X if isinstance(X, list | tuple) and len(X) > 0 else [X]
-    return all(isinstance(part, str | PathLike) for part in parts)
 
 
 def _columns_of(table: Table, columns: Sequence[Any] | None) -> Sequence[Any] | None:

@@ -11,12 +11,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
 import numpy as np
-import pandas as pd
 
 from lpe_dask.detector import LPE, calibration_of, measure_of, reference_of
 from lpe_dask.division import Division, divide_in_size
@@ -78,9 +77,9 @@ class ForeseenFit:
     @classmethod
     def of(cls, model: LPE, table: Table, sample: Sample, crew: Crew) -> ForeseenFit:
         """Return what a fit of ``model`` to a table would settle, by a sample of it."""
-        frame = pd.DataFrame(sample.rows, columns=table.labels)
         with dask.config.set(scheduler="sync"):
-            nominal = read_nominal(read_table(frame), model.missing)
+            drawn = replace(read_table(sample.rows), labels=table.labels)
+            nominal = read_nominal(drawn, model.missing)
             rows = nominal.rows.compute()
             began = time.thread_time()
             preparation = _learnt_preparation(model, nominal, table.labels)

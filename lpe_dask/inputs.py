@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from os import PathLike
+from numbers import Complex, Number, Real
 from typing import Any
 from uuid import uuid4
 
@@ -26,7 +26,8 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask import literals
-from lpe_dask.files import read_frame
+from lpe_dask.column_names import check_distinct, identity, places_of
+from lpe_dask.files import is_paths, read_frame
 from lpe_dask.literals import (
     Shared,
     enter,
@@ -57,8 +58,8 @@ class Table:
     rows : dask array of shape (n_rows, n_features)
         Whole or floating-point numbers or booleans, one chunk of features; the sizes of the
         row chunks are NaN for a frame, and for an array that does not know them.
-    columns : list of str, optional
-        Names of the columns, where the input has names and all are text.
+    columns : list, optional
+        Names of the columns, of any kind, where the input has names.
     labels : list of str
         What to call the columns in messages.
     restore : callable
@@ -73,7 +74,7 @@ class Table:
     """
 
     rows: da.Array
-    columns: list[str] | None
+    columns: list[Any] | None
     labels: list[str]
     restore: Callable[[da.Array, str], Any]
     frame: Any = None
@@ -81,36 +82,45 @@ class Table:
     reread: Callable[[], da.Array] | None = None
 
 
-def read_table(X: Any, learnt_columns: Sequence[str] | None = None) -> Table:
+def read_table(X: Any, learnt_columns: Sequence[Any] | None = None) -> Table:
     """Return ``X`` as a `Table`.
 
     Parameters
     ----------
-    X : array-like, DataFrame, dask array, dask DataFrame, str or path
-        Of shape (n_rows, n_features). A text or path is read by `read_frame`.
-    learnt_columns : sequence of str, optional
+    X : array-like, DataFrame, dask array, dask DataFrame, str or path, or a list of paths
+        Of shape (n_rows, n_features). Paths are read by `read_frame`.
+    learnt_columns : sequence, optional
         The columns that a model was fitted on: a frame is reordered to them by name and its
-        other columns are left out; an array is taken by position.
+        other columns are left out; an array is taken by position. None: all, as they come.
 
     Raises
     ------
     TypeError
-        For columns that are not numbers, or an array of an unknown number of columns.
+        For columns that are not numbers, sparse ones, or an array of an unknown number of
+        columns. Objects in Dask collections are looked at by the tasks that read them.
     ValueError
-        For missing columns or another number of dimensions.
+        For missing columns, two of one name, complex numbers, or another number of
+        dimensions.
     """
-    if isinstance(X, str | PathLike):
+    if is_paths(X):
         X = read_frame(X, columns=learnt_columns)
+        X = X if learnt_columns is None else select_columns(X, learnt_columns)
+        check_numeric(X)  # objects in files, such as lists or dates, are no numbers
     if is_frame(X):
         return _read_any_frame(X, learnt_columns)
     if isinstance(X, da.Array):
         return _read_dask_array(X)
+    if is_dask_collection(X):  # not to be computed for this
+        _check_dimensions(getattr(X, "ndim", 0), "(n,)")
     return _read_numpy(X)
 
 
 def select_columns(X: Any, columns: Sequence[Any]) -> Any:
-    """Return the frame ``X``, or that in the files it names, with these columns only."""
-    if isinstance(X, str | PathLike):
+    """Return the frame ``X``, or that in the files it names, with these columns only.
+
+    Names are the same as `column_names.identity` says.
+    """
+    if is_paths(X):
         X = read_frame(X, columns=columns)
     if not is_frame(X):
         raise TypeError(
@@ -118,13 +128,35 @@ def select_columns(X: Any, columns: Sequence[Any]) -> Any:
             f"came as {type(X).__name__}. Select by position instead, for example X[:, [0, "
             f"1]]."
         )
-    missing = [name for name in columns if name not in X.columns]
+    check_distinct(columns)
+    places = places_of(X.columns)
+    missing = [name for name in columns if identity(name) not in places]
     if missing:
         raise ValueError(
             f"the rows lack the columns {missing}; needed are {list(columns)}, found are "
             f"{list(X.columns)}. Add them, or choose others (columns=, --columns)."
         )
-    return X[list(columns)]
+    chosen = columns_at(X, [place for name in columns for place in places[identity(name)]])
+    check_distinct(chosen.columns)
+    return chosen
+
+
+def columns_at(frame: Any, places: Sequence[int]) -> Any:
+    """Return the columns of a frame at these positions.
+
+    By name where that means the same, so that no others are read: pandas and Dask take
+    booleans for a choice of rows, and NaN for no name.
+    """
+    names = list(frame.columns)
+    if list(places) == list(range(len(names))):
+        return frame
+    if isinstance(frame, pd.DataFrame):
+        return frame.iloc[:, list(places)]
+    if all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
+        return frame[[names[place] for place in places]]
+    meta = frame._meta.iloc[:, list(places)]
+    # Dask could not enforce it: names that are NaN are unequal to it.
+    return frame.map_partitions(columns_at, list(places), meta=meta, enforce_metadata=False)
 
 
 def is_frame(X: Any) -> bool:
@@ -143,7 +175,14 @@ def is_frame(X: Any) -> bool:
 def _read_numpy(X: Any) -> Table:
     from sklearn.utils import check_array  # not for workers, which import this module
 
-    array = check_array(X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=0)
+    array = check_array(
+        X, dtype=None, ensure_all_finite=False, ensure_2d=False, allow_nd=True,
+        ensure_min_samples=0,
+    )  # fmt: skip
+    _check_dimensions(array.ndim, array.shape)
+    _check_type(array.dtype)
+    if array.dtype == object:
+        array = _rows_of_objects(array)
     labels = _numbered(array.shape[1])
     return Table(_cut(array), None, labels, to_numpy, reread=partial(_cut, array))
 
@@ -171,18 +210,44 @@ def _numbered(n_features: int) -> list[str]:
     return [f"column {i}" for i in range(n_features)]
 
 
+def _check_dimensions(n_dimensions: int, shape: Any) -> None:
+    if n_dimensions != 2:
+        raise ValueError(
+            f"Expected 2D array, got {n_dimensions}D array instead: X has the shape "
+            f"{shape}. Reshape your data: X.reshape(-1, 1) if it is a single column, "
+            f"X.reshape(1, -1) if it is a single row (X.to_frame() for a Series)."
+        )
+
+
+def _check_type(dtype: np.dtype[Any]) -> None:
+    """Raise for what no rows can be; whether objects are numbers is for later."""
+    if dtype.kind == "c":
+        raise ValueError(_is_complex(f"X has dtype {dtype}"))
+    if dtype.kind not in "biufO":
+        raise TypeError(
+            f"X has dtype {dtype}, but rows must be real numbers or booleans. Leave out "
+            f"what is none, or make numbers of it."
+        )
+
+
+def _is_complex(given: str) -> str:
+    return (
+        f"Complex data not supported: {given}, but rows must be real numbers. Give real "
+        f"and imaginary parts as columns of their own."
+    )
+
+
 # Dask arrays
 
 
 def _read_dask_array(X: da.Array) -> Table:
-    if X.ndim != 2:
-        raise ValueError(
-            f"expected rows as an array of 2 dimensions, got {X.ndim}. Reshape it, for "
-            f"example X.reshape(-1, 1) for a single column."
-        )
-    if X.dtype.kind not in "biuf":
+    _check_dimensions(X.ndim, X.shape)
+    _check_type(X.dtype)
+    if not isinstance(X._meta, np.ndarray):
         raise TypeError(
-            f"X has dtype {X.dtype}, but rows must be real numbers or booleans."
+            f"Sparse data was passed, or other blocks than NumPy's: X is made of "
+            f"{type(X._meta).__name__}, but rows must be dense. Make them so, for example "
+            f"X.map_blocks(lambda block: block.todense())."
         )
     if np.isnan(X.shape[1]):
         raise TypeError(
@@ -192,6 +257,8 @@ def _read_dask_array(X: da.Array) -> Table:
     if X.shape[1] == 0:
         raise ValueError(_no_features(X.shape))
     rows = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
+    if X.dtype == object:
+        rows = rows.map_blocks(_rows_of_objects, dtype=float, meta=np.empty((0, 0)))
     return Table(rows, None, _numbered(X.shape[1]), _to_itself, is_lazy=True)
 
 
@@ -208,19 +275,15 @@ def _no_features(shape: tuple[int, ...]) -> str:
 # Frames
 
 
-def _read_any_frame(frame: Any, learnt_columns: Sequence[str] | None) -> Table:
+def _read_any_frame(frame: Any, learnt_columns: Sequence[Any] | None) -> Table:
     if learnt_columns is not None:
         frame = select_columns(frame, learnt_columns)
     if len(frame.columns) == 0:
         raise ValueError(_no_features((len(frame.index), 0)))
-    if len(set(frame.columns)) < len(frame.columns):
-        raise ValueError(
-            f"column names must differ from each other, got {list(frame.columns)}."
-        )
-    check_numeric(frame)
-    named = all(isinstance(name, str) for name in frame.columns)
-    names = list(frame.columns) if named else None
-    labels = [str(name) for name in frame.columns]
+    check_distinct(frame.columns)
+    frame = _with_numbers(frame)
+    names = list(frame.columns)
+    labels = [str(name) for name in names]
     if isinstance(frame, pd.DataFrame):
         restore = partial(_to_series, index=frame.index)
         rows = float_rows(frame)
@@ -230,26 +293,46 @@ def _read_any_frame(frame: Any, learnt_columns: Sequence[str] | None) -> Table:
     return Table(_rows_of_dask_frame(frame), names, labels, restore, frame, is_lazy=True)
 
 
+def _with_numbers(frame: Any) -> Any:
+    """Return a frame of numbers, made of objects where all are numbers.
+
+    What Dask reads is looked at in its tasks.
+    """
+    is_object = pd.api.types.is_object_dtype
+    objects = [i for i, dtype in enumerate(frame.dtypes) if is_object(dtype)]
+    if isinstance(frame, pd.DataFrame) or not objects:
+        return _of_numbers(frame, objects)
+    meta = _of_numbers(frame._meta, objects)  # an empty column has no other objects
+    return frame.map_partitions(_of_numbers, objects, meta=meta, enforce_metadata=False)
+
+
 def check_numeric(frame: Any) -> None:
-    """Raise TypeError, naming them, if ``frame`` has columns that are not numbers."""
+    """Raise an error, naming them, if ``frame`` has columns that are not real numbers.
+
+    TypeError, but ValueError for complex numbers.
+    """
+    is_complex = pd.api.types.is_complex_dtype
+    complex_ = [name for name, dtype in frame.dtypes.items() if is_complex(dtype)]
+    if complex_:
+        raise ValueError(_is_complex(f"the columns {complex_} hold some"))
     numeric = [name for name, dtype in frame.dtypes.items() if _is_number(dtype)]
     others = {name: dtype for name, dtype in frame.dtypes.items() if not _is_number(dtype)}
     if others:
         listed = ", ".join(f"{name!r} ({dtype})" for name, dtype in others.items())
         names = ",".join(map(str, numeric))
         raise TypeError(
-            f"rows must be numbers or booleans, but these columns are not: {listed}. "
-            f"Choose the columns to measure: columns={numeric} in Python, --columns "
-            f"{names} on the command line."
+            f"rows must be dense numbers or booleans, but these columns are not: {listed}. "
+            f"Choose the columns to measure: columns={numeric} in Python or a job file, "
+            f"--columns {names} on the command line."
         )
 
 
 def _is_number(dtype: Any) -> bool:
     types = pd.api.types
-    is_real = types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype)
-    return is_real or types.is_bool_dtype(
-        dtype
-    )  # Arrow's booleans are no numbers to pandas
+    if isinstance(dtype, pd.SparseDtype) or types.is_complex_dtype(dtype):
+        return False
+    # Arrow's booleans are no numbers to pandas
+    return types.is_numeric_dtype(dtype) or types.is_bool_dtype(dtype)
 
 
 def _to_series(values: da.Array | NDArray[Any], name: str, index: pd.Index) -> pd.Series:
@@ -286,7 +369,7 @@ def _rows_of_dask_frame(frame: Any) -> da.Array:
 def _to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
     # Row numbers are made of the frame itself, so that Dask knows the result to belong to
     # it row by row: `frame.assign(p=...)` then needs no divisions, and no shuffle.
-    column = frame[[frame.columns[0]]]
+    column = columns_at(frame, [0])
     numbers = column.map_partitions(_ones, meta=_empty_series("row", int)).cumsum()
     (whole,) = for_frames([delayed(np.asarray)(values)])
     meta = _empty_series(name, values.dtype)
@@ -349,6 +432,45 @@ def with_known_rows(rows: da.Array, sizes: Sequence[int]) -> da.Array:
 
 
 # The functions below run inside tasks.
+
+
+def _of_numbers(frame: pd.DataFrame, objects: Sequence[int]) -> pd.DataFrame:
+    """Return a frame with the objects of some columns as the numbers that they are."""
+    converted = frame.copy(deep=False) if objects else frame
+    for i in objects:
+        numbers = _numbers_among(frame.iloc[:, i].to_numpy())
+        if numbers is not None:
+            converted.isetitem(i, numbers)
+    check_numeric(converted)
+    return converted
+
+
+def _rows_of_objects(array: NDArray[np.object_]) -> NDArray[np.float64]:
+    rows, others = np.empty(array.shape), []
+    for i, column in enumerate(array.T):
+        numbers = _numbers_among(column)
+        if numbers is None:
+            others.append(f"column {i}")
+        else:
+            rows[:, i] = numbers
+    if others:
+        raise TypeError(
+            f"the argument must be rows of numbers: no string or other object is taken for "
+            f"a number, but there are some in {', '.join(others)}. Leave these out, for "
+            f"example X[:, [0, 1]], or make numbers of them."
+        )
+    return rows
+
+
+def _numbers_among(objects: NDArray[np.object_]) -> NDArray[np.float64] | None:
+    """Return objects as numbers, of which None and NA are NaN; None if others are there."""
+    kinds = set(map(type, objects))
+    if any(issubclass(kind, Complex) and not issubclass(kind, Real) for kind in kinds):
+        raise ValueError(_is_complex("there are complex numbers among the objects of X"))
+    numbers = (Number, np.bool_, type(None), type(pd.NA))
+    if not all(issubclass(kind, numbers) for kind in kinds):
+        return None
+    return pd.Series(objects, dtype=object).to_numpy(np.float64, na_value=np.nan)
 
 
 def float_rows(

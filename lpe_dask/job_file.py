@@ -319,7 +319,8 @@ def _check_arguments(tables: dict[str, Any], problems: Problems) -> None:
     table, nominal = tables.get("model"), tables.get("nominal")
     if not isinstance(table, dict):
         return
-    columns = nominal.get("columns") if isinstance(nominal, dict) else None
+    measured = tables.get("score") if nominal is None else nominal
+    columns = measured.get("columns") if isinstance(measured, dict) else None
     given = {name: value for name, value in table.items() if name in DEFAULTS}
     given.pop("anomaly_log_density", None)
     left_out: list[str] = []
@@ -396,6 +397,12 @@ def _check_purpose(tables: JobTables, problems: Problems) -> None:
             'Add [score], or a path to [model], for example path = "models/kdd".'
         )
         problems.add("nominal", "", problem)
+    if nominal is not None and score is not None and score.columns is not None:
+        problem = (
+            "the columns to measure are those of [nominal], and those alone are measured "
+            "in [score]. Name them in [nominal], and take them out here."
+        )
+        problems.add("score", "columns", problem)
     if nominal is None and model.refit:
         problem = (
             "refit=True needs rows to fit, but there is no [nominal]. Add it, or leave "

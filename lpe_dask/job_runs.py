@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from lpe_dask.detector import LPE, calibration_of, load
+from lpe_dask.detector import LPE, calibration_of, learnt_columns, load
 from lpe_dask.files import is_there
 from lpe_dask.fit_runs import Expect, FitRun, ignore, prepare_fit
 from lpe_dask.job_file import Job, Source, read_job
@@ -129,6 +129,8 @@ def prepare_job(job: Job, *, overwrite: bool = False) -> JobRun:
     options: dict[str, Any] = {
         "keep": given.keep, "alpha": given.alpha, "fdr": given.fdr, "overwrite": overwrite
     }  # fmt: skip
+    if job.nominal is None:
+        options["columns"] = given.columns
     data = _paths(given.data)
     if model is not None:
         scoring = prepare_scoring(model, data, given.output, source=source, **options)
@@ -200,9 +202,9 @@ def _check_same(model: LPE, job: Job, fit: FitRun) -> None:
         for name, value in said.items()
         if _as_json(have[name]) != _as_json(value)
     ]
-    names = getattr(model, "feature_names_in_", None)
-    if names is not None and names.tolist() != list(fit.nominal.columns):
-        differing.append(f"columns {names.tolist()} instead of {list(fit.nominal.columns)}")
+    names = learnt_columns(model)
+    if names is not None and names != list(fit.nominal.columns):
+        differing.append(f"columns {names} instead of {list(fit.nominal.columns)}")
     if differing:
         raise ValueError(
             f"{job.path}: the model at {job.model.path} was fitted with "

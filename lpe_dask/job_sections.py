@@ -135,6 +135,8 @@ class ScoreSection(Section):
     Attributes
     ----------
     data : tuple of Source
+    columns : tuple of str, optional
+        Columns to measure, where no [nominal] names them; None: all, or those of the model.
     keep : tuple of str, optional
         Columns to carry over; None: all.
     output : str
@@ -148,6 +150,12 @@ class ScoreSection(Section):
         min_length=1,
         description="a path or a list of paths, at least one, none empty and none twice",
         examples=['"in/{date}/*.parquet"'],
+    )
+    columns: _Names | None = Field(
+        default=None,
+        min_length=1,
+        description="a list of column names, at least one and none twice",
+        examples=['["src_bytes", "dst_bytes"]'],
     )
     keep: _Names | None = Field(
         default=None,

@@ -28,11 +28,12 @@ from pydantic import (
     model_validator,
 )
 
+from lpe_dask.column_names import name_from_json, places_of
 from lpe_dask.planning import sample_neighbors
 from lpe_dask.whole_files import whole_file
 
 #: The version of the format that is written, and the latest that can be read.
-FORMAT = 1
+FORMAT = 2
 
 #: Name of the file.
 MANIFEST_NAME = "manifest.json"
@@ -47,6 +48,9 @@ _Vector = list[float]
 _Matrix = list[list[float]]
 _Number = bool | int | float  # as the user gave it
 _Numbers = list[_Number]
+# As `column_names.name_to_json` writes them; format 1 has text only.
+_PlainName = bool | int | float | str | dict[str, str] | None
+_Name = _PlainName | dict[str, list[_PlainName]]
 
 
 class NewerFormatError(ValueError):
@@ -87,7 +91,7 @@ class Fitted(_Section):
     n_samples: PositiveInt
     n_dropped: NonNegativeInt
     n_features_in: PositiveInt
-    feature_names_in: list[str] | None
+    feature_names_in: list[_Name] | None
     n_neighbors: PositiveInt | None
     radius: Annotated[float, Field(ge=0)] | None
     offset: Annotated[float, Field(gt=0, le=1)]
@@ -101,8 +105,10 @@ class Fitted(_Section):
         if is_given != (self.graph == "knn", self.graph == "radius"):
             raise ValueError("the graph needs n_neighbors or radius, and not both")
         names = self.feature_names_in
-        if names is not None and not len(set(names)) == len(names) == self.n_features_in:
-            raise ValueError("the features have not as many different names")
+        if names is not None:
+            n_different = len(places_of(map(name_from_json, names)))
+            if not n_different == len(names) == self.n_features_in:
+                raise ValueError("the features have not as many different names")
         return self
 
 
@@ -262,7 +268,7 @@ class Manifest(_Section):
         Of the packages that wrote it; for people.
     """
 
-    format: Literal[1]
+    format: Literal[1, 2]
     data: Annotated[str, Field(pattern=f"^{DATA_PATTERN}$")]
     source: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
     parameters: Parameters

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask.calibration import BAND_LEVEL, band_half_width
+from lpe_dask.detector import learnt_columns
 from lpe_dask.inputs import select_columns
 from lpe_dask.roc import Curve, area, ranked_curve
 
@@ -436,9 +437,9 @@ def _checked_rows(model: LPE, X: Any) -> NDArray[np.float64]:
             f"the model has {model.n_features_in_} features; a level set is drawn for 2. "
             f"Fit an LPE on two of the columns, or draw plot_scores."
         )
-    names = getattr(model, "feature_names_in_", None)
+    names = learnt_columns(model)
     if names is not None and hasattr(X, "columns"):
-        X = select_columns(X, list(names))
+        X = select_columns(X, names)
     rows = _computed(X).astype(np.float64)
     if rows.ndim != 2 or rows.shape[1] != 2:
         raise ValueError(f"X has the shape {rows.shape}; it has to be (n, 2).")

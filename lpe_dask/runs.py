@@ -30,7 +30,7 @@ from dask.delayed import Delayed
 
 from lpe_dask.calibration import BAND_LEVEL, band_half_width
 from lpe_dask.decisions import threshold
-from lpe_dask.detector import LPE, load, measure_blocks
+from lpe_dask.detector import LPE, learnt_columns, load, measure_blocks
 from lpe_dask.false_discovery import cut_off
 from lpe_dask.files import (
     Paths,
@@ -473,8 +473,8 @@ def frames_to_score(
     """Return all columns of a table in files, and those that a model measures."""
     if isinstance(model, FitRun):
         columns = list(model.nominal.columns)
-    elif columns is None and hasattr(model, "feature_names_in_"):
-        columns = model.feature_names_in_.tolist()
+    elif columns is None:
+        columns = learnt_columns(model)
     frame = read_frame(data, columns)
     rows = measured_columns(data, frame, columns)
     _check_features(model, rows, data)

@@ -96,8 +96,8 @@ def kill_and_restart(folder, seed):
     again = subprocess.run(
         command("killed"), cwd=folder, check=True, capture_output=True, text=True
     )
-    assert again.stdout.startswith("nothing to do"), again.stdout
-    yield f"{N_PARTS} parts with the same p-values; started again: {again.stdout.strip()}"
+    assert again.stderr.startswith("nothing to do"), again.stderr
+    yield f"{N_PARTS} parts with the same p-values; started again: {again.stderr.strip()}"
 
 
 def write_tables(folder):

@@ -172,20 +172,22 @@ def test_score__states_the_band_of_a_sample(files):
     band = {"level": 0.95, "half_width": (np.log(40) / 40) ** 0.5}
     assert summary["calibration_rows"] == 20
     assert summary["calibration_band"] == pytest.approx(band)
-    assert "compare with 20 nominal rows: within 0.304 of those with all" in result.stdout
+    assert "compare with 20 nominal rows: within 0.304 of those with all" in result.stderr
 
 
-def test_score__prints_the_result_and_says_the_rest_on_stderr(files):
+def test_score__says_on_stderr_what_came_out(files):
     result = score("--alpha", "0.1", "--keep", "name, x")
 
     table = pd.read_parquet("out")
     flagged = table["is_anomaly"].sum()
     assert result.exit_code == 0
-    assert re.fullmatch(
-        rf"20 rows against 60 nominal rows, in [\d.]+ s\n"
+    assert result.stdout == ""
+    assert re.search(
+        rf"^20 rows against 60 nominal rows, in [\d.]+ s\n"
         rf"{flagged} flagged at alpha 0.1 \({flagged / 20:.2%}\)\n"
-        rf"written to out\n",
-        result.stdout,
+        rf"written to out\n\Z",
+        result.stderr,
+        re.MULTILINE,
     )
     assert "fitted 60 nominal rows" in result.stderr
     assert re.search(r"measured (\d+) of \1 tiles", result.stderr)
@@ -201,8 +203,8 @@ def test_score__tells_what_it_could_not_measure(files):
 
     result = score("--missing", "drop")
 
-    assert "2 not measured: NaN or inf" in result.stdout
-    assert "1 nominal rows dropped: NaN or inf" in result.stdout
+    assert "2 not measured: NaN or inf" in result.stderr
+    assert "1 nominal rows dropped: NaN or inf" in result.stderr
 
 
 def test_score__of_an_empty_table_is_done(files):
@@ -211,7 +213,7 @@ def test_score__of_an_empty_table_is_done(files):
     result = score()
 
     assert result.exit_code == 0
-    assert "0 flagged at alpha 0.05\n" in result.stdout
+    assert "0 flagged at alpha 0.05\n" in result.stderr
     assert len(pd.read_parquet("out")) == 0
 
 
@@ -614,7 +616,7 @@ def test_demo__shows_that_it_works_and_leaves_nothing(files, monkeypatch):
 def test_demo__keeps_tables_that_can_be_scored_again(files):
     result = invoke("demo", "--scheduler", "threads", "--output", "digits")
 
-    by_hand = result.stdout.splitlines()[-1].split()
+    by_hand = result.stderr.splitlines()[-1].split()
     again = invoke(*by_hand[1:], "--scheduler", "threads")
     assert by_hand[0] == "lpe-dask"
     assert again.exit_code == 0
@@ -700,7 +702,8 @@ def test_command__scores_on_a_cluster_of_its_own(files, start):
 
     summary = json.loads(Path("again/_summary.json").read_text())
     assert process.returncode == 0, stderr
-    assert stdout.endswith("written to again\n")
+    assert stdout == ""
+    assert stderr.endswith("written to again\n")
     assert stderr.startswith("dashboard: http://127.0.0.1:")
     assert "distributed" not in stderr
     assert summary["peak_worker_bytes"] > 2**26
@@ -897,7 +900,7 @@ def test_command__keeps_a_line_up_to_date_on_a_terminal(files, start):
     assert process.returncode == 0
     assert "\r" in shown
     assert re.search(r"(\d+) of \1 tiles", shown)
-    assert "tiles" not in stdout
+    assert stdout == ""
 
 
 @ENDS

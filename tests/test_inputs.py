@@ -110,7 +110,7 @@ def test_read_table__missing_values_are_nan(dtype, kind):
         ([1, 2], "category"),
         (["2020-01-01", "2020-01-02"], "datetime64[ns]"),
         ([1, 2], "timedelta64[ns]"),
-        ([1, 2], "complex128"),
+        ([1, 2], "Sparse[float64]"),
     ],
 )
 @pytest.mark.parametrize("is_lazy", [False, True])
@@ -137,12 +137,14 @@ def test_check_numeric__names_what_is_no_number_and_what_to_write(values, dtype,
             r"unknown number of columns.*compute_chunk_sizes\(\)",
         ),
         (da.zeros(4), ValueError, "reshape"),
-        (da.zeros((4, 2), dtype=complex), TypeError, "complex"),
+        (da.zeros((4, 2), dtype=complex), ValueError, "Complex"),
         (da.zeros((4, 0)), ValueError, r"0 feature\(s\)"),
         (np.zeros(4), ValueError, "reshape"),
         (np.zeros((2, 2), complex), ValueError, "Complex"),
         (np.zeros((4, 0)), ValueError, r"0 feature\(s\)"),
-        (np.array([["a", "b"]]), ValueError, "numeric"),
+        (np.array([["a", "b"]]), TypeError, "dtype <U1, but rows must be real numbers"),
+        (np.zeros((4, 2), "datetime64[s]"), TypeError, "dtype datetime64"),
+        (frame_of(complex), ValueError, r"Complex .* \['number', 'flag'\]"),
         (scipy.sparse.csr_array(np.eye(3)), TypeError, "[Ss]parse"),
         (pd.DataFrame(index=[1, 2]), ValueError, r"0 feature\(s\)"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), ValueError, "must differ"),
@@ -322,13 +324,23 @@ def test_dask_frame__of_missing_values_only():
     assert p_values.isna().tolist() == [True] * 3 + [False] * 3
 
 
-def test_frames__with_other_column_names_than_text_go_by_position():
-    model = LPE(2).fit(pd.DataFrame(ROWS, columns=[0, 1]))
+@pytest.mark.parametrize("columns", [None, NAMES])
+def test_score__takes_a_list_of_paths_as_one_table(tmp_path, columns):
+    paths = [str(tmp_path / "b.parquet"), tmp_path / "a.parquet"]
+    frame_of().iloc[:4].to_parquet(paths[0])
+    frame_of().iloc[4:].to_parquet(paths[1])
 
-    actual = model.score_samples(pd.DataFrame(ROWS, columns=["a", "b"]))
+    p_values = lpe_dask.score(paths, columns=columns, n_neighbors=2)
 
-    np.testing.assert_array_equal(actual, LPE(2).fit(ROWS).score_samples(ROWS))
-    assert not hasattr(model, "feature_names_in_")
+    np.testing.assert_array_equal(p_values, lpe_dask.score(ROWS, n_neighbors=2))
+    model = LPE(2).fit(tuple(paths))
+    np.testing.assert_array_equal(model.score_samples(paths), model.score_samples(ROWS))
+
+
+def test_score__takes_a_list_of_lists_of_numbers_for_rows():
+    p_values = lpe_dask.score(ROWS.tolist(), n_neighbors=2)
+
+    np.testing.assert_array_equal(p_values, lpe_dask.score(ROWS, n_neighbors=2))
 
 
 @pytest.mark.parametrize("kind", [ROWS, da.from_array(ROWS)])

@@ -392,7 +392,13 @@ def test_fill_days__wants_a_range():
             ", line 4, [score] outptu",
             "Did you mean output? There are data,",
         ),
-        (f"{SCORE}columns = 1", ", line 4, [score] columns", "It belongs to [nominal]."),
+        (f"{SCORE}missing = 1", ", line 4, [score] missing", "It belongs to [nominal] or"),
+        (f"{SCORE}columns = 1", ", line 4, [score] columns", "a list of column names"),
+        (
+            f"{NOMINAL}{SCORE}columns = ['a']",
+            ", line 6, [score] columns",
+            "Name them in [nominal], and take them out here",
+        ),
         (
             f"{SCORE}zzz = 1",
             ", line 4, [score] zzz",

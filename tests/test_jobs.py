@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import re
 from pathlib import Path
 
 import dask
@@ -147,6 +148,32 @@ def test_run__scores_rows_among_themselves():
     pd.testing.assert_series_equal(
         scored("own")["p_value"], lpe_dask.score(rows, n_neighbors=2)
     )
+
+
+def test_run__scores_rows_with_an_id_among_themselves_as_the_error_says():
+    rows = pd.read_parquet("nominal.parquet").assign(id=[f"row {i}" for i in range(60)])
+    rows.to_parquet("named.parquet")
+    job = '[score]\ndata = "named.parquet"\noutput = "out/self"\n'
+
+    with pytest.raises(TypeError, match=r"'id'.* in Python or a job file") as refused:
+        run(job)
+    advice = re.search(r"columns=\[.*?\]", str(refused.value))[0]
+    run(job + advice)
+
+    expected = lpe_dask.score(rows[["x", "y"]])
+    pd.testing.assert_series_equal(scored("out/self")["p_value"], expected)
+    assert list(scored("out/self").columns)[:3] == ["x", "y", "id"]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_run__takes_columns_for_a_model_that_is_there(is_named):
+    nominal = pd.read_parquet("nominal.parquet")
+    model = lpe_dask.LPE(3).fit(nominal if is_named else nominal.to_numpy())
+    model.save("model")
+
+    run('[model]\npath = "model"\n' + SCORE + 'columns = ["x", "y"]\n')
+
+    pd.testing.assert_series_equal(scored()["p_value"], expected(n_neighbors=3))
 
 
 def test_run__scores_several_days(caplog):
@@ -321,10 +348,11 @@ def test_command__runs_a_job_twice_and_then_with_a_changed_input():
 
     codes = [result.exit_code for result in (first, second, third, fourth)]
     assert codes == [0, 0, 2, 0]
-    assert first.stdout.endswith("written to out/2026-11-20\n")
-    assert second.stdout == "nothing to do: out/2026-11-20 is there already\n"
+    assert first.stderr.endswith("written to out/2026-11-20\n")
+    assert second.stderr == "nothing to do: out/2026-11-20 is there already\n"
+    assert first.stdout == second.stdout == ""
     assert "a.parquet is changed" in third.stderr
-    assert fourth.stdout.startswith("20 rows against 60 nominal rows")
+    assert "20 rows against 60 nominal rows" in fourth.stderr
 
 
 def test_command__only_fits():
@@ -332,9 +360,10 @@ def test_command__only_fits():
 
     first, second = invoke("run", "job.toml"), invoke("run", "job.toml")
 
-    assert first.stdout.startswith("60 nominal rows fitted")
-    assert first.stdout.endswith("/model\n")
-    assert second.stdout == "nothing to do: model is there already\n"
+    assert "60 nominal rows fitted" in first.stderr
+    assert first.stderr.endswith("/model\n")
+    assert second.stderr == "nothing to do: model is there already\n"
+    assert first.stdout == second.stdout == ""
 
 
 def test_command__gives_each_problem_a_line():
@@ -411,7 +440,7 @@ def test_command__fits_and_scores_with_the_model():
 
     assert fitted.exit_code == result.exit_code == 0
     pd.testing.assert_series_equal(scored("out")["p_value"], expected(n_neighbors=3))
-    assert "flagged at alpha 0.2" in result.stdout
+    assert "flagged at alpha 0.2" in result.stderr
     assert again.exit_code == 2
     assert "there is a model" in again.stderr
 
@@ -432,7 +461,7 @@ def test_command__flags_at_a_false_discovery_rate():
     result = invoke("score", *given, "--fdr", "0.3", "--columns", "x,y")
 
     assert result.exit_code == 0
-    assert "flagged at a false discovery rate of 0.3" in result.stdout
+    assert "flagged at a false discovery rate of 0.3" in result.stderr
     flags = lpe_dask.false_discovery_control(scored("out")["p_value"], 0.3)
     assert scored("out")["is_anomaly"].tolist() == flags.tolist()
 

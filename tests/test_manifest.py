@@ -163,7 +163,7 @@ def test_load__of_any_text_is_refused(straight, text):
         (b'{"format": true}', "is no manifest of a model: it names no format"),
         (b'{"format": 1}', "was altered after it was written"),
         (b'{"format": 1, "sha256": null}', "was altered after it was written"),
-        (b'{"format": 2, "and": "more"}', "is of format 2, .*Load it with a newer version"),
+        (b'{"format": 3, "and": "more"}', "is of format 3, .*Load it with a newer version"),
     ],
 )
 def test_load__says_what_is_wrong_with_a_manifest(text, why, straight, tmp_path):
@@ -355,6 +355,12 @@ DIAGONAL = [[1.0, 0.0], [0.0, 1.0]]
         (("fitted", "graph"), "radius", "n_neighbors or radius, and not both"),
         (("fitted", "feature_names_in"), ["a", "a"], "not as many different names"),
         (("fitted", "feature_names_in"), ["a"], "not as many different names"),
+        (("fitted", "feature_names_in"), [1, 1.0], "not as many different names"),
+        (("fitted", "feature_names_in"), ["a", {"float": "1"}], "is no name of a column"),
+        (("fitted", "feature_names_in"), ["a", {"date": "now"}], "feature_names_in|fitted"),
+        (("fitted", "feature_names_in"), ["a", {"timestamp": "now!"}], "fitted"),
+        (("fitted", "feature_names_in"), ["a", {"tuple": [{"tuple": []}]}], "fitted"),
+        (("fitted", "feature_names_in"), ["a", ["b"]], "feature_names_in"),
         (("fitted", "n_features_in"), 3, "a vector has another length"),
         (("fitted", "n_features_in"), 10**12, "a vector has another length"),
         (("fitted", "offset"), float("nan"), "offset"),
@@ -569,12 +575,26 @@ def test_load__of_every_format(folder):
     np.testing.assert_array_equal(straight.score_samples(OF_FORMATS), P_STRAIGHT)
     np.testing.assert_array_equal(geodesic.score_samples(OF_FORMATS), P_GEODESIC)
     assert straight.feature_names_in_.tolist() == ["speed", "load"]
+    swapped = pd.DataFrame(OF_FORMATS[:, ::-1], columns=["load", "speed"])
+    np.testing.assert_array_equal(straight.statistic(swapped), STRAIGHT)
     assert repr(straight) == "LPE(algorithm='pruned', n_neighbors=3, scale='standard')"
     assert len(straight.p_values_) == geodesic.n_samples_ == 100
+
+
+def test_load__of_columns_that_are_not_named_by_text():
+    day = pd.Timestamp("2026-11-22", tz="Europe/Paris")
+    names = pd.Index([(day, 1), float("nan")], tupleize_cols=False)
+    rows = pd.DataFrame(OF_FORMATS, columns=names)
+
+    model = lpe_dask.load(FORMATS / "format-2" / "names")
+
+    np.testing.assert_array_equal(model.statistic(rows.iloc[:, [1, 0]]), STRAIGHT)
+    with pytest.raises(ValueError, match=r"lack the columns \[nan\]"):
+        model.statistic(rows.iloc[:, [0]])
 
 
 def test_load__of_a_newer_format_is_refused(straight, tmp_path):
     put(forged(straight, "format", value=manifest.FORMAT + 1), tmp_path)
 
-    with pytest.raises(ValueError, match=r"is of format 2, .* formats up to 1\. Load it"):
+    with pytest.raises(ValueError, match=r"is of format 3, .* formats up to 2\. Load it"):
         lpe_dask.load(tmp_path)

@@ -599,14 +599,15 @@ def test_paper__writes_figures_a_table_and_a_page(folder, tmp_path, quick):
     assert all(row["procedure"] and row["reason"] for row in table)
     counted = re.findall(r": (\d+) of (\d+)$", result.stdout, re.MULTILINE)
     assert sum(int(count) for count, _ in counted) == int(counted[0][1]) == len(table)
-    assert result.stdout.endswith(f"written to {out}: open {out / 'index.html'}\n")
+    assert result.stderr.endswith(f"written to {out}: open {out / 'index.html'}\n")
 
 
 def test_paper__says_one_line_an_experiment(folder, tmp_path, quick, no_page):
     result = paper("--data", folder, "--output", tmp_path / "out", "--draws", 2)
 
-    lines = result.stderr.splitlines()
+    *lines, end = result.stderr.splitlines()
     assert [line.split(",")[0] for line in lines] == [f"Figure {n}" for n in (1, 2, 3, 4)]
+    assert end.startswith("written to ")
     assert logging.getLogger("lpe_dask").level == logging.NOTSET
     assert logging.getLogger("lpe_dask.paper").level == logging.NOTSET
 

@@ -1,0 +1,104 @@
+"""Names of columns: which of them are the same, where they stand, and how JSON holds them.
+
+pandas takes any value for a name. Two names are one if they are equal, as pandas has it:
+1, 1.0 and NumPy's 1 are, but True is not 1, and NaN is itself.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+def identity(name: Any) -> Hashable:
+    """Return what is equal for two names exactly if they are the same name."""
+    if isinstance(name, tuple):
+        return tuple(map(identity, name))
+    if isinstance(name, bool | np.bool_):
+        return bool, bool(name)
+    if pd.api.types.is_scalar(name) and pd.isna(name):
+        return "missing", float if isinstance(name, np.floating) else type(name)
+    return name  # type: ignore[no-any-return]
+
+
+def places_of(names: Iterable[Any]) -> dict[Hashable, list[int]]:
+    """Return by their identity at which positions names stand."""
+    places: dict[Hashable, list[int]] = {}
+    for i, name in enumerate(names):
+        places.setdefault(identity(name), []).append(i)
+    return places
+
+
+def check_distinct(names: Iterable[Any]) -> None:
+    """Raise ValueError, naming them, if there are names that stand for several columns."""
+    names = list(names)
+    twice = [names[places[0]] for places in places_of(names).values() if len(places) > 1]
+    if twice:
+        raise ValueError(
+            f"column names must differ from each other, but {twice} stand more than once "
+            f"among {names}. Rename the columns, or give each once."
+        )
+
+
+def name_to_json(name: Any) -> Any:
+    """Return a name as what JSON holds exactly; `name_from_json` gives an equal one.
+
+    Raises
+    ------
+    TypeError
+        For names other than text, numbers, booleans, None, timestamps, dates, and tuples of
+        these.
+    """
+    if isinstance(name, tuple):
+        return {"tuple": [_plain_to_json(part) for part in name]}
+    return _plain_to_json(name)
+
+
+def _plain_to_json(name: Any) -> Any:
+    if isinstance(name, np.bool_ | np.integer | np.floating):
+        name = name.item()
+    if isinstance(name, float) and not math.isfinite(name):
+        return {"float": repr(name)}
+    if name is None or isinstance(name, str | bool | int | float):
+        return name
+    if isinstance(name, datetime.datetime):  # pandas' are of this kind, NaT among them
+        return {"timestamp": pd.Timestamp(name).isoformat()}
+    if isinstance(name, datetime.date):
+        return {"date": name.isoformat()}
+    raise TypeError(
+        f"the column name {name!r} is a {type(name).__name__}, which cannot be saved. "
+        f"Saved are names that are text, numbers, booleans, None, timestamps, dates, or "
+        f"tuples of these. Rename the columns (frame.columns = ...), and fit again."
+    )
+
+
+def name_from_json(content: Any) -> Any:
+    """Return a name that `name_to_json` has written.
+
+    Raises
+    ------
+    ValueError
+        For what it does not write.
+    """
+    match content:
+        case {"tuple": list(parts), **others} if not others:
+            return tuple(map(_plain_from_json, parts))
+    return _plain_from_json(content)
+
+
+def _plain_from_json(content: Any) -> Any:
+    match content:
+        case None | bool() | int() | float() | str():
+            return content
+        case {"float": "nan" | "inf" | "-inf" as text, **others} if not others:
+            return float(text)
+        case {"timestamp": str(text), **others} if not others:
+            return pd.Timestamp(text)
+        case {"date": str(text), **others} if not others:
+            return datetime.date.fromisoformat(text)
+    raise ValueError(f"{str(content)[:80]} is no name of a column")

@@ -1,0 +1,192 @@
+"""Columns are known by their names, whatever these are; by position if there are none."""
+
+import datetime
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lpe_dask
+from lpe_dask import LPE
+from lpe_dask.column_names import identity, name_from_json, name_to_json
+from lpe_dask.inputs import columns_at, read_table
+
+RNG = np.random.default_rng(0)
+NOMINAL = RNG.integers(0, 9, (60, 3)) * [1.0, 10.0, 100.0]
+QUERIES = RNG.integers(0, 9, (20, 3)) * [1.0, 10.0, 100.0]
+DAY = pd.Timestamp("2026-11-22", tz="Europe/Paris")
+NAMES = {
+    "text": ["a", "b", "c"],
+    "numbers": [0, 1, 2],
+    "numbers of NumPy": pd.Index([np.int64(0), np.int32(1), np.uint8(2)], dtype=object),
+    "fractions": [0.5, 1.5, np.nan],
+    "booleans": [True, False, "c"],
+    "booleans and numbers": [True, 1, 0],
+    "mixed": ["1", 1, 1.5],
+    "tuples": [("a", 1), ("a", 2), ("b", 1)],
+    "flat tuples": pd.Index([("a", 1), ("a", np.nan), "b"], tupleize_cols=False),
+    "timestamps": [DAY, DAY + pd.Timedelta(1), DAY + pd.Timedelta(1, "D")],
+    "dates": pd.Index([datetime.date(2026, 11, day) for day in (1, 2, 3)], dtype=object),
+    "none": pd.Index([None, np.nan, ""], dtype=object),
+    "categories": pd.CategoricalIndex(["u", "v", "w"]),
+}
+
+
+def named(rows, names, kind="pandas"):
+    names = names if isinstance(names, pd.Index) else pd.Index(names)
+    frame = pd.DataFrame(rows).set_axis(names, axis=1)
+    return frame if kind == "pandas" else dd.from_pandas(frame, npartitions=3)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_score_samples__finds_columns_of_any_name(names, kind, tmp_path):
+    model = LPE(3).fit(named(NOMINAL, names, kind))
+    model.save(tmp_path / "model")
+    queries = named(QUERIES, names, kind)
+    expected = LPE(3).fit(NOMINAL).score_samples(QUERIES)
+
+    for fitted in (model, lpe_dask.load(tmp_path / "model")):
+        for order in ([0, 1, 2], [2, 0, 1]):
+            actual = fitted.score_samples(columns_at(queries, order))
+            np.testing.assert_array_equal(actual, expected)
+        with pytest.raises(ValueError, match="the rows lack the columns"):
+            fitted.score_samples(columns_at(queries, [0, 1]))
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_feature_names_in__are_for_text_alone_as_in_scikit_learn(names, tmp_path):
+    model = LPE(3).fit(named(NOMINAL, names))
+    model.save(tmp_path / "model")
+
+    is_text = all(isinstance(name, str) for name in names)
+    assert hasattr(model, "feature_names_in_") == is_text
+    assert hasattr(lpe_dask.load(tmp_path / "model"), "feature_names_in_") == is_text
+
+
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+def test_score_samples__names_missing_columns_and_ignores_others(kind):
+    model = LPE(3).fit(named(NOMINAL, [0, 1, "c"], kind))
+    queries = named(QUERIES, [0, 1, "c"], kind)
+
+    p_values = model.score_samples(queries.assign(note="text"))
+    np.testing.assert_array_equal(p_values, model.score_samples(QUERIES))
+    with pytest.raises(ValueError, match=r"lack the columns \[0, 1\]; needed are \[0, 1"):
+        model.score_samples(named(QUERIES, ["0", "1", "c"], kind))
+
+
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+def test_names__that_stand_for_two_columns_are_refused(kind):
+    twice = named(NOMINAL, ["a", "b", "a"], kind)
+    model = LPE(3).fit(named(NOMINAL, ["a", "b", "c"], kind))
+
+    with pytest.raises(ValueError, match=r"\['a'\] stand more than once"):
+        LPE(3).fit(twice)
+    with pytest.raises(ValueError, match=r"\['a'\] stand more than once"):
+        lpe_dask.score(twice, columns=["a", "b"])
+    with pytest.raises(ValueError, match=r"\['b'\] stand more than once"):
+        lpe_dask.score(named(NOMINAL, [*"abc"], kind), columns=["a", "b", "b"])
+    with pytest.raises(ValueError, match=r"\['a'\] stand more than once"):
+        model.score_samples(named(np.c_[QUERIES, QUERIES[:, :1]], [*"abca"], kind))
+
+
+@pytest.mark.parametrize("names", [["x", "y", "z"], [2, 1, 0]])
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+def test_names__are_nothing_to_a_model_of_an_array(kind, names):
+    model = LPE(3).fit(NOMINAL)
+
+    actual = model.score_samples(named(QUERIES, names, kind))
+
+    np.testing.assert_array_equal(actual, model.score_samples(QUERIES))
+
+
+@pytest.mark.parametrize("names", [["x", "y", "z"], [2, 1, 0]])
+@pytest.mark.parametrize("queries", [QUERIES, da.from_array(QUERIES, chunks=(7, 3))])
+def test_arrays__go_by_position_through_a_model_of_a_frame(queries, names):
+    model = LPE(3).fit(named(NOMINAL, names))
+
+    actual = model.score_samples(queries)
+
+    np.testing.assert_array_equal(actual, LPE(3).fit(NOMINAL).score_samples(QUERIES))
+
+
+def test_fit__again_on_an_array_forgets_names():
+    model = LPE(3).fit(named(NOMINAL, [2, 1, 0]))
+
+    model.fit(NOMINAL)
+
+    actual = model.score_samples(named(QUERIES, [0, 1, 2]))
+    np.testing.assert_array_equal(actual, model.score_samples(QUERIES))
+
+
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_p_values__of_frames_with_any_names(names, kind):
+    p_values = lpe_dask.score(named(NOMINAL, names, kind), n_neighbors=3)
+
+    np.testing.assert_array_equal(p_values, lpe_dask.score(NOMINAL, n_neighbors=3))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(1, 1.0), (1, np.uint8(1)), (True, np.True_), (np.nan, np.float64("nan")),
+     ("a", np.str_("a")), (("a", np.nan), ("a", float("nan"))),
+     (DAY, DAY.tz_convert("UTC"))],
+)  # fmt: skip
+def test_identity__is_that_of_equal_names(one, other):
+    assert identity(one) == identity(other)
+    assert hash(identity(one)) == hash(identity(other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(1, "1"), (1, True), (0, False), (None, np.nan), (np.nan, pd.NaT), (("a", 1), "a"),
+     (DAY, str(DAY)), ((1,), (True,))],
+)  # fmt: skip
+def test_identity__tells_names_apart(one, other):
+    assert identity(one) != identity(other)
+
+
+plain_names = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.dates()
+    | st.integers(-(2**62), 2**62).map(pd.Timestamp)
+)  # fmt: skip
+
+
+@given(name=plain_names | st.lists(plain_names, max_size=3).map(tuple))
+def test_name_from_json__gives_the_name_back(name):
+    actual = name_from_json(name_to_json(name))
+
+    assert identity(actual) == identity(name)
+    assert type(actual) is type(name)
+
+
+def test_save__refuses_names_that_json_cannot_hold(tmp_path):
+    names = pd.period_range("2026-01", periods=3, freq="M")
+    model = LPE(3).fit(named(NOMINAL, names))
+
+    with pytest.raises(TypeError, match=r"Period\('2026-01', 'M'\) is a Period, .* Rename"):
+        model.save(tmp_path / "model")
+
+    assert not (tmp_path / "model").exists()
+    queries = named(QUERIES, names).iloc[:, ::-1]
+    expected = LPE(3).fit(NOMINAL).score_samples(QUERIES)
+    np.testing.assert_array_equal(model.score_samples(queries), expected)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+def test_plan__of_columns_that_are_written_alike(kind):
+    nominal = named(NOMINAL, [1, "1", True], kind)
+    queries = named(QUERIES, [True, "1", 1], kind)
+
+    forecast = lpe_dask.plan(queries, nominal, n_neighbors=3)
+
+    assert (forecast.n_rows, forecast.n_nominal, forecast.n_features) == (20, 60, 3)
+
+
+def test_read_table__calls_columns_by_their_names_in_messages():
+    assert read_table(named(NOMINAL, [1, "b", ("c", 2)])).labels == ["1", "b", "('c', 2)"]
