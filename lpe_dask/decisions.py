@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -122,12 +123,32 @@ def merge_histograms(parts: Sequence[Histogram]) -> Histogram:
     return Histogram(values, counts)
 
 
-def discovery_cut_off(histogram: Histogram, q: float) -> float:
-    r"""Return the largest p-value that is flagged at the false discovery rate ``q``.
+@dataclass(frozen=True, slots=True, eq=False)
+class Adjustment:
+    """The adjusted p-value of Benjamini and Hochberg, as a step function of the p-value.
 
-    The procedure of Benjamini and Hochberg for m p-values, of which c(v) are at most v:
+    Attributes
+    ----------
+    p_values : ndarray of shape (n_steps,)
+        The largest p-value of each step, ascending.
+    adjusted : ndarray of shape (n_steps,)
+        What all p-values of a step become, ascending, each once.
+    """
 
-    .. math:: \max \{v : v \cdot (m / c(v)) \le q\}
+    p_values: NDArray[np.float64]
+    adjusted: NDArray[np.float64]
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the steps."""
+        return self.p_values.nbytes + self.adjusted.nbytes
+
+
+def adjustment_of(histogram: Histogram) -> Adjustment:
+    r"""Return what p-values become that are adjusted for the false discovery rate.
+
+    Of m p-values, of which c(u) are at most u, the one that is v becomes
+
+    .. math:: \min \{u \cdot (m / c(u)) : u \ge v\}
 
     It is computed in float64 and in this order, as `scipy.stats.false_discovery_control`
     does. Of equal p-values the last decides, as its rank is the highest.
@@ -136,23 +157,52 @@ def discovery_cut_off(histogram: Histogram, q: float) -> float:
     ----------
     histogram : Histogram
         Of all p-values.
+
+    Examples
+    --------
+    >>> adjustment_of(histogram_of(np.array([0.02, 0.5, 0.03, 0.5])))
+    Adjustment(p_values=array([0.03, 0.5 ]), adjusted=array([0.06, 0.5 ]))
+    """
+    values, counts = histogram
+    scaled = values * (counts.sum() / np.cumsum(counts))
+    adjusted = np.minimum.accumulate(scaled[::-1])[::-1]
+    is_last = np.diff(adjusted, append=math.inf) > 0
+    return Adjustment(values[is_last], adjusted[is_last])
+
+
+def adjusted_p_values(
+    p_values: NDArray[np.number], adjustment: Adjustment
+) -> NDArray[np.float64]:
+    """Return what p-values become, which ``adjustment`` was made of; NaN for NaN."""
+    numbers = np.asarray(p_values, np.float64)
+    steps = np.searchsorted(adjustment.p_values, numbers)  # NaN comes after all others
+    return np.append(adjustment.adjusted, math.nan)[steps]
+
+
+def discovery_cut_off(adjustment: Adjustment, q: float) -> float:
+    """Return the largest p-value that is flagged at the false discovery rate ``q``.
+
+    Parameters
+    ----------
+    adjustment : Adjustment
+        Of all p-values.
     q : float
         In (0, 1).
 
     Returns
     -------
     cut_off : float
-        NaN if none is flagged: no p-value is at most NaN.
+        The largest p-value that becomes at most ``q``; NaN if there is none: no p-value is
+        at most NaN.
 
     Examples
     --------
-    >>> discovery_cut_off(histogram_of(np.array([0.01, 0.5, 0.04, 0.9])), q=0.1)
+    >>> p_values = np.array([0.01, 0.5, 0.04, 0.9])
+    >>> discovery_cut_off(adjustment_of(histogram_of(p_values)), q=0.1)
     0.04
     """
-    values, counts = histogram
-    adjusted = values * (counts.sum() / np.cumsum(counts))
-    reached = np.flatnonzero(adjusted <= q)
-    return float(values[reached[-1]]) if len(reached) else math.nan
+    n_reached = int(np.searchsorted(adjustment.adjusted, q, side="right"))
+    return float(adjustment.p_values[n_reached - 1]) if n_reached else math.nan
 
 
 def discoveries(p_values: NDArray[np.number], cut_off: float) -> NDArray[np.bool_]:

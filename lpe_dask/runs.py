@@ -29,9 +29,9 @@ import fsspec
 from dask.delayed import Delayed
 
 from lpe_dask.calibration import BAND_LEVEL, band_half_width
-from lpe_dask.decisions import threshold
+from lpe_dask.decisions import Adjustment, discovery_cut_off, threshold
 from lpe_dask.detector import LPE, load, measure_blocks
-from lpe_dask.false_discovery import cut_off
+from lpe_dask.false_discovery import adjustment
 from lpe_dask.files import (
     Paths,
     count_rows,
@@ -66,6 +66,7 @@ from lpe_dask.outputs import (
 from lpe_dask.parameters import check_level
 from lpe_dask.parts import (
     PART_COUNTS,
+    Q_VALUE,
     RESULT_COLUMNS,
     PartFolder,
     decision_writes,
@@ -120,7 +121,7 @@ def score_files(
         False-alarm level of ``is_anomaly``. None: 0.05, or that of the model.
     fdr : float, optional
         False discovery rate of ``is_anomaly``, instead of alpha: see
-        `false_discovery_control`.
+        `false_discovery_control`. Rows then have a ``q_value``, too.
     overwrite : bool, default=False
         Replace the output of an earlier run, once the nominal rows are fitted.
     **arguments
@@ -327,8 +328,10 @@ class Run:
             return _counts(_write_missing(folder, partial(write, threshold(self.alpha))))
         measured.make()
         _write_missing(measured, partial(part_writes, self.kept, statistic, p_values, None))
-        cut = float(cut_off(undecided_p_values(folder), self.fdr).compute())
-        counts = _counts(_write_missing(folder, partial(decision_writes, cut)))
+        adjusted: Adjustment = adjustment(undecided_p_values(folder)).compute()
+        decide = partial(decision_writes, adjusted, self.fdr)
+        counts = _counts(_write_missing(folder, decide))
+        cut = discovery_cut_off(adjusted, self.fdr)
         return counts | {"fdr_cut_off": None if math.isnan(cut) else cut}
 
 
@@ -413,7 +416,7 @@ def prepare_scoring(
     if isinstance(model, FitRun):
         source = model.source
     frame, rows = frames_to_score(model, data, columns)
-    kept = _kept(data, frame, keep)
+    kept = _kept(data, frame, keep, with_q_value=fdr is not None)
     settings = {
         "columns": list(map(str, rows.columns)),
         "keep": list(map(str, kept.columns)),
@@ -497,7 +500,9 @@ def _check_free(url: str, record: RunRecord, overwrite: bool) -> None:
         )
 
 
-def _kept(path: Paths, frame: Any, keep: Sequence[str] | None) -> Any:
+def _kept(
+    path: Paths, frame: Any, keep: Sequence[str] | None, *, with_q_value: bool
+) -> Any:
     """Return the columns to carry over, none of which hides a result."""
     names = list(frame.columns if keep is None else dict.fromkeys(keep))
     missing = [name for name in names if name not in frame.columns]
@@ -506,11 +511,12 @@ def _kept(path: Paths, frame: Any, keep: Sequence[str] | None) -> Any:
             f"{shown_paths(path)} has no columns {missing} to keep, but "
             f"{list(frame.columns)}. Name some of these (keep=, --keep)."
         )
-    hidden = [name for name in RESULT_COLUMNS if name in [*names, frame.index.name]]
+    results = (*RESULT_COLUMNS, Q_VALUE) if with_q_value else RESULT_COLUMNS
+    hidden = [name for name in results if name in [*names, frame.index.name]]
     if hidden:
         raise ValueError(
             f"{shown_paths(path)} has {hidden} already, but that is what the output calls "
-            f"its results ({', '.join(RESULT_COLUMNS)}). Name the columns to carry over "
+            f"its results ({', '.join(results)}). Name the columns to carry over "
             f"without them (keep=, --keep), or rename them in the input."
         )
     return frame[names]
