@@ -208,3 +208,53 @@ def discovery_cut_off(adjustment: Adjustment, q: float) -> float:
 def discoveries(p_values: NDArray[np.number], cut_off: float) -> NDArray[np.bool_]:
     """Return whether each p-value, as float64, is at most ``cut_off``; False for NaN."""
     return np.asarray(p_values, np.float64) <= cut_off
+
+
+def doubt_about_rate(
+    q: float, n_rows: int, n_flagged: int, n_calibration: int, *, counts_itself: int
+) -> str | None:
+    """Return in words why a false discovery rate does not hold, or flags nothing.
+
+    Where a row does not count itself, a nominal one has p = 0 with probability
+    1 / (m + 1), and 0 is flagged whatever q is: of N rows, about N / (m + 1). They come on
+    top of the share that q stands for, which is q (1 - R / N) for R rows flagged. Where a
+    row counts itself, no p-value is below 1 / (m + 1), so that it takes N / (q (m + 1))
+    rows of that to flag one.
+
+    Parameters
+    ----------
+    q : float
+    n_rows, n_flagged : int
+        N, the rows that have a p-value, and R.
+    n_calibration : int
+        m.
+    counts_itself : {0, 1}
+        1 for the conformal form.
+
+    Returns
+    -------
+    doubt : str, optional
+        None where the sum is at most 1.1 q or nothing was flagged; in the conformal form
+        where a row was flagged, or one alone could have been.
+    """
+    enough = math.ceil(n_rows / q)
+    if counts_itself:
+        needed = math.ceil(n_rows / (q * (n_calibration + 1)))
+        if n_flagged or needed <= 1:
+            return None
+        return (
+            f"fdr={q:g} flags nothing: with {n_calibration} calibration rows the smallest "
+            f"p-value is {1 / (n_calibration + 1):.3g}, which at least {needed} of the "
+            f"{n_rows} rows must have for one to be flagged. To flag k rows it takes about "
+            f"{enough} / k calibration rows: give more nominal rows, or decide by alpha."
+        )
+    n_zeros = n_rows / (n_calibration + 1)
+    if not n_flagged or n_zeros <= n_flagged * q * (0.1 + n_flagged / n_rows):
+        return None
+    return (
+        f"fdr={q:g} does not hold: about {n_zeros:.3g} of the {n_rows} rows have p = 0 "
+        f"although they are nominal (rows / (calibration rows + 1)), and such are flagged "
+        f"whatever fdr is; {n_flagged} are flagged in all. Use calibration='conformal', "
+        f"which keeps the rate; to flag k rows it takes about {enough} / k calibration "
+        f"rows."
+    )

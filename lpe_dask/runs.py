@@ -28,8 +28,13 @@ import dask.array as da
 import fsspec
 from dask.delayed import Delayed
 
-from lpe_dask.calibration import BAND_LEVEL, band_half_width
-from lpe_dask.decisions import Adjustment, discovery_cut_off, threshold
+from lpe_dask.calibration import BAND_LEVEL, COUNTS_ITSELF, band_half_width
+from lpe_dask.decisions import (
+    Adjustment,
+    discovery_cut_off,
+    doubt_about_rate,
+    threshold,
+)
 from lpe_dask.detector import LPE, load, measure_blocks
 from lpe_dask.false_discovery import adjustment
 from lpe_dask.files import (
@@ -287,6 +292,7 @@ class Run:
             check_token(lock.url, lock.token)  # the fit may have taken hours
             self._make_way()
             counts = self._write(folder, statistic, p_values, expect)
+            self._warn_of_rate(model, counts)
             check_parts(folder)
             check_unchanged(self.paths, self.record.data)
             seconds = time.perf_counter() - began
@@ -333,6 +339,18 @@ class Run:
         counts = _counts(_write_missing(folder, decide))
         cut = discovery_cut_off(adjusted, self.fdr)
         return counts | {"fdr_cut_off": None if math.isnan(cut) else cut}
+
+    def _warn_of_rate(self, model: LPE, counts: dict[str, Any]) -> None:
+        counts_itself = COUNTS_ITSELF[model.calibration]
+        is_ranked = self.rows is None and not counts_itself  # which was said before
+        if self.fdr is None or is_ranked:
+            return
+        doubt = doubt_about_rate(
+            self.fdr, counts["rows"] - counts["rows_nan"], counts["flagged"],
+            len(model.calibration_), counts_itself=counts_itself,
+        )  # fmt: skip
+        if doubt is not None:
+            logger.warning("%s", doubt)
 
 
 def _write_missing(

@@ -709,6 +709,33 @@ def test_score_files__warns_of_a_rate_that_flags_nothing(tables, tmp_path, caplo
     assert "no row can be flagged with fdr=0.2" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("calibration", "said"),
+    [
+        ("loo", "fdr=0.2 does not hold: about 4.95 of the 500 rows have p = 0"),
+        ("conformal", "fdr=0.2 flags nothing: with 50 calibration rows the smallest"),
+    ],
+)
+def test_score_files__warns_once_where_too_few_nominal_rows_are(
+    tmp_path, caplog, calibration, said
+):
+    rng = np.random.default_rng(0)
+    nominal, rows = rng.standard_normal((100, 2)), rng.standard_normal((500, 2))
+    rows[:3] = 20.0
+    for name, values in (("nominal", nominal), ("rows", rows)):
+        frame = pd.DataFrame(values, columns=["x", "y"])
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+    given = {"nominal": tmp_path / "nominal.parquet", "calibration": calibration}
+
+    score_files(tmp_path / "rows.parquet", tmp_path / "out", fdr=0.2, **given)
+    score_files(tmp_path / "rows.parquet", tmp_path / "by-alpha", **given)
+
+    warnings = [r.getMessage() for r in caplog.records if "fdr" in r.getMessage()]
+    (warning,) = warnings
+    assert said in warning
+    assert "about 2500 / k calibration rows" in warning
+
+
 @pytest.mark.parametrize("name", ["alpha", "fdr"])
 def test_score_files__refuses_a_level_out_of_range(tables, tmp_path, name):
     with pytest.raises(ValueError, match=f"{name}=1.5"):
