@@ -216,10 +216,10 @@ def doubt_about_rate(
     """Return in words why a false discovery rate does not hold, or flags nothing.
 
     Where a row does not count itself, a nominal one has p = 0 with probability
-    1 / (m + 1), and 0 is flagged whatever q is: of N rows, about N / (m + 1). They come on
-    top of the share that q stands for, which is q (1 - R / N) for R rows flagged. Where a
-    row counts itself, no p-value is below 1 / (m + 1), so that it takes N / (q (m + 1))
-    rows of that to flag one.
+    1 / (m + 1), and 0 is flagged whatever q is. Of N rows, R of them flagged, about
+    (N - R) / (m + 1) are. They come on top of the share that q stands for, which is
+    q (1 - R / N). Where a row counts itself, no p-value is below 1 / (m + 1), so that it
+    takes N / (q (m + 1)) rows of that to flag one.
 
     Parameters
     ----------
@@ -248,12 +248,12 @@ def doubt_about_rate(
             f"{n_rows} rows must have for one to be flagged. To flag k rows it takes about "
             f"{enough} / k calibration rows: give more nominal rows, or decide by alpha."
         )
-    n_zeros = n_rows / (n_calibration + 1)
+    n_zeros = (n_rows - n_flagged) / (n_calibration + 1)
     if not n_flagged or n_zeros <= n_flagged * q * (0.1 + n_flagged / n_rows):
         return None
     return (
         f"fdr={q:g} does not hold: about {n_zeros:.3g} of the {n_rows} rows have p = 0 "
-        f"although they are nominal (rows / (calibration rows + 1)), and such are flagged "
+        f"although they are nominal (one in {n_calibration + 1}), and such are flagged "
         f"whatever fdr is; {n_flagged} are flagged in all. Use calibration='conformal', "
         f"which keeps the rate; to flag k rows it takes about {enough} / k calibration "
         f"rows."

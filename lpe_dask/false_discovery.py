@@ -111,7 +111,8 @@ def false_discovery_control(
     Conformal p-values of independent rows are positively dependent [2]_, which is enough:
     ``calibration="conformal"`` is the form to use here. With ``"loo"`` the rate holds only
     about, and not where far more rows are scored than are nominal: a nominal row has p = 0
-    about once in n + 1, and 0 is flagged whatever ``q`` is. Its p-values of rows against
+    about once in n + 1, and 0 is flagged whatever ``q`` is (`score_files` warns then, which
+    here cannot be known). Its p-values of rows against
     themselves (`score` without nominal rows, ``p_values_``) are ranks, evenly spread
     whatever the rows are: none is flagged.
 

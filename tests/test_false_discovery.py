@@ -475,7 +475,7 @@ def test_doubt__tells_its_numbers():
     loo = doubt_about_rate(0.1, 50_020, 65, 1000, counts_itself=0)
     conformal = doubt_about_rate(0.1, 50_020, 0, 1000, counts_itself=1)
 
-    assert loo.startswith("fdr=0.1 does not hold: about 50 of the 50020 rows have p = 0")
+    assert loo.startswith("fdr=0.1 does not hold: about 49.9 of the 50020 rows have p = 0")
     assert "calibration='conformal'" in loo
     assert "about 500200 / k calibration rows" in loo
     assert "is 0.000999, which at least 500 of the 50020 rows must have" in conformal
