@@ -103,7 +103,8 @@ def score(data: str, debug: bool, **options: Any) -> None:
 
     DATA is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as s3://.
     OUT gets the columns of DATA, and p_value (from 0 to 1, low is anomalous), statistic (to
-    rank rows by) and is_anomaly (p_value at most alpha; empty where a number is missing).
+    rank rows by) and is_anomaly (p_value at most alpha; empty where a number is missing);
+    with --fdr also q_value, which is_anomaly then compares with that.
     A run that was interrupted goes on when the same command is given again.
     """
     with _exit_codes(debug):

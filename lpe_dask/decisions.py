@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -122,12 +123,32 @@ def merge_histograms(parts: Sequence[Histogram]) -> Histogram:
     return Histogram(values, counts)
 
 
-def discovery_cut_off(histogram: Histogram, q: float) -> float:
-    r"""Return the largest p-value that is flagged at the false discovery rate ``q``.
+@dataclass(frozen=True, slots=True, eq=False)
+class Adjustment:
+    """The adjusted p-value of Benjamini and Hochberg, as a step function of the p-value.
 
-    The procedure of Benjamini and Hochberg for m p-values, of which c(v) are at most v:
+    Attributes
+    ----------
+    p_values : ndarray of shape (n_steps,)
+        The largest p-value of each step, ascending.
+    adjusted : ndarray of shape (n_steps,)
+        What all p-values of a step become, ascending, each once.
+    """
 
-    .. math:: \max \{v : v \cdot (m / c(v)) \le q\}
+    p_values: NDArray[np.float64]
+    adjusted: NDArray[np.float64]
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the steps."""
+        return self.p_values.nbytes + self.adjusted.nbytes
+
+
+def adjustment_of(histogram: Histogram) -> Adjustment:
+    r"""Return what p-values become that are adjusted for the false discovery rate.
+
+    Of m p-values, of which c(u) are at most u, the one that is v becomes
+
+    .. math:: \min \{u \cdot (m / c(u)) : u \ge v\}
 
     It is computed in float64 and in this order, as `scipy.stats.false_discovery_control`
     does. Of equal p-values the last decides, as its rank is the highest.
@@ -136,25 +157,104 @@ def discovery_cut_off(histogram: Histogram, q: float) -> float:
     ----------
     histogram : Histogram
         Of all p-values.
+
+    Examples
+    --------
+    >>> adjustment_of(histogram_of(np.array([0.02, 0.5, 0.03, 0.5])))
+    Adjustment(p_values=array([0.03, 0.5 ]), adjusted=array([0.06, 0.5 ]))
+    """
+    values, counts = histogram
+    scaled = values * (counts.sum() / np.cumsum(counts))
+    adjusted = np.minimum.accumulate(scaled[::-1])[::-1]
+    is_last = np.diff(adjusted, append=math.inf) > 0
+    return Adjustment(values[is_last], adjusted[is_last])
+
+
+def adjusted_p_values(
+    p_values: NDArray[np.number], adjustment: Adjustment
+) -> NDArray[np.float64]:
+    """Return what p-values become, which ``adjustment`` was made of; NaN for NaN."""
+    numbers = np.asarray(p_values, np.float64)
+    steps = np.searchsorted(adjustment.p_values, numbers)  # NaN comes after all others
+    return np.append(adjustment.adjusted, math.nan)[steps]
+
+
+def discovery_cut_off(adjustment: Adjustment, q: float) -> float:
+    """Return the largest p-value that is flagged at the false discovery rate ``q``.
+
+    Parameters
+    ----------
+    adjustment : Adjustment
+        Of all p-values.
     q : float
         In (0, 1).
 
     Returns
     -------
     cut_off : float
-        NaN if none is flagged: no p-value is at most NaN.
+        The largest p-value that becomes at most ``q``; NaN if there is none: no p-value is
+        at most NaN.
 
     Examples
     --------
-    >>> discovery_cut_off(histogram_of(np.array([0.01, 0.5, 0.04, 0.9])), q=0.1)
+    >>> p_values = np.array([0.01, 0.5, 0.04, 0.9])
+    >>> discovery_cut_off(adjustment_of(histogram_of(p_values)), q=0.1)
     0.04
     """
-    values, counts = histogram
-    adjusted = values * (counts.sum() / np.cumsum(counts))
-    reached = np.flatnonzero(adjusted <= q)
-    return float(values[reached[-1]]) if len(reached) else math.nan
+    n_reached = int(np.searchsorted(adjustment.adjusted, q, side="right"))
+    return float(adjustment.p_values[n_reached - 1]) if n_reached else math.nan
 
 
 def discoveries(p_values: NDArray[np.number], cut_off: float) -> NDArray[np.bool_]:
     """Return whether each p-value, as float64, is at most ``cut_off``; False for NaN."""
     return np.asarray(p_values, np.float64) <= cut_off
+
+
+def doubt_about_rate(
+    q: float, n_rows: int, n_flagged: int, n_calibration: int, *, counts_itself: int
+) -> str | None:
+    """Return in words why a false discovery rate does not hold, or flags nothing.
+
+    Where a row does not count itself, a nominal one has p = 0 with probability
+    1 / (m + 1), and 0 is flagged whatever q is. Of N rows, R of them flagged, about
+    (N - R) / (m + 1) are. They come on top of the share that q stands for, which is
+    q (1 - R / N). Where a row counts itself, no p-value is below 1 / (m + 1), so that it
+    takes N / (q (m + 1)) rows of that to flag one.
+
+    Parameters
+    ----------
+    q : float
+    n_rows, n_flagged : int
+        N, the rows that have a p-value, and R.
+    n_calibration : int
+        m.
+    counts_itself : {0, 1}
+        1 for the conformal form.
+
+    Returns
+    -------
+    doubt : str, optional
+        None where the sum is at most 1.1 q or nothing was flagged; in the conformal form
+        where a row was flagged, or one alone could have been.
+    """
+    enough = math.ceil(n_rows / q)
+    if counts_itself:
+        needed = math.ceil(n_rows / (q * (n_calibration + 1)))
+        if n_flagged or needed <= 1:
+            return None
+        return (
+            f"fdr={q:g} flags nothing: with {n_calibration} calibration rows the smallest "
+            f"p-value is {1 / (n_calibration + 1):.3g}, which at least {needed} of the "
+            f"{n_rows} rows must have for one to be flagged. To flag k rows it takes about "
+            f"{enough} / k calibration rows: give more nominal rows, or decide by alpha."
+        )
+    n_zeros = (n_rows - n_flagged) / (n_calibration + 1)
+    if not n_flagged or n_zeros <= n_flagged * q * (0.1 + n_flagged / n_rows):
+        return None
+    return (
+        f"fdr={q:g} does not hold: about {n_zeros:.3g} of the {n_rows} rows have p = 0 "
+        f"although they are nominal (one in {n_calibration + 1}), and such are flagged "
+        f"whatever fdr is; {n_flagged} are flagged in all. Use calibration='conformal', "
+        f"which keeps the rate; to flag k rows it takes about {enough} / k calibration "
+        f"rows."
+    )

@@ -1,4 +1,4 @@
-r"""Build the Dask graph that flags p-values at a false discovery rate, without a shuffle.
+r"""Build the Dask graph that controls the false discovery rate, without a shuffle.
 
     p-values      p0     p1     p2    ...
                    |      |      |
@@ -11,12 +11,13 @@ r"""Build the Dask graph that flags p-values at a false discovery rate, without 
     flags      p0 <= .  p1 <= .  p2 <= .
 
 Whether a row is flagged depends on all others, but only through one number, which needs of
-each partition no more than its histogram.
+each partition no more than its histogram. Adjusted p-values depend on them through a step
+function of the p-value, which stands in the place of the cut-off then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -30,6 +31,8 @@ from numpy.typing import NDArray
 
 from lpe_dask.decisions import (
     Histogram,
+    adjusted_p_values,
+    adjustment_of,
     discoveries,
     discovery_cut_off,
     histogram_of,
@@ -42,13 +45,18 @@ from lpe_dask.parameters import check_level
 MERGED_HISTOGRAMS = 8
 
 
-def false_discovery_control(p_values: Any, q: float = 0.1) -> Any:
+def false_discovery_control(
+    p_values: Any, q: float = 0.1, *, adjusted: bool = False
+) -> Any:
     r"""Return which rows are anomalies at the false discovery rate ``q``, lazily for Dask.
 
     The procedure of Benjamini and Hochberg. Of m p-values all up to the largest v are
     flagged for which
 
     .. math:: v \cdot \frac{m}{\#\{p \le v\}} \le q
+
+    With ``adjusted=True`` it returns the smallest rate at which each row is flagged, its
+    adjusted p-value or q-value.
 
     Among the rows flagged, on average at most the share q is then nominal, if the p-values
     are independent or positively dependent. Those of one model are compared with the same
@@ -61,13 +69,18 @@ def false_discovery_control(p_values: Any, q: float = 0.1) -> Any:
         not measured, is not counted. Chunk sizes and divisions may be unknown.
     q : float, default=0.1
         In (0, 1).
+    adjusted : bool, default=False
+        Whether to return adjusted p-values, for which ``q`` does not matter.
 
     Returns
     -------
     is_anomaly : ndarray, Series, dask array or dask Series of bool of shape (n_rows,)
         Of the kind of ``p_values``, with its index, divisions and chunks; False for NaN.
-        For float64 without NaN it equals, rounding and ties included,
-        ``scipy.stats.false_discovery_control(p_values) <= q``.
+        Without ``adjusted``.
+    q_value : ndarray, Series, dask array or dask Series of float64 of shape (n_rows,)
+        Likewise, with ``adjusted``; NaN for NaN. For float64 without NaN it equals,
+        rounding and ties included, ``scipy.stats.false_discovery_control(p_values)``, and
+        ``q_value <= q`` is what is flagged at ``q``.
 
     Raises
     ------
@@ -83,7 +96,13 @@ def false_discovery_control(p_values: Any, q: float = 0.1) -> Any:
     their counts, and a tree of tasks merges these. p-values of `LPE` against n nominal rows
     take at most n + 1 values, so no histogram is longer, at 16 bytes a value; a task holds
     at most 8 of them and what they make. For b partitions there are b tasks that count, b
-    that flag, and b / 8, b / 64, ... (each rounded up) down to one that merge.
+    that flag, and b / 8, b / 64, ... (each rounded up) down to one that merge. All that
+    flag read one number; with ``adjusted`` 16 bytes for each q-value that there is.
+
+    Of p-values that come from elsewhere and are all different, histograms are as long as
+    the table, and so can be the list of its q-values: the last task then holds about 75
+    bytes a row of the table, and each worker 16. Where that is too much, round them (up,
+    so that they stay valid).
 
     The p-values are needed twice, to count and to flag, but computed once: the workers hold
     them, 8 bytes a row, until the last has been counted. Where they are too many for that,
@@ -92,7 +111,8 @@ def false_discovery_control(p_values: Any, q: float = 0.1) -> Any:
     Conformal p-values of independent rows are positively dependent [2]_, which is enough:
     ``calibration="conformal"`` is the form to use here. With ``"loo"`` the rate holds only
     about, and not where far more rows are scored than are nominal: a nominal row has p = 0
-    about once in n + 1, and 0 is flagged whatever ``q`` is. Its p-values of rows against
+    about once in n + 1, and 0 is flagged whatever ``q`` is (`score_files` warns then, which
+    here cannot be known). Its p-values of rows against
     themselves (`score` without nominal rows, ``p_values_``) are ranks, evenly spread
     whatever the rows are: none is flagged.
 
@@ -106,51 +126,38 @@ def false_discovery_control(p_values: Any, q: float = 0.1) -> Any:
 
     Examples
     --------
-    >>> false_discovery_control([0.01, 0.5, 0.04, 0.9], q=0.1)
+    >>> p_values = [0.01, 0.5, 0.04, 0.9]
+    >>> false_discovery_control(p_values, q=0.1)
     array([ True, False,  True, False])
+    >>> false_discovery_control(p_values, adjusted=True).round(2)
+    array([0.04, 0.67, 0.08, 0.9 ])
     """
     check_level("q", q)
     p_values = _checked(p_values)
-    limit = _limit(p_values, float(q))
+    if adjusted:
+        steps = _from_all(p_values, adjustment_of)
+        return map_values(
+            p_values, adjusted_p_values, steps, name="q_value", dtype=np.float64
+        )
+    limit = _from_all(p_values, _cut_off, float(q))
     return map_values(p_values, discoveries, limit, name="is_anomaly", dtype=np.bool_)
 
 
-def cut_off(p_values: da.Array, q: float) -> Delayed:
-    """Return the largest p-value that `false_discovery_control` flags, lazily.
+def adjustment(p_values: da.Array) -> Delayed:
+    """Return what `false_discovery_control` makes of each p-value, lazily.
 
     Parameters
     ----------
     p_values : dask array of shape (n_rows,)
         Of real numbers; ValueError is raised when the result is computed if one is outside
         [0, 1]. Chunk sizes may be unknown.
-    q : float
-        In (0, 1).
 
     Returns
     -------
-    cut_off : Delayed
-        A float; NaN if none is flagged. `decisions.discoveries` flags by it, part by part.
+    adjustment : Delayed
+        A `decisions.Adjustment`, at most 16 bytes for each value that p-values have.
     """
-    name = f"lpe-histogram-{uuid4().hex}"
-    tasks: dict[Any, Any] = {
-        f"{name}-0-{i}": (_histogram, (p_values.name, i))
-        for i in range(p_values.numblocks[0])
-    }
-    level, keys = 0, list(tasks)
-    while len(keys) > MERGED_HISTOGRAMS:
-        level += 1
-        starts = range(0, len(keys), MERGED_HISTOGRAMS)
-        groups = [keys[start : start + MERGED_HISTOGRAMS] for start in starts]
-        merged = {
-            f"{name}-{level}-{i}": (merge_histograms, group)
-            for i, group in enumerate(groups)
-        }
-        tasks |= merged
-        keys = list(merged)
-    last = f"lpe-cut-off-{uuid4().hex}"
-    tasks[last] = (_cut_off, keys, q)
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[p_values])
-    return Delayed(last, graph, layer=name)
+    return _from_array(p_values, adjustment_of)
 
 
 def _checked(p_values: Any) -> Any:
@@ -188,25 +195,50 @@ def _is_real(dtype: Any) -> bool:
     return types.is_numeric_dtype(dtype) and not is_other
 
 
-def _limit(p_values: Any, q: float) -> Any:
-    """Return the cut-off: a float, or for Dask a task that gives it."""
+def _from_all(p_values: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return ``function(histogram, *arguments)``, or for Dask a task that gives it."""
     if isinstance(p_values, np.ndarray):
-        return discovery_cut_off(_histogram(p_values), q)
+        return function(_histogram(p_values), *arguments)
     if isinstance(p_values, pd.Series):
-        return discovery_cut_off(_histogram(p_values.to_numpy()), q)
+        return function(_histogram(p_values.to_numpy()), *arguments)
     if isinstance(p_values, da.Array):
-        return cut_off(p_values, q)
+        return _from_array(p_values, function, *arguments)
     # An expression of the Series itself, so that Dask sees both uses of its partitions and
     # computes them once: a graph beside it would have other names for the same partitions.
     return p_values.reduction(
         _frame_histogram,
         combine=_merged_frames,
-        aggregate=_cut_off_of_frames,
-        aggregate_kwargs={"q": q},
-        meta=0.0,
+        aggregate=_from_frames,
+        aggregate_kwargs={"function": function, "arguments": arguments},
+        meta=0.0,  # one value, whatever it is
         split_every=MERGED_HISTOGRAMS,
         token="lpe-cut-off",
     )
+
+
+def _from_array(
+    p_values: da.Array, function: Callable[..., Any], *arguments: Any
+) -> Delayed:
+    name = f"lpe-histogram-{uuid4().hex}"
+    tasks: dict[Any, Any] = {
+        f"{name}-0-{i}": (_histogram, (p_values.name, i))
+        for i in range(p_values.numblocks[0])
+    }
+    level, keys = 0, list(tasks)
+    while len(keys) > MERGED_HISTOGRAMS:
+        level += 1
+        starts = range(0, len(keys), MERGED_HISTOGRAMS)
+        groups = [keys[start : start + MERGED_HISTOGRAMS] for start in starts]
+        merged = {
+            f"{name}-{level}-{i}": (merge_histograms, group)
+            for i, group in enumerate(groups)
+        }
+        tasks |= merged
+        keys = list(merged)
+    last = f"lpe-cut-off-{uuid4().hex}"
+    tasks[last] = (_from_parts, keys, function, *arguments)
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[p_values])
+    return Delayed(last, graph, layer=name)
 
 
 # The functions below run inside tasks: NumPy in, NumPy out; or pandas for a dask Series,
@@ -225,8 +257,14 @@ def _histogram(p_values: NDArray[np.number]) -> Histogram:
     return histogram
 
 
-def _cut_off(parts: Sequence[Histogram], q: float) -> float:
-    return discovery_cut_off(merge_histograms(parts), q)
+def _cut_off(histogram: Histogram, q: float) -> float:
+    return discovery_cut_off(adjustment_of(histogram), q)
+
+
+def _from_parts(
+    parts: Sequence[Histogram], function: Callable[..., Any], *arguments: Any
+) -> Any:
+    return function(merge_histograms(parts), *arguments)
 
 
 def _frame_histogram(p_values: pd.Series) -> pd.DataFrame:
@@ -237,8 +275,10 @@ def _merged_frames(frame: pd.DataFrame) -> pd.DataFrame:
     return _as_frame(merge_histograms([_from_frame(frame)]))
 
 
-def _cut_off_of_frames(frame: pd.DataFrame, q: float) -> float:
-    return _cut_off([_from_frame(frame)], q)
+def _from_frames(
+    frame: pd.DataFrame, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> Any:
+    return function(merge_histograms([_from_frame(frame)]), *arguments)
 
 
 def _as_frame(histogram: Histogram) -> pd.DataFrame:

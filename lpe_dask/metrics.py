@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 
+from lpe_dask.kernels.factors import cholesky, cholesky_of_inverse, dependent_columns
 from lpe_dask.kernels.paths import GRAPHS
 from lpe_dask.preparation import LinearMap
 
@@ -174,22 +174,21 @@ def mahalanobis_map(inverse_covariance: NDArray[np.float64]) -> LinearMap:
     ValueError
         If VI is not positive definite.
     """
-    try:
-        factor = np.linalg.cholesky(inverse_covariance)
-    except np.linalg.LinAlgError:
+    factor = cholesky(inverse_covariance)
+    if factor is None:
         smallest = np.linalg.eigvalsh(inverse_covariance)[0]
         raise ValueError(
             f"the inverse covariance VI must be positive definite; its smallest eigenvalue "
             f"is {smallest:.3g}. Leave out columns that others determine, or add a small "
             f"number to its diagonal."
-        ) from None
-    return LinearMap(matrix=factor.astype(np.float64))
+        )
+    return LinearMap(matrix=factor)
 
 
-def inverse_of_covariance(
+def learnt_mahalanobis_map(
     covariance: NDArray[np.float64], columns: list[str]
-) -> NDArray[np.float64]:
-    """Return the symmetric inverse of a covariance of shape (n_features, n_features).
+) -> LinearMap:
+    """Return `mahalanobis_map` of the inverse of a covariance, which is not made.
 
     Parameters
     ----------
@@ -213,17 +212,12 @@ def inverse_of_covariance(
         raise ValueError(_unusable(np.array(columns)[~is_usable].tolist()))
     deviations = np.sqrt(variances)
     correlation = covariance / np.outer(deviations, deviations)
-    # A pivoted Cholesky factorisation stops where no column has variance of its own left.
-    _, pivots, rank, _ = lapack.dpstrf(correlation, tol=INDEPENDENT_SHARE, lower=1)
-    if rank < len(columns):
-        dependent = [columns[i - 1] for i in sorted(pivots[rank:])]
-        raise ValueError(_singular(dependent, "determined by the other columns"))
-    with np.errstate(over="ignore"):
-        inverse = np.linalg.inv(correlation) / np.outer(deviations, deviations)
-    if not np.isfinite(inverse).all():
-        raise ValueError(_unusable(columns))
-    symmetric: NDArray[np.float64] = inverse / 2 + inverse.T / 2
-    return symmetric
+    dependent = dependent_columns(correlation, INDEPENDENT_SHARE)
+    factor = None if dependent else cholesky_of_inverse(correlation)
+    if factor is None:
+        names = [columns[i] for i in dependent] or columns
+        raise ValueError(_singular(names, "determined by the other columns"))
+    return LinearMap(matrix=factor / deviations[:, None])
 
 
 def _unusable(columns: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
     OUT/_lock.json                held while a run is at work
     OUT/_fit-<hex>/               rows that its fit has measured
     OUT/_run.json                 what the parts are made from
-    OUT/part-00000.parquet, ...   the rows, with p_value, statistic and is_anomaly
+    OUT/part-00000.parquet, ...   the rows with p_value, statistic, is_anomaly, q_value
     OUT/_summary.json             what was done; written last
 
 Every file is written under another name and then moved: whatever is visible is whole. What

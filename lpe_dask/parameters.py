@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from decimal import Context, Decimal
 from numbers import Integral, Real
 from typing import Any
 
@@ -135,7 +136,7 @@ def neighbors_by_rule(n_reference: int) -> int:
     >>> neighbors_by_rule(2), neighbors_by_rule(1000), neighbors_by_rule(1_000_000)
     (1, 16, 251)
     """
-    rounded: int = round(n_reference**0.4)
+    rounded = round(_power(n_reference, 0.4))
     return max(1, min(n_reference - 1, rounded))
 
 
@@ -152,6 +153,11 @@ def radius_by_rule(n_reference: int, n_features: int) -> float:
     0.0431
     """
     return float(
-        n_reference ** (-3 / (5 * n_features))
+        _power(n_reference, -3 / (5 * n_features))
         * math.sqrt(n_features / (2 * math.pi * math.e))
     )
+
+
+def _power(base: int, exponent: float) -> float:
+    """Return a power rounded once: that of a C library may differ between processors."""
+    return float(Context(prec=40).power(Decimal(base), Decimal(exponent)))

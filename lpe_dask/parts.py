@@ -25,14 +25,19 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask.decisions import Adjustment, adjusted_p_values
 from lpe_dask.files import READERS
 from lpe_dask.graphs import delayed_tasks
 from lpe_dask.inputs import tasks_of_frame
+from lpe_dask.literals import enter
 from lpe_dask.locks import check_token
 from lpe_dask.whole_files import whole_file
 
 #: Columns that a run adds to those of the input.
 RESULT_COLUMNS = ("p_value", "statistic", "is_anomaly")
+
+#: The one that it adds besides where a false discovery rate decides.
+Q_VALUE = "q_value"
 
 #: Folder in an output for parts whose anomalies are not decided before all are measured;
 #: readers of the output do not look into it.
@@ -150,21 +155,24 @@ def part_writes(
 
 
 def decision_writes(
-    cut_off: float, folder: PartFolder, numbers: Sequence[int]
+    adjustment: Adjustment, fdr: float, folder: PartFolder, numbers: Sequence[int]
 ) -> list[Delayed]:
     """Return one task for each of some undecided parts, which decides, writes and counts.
 
     Parameters
     ----------
-    cut_off : float
-        A row is an anomaly if its p-value is at most this.
+    adjustment : Adjustment
+        Of all p-values.
+    fdr : float
+        A row is an anomaly if its q-value is at most this.
     folder : PartFolder
         To write to; the undecided parts are in its `PartFolder.undecided`.
     numbers : sequence of int
     """
+    entered = enter(adjustment, "lpe-adjustment")
     name = f"lpe-decide-{uuid4().hex}"
-    tasks = {f"{name}-{i}": (_decide_part, cut_off, folder, i) for i in numbers}
-    return delayed_tasks(name, tasks, [])
+    tasks = {f"{name}-{i}": (_decide_part, entered.key, fdr, folder, i) for i in numbers}
+    return delayed_tasks(name, tasks, [entered])
 
 
 def undecided_p_values(folder: PartFolder) -> da.Array:
@@ -254,15 +262,18 @@ def _counts(is_nan: NDArray[np.bool_], is_flagged: NDArray[np.bool_]) -> dict[st
     return dict(zip(PART_COUNTS, values, strict=True))
 
 
-def _decide_part(cut_off: float, folder: PartFolder, number: int) -> dict[str, int]:
+def _decide_part(
+    adjustment: Adjustment, fdr: float, folder: PartFolder, number: int
+) -> dict[str, int]:
     filesystem, root = fsspec.core.url_to_fs(folder.undecided().url)
     with filesystem.open(f"{root}/{folder.name(number)}", "rb") as file:
         table = pq.ParquetFile(file).read()
-    p_value = table.column("p_value").to_numpy()
-    is_nan, is_flagged = np.isnan(p_value), p_value <= cut_off
+    q_value = adjusted_p_values(table.column("p_value").to_numpy(), adjustment)
+    is_nan, is_flagged = np.isnan(q_value), q_value <= fdr
     place = table.schema.get_field_index("is_anomaly")
     decided = pa.array(is_flagged, mask=is_nan)
     table = table.set_column(place, table.schema.field(place), decided)
+    table = table.append_column(Q_VALUE, pa.array(q_value, mask=is_nan))
     counts = _counts(is_nan, is_flagged)
     folder.publish(number, table, counts)
     return counts

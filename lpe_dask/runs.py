@@ -28,10 +28,15 @@ import dask.array as da
 import fsspec
 from dask.delayed import Delayed
 
-from lpe_dask.calibration import BAND_LEVEL, band_half_width
-from lpe_dask.decisions import threshold
+from lpe_dask.calibration import BAND_LEVEL, COUNTS_ITSELF, band_half_width
+from lpe_dask.decisions import (
+    Adjustment,
+    discovery_cut_off,
+    doubt_about_rate,
+    threshold,
+)
 from lpe_dask.detector import LPE, learnt_columns, load, measure_blocks
-from lpe_dask.false_discovery import cut_off
+from lpe_dask.false_discovery import adjustment
 from lpe_dask.files import (
     Paths,
     count_rows,
@@ -66,6 +71,7 @@ from lpe_dask.outputs import (
 from lpe_dask.parameters import check_level
 from lpe_dask.parts import (
     PART_COUNTS,
+    Q_VALUE,
     RESULT_COLUMNS,
     PartFolder,
     decision_writes,
@@ -121,7 +127,7 @@ def score_files(
         False-alarm level of ``is_anomaly``. None: 0.05, or that of the model.
     fdr : float, optional
         False discovery rate of ``is_anomaly``, instead of alpha: see
-        `false_discovery_control`.
+        `false_discovery_control`. Rows then have a ``q_value``, too.
     overwrite : bool, default=False
         Replace the output of an earlier run, once the nominal rows are fitted.
     check_calibration : bool, default=False
@@ -291,6 +297,7 @@ class Run:
             check_token(lock.url, lock.token)  # the fit may have taken hours
             self._make_way()
             counts = self._write(folder, statistic, p_values, expect)
+            self._warn_of_rate(model, counts)
             check_parts(folder)
             check_unchanged(self.paths, self.record.data)
             seconds = time.perf_counter() - began
@@ -333,9 +340,23 @@ class Run:
             return _counts(_write_missing(folder, partial(write, threshold(self.alpha))))
         measured.make()
         _write_missing(measured, partial(part_writes, self.kept, statistic, p_values, None))
-        cut = float(cut_off(undecided_p_values(folder), self.fdr).compute())
-        counts = _counts(_write_missing(folder, partial(decision_writes, cut)))
+        adjusted: Adjustment = adjustment(undecided_p_values(folder)).compute()
+        decide = partial(decision_writes, adjusted, self.fdr)
+        counts = _counts(_write_missing(folder, decide))
+        cut = discovery_cut_off(adjusted, self.fdr)
         return counts | {"fdr_cut_off": None if math.isnan(cut) else cut}
+
+    def _warn_of_rate(self, model: LPE, counts: dict[str, Any]) -> None:
+        counts_itself = COUNTS_ITSELF[model.calibration_kind_]
+        is_ranked = self.rows is None and not counts_itself  # which was said before
+        if self.fdr is None or is_ranked:
+            return
+        doubt = doubt_about_rate(
+            self.fdr, counts["rows"] - counts["rows_nan"], counts["flagged"],
+            len(model.calibration_), counts_itself=counts_itself,
+        )  # fmt: skip
+        if doubt is not None:
+            logger.warning("%s", doubt)
 
 
 def _write_missing(
@@ -425,7 +446,7 @@ def prepare_scoring(
     if isinstance(model, FitRun):
         source = model.source
     frame, rows = frames_to_score(model, data, columns)
-    kept = _kept(data, frame, keep)
+    kept = _kept(data, frame, keep, with_q_value=fdr is not None)
     settings = {
         "columns": list(map(str, rows.columns)),
         "keep": list(map(str, kept.columns)),
@@ -446,7 +467,7 @@ def prepare_scoring(
     run = Run(model, measured, kept, url, record, overwrite, data, n_rows)
     if not run.is_finished():
         _check_free(url, record, overwrite)
-    if fdr is not None and is_own and fitted.calibration == "loo":
+    if fdr is not None and is_own and fitted.calibration in ("loo", "auto"):
         logger.warning(
             "no row can be flagged with fdr=%g: p-values of rows among themselves are "
             "spread evenly, so none is small for so many. Give nominal rows, or decide by "
@@ -509,7 +530,9 @@ def _check_free(url: str, record: RunRecord, overwrite: bool) -> None:
         )
 
 
-def _kept(path: Paths, frame: Any, keep: Sequence[str] | None) -> Any:
+def _kept(
+    path: Paths, frame: Any, keep: Sequence[str] | None, *, with_q_value: bool
+) -> Any:
     """Return the columns to carry over, none of which hides a result."""
     names = list(frame.columns if keep is None else dict.fromkeys(keep))
     missing = [name for name in names if name not in frame.columns]
@@ -518,11 +541,12 @@ def _kept(path: Paths, frame: Any, keep: Sequence[str] | None) -> Any:
             f"{shown_paths(path)} has no columns {missing} to keep, but "
             f"{list(frame.columns)}. Name some of these (keep=, --keep)."
         )
-    hidden = [name for name in RESULT_COLUMNS if name in [*names, frame.index.name]]
+    results = (*RESULT_COLUMNS, Q_VALUE) if with_q_value else RESULT_COLUMNS
+    hidden = [name for name in results if name in [*names, frame.index.name]]
     if hidden:
         raise ValueError(
             f"{shown_paths(path)} has {hidden} already, but that is what the output calls "
-            f"its results ({', '.join(RESULT_COLUMNS)}). Name the columns to carry over "
+            f"its results ({', '.join(results)}). Name the columns to carry over "
             f"without them (keep=, --keep), or rename them in the input."
         )
     return frame[names]

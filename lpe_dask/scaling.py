@@ -28,7 +28,7 @@ from lpe_dask.kernels.sums import (
 from lpe_dask.metrics import (
     euclidean_map,
     given_parameter,
-    inverse_of_covariance,
+    learnt_mahalanobis_map,
     mahalanobis_map,
     seuclidean_map,
 )
@@ -71,9 +71,10 @@ def learn_preparation(
     if metric == "seuclidean":
         variances = learn_variances(scaled, columns) if params is None else params
         return Preparation(scaling, seuclidean_map(variances))
-    if params is None:
-        params = inverse_of_covariance(learn_covariance(scaled), list(columns))
-    return Preparation(scaling, mahalanobis_map(params))
+    if params is not None:
+        return Preparation(scaling, mahalanobis_map(params))
+    covariance = learn_covariance(scaled)
+    return Preparation(scaling, learnt_mahalanobis_map(covariance, list(columns)))
 
 
 def learn_scaling(rows: da.Array, scale: str | None, columns: Sequence[str]) -> Scaling:

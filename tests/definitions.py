@@ -121,16 +121,46 @@ def standardized(rows, variances):
     )
 
 
+def cholesky(matrix):
+    """Lower triangular L with matrix = L L', products subtracted in column order."""
+    n = len(matrix)
+    factor = [[0.0] * n for _ in range(n)]
+    for i in range(n):
+        for j in range(i + 1):
+            left = float(matrix[i][j])
+            for k in range(j):
+                left -= factor[i][k] * factor[j][k]
+            factor[i][j] = math.sqrt(left) if i == j else left / factor[j][j]
+    return factor
+
+
+def cholesky_of_inverse(matrix):
+    """Lower triangular L with (L L') matrix = 1, from the last column to the first."""
+    n = len(matrix)
+    factor = cholesky([row[::-1] for row in matrix[::-1]])
+    inverse = [[float(i == j) for j in range(n)] for i in range(n)]
+    for i in range(n):
+        for j in range(i + 1):
+            for k in range(i):
+                inverse[i][j] -= factor[i][k] * inverse[k][j]
+            inverse[i][j] /= factor[i][i]
+    return [[inverse[n - 1 - j][n - 1 - i] for j in range(n)] for i in range(n)]
+
+
 def whitened(rows, inverse_covariance):
-    """z = L' x with VI = L L', summed in column order."""
-    factor = np.linalg.cholesky(inverse_covariance)
+    """z = L' x with VI = L L'."""
+    return mapped(rows, cholesky(inverse_covariance))
+
+
+def mapped(rows, factor):
+    """z = L' x, summed in column order."""
     result = []
     for row in rows:
         z = []
         for j in range(len(row)):
             total = 0.0
             for i, x in enumerate(row):
-                total += float(x) * float(factor[i, j])
+                total += float(x) * factor[i][j]
             z.append(total)
         result.append(z)
     return np.array(result)

@@ -1,4 +1,4 @@
-"""Flags at a false discovery rate: as defined, for any chunks, kinds and schedulers."""
+"""Flags and q-values are as defined, for any chunks, kinds and schedulers."""
 
 import math
 from itertools import pairwise
@@ -16,9 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask import LPE, false_discovery_control, score
-from lpe_dask.decisions import Histogram, discoveries, discovery_cut_off, histogram_of
-from lpe_dask.false_discovery import MERGED_HISTOGRAMS, cut_off
+from lpe_dask import LPE, calibration, false_discovery_control, score
+from lpe_dask.decisions import (
+    Histogram,
+    adjustment_of,
+    discovery_cut_off,
+    doubt_about_rate,
+    histogram_of,
+)
+from lpe_dask.false_discovery import MERGED_HISTOGRAMS, adjustment
 
 NAN = math.nan
 SHARES = [0.9, 0.02, NAN, 0.02, 0.5, 0.001, 0.07, NAN, 0.3, 0.05]
@@ -93,6 +99,58 @@ def test_flags__of_a_dask_series_equal_those_of_an_array(data, p_values):
     expected = definitions.benjamini_hochberg(p_values, q)
     pd.testing.assert_series_equal(
         actual, pd.Series(expected, series.index, dtype=bool, name="is_anomaly")
+    )
+
+
+@given(data=st.data(), p_values=coarse_p_values())
+def test_adjusted__equal_scipy_and_decide_as_the_flags(data, p_values):
+    q = data.draw(levels(p_values))
+    chunked = in_chunks(p_values, data.draw(cuts(len(p_values))))
+    series = pd.Series(p_values, dtype=float)
+
+    actual = false_discovery_control(p_values, adjusted=True)
+
+    known = ~np.isnan(np.array(p_values, float))
+    assert actual[known].tolist() == adjusted_by_scipy(p_values)
+    assert np.isnan(actual[~known]).all()
+    assert (actual <= q).tolist() == false_discovery_control(p_values, q).tolist()
+    lazy = [
+        false_discovery_control(chunked, adjusted=True).compute(scheduler="sync"),
+        false_discovery_control(series, adjusted=True),
+    ]
+    for same in lazy:
+        np.testing.assert_array_equal(same, actual)
+
+
+def test_adjusted__come_in_the_kind_of_the_p_values(at_most_computes):
+    series = pd.Series(SHARES, INDEX, name="p_value")
+    expected = pd.Series(np.nan, INDEX, name="q_value")
+    expected[series.notna()] = adjusted_by_scipy(SHARES)
+    array = da.from_array(np.array(SHARES), chunks=3)
+    frame = dd.from_pandas(series, npartitions=4)
+
+    with at_most_computes(0):
+        of_array = false_discovery_control(array, adjusted=True)
+        of_frame = false_discovery_control(frame, adjusted=True)
+
+    pd.testing.assert_series_equal(
+        false_discovery_control(series, adjusted=True), expected, check_exact=True
+    )
+    assert (of_array.chunks, of_array.dtype) == (array.chunks, np.float64)
+    np.testing.assert_array_equal(of_array.compute(), expected)
+    assert (of_frame.divisions, of_frame.dtype) == (frame.divisions, np.float64)
+    pd.testing.assert_series_equal(of_frame.compute(), expected, check_exact=True)
+
+
+def test_adjusted__of_many_p_values_with_no_two_alike():
+    p_values = np.random.default_rng(0).random(20_000) ** 3
+    expected = scipy.stats.false_discovery_control(p_values)
+
+    lazy = false_discovery_control(da.from_array(p_values, chunks=200), adjusted=True)
+
+    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
+    np.testing.assert_array_equal(
+        false_discovery_control(p_values, adjusted=True), expected
     )
 
 
@@ -206,24 +264,27 @@ def test_p_values__are_computed_once(kind):
         frame = dd.from_pandas(pd.Series(SHARES), npartitions=5)
         p_values = frame.map_partitions(measured, meta=pd.Series(dtype=float))
     flags = false_discovery_control(p_values, Q)
+    q_values = false_discovery_control(p_values, adjusted=True)
     assert calls == []
 
     assert flags.compute(scheduler="sync").tolist() == FLAGS
+    assert calls == [2] * 5
+    calls.clear()
+    assert (q_values <= Q).compute(scheduler="sync").tolist() == FLAGS
 
     assert calls == [2] * 5
 
 
-def test_cut_off__flags_part_by_part(at_most_computes):
-    array = da.from_array(np.array(SHARES), chunks=3)
+def test_adjustment__is_one_task_and_as_short_as_can_be(at_most_computes):
+    array = da.from_array(np.array([*SHARES, 0.4, 0.4]), chunks=3)
     with at_most_computes(0):
-        limits = [cut_off(array, q) for q in (Q, 1e-9)]
+        lazy = adjustment(array)
 
-    limit, none = dask.compute(*limits)
+    steps = lazy.compute()
 
-    assert limit == 0.05
-    assert math.isnan(none)
-    assert discoveries(np.array(SHARES[:4]), limit).tolist() == FLAGS[:4]
-    assert not discoveries(np.array(SHARES), none).any()
+    assert steps.p_values.tolist() == [0.001, 0.02, 0.05, 0.07, 0.4, 0.5, 0.9]
+    assert discovery_cut_off(steps, 0.13) == 0.05
+    assert math.isnan(discovery_cut_off(steps, 1e-9))
 
 
 @pytest.mark.parametrize("n_blocks", [1, 2, 8, 9, 64, 65, 600])
@@ -236,8 +297,9 @@ def test_graph__task_count(n_blocks):
         n_merges += width
 
     for result, n_flags in (
-        (cut_off(array, Q), 0),
+        (adjustment(array), 0),
         (false_discovery_control(array, Q), n_blocks),
+        (false_discovery_control(array, adjusted=True), n_blocks),
     ):
         graph = dict(result.__dask_graph__())
         n_own = len(graph) - len(dict(array.__dask_graph__()))
@@ -249,9 +311,11 @@ def test_graph__task_count(n_blocks):
 def test_graph__of_a_dask_series_task_count():
     frame = dd.from_pandas(pd.Series(np.zeros(65)), npartitions=65)
 
-    graph = false_discovery_control(frame, Q).optimize().__dask_graph__()
+    for adjusted in (False, True):
+        result = false_discovery_control(frame, Q, adjusted=adjusted)
+        graph = result.optimize().__dask_graph__()
 
-    assert len(graph) - 65 == 65 + (9 + 2 + 1) + 65
+        assert len(graph) - 65 == 65 + (9 + 2 + 1) + 65
 
 
 def test_flags__of_nothing_and_of_nothing_measured():
@@ -263,6 +327,8 @@ def test_flags__of_nothing_and_of_nothing_measured():
         for given_as in (p_values, series, da.from_array(p_values, chunks=1)):
             actual = np.asarray(false_discovery_control(given_as))
             assert (actual.tolist(), actual.dtype) == (expected, bool)
+            q_values = np.asarray(false_discovery_control(given_as, adjusted=True))
+            np.testing.assert_array_equal(q_values, p_values)
         frame = dd.from_pandas(series, npartitions=1)
         assert false_discovery_control(frame).compute().tolist() == expected
     assert false_discovery_control([]).shape == (0,)
@@ -290,7 +356,8 @@ def test_cut_off__of_more_rows_than_int32_counts():
     histogram = Histogram(np.array([0.01, 0.05, 1.0]), counts)
 
     for q, expected in ((0.0699, NAN), (0.0701, 0.01), (0.1167, 0.05)):
-        np.testing.assert_equal(discovery_cut_off(histogram, q), expected)
+        cut_off = discovery_cut_off(adjustment_of(histogram), q)
+        np.testing.assert_equal(cut_off, expected)
 
 
 def test_histogram__counts_each_value_once():
@@ -362,3 +429,83 @@ def test_p_values__come_in_a_kind_that_has_rows():
     for other in (dask.delayed([0.5]), bag):
         with pytest.raises(TypeError, match=r"came as (Delayed|Bag).*from_delayed"):
             false_discovery_control(other)
+
+
+# Where the rate does not hold, or nothing can be flagged
+
+
+def realised(counts_itself, n_nominal, n_rows, n_anomalies, q, seed):
+    """Nominal rows and all rows flagged; the last rows are more anomalous than any."""
+    rng = np.random.default_rng(seed)
+    nominal = np.sort(rng.random(n_nominal))
+    statistic = np.append(rng.random(n_rows), np.full(n_anomalies, 2.0))
+    found = calibration.p_values(statistic, nominal, counts_itself=counts_itself)
+    flags = false_discovery_control(found, q)
+    return int(flags[:n_rows].sum()), int(flags.sum())
+
+
+@pytest.mark.parametrize(
+    ("n_nominal", "n_rows", "n_anomalies", "is_exceeded"),
+    [
+        (1000, 50_000, 20, True),
+        (1000, 50_000, 500, True),
+        (200, 2000, 50, True),
+        (1000, 1000, 0, True),
+        (1000, 1000, 500, False),
+        (200, 20, 50, False),
+        (10_000, 1000, 50, False),
+    ],
+)
+def test_doubt__comes_where_the_rate_is_exceeded(
+    n_nominal, n_rows, n_anomalies, is_exceeded
+):
+    shares, doubts = [], []
+    for seed in range(100):
+        n_false, n_flagged = realised(0, n_nominal, n_rows, n_anomalies, 0.1, seed)
+        shares.append(n_false / max(1, n_flagged))
+        given = (0.1, n_rows + n_anomalies, n_flagged, n_nominal)
+        if n_flagged:
+            doubts.append(doubt_about_rate(*given, counts_itself=0) is not None)
+
+    assert (np.mean(shares) > 0.11) == is_exceeded
+    assert np.mean(doubts) > 0.9 if is_exceeded else np.mean(doubts) < 0.1
+
+
+def test_doubt__tells_its_numbers():
+    loo = doubt_about_rate(0.1, 50_020, 65, 1000, counts_itself=0)
+    conformal = doubt_about_rate(0.1, 50_020, 0, 1000, counts_itself=1)
+
+    assert loo.startswith("fdr=0.1 does not hold: about 49.9 of the 50020 rows have p = 0")
+    assert "calibration='conformal'" in loo
+    assert "about 500200 / k calibration rows" in loo
+    assert "is 0.000999, which at least 500 of the 50020 rows must have" in conformal
+    assert "about 500200 / k calibration rows" in conformal
+
+
+@pytest.mark.parametrize(
+    ("n_calibration", "n_anomalies", "is_found"), [(999, 99, False), (999, 100, True)]
+)
+def test_doubt__of_conformal_where_too_few_calibration_rows_are(
+    n_calibration, n_anomalies, is_found
+):
+    smallest = 1 / (n_calibration + 1)
+    found = np.append(np.full(n_anomalies, smallest), np.full(10_000 - n_anomalies, 0.5))
+
+    n_flagged = int(false_discovery_control(found, 0.1).sum())
+
+    doubt = doubt_about_rate(0.1, len(found), n_flagged, n_calibration, counts_itself=1)
+    assert (n_flagged > 0) == is_found
+    assert (doubt is None) == is_found
+    if doubt:
+        assert "at least 100 of the 10000 rows" in doubt
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_flagged", "n_calibration", "counts_itself"),
+    [(0, 0, 10, 0), (0, 0, 10, 1), (50_000, 0, 10, 0), (50_000, 1, 10, 1), (5, 5, 99, 0)],
+)
+def test_doubt__is_none_where_there_is_nothing_to_doubt(
+    n_rows, n_flagged, n_calibration, counts_itself
+):
+    given = (0.1, n_rows, n_flagged, n_calibration)
+    assert doubt_about_rate(*given, counts_itself=counts_itself) is None

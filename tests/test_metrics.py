@@ -7,7 +7,7 @@ import definitions
 from lpe_dask import LPE
 from lpe_dask.metrics import (
     euclidean_map,
-    inverse_of_covariance,
+    learnt_mahalanobis_map,
     mahalanobis_map,
     seuclidean_map,
 )
@@ -72,18 +72,35 @@ def test_mahalanobis__names_columns_that_make_the_covariance_singular(extra, nam
     assert "--columns" in str(caught.value)
 
 
-def test_inverse_of_covariance__of_units_far_apart():
+def test_learnt_mahalanobis_map__of_units_far_apart():
     """What is singular does not depend on the units of the columns."""
-    rows = np.random.default_rng(0).standard_normal((50, 3)) * [1e-9, 1.0, 1e12]
-    covariance = np.cov(rows.T)
+    units = np.array([1e-9, 1.0, 1e12])
+    covariance = np.cov((np.random.default_rng(0).standard_normal((50, 3)) * units).T)
 
-    inverse = inverse_of_covariance(covariance, list("abc"))
+    root = learnt_mahalanobis_map(covariance, list("abc")).matrix
 
-    units = np.outer([1e-9, 1.0, 1e12], [1e-9, 1.0, 1e12])
+    inverse = (root @ root.T) * np.outer(units, units)
     np.testing.assert_allclose(
-        (inverse * units) @ (covariance / units), np.eye(3), atol=1e-12
+        inverse @ (covariance / np.outer(units, units)), np.eye(3), atol=1e-12
     )
-    np.testing.assert_array_equal(inverse, inverse.T)
+    np.testing.assert_array_equal(root, np.tril(root))
+
+
+def test_mahalanobis__learnt_from_a_lattice_equals_its_definition():
+    """Many distances tie there, so that any other arithmetic gives other p-values."""
+    nominal = np.random.default_rng(0).integers(0, 4, (120, 3)) * 0.1
+    covariance = np.array(
+        [[definitions.covariance(a, b, 1) for b in nominal.T] for a in nominal.T]
+    )
+    deviations = np.sqrt(np.diag(covariance))
+    correlation = covariance / (deviations[:, None] * deviations)
+    root = definitions.cholesky_of_inverse(correlation.tolist()) / deviations[:, None]
+
+    model = LPE(4, metric="mahalanobis").fit(nominal)
+
+    mapped = definitions.mapped(nominal, root)
+    radii = definitions.knn_radii(mapped, mapped, 4, True)
+    np.testing.assert_array_equal(model.statistic_, radii)
 
 
 def test_seuclidean__constant_column_keeps_its_unit():
@@ -124,13 +141,15 @@ def test_mahalanobis__refuses_units_that_float64_cannot_invert(unit, n_scaled):
         LPE(3, metric="mahalanobis").fit(rows)
 
 
-def test_mahalanobis__refuses_an_inverse_beyond_float64():
+def test_mahalanobis__needs_no_inverse_within_float64():
     """The variances are usable, but the columns are nearly dependent."""
     rows = np.random.default_rng(0).standard_normal((400, 2))
     rows[:, 1] = rows[:, 0] + 1e-3 * rows[:, 1]
 
-    with pytest.raises(ValueError, match="variance of column 0, column 1 is too large or"):
-        LPE(3, metric="mahalanobis").fit(rows * 3e-154)
+    plain = LPE(3, metric="mahalanobis").fit(rows)
+    scaled = LPE(3, metric="mahalanobis").fit(rows * 3e-154)
+
+    np.testing.assert_allclose(scaled.calibration_, plain.calibration_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("unit", [1e-150, 1e-100, 1e100, 1e150])

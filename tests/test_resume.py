@@ -652,16 +652,37 @@ def test_score_files__flags_at_a_false_discovery_rate(tables, tmp_path, q):
 
     scored = pd.read_parquet(tmp_path / "out")
     is_measured = scored["p_value"].notna()
-    flags = false_discovery_control(scored["p_value"][is_measured]) <= q
+    q_values = false_discovery_control(scored["p_value"][is_measured])
+    flags = q_values <= q
     np.testing.assert_array_equal(scored["is_anomaly"][is_measured].astype(bool), flags)
     assert scored["is_anomaly"].isna().tolist() == (~is_measured).tolist()
     assert scored["is_anomaly"].dtype == "boolean"
     assert (summary["fdr"], summary["flagged"]) == (q, flags.sum())
+    np.testing.assert_array_equal(scored["q_value"][is_measured], q_values)
+    assert scored["q_value"].isna().tolist() == (~is_measured).tolist()
     cut_off = scored["p_value"][is_measured][flags].max() if flags.any() else None
     assert summary["fdr_cut_off"] == cut_off
     assert sorted(path.name[:5] for path in (tmp_path / "out").iterdir()) == [
         "_summ", *["part-"] * N_PARTS
     ]  # fmt: skip
+
+
+def test_score_files__q_value_stands_last_and_hides_no_column(tables, tmp_path):
+    rows = pd.read_parquet(tables["data"]).assign(q_value="of the input")
+    rows.to_parquet(tmp_path / "rows.parquet")
+    given = {**tables, "data": tmp_path / "rows.parquet", "n_neighbors": 5}
+    results = ["p_value", "statistic", "is_anomaly"]
+
+    with pytest.raises(ValueError, match=r"has \['q_value'\] already.*keep="):
+        score_files(**given, output=tmp_path / "refused", fdr=0.1)
+    score_files(**given, output=tmp_path / "decided", fdr=0.1, keep=["y"])
+    score_files(**given, output=tmp_path / "carried", keep=["q_value"])
+
+    decided, carried = (pd.read_parquet(tmp_path / n) for n in ("decided", "carried"))
+    assert decided.columns.tolist() == ["y", *results, "q_value"]
+    assert decided["q_value"].dtype == np.float64
+    assert carried.columns.tolist() == ["q_value", *results]
+    assert set(carried["q_value"]) == {"of the input"}
 
 
 @pytest.mark.parametrize("n_written", [3, N_PARTS, N_PARTS + 2, 2 * N_PARTS])
@@ -686,6 +707,33 @@ def test_score_files__warns_of_a_rate_that_flags_nothing(tables, tmp_path, caplo
     assert summary["flagged"] == 0
     assert summary["fdr_cut_off"] is None
     assert "no row can be flagged with fdr=0.2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("calibration", "said"),
+    [
+        ("loo", "fdr=0.2 does not hold: about 4.81 of the 500 rows have p = 0"),
+        ("conformal", "fdr=0.2 flags nothing: with 50 calibration rows the smallest"),
+    ],
+)
+def test_score_files__warns_once_where_too_few_nominal_rows_are(
+    tmp_path, caplog, calibration, said
+):
+    rng = np.random.default_rng(0)
+    nominal, rows = rng.standard_normal((100, 2)), rng.standard_normal((500, 2))
+    rows[:3] = 20.0
+    for name, values in (("nominal", nominal), ("rows", rows)):
+        frame = pd.DataFrame(values, columns=["x", "y"])
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+    given = {"nominal": tmp_path / "nominal.parquet", "calibration": calibration}
+
+    score_files(tmp_path / "rows.parquet", tmp_path / "out", fdr=0.2, **given)
+    score_files(tmp_path / "rows.parquet", tmp_path / "by-alpha", **given)
+
+    warnings = [r.getMessage() for r in caplog.records if "fdr" in r.getMessage()]
+    (warning,) = warnings
+    assert said in warning
+    assert "about 2500 / k calibration rows" in warning
 
 
 @pytest.mark.parametrize("name", ["alpha", "fdr"])
