@@ -2,7 +2,7 @@
 
 Starts or joins the workers, calls public functions, and turns errors into messages and exit
 codes: 0 done, 1 failed after the start, 2 refused what was given, 130 interrupted, 143
-terminated (SIGTERM).
+terminated (SIGTERM), 75 try again later: another run is at work there.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from lpe_dask.cli_options import model_options, names, worker_options
 from lpe_dask.clusters import ChosenWorkers
 from lpe_dask.demo import demo_table, write_digits
 from lpe_dask.interrupts import Terminated, ignore_signals, signals_raised
+from lpe_dask.locks import LockedError
 
 logger = logging.getLogger(__name__)
 
 #: Exit codes.
-FAILED, REFUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+FAILED, REFUSED, LATER, INTERRUPTED, TERMINATED = 1, 2, 75, 130, 143
 
 #: What can be refused; any other error, and any in the middle of a run, is a failure.
 _REFUSALS = (
@@ -510,7 +511,8 @@ def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
     if not is_refused and not isinstance(error, RuntimeError):
         text = f"{type(error).__name__}: {text} (--debug shows where)"
     click.echo(f"Error: {text}", err=True)
-    raise click.exceptions.Exit(REFUSED if is_refused else FAILED)
+    code = LATER if isinstance(error, LockedError) else REFUSED if is_refused else FAILED
+    raise click.exceptions.Exit(code)
 
 
 def _end_now(code: int) -> NoReturn:
