@@ -187,7 +187,8 @@ def fit(nominal: str, debug: bool, **options: Any) -> None:
     "--date",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="YYYY-MM-DD",
-    help="What {date} in the file stands for.  [default: today]",
+    help="What {date} in the file stands for.  [default: today, or the day of a run that "
+    "began less than 12 hours ago and was interrupted]",
 )
 @click.option(
     "--overwrite", is_flag=True, help="Do all of it anew: replace the model and the output."
@@ -200,10 +201,10 @@ def run(job: str, date: Any, overwrite: bool, debug: bool, **options: Any) -> No
     so and does nothing. Options about workers go before the section [cluster] of the file.
     """
     with _exit_codes(debug):
-        from lpe_dask.job_file import read_job
-        from lpe_dask.job_runs import prepare_job
+        from lpe_dask.job_runs import next_job, prepare_job
 
-        read = read_job(job, None if date is None else date.date())
+        day = None if date is None else date.date()
+        read = next_job(job, day, overwrite=overwrite)
         with _spool(options.pop("spool")):
             workers = _take_workers(_with_section(options, read.cluster), debug)
             prepared = prepare_job(read, overwrite=overwrite)
