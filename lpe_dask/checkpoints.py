@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.graphs import delayed_tasks
 from lpe_dask.resources import compute
+from lpe_dask.retries import retried
 from lpe_dask.stored_files import FLOAT64, INT64, columns_of, parquet_of
 from lpe_dask.whole_files import whole_file
 
@@ -50,9 +51,8 @@ class Checkpoint:
         statistic = np.full(n_rows, np.nan)
         filesystem, root = fsspec.core.url_to_fs(self.url)
         filesystem.invalidate_cache()
-        for path in filesystem.glob(f"{glob.escape(root)}/rows-*.parquet"):
-            with filesystem.open(path, "rb") as file:
-                content = file.read()
+        for path in retried(filesystem.glob)(f"{glob.escape(root)}/rows-*.parquet"):
+            content = retried(filesystem.cat_file)(path)
             try:
                 columns = columns_of(content, _COLUMNS, path)
             except ValueError as error:  # its rows are measured again
@@ -111,6 +111,7 @@ def measure_numbered(
 # Runs inside tasks.
 
 
+@retried
 def _record(
     measured: tuple[NDArray[np.int64], NDArray[np.float64]], url: str
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

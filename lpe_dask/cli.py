@@ -2,9 +2,9 @@
 
 Starts or joins the workers, calls public functions, and turns errors into messages and exit
 codes: 0 done, 1 failed after the start, 2 refused what was given, 130 interrupted, 143
-terminated (SIGTERM). What a command is there to tell goes to standard output, as the
-forecast of `plan`, the table of `demo`, the verdicts of `paper`; messages go to standard
-error.
+terminated (SIGTERM), 75 try again later: another run is at work there. What a command is
+there to tell goes to standard output, as the forecast of `plan`, the table of `demo`, the
+verdicts of `paper`; messages go to standard error.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from lpe_dask.cli_options import check_option, model_options, names, worker_opti
 from lpe_dask.clusters import ChosenWorkers
 from lpe_dask.demo import demo_table, write_digits
 from lpe_dask.interrupts import Terminated, ignore_signals, signals_raised
+from lpe_dask.locks import LockedError
 
 logger = logging.getLogger(__name__)
 
 #: Exit codes.
-FAILED, REFUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+FAILED, REFUSED, LATER, INTERRUPTED, TERMINATED = 1, 2, 75, 130, 143
 
 #: What can be refused; any other error, and any in the middle of a run, is a failure.
 _REFUSALS = (
@@ -191,7 +192,8 @@ def fit(nominal: str, debug: bool, **options: Any) -> None:
     "--date",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="YYYY-MM-DD",
-    help="What {date} in the file stands for.  [default: today]",
+    help="What {date} in the file stands for.  [default: today, or the day of a run that "
+    "began less than 12 hours ago and was interrupted]",
 )
 @click.option(
     "--overwrite", is_flag=True, help="Do all of it anew: replace the model and the output."
@@ -204,10 +206,10 @@ def run(job: str, date: Any, overwrite: bool, debug: bool, **options: Any) -> No
     so and does nothing. Options about workers go before the section [cluster] of the file.
     """
     with _exit_codes(debug):
-        from lpe_dask.job_file import read_job
-        from lpe_dask.job_runs import prepare_job
+        from lpe_dask.job_runs import next_job, prepare_job
 
-        read = read_job(job, None if date is None else date.date())
+        day = None if date is None else date.date()
+        read = next_job(job, day, overwrite=overwrite)
         with _spool(options.pop("spool")):
             workers = _take_workers(_with_section(options, read.cluster), debug)
             prepared = prepare_job(read, overwrite=overwrite)
@@ -535,7 +537,8 @@ def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
     if not is_refused and not isinstance(error, RuntimeError):
         text = f"{type(error).__name__}: {text} (--debug shows where)"
     click.echo(f"Error: {text}", err=True)
-    raise click.exceptions.Exit(REFUSED if is_refused else FAILED)
+    code = LATER if isinstance(error, LockedError) else REFUSED if is_refused else FAILED
+    raise click.exceptions.Exit(code)
 
 
 def _end_now(code: int) -> NoReturn:

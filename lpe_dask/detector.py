@@ -53,6 +53,7 @@ from lpe_dask.persist import (
     write_model,
 )
 from lpe_dask.reference import Measure, Reference
+from lpe_dask.retries import retried
 from lpe_dask.unshared import eagerly, lazily
 from lpe_dask.validity import what_is_learnt
 
@@ -353,7 +354,8 @@ class LPE(OutlierMixin, BaseEstimator):
         url = model_url(path)
         filesystem, root = fsspec.core.url_to_fs(url)
         with reserved_model(url) as lock:
-            if not overwrite and filesystem.exists(f"{root}/{MANIFEST_NAME}"):
+            is_there = retried(filesystem.exists)(f"{root}/{MANIFEST_NAME}")
+            if is_there and not overwrite:
                 raise FileExistsError(
                     f"there is a model at {url}. Give another folder, or replace it "
                     f"(overwrite=True)."
@@ -752,7 +754,22 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     ...     model.score_samples(np.array([[0.0, 0.0], [2.0, 1.0], [9.0, 9.0]]))
     array([0.957, 0.071, 0.   ])
     """
+    return _model_of(read_model(path), path, anomaly_log_density)
+
+
+def load_with_source(path: str | PathLike[str]) -> tuple[LPE, str]:
+    """Return the model of a folder, and what tells it from others: of one reading.
+
+    Others may be replacing it at the same time; see `persist.model_source`.
+    """
     parts = read_model(path)
+    assert parts.source is not None
+    return _model_of(parts, path, None), parts.source
+
+
+def _model_of(
+    parts: ModelParts, path: str | PathLike[str], anomaly_log_density: LogDensity | None
+) -> LPE:
     fitted = parts.fitted
     if fitted["has_anomaly_log_density"] != (anomaly_log_density is not None):
         was = "with" if fitted["has_anomaly_log_density"] else "without"

@@ -23,6 +23,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lpe_dask.retries import is_passing, retried
+
 #: Rows of a partition of a Parquet file, where its row groups are smaller.
 PARTITION_ROWS = 2**17
 
@@ -167,6 +169,7 @@ def count_rows(path: Paths) -> int | None:
         return sum(footer.num_rows for footer in footers)
 
 
+@retried
 def _stamp(filesystem: Any, name: str) -> list[Any]:
     info = filesystem.info(name)
     changed = next((info[key] for key in _CHANGED if info.get(key) is not None), None)
@@ -192,8 +195,10 @@ def _files_at_all(path: Paths) -> tuple[Any, list[str]]:
     return found[0][0], names
 
 
+@retried
 def _files_at(path: str) -> tuple[Any, list[str]]:
     filesystem, root = fsspec.core.url_to_fs(path)
+    filesystem.invalidate_cache()  # there may be others than at the last look
     if filesystem.isdir(root):
         found = [
             name
@@ -255,11 +260,14 @@ def _read_parquet(path: Paths, filesystem: Any, names: list[str]) -> Any:
     return frames[0] if len(frames) == 1 else dd.concat(frames)
 
 
+@retried
 def _footer(filesystem: Any, name: str) -> pq.FileMetaData:
     with filesystem.open(name) as file:
         try:
             return pq.read_metadata(file)
         except (pa.ArrowInvalid, OSError) as error:
+            if is_passing(error):
+                raise
             raise ValueError(f"{name} is not a readable Parquet file: {error}.") from error
 
 

@@ -38,6 +38,7 @@ from lpe_dask.outputs import check_output
 from lpe_dask.parameters import check_parameters
 from lpe_dask.persist import model_source, model_url, reserved_model
 from lpe_dask.records import changed_files, digest
+from lpe_dask.retries import retried
 from lpe_dask.validity import what_is_learnt
 
 logger = logging.getLogger(__name__)
@@ -331,7 +332,7 @@ def measured_columns(path: Paths, frame: Any, columns: Sequence[str] | None) -> 
 def _remove_checkpoints(folder: str) -> None:
     """Remove what this fit, and earlier ones that came to nothing, have left."""
     filesystem, root = fsspec.core.url_to_fs(folder)
-    for path in filesystem.glob(f"{glob.escape(root)}/_fit-*"):
+    for path in retried(filesystem.glob)(f"{glob.escape(root)}/_fit-*"):
         Checkpoint(filesystem.unstrip_protocol(path)).remove()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 from uuid import uuid4
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.kernels.blocks import Block, block_of
+from lpe_dask.retries import retried
 
 #: Bytes of the number that says how long the header of a block's file is.
 HEADER_BYTES = 8
@@ -158,11 +160,13 @@ class SpooledPieces:
     n_features: int
     n_parts: int
 
+    @retried
     def sizes(self) -> NDArray[np.int64]:
         """Return the rows of each part, read anew."""
         with fsspec.open(self.url, "rb") as file:
             return np.diff(_read_numbers(file, 0, self.n_parts + 1))
 
+    @retried
     def read(self, part: int, start: int, stop: int) -> Rows:
         """Return rows ``start`` to ``stop`` of a part, or as many of them as it has."""
         row_bytes = np.dtype(self.dtype).itemsize * self.n_features
@@ -228,6 +232,7 @@ class SpoolFolder:
 
     url: str
 
+    @retried
     def write_block(self, held: HeldBlock) -> SpooledBlock:
         """Write a block and its sample, and return the handle."""
         url = f"{self.url}/block-{uuid4().hex}"
@@ -237,6 +242,7 @@ class SpoolFolder:
                     write_arrays(file, block.arrays())
         return SpooledBlock(url, held.low, held.high, held.n_rows)
 
+    @retried
     def write_pieces(self, pieces: Pieces) -> SpooledPieces:
         """Write the pieces of a partition, and return what reads them."""
         url = f"{self.url}/pieces-{uuid4().hex}"
@@ -250,8 +256,9 @@ class SpoolFolder:
     def remove_pieces(self) -> None:
         """Remove the files of pieces; blocks have been made of them."""
         filesystem, root = fsspec.core.url_to_fs(self.url)
-        for name in filesystem.glob(f"{root}/pieces-*"):
-            filesystem.rm_file(name)
+        for name in retried(filesystem.glob)(f"{root}/pieces-*"):
+            with suppress(FileNotFoundError):
+                retried(filesystem.rm_file)(name)
 
 
 def sample_url(url: str) -> str:
@@ -259,6 +266,7 @@ def sample_url(url: str) -> str:
     return f"{url}-sample"
 
 
+@retried
 def _read_block(url: str) -> Block:
     try:
         with fsspec.open(url, "rb") as file:

@@ -14,6 +14,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -37,6 +38,8 @@ from lpe_dask.messages import brief
 from lpe_dask.metrics import METRIC_PARAMS, given_parameter
 from lpe_dask.parameters import check_parameters
 from lpe_dask.placeholders import Placeholders, has_range
+from lpe_dask.records import digest
+from lpe_dask.unfinished import DayOfJob
 
 # Who reads a job takes its parts from here, too.
 __all__ = [
@@ -51,6 +54,9 @@ __all__ = [
 
 #: Most bytes of a job file; what is larger is another file, named by mistake.
 MAX_FILE_BYTES = 2**20
+
+#: What any day is taken for where only the job matters.
+_SOME_DAY = datetime.date(2000, 1, 1)
 
 #: Most levels of tables and lists, as a matrix in metric_params has.
 MAX_DEPTH = 5
@@ -97,7 +103,22 @@ def read_job(
     problems.raise_any()
     _check_together(checked, problems)
     problems.raise_any()
-    return _job_of(checked, name)
+    return replace(_job_of(checked, name), today=_day_of_job(tables, placeholders, name))
+
+
+def _day_of_job(
+    tables: dict[str, Any], placeholders: Placeholders, path: str
+) -> DayOfJob | None:
+    """Return the day of a run among those of the job, if its output has one."""
+    score = tables.get("score")
+    folder = placeholders.folder_of_days(score["output"]) if score is not None else None
+    if folder is None:
+        return None
+    decisive = {name: table for name, table in tables.items() if name != "cluster"}
+    # All days of a job say the same, once another day stands in place of each.
+    fixed = replace(placeholders, day=_SOME_DAY)
+    said = _fill(decisive, fixed, Problems(path, ""))
+    return DayOfJob(folder, digest(said), path, placeholders.day)
 
 
 def _job_of(tables: JobTables, path: str) -> Job:

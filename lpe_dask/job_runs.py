@@ -12,20 +12,25 @@ import datetime
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from lpe_dask.detector import LPE, calibration_of, learnt_columns, load
+from lpe_dask.detector import LPE, calibration_of, learnt_columns, load_with_source
 from lpe_dask.files import is_there
 from lpe_dask.fit_runs import Expect, FitRun, ignore, prepare_fit
 from lpe_dask.job_file import Job, Source, read_job
-from lpe_dask.locks import Lock
+from lpe_dask.locks import Lock, is_held
+from lpe_dask.messages import brief
 from lpe_dask.persist import model_source, model_url
 from lpe_dask.runs import Run, prepare_run, prepare_scoring
+from lpe_dask.unfinished import DayOfJob
 
 logger = logging.getLogger(__name__)
+
+#: A run that began less than so long ago is finished before today is taken.
+FINISHED_WITHIN = datetime.timedelta(hours=12)
 
 
 def run(
@@ -44,7 +49,9 @@ def run(
     job : str or path
         A TOML file; see ``jobs/README.md``.
     date : datetime.date, optional
-        What ``{date}`` in it stands for; None: today.
+        What ``{date}`` in it stands for; None: today, or the day of a run that began less
+        than 12 hours ago and was interrupted. That is said, and then today is left to the
+        next start.
     overwrite : bool, default=False
         Do all of it anew, also what is there: fit, save and score.
 
@@ -66,12 +73,71 @@ def run(
     >>> import lpe_dask
     >>> lpe_dask.run("jobs/nightly-scoring.toml")  # doctest: +SKIP
     """
-    prepared = prepare_job(read_job(job, date), overwrite=overwrite)
+    prepared = prepare_job(next_job(job, date, overwrite=overwrite), overwrite=overwrite)
     if prepared.is_finished():
         logger.info("nothing to do")
         return None
     with prepared.reserved() as lock:
         return prepared.execute(lock)
+
+
+def next_job(
+    path: str | PathLike[str], date: datetime.date | None = None, *, overwrite: bool = False
+) -> Job:
+    """Return the job that a file describes, of the day that is to be done next.
+
+    That is ``date``, where it is given, and else as `run` says. A run that is at work, or
+    would be refused, does not keep today from being done.
+    """
+    now = _now()
+    job = read_job(path, date or now.date())
+    if date is not None or job.today is None:
+        return job
+    older = []
+    for note in sorted(job.today.others(), key=lambda note: note.began):
+        if note.day == job.today.day:
+            continue
+        if note.job == job.today.job and now - note.began < FINISHED_WITHIN:
+            unfinished = read_job(path, note.day)
+            if _goes_on(unfinished, overwrite):
+                return unfinished
+        else:
+            older.append(note)
+    if older:
+        logger.warning(
+            "not finished, and too long ago to be taken up now: the run of %s. Finish "
+            "it with --date, or remove its note from %s.",
+            ", ".join(f"{note.day} (--date {note.day})" for note in older),
+            job.today.notes,
+        )
+    return job
+
+
+def _goes_on(job: Job, overwrite: bool) -> bool:
+    """Return whether an unfinished run is to be finished now, and say so."""
+    assert job.today is not None
+    day = job.today.day
+    try:
+        prepared = prepare_job(job, overwrite=overwrite)
+        if prepared.is_finished():
+            return False
+        is_at_work = is_held(prepared.place)
+    except (ValueError, TypeError, OSError, MemoryError) as error:
+        logger.warning("the run of %s cannot be finished now: %s", day, brief(error))
+        return False
+    if is_at_work:
+        logger.info("the run of %s is still at work elsewhere", day)
+        return False
+    logger.warning(
+        "the run of %s was interrupted: it is finished now, and nothing else. Start again "
+        "for today, or give --date.", day,
+    )  # fmt: skip
+    return True
+
+
+def _now() -> datetime.datetime:
+    """Return the time, with the days of this machine's clock."""
+    return datetime.datetime.now().astimezone()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +150,24 @@ class JobRun:
         To be done, where nothing is to be scored.
     scoring : Run, optional
     place : str
-        Where its result is, for messages.
+        Where its result is: for messages, and the folder that is locked.
+    day : DayOfJob, optional
+        To be noted while it is not finished.
     """
 
     fit: FitRun | None
     scoring: Run | None
     place: str
+    day: DayOfJob | None = None
 
     def is_finished(self) -> bool:
-        """Return whether all that the job says is there."""
-        if self.scoring is not None:
-            return self.scoring.is_finished()
-        return self.fit is None
+        """Return whether all that the job says is there; then nothing is noted of it."""
+        if self.scoring is None:
+            return self.fit is None
+        is_finished = self.scoring.is_finished()
+        if is_finished and self.day is not None:
+            self.day.forget()
+        return is_finished
 
     @contextmanager
     def reserved(self) -> Iterator[Lock | None]:
@@ -103,7 +175,8 @@ class JobRun:
         if self.scoring is None:
             yield None
             return
-        with self.scoring.reserved() as lock:
+        day = self.day
+        with self.scoring.reserved() as lock, day.noted(_now()) if day else nullcontext():
             yield lock
 
     def execute(self, lock: Lock | None, expect: Expect = ignore) -> dict[str, Any]:
@@ -140,7 +213,7 @@ def prepare_job(job: Job, *, overwrite: bool = False) -> JobRun:
             data, given.output, check_calibration=job.model.check_calibration, **options,
             **arguments,
         )  # fmt: skip
-    return JobRun(None, scoring, given.output)
+    return JobRun(None, scoring, given.output, job.today)
 
 
 def _model_of(job: Job, overwrite: bool) -> tuple[LPE | FitRun | None, str | None]:
@@ -150,7 +223,7 @@ def _model_of(job: Job, overwrite: bool) -> tuple[LPE | FitRun | None, str | Non
     """
     path, nominal = job.model.path, job.nominal
     if nominal is None:
-        return (None, None) if path is None else (load(path), model_source(path))
+        return (None, None) if path is None else load_with_source(path)
     url = None if path is None else model_url(path)
     stored = None if path is None or overwrite else model_source(path)
     try:
@@ -162,10 +235,12 @@ def _model_of(job: Job, overwrite: bool) -> tuple[LPE | FitRun | None, str | Non
         if path is None or stored is None or job.model.refit:
             raise
         logger.warning("the model at %s is used as it is: %s", path, error)
-        return load(path), stored
+        return load_with_source(path)
     if path is None or stored is None or (job.model.refit and stored != fit.source):
         return fit, fit.source
-    model = load(path)
+    model, source = load_with_source(path)
+    if source != stored:  # it was replaced meanwhile, and all that depends on it
+        return _model_of(job, overwrite)
     # Where rows are scored, their level is that of the output; a model alone has its own.
     has_alpha = job.score is not None or model.alpha == fit.model.alpha
     if job.model.refit and not has_alpha:

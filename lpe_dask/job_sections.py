@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from lpe_dask.planning import PROCESS_BYTES, USABLE_SHARE
+from lpe_dask.unfinished import DayOfJob
 
 #: Least memory of a worker: below, a plan has nothing left for data.
 MIN_WORKER_BYTES = int(PROCESS_BYTES / USABLE_SHARE)
@@ -308,6 +309,8 @@ class Job:
         None: a cluster on this machine, sized to it.
     path : str
         The file.
+    today : DayOfJob, optional
+        The day of the run; None where no day stands in the output.
     """
 
     nominal: NominalSection | None
@@ -315,6 +318,7 @@ class Job:
     score: ScoreSection | None
     cluster: ClusterSection | None
     path: str
+    today: DayOfJob | None = None
 
     @property
     def lpe_arguments(self) -> dict[str, Any]:

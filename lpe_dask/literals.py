@@ -33,6 +33,7 @@ from lpe_dask import unshared
 from lpe_dask.handles import read_array_part, read_arrays, write_arrays
 from lpe_dask.messages import brief
 from lpe_dask.resources import active_client
+from lpe_dask.retries import retried
 from lpe_dask.spool import (
     Entry,
     EntryName,
@@ -116,13 +117,17 @@ class Held(_Copy):
             if self._file is None or self._file[0].spool.is_lost:
                 is_array = isinstance(self.value, np.ndarray)
                 entry = spool_at(spool_place()).entry("value")
-                with fsspec.open(entry.url, "wb", auto_mkdir=False) as file:
-                    if is_array:
-                        write_arrays(file, [self.value])
-                    else:
-                        cloudpickle.dump(self.value, file)
+                self._write(entry.url, is_array)
                 self._file = entry, is_array
             return self._file
+
+    @retried
+    def _write(self, url: str, is_array: bool) -> None:
+        with fsspec.open(url, "wb", auto_mkdir=False) as file:
+            if is_array:
+                write_arrays(file, [self.value])
+            else:
+                cloudpickle.dump(self.value, file)
 
 
 class Shared:
@@ -183,6 +188,7 @@ class StoredValue:
         self._is_array = is_array
         self._also = also
 
+    @retried
     def __call__(self) -> Any:
         """Return the value, read anew."""
         try:
@@ -193,6 +199,7 @@ class StoredValue:
         except FileNotFoundError as error:
             raise _gone(self._name.url) from error
 
+    @retried
     def part(self, start: int, stop: int) -> Any:
         """Return rows ``start`` to ``stop`` of an array, and read no others."""
         try:

@@ -40,6 +40,7 @@ import fsspec
 import psutil
 
 from lpe_dask.messages import brief
+from lpe_dask.retries import is_passing, retried
 from lpe_dask.whole_files import whole_file
 
 logger = logging.getLogger(__name__)
@@ -114,6 +115,7 @@ def hold(url: str | PathLike[str], purpose: str) -> Iterator[Lock]:
         lock.release()
 
 
+@retried
 def lease(url: str | PathLike[str], purpose: str) -> Lock:
     """Return the lock on a folder that this process has just made, with a new name.
 
@@ -148,6 +150,19 @@ def is_dead(url: str | PathLike[str]) -> bool:
     return age is not None and age >= DEAD_SECONDS
 
 
+@retried
+def is_held(url: str | PathLike[str]) -> bool:
+    """Return whether a run that lives, or seems to, is at work on a folder."""
+    try:
+        _content_if_dead(_Folder(url), LOCK_NAME)
+    except LockedError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
+@retried
 def check_token(url: str | PathLike[str], token: str) -> None:
     """Raise if a folder is no longer locked by the run that has this token.
 
@@ -209,8 +224,7 @@ class Lock:
         try:
             if self._thread.is_alive() and not is_own_thread:
                 raise TimeoutError("it is still being written")
-            if self._is_own():
-                self._folder.remove(LOCK_NAME)
+            self._remove_if_own()
         except Exception as error:
             logger.warning(
                 "The lock on %s was not removed: %s It counts as dead in %d s.",
@@ -218,6 +232,12 @@ class Lock:
                 brief(error),
                 DEAD_SECONDS,
             )
+
+    @retried
+    def _remove_if_own(self) -> None:
+        with suppress(FileNotFoundError):
+            if self._is_own():
+                self._folder.remove(LOCK_NAME)
 
     def _beat(self) -> None:
         while not (self._is_ending.wait(BEAT_SECONDS) or self.is_lost):
@@ -244,6 +264,7 @@ class Lock:
 # Taking it
 
 
+@retried
 def _acquire(folder: _Folder, content: bytes) -> None:
     """Make the lock, or raise if it is another's that lives."""
     for wait in _ATTEMPTS:
@@ -515,11 +536,15 @@ class _Folder:
         with self._probe() as probe:
             try:
                 self._write_new(probe, b"\n")
-            except (OSError, ValueError, NotImplementedError):  # it knows no such mode
-                return False
+            except (OSError, ValueError, NotImplementedError) as error:
+                if is_passing(error):  # which tells nothing
+                    raise
+                return False  # it knows no such mode
             try:
                 self._write_new(probe, b"\n")
-            except OSError:
+            except OSError as error:
+                if is_passing(error):
+                    raise
                 return True
         return False
 

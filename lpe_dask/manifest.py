@@ -30,6 +30,7 @@ from pydantic import (
 
 from lpe_dask.column_names import name_from_json, places_of
 from lpe_dask.planning import sample_neighbors
+from lpe_dask.retries import retried
 from lpe_dask.whole_files import whole_file
 
 #: The version of the format that is written, and the latest that can be read.
@@ -296,6 +297,7 @@ def block_name(i: int) -> str:
     return f"block-{i:05}.parquet"
 
 
+@retried
 def write_manifest(manifest: Manifest, url: str) -> None:
     """Publish a model: write its manifest, in the place of an earlier one."""
     content = manifest.model_dump(mode="json")
@@ -305,6 +307,7 @@ def write_manifest(manifest: Manifest, url: str) -> None:
         file.write(text.encode() + b"\n")
 
 
+@retried
 def read_manifest(url: str) -> Manifest:
     """Return the manifest of the model at ``url``.
 

@@ -14,4 +14,5 @@ _REMEDIES = {
 def brief(error: Exception) -> str:
     """Return what an error says as a sentence or two, on one line."""
     name, text = type(error).__name__, " ".join(str(error).split()) or "no more is known"
-    return " ".join([f"{name}: {text.rstrip('.')}.", *_REMEDIES.get(name, [])])
+    notes = getattr(error, "__notes__", [])
+    return " ".join([f"{name}: {text.rstrip('.')}.", *notes, *_REMEDIES.get(name, [])])

@@ -27,6 +27,7 @@ from lpe_dask.locks import LOCK_NAME, Lock, hold
 from lpe_dask.messages import brief
 from lpe_dask.parts import RESULT_COLUMNS, UNDECIDED, PartFolder
 from lpe_dask.records import RECORD_NAME, SUMMARY_NAME
+from lpe_dask.retries import retried, retried_until_seen
 from lpe_dask.whole_files import whole_file
 
 #: Name of a file that is written and removed, to see that this is possible.
@@ -58,18 +59,19 @@ def is_begun(url: str) -> bool:
     return any(not _EARLY_NAME.fullmatch(name) for name in _names_in(url))
 
 
+@retried
 def _names_in(url: str) -> list[str]:
     filesystem, root = fsspec.core.url_to_fs(url)
     filesystem.invalidate_cache()
-    if not filesystem.exists(root):
-        return []
-    if not filesystem.isdir(root):
+    if filesystem.isfile(root):
         raise FileExistsError(
             f"the output {url} is a file; a run writes a folder. Give another name."
         )
-    return [
-        name.rstrip("/").rsplit("/", 1)[-1] for name in filesystem.ls(root, detail=False)
-    ]
+    try:
+        names = filesystem.ls(root, detail=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
 
 
 def _check_apart(output: str, data: str) -> None:
@@ -114,6 +116,7 @@ def check_replaceable(url: str) -> None:
         )
 
 
+@retried
 def _is_part(filesystem: Any, path: str) -> bool:
     with filesystem.open(path) as file:
         try:
@@ -135,12 +138,9 @@ def reserved(url: str) -> Iterator[Lock]:
     filesystem, root = fsspec.core.url_to_fs(url)
     there = _names_in(url)
     # Of a run that died before its first part no empty folder is to stay, either.
-    is_ours = not filesystem.exists(root) or (there and not is_begun(url))
+    is_ours = not retried(filesystem.exists)(root) or (there and not is_begun(url))
     try:
-        filesystem.makedirs(root, exist_ok=True)
-        with whole_file(filesystem, root, PROBE_NAME) as file:
-            file.write(b"")
-        filesystem.rm_file(f"{root}/{PROBE_NAME}")
+        _try_writing(filesystem, root)
     except (OSError, NotImplementedError) as error:
         raise OSError(
             f"nothing can be written to the output {url}: {brief(error)} Give a folder "
@@ -156,12 +156,26 @@ def reserved(url: str) -> Iterator[Lock]:
         raise
 
 
+@retried
+def _try_writing(filesystem: Any, root: str) -> None:
+    filesystem.makedirs(root, exist_ok=True)
+    with whole_file(filesystem, root, PROBE_NAME) as file:
+        file.write(b"")
+    filesystem.rm_file(f"{root}/{PROBE_NAME}")
+
+
+@retried
+def _remove(filesystem: Any, path: str) -> None:
+    with suppress(FileNotFoundError):
+        filesystem.rm(path, recursive=True)
+
+
 def remove_output(url: str) -> None:
     """Remove what earlier runs have written to the output folder, the summary first."""
     filesystem, root = fsspec.core.url_to_fs(url)
     names = [name for name in _names_in(url) if _WRITTEN_NAME.fullmatch(name)]
     for name in sorted(names, key=lambda name: name != SUMMARY_NAME):
-        filesystem.rm(f"{root}/{name}", recursive=True)
+        _remove(filesystem, f"{root}/{name}")
 
 
 def remove_fits(url: str) -> None:
@@ -169,7 +183,7 @@ def remove_fits(url: str) -> None:
     filesystem, root = fsspec.core.url_to_fs(url)
     for name in _names_in(url):
         if name.startswith("_fit-"):
-            filesystem.rm(f"{root}/{name}", recursive=True)
+            _remove(filesystem, f"{root}/{name}")
 
 
 def remove_leftovers(url: str) -> None:
@@ -178,15 +192,19 @@ def remove_leftovers(url: str) -> None:
     for name in _names_in(url):
         is_early = _EARLY_NAME.fullmatch(name) is not None and name != LOCK_NAME
         if is_early or name in (UNDECIDED, RECORD_NAME):
-            with suppress(FileNotFoundError):
-                filesystem.rm(f"{root}/{name}", recursive=True)
+            _remove(filesystem, f"{root}/{name}")
 
 
-def check_parts(folder: PartFolder) -> None:
-    """Raise if the parts that workers wrote are not to be seen from here."""
+def unseen_parts(folder: PartFolder) -> set[str]:
+    """Return the names of the parts that are not to be seen from here."""
     wanted = {folder.name(i) for i in range(folder.n_parts)}
-    unseen = wanted - set(_names_in(folder.url))
-    if unseen:
+    return wanted - set(_names_in(folder.url))
+
+
+@retried_until_seen
+def check_parts(folder: PartFolder) -> None:
+    """Raise if the parts that workers wrote are not to be seen from here, nor soon."""
+    if unseen := unseen_parts(folder):
         raise FileNotFoundError(
             f"the workers wrote {folder.n_parts} parts, but {len(unseen)} of them are not "
             f"to be seen from here in {folder.url}. Give an output that this machine and "

@@ -31,6 +31,7 @@ from lpe_dask.graphs import delayed_tasks
 from lpe_dask.inputs import tasks_of_frame
 from lpe_dask.literals import enter
 from lpe_dask.locks import check_token
+from lpe_dask.retries import is_passing, retried, retried_until_seen
 from lpe_dask.whole_files import whole_file
 
 #: Columns that a run adds to those of the input.
@@ -81,21 +82,27 @@ class PartFolder:
     def make(self) -> None:
         """Make the folder, if it is not there."""
         filesystem, root = fsspec.core.url_to_fs(self.url)
-        filesystem.makedirs(root, exist_ok=True)
+        retried(filesystem.makedirs)(root, exist_ok=True)
 
     def found(self) -> dict[int, dict[str, int]]:
         """Return the parts of this run that are there, and what they count."""
-        filesystem, root = fsspec.core.url_to_fs(self.url)
-        filesystem.invalidate_cache()
-        if not filesystem.exists(root):
-            return {}
-        there = {path.rsplit("/", 1)[-1] for path in filesystem.ls(root, detail=False)}
+        there = self._names()
         numbers = [i for i in range(self.n_parts) if self.name(i) in there]
         with ThreadPoolExecutor(READERS) as readers:
             counts = list(readers.map(self._counts_of, numbers))
         found = zip(numbers, counts, strict=True)
         return {i: of_part for i, of_part in found if of_part is not None}
 
+    @retried
+    def _names(self) -> set[str]:
+        filesystem, root = fsspec.core.url_to_fs(self.url)
+        filesystem.invalidate_cache()
+        try:
+            return {path.rsplit("/", 1)[-1] for path in filesystem.ls(root, detail=False)}
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+
+    @retried
     def _counts_of(self, number: int) -> dict[str, int] | None:
         """Return what a part counts; None if it is no part of this run, or damaged."""
         filesystem, root = fsspec.core.url_to_fs(self.url)
@@ -105,9 +112,12 @@ class PartFolder:
             said = json.loads(metadata[_KEY])
             is_ours = (said["run"], said["part"]) == (self.run, number)
             return {name: int(n) for name, n in said["counts"].items()} if is_ours else None
-        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
+        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+            if is_passing(error):  # rather look again than write it anew
+                raise
             return None
 
+    @retried
     def publish(self, number: int, table: pa.Table, counts: dict[str, int]) -> None:
         """Write a part; it gets its name when it is whole, and the lock is still held."""
         said = {"run": self.run, "part": number, "counts": counts}
@@ -265,9 +275,7 @@ def _counts(is_nan: NDArray[np.bool_], is_flagged: NDArray[np.bool_]) -> dict[st
 def _decide_part(
     adjustment: Adjustment, fdr: float, folder: PartFolder, number: int
 ) -> dict[str, int]:
-    filesystem, root = fsspec.core.url_to_fs(folder.undecided().url)
-    with filesystem.open(f"{root}/{folder.name(number)}", "rb") as file:
-        table = pq.ParquetFile(file).read()
+    table = _read_undecided(folder, number)
     q_value = adjusted_p_values(table.column("p_value").to_numpy(), adjustment)
     is_nan, is_flagged = np.isnan(q_value), q_value <= fdr
     place = table.schema.get_field_index("is_anomaly")
@@ -280,8 +288,15 @@ def _decide_part(
 
 
 def _read_p_values(folder: PartFolder, number: int) -> NDArray[np.float64]:
-    filesystem, root = fsspec.core.url_to_fs(folder.undecided().url)
-    with filesystem.open(f"{root}/{folder.name(number)}", "rb") as file:
-        table = pq.ParquetFile(file).read(columns=["p_value"])
+    table = _read_undecided(folder, number, ["p_value"])
     p_values: NDArray[np.float64] = table.column("p_value").to_numpy()
     return p_values
+
+
+@retried_until_seen  # another machine may have written it
+def _read_undecided(
+    folder: PartFolder, number: int, columns: list[str] | None = None
+) -> pa.Table:
+    filesystem, root = fsspec.core.url_to_fs(folder.undecided().url)
+    with filesystem.open(f"{root}/{folder.name(number)}", "rb") as file:
+        return pq.ParquetFile(file).read(columns=columns)

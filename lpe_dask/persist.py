@@ -48,6 +48,7 @@ from lpe_dask.parameters import check_parameters
 from lpe_dask.planning import LARGEST_BLOCK
 from lpe_dask.reference import Measure, Reference
 from lpe_dask.resources import compute
+from lpe_dask.retries import retried, retried_until_seen
 from lpe_dask.space_entries import entry_of_space, space_of_entry
 from lpe_dask.stored import load_graph, store_blocks, store_graph
 from lpe_dask.stored_files import FLOAT64, StoredFile, write_columns
@@ -80,7 +81,8 @@ class ModelParts:
     own_values : OwnValues or StoredOwnValues
         Written where they are known of all nominal rows.
     source : str, optional
-        Tells what the model was fitted from, where a run has fitted it.
+        Tells what the model was fitted from, where a run has fitted it. Of a model that
+        was read: what `model_source` says.
     """
 
     parameters: dict[str, Any]
@@ -113,11 +115,11 @@ def reserved_model(url: str) -> Iterator[Lock]:
         If nothing can be written there, or another run holds the lock.
     """
     filesystem, root = fsspec.core.url_to_fs(url)
-    existed = filesystem.exists(root)
+    existed = retried(filesystem.exists)(root)
     if existed:
         _check_place(filesystem, root, url)
     try:
-        filesystem.makedirs(root, exist_ok=True)
+        retried(filesystem.makedirs)(root, exist_ok=True)
     except OSError as error:
         raise OSError(
             f"no model can be written to {url}: {brief(error)} Give a folder that may be "
@@ -148,7 +150,7 @@ def write_model(parts: ModelParts, lock: Lock) -> None:
     filesystem, root = fsspec.core.url_to_fs(url)
     data = f"data-{uuid4().hex[:12]}"
     try:
-        filesystem.makedirs(f"{root}/{data}", exist_ok=True)
+        retried(filesystem.makedirs)(f"{root}/{data}", exist_ok=True)
         files, block_rows = _write_files(parts, f"{url}/{data}")
         _check_seen(filesystem, files)
         replaced = _data_of(url)
@@ -182,6 +184,7 @@ def _is_data(name: str) -> bool:
     return re.fullmatch(DATA_PATTERN, name) is not None
 
 
+@retried
 def _names_in(filesystem: Any, root: str) -> list[str]:
     paths = filesystem.ls(root, detail=False)
     return [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
@@ -209,15 +212,20 @@ def _write_files(parts: ModelParts, url: str) -> tuple[dict[str, StoredFile], li
 
 
 def _check_seen(filesystem: Any, files: dict[str, StoredFile]) -> None:
-    filesystem.invalidate_cache()
     for file in files.values():
         try:
-            file.check_size()
+            _look_for(filesystem, file)
         except (OSError, ValueError) as error:
             raise OSError(
                 f"the workers wrote a file that is not to be seen from here: {error}. Give "
                 f"a folder that this machine and all workers share."
             ) from error
+
+
+@retried_until_seen
+def _look_for(filesystem: Any, file: StoredFile) -> None:
+    filesystem.invalidate_cache()
+    file.check_size()
 
 
 def _manifest(
@@ -326,6 +334,10 @@ def model_source(path: str | PathLike[str]) -> str | None:
         manifest = read_manifest(model_url(path))
     except FileNotFoundError:
         return None
+    return _source_of(manifest)
+
+
+def _source_of(manifest: Manifest) -> str:
     return manifest.source or manifest.data
 
 
@@ -362,7 +374,7 @@ def _read_parts(manifest: Manifest, url: str) -> ModelParts:
             files.get(_NOMINAL), fitted.n_samples + fitted.n_dropped,
             fitted.has_anomaly_log_density,
         ),
-        manifest.source,
+        _source_of(manifest),
     )  # fmt: skip
 
 

@@ -74,6 +74,26 @@ class Placeholders:
             )
         return _PLACEHOLDER.sub(self._value, text)
 
+    def folder_of_days(self, text: str) -> str | None:
+        """Return the folder above all that differs from day to day in a path.
+
+        None where there is no day in it, or no folder above.
+
+        Examples
+        --------
+        >>> placeholders = Placeholders(datetime.date(2026, 3, 1), {"DATA": "s3://logs"})
+        >>> placeholders.folder_of_days("${DATA}/out/{date}/scores")
+        's3://logs/out'
+        >>> placeholders.folder_of_days("scores-{date}")
+        '.'
+        """
+        for found in _PLACEHOLDER.finditer(text):
+            if found.lastgroup != "variable":
+                folder, slash, _ = self.fill(text[: found.start()]).rpartition("/")
+                is_scheme = folder.endswith(":/")  # the day is the name of the storage
+                return None if is_scheme else folder or (slash or ".")
+        return None
+
     def fill_days(self, text: str) -> list[str]:
         """Return ``text`` once for each day of the range in it, ascending.
 

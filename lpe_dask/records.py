@@ -13,6 +13,7 @@ from typing import Any
 
 import fsspec
 
+from lpe_dask.retries import retried
 from lpe_dask.whole_files import whole_file
 
 #: Name of the file of a record, in an output that is not finished.
@@ -20,6 +21,9 @@ RECORD_NAME = "_run.json"
 
 #: Name of the file that a run writes last, and where in it the record is.
 SUMMARY_NAME, MADE_FROM = "_summary.json", "made_from"
+
+#: A record that is not there; one that cannot be read is no reason to begin anew.
+_NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 #: What to call the parts of a record that differ.
 _WORDS = {
@@ -67,6 +71,7 @@ class RunRecord:
         """Return what JSON can hold."""
         return {"data": self.data, "settings": self.settings}
 
+    @retried
     def write(self, url: str) -> None:
         """Write the record into an output folder that is not finished."""
         filesystem, folder = fsspec.core.url_to_fs(url)
@@ -111,8 +116,7 @@ def read_record(url: str) -> RunRecord | None:
     filesystem, folder = fsspec.core.url_to_fs(url)
     for name, keys in ((RECORD_NAME, []), (SUMMARY_NAME, [MADE_FROM])):
         try:
-            with filesystem.open(f"{folder}/{name}", "rb") as file:
-                content = json.loads(file.read())
+            content = json.loads(_content(filesystem, f"{folder}/{name}"))
             for key in keys:
                 content = content[key]
             data = [[str(file_name), *stamp] for file_name, *stamp in content["data"]]
@@ -120,9 +124,15 @@ def read_record(url: str) -> RunRecord | None:
             if not isinstance(settings["n_parts"], int) or settings["n_parts"] < 1:
                 continue
             return RunRecord(data, settings)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (*_NO_FILE, ValueError, KeyError, TypeError, RecursionError):
             continue
     return None
+
+
+@retried
+def _content(filesystem: Any, path: str) -> bytes:
+    content: bytes = filesystem.cat_file(path)
+    return content
 
 
 def _plain(value: Any) -> Any:

@@ -35,7 +35,7 @@ from lpe_dask.decisions import (
     doubt_about_rate,
     threshold,
 )
-from lpe_dask.detector import LPE, learnt_columns, load, measure_blocks
+from lpe_dask.detector import LPE, learnt_columns, load_with_source, measure_blocks
 from lpe_dask.false_discovery import adjustment
 from lpe_dask.files import (
     Paths,
@@ -67,6 +67,7 @@ from lpe_dask.outputs import (
     remove_leftovers,
     remove_output,
     reserved,
+    unseen_parts,
 )
 from lpe_dask.parameters import check_level
 from lpe_dask.parts import (
@@ -78,9 +79,9 @@ from lpe_dask.parts import (
     part_writes,
     undecided_p_values,
 )
-from lpe_dask.persist import model_source
 from lpe_dask.records import MADE_FROM, SUMMARY_NAME, RunRecord, read_record
 from lpe_dask.resources import peak_worker_bytes
+from lpe_dask.retries import retried
 from lpe_dask.whole_files import whole_file
 
 logger = logging.getLogger(__name__)
@@ -242,17 +243,16 @@ class Run:
         earlier = read_record(self.output)
         if self.overwrite or earlier is None or not self.record.is_like(earlier):
             return False
-        try:
-            check_parts(self._folder("", earlier))
-        except FileNotFoundError:
+        if unseen_parts(self._folder("", earlier)):
             return False
         filesystem, root = fsspec.core.url_to_fs(self.output)
-        return bool(filesystem.exists(f"{root}/{SUMMARY_NAME}"))
+        return bool(retried(filesystem.exists)(f"{root}/{SUMMARY_NAME}"))
 
     def check_not_finished(self) -> None:
         """Raise FileExistsError if there is an output that this run would not change."""
         filesystem, root = fsspec.core.url_to_fs(self.output)
-        is_empty = filesystem.exists(root) and not filesystem.ls(root)
+        is_there = retried(filesystem.exists)(root)
+        is_empty = is_there and not retried(filesystem.ls)(root)
         if not self.overwrite and (is_empty or self.is_finished()):
             raise FileExistsError(
                 f"the output {self.output} exists. Give another folder, or replace it "
@@ -408,9 +408,10 @@ def prepare_run(
         arguments["check_calibration"] = True
     check_is_alone(model, nominal, arguments)
     check_output(fspath(output), [fspath(model)])
+    loaded, source = load_with_source(model)
     return prepare_scoring(
-        load(model), data, output, source=model_source(model), columns=columns, keep=keep,
-        alpha=alpha, fdr=fdr, overwrite=overwrite,
+        loaded, data, output, source=source, columns=columns, keep=keep, alpha=alpha,
+        fdr=fdr, overwrite=overwrite,
     )  # fmt: skip
 
 
@@ -595,6 +596,7 @@ def _calibration_band(model: LPE) -> dict[str, float] | None:
     return {"level": BAND_LEVEL, "half_width": band_half_width(n_measured)}
 
 
+@retried
 def _write_summary(summary: dict[str, Any], url: str) -> None:
     filesystem, folder = fsspec.core.url_to_fs(url)
     text = json.dumps(summary, indent=2, default=_plain)

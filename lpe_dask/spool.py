@@ -33,6 +33,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.locks import Lock, is_dead, lease
 from lpe_dask.messages import brief
+from lpe_dask.retries import retried
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class Spool:
         try:
             _make_private(filesystem, path)
             self._held.append(lease(self.url, "keep the data of a process"))
-            filesystem.pipe_file(f"{path}/{_MARK}", b"\n")
+            retried(filesystem.pipe_file)(f"{path}/{_MARK}", b"\n")
         except BaseException:
             remove()
             raise
@@ -107,7 +108,7 @@ class Spool:
         """Return a new entry that is a folder: writers of files do not make it."""
         entry = self.entry(kind)
         filesystem, path = fsspec.core.url_to_fs(entry.url)
-        filesystem.makedirs(path)
+        retried(filesystem.makedirs)(path, exist_ok=True)
         return entry
 
 
@@ -368,7 +369,7 @@ def _make_private(filesystem: Any, path: str) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.mkdir(path, 0o700)
     else:
-        filesystem.makedirs(path)
+        retried(filesystem.makedirs)(path, exist_ok=True)
 
 
 def _collect(filesystem: Any, root: str, own: str) -> None:
@@ -409,16 +410,20 @@ def _remove(url: str) -> None:
 def _sees(url: str) -> bool:
     """Return whether this process can read and write in a spool."""
     try:
-        filesystem, root = fsspec.core.url_to_fs(url)
-        filesystem.invalidate_cache()
-        if not filesystem.exists(f"{root}/{_MARK}"):
-            return False
-        probe = f"{root}/probe-{uuid4().hex}"
-        filesystem.pipe_file(probe, b"\n")
-        filesystem.rm_file(probe)
+        _try_writing(url)
     except Exception:  # filesystems have errors of their own
         return False
     return True
+
+
+@retried
+def _try_writing(url: str) -> None:
+    filesystem, root = fsspec.core.url_to_fs(url)
+    filesystem.invalidate_cache()
+    filesystem.info(f"{root}/{_MARK}")  # there is one: this is the same storage
+    probe = f"{root}/probe-{uuid4().hex}"
+    filesystem.pipe_file(probe, b"\n")
+    filesystem.rm_file(probe)
 
 
 def _names_among(urls: Iterable[str], dask_scheduler: Any) -> list[str]:

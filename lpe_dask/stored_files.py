@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from lpe_dask.retries import retried
 from lpe_dask.whole_files import bring_to_disk
 
 #: What a column may hold, each as the types that it may have.
@@ -55,6 +56,7 @@ class StoredFile:
         """Raise if the file is not there as it was written; reads it."""
         self._content()
 
+    @retried
     def check_size(self) -> None:
         """Raise if the file is not there, or of another size; does not read it."""
         filesystem, path = fsspec.core.url_to_fs(self.url)
@@ -82,6 +84,7 @@ class StoredFile:
         """
         return columns_of(self._content(), expected, self.url, n_rows)
 
+    @retried
     def _content(self) -> bytes:
         self.check_size()  # what has become far larger is not read
         with self._telling_if_missing(), fsspec.open(self.url, "rb") as file:
@@ -106,6 +109,7 @@ class StoredFile:
             )
 
 
+@retried
 def write_columns(url: str, columns: Mapping[str, NDArray[Any]]) -> StoredFile:
     """Write columns of numbers, all of one length, and return what tells if they change."""
     content = parquet_of(columns)

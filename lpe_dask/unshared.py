@@ -87,6 +87,7 @@ class Scattered:
     def __init__(self, held: Any, client: Any) -> None:
         self.value = held.value
         self.key = f"{held.name}-{uuid4().hex}"
+        _await_worker(client)
         future = client.scatter({self.key: held.value}, hash=False)[self.key]
         self._futures = [future]
         finalizer = weakref.finalize(self, _release_later, client.loop, self._futures)
@@ -114,6 +115,16 @@ class Scattered:
 
     def __dask_tokenize__(self) -> str:
         return self.key
+
+
+def _await_worker(client: Any) -> None:
+    """Wait for a worker as tasks do: to scatter among none fails after some seconds."""
+    if not client.nthreads():
+        logger.warning(
+            "%s has no workers yet: data above 1 MiB are sent to the first one.",
+            getattr(client.scheduler, "address", client),
+        )
+        client.wait_for_workers(1)
 
 
 def _release_later(loop: Any, futures: list[Any]) -> None:

@@ -103,8 +103,10 @@ def test_read_job__takes_the_example(read):
         ),
         ClusterSection(scheduler="tcp://10.0.0.1:8786"),
         job.path,
+        job.today,
     )
     assert job.path.endswith("job.toml")
+    assert (job.today.folder, job.today.day) == ("out", datetime.date(2026, 11, 20))
     assert job == read(EXAMPLE)
 
 

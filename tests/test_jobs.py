@@ -3,6 +3,7 @@
 import datetime
 import os
 import re
+import shutil
 from pathlib import Path
 
 import dask
@@ -12,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import lpe_dask
-from lpe_dask import job_runs
+from lpe_dask import job_runs, persist
 from lpe_dask.cli import cli
 from lpe_dask.locks import hold
 
@@ -100,6 +101,25 @@ def test_run__loads_the_model_that_is_there(monkeypatch):
     lpe_dask.run("job.toml", date=DAY - datetime.timedelta(1))
 
     assert len(scored("out/2026-11-19")) == 20
+
+
+def test_run__looks_again_at_a_model_that_is_replaced_meanwhile(monkeypatch):
+    """The second one was fitted with something else than the job says."""
+    run(WITH_MODEL)
+    lpe_dask.LPE(4).fit(pd.read_parquet("nominal.parquet")).save("other")
+    read, urls = persist.read_manifest, []
+
+    def read_and_replace(url):
+        manifest = read(url)
+        if not urls:
+            shutil.copytree("other", "model", dirs_exist_ok=True)
+        urls.append(url)
+        return manifest
+
+    monkeypatch.setattr(persist, "read_manifest", read_and_replace)
+
+    with pytest.raises(ValueError, match="fitted with n_neighbors=4 instead of 3"):
+        lpe_dask.run("job.toml", date=DAY - datetime.timedelta(1))
 
 
 def test_run__only_fits():

@@ -4,6 +4,7 @@ import errno
 import itertools
 import json
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import lpe_dask
-from lpe_dask import fit_runs, parts, resources
+from lpe_dask import fit_runs, parts, persist, resources
 from lpe_dask.runs import RunError, prepare_run, score_files
 
 RESULTS = ["p_value", "statistic", "is_anomaly"]
@@ -668,3 +669,41 @@ def test_peak_worker_bytes__is_not_worth_a_run(monkeypatch):
     monkeypatch.setattr(resources, "active_client", lambda: SimpleNamespace(run=fail))
 
     assert resources.peak_worker_bytes() is None
+
+
+# Models that are replaced meanwhile
+
+
+def replace_after_the_first_look(monkeypatch, model, other):
+    """Have another model put in the place of one as soon as its manifest was read."""
+    read, urls = persist.read_manifest, []
+
+    def read_and_replace(url):
+        manifest = read(url)
+        if not urls:
+            shutil.copytree(other, model, dirs_exist_ok=True)
+        urls.append(url)
+        return manifest
+
+    monkeypatch.setattr(persist, "read_manifest", read_and_replace)
+
+
+@pytest.fixture
+def models(tmp_path, nominal):
+    """Paths of models with two and with four neighbors."""
+    frame = pd.read_parquet(nominal)
+    for k in (2, 4):
+        lpe_dask.LPE(k).fit(frame).save(tmp_path / f"model-{k}")
+    return tmp_path / "model-2", tmp_path / "model-4"
+
+
+def test_prepare_run__records_the_model_that_it_has_read(
+    tmp_path, data, models, monkeypatch
+):
+    source = persist.model_source(models[0])
+    replace_after_the_first_look(monkeypatch, *models)
+
+    run = prepare_run(data, tmp_path / "out", model=models[0])
+
+    assert run.model.n_neighbors_ == 2
+    assert run.record.settings["model"] == source

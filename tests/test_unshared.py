@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import dask
 import dask.array as da
@@ -16,6 +17,7 @@ from distributed import Client
 from lpe_dask import LPE, literals, unshared
 from lpe_dask.literals import LITERAL_BYTES, Held, Shared, enter, enter_parts
 from lpe_dask.unshared import LostError, eagerly, lazily
+from processes import local_cluster
 from waiting import eventually
 
 ROWS = np.random.default_rng(0).integers(0, 300, (20_000, 2)) * 0.1
@@ -50,6 +52,21 @@ def kill(client, addresses):
     gone = set(addresses)
     assert eventually(lambda: gone.isdisjoint(client.scheduler_info()["workers"]))
     client.wait_for_workers(2)
+
+
+def test_fit__waits_for_a_worker_to_send_data_to(caplog):
+    with (
+        dask.config.set({"lpe-dask.spool": "memory://lpe-unshared"}),
+        local_cluster(n_workers=0) as cluster,
+        Client(cluster),
+        ThreadPoolExecutor(1) as thread,
+    ):
+        fit = thread.submit(LPE(3).fit, np.random.default_rng(0).random((70_000, 2)))
+        assert eventually(lambda: "has no workers yet" in caplog.text or fit.done())
+        assert not fit.done()
+        cluster.scale(1)
+
+        assert fit.result().n_samples_ == 70_000
 
 
 def all_workers(client):

@@ -1,0 +1,146 @@
+"""Storages for tests: an S3 server that fails when told to, and a folder as of NFS."""
+
+import errno
+import logging
+import os
+import re
+import time
+from contextlib import contextmanager
+
+import fsspec
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+#: What a server says, by the status.
+ANSWERS = {
+    403: ("403 Forbidden", "AccessDenied", "Access Denied"),
+    503: ("503 Service Unavailable", "ServiceUnavailable", "Please try again."),
+}
+
+
+class Faults:
+    """A WSGI application before that of a server, which answers some requests by itself.
+
+    Attributes
+    ----------
+    answer : callable
+        From method and path of a request to a status; None: the server answers.
+    given : list
+        Method, path and status of the requests that were answered here.
+    """
+
+    def __init__(self, app):
+        self.app = app
+        self.answer = lambda method, path: None
+        self.given = []
+
+    def __call__(self, environ, start_response):
+        request = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        status = self.answer(*request)
+        if status is None:
+            return self.app(environ, start_response)
+        self.given.append((*request, status))
+        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        line, code, message = ANSWERS[status]
+        text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+        content = b"" if request[0] == "HEAD" else text
+        headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(text)))]
+        start_response(line, headers)
+        return [content]
+
+    def fail_first(self, folder):
+        """Answer 503 to the first of all equal requests for what is in a folder."""
+        seen = set()
+
+        def answer(method, path):
+            kind = method, re.sub(r"[0-9a-f]{12,}", "<hex>", path)
+            if folder not in path or kind in seen:
+                return None
+            seen.add(kind)
+            return 503
+
+        self.answer = answer
+
+
+@contextmanager
+def s3_server(environment):
+    """Give the `Faults` of an S3 server with an empty bucket, which this process finds.
+
+    Libraries below do not try again by themselves. What is put into ``environment`` lets
+    other processes find the server.
+    """
+    from moto.server import ThreadedMotoServer  # takes a second
+    from s3fs import S3FileSystem
+
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    environment |= {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "somebody",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_MAX_ATTEMPTS": "1",
+        "NO_PROXY": "127.0.0.1",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        S3FileSystem.clear_instance_cache()
+        fsspec.filesystem("s3").mkdir("bucket")
+        faults = server._server.app = Faults(server._server.app)
+        try:
+            yield faults
+        finally:
+            S3FileSystem.clear_instance_cache()
+            server.stop()
+
+
+#: Files of a `StaleFileSystem` that were replaced since they were read.
+REPLACED = set()
+
+
+class StaleFileSystem(LocalFileSystem):
+    """A local folder as NFS shows it to another machine, at ``stale:///path``.
+
+    New names are listed late, and a file that was replaced is stale at the first reading.
+    """
+
+    protocol = ("stale",)
+    cachable = True
+
+    #: Seconds until a new name is listed.
+    lag = 0.5
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return LocalFileSystem._strip_protocol(str(path).removeprefix("stale://"))
+
+    def unstrip_protocol(self, name):
+        return f"stale://{self._strip_protocol(name)}"
+
+    def ls(self, path, detail=False, **options):
+        entries = super().ls(path, detail=True, **options)
+        listed = [e for e in entries if time.time() - _made(e["name"]) >= self.lag]
+        return listed if detail else [entry["name"] for entry in listed]
+
+    def mv(self, path1, path2, **options):
+        path2 = self._strip_protocol(path2)
+        if os.path.exists(path2):
+            REPLACED.add(path2)
+        super().mv(path1, path2, **options)
+
+    def _open(self, path, mode="rb", **options):
+        if "r" in mode and path in REPLACED:
+            REPLACED.discard(path)
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+        return super()._open(path, mode, **options)
+
+
+def _made(path):
+    try:
+        return os.stat(path).st_ctime
+    except FileNotFoundError:  # it was there a moment ago
+        return time.time()

@@ -1,0 +1,399 @@
+"""Storages that fail now and then, list late, or refuse: what is tried again."""
+
+import datetime
+import errno
+import logging
+import os
+
+import dask
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from distributed import Client
+
+import lpe_dask
+from lpe_dask import parts
+from lpe_dask.cli import cli
+from lpe_dask.fit_runs import RunError
+from lpe_dask.locks import check_token, hold
+from lpe_dask.retries import is_passing, retried, retried_until_seen
+from lpe_dask.spool import remove_spools
+from processes import local_cluster
+from storages import REPLACED, StaleFileSystem, s3_server
+
+DAY = datetime.date(2026, 11, 20)
+JOB = """
+[nominal]
+data = "{place}/nominal"
+[model]
+path = "{place}/model"
+n_neighbors = 3
+[score]
+data = "{place}/in/{{date}}"
+output = "{place}/out/{{date}}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def short_pauses():
+    pauses = {"attempts": 25, "first-pause": 0.01, "longest-pause": 0.1}
+    with dask.config.set({"lpe-dask.retries": pauses, "scheduler": "sync"}):
+        yield
+
+
+@pytest.fixture(scope="module")
+def environment():
+    """What lets other processes find the server."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def server(environment):
+    with s3_server(environment) as faults:
+        yield faults
+
+
+@pytest.fixture
+def bucket(server):
+    """The URL of a bucket with the tables of a job; it is empty afterwards."""
+    server.answer = lambda method, path: None
+    server.given.clear()
+    write_tables("s3://bucket")
+    yield "s3://bucket"
+    server.answer = lambda method, path: None
+    filesystem = fsspec.filesystem("s3")
+    filesystem.invalidate_cache()
+    filesystem.rm(filesystem.ls("bucket", detail=False), recursive=True)
+
+
+def write_tables(place):
+    rng = np.random.default_rng(0)
+    write(rng.standard_normal((60, 2)), f"{place}/nominal/a.parquet")
+    for i in range(3):
+        write(rng.standard_normal((20, 2)), f"{place}/in/{DAY}/{i}.parquet")
+
+
+def write(rows, url):
+    with fsspec.open(url, "wb") as file:
+        pd.DataFrame(rows, columns=["x", "y"]).to_parquet(file)
+
+
+def write_job(folder, place):
+    path = folder / "job.toml"
+    path.write_text(JOB.format(place=place))
+    return str(path)
+
+
+def scored(place):
+    filesystem, root = fsspec.core.url_to_fs(f"{place}/out/{DAY}")
+    paths = sorted(filesystem.glob(f"{root}/part-*.parquet"))
+    return pd.concat([pd.read_parquet(filesystem.open(path)) for path in paths])
+
+
+def expected(place):
+    filesystem, root = fsspec.core.url_to_fs(place)
+    frames = [
+        pd.concat([pd.read_parquet(filesystem.open(p)) for p in sorted(filesystem.find(d))])
+        for d in (f"{root}/nominal", f"{root}/in/{DAY}")
+    ]
+    return lpe_dask.score(frames[1], frames[0], n_neighbors=3)
+
+
+def names_in(url):
+    filesystem, root = fsspec.core.url_to_fs(url)
+    filesystem.invalidate_cache()
+    return sorted(path.rsplit("/", 1)[-1] for path in filesystem.ls(root, detail=False))
+
+
+DONE = ["_summary.json", *(f"part-0000{i}.parquet" for i in range(3))]
+
+
+# Which errors
+
+
+def caused(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+def answered(status):
+    """An error as botocore makes it."""
+    error = Exception("of a server")
+    error.response = {"ResponseMetadata": {"HTTPStatusCode": status}}
+    return error
+
+
+class ServerDisconnectedError(Exception):
+    status = None
+
+
+class HttpError(Exception):
+    def __init__(self, code):
+        self.code = code
+
+
+class HTTPClientError(Exception):
+    pass
+
+
+class ReadTimeoutError(HTTPClientError):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ESTALE, "stale"),
+        OSError(errno.EIO, "input/output error"),
+        OSError(errno.EBUSY, "slow down"),
+        ConnectionResetError(errno.ECONNRESET, "reset"),
+        TimeoutError("no answer"),
+        caused(TimeoutError("too slow to send"), answered(400)),
+        caused(OSError(errno.EIO, "unknown code"), answered(502)),
+        HttpError(429),
+        HttpError("503"),
+        ReadTimeoutError(),
+    ],
+    ids=repr,
+)
+def test_is_passing__of_busy_servers_and_lost_connections(error):
+    assert is_passing(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError(errno.EACCES, "denied"),
+        caused(PermissionError("Access Denied"), answered(403)),
+        FileNotFoundError(errno.ENOENT, "not there"),
+        FileExistsError("there"),
+        OSError(errno.ENOSPC, "no space left"),
+        OSError(errno.EDQUOT, "quota"),
+        OSError(errno.EROFS, "read only"),
+        caused(OSError(errno.EIO, "unknown code"), answered(400)),
+        OSError("without a number"),
+        ValueError("503"),
+        HttpError(404),
+        MemoryError(),
+        KeyboardInterrupt(),
+    ],
+    ids=repr,
+)
+def test_is_passing__of_nothing_that_stays(error):
+    assert not is_passing(error)
+
+
+def failing(errors):
+    """A function that raises some errors, one a call, and then returns the calls."""
+    calls = []
+
+    def function():
+        calls.append(None)
+        if len(calls) <= len(errors):
+            raise errors[len(calls) - 1]
+        return len(calls)
+
+    return function
+
+
+def test_retried__tries_again_and_says_so(caplog):
+    stale = OSError(errno.ESTALE, "Stale file handle")
+
+    assert retried(failing([stale, stale]))() == 3
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert lines[0].startswith("a storage failed, perhaps for the moment: OSError: [Errno")
+    assert "Attempt 3 follows in 0.0" in lines[1]
+
+
+def test_retried__fails_at_once_where_that_is_certain(caplog):
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        retried(failing([full]))()
+
+    assert not caplog.records
+
+
+def test_retried__gives_up_after_so_many_attempts_in_all():
+    """Also where what is tried again calls what is tried again."""
+    function = failing([TimeoutError("no answer")] * 99)
+
+    with (
+        dask.config.set({"lpe-dask.retries.attempts": 4}),
+        pytest.raises(TimeoutError) as raised,
+    ):
+        retried(retried(function))()
+
+    assert raised.value.__notes__ == ["Tried 4 times."]
+    with dask.config.set({"lpe-dask.retries.attempts": 1}), pytest.raises(TimeoutError):
+        retried(failing([TimeoutError("no answer")]))()
+
+
+def test_retried_until_seen__waits_for_a_file():
+    unseen = FileNotFoundError(errno.ENOENT, "No such file")
+
+    assert retried_until_seen(failing([unseen, unseen]))() == 3
+    with pytest.raises(FileNotFoundError):
+        retried(failing([unseen]))()
+
+
+# An S3 server
+
+
+def test_run__to_s3_goes_on_where_each_request_fails_at_first(bucket, server, tmp_path):
+    server.fail_first("/out/")
+    job = write_job(tmp_path, bucket)
+
+    lpe_dask.run(job, date=DAY)
+
+    kinds = {(method, path.rsplit("/", 1)[-1][:6]) for method, path, _ in server.given}
+    assert {("PUT", "part-0"), ("PUT", "_summa"), ("GET", "_lock.")} <= kinds
+    server.answer = lambda method, path: None
+    pd.testing.assert_series_equal(scored(bucket)["p_value"], expected(bucket))
+    assert names_in(f"{bucket}/out/{DAY}") == DONE
+    assert lpe_dask.run(job, date=DAY) is None
+
+
+def test_save_and_load__on_s3_go_on_where_each_request_fails_at_first(bucket, server):
+    model = lpe_dask.LPE(3).fit(np.random.default_rng(1).standard_normal((50, 2)))
+    rows = np.random.default_rng(2).standard_normal((20, 2))
+    server.fail_first("/model/")
+
+    model.save(f"{bucket}/model")
+    server.fail_first("/model/")
+    loaded = lpe_dask.load(f"{bucket}/model")
+
+    np.testing.assert_array_equal(loaded.score_samples(rows), model.score_samples(rows))
+
+
+@pytest.mark.cluster
+def test_run__to_s3_goes_on_with_worker_processes(bucket, server, environment, tmp_path):
+    server.fail_first("/out/")
+    with (
+        dask.config.set({"lpe-dask.spool": f"{bucket}/spool", "scheduler": None}),
+        local_cluster(env=environment) as cluster,
+        Client(cluster),
+    ):
+        lpe_dask.run(write_job(tmp_path, bucket), date=DAY)
+    server.answer = lambda method, path: None
+
+    pd.testing.assert_series_equal(scored(bucket)["p_value"], expected(bucket))
+    assert names_in(f"{bucket}/out/{DAY}") == DONE
+
+
+@pytest.mark.cluster
+def test_spool__on_s3_serves_workers_and_is_removed(bucket, server, environment):
+    nominal = np.random.default_rng(3).standard_normal((150_000, 1))
+    rows = np.linspace(-3, 3, 500)[:, None]
+    alone = lpe_dask.LPE(3).fit(nominal).score_samples(rows)
+    server.fail_first("/value-")
+    with (
+        dask.config.set({"lpe-dask.spool": f"{bucket}/spool", "scheduler": None}),
+        local_cluster(env=environment) as cluster,
+        Client(cluster),
+    ):
+        model = lpe_dask.LPE(3).fit(nominal)
+        there = model.score_samples(rows)
+        assert [method for method, _, _ in server.given].count("PUT") > 0
+        assert names_in(f"{bucket}/spool")
+        del model
+        remove_spools()
+
+    np.testing.assert_array_equal(there, alone)
+    filesystem = fsspec.filesystem("s3")
+    filesystem.invalidate_cache()
+    assert not filesystem.exists("bucket/spool")
+
+
+def test_run__to_s3_is_taken_up(bucket, server, tmp_path, monkeypatch):
+    def publish_one(folder, number, *arguments):
+        if done:
+            raise RuntimeError("the end of it")
+        publish(folder, number, *arguments)
+        done.append(f"bucket/out/{DAY}/{folder.name(number)}")
+
+    done, publish = [], parts.PartFolder.publish
+    job = write_job(tmp_path, bucket)
+    monkeypatch.setattr(parts.PartFolder, "publish", publish_one)
+    with pytest.raises(RunError, match="the end of it"):
+        lpe_dask.run(job, date=DAY)
+    monkeypatch.undo()
+    filesystem = fsspec.filesystem("s3")
+    first = filesystem.modified(done[0])
+
+    lpe_dask.run(job, date=DAY)
+
+    assert names_in(f"{bucket}/out/{DAY}") == DONE
+    assert filesystem.modified(done[0], refresh=True) == first
+    pd.testing.assert_series_equal(scored(bucket)["p_value"], expected(bucket))
+
+
+def test_run__to_s3_is_told_to_come_back_where_another_is_at_work(bucket, tmp_path):
+    job = write_job(tmp_path, bucket)
+    command = ["run", job, "--date", str(DAY), "--scheduler", "threads"]
+    filesystem = fsspec.filesystem("s3")
+    filesystem.makedirs(f"bucket/out/{DAY}", exist_ok=True)
+
+    with hold(f"{bucket}/out/{DAY}", "score a table"):
+        refused = CliRunner().invoke(cli, command)
+    done = CliRunner().invoke(cli, command)
+
+    assert refused.exit_code == 75
+    assert f"out/{DAY} is locked (_lock.json) by process {os.getpid()}" in refused.output
+    assert done.exit_code == 0, done.output
+
+
+def test_run__to_s3_fails_at_once_where_it_may_not_write(bucket, server, tmp_path):
+    def forbid(method, path):
+        return 403 if method == "PUT" and "/part-00001" in path else None
+
+    server.answer = forbid
+    refusal = r"the run stopped while it scored: PermissionError: Access Denied.*out/2026"
+
+    with pytest.raises(RunError, match=refusal):
+        lpe_dask.run(write_job(tmp_path, bucket), date=DAY)
+
+    assert len(server.given) == 1
+
+
+# A folder of NFS
+
+
+@pytest.fixture
+def stale(tmp_path):
+    """The URL of a folder whose listings lag."""
+    fsspec.register_implementation("stale", StaleFileSystem, clobber=True)
+    write_tables(str(tmp_path))
+    return f"stale://{tmp_path}"
+
+
+def test_run__finishes_where_listings_lag(stale, tmp_path, monkeypatch, caplog):
+    """The summary comes when all parts are listed, though they are written at once."""
+    monkeypatch.setattr(StaleFileSystem, "lag", 0.0)
+    job = write_job(tmp_path, stale)
+    written = parts.PartFolder.publish
+
+    def publish(*arguments):
+        written(*arguments)
+        monkeypatch.setattr(StaleFileSystem, "lag", 0.5)
+
+    monkeypatch.setattr(parts.PartFolder, "publish", publish)
+    caplog.set_level(logging.WARNING)
+
+    lpe_dask.run(job, date=DAY)
+
+    assert "parts, but" in caplog.text
+    assert "Attempt 2 follows" in caplog.text
+    pd.testing.assert_series_equal(scored(str(tmp_path))["p_value"], expected(tmp_path))
+
+
+def test_check_token__reads_a_lock_that_was_just_replaced(stale, tmp_path):
+    with hold(stale, "score a table") as lock:
+        lock._give_sign_of_life()
+        assert REPLACED
+
+        check_token(stale, lock.token)

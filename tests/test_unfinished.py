@@ -1,0 +1,291 @@
+"""Starts after midnight: which day a job is started for, and what is said about others."""
+
+import datetime
+import json
+from pathlib import Path
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import lpe_dask
+from lpe_dask import job_runs, parts
+from lpe_dask.cli import cli
+from lpe_dask.fit_runs import RunError
+from lpe_dask.job_file import read_job
+from lpe_dask.locks import hold
+from lpe_dask.placeholders import Placeholders
+
+JOB = """
+[score]
+data = "in/{date}/*.parquet"
+output = "out/{date}"
+"""
+LATE, EARLY = "2026-11-19T23:30", "2026-11-20T00:05"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A working directory with a job and the rows of four days."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for day in (17, 18, 19, 20):
+        path = Path(f"in/2026-11-{day}")
+        path.mkdir(parents=True)
+        rows = pd.DataFrame(rng.standard_normal((20, 2)), columns=["x", "y"])
+        rows.to_parquet(path / "a.parquet")
+    Path("job.toml").write_text(JOB)
+    with dask.config.set(scheduler="sync"):
+        yield tmp_path
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A function that sets the time of this machine."""
+
+    def set_to(text):
+        now = datetime.datetime.fromisoformat(text).astimezone()
+        monkeypatch.setattr(job_runs, "_now", lambda: now)
+
+    return set_to
+
+
+def interrupt(job="job.toml", error=RuntimeError, **options):
+    """Start a job that breaks off at its first part."""
+
+    def stop(*arguments):
+        raise error("the end of it")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts.PartFolder, "publish", stop)
+        with pytest.raises((RunError, error), match="the end of it"):
+            lpe_dask.run(job, **options)
+
+
+def days_done():
+    return [path.parent.name for path in sorted(Path("out").glob("*/_summary.json"))]
+
+
+def notes():
+    return sorted(path.name[-15:-5] for path in Path("out/_runs").glob("*.json"))
+
+
+def test_run__first_finishes_the_run_that_was_interrupted_before_midnight(clock, caplog):
+    clock(LATE)
+    interrupt()
+    clock(EARLY)
+    assert notes() == ["2026-11-19"]
+
+    lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-19"]
+    assert "the run of 2026-11-19 was interrupted: it is finished now" in caplog.text
+    assert notes() == []
+    lpe_dask.run("job.toml")
+    assert days_done() == ["2026-11-19", "2026-11-20"]
+    assert notes() == []
+
+
+def test_run__takes_today_twelve_hours_later_and_names_the_other_day(clock, caplog):
+    clock("2026-11-18T09:00")
+    interrupt()
+    clock(LATE)
+
+    lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-19"]
+    assert "the run of 2026-11-18 (--date 2026-11-18)" in caplog.text
+    lpe_dask.run("job.toml", date=datetime.date(2026, 11, 18))
+    assert days_done() == ["2026-11-18", "2026-11-19"]
+    assert notes() == []
+
+
+def test_run__counts_the_hours_from_the_first_beginning(clock):
+    """A run that fails each time does not keep the next days from being done."""
+    clock("2026-11-18T23:00")
+    interrupt()
+    clock("2026-11-19T10:00")
+    interrupt()
+    assert notes() == ["2026-11-18"]
+    clock("2026-11-19T12:00")
+
+    lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-19"]
+
+
+def test_run__looks_for_no_other_day_where_one_is_given(clock, caplog):
+    clock(LATE)
+    interrupt()
+    clock(EARLY)
+
+    lpe_dask.run("job.toml", date=datetime.date(2026, 11, 20))
+
+    assert days_done() == ["2026-11-20"]
+    assert notes() == ["2026-11-19"]
+    assert not caplog.records
+
+
+def test_run__leaves_a_run_that_is_at_work_alone(clock, caplog):
+    caplog.set_level("INFO")
+    clock(LATE)
+    interrupt()
+    clock(EARLY)
+
+    with hold("out/2026-11-19", "score a table"):
+        lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-20"]
+    assert "the run of 2026-11-19 is still at work elsewhere" in caplog.text
+
+
+def test_run__takes_no_run_of_another_job_that_writes_there(clock, caplog):
+    other = JOB.replace("[score]", "[model]\nn_neighbors = 3\n[score]")
+    Path("other.toml").write_text(other.replace("out/{date}", "out/{date}/other"))
+    clock(LATE)
+    interrupt("other.toml")
+    clock(EARLY)
+
+    lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-20"]
+    assert not caplog.records
+    assert notes() == ["2026-11-19"]
+
+
+def test_run__names_the_day_of_a_job_that_was_edited(clock, caplog):
+    clock(LATE)
+    interrupt()
+    clock(EARLY)
+    Path("job.toml").write_text(JOB + "alpha = 0.2\n")
+
+    lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-20"]
+    assert "--date 2026-11-19" in caplog.text
+    lpe_dask.run("job.toml", date=datetime.date(2026, 11, 19), overwrite=True)
+    assert notes() == []
+
+
+def test_run__takes_today_where_the_other_day_would_be_refused(clock, caplog):
+    clock(LATE)
+    interrupt()
+    clock(EARLY)
+    pd.DataFrame({"x": [1.0, 2.0, 3.0]}).to_parquet("in/2026-11-19/a.parquet")
+
+    lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-20"]
+    assert "the run of 2026-11-19 cannot be finished now: FileExistsError" in caplog.text
+
+
+def test_run__notes_nothing_of_a_run_that_was_refused(clock):
+    clock(LATE)
+
+    interrupt(error=KeyboardInterrupt)
+    assert notes() == ["2026-11-19"]
+    Path("job.toml").write_text(JOB + "[model]\nn_neighbors = 99\n")
+    with pytest.raises(ValueError, match="n_neighbors=99"):
+        lpe_dask.run("job.toml", overwrite=True)
+
+    assert notes() == []
+
+
+def test_run__forgets_a_run_that_is_finished_after_all(clock):
+    """It was killed between its summary and the end."""
+    clock(LATE)
+    interrupt()
+    left = {path: path.read_text() for path in Path("out/_runs").iterdir()}
+    lpe_dask.run("job.toml")
+    for path, text in left.items():
+        path.write_text(text)
+    Path("out/_runs/damaged.json").write_text("{")
+    clock(EARLY)
+
+    lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-19", "2026-11-20"]
+    assert notes() == ["damaged"[-10:]]
+
+
+def test_run__works_where_nothing_can_be_noted(clock, caplog):
+    Path("out").mkdir()
+    Path("out/_runs").write_text("a file")
+    clock(LATE)
+
+    lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-19"]
+    assert "it is not noted in out/_runs that the run of 2026-11-19" in caplog.text
+    assert "go on with --date 2026-11-19" in caplog.text
+
+
+def test_run__notes_nothing_where_the_output_has_no_day(clock, folder):
+    Path("job.toml").write_text(JOB.replace("out/{date}", "scored"))
+    clock(LATE)
+
+    interrupt()
+
+    assert not list(folder.glob("**/_runs"))
+
+
+def test_command__finishes_the_other_day_and_says_so(clock):
+    clock(LATE)
+    interrupt()
+    clock(EARLY)
+    command = ["run", "job.toml", "--scheduler", "threads"]
+
+    result = CliRunner().invoke(cli, command)
+
+    assert result.exit_code == 0, result.output
+    assert "the run of 2026-11-19 was interrupted: it is finished now" in result.stderr
+    assert "written to out/2026-11-19" in result.stdout
+    assert days_done() == ["2026-11-19"]
+
+
+def test_read_job__tells_jobs_apart_by_what_they_say():
+    def job(text, day=20):
+        Path("job.toml").write_text(text)
+        return read_job("job.toml", datetime.date(2026, 11, day)).today.job
+
+    same = job(JOB)
+
+    assert job(JOB, day=19) == same
+    assert job("# why\n" + JOB + "[cluster]\nworkers = 2\n") == same
+    assert job(JOB + "alpha = 0.01\n") != same
+    assert job(JOB.replace("out/", "out/b/")) != same
+
+
+@pytest.mark.parametrize(
+    ("output", "folder"),
+    [
+        ("out/{date}", "out"),
+        ("out/{date}/a", "out"),
+        ("/srv/a/day-{date-1d}", "/srv/a"),
+        ("{date}", "."),
+        ("/{date}", "/"),
+        ("${PLACE}/{date}", "s3://bucket/logs"),
+        ("s3://bucket/{date}/a", "s3://bucket"),
+        ("s3://{date}/a", None),
+        ("out", None),
+        ("${PLACE}/out", None),
+    ],
+)
+def test_folder_of_days__is_what_all_days_share(output, folder):
+    placeholders = Placeholders(datetime.date(2026, 1, 1), {"PLACE": "s3://bucket/logs"})
+
+    assert placeholders.folder_of_days(output) == folder
+
+
+def test_notes__say_what_people_want_to_know(clock, folder):
+    clock(LATE)
+    interrupt()
+
+    (note,) = Path("out/_runs").iterdir()
+
+    said = json.loads(note.read_text())
+    assert said["job"] == str(folder / "job.toml")
+    assert said["date"] == "2026-11-19"
+    assert datetime.datetime.fromisoformat(said["began"]) == job_runs._now()
