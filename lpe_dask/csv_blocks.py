@@ -88,11 +88,6 @@ class CsvBlock:
     n_bytes: int | None
     layout: CsvLayout
 
-    @property
-    def first(self) -> int:
-        """What to count rows from: nobody knows how many are in other blocks."""
-        return 0
-
     def read(self, names: list[str]) -> pa.Table:
         """Return some columns.
 
@@ -307,7 +302,7 @@ def _problems(
             if values == [_END]:
                 return
             if values and values[-1].endswith(_END):
-                break
+                continue  # as the last one
             if values and len(values) != len(names):
                 yield line, _not_as_many(values, names)
             elif values:

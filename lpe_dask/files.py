@@ -267,6 +267,6 @@ def _read_rows(
 ) -> pd.DataFrame:
     """Return some columns of a partition with its index; runs inside a task."""
     frame = part.read([*map(str, columns), *index_columns]).to_pandas(use_threads=False)
-    if index is not None:
+    if isinstance(part, RowGroups) and index is not None:
         frame.index = index[part.first : part.first + len(frame)]
     return frame

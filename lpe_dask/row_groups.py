@@ -151,7 +151,10 @@ def _metadata_for(fields: list[pa.Field], first: pa.Schema) -> dict[bytes, bytes
     kept = {f.name for f in fields if f.type == first.field(f.name).type}
     kept.update(index_names(first))
     columns = [of for of in said["columns"] if of["field_name"] in kept]
-    return {b"pandas": json.dumps({**said, "columns": columns}).encode()}
+    is_range = [isinstance(index, dict) for index in said["index_columns"]]
+    index = said["index_columns"] if any(is_range) else index_names(first)
+    told = {**said, "columns": columns, "index_columns": index}
+    return {b"pandas": json.dumps(told).encode()}
 
 
 def _common_field(column: str, names: list[str], schemas: list[pa.Schema]) -> pa.Field:

@@ -208,6 +208,15 @@ def test_score_files__output_has_an_index_for_dask_as_well(tmp_path, model):
     pd.testing.assert_index_equal(pd.read_parquet(tmp_path / "again").index, frame.index)
 
 
+def test_score_files__counts_the_rows_where_an_index_was_left_out(tmp_path, model):
+    frame = pd.DataFrame({"x": np.arange(6.0)}, index=list("abcdef"))
+    pq.write_table(pa.Table.from_pandas(frame).select(["x"]), tmp_path / "data.parquet")
+
+    score_files(tmp_path / "data.parquet", tmp_path / "out", model=model)
+
+    assert pd.read_parquet(tmp_path / "out").index.equals(pd.RangeIndex(6))
+
+
 def test_score_files__carries_over_what_stands_in_names_of_folders(tmp_path, model):
     (tmp_path / "data").mkdir()
     for key in ("site=a", "site=b"):

@@ -140,6 +140,33 @@ def test_read_frame__takes_quotes_within_values(tmp_path, monkeypatch):
     assert set(actual["note"]) == {'5" pipe'}
 
 
+def test_read_frame__takes_a_sample_that_ends_within_quotes(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 40)
+    path = write(tmp_path / "a.csv", ["1,2,t", '3,4,"one\ntwo\nthree\nfour\nfive"'])
+
+    assert read_frame(path, columns=["x", "y"]).compute()["x"].tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            "\N{FULLWIDTH DIGIT ONE},2,t",
+            r"a\.csv, from line 2 on: .*invalid value",
+        ),  # what Python takes for 1
+        (f'1,2,"{"t" * 200_000}', r"a\.csv, line 5: a quoted value begins here"),
+    ],
+)
+def test_csv__tells_what_only_arrow_or_only_python_minds(
+    tmp_path, monkeypatch, row, message
+):
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 20)
+    path = write(tmp_path / "a.csv", ["1,2,t", "", "3,4,t", row])
+
+    with pytest.raises(TableError, match=message):
+        read_frame(path, columns=["x", "y"]).compute()
+
+
 @pytest.mark.parametrize("header", ["y,x,note", "x,y", "x;y;note"])
 def test_read_frame__refuses_files_with_other_columns(tmp_path, header):
     write(tmp_path / "a.csv", lines(3))
