@@ -1,4 +1,7 @@
-"""Read tables from Parquet or CSV files as Dask DataFrames, lazily.
+"""Find tables in Parquet or CSV files, and read them lazily.
+
+    path --row_groups or csv_blocks--> FileTable --> Dask DataFrame, to be measured
+                                           +-------> parts, read as Arrow to be carried over
 
 A path is a file, a folder or a glob, local or at any fsspec URL. Only names, metadata and a
 sample of a CSV are read here.
@@ -6,55 +9,92 @@ sample of a CSV are read here.
 
 from __future__ import annotations
 
-import csv
-import glob
-import json
-import zlib
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from io import StringIO
+from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
 
+import dask
 import fsspec
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lpe_dask.retries import is_passing, retried
-
-#: Rows of a partition of a Parquet file, where its row groups are smaller.
-PARTITION_ROWS = 2**17
-
-#: Bytes of a CSV file from which its separator and the types of its columns are settled.
-CSV_SAMPLE_BYTES = 2**18
-
-#: Bytes of a partition of a CSV file: the same on every machine, so that a run that was
-#: interrupted may go on elsewhere.
-CSV_BLOCK_BYTES = 2**25
-
-#: Footers of files that are read at a time.
-READERS = 16
+from lpe_dask import csv_blocks, row_groups
+from lpe_dask.csv_blocks import COMPRESSED, CsvBlock
+from lpe_dask.retries import retried
+from lpe_dask.row_groups import RowGroups, index_names
 
 #: Where storages say which version of a file they have, the surest first.
 _CHANGED = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
 
-#: Separators that are told apart in a CSV file.
-CSV_SEPARATORS = ",;\t|"
-
 _PARQUET = (".parquet", ".parq", ".pq")
 _CSV = (".csv", ".tsv", ".txt")
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
-
 
 #: Where the files of a table are: one place, or several, whose rows follow each other.
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
-def read_frame(path: Paths, columns: Sequence[Any] | None = None) -> Any:
-    """Return the table at ``path`` as a Dask DataFrame.
+@dataclass(frozen=True, slots=True)
+class FileTable:
+    """A table in files, cut into partitions; nothing of it is read yet.
+
+    Attributes
+    ----------
+    parts : list of RowGroups or CsvBlock
+        The partitions.
+    schema : pyarrow.Schema
+        Of types that hold the values of all files; with what pandas has written of them.
+    index : RangeIndex, optional
+        Of the whole table, where it only counts and the number of rows is known.
+    """
+
+    parts: list[Any]
+    schema: pa.Schema
+    index: pd.RangeIndex | None
+
+    @property
+    def columns(self) -> list[Any]:
+        """Names of the columns, as pandas has them, without an index."""
+        return list(self._empty().columns)
+
+    @property
+    def index_columns(self) -> list[str]:
+        """Columns that pandas takes for the index."""
+        return index_names(self.schema)
+
+    def select(self, columns: Sequence[Any]) -> FileTable:
+        """Return the same partitions with some columns, and the index."""
+        names = [*map(str, columns), *self.index_columns]
+        fields = [self.schema.field(name) for name in names]
+        return FileTable(self.parts, pa.schema(fields, self.schema.metadata), self.index)
+
+    def frame(self) -> Any:
+        """Return the table as a Dask DataFrame, which reads what is selected from it.
+
+        Numbers come in the types that they have in each file, which may be narrower than
+        those that the frame says.
+        """
+        import dask.dataframe as dd  # not for workers
+
+        # What is no text stays what it is.
+        with dask.config.set({"dataframe.convert-string": False}):
+            return dd.from_map(
+                _read_rows,
+                self.parts,
+                index_columns=self.index_columns,
+                index=self.index,
+                meta=self._empty(),
+                label="lpe-read",
+            )
+
+    def _empty(self) -> pd.DataFrame:
+        frame = self.schema.empty_table().to_pandas()
+        return frame if self.index is None else frame.set_index(self.index[:0])
+
+
+def open_table(path: Paths, columns: Sequence[Any] | None = None) -> FileTable:
+    """Return the table at ``path``; reads footers of Parquet, or the beginning of a CSV.
 
     Parameters
     ----------
@@ -62,8 +102,8 @@ def read_frame(path: Paths, columns: Sequence[Any] | None = None) -> Any:
         A file, a folder or a glob of Parquet (``.parquet``, ``.parq``, ``.pq``) or CSV
         files (``.csv``, ``.tsv``, ``.txt``, also compressed); local or an fsspec URL.
     columns : sequence of str, optional
-        The columns that will be measured. All columns are returned; those of a CSV that are
-        not measured come as text, exactly as they stand there.
+        The columns that will be measured. Those of a CSV that are not come as text, exactly
+        as they stand there; only where nothing stands they are missing.
 
     Raises
     ------
@@ -75,14 +115,19 @@ def read_frame(path: Paths, columns: Sequence[Any] | None = None) -> Any:
     filesystem, names = _files_at_all(path)
     kinds = {_kind(name) for name in names}
     if kinds == {"parquet"}:
-        return _read_parquet(path, filesystem, names)
+        return FileTable(*row_groups.open_files(filesystem, names))
     if kinds == {"csv"}:
-        return _read_csv(filesystem, names, columns)
+        return FileTable(*csv_blocks.open_files(filesystem, names, columns), None)
     raise ValueError(
         f"{shown_paths(path)} holds {_some(names)}. A table is made of Parquet files "
         f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "
         f"others. Name the files, for example as a glob."
     )
+
+
+def read_frame(path: Paths, columns: Sequence[Any] | None = None) -> Any:
+    """Return the table at ``path`` as a Dask DataFrame; as `open_table`."""
+    return open_table(path, columns).frame()
 
 
 def rows_of_partitions(path: Paths, n_partitions: int) -> tuple[list[int], bool]:
@@ -99,23 +144,10 @@ def rows_of_partitions(path: Paths, n_partitions: int) -> tuple[list[int], bool]
     """
     filesystem, names = _files_at_all(path)
     if _kind(names[0]) == "csv":
-        n_rows = _rows_of_csv(filesystem, names)
+        n_rows = csv_blocks.count_rows(filesystem, names)
         return [n_rows // n_partitions] * n_partitions, False
-    footers = [_footer(filesystem, name) for name in names]
-    step = _row_groups_a_partition(footers)
-    groups = [
-        [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
-        for footer in footers
-    ]
-    counts = [
-        sum(of_file[i : i + step])
-        for of_file in groups
-        for i in range(0, max(1, len(of_file)), step)
-    ]
-    if len(counts) == n_partitions:
-        return counts, True
-    n_rows = sum(counts)  # Dask has cut the files in another way
-    return [n_rows // n_partitions] * n_partitions, False
+    pieces = row_groups.cut(row_groups.read_footers(filesystem, names))
+    return [n_rows for _, _, n_rows in pieces], True
 
 
 def is_paths(X: Any) -> bool:
@@ -164,9 +196,8 @@ def count_rows(path: Paths) -> int | None:
     filesystem, names = _files_at_all(path)
     if {_kind(name) for name in names} != {"parquet"}:
         return None
-    with ThreadPoolExecutor(READERS) as readers:
-        footers = readers.map(partial(_footer, filesystem), names)
-        return sum(footer.num_rows for footer in footers)
+    footers = row_groups.read_footers(filesystem, names)
+    return sum(footer.num_rows for footer in footers)
 
 
 @retried
@@ -226,7 +257,7 @@ def _is_hidden(path: str) -> bool:
 
 def _kind(name: str) -> str | None:
     name = name.lower()
-    for ending in _COMPRESSED:
+    for ending in COMPRESSED:
         name = name.removesuffix(ending)
     if name.endswith(_PARQUET):
         return "parquet"
@@ -238,154 +269,14 @@ def _some(names: list[str]) -> str:
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more files"
 
 
-def _full(filesystem: Any, names: list[str]) -> list[str]:
-    """Return names as URLs that Dask does not take for patterns."""
-    return [glob.escape(filesystem.unstrip_protocol(name)) for name in names]
-
-
-def _read_parquet(path: Paths, filesystem: Any, names: list[str]) -> Any:
-    import dask.dataframe as dd
-
-    with ThreadPoolExecutor(READERS) as readers:
-        footers = list(readers.map(partial(_footer, filesystem), names))
-    schemas = [footer.schema.to_arrow_schema() for footer in footers]
-    _check_same_columns(names, schemas)
-    _check_index(names[0], schemas[0])
-    n_groups = _row_groups_a_partition(footers)
-    # Dask sorts the files that it is given, but the places are to follow each other.
-    frames = [
-        dd.read_parquet(_full(*_files_at(place)), split_row_groups=n_groups)
-        for place in paths_in(path)
-    ]
-    return frames[0] if len(frames) == 1 else dd.concat(frames)
-
-
-@retried
-def _footer(filesystem: Any, name: str) -> pq.FileMetaData:
-    with filesystem.open(name) as file:
-        try:
-            return pq.read_metadata(file)
-        except (pa.ArrowInvalid, OSError) as error:
-            if is_passing(error):
-                raise
-            raise ValueError(f"{name} is not a readable Parquet file: {error}.") from error
-
-
-def _check_same_columns(names: list[str], schemas: list[pa.Schema]) -> None:
-    """Raise ValueError if files have other columns than the first, or of other kinds."""
-    first = _kinds_of_columns(schemas[0])
-    for name, schema in zip(names, schemas, strict=True):
-        kinds = _kinds_of_columns(schema)
-        differing = sorted(
-            column
-            for column in first.keys() | kinds.keys()
-            if column not in first
-            or column not in kinds
-            or len({first[column], kinds[column], None}) > 2
-        )
-        if differing:
-            raise ValueError(
-                f"{name} and {names[0]} are no parts of one table: they differ in "
-                f"{differing}. Name files with the same columns, for example as a glob."
-            )
-
-
-def _check_index(name: str, schema: pa.Schema) -> None:
-    """Raise ValueError for an index that Dask finds in no column of the file."""
-    of_pandas = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
-    for index in of_pandas.get("index_columns", []):
-        if isinstance(index, dict) and index.get("name") is not None:
-            raise ValueError(
-                f"{name} has an index, {index['name']!r}, that is a range and not a "
-                f"column, which Dask cannot read. Write the table with "
-                f"frame.reset_index(), or name the index None."
-            )
-
-
-def _kinds_of_columns(schema: pa.Schema) -> dict[str, str | None]:
-    """Return which columns hold numbers and which others; None where all is missing."""
-    return {field.name: _kind_of_type(field.type) for field in schema}
-
-
-def _kind_of_type(arrow_type: pa.DataType) -> str | None:
-    types = pa.types
-    if types.is_null(arrow_type):
-        return None
-    is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type)
-    return "number" if is_number or types.is_boolean(arrow_type) else "other"
-
-
-def _row_groups_a_partition(footers: list[pq.FileMetaData]) -> int:
-    sizes = [
-        footer.row_group(i).num_rows
-        for footer in footers
-        for i in range(footer.num_row_groups)
-    ]
-    return max(1, PARTITION_ROWS // max([1, *sizes]))
-
-
-def _read_csv(filesystem: Any, names: list[str], columns: Sequence[Any] | None) -> Any:
-    import dask.dataframe as dd
-
-    for name in names:
-        separator, sample = _sample_of_csv(filesystem, name)
-        if len(sample) > 0:
-            break
-    measured = sample.columns if columns is None else columns
-    # A column may look whole in one block and not in the next: all numbers are float64.
-    # Without a row, what is measured has no reason to be anything else.
-    is_empty = len(sample) == 0
-    types = {
-        name: "float64"
-        if name in measured and (is_empty or _is_number(sample[name]))
-        else "string"
-        for name in sample.columns
-    }
-    is_compressed = any(name.lower().endswith(_COMPRESSED) for name in names)
-    return dd.read_csv(
-        _full(filesystem, names),
-        sep=separator,
-        dtype=types,
-        compression="infer",
-        blocksize=None if is_compressed else CSV_BLOCK_BYTES,  # such files cannot be cut
-    )
-
-
-def _rows_of_csv(filesystem: Any, names: list[str]) -> int:
-    """Return about how many rows the files have together."""
-    name = names[0]
-    with filesystem.open(name, compression="infer") as file:
-        content = file.read(CSV_SAMPLE_BYTES)
-        is_whole = not file.read(1)
-    lines = content.splitlines(keepends=True)
-    n_bytes = sum(int(filesystem.size(name)) for name in names)
-    if is_whole and len(names) == 1:
-        return max(0, len(lines) - 1)
-    if name.lower().endswith(_COMPRESSED):
-        # Other formats come out about as small.
-        n_bytes = n_bytes * len(content) // len(zlib.compress(content))
-    rows = lines[1 : None if is_whole else -1]  # without the names; the last may be cut
-    return n_bytes * len(rows) // max(1, sum(map(len, rows)))
-
-
-def _is_number(values: pd.Series) -> bool:
-    return pd.api.types.is_numeric_dtype(values.dtype)
-
-
-def _sample_of_csv(filesystem: Any, name: str) -> tuple[str, pd.DataFrame]:
-    with filesystem.open(name, mode="rt", compression="infer", newline="") as file:
-        text = file.read(CSV_SAMPLE_BYTES)
-        complete = not file.read(1)
-    lines = text.splitlines(keepends=True)
-    if not complete and len(lines) > 1:
-        lines.pop()  # it may be cut
-    if not lines:
-        raise ValueError(f"{name} is empty; a CSV file starts with a line of column names.")
-    try:
-        separator = csv.Sniffer().sniff(lines[0], CSV_SEPARATORS).delimiter
-    except csv.Error:  # a single column
-        separator = ","
-    try:
-        return separator, pd.read_csv(StringIO("".join(lines)), sep=separator)
-    except pd.errors.ParserError as error:
-        raise ValueError(f"{name} is not a readable CSV file: {error}.") from error
+def _read_rows(
+    part: RowGroups | CsvBlock,
+    columns: list[Any],
+    index_columns: list[str],
+    index: pd.RangeIndex | None,
+) -> pd.DataFrame:
+    """Return some columns of a partition with its index; runs inside a task."""
+    frame = part.read([*map(str, columns), *index_columns]).to_pandas(use_threads=False)
+    if isinstance(part, RowGroups) and index is not None:
+        frame.index = index[part.first : part.first + len(frame)]
+    return frame

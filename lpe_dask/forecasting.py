@@ -32,7 +32,7 @@ from lpe_dask.job_runs import JobRun, prepare_job
 from lpe_dask.parameters import check_parameters
 from lpe_dask.planning import JoinPlan
 from lpe_dask.resources import Crew, active_client, workers
-from lpe_dask.runs import Run, check_is_alone, frames_to_score
+from lpe_dask.runs import Run, check_is_alone, tables_to_score
 from lpe_dask.samples import Sample, take_sample
 from lpe_dask.task_counts import ScoreShape, decide_tasks, own_score_tasks, score_tasks
 from lpe_dask.trials import Cost, search_cost, walk_seconds
@@ -154,8 +154,8 @@ def forecast_with_model(
     """Return what `plan` does with a saved model, for workers that need not be there."""
     model = load(path)
     if is_paths(data):
-        frame, rows = frames_to_score(model, data, columns)
-        scored = _files(data, rows, frame)
+        table, rows = tables_to_score(model, data, columns)
+        scored = _files(data, rows, table)
     else:
         X = data if columns is None else select_columns(data, columns)
         scored = _collection(table_to_score(model, X))
@@ -210,14 +210,14 @@ class _Input:
         As `files.rows_of_partitions` gives it.
     n_columns : int
         Columns to carry over.
-    n_reads : int
-        How often it is read to be measured and carried over.
+    is_carried : bool
+        Whether the tasks that write results read it again, to carry columns over.
     """
 
     table: Table
     counted: tuple[list[int], bool] | None
     n_columns: int
-    n_reads: int = 1
+    is_carried: bool = False
 
 
 def _open(X: Any, columns: Sequence[Any] | None) -> _Input:
@@ -233,9 +233,8 @@ def _collection(table: Table) -> _Input:
 
 def _files(paths: Paths, measured: Any, kept: Any) -> _Input:
     """Return what is read of files: frames to be measured, and to be carried over."""
-    n_reads = 1 if list(measured.columns) == list(kept.columns) else 2
     counted = rows_of_partitions(paths, measured.npartitions)
-    return _Input(read_table(measured), counted, len(kept.columns), n_reads)
+    return _Input(read_table(measured), counted, len(kept.columns), is_carried=True)
 
 
 def _columns_of(table: Table, columns: Sequence[Any] | None) -> Sequence[Any] | None:
@@ -394,12 +393,7 @@ class _Forecaster:
             max(new.sizes) if is_known else None,
             self.fit.plan.least_task_rows,
             self.crew.workers.n_threads,
-            self._n_reads,
         )
-
-    @property
-    def _n_reads(self) -> int:
-        return 0 if self.scored is None else self.scored.n_reads
 
     def _tasks(self) -> Counter[str]:
         fit, shape = self.fit, self._score_shape()
@@ -460,12 +454,13 @@ class _Forecaster:
 
     def _read_seconds(self, tasks: Counter[str]) -> float:
         n_partitions = len(self.nominal.sizes)
-        n_new = 0 if self.is_own else len(self.new.sizes) * self._n_reads
+        n_new = 0 if self.is_own else len(self.new.sizes)
         n_times = (tasks["read"] + tasks["load"] - n_new) / n_partitions
         nominal = n_times * self.nominal.n_rows * self.nominal.read_seconds
-        new = self._n_reads * self.new.n_rows * self.new.read_seconds
-        seconds = self._shared(nominal, n_partitions)
-        return seconds if self.is_own else seconds + self._shared(new, len(self.new.sizes))
+        is_carried = self.scored is not None and self.scored.is_carried
+        n_times_new = int(not self.is_own) + int(is_carried)
+        new = n_times_new * self.new.n_rows * self.new.read_seconds
+        return self._shared(nominal, n_partitions) + self._shared(new, len(self.new.sizes))
 
     def _prepare_seconds(self) -> float:
         fit = self.fit

@@ -481,8 +481,16 @@ def float_rows(
     As float32 where all columns are, if ``dtype`` does not say otherwise: half the memory,
     and the same numbers. A frame that is one array already, as pandas makes it of NumPy's,
     is not copied where that has the order of rows.
+
+    Raises
+    ------
+    ValueError
+        If ``dtype`` is float32, and does not hold the numbers.
     """
-    dtype = dtype or _number_type(frame)
+    found = _number_type(frame)
+    if dtype == np.float32 != found:
+        return _as_float32(frame)
+    dtype = dtype or found
     convert = partial(pd.DataFrame.to_numpy, dtype=dtype, na_value=np.nan)
     head = convert(frame.iloc[:1])
     if np.may_share_memory(head, frame.iloc[:, 0].to_numpy()):
@@ -493,6 +501,20 @@ def float_rows(
         part = slice(start, start + CONVERTED_ROWS)
         rows[part] = convert(frame.iloc[part])
     return rows
+
+
+def _as_float32(frame: pd.DataFrame) -> NDArray[np.float32]:
+    rows = float_rows(frame)
+    with np.errstate(over="ignore"):
+        narrow = rows.astype(np.float32)
+    if not np.array_equal(narrow, rows, equal_nan=True):
+        types = {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
+        raise ValueError(
+            f"a partition has the types {types}, but the dask DataFrame says float32, "
+            f"which does not hold all of its numbers. Say what they are, for example with "
+            f"ddf = ddf.astype('float64')."
+        )
+    return narrow
 
 
 def _number_type(frame: Any) -> type[np.floating]:

@@ -1,4 +1,4 @@
-"""Say briefly what stopped a run, for the message that a user reads."""
+"""Say what stopped a run, for the message that a user reads."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ _REMEDIES = {
         "(--memory-limit), or fewer threads."
     ]
 }
+
+
+class TableError(ValueError):
+    """What a user has to mend in a file, found only when its rows were read."""
 
 
 def brief(error: Exception) -> str:

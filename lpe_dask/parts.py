@@ -1,6 +1,8 @@
 """The parts of an output: one file for each partition of the input.
 
-    rows, statistic, p-value --one task each--> part-00000.parquet ...
+    partition, statistic, p-value --one task each--> part-00000.parquet ...
+
+What is carried over is read as Arrow by the task that writes it, and never anything else.
 
 A part says in its metadata which run it belongs to and what it counts, so that a run that
 was interrupted finds the parts that are done, and needs no other record of them.
@@ -26,12 +28,13 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask.decisions import Adjustment, adjusted_p_values
-from lpe_dask.files import READERS
+from lpe_dask.files import FileTable
 from lpe_dask.graphs import delayed_tasks
-from lpe_dask.inputs import tasks_of_frame
 from lpe_dask.literals import enter
 from lpe_dask.locks import check_token
+from lpe_dask.messages import TableError
 from lpe_dask.retries import is_passing, retried, retried_until_seen
+from lpe_dask.row_groups import READERS
 from lpe_dask.whole_files import whole_file
 
 #: Columns that a run adds to those of the input.
@@ -39,6 +42,10 @@ RESULT_COLUMNS = ("p_value", "statistic", "is_anomaly")
 
 #: The one that it adds besides where a false discovery rate decides.
 Q_VALUE = "q_value"
+#: A table of these without a row.
+_NO_RESULTS = pd.DataFrame(dict.fromkeys(RESULT_COLUMNS, np.empty(0))).astype(
+    {"is_anomaly": "boolean"}
+)
 
 #: Folder in an output for parts whose anomalies are not decided before all are measured;
 #: readers of the output do not look into it.
@@ -129,7 +136,7 @@ class PartFolder:
 
 
 def part_writes(
-    kept: Any,
+    kept: FileTable,
     statistic: da.Array,
     p_values: da.Array,
     offset: float | None,
@@ -140,7 +147,7 @@ def part_writes(
 
     Parameters
     ----------
-    kept : dask DataFrame
+    kept : FileTable
         The columns to carry over.
     statistic, p_values : dask array of shape (n_rows,)
         In the same partitions.
@@ -150,16 +157,16 @@ def part_writes(
     numbers : sequence of int
         Of the partitions to write.
     """
-    graph, keys = tasks_of_frame(kept)
-    settings = (offset, PartLayout.of(kept), folder)
     name = f"lpe-write-{uuid4().hex}"
+    schema = enter(part_schema(kept), "lpe-schema")
+    further = (offset, schema.key, folder)
     tasks = {
         f"{name}-{i}": (
-            _write_part, keys[i], (statistic.name, i), (p_values.name, i), *settings, i
+            _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), *further, i
         )
         for i in numbers
     }  # fmt: skip
-    whole = {**statistic.dask, **p_values.dask, **graph, **tasks}
+    whole = {**statistic.dask, **p_values.dask, **schema.dask, **tasks}
     shared = HighLevelGraph.from_collections(name, whole)
     return [Delayed(key, shared, layer=name) for key in tasks]
 
@@ -194,77 +201,76 @@ def undecided_p_values(folder: PartFolder) -> da.Array:
     return da.Array(graph, name, chunks, meta=np.empty(0))
 
 
-@dataclass(frozen=True, slots=True)
-class PartLayout:
-    """What the parts have in common, so that they can be read as one table.
+def part_schema(kept: FileTable) -> pa.Schema:
+    """Return the schema of all parts: columns to carry over, then the results.
 
-    A column that has missing values in one partition only, or other categories, would come
-    out as another type there.
-
-    Attributes
-    ----------
-    types : dict of str to pyarrow.DataType
-        Types of the columns carried over, where they are known before reading.
-    has_index : bool
-        False where the index does nothing but count: each partition of a file begins again,
-        and readers count the rows by themselves.
+    It tells pandas the index of the one table that the parts are together.
     """
-
-    types: dict[str, pa.DataType]
-    has_index: bool
-
-    @classmethod
-    def of(cls, kept: Any) -> PartLayout:
-        """Return the layout of parts that carry over the columns of ``kept``."""
-        meta = kept._meta
-        schema = pa.Schema.from_pandas(meta, preserve_index=False)
-        types = {field.name: field.type for field in schema if not _is_open(field.type)}
-        counts = isinstance(meta.index, pd.RangeIndex) and meta.index.name is None
-        return cls(types, has_index=not counts)
-
-    def table(self, part: pd.DataFrame) -> pa.Table:
-        """Return a partition as an Arrow table of these types."""
-        table = pa.Table.from_pandas(part, preserve_index=self.has_index)
-        for position, field in enumerate(table.schema):
-            column = self._typed(table.column(position), field)
-            table = table.set_column(position, field.name, column)
-        return table
-
-    def _typed(self, column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-        wanted = self.types.get(field.name, field.type)
-        if pa.types.is_dictionary(wanted):
-            if pa.types.is_null(wanted.value_type):  # no category here: taken for text
-                wanted = pa.dictionary(pa.int32(), pa.string())
-                return pa.chunked_array([pa.nulls(len(column), wanted)])
-            wanted = pa.dictionary(pa.int32(), wanted.value_type, wanted.ordered)
-        return column if wanted == field.type else column.cast(wanted)
+    results = pa.Schema.from_pandas(_NO_RESULTS, preserve_index=False)
+    said, index = kept.schema.pandas_metadata or {}, kept.index
+    names = said.get("column_indexes", [])
+    for_pandas = {
+        **results.pandas_metadata,
+        "index_columns": kept.index_columns if index is None else [_described(index)],
+        # Of several levels, or numbers, the names of the results are none.
+        "column_indexes": names if [n["pandas_type"] for n in names] == ["unicode"] else [],
+        "columns": [
+            *(
+                of
+                for of in said.get("columns", [])
+                if of["field_name"] in kept.schema.names
+            ),
+            *results.pandas_metadata["columns"],
+        ],
+    }
+    metadata = {b"pandas": json.dumps(for_pandas).encode()}
+    return pa.schema([*kept.schema, *results], metadata)
 
 
-def _is_open(arrow_type: pa.DataType) -> bool:
-    return pa.types.is_null(arrow_type) or pa.types.is_dictionary(arrow_type)
+def _described(index: pd.RangeIndex) -> dict[str, Any]:
+    places = {"start": index.start, "stop": index.stop, "step": index.step}
+    return {"kind": "range", "name": index.name, **places}
 
 
 # The functions below run inside tasks.
 
 
 def _write_part(
-    kept: pd.DataFrame,
+    part: Any,
     statistic: NDArray[np.float64],
     p_value: NDArray[np.float64],
     offset: float | None,
-    layout: PartLayout,
+    schema: pa.Schema,
     folder: PartFolder,
     number: int,
 ) -> dict[str, int]:
     is_flagged = np.zeros(len(p_value), bool) if offset is None else p_value < offset
     is_nan = np.isnan(p_value)
-    is_anomaly = pd.arrays.BooleanArray(is_flagged, is_nan)
-    results = (p_value, statistic, is_anomaly)
-    columns: dict[str, Any] = dict(zip(RESULT_COLUMNS, results, strict=True))
-    table = layout.table(kept.assign(**columns))
+    fields = [*schema][: -len(RESULT_COLUMNS)]
+    kept = part.read([field.name for field in fields])
+    columns = [
+        *(_typed(*pair, part.name) for pair in zip(kept.columns, fields, strict=True)),
+        pa.array(p_value, from_pandas=True),
+        pa.array(statistic, from_pandas=True),
+        pa.array(is_flagged, mask=is_nan),
+    ]
     counts = _counts(is_nan, is_flagged)
-    folder.publish(number, table, counts)
+    folder.publish(number, pa.table(columns, schema), counts)
     return counts
+
+
+def _typed(column: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArray:
+    """Return a column of a file in the type that it has in all parts."""
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise TableError(
+            f"{file} has column {field.name!r} as {column.type}, but with the other files "
+            f"it is {field.type}, which does not hold all of its values: {error}. Write it "
+            f"with the same type in all files, or leave it out (keep=, --keep)."
+        ) from error
 
 
 def _counts(is_nan: NDArray[np.bool_], is_flagged: NDArray[np.bool_]) -> dict[str, int]:

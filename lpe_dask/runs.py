@@ -38,10 +38,11 @@ from lpe_dask.decisions import (
 from lpe_dask.detector import LPE, learnt_columns, load_with_source, measure_blocks
 from lpe_dask.false_discovery import adjustment
 from lpe_dask.files import (
+    FileTable,
     Paths,
     count_rows,
+    open_table,
     paths_in,
-    read_frame,
     rows_of_partitions,
     shown_paths,
     stamp_files,
@@ -57,7 +58,7 @@ from lpe_dask.fit_runs import (
     telling_input_from_run,
 )
 from lpe_dask.locks import Lock, check_token
-from lpe_dask.messages import brief
+from lpe_dask.messages import TableError, brief
 from lpe_dask.outputs import (
     check_output,
     check_parts,
@@ -201,7 +202,7 @@ class Run:
         Loaded, or yet to be fitted.
     rows : dask DataFrame, optional
         The columns to measure of the rows to score; None: the nominal ones are scored.
-    kept : dask DataFrame
+    kept : FileTable
         The columns to carry over, in the same partitions.
     output : str
         URL of the output folder.
@@ -217,7 +218,7 @@ class Run:
 
     model: LPE | FitRun
     rows: Any | None
-    kept: Any
+    kept: FileTable
     output: str
     record: RunRecord
     overwrite: bool
@@ -290,7 +291,7 @@ class Run:
             fit, model = model, model.execute(self.output, expect)
             check = fit.calibration_check()
         with telling_input_from_run():
-            sizes, _ = rows_of_partitions(self.paths, self.kept.npartitions)
+            sizes, _ = rows_of_partitions(self.paths, len(self.kept.parts))
             statistic, p_values = measure_blocks(model, self.rows, sizes)
         folder = self._folder(lock.token)
         try:
@@ -306,7 +307,7 @@ class Run:
             check_token(lock.url, lock.token)
             _write_summary(summary, self.output)
             remove_leftovers(self.output)
-        except RunError:
+        except (RunError, TableError):
             raise
         except Exception as error:
             raise RunError(_what_stopped(error, self.output)) from error
@@ -446,8 +447,8 @@ def prepare_scoring(
     fitted = model.model if isinstance(model, FitRun) else model
     if isinstance(model, FitRun):
         source = model.source
-    frame, rows = frames_to_score(model, data, columns)
-    kept = _kept(data, frame, keep, with_q_value=fdr is not None)
+    table, rows = tables_to_score(model, data, columns)
+    kept = _kept(data, table, keep, with_q_value=fdr is not None)
     settings = {
         "columns": list(map(str, rows.columns)),
         "keep": list(map(str, kept.columns)),
@@ -455,7 +456,7 @@ def prepare_scoring(
         "is_own": is_own,
         "alpha": fitted.alpha if alpha is None else float(alpha),
         "fdr": None if fdr is None else float(fdr),
-        "n_parts": kept.npartitions,
+        "n_parts": len(kept.parts),
         "versions": [metadata.version("lpe_dask"), dask.__version__],
     }
     inputs = paths_in(data)
@@ -489,18 +490,18 @@ def check_is_alone(
         )
 
 
-def frames_to_score(
+def tables_to_score(
     model: LPE | FitRun, data: Paths, columns: Sequence[str] | None
-) -> tuple[Any, Any]:
-    """Return all columns of a table in files, and those that a model measures."""
+) -> tuple[FileTable, Any]:
+    """Return a table in files, and of it the frame of columns that a model measures."""
     if isinstance(model, FitRun):
         columns = list(model.nominal.columns)
     elif columns is None:
         columns = learnt_columns(model)
-    frame = read_frame(data, columns)
-    rows = measured_columns(data, frame, columns)
+    table = open_table(data, columns)
+    rows = measured_columns(data, table.frame(), columns)
     _check_features(model, rows, data)
-    return frame, rows
+    return table, rows
 
 
 def _check_features(model: LPE | FitRun, rows: Any, data: Paths) -> None:
@@ -532,25 +533,27 @@ def _check_free(url: str, record: RunRecord, overwrite: bool) -> None:
 
 
 def _kept(
-    path: Paths, frame: Any, keep: Sequence[str] | None, *, with_q_value: bool
-) -> Any:
+    path: Paths, table: FileTable, keep: Sequence[str] | None, *, with_q_value: bool
+) -> FileTable:
     """Return the columns to carry over, none of which hides a result."""
-    names = list(frame.columns if keep is None else dict.fromkeys(keep))
-    missing = [name for name in names if name not in frame.columns]
+    there = table.columns
+    names = list(there if keep is None else dict.fromkeys(keep))
+    missing = [name for name in names if name not in there]
     if missing:
         raise ValueError(
             f"{shown_paths(path)} has no columns {missing} to keep, but "
-            f"{list(frame.columns)}. Name some of these (keep=, --keep)."
+            f"{there}. Name some of these (keep=, --keep)."
         )
     results = (*RESULT_COLUMNS, Q_VALUE) if with_q_value else RESULT_COLUMNS
-    hidden = [name for name in results if name in [*names, frame.index.name]]
+    kept = table.select(names)
+    hidden = [name for name in results if name in kept.schema.names]
     if hidden:
         raise ValueError(
             f"{shown_paths(path)} has {hidden} already, but that is what the output calls "
             f"its results ({', '.join(results)}). Name the columns to carry over "
             f"without them (keep=, --keep), or rename them in the input."
         )
-    return frame[names]
+    return kept
 
 
 # The summary

@@ -7,8 +7,9 @@
                                                                            +--> decide
 
 Counted are the tasks that this library puts into graphs, and for each time that an input is
-read one task a partition, whatever Dask makes of that. What the client enters, such as the
-blocks that it holds, and Dask's own cutting of chunks are no work and not counted.
+read to be measured one task a partition, whatever Dask makes of that. What the client
+enters, such as the blocks that it holds, and Dask's own cutting of chunks are no work and
+not counted.
 
 Where near rows make a block, how many blocks there are depends on the rows, and where rows
 are drawn, how many partitions they are in: these counts are upper bounds.
@@ -222,15 +223,12 @@ class ScoreShape:
         Rows that are worth a task.
     n_threads : int
         Of all workers.
-    n_reads : int
-        How often the rows are read: to be measured, and to be carried over.
     """
 
     n_partitions: int
     largest: int | None
     least_rows: int
     n_threads: int
-    n_reads: int = 1
 
     @property
     def n_shares(self) -> int:
@@ -243,7 +241,7 @@ def score_tasks(shape: ScoreShape) -> Counter[str]:
     n = shape.n_partitions
     return Counter(
         {
-            "read": n * shape.n_reads,
+            "read": n,
             "join": n * shape.n_shares + n,  # those that put the shares together
             "p-value": n,
             "write": n,
@@ -258,9 +256,9 @@ def own_score_tasks(shape: ScoreShape, *, all_measured: bool) -> Counter[str]:
     """
     n = shape.n_partitions
     # The statistic, which of the rows are calibration rows, and the p-values.
-    tasks = Counter({"read": n, "p-value": 3 * n, "write": n})
+    tasks = Counter({"p-value": 3 * n, "write": n})
     if not all_measured:
         # Rows that are known are left blank, shares put together, and known ones filled in.
         joins = n * shape.n_shares + 3 * n
-        tasks += Counter({"read": n * (shape.n_reads - 1), "p-value": n, "join": joins})
+        tasks += Counter({"read": n, "p-value": n, "join": joins})
     return tasks

@@ -11,12 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
-from lpe_dask.files import (
-    CSV_SAMPLE_BYTES,
-    count_rows,
-    read_frame,
-    stamp_files,
-)
+from lpe_dask import row_groups
+from lpe_dask.csv_blocks import CSV_SAMPLE_BYTES
+from lpe_dask.files import count_rows, open_table, read_frame, stamp_files
+
+
+def write(path, **columns):
+    pq.write_table(pa.table(columns), path)
+
 
 FRAME = pd.DataFrame(
     {"x": [1, 2, 3, 5], "y": [0.5, 1.5, np.nan, 2.5], "id": ["007", "8", "9", "10"]}
@@ -54,12 +56,45 @@ def test_count_rows__asks_the_footers(tmp_path):
     assert count_rows(tmp_path / "c.csv") is None
 
 
-def test_read_frame__refuses_an_index_that_is_no_column(tmp_path):
-    frame = pd.DataFrame({"x": [1.0, 2.0]}, index=pd.RangeIndex(2, name="id"))
-    frame.to_parquet(tmp_path / "a.parquet")
+@pytest.mark.parametrize(
+    ("ranges", "expected"),
+    [
+        ([range(100, 160)], pd.RangeIndex(100, 160, name="id")),
+        ([range(60, 0, -2)], pd.RangeIndex(60, 0, -2, name="id")),
+        ([range(5, 9), range(9, 9), range(9, 20)], pd.RangeIndex(5, 20, name="id")),
+        ([range(9), range(9)], pd.RangeIndex(18)),
+        ([range(7), range(8, 9)], pd.RangeIndex(8)),
+    ],
+)
+def test_read_frame__has_the_index_of_one_table(tmp_path, monkeypatch, ranges, expected):
+    """Ranges that follow each other make one; else rows are counted, as by pandas."""
+    monkeypatch.setattr(row_groups, "PARTITION_ROWS", 4)
+    for i, one in enumerate(ranges):
+        index = pd.RangeIndex(one, name="id")
+        frame = pd.DataFrame({"x": np.arange(len(one)) * 1.0}, index=index)
+        frame.to_parquet(tmp_path / f"{i}.parquet", row_group_size=4)
 
-    with pytest.raises(ValueError, match=r"index, 'id', that is a range.*reset_index"):
-        read_frame(tmp_path / "a.parquet")
+    frame = read_frame(tmp_path)
+
+    assert frame.npartitions > len(ranges)
+    pd.testing.assert_index_equal(frame.compute().index, expected, exact="equiv")
+
+
+def test_read_frame__is_of_float64_where_any_file_is(tmp_path):
+    """Whatever the order of the files: 10**8 + 1 is no float32."""
+    small, large = np.arange(20), 10**8 + np.arange(20)
+    for place, (a, b) in {"up": "ab", "down": "ba"}.items():
+        (tmp_path / place).mkdir()
+        write(tmp_path / place / f"{a}.parquet", x=pa.array(small, pa.float32()))
+        write(tmp_path / place / f"{b}.parquet", x=pa.array(large, pa.float64()))
+
+    statistics = {
+        place: lpe_dask.LPE(1).fit(tmp_path / place).statistic_.compute().tolist()
+        for place in ("up", "down")
+    }
+
+    assert read_frame(tmp_path / "up")["x"].dtype == np.float64
+    assert statistics == {"up": [1.0] * 40, "down": [1.0] * 40}
 
 
 def test_read_frame__takes_a_csv_without_rows(tmp_path):
@@ -200,7 +235,7 @@ def test_read_frame__of_nothing(tmp_path, name):
         ({"t.xlsx": "sheet"}, r"holds t\.xlsx\. A table is made of Parquet files"),
         ({"a.csv": "x\n1\n", "b.parquet": ""}, "not of both"),
         ({"t.csv": ""}, "is empty"),
-        ({"t.csv": 'x,y\n1,2\n"3'}, r"t\.csv is not a readable CSV file"),
+        ({"t.csv": 'x,y\n1,2\n"3'}, r"t\.csv, line 3: a quoted value begins here"),
     ],
 )
 def test_read_frame__says_which_file_and_why(tmp_path, files, message):
@@ -230,6 +265,24 @@ def test_read_frame__whole_numbers_in_one_file_and_fractions_in_another(tmp_path
     ).compute()
 
     np.testing.assert_array_equal(p_values, [1.0, 1.0, 1.0, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "common"),
+    [
+        (pa.array([True]), pa.array([7]), pa.int64()),
+        (pa.array(["a"]).dictionary_encode(), pa.array(["b"]), pa.string()),
+        (pa.array([1], pa.int32()), pa.array([0.5], pa.float32()), pa.float64()),
+        (pa.array([[1]], pa.list_(pa.int8())), pa.array([[1000]]), pa.list_(pa.int64())),
+    ],
+)
+def test_open_table__has_types_that_hold_the_values_of_all_files(
+    tmp_path, first, second, common
+):
+    write(tmp_path / "a.parquet", c=first)
+    write(tmp_path / "b.parquet", c=second)
+
+    assert open_table(tmp_path).schema.field("c").type == common
 
 
 def test_read_frame__takes_a_file_where_a_column_is_missing_throughout(tmp_path):

@@ -1,5 +1,6 @@
 """Whatever kind comes in: the same numbers, and back to the kind and index that came."""
 
+import contextlib
 import itertools
 
 import dask
@@ -244,6 +245,40 @@ def test_float_rows__are_the_numbers_row_by_row(kind, n_rows):
     assert actual.dtype == np.float64
     assert actual.flags.c_contiguous
     np.testing.assert_array_equal(actual, rows)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]", "UInt64", "object"])
+def test_float_rows__rounds_a_number_once(dtype):
+    numbers = [2**60 + 129, 2**53 + 3, None]
+    missing = np.nan if dtype == "object" else pd.NA
+    values = [missing if number is None else number for number in numbers]
+
+    rows = float_rows(pd.DataFrame({"x": pd.array(values, dtype), "y": np.float32(0.1)}))
+
+    expected = [float(2**60 + 129), float(2**53 + 3), np.nan]
+    np.testing.assert_array_equal(rows[:, 0], expected)
+    assert rows[0, 1] == np.float64(np.float32(0.1))
+
+
+@pytest.mark.parametrize(
+    ("number", "fits"), [(0.5, True), (1e8 + 1, False), (1e300, False)]
+)
+def test_fit__refuses_a_partition_that_is_more_than_the_frame_says(number, fits):
+    """The frame says float32, and a partition of it is float64."""
+
+    def make(i):
+        return pd.DataFrame(
+            {"x": np.arange(9.0, dtype="f4" if i == 0 else "f8") + i * number}
+        )
+
+    frame = dd.from_map(make, [0, 1], meta=make(0).iloc[:0])
+    message = r"'x': 'float64'.*says float32.*astype\('float64'\)"
+
+    with contextlib.nullcontext() if fits else pytest.raises(ValueError, match=message):
+        lpe_dask.LPE(1).fit(frame)
+    rows = pd.concat([make(0).astype(float), make(1)])
+    actual = lpe_dask.LPE(1).fit(frame.astype("float64")).statistic_.compute()
+    np.testing.assert_array_equal(actual, lpe_dask.LPE(1).fit(rows).statistic_)
 
 
 def test_float_rows__of_an_array_of_rows_are_no_copy():

@@ -626,8 +626,8 @@ def test_score_files__sees_that_workers_write_to_another_place(
 ):
     """As they do when OUT is a folder of each machine."""
 
-    def write_elsewhere(kept, *rest):
-        return {"rows": len(kept), "rows_nan": 0, "flagged": 0}
+    def write_elsewhere(part, p_value, *rest):
+        return {"rows": len(p_value), "rows_nan": 0, "flagged": 0}
 
     monkeypatch.setattr(parts, "_write_part", write_elsewhere)
 

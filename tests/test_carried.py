@@ -1,0 +1,256 @@
+"""What is carried over from files to the output comes out as it went in."""
+
+import datetime
+import itertools
+from decimal import Decimal
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lpe_dask
+from lpe_dask import row_groups
+from lpe_dask.messages import TableError
+from lpe_dask.runs import score_files
+
+TIME = datetime.datetime(2026, 2, 3, 4, 5, 6, 789000)
+DAY, CLOCK, SPAN = TIME.date(), TIME.time(), datetime.timedelta(seconds=3)
+
+#: What tells a type from those that pandas or NumPy would make of it.
+VALUES = [
+    (pa.bool_(), True),
+    (pa.int8(), -3),
+    (pa.int64(), 2**60 + 1),
+    (pa.uint64(), 2**64 - 1),
+    (pa.float16(), np.float16(1.5)),
+    (pa.float32(), 0.5),
+    (pa.float64(), float("nan")),
+    (pa.decimal128(38, 2), Decimal("123456789012345678901234567890.25")),
+    (pa.decimal256(60, 2), Decimal("1.25")),
+    (pa.string(), "text"),
+    (pa.large_string(), "text"),
+    (pa.binary(), b"\xff\x00"),
+    (pa.large_binary(), b"\xff"),
+    (pa.binary(3), b"abc"),
+    (pa.date32(), DAY),
+    (pa.date64(), DAY),
+    (pa.time32("ms"), CLOCK),
+    (pa.time64("us"), CLOCK),
+    (pa.time64("ns"), CLOCK),
+    (pa.timestamp("ms"), TIME),
+    (pa.timestamp("us", "Europe/Zurich"), TIME),
+    (pa.timestamp("ns", "+05:30"), TIME),
+    (pa.duration("s"), SPAN),
+    (pa.duration("ns"), SPAN),
+    (pa.list_(pa.int64()), [2**60 + 1, None]),
+    (pa.large_list(pa.string()), ["a"]),
+    (pa.list_(pa.int32(), 2), [1, 2]),
+    (pa.struct([("a", pa.int64()), ("b", pa.list_(pa.time64("us")))]), {"a": 2**60 + 1}),
+    (pa.map_(pa.string(), pa.int64()), [("key", 2**60 + 1)]),
+    (pa.dictionary(pa.int8(), pa.string()), "kind"),
+    (pa.dictionary(pa.int32(), pa.string(), ordered=True), "kind"),
+    (pa.dictionary(pa.int32(), pa.int64()), 2**60 + 1),
+    (pa.null(), None),
+]
+
+
+def newer_values():
+    """Types that the oldest pyarrow cannot write to Parquet."""
+    newer = [("string_view", "text"), ("binary_view", b"\xff"), ("json_", "{}")]
+    for name, value in newer:
+        arrow_type = getattr(pa, name, lambda: None)()
+        try:
+            pq.write_table(column(arrow_type, [value]), pa.BufferOutputStream())
+        except (pa.ArrowException, TypeError, AttributeError):
+            continue
+        yield arrow_type, value
+
+
+def column(arrow_type, values):
+    storage = getattr(arrow_type, "storage_type", arrow_type)
+    array = pa.array(values, storage)
+    if storage is not arrow_type:
+        array = pa.ExtensionArray.from_storage(arrow_type, array)
+    return pa.table({"c": array})
+
+
+@pytest.fixture(autouse=True)
+def small_partitions(monkeypatch):
+    """Partitions of at most 4 rows, on this thread."""
+    monkeypatch.setattr(row_groups, "PARTITION_ROWS", 4)
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The path of a model that measures ``x``."""
+    path = tmp_path_factory.mktemp("models") / "model"
+    rows = np.random.default_rng(0).standard_normal((30, 1))
+    lpe_dask.LPE(3).fit(pd.DataFrame(rows, columns=["x"])).save(path)
+    return path
+
+
+def write_table(folder, name, columns, n_rows=8):
+    """Write a file of two partitions, with a column that is measured."""
+    folder.mkdir(exist_ok=True)
+    table = pa.table({"x": np.arange(n_rows) / n_rows, **columns})
+    pq.write_table(table, folder / name, row_group_size=4)
+
+
+@pytest.mark.parametrize("decides", [{"alpha": 0.1}, {"fdr": 0.1}])
+@pytest.mark.parametrize("missing", ["none", "some", "all"])
+def test_score_files__carries_over_every_type(tmp_path, model, missing, decides):
+    """Missing are none, some or all values of the first part; later parts have values."""
+    n_missing = {"none": 0, "some": 2, "all": 4}[missing]
+    values = dict(enumerate([*VALUES, *newer_values()]))
+    for file, n_null in (("a.parquet", n_missing), ("b.parquet", 1)):
+        columns = {
+            f"c{i}": column(arrow_type, [None] * n_null + [value] * (8 - n_null))["c"]
+            for i, (arrow_type, value) in values.items()
+        }
+        write_table(tmp_path / "data", file, columns)
+
+    score_files(tmp_path / "data", tmp_path / "out", model=model, **decides)
+
+    given, actual = pq.read_table(tmp_path / "data"), pq.read_table(tmp_path / "out")
+    assert actual.schema.names == [
+        *given.schema.names,
+        "p_value",
+        "statistic",
+        "is_anomaly",
+    ]
+    for name in given.schema.names:
+        assert actual.schema.field(name) == given.schema.field(name)
+        # As text, as NaN is not equal to itself.
+        assert repr(actual[name].to_pylist()) == repr(given[name].to_pylist())
+    expected = pd.read_parquet(tmp_path / "data")
+    frame = pd.read_parquet(tmp_path / "out")
+    pd.testing.assert_frame_equal(frame[expected.columns], expected)
+    assert frame["is_anomaly"].dtype == "boolean"
+
+
+def test_score_files__carries_over_what_it_measures(tmp_path, model):
+    """A nullable column with a number that is no float64."""
+    x = pa.array([None, 2**53 + 1, 3])
+    write_table(tmp_path / "data", "a.parquet", {"x": x}, 3)
+
+    score_files(tmp_path / "data", tmp_path / "out", model=model)
+
+    actual = pq.read_table(tmp_path / "out")
+    assert actual["x"].combine_chunks() == x
+    assert actual["p_value"].to_pylist()[:2] == [None, 0.0]
+
+
+def test_score_files__carries_over_what_pandas_says_of_a_column(tmp_path, model):
+    frame = pd.DataFrame(
+        {
+            "x": np.arange(6.0),
+            "id": pd.array([2**60 + 1, None, 3, 4, 5, 6], "Int64"),
+            "flag": pd.array([True, None] * 3, "boolean"),
+            "kind": pd.Categorical(list("abcabc"), categories=list("cba"), ordered=True),
+        }
+    )
+    frame.columns.name = "feature"
+    frame.to_parquet(tmp_path / "data.parquet", row_group_size=4)
+
+    score_files(tmp_path / "data.parquet", tmp_path / "out", model=model)
+
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "out")[frame.columns], frame)
+
+
+TIMES = pd.date_range("2026-03-29", periods=12, freq="h", tz="Europe/Zurich")
+INDEXES = {
+    "range": pd.RangeIndex(100, 112),
+    "steps": pd.RangeIndex(0, -24, -2),
+    "named range": pd.RangeIndex(5, 17, name="id"),
+    "numbers": pd.Index(np.arange(12) ** 2, name="square"),
+    "text": pd.Index(list("abcdefghijkl")),
+    "times": pd.DatetimeIndex(TIMES, freq=None, name="at"),
+    "levels": pd.MultiIndex.from_product([range(3), list("abcd")], names=["a", None]),
+}
+
+
+@pytest.mark.parametrize("keep", [None, ["x"], []])
+@pytest.mark.parametrize("edges", [[0, 12], [0, 5, 12]])
+@pytest.mark.parametrize("kind", INDEXES)
+def test_score_files__keeps_the_index(tmp_path, model, kind, edges, keep):
+    frame = pd.DataFrame({"x": np.arange(12.0), "note": "text"}, index=INDEXES[kind])
+    (tmp_path / "data").mkdir()
+    for start, stop in itertools.pairwise(edges):
+        path = tmp_path / "data" / f"{start:02}.parquet"
+        frame.iloc[start:stop].to_parquet(path, row_group_size=4)
+
+    score_files(tmp_path / "data", tmp_path / "out", model=model, keep=keep)
+
+    actual = pd.read_parquet(tmp_path / "out")
+    assert len(list((tmp_path / "out").glob("part-*"))) == len(edges) + 1
+    pd.testing.assert_index_equal(actual.index, frame.index, exact="equiv")
+    names = ["x", "note"] if keep is None else keep
+    assert list(actual.columns) == [*names, "p_value", "statistic", "is_anomaly"]
+    series = lpe_dask.load(model).score_samples(tmp_path / "data")
+    pd.testing.assert_series_equal(series.compute(), actual["p_value"])
+
+
+def test_score_files__output_has_an_index_for_dask_as_well(tmp_path, model):
+    frame = pd.DataFrame({"x": np.arange(12.0)}, index=pd.RangeIndex(100, 112))
+    frame.to_parquet(tmp_path / "data.parquet", row_group_size=4)
+
+    score_files(tmp_path / "data.parquet", tmp_path / "out", model=model)
+
+    assert dd.read_parquet(tmp_path / "out")["x"].compute().tolist() == frame["x"].tolist()
+    again = score_files(tmp_path / "out", tmp_path / "again", model=model, keep=["x"])
+    assert again["rows"] == 12
+    pd.testing.assert_index_equal(pd.read_parquet(tmp_path / "again").index, frame.index)
+
+
+def test_score_files__counts_the_rows_where_an_index_was_left_out(tmp_path, model):
+    frame = pd.DataFrame({"x": np.arange(6.0)}, index=list("abcdef"))
+    pq.write_table(pa.Table.from_pandas(frame).select(["x"]), tmp_path / "data.parquet")
+
+    score_files(tmp_path / "data.parquet", tmp_path / "out", model=model)
+
+    assert pd.read_parquet(tmp_path / "out").index.equals(pd.RangeIndex(6))
+
+
+def test_score_files__carries_over_what_stands_in_names_of_folders(tmp_path, model):
+    (tmp_path / "data").mkdir()
+    for key in ("site=a", "site=b"):
+        write_table(tmp_path / "data" / key, "a.parquet", {})
+
+    score_files(tmp_path / "data", tmp_path / "out", model=model)
+
+    given, actual = pq.read_table(tmp_path / "data"), pq.read_table(tmp_path / "out")
+    assert actual["site"].to_pylist() == ["a"] * 8 + ["b"] * 8
+    assert actual.schema.field("site") == given.schema.field("site")
+
+
+def test_score_files__takes_a_type_that_holds_the_values_of_all_files(tmp_path, model):
+    kinds = [pa.array(["a"] * 8).dictionary_encode(), pa.array(["b"] * 8)]
+    flags = [pa.array([True] * 8), pa.array([2**60 + 1] * 8)]
+    for i in range(2):
+        file = {"kind": kinds[i], "flag": flags[i]}
+        write_table(tmp_path / "data", f"{i}.parquet", file)
+
+    score_files(tmp_path / "data", tmp_path / "out", model=model)
+
+    actual = pq.read_table(tmp_path / "out")
+    assert actual["kind"].to_pylist() == ["a"] * 8 + ["b"] * 8
+    assert actual["flag"].to_pylist() == [1] * 8 + [2**60 + 1] * 8
+
+
+def test_score_files__refuses_to_round_what_it_carries_over(tmp_path, model):
+    """As pandas writes whole numbers where one is missing: then all are fractions."""
+    write_table(tmp_path / "data", "a.parquet", {"id": pa.array([2**60 + 1] * 8)})
+    write_table(tmp_path / "data", "b.parquet", {"id": pa.array([0.5] * 8)})
+
+    with pytest.raises(TableError, match=r"a\.parquet has column 'id' as int64.*--keep"):
+        score_files(tmp_path / "data", tmp_path / "out", model=model)
+    summary = score_files(
+        tmp_path / "data", tmp_path / "out", model=model, keep=["x"], overwrite=True
+    )
+    assert summary["rows"] == 16

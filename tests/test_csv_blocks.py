@@ -1,0 +1,209 @@
+"""CSV files in blocks: every block is read alike, and errors say where they are."""
+
+import gzip
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import lpe_dask
+from lpe_dask import cli, csv_blocks
+from lpe_dask.files import read_frame
+from lpe_dask.messages import TableError
+from lpe_dask.runs import score_files
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """A sample and blocks of a few lines."""
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 60)
+    monkeypatch.setattr(csv_blocks, "CSV_BLOCK_BYTES", 100)
+
+
+def lines(n):
+    return [f"{i},{i / 7!r},t{i}" for i in range(n)]
+
+
+def write(path, rows, header="x,y,note"):
+    path.write_bytes("\n".join([header, *rows, ""]).encode())
+    return path
+
+
+@pytest.mark.parametrize("n_bytes", [5, 17, 100, 10**6])
+def test_read_frame__gives_the_same_rows_for_blocks_of_any_size(
+    tmp_path, monkeypatch, n_bytes
+):
+    monkeypatch.setattr(csv_blocks, "CSV_BLOCK_BYTES", n_bytes)
+    path = write(tmp_path / "a.csv", lines(60))
+
+    actual = read_frame(path, columns=["x", "y"]).compute()
+
+    np.testing.assert_array_equal(actual["x"], np.arange(60))
+    np.testing.assert_array_equal(actual["y"], np.arange(60) / 7)
+    assert actual["note"].tolist() == [f"t{i}" for i in range(60)]
+
+
+def test_score_files__keeps_every_digit_and_letter_of_what_it_does_not_measure(tmp_path):
+    texts = ["1152921504606846977", "NA", "None", "1.50", "007", "nan", " a ", 'a "b"', ""]
+    quoted = ['"a ""b"""' if '"' in text else text for text in texts]
+    path = write(tmp_path / "a.csv", [f"{i},{i},{t}" for i, t in enumerate(quoted)])
+
+    score_files(path, tmp_path / "out", columns=["x", "y"], n_neighbors=2)
+
+    actual = pd.read_parquet(tmp_path / "out")
+    assert actual["note"].isna().tolist() == [False] * 8 + [True]
+    assert actual["note"].tolist()[:8] == texts[:8]
+    assert actual["x"].tolist() == list(range(9))
+
+
+def test_read_frame__takes_what_pandas_takes_for_missing_numbers(tmp_path):
+    words = ["", "NA", "nan", "NaN", "None", "null", "<NA>", "N/A", "n/a", "NULL"]
+    path = write(tmp_path / "a.csv", ["1,2,t", *[f"{word},+1e3,t" for word in words]])
+
+    actual = read_frame(path, columns=["x", "y"]).compute()
+
+    assert actual["x"].isna().tolist() == [False] + [True] * 10
+    assert actual["y"].tolist() == [2.0] + [1000.0] * 10
+
+
+def test_read_frame__takes_booleans_of_a_csv(tmp_path):
+    path = write(tmp_path / "a.csv", ["True,1", "False,2", "true,3"], "x,y")
+
+    assert lpe_dask.LPE(1).fit(path).n_samples_ == 3
+
+
+#: What is wrong with line 42 of a file, and what is said of it.
+WRONG = {
+    "no number": (b"oops,1,t", r"column 'x' has 'oops', which is not a number\. Mend"),
+    "python's number": (b"1_000,1,t", r"column 'x' has '1_000', which is not a number"),
+    "too long": (b"1,2,t,4", r"4 values, but the file has 3 columns\. Mend the line"),
+    "too short": (b"1,2", r"2 values, but the file has 3 columns\. Mend the line"),
+    "latin-1": (b"1\xa0,1,t", r"column 'x' has bytes.*iconv -f latin1"),
+    "open quote": (b'1,2,"t', r"a quoted value begins here that has no end.*gzip"),
+    "long value": (b'1,2,"t' + b"\ntt" * 60 + b'"', r"a quoted value begins here.*gzip"),
+}
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.parametrize("step", ["fit", "score"])
+def test_csv__is_told_by_file_and_line(tmp_path, kind, step):
+    wrong, message = WRONG[kind]
+    known = write(tmp_path / "known.csv", lines(20))
+    rows = [line.encode() for line in lines(80)]
+    rows[40] = wrong
+    (tmp_path / "bad.csv").write_bytes(b"\n".join([b"x,y,note", *rows]) + b"\n")
+    files = {"known": known, "bad": tmp_path / "bad.csv"}
+    data, nominal = ("known", "bad") if step == "fit" else ("bad", "known")
+
+    given = [files[data], "--nominal", files[nominal], "--columns", "x,y"]
+    given += ["--output", tmp_path / "out", "--scheduler", "threads"]
+    result = CliRunner().invoke(cli.cli, ["score", *map(str, given)])
+
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith(f"Error: file://{tmp_path}/bad.csv, line 42: ")
+    with pytest.raises(TableError, match=message):
+        raise TableError(last)
+
+
+def test_read_frame__reads_a_compressed_file_whole(tmp_path, monkeypatch):
+    """So quotes that hold line breaks are not cut."""
+    monkeypatch.setattr(csv_blocks, "CSV_BLOCK_BYTES", 10)
+    rows = [f'{i},1,"one\ntwo, and\n"' for i in range(50)]
+    with gzip.open(tmp_path / "a.csv.gz", "wt") as file:
+        file.write("\n".join(["x,y,note", *rows]))
+
+    actual = read_frame(tmp_path / "a.csv.gz", columns=["x", "y"]).compute()
+
+    assert actual["x"].tolist() == list(range(50))
+    assert set(actual["note"]) == {"one\ntwo, and\n"}
+
+
+def test_read_frame__takes_quotes_within_values(tmp_path, monkeypatch):
+    """An odd number of quotes in a block is no quote that is open."""
+    monkeypatch.setattr(csv_blocks, "CSV_BLOCK_BYTES", 100)
+    path = write(tmp_path / "a.csv", [f'{i},1,5" pipe' for i in range(51)])
+
+    actual = read_frame(path, columns=["x", "y"]).compute()
+
+    assert actual["x"].tolist() == list(range(51))
+    assert set(actual["note"]) == {'5" pipe'}
+
+
+def test_read_frame__takes_a_sample_that_ends_within_quotes(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 40)
+    path = write(tmp_path / "a.csv", ["1,2,t", '3,4,"one\ntwo\nthree\nfour\nfive"'])
+
+    assert read_frame(path, columns=["x", "y"]).compute()["x"].tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            "\N{FULLWIDTH DIGIT ONE},2,t",
+            r"a\.csv, from line 2 on: .*invalid value",
+        ),  # what Python takes for 1
+        (f'1,2,"{"t" * 200_000}', r"a\.csv, line 5: a quoted value begins here"),
+    ],
+)
+def test_csv__tells_what_only_arrow_or_only_python_minds(
+    tmp_path, monkeypatch, row, message
+):
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 20)
+    path = write(tmp_path / "a.csv", ["1,2,t", "", "3,4,t", row])
+
+    with pytest.raises(TableError, match=message):
+        read_frame(path, columns=["x", "y"]).compute()
+
+
+@pytest.mark.parametrize("header", ["y,x,note", "x,y", "x;y;note"])
+def test_read_frame__refuses_files_with_other_columns(tmp_path, header):
+    write(tmp_path / "a.csv", lines(3))
+    write(tmp_path / "b.csv", lines(3), header)
+
+    with pytest.raises(TableError, match=r"b\.csv and .*a\.csv are no parts of one table"):
+        read_frame(tmp_path).compute()
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_csv__minds_the_encoding_of_what_it_carries_over(tmp_path):
+    rows = [b"1,2,t"] * 20 + ["1,2,größe".encode("latin-1")]
+    (tmp_path / "a.csv").write_bytes(b"\n".join([b"x,y,note", *rows]))
+    write(tmp_path / "known.csv", lines(20))
+    out, given = tmp_path / "out", {"nominal": tmp_path / "known.csv"}
+
+    with pytest.raises(TableError, match=r"a\.csv, line 22: column 'note' has bytes"):
+        score_files(tmp_path / "a.csv", out, columns=["x", "y"], **given)
+    summary = score_files(
+        tmp_path / "a.csv", out, columns=["x", "y"], keep=["x"], overwrite=True, **given
+    )
+
+    assert summary["rows"] == 21
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"gr\xf6\xdfe,x\n1,2\n", r"a\.csv, line 1: the column names are not UTF-8.*iconv"),
+        (b"x,x\n1,2\n", r"a\.csv, line 1: .*\['x'\] are there more than once"),
+        (b"x,y\n1,2\n3\n", r"a\.csv, line 3: 1 values, but the file has 2 columns"),
+    ],
+)
+def test_read_frame__tells_at_once_what_is_wrong_at_the_beginning(
+    tmp_path, content, message
+):
+    (tmp_path / "a.csv").write_bytes(content)
+
+    with pytest.raises(TableError, match=message):
+        read_frame(tmp_path / "a.csv")
