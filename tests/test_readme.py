@@ -151,6 +151,7 @@ def test_elsewhere__names_what_there_is(command):
 
 
 @pytest.mark.cluster
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
 def test_console_blocks__run_as_they_stand(page, tmp_path, cluster):
     """In one new folder, one after another, but for names of places."""
@@ -163,7 +164,7 @@ def test_console_blocks__run_as_they_stand(page, tmp_path, cluster):
 
     done = subprocess.run(
         ["bash", "-eux", "-c", script], cwd=tmp_path, env=os.environ | {"PATH": path},
-        timeout=280, capture_output=True, text=True,
+        capture_output=True, text=True,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
