@@ -70,7 +70,7 @@ def named_commands(page):
 
 def is_made(command):
     """Whether it is a target of the Makefile."""
-    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     return command.startswith("make ") and command.split()[1] in targets
 
 
