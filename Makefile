@@ -14,7 +14,7 @@ unexport PYTHONPATH PYTHONHOME
 export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos coverage lint bench clean
+.PHONY: help demo test chaos coverage lint bench paper clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +37,11 @@ coverage: $(READY) ## run the tests and demand that every line ran
 bench: $(READY) ## time the library beside its peers
 	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(ARGS)
+
+# The data come from OpenML, or with make paper ARGS="--data FOLDER" from files. Some minutes.
+paper: $(READY) ## repeat the paper's experiments and write docs/paper.md from them
+	$(BIN)/lpe-dask paper --output build/paper --overwrite $(ARGS)
+	$(BIN)/python tests/paper_page.py build/paper/table.csv
 
 lint: $(READY) ## check format, style, types and the direction of imports
 	$(BIN)/ruff format --check .

@@ -257,7 +257,7 @@ def demo(output: str | None, debug: bool, **options: Any) -> None:
     "--output",
     required=True,
     metavar="OUT",
-    help="Folder to write: index.html, table.csv and figure-1.png to figure-4.png.",
+    help="Folder to write: index.html, table.csv and figure-1.png to figure-5.png.",
 )
 @click.option(
     "--data",

@@ -1,18 +1,49 @@
-"""The examples of the README and of docs/ run and print what they say."""
+"""The documents run: examples print what they say, and commands are all started."""
 
+import datetime
 import doctest
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from lpe_dask.cli import cli
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS, ROOT / "jobs" / "README.md"]
+JOBS = sorted((ROOT / "jobs").glob("*.toml"))
+
+#: What blocks may be: a command hides from the tests in no other.
+LANGUAGES = {"console", "cron", "python", "toml"}
+
+#: Commands that take long, need a network or leave this folder -> what starts them: a make
+#: target, a test, or a script of the project that is run for each change.
+ELSEWHERE = {
+    "pip install .": "make test",
+    'pip install "lpe-dask[plot]"': "make test",
+    "lpe-dask paper --data FOLDER --output OUT": "make paper",
+    "python -m lpe_dask": "tests/test_cli.py",
+    "PYTHONPATH=tests python -m benchmarks.spooled --folder FOLDER": (
+        "tests/benchmarks/test_by_hand.py"
+    ),
+    "PYTHONPATH=tests python -m benchmarks.forecasts --folder FOLDER": (
+        "tests/benchmarks/test_by_hand.py"
+    ),
+    ".ci/run": ".ci/run",
+    ".venv/bin/pre-commit install": "tests/test_readme.py",
+}
+
+#: How a command begins, where it stands within a sentence.
+_PROGRAMS = r"make|lpe-dask|pip|\.ci/|\.venv/|(?:\w+=\S+ )*python"
 
 
 def blocks(page, language):
@@ -20,8 +51,43 @@ def blocks(page, language):
     return re.findall(fenced, page.read_text(), re.MULTILINE | re.DOTALL)
 
 
+def console_commands(page):
+    """The commands of a document's console blocks, in order, without comments."""
+    lines = "".join(blocks(page, "console")).splitlines()
+    return [
+        re.sub(r"\s+#.*", "", line[2:]).strip() for line in lines if line.startswith("$ ")
+    ]
+
+
+def named_commands(page):
+    """The commands that a document names within sentences and comments."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    spans = re.findall(r"`([^`]+)`", text)
+    spans += re.findall(r"^#   (?:\w+=\S+ )?(lpe-dask .*)$", text, re.MULTILINE)
+    commands = [" ".join(span.split()) for span in spans]
+    return [c for c in commands if re.match(rf"(?:{_PROGRAMS})\b.* |\.ci/", c)]
+
+
+def is_made(command):
+    """Whether it is a target of the Makefile."""
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return command.startswith("make ") and command.split()[1] in targets
+
+
+def to_run(page):
+    return [c for c in console_commands(page) if c not in ELSEWHERE and not is_made(c)]
+
+
+RUNNABLE = [page for page in PAGES if to_run(page)]
+STARTED = {c.split()[1] for page in PAGES for c in console_commands(page) if " " in c}
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
+    "page", [page for page in PAGES if blocks(page, "python")], ids=name_of
 )
 def test_python_blocks__print_what_they_say(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where their pictures go
@@ -31,6 +97,7 @@ def test_python_blocks__print_what_they_say(page, tmp_path, monkeypatch):
 
     for number, block in enumerate(blocks(page, "python")):
         test = parser.get_doctest(block, names, f"{page.name} {number}", str(page), 0)
+        assert test.examples, f"block {number} has no line that begins with >>>"
         runner.run(test, clear_globs=False)
         names = test.globs
 
@@ -38,7 +105,7 @@ def test_python_blocks__print_what_they_say(page, tmp_path, monkeypatch):
     assert runner.failures == 0
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links__lead_to_files_of_the_project(page):
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
 
@@ -46,16 +113,84 @@ def test_links__lead_to_files_of_the_project(page):
     assert missing == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks__say_what_they_are(page):
+    text = page.read_text()
+    fences = re.findall(r"^```(.*)$", text, re.MULTILINE)
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+    assert set(fences[::2]) <= LANGUAGES
+    assert set(fences[1::2]) <= {""}
+    assert not re.search(rf"^ {{4,}}(?:{_PROGRAMS})\b", prose, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *JOBS], ids=name_of)
+def test_commands__are_known_and_started(page):
+    """Those in sentences leave out arguments: their subcommand is started in a block."""
+    unknown = []
+    for command in [*console_commands(page), *named_commands(page)]:
+        if command in ELSEWHERE or is_made(command) or command in to_run(page):
+            continue
+        program, subcommand, *arguments = shlex.split(command)
+        if program != "lpe-dask" or subcommand not in STARTED & set(cli.commands):
+            unknown.append(command)
+            continue
+        known = {name for option in cli.commands[subcommand].params for name in option.opts}
+        given = {argument for argument in arguments if argument.startswith("--")}
+        unknown += [f"{command}: {name}" for name in given - known - {"--help"}]
+
+    assert unknown == []
+
+
+@pytest.mark.parametrize("command", ELSEWHERE)
+def test_elsewhere__names_what_there_is(command):
+    starter = ELSEWHERE[command]
+
+    assert is_made(starter) or (ROOT / starter).is_file()
+    assert any(command in console_commands(p) + named_commands(p) for p in PAGES)
+
+
 @pytest.mark.cluster
-def test_console_blocks__run_as_they_stand(tmp_path):
-    """In one new folder, one after another."""
-    lines = "".join(blocks(README, "console")).splitlines()
-    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+def test_console_blocks__run_as_they_stand(page, tmp_path, cluster):
+    """In one new folder, one after another, but for names of places."""
+    shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
+    write_logs(tmp_path / "logs")
+    script = "\n".join(to_run(page))
+    script = script.replace("/srv/logs", str(tmp_path / "logs"))
+    script = script.replace("tcp://10.0.0.1:8786", cluster.scheduler_address)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
-    for command in commands:
-        name, *arguments = shlex.split(command)
-        program = Path(sys.executable).with_name(name)
-        subprocess.run([program, *arguments], cwd=tmp_path, check=True, timeout=200)
+    done = subprocess.run(
+        ["bash", "-eux", "-c", script], cwd=tmp_path, env=os.environ | {"PATH": path},
+        capture_output=True, text=True,
+    )  # fmt: skip
 
-    assert len(commands) >= 2
-    assert "p_value" in pd.read_parquet(tmp_path / "scored").columns
+    assert done.returncode == 0, done.stderr
+    scored = list(tmp_path.rglob("_summary.json"))
+    assert scored
+    assert all("p_value" in pd.read_parquet(path.parent).columns for path in scored)
+
+
+def write_logs(folder):
+    """Write logs as the ready jobs expect them, for their day and for today."""
+    text = (ROOT / "jobs" / "first-fit.toml").read_text()
+    columns = re.findall(r'^    "(\w+)",$', text, re.MULTILINE)
+    rng = np.random.default_rng(0)
+    today = datetime.datetime.now(datetime.UTC).astimezone().date()
+    for place in ("nominal", "in/2026-11-20", f"in/{today}"):
+        (folder / place).mkdir(parents=True, exist_ok=True)
+        table = pd.DataFrame(rng.standard_normal((200, len(columns))), columns=columns)
+        table = table.assign(protocol_type="tcp", service="http", flag="SF")
+        table.to_parquet(folder / place / "a.parquet")
+
+
+def test_pre_commit__can_be_installed(tmp_path):
+    shutil.copy(ROOT / ".pre-commit-config.yaml", tmp_path)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    program = Path(sys.executable).with_name("pre-commit")
+
+    subprocess.run([program, "install"], cwd=tmp_path, check=True, capture_output=True)
+
+    assert (tmp_path / ".git" / "hooks" / "pre-commit").exists()

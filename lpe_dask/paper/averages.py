@@ -34,6 +34,12 @@ class Average(NamedTuple):
         """The standard deviation of the mean."""
         return float(self.deviation / np.sqrt(self.n_draws))
 
+    def minus(self, other: Average) -> Average:
+        """Return the difference to the mean of other draws, over as many draws as here."""
+        error = np.hypot(self.standard_error, other.standard_error)
+        deviation = float(error * np.sqrt(self.n_draws))
+        return Average(self.mean - other.mean, deviation, self.n_draws)
+
 
 def average(values: Iterable[float]) -> Average:
     """Return the average of a number that was found in each draw, at least two.
@@ -47,6 +53,11 @@ def average(values: Iterable[float]) -> Average:
     return Average(float(array.mean()), float(array.std(ddof=1)), len(array))
 
 
+def at_levels(curve: Curve) -> Curve:
+    """Return a curve at `LEVELS` only, to draw it; its area is that of the curve itself."""
+    return Curve(LEVELS, detection_at(curve, LEVELS))
+
+
 def average_curve(curves: Sequence[Curve]) -> Curve:
     """Return the mean detection rate of the curves at each of `LEVELS`."""
-    return Curve(LEVELS, np.mean([detection_at(curve, LEVELS) for curve in curves], axis=0))
+    return Curve(LEVELS, np.mean([at_levels(curve).detection for curve in curves], axis=0))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.paper.averages import LEVELS
 from lpe_dask.paper.mixture import anomalous_log_density, nominal_log_density
-from lpe_dask.roc import Curve, detection_at, ranked_curve
+from lpe_dask.roc import Curve, ranked_curve
 
 #: Half the side of the square that is summed over, and of its cells. Outside of the square
 #: f0 has a mass below 1e-15 and f1 one below 3e-8.
@@ -58,6 +57,32 @@ def density_level(log_density: NDArray[np.float64], share: float) -> float:
     return float(descending[np.searchsorted(mass, share * mass[-1])])
 
 
+class LevelSets(NamedTuple):
+    """How much mass f0 has where it is at most so high.
+
+    Attributes
+    ----------
+    heights : ndarray of shape (n_cells,)
+        log f0 in cells of equal size that hold all of its mass, ascending.
+    mass : ndarray of shape (n_cells + 1,)
+        Of the cells before each, and of all, which is 1.
+    """
+
+    heights: NDArray[np.float64]
+    mass: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, log_density: NDArray[np.float64]) -> Self:
+        """Return those of a log density in cells, in any order."""
+        heights = np.sort(log_density)
+        mass = np.append(0.0, np.exp(heights).cumsum())
+        return cls(heights, mass / mass[-1])
+
+    def p_values(self, log_density: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the paper's p-values of rows by their log f0, for uniform anomalies."""
+        return self.mass[np.searchsorted(self.heights, log_density, side="right")]
+
+
 def clairvoyant_curve(
     nominal_log: NDArray[np.float64], anomalous_log: NDArray[np.float64]
 ) -> Curve:
@@ -71,9 +96,11 @@ def clairvoyant_curve(
     Returns
     -------
     curve : Curve
-        At `averages.LEVELS`.
+        With a point for each distinct ratio: its steep start is as fine as the cells are.
     """
-    return _at_levels(nominal_log - anomalous_log, nominal_log, anomalous_log)
+    return ranked_curve(
+        nominal_log - anomalous_log, np.exp(nominal_log), np.exp(anomalous_log)
+    )
 
 
 def level_set_curve(
@@ -83,13 +110,4 @@ def level_set_curve(
 
     Parameters and result are those of `clairvoyant_curve`.
     """
-    return _at_levels(nominal_log, nominal_log, anomalous_log)
-
-
-def _at_levels(
-    rank: NDArray[np.float64],
-    nominal_log: NDArray[np.float64],
-    anomalous_log: NDArray[np.float64],
-) -> Curve:
-    curve = ranked_curve(rank, np.exp(nominal_log), np.exp(anomalous_log))
-    return Curve(LEVELS, detection_at(curve, LEVELS))
+    return ranked_curve(nominal_log, np.exp(nominal_log), np.exp(anomalous_log))

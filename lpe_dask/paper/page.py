@@ -17,8 +17,8 @@ from lpe_dask.paper.claims import Experiment
 RESOLUTION = 110
 
 TABLE_COLUMNS = (
-    "figure", "place", "claim", "paper", "here", "standard_error", "draws", "verdict",
-    "reason", "procedure",
+    "key", "figure", "place", "claim", "paper", "here", "standard_error", "draws",
+    "verdict", "reason", "procedure",
 )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def _write_table(path: Path, experiments: Sequence[Experiment]) -> None:
             for row in experiment.rows:
                 writer.writerow(
                     [
-                        experiment.number, row.place, row.claim, row.paper,
+                        row.key, experiment.number, row.place, row.claim, row.paper,
                         f"{row.here.mean:.6g}", f"{row.here.standard_error:.3g}",
                         row.here.n_draws, row.verdict, row.reason, row.procedure,
                     ]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import dask
 
-from lpe_dask.paper import banana, clairvoyant, level_sets, real_data
+from lpe_dask.paper import banana, clairvoyant, level_sets, real_data, theory
 from lpe_dask.paper.claims import Experiment
 from lpe_dask.paper.data import DataMissing
 from lpe_dask.paper.page import check_installed, write_page
@@ -23,7 +23,7 @@ from lpe_dask.paper.page import check_installed, write_page
 logger = logging.getLogger(__name__)
 
 #: What a run writes; only a folder of such files is replaced.
-_OWN_NAME = re.compile(r"figure-[1-4]\.png|index\.html|table\.csv")
+_OWN_NAME = re.compile(r"figure-[1-5]\.png|index\.html|table\.csv")
 
 #: The fewest draws that have a standard error.
 LEAST_DRAWS = 2
@@ -44,7 +44,7 @@ def run_paper(
     Parameters
     ----------
     output : path
-        Folder to write: figure-1.png to figure-4.png, index.html and table.csv.
+        Folder to write: figure-1.png to figure-5.png, index.html and table.csv.
     data : path, optional
         Folder of banana.npz, wine.npz, ionosphere.npz and usps.npz. None: OpenML, by the
         network, and scikit-learn.
@@ -122,6 +122,7 @@ def _run_all(folder: Path | None, draws: int | None) -> tuple[list[Experiment], 
         2: partial(banana.run, folder=folder),
         3: clairvoyant.run,
         4: partial(real_data.run, folder=folder),
+        5: partial(theory.run, folder=folder),
     }
     experiments, skipped = [], []
     with _many_small_fits():

@@ -1,7 +1,7 @@
 """Radii of new rows against a reference many times the memory of the workers, on storage.
 
 Writes the reference as Parquet, then measures queries against it on two worker processes of
-800 MB each, and says what the workers needed. By hand, as it takes minutes and disk space:
+1.2 GB each, and says what the workers needed. By hand, as it takes minutes and disk space:
 
     PYTHONPATH=tests python -m benchmarks.spooled --folder FOLDER [--rows 6000000]
 
@@ -24,14 +24,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lpe_dask.inputs import read_table
-from lpe_dask.neighbors import Search, join
 from lpe_dask.nominal import read_nominal
-from lpe_dask.planning import n_shares, plan_join
 from lpe_dask.preparation import Preparation
-from lpe_dask.reference import prepare_reference
-from lpe_dask.resources import peak_process_bytes, workers
+from lpe_dask.reference import Measure, plan_for_workers, prepare_reference
+from lpe_dask.resources import peak_process_bytes
 
-N_FEATURES, N_NEIGHBORS, FILE_ROWS = 256, 20, 20_000
+N_FEATURES, N_NEIGHBORS, FILE_ROWS = 256, 20, 10_000
 
 
 def _rows(number: int, n_rows: int) -> NDArray[np.float32]:
@@ -54,26 +52,16 @@ def measure(folder: Path, n_queries: int) -> tuple[NDArray[np.float64], Any]:
     """Return the radii of new rows, and the plan, on the cluster that is active."""
     nominal = read_nominal(read_table(str(folder)), "error")
     queries = read_table(_rows(10**9, n_queries)).rows
-    found = workers()
-    plan = plan_join(
-        nominal.rows.shape[0],
-        N_FEATURES,
-        N_NEIGHBORS,
-        n_threads=found.n_threads,
-        threads=found.threads,
-        memory_limit=found.memory_limit,
-        partition_rows=FILE_ROWS,
-    )
-    plan.check(found.memory_limit)
+    radius = Measure(N_NEIGHBORS, None)
+    plan = plan_for_workers(
+        nominal.rows.shape, radius, None, nominal.input_chunks,
+        calibration_rows=1,  # no p-values are asked for
+        reads_frame=nominal.row_hashes is not None, wait=True,
+    )  # fmt: skip
     reference = prepare_reference(
-        nominal.rows, nominal.sample, Preparation(), plan, "brute", None
+        lambda: nominal.rows, nominal.sample, Preparation(), plan, "brute", radius
     )
-    search = Search("brute", N_NEIGHBORS, None, plan.pass_rows)
-    shares = n_shares(
-        queries.numblocks[0], found.n_threads, queries.chunksize[0], plan.least_task_rows
-    )
-    statistic = join(queries, reference.tasks(), reference.space, search, shares)
-    return statistic.compute(), plan
+    return reference.measure_rows(queries).compute(), plan
 
 
 def strict_radius(query: NDArray[np.float32], folder: Path) -> float:
@@ -103,7 +91,7 @@ def main(folder: Path, n_rows: int, n_queries: int) -> None:
     write_reference(data, n_rows)
     n_bytes = sum(path.stat().st_size for path in data.iterdir())
     click.echo(f"reference: {n_rows} x {N_FEATURES}, {n_bytes / 1e9:.2f} GB of Parquet")
-    options = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 800_000_000}
+    options = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 1_200_000_000}
     with (
         dask.config.set({"temporary-directory": str(scratch)}),
         LocalCluster(dashboard_address="127.0.0.1:0", **options) as cluster,

@@ -1,0 +1,79 @@
+"""Uniform rows in a box whose size the paper does not give: judged in several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.paper.averages import Average
+from lpe_dask.paper.claims import Verdict, over_choices
+from lpe_dask.paper.exact import Cells
+from lpe_dask.paper.fits import Scored
+from lpe_dask.roc import Curve, detection_at, ranked_curve
+
+#: Half the side of the box that was chosen, and of all that are tried.
+HALF_SIDE = 12.0
+HALF_SIDES = (8.0, 10.0, 11.0, HALF_SIDE, 14.0, 16.0, 20.0)
+
+#: Half the side of a box -> the ROC curve of the exact contours.
+Contours = dict[float, Curve]
+
+#: On so much of false-alarm rates to either side the exact curve is taken as straight.
+_NEAR = 0.005
+
+
+def in_boxes(uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return rows of the square of half side 1, spread over each box in turn."""
+    return np.concatenate([side * uniform for side in HALF_SIDES])
+
+
+def by_box(scored: Scored) -> dict[float, Scored]:
+    """Return for each half side the scores of nominal rows and of the rows of its box."""
+    nominal = np.flatnonzero(~scored.is_anomaly)
+    boxes = np.split(np.flatnonzero(scored.is_anomaly), len(HALF_SIDES))
+    found = {}
+    for side, rows in zip(HALF_SIDES, boxes, strict=True):
+        chosen = np.append(nominal, rows)
+        found[side] = Scored(
+            scored.p_values[chosen], scored.statistic[chosen], scored.is_anomaly[chosen]
+        )
+    return found
+
+
+def over_boxes(
+    judge: Callable[[float], tuple[Average, Verdict]],
+) -> tuple[Average, Verdict]:
+    """Return the number in the chosen box, and the verdict over all of them."""
+    judged = {f"±{side:g}": judge(side) for side in HALF_SIDES}
+    chosen = f"±{HALF_SIDE:g}"
+    return judged[chosen][0], over_choices(judged, chosen, "by the box")
+
+
+def contours(cells: Cells) -> Contours:
+    """Return for each box the ROC curve of the level sets of f0 against uniform rows."""
+    farthest, nominal = np.abs(cells.middles).max(axis=1), np.exp(cells.nominal)
+    return {
+        side: ranked_curve(cells.nominal, nominal, farthest < side) for side in HALF_SIDES
+    }
+
+
+def contour_gaps(contour: Curve, rates: Sequence[tuple[float, float]]) -> list[float]:
+    """Return what the exact contour finds beyond K-LPE, draw by draw.
+
+    Parameters
+    ----------
+    contour : Curve
+        Of `contours`.
+    rates : sequence of (float, float)
+        False-alarm rate and detection rate of each draw. The contour is that of the mean
+        false-alarm rate; what a draw is off from it counts along the exact curve.
+    """
+    false_alarm, found = np.array(rates).T
+    mean = float(false_alarm.mean())
+    levels = np.array([mean, mean - _NEAR, mean + _NEAR]).clip(0.0, 1.0)
+    exact, below, above = detection_at(contour, levels)
+    slope = (above - below) / (2 * _NEAR)
+    gaps: list[float] = (exact + slope * (false_alarm - mean) - found).tolist()
+    return gaps
