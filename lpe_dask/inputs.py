@@ -19,7 +19,6 @@ from uuid import uuid4
 import dask.array as da
 import numpy as np
 import pandas as pd
-from dask._task_spec import Alias
 from dask.base import is_dask_collection
 from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -36,6 +35,7 @@ from lpe_dask.literals import (
     same,
     value_of,
 )
+from lpe_dask.private_uses import meta_of, simplified, under_own_keys
 from lpe_dask.resources import compute
 
 #: Bytes of a chunk of an array that the client holds, and about how many there are.
@@ -262,13 +262,8 @@ def tasks_of_frame(frame: Any) -> tuple[dict[Any, Any], list[Any]]:
     Only needed columns are read. A full optimization would also read several partitions as
     one where columns were left out, and results have to come in the partitions of the user.
     """
-    simplified = frame.simplify()
-    graph = {
-        # `from_delayed` gives aliases under other keys than their own, which fusion loses.
-        key: Alias(key, task.target) if isinstance(task, Alias) else task
-        for key, task in simplified.__dask_graph__().items()
-    }
-    return graph, list(simplified.__dask_keys__())
+    read = simplified(frame)
+    return under_own_keys(read.__dask_graph__()), list(read.__dask_keys__())
 
 
 def _rows_of_dask_frame(frame: Any) -> da.Array:
@@ -345,7 +340,9 @@ def _empty_series(name: str, dtype: Any) -> pd.Series:
 
 def with_known_rows(rows: da.Array, sizes: Sequence[int]) -> da.Array:
     """Return the same blocks, with the sizes of the row chunks filled in."""
-    return da.Array(rows.dask, rows.name, (tuple(sizes), rows.chunks[1]), meta=rows._meta)
+    return da.Array(
+        rows.dask, rows.name, (tuple(sizes), rows.chunks[1]), meta=meta_of(rows)
+    )
 
 
 # The functions below run inside tasks.

@@ -29,6 +29,7 @@ from lpe_dask.files import READERS
 from lpe_dask.graphs import delayed_tasks
 from lpe_dask.inputs import tasks_of_frame
 from lpe_dask.locks import check_token
+from lpe_dask.private_uses import meta_of
 from lpe_dask.whole_files import whole_file
 
 #: Columns that a run adds to those of the input.
@@ -198,7 +199,7 @@ class PartLayout:
     @classmethod
     def of(cls, kept: Any) -> PartLayout:
         """Return the layout of parts that carry over the columns of ``kept``."""
-        meta = kept._meta
+        meta = meta_of(kept)
         schema = pa.Schema.from_pandas(meta, preserve_index=False)
         types = {field.name: field.type for field in schema if not _is_open(field.type)}
         counts = isinstance(meta.index, pd.RangeIndex) and meta.index.name is None
