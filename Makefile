@@ -9,21 +9,27 @@ ARGS ?=
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+OLDEST ?= .venv-oldest
+OLDEST_PYTHON ?= $(shell sed -n 's/^requires-python = ">=\(.*\)"/python\1/p' pyproject.toml)
+
 # What the machine has installed must not stand in for a dependency we forgot to declare.
 unexport PYTHONPATH PYTHONHOME
 export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos coverage lint bench paper clean
+.PHONY: help demo test test-oldest chaos coverage lint bench paper clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
+	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
 
 demo: $(READY) ## score real handwritten digits, end to end
 	$(BIN)/lpe-dask demo
 
 test: $(READY) ## run the tests
 	$(BIN)/python -m pytest $(ARGS)
+
+test-oldest: $(OLDEST)/.ready ## run the tests with the oldest Python and dependencies allowed
+	$(OLDEST)/bin/python -m pytest $(ARGS)
 
 chaos: $(READY) ## lose workers in every way there is, for an hour
 	$(BIN)/python -m pytest -m chaos --timeout 3600 $(ARGS)
@@ -50,7 +56,7 @@ lint: $(READY) ## check format, style, types and the direction of imports
 	$(BIN)/lint-imports
 
 clean: ## remove the environment and everything that can be made again
-	rm -rf $(VENV) build dist lpe_dask.egg-info .coverage .hypothesis
+	rm -rf $(VENV) $(OLDEST) build dist lpe_dask.egg-info .coverage .hypothesis
 	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find lpe_dask tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -59,4 +65,14 @@ clean: ## remove the environment and everything that can be made again
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+# Every bound of pyproject.toml as the one version allowed: where bounds contradict each other,
+# pip refuses, and does not quietly take a later version, as resolvers to the lowest one do.
+$(OLDEST)/.ready: pyproject.toml
+	$(OLDEST_PYTHON) -m venv --clear $(OLDEST)
+	grep -oE '"[A-Za-z0-9-]+(\[[a-z,]+\])?>=[0-9.]+"' pyproject.toml | tr -d '"' | \
+		sed -E 's/(\[.*\])?>=/==/' > $(OLDEST)/bounds.txt
+	PIP_CONSTRAINT=$(OLDEST)/bounds.txt \
+		$(OLDEST)/bin/python -m pip install --quiet --editable ".[test]"
 	touch $@

@@ -17,6 +17,7 @@ from dask.system import CPU_COUNT
 from lpe_dask.cluster_log import only_news
 from lpe_dask.interrupts import signals_held
 from lpe_dask.messages import brief
+from lpe_dask.private_uses import let_garbage_be, logging_from, processes_and_threads
 from lpe_dask.resources import Crew, memory_of_machine, workers, workers_of_machine
 
 logger = logging.getLogger(__name__)
@@ -84,17 +85,13 @@ class ChosenWorkers:
 
     def _processes(self) -> tuple[int, int]:
         """Return how many workers a cluster on this machine has, and threads of each."""
-        from distributed.deploy.utils import nprocesses_nthreads
-
         if self.n_workers is None:
-            n_workers, threads = nprocesses_nthreads()
-            return n_workers, threads
+            return processes_and_threads()
         return self.n_workers, self.threads or max(1, CPU_COUNT // self.n_workers)
 
     @contextmanager
     def _start(self) -> Iterator[None]:
         from distributed import Client, LocalCluster
-        from distributed.gc import disable_gc_diagnosis
 
         limit = self.memory_limit
         options: dict[str, Any] = {} if limit is None else {"memory_limit": limit}
@@ -114,8 +111,7 @@ class ChosenWorkers:
                     **options,
                 )
                 stack.push(partial(_end_cluster, cluster))
-                # It measures from within the garbage collector, where Ctrl-C gets lost.
-                disable_gc_diagnosis()
+                let_garbage_be()
             stack.enter_context(Client(cluster))
             stack.callback(silence)
             logger.info("dashboard: %s", cluster.dashboard_link)
@@ -202,10 +198,8 @@ def _quiet_distributed(debug: bool) -> Iterator[Callable[[], object]]:
     What fails reaches the command as an error, and is said there once. Gives a function to
     call when the work has ended: what is cut off then is cut off on purpose.
     """
-    from distributed.utils import silence_logging_cmgr
-
     with ExitStack() as stack:
-        stack.enter_context(silence_logging_cmgr(LOG_LEVEL))
+        stack.enter_context(logging_from(LOG_LEVEL))
         if debug:
             yield lambda: None
             return
@@ -213,4 +207,4 @@ def _quiet_distributed(debug: bool) -> Iterator[Callable[[], object]]:
         loop_logger = logging.getLogger("asyncio")  # tells of requests nobody waits for
         stack.callback(loop_logger.setLevel, loop_logger.level)
         loop_logger.setLevel(logging.CRITICAL)
-        yield lambda: stack.enter_context(silence_logging_cmgr(logging.CRITICAL))
+        yield lambda: stack.enter_context(logging_from(logging.CRITICAL))

@@ -19,7 +19,6 @@ from uuid import uuid4
 import dask.array as da
 import numpy as np
 import pandas as pd
-from dask._task_spec import Alias
 from dask.base import is_dask_collection
 from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -37,6 +36,7 @@ from lpe_dask.literals import (
     same,
     value_of,
 )
+from lpe_dask.private_uses import meta_of, simplified, under_own_keys
 from lpe_dask.resources import compute
 
 #: Bytes of a chunk of an array that the client holds, and about how many there are.
@@ -154,7 +154,7 @@ def columns_at(frame: Any, places: Sequence[int]) -> Any:
         return frame.iloc[:, list(places)]
     if all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
         return frame[[names[place] for place in places]]
-    meta = frame._meta.iloc[:, list(places)]
+    meta = meta_of(frame).iloc[:, list(places)]
     # Dask could not enforce it: names that are NaN are unequal to it.
     return frame.map_partitions(columns_at, list(places), meta=meta, enforce_metadata=False)
 
@@ -243,11 +243,11 @@ def _is_complex(given: str) -> str:
 def _read_dask_array(X: da.Array) -> Table:
     _check_dimensions(X.ndim, X.shape)
     _check_type(X.dtype)
-    if not isinstance(X._meta, np.ndarray):
+    if not isinstance(meta_of(X), np.ndarray):
         raise TypeError(
             f"Sparse data was passed, or other blocks than NumPy's: X is made of "
-            f"{type(X._meta).__name__}, but rows must be dense. Make them so, for example "
-            f"X.map_blocks(lambda block: block.todense())."
+            f"{type(meta_of(X)).__name__}, but rows must be dense. Make them so, for "
+            f"example X.map_blocks(lambda block: block.todense())."
         )
     if np.isnan(X.shape[1]):
         raise TypeError(
@@ -302,7 +302,7 @@ def _with_numbers(frame: Any) -> Any:
     objects = [i for i, dtype in enumerate(frame.dtypes) if is_object(dtype)]
     if isinstance(frame, pd.DataFrame) or not objects:
         return _of_numbers(frame, objects)
-    meta = _of_numbers(frame._meta, objects)  # an empty column has no other objects
+    meta = _of_numbers(meta_of(frame), objects)  # an empty column has no other objects
     return frame.map_partitions(_of_numbers, objects, meta=meta, enforce_metadata=False)
 
 
@@ -345,13 +345,8 @@ def tasks_of_frame(frame: Any) -> tuple[dict[Any, Any], list[Any]]:
     Only needed columns are read. A full optimization would also read several partitions as
     one where columns were left out, and results have to come in the partitions of the user.
     """
-    simplified = frame.simplify()
-    graph = {
-        # `from_delayed` gives aliases under other keys than their own, which fusion loses.
-        key: Alias(key, task.target) if isinstance(task, Alias) else task
-        for key, task in simplified.__dask_graph__().items()
-    }
-    return graph, list(simplified.__dask_keys__())
+    read = simplified(frame)
+    return under_own_keys(read.__dask_graph__()), list(read.__dask_keys__())
 
 
 def _rows_of_dask_frame(frame: Any) -> da.Array:
@@ -428,7 +423,9 @@ def _empty_series(name: str, dtype: Any) -> pd.Series:
 
 def with_known_rows(rows: da.Array, sizes: Sequence[int]) -> da.Array:
     """Return the same blocks, with the sizes of the row chunks filled in."""
-    return da.Array(rows.dask, rows.name, (tuple(sizes), rows.chunks[1]), meta=rows._meta)
+    return da.Array(
+        rows.dask, rows.name, (tuple(sizes), rows.chunks[1]), meta=meta_of(rows)
+    )
 
 
 # The functions below run inside tasks.

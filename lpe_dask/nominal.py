@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from lpe_dask.graphs import delayed_tasks
 from lpe_dask.inputs import Table, changed_rows, row_hashes, with_known_rows
 from lpe_dask.literals import Held, enter_parts, is_shared
+from lpe_dask.private_uses import meta_of
 from lpe_dask.resources import compute
 from lpe_dask.sources import settle
 
@@ -201,7 +202,7 @@ def checked_rows(rows: da.Array, checksums: list[int]) -> da.Array:
         for i, (n_rows, expected) in enumerate(zip(rows.chunks[0], checksums, strict=True))
     }
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
-    return da.Array(graph, name, rows.chunks, meta=rows._meta)
+    return da.Array(graph, name, rows.chunks, meta=meta_of(rows))
 
 
 def checksum(rows: NDArray[np.generic]) -> int:
@@ -230,7 +231,7 @@ def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
         tasks[name, k, 0] = (_take, (rows.name, i, 0), (chosen, k), int(edges[i]))
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, *entered])
     sizes = tuple(int(starts[i + 1] - starts[i]) for i in used)
-    return da.Array(graph, name, (sizes, rows.chunks[1]), meta=rows._meta)
+    return da.Array(graph, name, (sizes, rows.chunks[1]), meta=meta_of(rows))
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

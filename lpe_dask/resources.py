@@ -17,10 +17,10 @@ from weakref import WeakKeyDictionary
 
 import dask
 import psutil
-from dask.base import get_scheduler
 from dask.system import CPU_COUNT
-from dask.tokenize import tokenize_lock
 from dask.utils import parse_bytes
+
+from lpe_dask import private_uses
 
 logger = logging.getLogger(__name__)
 
@@ -89,15 +89,7 @@ def active_client() -> Any | None:
     within a task (`compute`), and for an asynchronous client: nothing is computed with it
     but what its user awaits. `distributed` is not imported for this.
     """
-    return None if _is_in_task() else _configured_client()
-
-
-def _configured_client() -> Any | None:
-    try:
-        owner = getattr(get_scheduler(), "__self__", None)
-    except RuntimeError:  # Dask's answer to an asynchronous client
-        return None
-    return owner if hasattr(owner, "scheduler_info") else None
+    return None if private_uses.is_in_task() else private_uses.computing_client()
 
 
 def compute(*collections: Any) -> tuple[Any, ...]:
@@ -107,15 +99,9 @@ def compute(*collections: Any) -> tuple[Any, ...]:
     tasks of the same cluster takes the place of one of them, for each task that waits. A
     task that has left its place to others (``distributed.worker_client``) uses the cluster.
     """
-    if _is_in_task() and _configured_client() is not None:
+    if private_uses.is_in_task() and private_uses.computing_client() is not None:
         return tuple(dask.compute(*collections, scheduler="sync"))
     return tuple(dask.compute(*collections))
-
-
-def _is_in_task() -> bool:
-    """Return whether this thread runs a task of a worker, and takes one of its places."""
-    pool = sys.modules.get("distributed.threadpoolexecutor")
-    return pool is not None and bool(getattr(pool.thread_state, "proceed", False))
 
 
 def is_sending() -> bool:
@@ -123,8 +109,7 @@ def is_sending() -> bool:
 
     Then it must not wait for results: the client's event loop may wait for this thread.
     """
-    lock: Any = getattr(active_client(), "_refcount_lock", None)
-    return lock is not None and bool(lock._is_owned())
+    return private_uses.is_sending(active_client())
 
 
 def is_naming() -> bool:
@@ -132,8 +117,7 @@ def is_naming() -> bool:
 
     Then it must not wait for results either: a scheduler in this process names tasks, too.
     """
-    lock: Any = tokenize_lock
-    return bool(lock._is_owned())
+    return private_uses.is_naming()
 
 
 def workers(*, wait: bool = False) -> Workers:
@@ -152,7 +136,7 @@ def workers(*, wait: bool = False) -> Workers:
     client = active_client()
     if client is not None:
         return _limited(_of_cluster(client, wait))
-    return _limited(_of_task() if _is_in_task() else _of_machine())
+    return _limited(_of_task() if private_uses.is_in_task() else _of_machine())
 
 
 def workers_of_machine(n_workers: int, threads: int, memory_limit: int) -> Workers:

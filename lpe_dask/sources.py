@@ -11,7 +11,6 @@ that a scheduler never meets two tasks under one key.
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from pickle import PickleBuffer
 from typing import Any
@@ -20,12 +19,19 @@ from uuid import uuid4
 import cloudpickle
 import dask
 import dask.array as da
-from dask._task_spec import Alias, convert_legacy_graph
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from lpe_dask import literals
 from lpe_dask.literals import Held, same
+from lpe_dask.private_uses import (
+    dependencies_of,
+    layer_of,
+    meta_of,
+    run_spec,
+    task_specs,
+    without_aliases,
+)
 from lpe_dask.resources import active_client
 
 #: Start of the name of the layer that keeps futures alive.
@@ -62,11 +68,12 @@ def settle(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
             "client the active one (client.as_current(), no other scheduler configured); "
             "within a task, use `with distributed.worker_client():`."
         )
-    (optimized,) = dask.optimize(da.Array(graph, name, rows.chunks, meta=rows._meta))
-    tasks = _without_aliases(convert_legacy_graph(dict(optimized.dask)))
+    meta = meta_of(rows)
+    (optimized,) = dask.optimize(da.Array(graph, name, rows.chunks, meta=meta))
+    tasks = without_aliases(task_specs(optimized.dask))
     if is_foreign and active_client() is not None:
         tasks = _lightened(tasks)
-    return da.Array(_graph_of(name, tasks, futures), name, rows.chunks, meta=rows._meta)
+    return da.Array(_graph_of(name, tasks, futures), name, rows.chunks, meta=meta)
 
 
 def settle_tasks(tasks: list[Delayed]) -> list[Delayed]:
@@ -82,7 +89,7 @@ def settle_tasks(tasks: list[Delayed]) -> list[Delayed]:
     """
     keys = [task.key for task in tasks]
     graph = tasks[0].dask
-    fused = _without_aliases(convert_legacy_graph(dict(da.optimize(graph, keys))))
+    fused = without_aliases(task_specs(da.optimize(graph, keys)))
     name = f"lpe-settled-{uuid4().hex}"
     whole = _graph_of(name, fused, _kept_in(graph))
     return [Delayed(key, whole, layer=name) for key in keys]
@@ -121,7 +128,7 @@ def with_kept(tasks: list[Delayed], futures: list[Any]) -> list[Delayed]:
         whole = HighLevelGraph(
             {**graph.layers, name: layer}, {**graph.dependencies, name: set()}
         )
-        kept.append(Delayed(task.key, whole, layer=task._layer))
+        kept.append(Delayed(task.key, whole, layer=layer_of(task)))
     return kept
 
 
@@ -160,28 +167,14 @@ class _Keeper:
         return _KEEPER
 
 
-def _without_aliases(tasks: dict[Any, Any]) -> dict[Any, Any]:
-    """Return tasks with those that were fused under the names that they stand for.
-
-    Fusion leaves an alias for each; with it, the next fusion would come out differently.
-    """
-    aliases = [key for key, task in tasks.items() if isinstance(task, Alias)]
-    needed = Counter(key for task in tasks.values() for key in task.dependencies)
-    for key in aliases:
-        target = tasks[key].target
-        if target in tasks and needed[target] == 1:
-            task = tasks.pop(target).copy()
-            task.key = key
-            tasks[key] = task
-    return tasks
-
-
 def _lightened(tasks: dict[Any, Any]) -> dict[Any, Any]:
     """Return tasks without large literals, if these are too many for a graph.
 
     What heavy tasks without dependencies consist of goes to storage when they are sent.
     """
-    sizes = {key: _bytes_of(task) for key, task in tasks.items() if not task.dependencies}
+    sizes = {
+        key: _bytes_of(task) for key, task in tasks.items() if not dependencies_of(task)
+    }
     if sum(sizes.values()) <= literals.LITERAL_BYTES:
         return tasks
     heavy = {
@@ -204,7 +197,7 @@ def _bytes_of(task: Any) -> int:
 
 def _run(held: Any) -> Any:
     """Run a task that was kept on storage."""
-    return held()()
+    return run_spec(held())
 
 
 def _no_task(keeper: _Keeper) -> None:

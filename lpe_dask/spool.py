@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import sys
 import tempfile
 import threading
 import time
@@ -33,6 +32,11 @@ from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.locks import Lock, is_dead, lease
 from lpe_dask.messages import brief
+from lpe_dask.private_uses import (
+    clients_of_process,
+    is_reading_graph,
+    remembered_messages,
+)
 from lpe_dask.retries import retried
 
 logger = logging.getLogger(__name__)
@@ -172,12 +176,10 @@ def may_be_shared(place: str) -> bool:
 
 def open_clients() -> list[Any]:
     """Return the clients of `distributed` in this process that are connected."""
-    distributed = sys.modules.get("distributed")
-    while distributed is not None:
+    while True:
         with suppress(RuntimeError):  # another thread has just made or lost one
-            clients = list(distributed.Client._instances)
+            clients = clients_of_process()
             return [client for client in clients if client.status == "running"]
-    return []
 
 
 def _is_likely_shared(client: Any, place: str) -> bool:
@@ -428,7 +430,7 @@ def _try_writing(url: str) -> None:
 
 def _names_among(urls: Iterable[str], dask_scheduler: Any) -> list[str]:
     """Return those of some entries that tasks of this scheduler name, or are about to."""
-    if getattr(dask_scheduler, "_active_graph_updates", 0):  # it is reading a graph
+    if is_reading_graph(dask_scheduler):
         return list(urls)
     try:
         named = {name.url for name in list(_named)}
@@ -446,12 +448,9 @@ def _forget_messages(scheduler: Any) -> None:
     Its log, for people who look for faults in it, would keep those tasks for 1000 messages
     more, and with them the names of entries.
     """
-    for comm in scheduler.stream_comms.values():
-        for messages in getattr(comm, "recent_message_log", ()):
-            if isinstance(messages, list):  # a text stands for what was large
-                messages[:] = [
-                    message
-                    for message in messages
-                    if message.get("op") != "compute-task"
-                    or message["key"] in scheduler.tasks
-                ]
+    for messages in remembered_messages(scheduler):
+        messages[:] = [
+            message
+            for message in messages
+            if message.get("op") != "compute-task" or message["key"] in scheduler.tasks
+        ]

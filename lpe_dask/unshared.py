@@ -26,6 +26,7 @@ import dask
 import numpy as np
 from dask.delayed import Delayed
 
+from lpe_dask.private_uses import function_of
 from lpe_dask.resources import active_client
 
 logger = logging.getLogger(__name__)
@@ -231,11 +232,7 @@ def carries(n_bytes: int) -> bool:
 def needs_sent(tasks: list[Delayed]) -> bool:
     """Return whether tasks, which share one graph, need values that were scattered."""
     graph = tasks[0].dask if tasks else {}
-    return any(isinstance(_function_of(task), Scattered) for task in dict(graph).values())
-
-
-def _function_of(task: Any) -> Any:
-    return task[0] if isinstance(task, tuple) and task else getattr(task, "func", None)
+    return any(isinstance(function_of(task), Scattered) for task in dict(graph).values())
 
 
 @contextmanager

@@ -39,7 +39,6 @@ EXPECTED_FAILURES = {
         LPE(calibration="conformal", random_state=0),
     ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
-    xfail_strict=True,
 )
 def test_lpe__is_an_estimator(estimator, check):
     check(estimator)

@@ -15,6 +15,8 @@ from typing import Any
 
 from numba import njit
 
+from lpe_dask.kernels.private_uses import name_for_cache, without_counting
+
 logger = logging.getLogger(__name__)
 
 
@@ -34,7 +36,7 @@ def borrowing(function: Callable[..., Any]) -> Callable[..., Any]:
     with two locked instructions: more than a third of a search. Such a function makes no
     arrays of its own.
     """
-    return _compile(function, _nrt=False)
+    return _compile(function, **without_counting())
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,7 +70,7 @@ _STATE = _state_of_sources()
 def _compile(function: Callable[..., Any], **options: bool) -> Callable[..., Any]:
     # numba looks a compiled form up by name and by the file of the function alone, and
     # would take one that has old versions of functions from other files inside.
-    function.__qualname__ = f"{function.__qualname__}_{_STATE}"
+    name_for_cache(function, _STATE)
     try:
         kernel: Callable[..., Any] = njit(nogil=True, cache=True, **options)(function)
     except RuntimeError as error:  # "no locator available": nothing here is writable

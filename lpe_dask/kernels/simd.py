@@ -17,6 +17,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from lpe_dask.kernels.private_uses import data_of
+
 #: Reference rows in a group, which is also the number of bits in a mask.
 LANES = 64
 
@@ -40,7 +42,7 @@ def _is_contiguous(array: Any, dtype: Any) -> bool:
 
 def _pointer(context: Any, builder: Any, array: Any, value: Any, offset: Any) -> Any:
     element = _WORD if array.dtype == types.uint64 else _FLOAT
-    data = context.make_array(array)(context, builder, value).data
+    data = data_of(context, builder, array, value)
     return builder.gep(data, [offset], source_etype=element)
 
 

@@ -71,20 +71,3 @@ def fit_and_score(
     farthest = np.array([np.inf if model.radius_ is None else 0.0])
     least = float(model.p_values_of(farthest)[0])
     return Scored(model.p_values_of(statistic), statistic, is_anomaly, least)
-
-
-def most_false_alarms(alpha: float, n: int) -> float:
-    """Return the largest average rate of false alarms that n nominal rows allow.
-
-    If a new nominal row took part in the neighborhoods of the others, its place among the
-    n + 1 statistics would be uniform, and ``floor(alpha n) + 1`` places are flagged. As it
-    takes no part, the others' statistics are more anomalous and its p-value is larger, so
-    that the rate is at most this, and below it by less than 1 / n or so.
-
-    Examples
-    --------
-    >>> most_false_alarms(0.05, 200)
-    0.0547
-    """
-    places = int((np.arange(n + 1) / n <= alpha).sum())  # as p-values are compared
-    return places / (n + 1)

@@ -1,0 +1,42 @@
+"""Use what numba keeps to itself: here, and nowhere else in this package.
+
+Each function stands for one such use, as those of `lpe_dask.private_uses` do for Dask. All
+of them ran with the oldest version that pyproject.toml allows, numba 0.61.0
+(``make test-oldest``), and with 0.68.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def without_counting() -> dict[str, bool]:
+    """Return the option of `numba.njit` by which references to arrays are not counted.
+
+    Uses ``_nrt``: a function compiled with it makes no arrays, and its caller has to keep
+    alive those that it is given. No public option does without the counting.
+    Known to work since numba 0.61.0.
+    """
+    return {"_nrt": False}
+
+
+def name_for_cache(function: Callable[..., Any], state: str) -> None:
+    """Let numba's cache on disk tell compiled forms of different states of the code apart.
+
+    Uses that the cache finds a form by ``__qualname__`` and by the file of the function
+    alone. Its documentation warns that it sees no changes in other files, and has no key to
+    add to.
+    Known to work since numba 0.61.0.
+    """
+    function.__qualname__ = f"{function.__qualname__}_{state}"
+
+
+def data_of(context: Any, builder: Any, array: Any, value: Any) -> Any:
+    """Return the pointer to the numbers of an array, in code that is being generated.
+
+    Uses ``make_array`` of the typing context, on which numba's own functions of arrays are
+    built. `numba.extending` documents ``intrinsic``, but not what arrays are in it.
+    Known to work since numba 0.61.0.
+    """
+    return context.make_array(array)(context, builder, value).data

@@ -1,0 +1,256 @@
+"""Use what Dask and `distributed` keep to themselves: here, and nowhere else.
+
+Each function stands for one such use: it says which, and why nothing public does. All of
+them ran with the oldest versions that pyproject.toml allows, dask and distributed 2025.5.0
+(``make test-oldest``), and with 2026.8.0. Look here first when a later one breaks this.
+What is private of numba is in `kernels.private_uses`, as kernels know no Dask.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from dask._task_spec import Alias, convert_legacy_graph
+from dask.base import get_scheduler
+from dask.delayed import Delayed
+from dask.tokenize import tokenize_lock
+
+# Collections
+
+
+def meta_of(collection: Any) -> Any:
+    """Return the empty array or frame that tells the type of a dask array or frame.
+
+    Uses ``_meta``. The constructors take a meta, but nothing public gives it back.
+    Known to work since dask 2025.5.0.
+    """
+    return collection._meta
+
+
+def layer_of(task: Delayed) -> str:
+    """Return the name of the layer in which the graph of a Delayed has its task.
+
+    Uses ``Delayed._layer``. The constructor takes it, but nothing public gives it back.
+    Known to work since dask 2025.5.0.
+    """
+    layer: str = task._layer
+    return layer
+
+
+def simplified(frame: Any) -> Any:
+    """Return a dask frame that reads no more columns than it needs, in its partitions.
+
+    Uses ``simplify``, which is not documented: the one public way, ``optimize``, may also
+    read several partitions as one.
+    Known to work since dask 2025.5.0.
+    """
+    return frame.simplify()
+
+
+# Tasks
+
+
+def under_own_keys(tasks: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return tasks in which an alias has the key that it has in the graph.
+
+    Uses ``dask._task_spec.Alias``, which `from_delayed` makes with other keys, and fusion
+    then loses. There is no public name for what tasks of a frame are.
+    Known to work since dask 2025.5.0.
+    """
+    return {
+        key: Alias(key, task.target) if isinstance(task, Alias) else task
+        for key, task in tasks.items()
+    }
+
+
+def task_specs(graph: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the tasks of a graph, all in the one form that Dask runs.
+
+    Uses ``dask._task_spec.convert_legacy_graph``. Graphs hold tuples and objects side by
+    side, and no public function tells what a task depends on in either.
+    Known to work since dask 2025.5.0.
+    """
+    tasks: dict[Any, Any] = convert_legacy_graph(dict(graph))
+    return tasks
+
+
+def dependencies_of(spec: Any) -> frozenset[Any]:
+    """Return the keys that a task, as `task_specs` gives it, depends on.
+
+    Uses ``dependencies`` of the classes in ``dask._task_spec``: nothing public tells what a
+    single task needs.
+    Known to work since dask 2025.5.0.
+    """
+    keys: frozenset[Any] = spec.dependencies
+    return keys
+
+
+def without_aliases(specs: dict[Any, Any]) -> dict[Any, Any]:
+    """Return tasks with those that were fused under the names that they stand for.
+
+    Fusion leaves an alias for each; with it, the next fusion would come out differently.
+
+    Uses ``Alias``, ``copy`` and ``key`` of ``dask._task_spec``. The public optimizations
+    leave aliases as they are.
+    Known to work since dask 2025.5.0.
+    """
+    aliases = [key for key, task in specs.items() if isinstance(task, Alias)]
+    needed = Counter(key for task in specs.values() for key in task.dependencies)
+    for key in aliases:
+        target = specs[key].target
+        if target in specs and needed[target] == 1:
+            task = specs.pop(target).copy()
+            task.key = key
+            specs[key] = task
+    return specs
+
+
+def run_spec(spec: Any) -> Any:
+    """Return what a task without dependencies, as `task_specs` gives it, computes.
+
+    Uses ``__call__`` of the classes in ``dask._task_spec``: a scheduler runs graphs, and no
+    public function a single task within another.
+    Known to work since dask 2025.5.0.
+    """
+    return spec()
+
+
+def function_of(task: Any) -> Any:
+    """Return the function that a task calls, None if it calls none.
+
+    Uses ``func`` of the classes in ``dask._task_spec``; tuples are documented.
+    Known to work since dask 2025.5.0.
+    """
+    return task[0] if isinstance(task, tuple) and task else getattr(task, "func", None)
+
+
+# Clients, asked without an import of `distributed`
+
+
+def computing_client() -> Any | None:
+    """Return the client that a compute would use here, None if it would use none.
+
+    Uses that a client becomes the scheduler as its bound method ``get``. `distributed` has
+    ``get_client``, which also gives one where the configuration sends computes elsewhere.
+    Known to work since dask 2025.5.0.
+    """
+    try:
+        owner = getattr(get_scheduler(), "__self__", None)
+    except RuntimeError:  # Dask's answer to an asynchronous client
+        return None
+    return owner if hasattr(owner, "scheduler_info") else None
+
+
+def clients_of_process() -> list[Any]:
+    """Return the clients of this process, whatever their state.
+
+    Uses ``Client._instances``, which may change meanwhile (RuntimeError). The public ways
+    lead to one of them only.
+    Known to work since distributed 2025.5.0.
+    """
+    distributed = sys.modules.get("distributed")
+    return [] if distributed is None else list(distributed.Client._instances)
+
+
+def is_in_task() -> bool:
+    """Return whether this thread runs a task of a worker, and takes one of its places.
+
+    Uses ``distributed.threadpoolexecutor.thread_state.proceed``, which ``secede`` unsets.
+    ``get_worker`` tells of both alike.
+    Known to work since distributed 2025.5.0.
+    """
+    pool = sys.modules.get("distributed.threadpoolexecutor")
+    return pool is not None and bool(getattr(pool.thread_state, "proceed", False))
+
+
+def is_sending(client: Any) -> bool:
+    """Return whether this thread is in the middle of sending a graph with a client.
+
+    Uses ``Client._refcount_lock``, which is held while a graph is pickled. Nothing public
+    tells a value that it is pickled on its way to a scheduler.
+    Known to work since distributed 2025.5.0.
+    """
+    lock: Any = getattr(client, "_refcount_lock", None)
+    return lock is not None and bool(lock._is_owned())
+
+
+def is_naming() -> bool:
+    """Return whether this thread is in the middle of finding a name for a task.
+
+    Uses ``dask.tokenize.tokenize_lock``, which is held meanwhile, and ``_is_owned`` of
+    Python's RLock. Nothing public tells a value why it is pickled.
+    Known to work since dask 2025.5.0.
+    """
+    lock: Any = tokenize_lock
+    return bool(lock._is_owned())
+
+
+# The scheduler
+
+
+def is_reading_graph(scheduler: Any) -> bool:
+    """Return whether a scheduler is about to have tasks that it does not name yet.
+
+    Uses ``Scheduler._active_graph_updates``. Graphs are read in a thread of their own, and
+    events tell of them only afterwards.
+    Known to work since distributed 2025.5.0.
+    """
+    return bool(getattr(scheduler, "_active_graph_updates", 0))
+
+
+def remembered_messages(scheduler: Any) -> Iterator[list[dict[str, Any]]]:
+    """Yield the messages to each worker that a scheduler keeps, to be changed in place.
+
+    Uses ``stream_comms`` and ``recent_message_log`` of their ``BatchedSend``. The log, for
+    people who look for faults, keeps tasks alive that the scheduler has forgotten.
+    Known to work since distributed 2025.5.0.
+    """
+    for comm in scheduler.stream_comms.values():
+        for messages in getattr(comm, "recent_message_log", ()):
+            if isinstance(messages, list):  # a text stands for what was large
+                yield messages
+
+
+# A cluster on this machine
+
+
+def processes_and_threads() -> tuple[int, int]:
+    """Return how many workers `LocalCluster` starts by itself, and threads of each.
+
+    Uses ``distributed.deploy.utils.nprocesses_nthreads``. A plan needs the numbers without
+    a cluster; that a cluster chooses them is documented, but not how.
+    Known to work since distributed 2025.5.0.
+    """
+    from distributed.deploy.utils import nprocesses_nthreads
+
+    n_workers, threads = nprocesses_nthreads()
+    return n_workers, threads
+
+
+def let_garbage_be() -> None:
+    """Let `distributed` no longer measure the garbage collector, once a cluster runs.
+
+    Uses ``distributed.gc.disable_gc_diagnosis``. It measures from within the collector,
+    where Ctrl-C gets lost; no configuration key turns that off.
+    Known to work since distributed 2025.5.0.
+    """
+    from distributed.gc import disable_gc_diagnosis
+
+    disable_gc_diagnosis()
+
+
+def logging_from(level: int) -> AbstractContextManager[None]:
+    """Return a context in which `distributed` logs nothing below a level.
+
+    Uses ``distributed.utils.silence_logging_cmgr``. The configuration is read at import;
+    later, the handlers of `distributed` have to be changed as well as its loggers.
+    Known to work since distributed 2025.5.0.
+    """
+    from distributed.utils import silence_logging_cmgr
+
+    context: AbstractContextManager[None] = silence_logging_cmgr(level)
+    return context
