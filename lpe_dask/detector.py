@@ -75,7 +75,8 @@ class LPE(OutlierMixin, BaseEstimator):
     .. math:: \hat p_K(\eta) = \frac1n \sum_{i=1}^n 1\{R_S(\eta) \le R_S(x_i)\},
 
     where :math:`R_S(x_i)` leaves :math:`x_i` out of its own neighborhood. For a nominal row
-    this is about uniform, so ``p <= alpha`` raises false alarms at rate alpha; near 0 means
+    this is about uniform, so ``p <= alpha`` raises false alarms at rate alpha (exactly what
+    is promised depends on what is learnt: see ``calibration``); near 0 means
     anomalous. Epsilon-LPE (``graph="radius"``) compares how many nominal rows lie within a
     radius instead. Distances are exact, in float64: the numbers do not depend on chunks,
     scheduler or workers.
@@ -111,13 +112,18 @@ class LPE(OutlierMixin, BaseEstimator):
         How neighbors are searched; results are the same. "brute" compares all pairs,
         "pruned" groups near rows and leaves out what is too far, which is faster unless
         the rows have many independent columns; "auto" tries a sample and logs what it took.
-    calibration : {"loo", "split", "conformal"}, default="loo"
+    calibration : {"auto", "loo", "split", "conformal"}, default="auto"
         Which nominal rows p-values compare with. "loo": all, each measured left out, as in
-        equations (1) and (2). "split": half of them, S1, measured within S1, and new rows
-        within the other half, S2, as in the paper's theory. "conformal": half of them,
-        measured like new rows among the other half, from which scaling and metric are
-        learnt, too; with ``p = (1 + count) / (m + 1)``, P(p <= a) <= a holds exactly for
-        rows drawn like the nominal ones, whatever their number.
+        equations (1) and (2); where scale and metric are given, P(p <= a) is at most
+        ``(floor(a n) + 1) / (n + 1)`` for rows drawn like the nominal ones, averaged over
+        nominal sets. "split": half of them, S1, measured within S1, and new rows within the
+        other half, S2, as in the paper's theory. "conformal": half of them, measured like
+        new rows among the other half, from which scaling and metric are learnt, too; with
+        ``p = (1 + count) / (m + 1)``, P(p <= a) <= a holds exactly, whatever is learnt.
+        "auto": "loo" where nothing is learnt, or from rows enough (200 d of d columns for
+        "minmax", 50 d for "standard" and "seuclidean", 25 d**1.5 for "mahalanobis"), else
+        "conformal"; a log line says which, and why. "loo" with fewer is obeyed, with a
+        warning where it raises more false alarms (docs/calibration.md).
     calibration_size : int, optional
         m, how many nominal rows are measured, drawn at random: measuring them takes a time
         proportional to m. With "loo" p-values differ from those with all rows by at most
@@ -133,12 +139,14 @@ class LPE(OutlierMixin, BaseEstimator):
         What to do about a nominal row with NaN or inf.
     random_state : int, optional
         Draws the rows of ``calibration`` and ``calibration_size``; None: others at each
-        fit. Nothing else is random.
+        fit, but with ``calibration="auto"`` always the same. Nothing else is random.
 
     Attributes
     ----------
     calibration_ : ndarray of shape (n_samples_,) or (m,)
         The statistic of each calibration row, or what p-values compare instead, ascending.
+    calibration_kind_ : {"loo", "split", "conformal"}
+        The calibration in use.
     n_neighbors_, radius_ : int, float
         K or epsilon in use; None for the other graph.
     offset_ : float
@@ -238,7 +246,7 @@ class LPE(OutlierMixin, BaseEstimator):
         nominal = read_nominal(table, self.missing)
         shape = nominal.rows.shape
         calibration = calibration_of(self, *shape)
-        division = divide(calibration, shape[0], self.calibration_size, self.random_state)
+        division = divide(calibration, shape[0], self.calibration_size, self._seed)
         measure = self._measure(division, shape[1], calibration)
         recipe = Recipe(
             measure, self.scale, self.metric, self.metric_params, self.algorithm,
@@ -272,6 +280,12 @@ class LPE(OutlierMixin, BaseEstimator):
             self.radius_,
         )  # fmt: skip
         return self
+
+    @property
+    def _seed(self) -> int | None:
+        """What the draw of rows follows; where nobody asked for a draw it is always one."""
+        is_asked_for = self.calibration != "auto"
+        return 0 if self.random_state is None and not is_asked_for else self.random_state
 
     @property
     def _calibration(self) -> Shared:
@@ -528,9 +542,9 @@ class LPE(OutlierMixin, BaseEstimator):
         >>> check = LPE(scale="standard").fit(nominal).check_calibration()
         >>> check.table[["alpha", "flagged", "lower", "upper", "verdict"]]
            alpha  flagged  lower  upper verdict
-        0   0.01        1      0      8   holds
+        0   0.01        0      0      7   holds
         1   0.05        8      3     20   holds
-        2   0.10       14      9     33   holds
+        2   0.10       15      9     33   holds
         >>> check.holds
         True
         """
@@ -583,10 +597,9 @@ class LPE(OutlierMixin, BaseEstimator):
         """Statistic of the nominal rows, each left out of its own neighborhood.
 
         In input order and of the kind that was fitted, lazy for Dask; NaN for dropped rows.
-        With ``calibration_size``, "split" or "conformal", this holds for the calibration
-        rows, measured as `LPE` says; all others are measured as new rows when they are
-        asked for, each time, so one that new rows are measured among finds itself at
-        distance 0.
+        With ``calibration_size``, "split" or "conformal" the calibration rows are measured
+        as `LPE` says; all others are measured when they are asked for, each time, among the
+        rows that new ones are measured among.
         """
         return self._of_nominal_rows("statistic")
 

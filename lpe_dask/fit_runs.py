@@ -218,7 +218,8 @@ def prepare_fit(
             "parameters": decisive,
         }
     )
-    if model.random_state is None and not _measures_all(model):
+    is_drawn = model.calibration != "auto" and not _measures_all(model)
+    if is_drawn and model.random_state is None:
         model.random_state = int(source[:8], 16)
     return FitRun(
         model, frame, source, nominal, stamps, url, count_rows(nominal),

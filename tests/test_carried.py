@@ -123,6 +123,7 @@ def test_score_files__carries_over_every_type(tmp_path, model, missing, decides)
         "p_value",
         "statistic",
         "is_anomaly",
+        *(["q_value"] if "fdr" in decides else []),
     ]
     for name in given.schema.names:
         assert actual.schema.field(name) == given.schema.field(name)

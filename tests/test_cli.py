@@ -109,7 +109,7 @@ def test_score__offers_the_choices_of_the_library():
         "metric": list(METRIC_PARAMS),
         "scale": [scale or "none" for scale in SCALES],
         "algorithm": ["auto", *ALGORITHMS],
-        "calibration": list(COUNTS_ITSELF),
+        "calibration": ["auto", *COUNTS_ITSELF],
         "missing": list(MISSING),
     }
 
@@ -520,6 +520,7 @@ def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
             "rows_nan": 0,
             "dropped_rows": 0,
             "calibration_band": None,
+            "calibration_check": None,
         }
 
     monkeypatch.setattr(runs.Run, "execute", look)

@@ -1,0 +1,222 @@
+"""Simulate how often nominal rows are flagged, where scale or metric are learnt from rows.
+
+    python tests/false_alarms.py OUT.csv [--rows 50,100] [--columns 2,5] [--draws 20000]
+
+For each number of rows and columns, kind of rows, and what is learnt: the share of new rows
+with p <= alpha for "loo" and for "conformal", over what is promised, with standard errors
+over nominal sets; what "auto" takes; and how often "loo" warns. `make false-alarms` runs
+all of it, which takes hours, and prints what docs/calibration.md says.
+
+P-values are worked out here, by one matrix of distances: a fit of the library takes longer
+for few rows than all of that (test_false_alarms.py compares the two).
+"""
+
+import argparse
+import csv
+import itertools
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from lpe_dask.false_alarms import WARNED_RATIO
+from lpe_dask.left_out import Asked, added_false_alarms
+from lpe_dask.parameters import neighbors_by_rule
+from lpe_dask.preparation import LinearMap, Preparation, Scaling
+from lpe_dask.validity import choose_calibration, enough_rows, most_false_alarms
+
+ALPHAS = (0.01, 0.05, 0.1)
+ROWS = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 100_000)
+COLUMNS = (2, 5, 10, 20, 50, 100, 200)
+
+#: New rows, and calibration rows of large nominal sets: more would take hours a cell.
+MOST_ROWS = 20_000
+
+#: Nominal sets of a cell at least and at most, and those of which warnings are asked for.
+LEAST_SETS, MOST_SETS, WARNED_SETS = 3, 20_000, 12
+
+
+def normal(rng, n_features):
+    return lambda n_rows: rng.standard_normal((n_rows, n_features))
+
+
+def heavy_tailed(rng, n_features):
+    return lambda n_rows: rng.standard_t(3, (n_rows, n_features))
+
+
+def clustered(rng, n_features):
+    """Ten clusters, five times as far from each other as they are wide."""
+    centers = 5 * rng.standard_normal((10, n_features))
+    return lambda n_rows: (
+        centers[rng.integers(10, size=n_rows)] + rng.standard_normal((n_rows, n_features))
+    )
+
+
+KINDS = {"normal": normal, "heavy-tailed": heavy_tailed, "clustered": clustered}
+
+
+def no_preparation(rows):
+    return Preparation()
+
+
+def by_ranges(rows):
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    return Preparation(Scaling(shift=low, factor=1 / (high - low)))
+
+
+def by_variances(rows):
+    return Preparation(Scaling(shift=rows.mean(axis=0), divisor=rows.std(axis=0)))
+
+
+def by_covariance(rows):
+    factor = np.linalg.cholesky(np.cov(rows.T).reshape(rows.shape[1], -1))
+    inverse = solve_triangular(factor, np.eye(rows.shape[1]), lower=True)
+    return Preparation(linear_map=LinearMap(matrix=inverse.T))
+
+
+LEARNT = {"ranges": by_ranges, "variances": by_variances, "covariance": by_covariance}
+
+
+def radii(queries, reference, n_neighbors, own=None):
+    """Distances to the K-th nearest, squared; without the rows of the numbers ``own``."""
+    queries, reference = queries.astype(np.float32), reference.astype(np.float32)
+    squares = (reference * reference).sum(axis=1)
+    found = np.empty(len(queries), np.float32)
+    step = max(1, 2**24 // len(reference))
+    for start in range(0, len(queries), step):
+        part = queries[start : start + step]
+        distances = part @ reference.T
+        distances *= -2
+        distances += squares
+        distances += (part * part).sum(axis=1)[:, None]
+        if own is not None:
+            distances[np.arange(len(part)), own[start : start + step]] = np.inf
+        nearest = np.partition(distances, n_neighbors - 1, axis=1)
+        found[start : start + step] = nearest[:, n_neighbors - 1]
+    return found
+
+
+def applied(preparation, rows):
+    """What `Preparation.apply` gives, by BLAS: no tie decides anything here."""
+    scaled = preparation.scaling.apply(rows)
+    matrix = preparation.linear_map.matrix
+    return scaled if matrix is None else scaled @ matrix
+
+
+def loo(learn, nominal, new):
+    """P-values of new rows, times m, and m."""
+    preparation = learn(nominal)
+    reference = applied(preparation, nominal)
+    m, k = min(len(nominal), MOST_ROWS), neighbors_by_rule(len(nominal))
+    calibration = np.sort(radii(reference[:m], reference, k, np.arange(m)))
+    found = radii(applied(preparation, new), reference, k)
+    return m - np.searchsorted(calibration, found), m
+
+
+def conformal(learn, nominal, new):
+    """P-values of new rows, times m + 1, and m + 1."""
+    m = (len(nominal) + 1) // 2
+    preparation = learn(nominal[m:])
+    reference = applied(preparation, nominal[m:])
+    k = neighbors_by_rule(len(reference))
+    m = min(m, MOST_ROWS)
+    calibration = np.sort(radii(applied(preparation, nominal[:m]), reference, k))
+    found = radii(applied(preparation, new), reference, k)
+    return 1 + m - np.searchsorted(calibration, found), m + 1
+
+
+def shares(counts, n):
+    return np.array([(counts / n <= alpha).mean() for alpha in ALPHAS])
+
+
+def warns(nominal, learnt):
+    """Whether an explicit "loo" warns, at each level."""
+    n_rows, n_features = nominal.shape
+    if n_rows >= enough_rows(learnt, n_features):
+        return np.zeros(len(ALPHAS), bool)
+    sample = nominal[: 2**14]
+    preparation, asked = LEARNT[learnt](nominal), Asked(neighbors_by_rule(n_rows), None)
+    ratios = [
+        added_false_alarms(sample, preparation, learnt, asked, n_rows, alpha)
+        for alpha in ALPHAS
+    ]
+    return np.array(ratios) > WARNED_RATIO
+
+
+def cell(kind, learnt, n_rows, n_features, n_draws, seed=0):
+    """One line of the table; None where there are not rows enough to learn anything.
+
+    What learning adds to "loo" is the difference to the same rows with nothing learnt, of
+    which it is proven that they keep the bound: it varies less from set to set.
+    """
+    if learnt == "covariance" and n_rows <= n_features + 1:
+        return None
+    rng = np.random.default_rng([seed, n_rows, n_features, *learnt.encode()])
+    n_new = min(n_rows, MOST_ROWS)
+    n_sets = min(MOST_SETS, max(LEAST_SETS, math.ceil(n_draws / n_new)))
+    taken = choose_calibration(learnt, n_rows, n_features)[0]
+    measures_conformal = taken == "conformal" and (
+        learnt != "covariance" or n_rows // 2 > n_features + 1
+    )
+    found = {"loo": [], "added": [], "conformal": [], "warns": []}
+    for number in range(n_sets):
+        draw = KINDS[kind](rng, n_features)
+        nominal, new = draw(n_rows), draw(n_new)
+        counts, m = loo(LEARNT[learnt], nominal, new)
+        bounds = np.array([most_false_alarms(alpha, m) for alpha in ALPHAS])
+        with_learnt = shares(counts, m) / bounds
+        found["loo"].append(with_learnt)
+        given = shares(*loo(no_preparation, nominal, new)) / bounds
+        found["added"].append(1 + with_learnt - given)
+        if measures_conformal:
+            counts, n = conformal(LEARNT[learnt], nominal, new)
+            found["conformal"].append(shares(counts, n) / ALPHAS)
+        if number < WARNED_SETS:
+            found["warns"].append(warns(nominal, learnt))
+    line = {
+        "rows": n_rows, "columns": n_features, "kind": kind, "learnt": learnt,
+        "auto": taken, "sets": n_sets, "draws": n_sets * n_new,
+    }  # fmt: skip
+    for name, values in found.items():
+        for i, alpha in enumerate(ALPHAS):
+            of_level = np.array(values)[:, i] if values else np.array([np.nan])
+            line[f"{name}_{alpha}"] = round(float(of_level.mean()), 4)
+            if name != "warns":
+                error = of_level.std(ddof=min(1, len(of_level) - 1)) / len(of_level) ** 0.5
+                line[f"{name}_{alpha}_error"] = round(float(error), 4)
+    return line
+
+
+def whole_numbers(text):
+    return [int(number) for number in text.split(",")]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--rows", type=whole_numbers, default=ROWS)
+    parser.add_argument("--columns", type=whole_numbers, default=COLUMNS)
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS))
+    parser.add_argument("--learnt", type=lambda text: text.split(","), default=list(LEARNT))
+    parser.add_argument("--draws", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    cells = itertools.product(given.rows, given.columns, given.kinds, given.learnt)
+    writer = None
+    with given.output.open("w", newline="") as file:
+        for n_rows, n_features, kind, learnt in cells:
+            line = cell(kind, learnt, n_rows, n_features, given.draws, given.seed)
+            if line is None:
+                continue
+            if writer is None:
+                writer = csv.DictWriter(file, list(line))
+                writer.writeheader()
+            writer.writerow(line)
+            file.flush()
+            print(line["rows"], line["columns"], kind, learnt, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
