@@ -101,8 +101,8 @@ class LPE(OutlierMixin, BaseEstimator):
         ``{"n_neighbors": K', "graph": "directed"}`` for geodesic, K' = 5 when omitted;
         p-values then come out somewhat too large for K several times K'. ``"union"`` has
         edges in both directions, as Isomap does, but then nominal rows have more edges than
-        new ones, and p-values come out too small. ``calibration="conformal"`` is right for
-        both (docs/geodesic.md).
+        new ones, and p-values come out too small: it takes ``calibration="conformal"``,
+        which is right for both (docs/geodesic.md).
     scale : {None, "minmax", "standard"}, default=None
         Learnt from the nominal rows: ``(x - min) / (max - min)`` or ``(x - mean) / std``. A
         constant column is shifted by its value and keeps its unit.
@@ -122,7 +122,7 @@ class LPE(OutlierMixin, BaseEstimator):
         ``p = (1 + count) / (m + 1)``, P(p <= a) <= a holds exactly, whatever is learnt.
         "auto": "loo" where nothing is learnt, or from rows enough (200 d of d columns for
         "minmax", 50 d for "standard" and "seuclidean", 25 d**1.5 for "mahalanobis"), else
-        "conformal"; a log line says which, and why. "loo" with fewer is obeyed, with a
+        "conformal", as for the "union" graph; a log line says which, and why. "loo" with fewer is obeyed, with a
         warning where it raises more false alarms (docs/calibration.md).
     calibration_size : int, optional
         m, how many nominal rows are measured, drawn at random: measuring them takes a time

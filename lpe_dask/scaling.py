@@ -73,8 +73,20 @@ def learn_preparation(
         return Preparation(scaling, seuclidean_map(variances))
     if params is not None:
         return Preparation(scaling, mahalanobis_map(params))
+    _check_determined(*rows.shape)
     covariance = learn_covariance(scaled)
     return Preparation(scaling, learnt_mahalanobis_map(covariance, list(columns)))
+
+
+def _check_determined(n_rows: int, n_features: int) -> None:
+    if n_rows <= n_features:
+        raise ValueError(
+            f"the covariance of {n_features} columns is singular if it is learnt from no "
+            f"more than {n_features} rows, and there are {n_rows} to learn it from (with "
+            f"calibration='conformal' the nominal rows that are not calibration rows). Give "
+            f"more rows, fewer columns (columns=, --columns) or a smaller calibration_size, "
+            f"use metric='seuclidean', or give metric_params={{'VI': ...}}."
+        )
 
 
 def learn_scaling(rows: da.Array, scale: str | None, columns: Sequence[str]) -> Scaling:

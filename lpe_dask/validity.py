@@ -23,8 +23,9 @@ from typing import Any
 #: every row is in part measured by itself, the more so the more columns there are.
 ENOUGH_ROWS = {"ranges": (200, 1.0), "variances": (50, 1.0), "covariance": (25, 1.5)}
 
-#: The same for a neighbor graph: nominal and new rows are joined to it in different ways,
-#: however many there are.
+#: A neighbor graph with edges in both directions: nominal rows have more of them than new
+#: ones, however many there are. (In the directed graph both have as many, and new rows
+#: look rather less anomalous.)
 GRAPH = "neighbor graph"
 
 #: Scale -> what is learnt for it.
@@ -84,7 +85,7 @@ def what_is_learnt(
     >>> what_is_learnt("minmax", "euclidean", None), what_is_learnt(None, "euclidean", None)
     ('ranges', None)
     """
-    if metric == "geodesic":
+    if metric == "geodesic" and (metric_params or {}).get("graph") == "union":
         return GRAPH
     if metric in _BY_METRIC and not metric_params:
         return _BY_METRIC[metric]
@@ -126,7 +127,7 @@ def choose_calibration(learnt: str | None, n_rows: int, n_features: int) -> tupl
     if learnt is None:
         return "loo", "nothing is learnt from the nominal rows"
     if learnt == GRAPH:
-        return "conformal", "nominal rows are in the neighbor graph, and new rows are not"
+        return "conformal", "in the union graph nominal rows have more edges than new ones"
     least = enough_rows(learnt, n_features)
     given = f"{learnt} of {n_features} columns learnt from {n_rows} nominal rows"
     if n_rows >= least:

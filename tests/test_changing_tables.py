@@ -75,8 +75,10 @@ FITS = [
     pytest.param({"calibration": "split", "random_state": 0}, 3, id="split"),
     pytest.param({"calibration": "conformal", "random_state": 0}, 3, id="conformal"),
     pytest.param({"calibration_size": 50, "random_state": 0}, 2, id="some"),
-    pytest.param({"metric": "geodesic", "calibration": "loo"}, 2, id="geodesic"),
-    pytest.param({"metric": "geodesic"}, 3, id="geodesic, auto"),
+    pytest.param({"metric": "geodesic"}, 2, id="geodesic"),
+    pytest.param(
+        {"metric": "geodesic", "metric_params": {"graph": "union"}}, 3, id="union"
+    ),
 ]
 REMEDY = r".* persist it first .*, or write it to Parquet"
 

@@ -112,6 +112,7 @@ def test_score__equals_definition_for_every_scale_and_metric(metric, params, sca
         metric_params=params,
         scale=scale,
         algorithm=data.draw(st.sampled_from(ALGORITHMS)),
+        calibration="loo",
     )
 
     z_nominal = prepared(nominal, nominal, scale, metric, params)

@@ -44,7 +44,9 @@ def test_places_flagged__counts_p_values_as_they_are_compared(alpha, n):
         ({"scale": "standard"}, "variances"),
         ({"scale": "minmax", "metric": "seuclidean"}, "variances"),
         ({"scale": "standard", "metric": "mahalanobis"}, "covariance"),
-        ({"metric": "geodesic", "metric_params": {"n_neighbors": 3}}, "neighbor graph"),
+        ({"metric": "geodesic", "metric_params": {"graph": "union"}}, "neighbor graph"),
+        ({"metric": "geodesic"}, None),
+        ({"metric": "geodesic", "scale": "minmax"}, "ranges"),
     ],
 )
 def test_what_is_learnt__is_what_distances_depend_on(arguments, learnt):
@@ -190,6 +192,18 @@ def test_calibrations__keep_the_promise(draw, n_rows, n_features, arguments, cal
     else:
         bounds = np.array(ALPHAS)
     assert (shares <= bounds + 4 * errors).all()
+
+
+def test_auto__tells_how_many_rows_a_covariance_needs():
+    """Half of the 150 rows are fewer than the columns."""
+    nominal = np.random.default_rng(0).standard_normal((150, 100))
+
+    with pytest.raises(ValueError, match=r"100 columns .* 75 to learn it from .*conformal"):
+        LPE(metric="mahalanobis").fit(nominal)
+
+    assert (
+        len(LPE(metric="mahalanobis", calibration_size=40).fit(nominal).calibration_) == 40
+    )
 
 
 def test_loo__is_obeyed_with_a_warning_that_says_what_it_costs(caplog):
