@@ -122,8 +122,9 @@ class LPE(OutlierMixin, BaseEstimator):
         ``p = (1 + count) / (m + 1)``, P(p <= a) <= a holds exactly, whatever is learnt.
         "auto": "loo" where nothing is learnt, or from rows enough (200 d of d columns for
         "minmax", 50 d for "standard" and "seuclidean", 25 d**1.5 for "mahalanobis"), else
-        "conformal", as for the "union" graph; a log line says which, and why. "loo" with fewer is obeyed, with a
-        warning where it raises more false alarms (docs/calibration.md).
+        "conformal", as for the "union" graph; a log line says which, and why. "loo" with
+        fewer is obeyed, with a warning where it raises more false alarms
+        (docs/calibration.md).
     calibration_size : int, optional
         m, how many nominal rows are measured, drawn at random: measuring them takes a time
         proportional to m. With "loo" p-values differ from those with all rows by at most

@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from lpe_dask.left_out import Asked, added_false_alarms
 from lpe_dask.preparation import Preparation
-from lpe_dask.validity import GRAPH, choose_calibration, enough_rows, most_false_alarms
+from lpe_dask.validity import (
+    GRAPH,
+    choose_calibration,
+    enough_rows,
+    most_false_alarms,
+    places_flagged,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -63,15 +69,26 @@ def warn_of_false_alarms(
     if n_rows >= least or len(sample) < LEAST_ROWS:
         return
     ratio = added_false_alarms(sample, preparation, str(learnt), asked, n_rows, alpha)
-    if ratio <= WARNED_RATIO:
-        return
     bound = most_false_alarms(alpha, n_calibration)
+    if not is_told(alpha, n_rows):
+        rate = f"perhaps on more than {100 * bound:.2g} %"
+    elif ratio > WARNED_RATIO:
+        about = 100 * min(1.0, ratio * bound)
+        rate = f"on about {about:.2g} %, instead of at most {100 * bound:.2g} %,"
+    else:
+        return
     logger.warning(
-        "calibration=%r raises false alarms on about %.2g %% of rows like the nominal ones "
-        "at alpha=%g, instead of at most %.2g %%: scale or metric (%s of %d columns) are "
-        "learnt from the same %d rows that are then measured with them. Use "
-        "calibration='auto' or 'conformal', give scale and metric instead of having them "
-        "learnt, or give %.0f rows or more.",
-        calibration, 100 * min(1.0, ratio * bound), alpha, 100 * bound, learnt,
-        sample.shape[1], n_rows, least,
+        "calibration=%r raises false alarms %s of rows like the nominal ones at alpha=%g: "
+        "scale or metric (%s of %d columns) are learnt from the same %d rows that are then "
+        "measured with them. Use calibration='auto' or 'conformal', give scale and metric "
+        "instead of having them learnt, or give %.0f rows or more.",
+        calibration, rate, alpha, learnt, sample.shape[1], n_rows, least,
     )  # fmt: skip
+
+
+def is_told(alpha: float, n_rows: int) -> bool:
+    """Return whether so many rows tell at all what learning adds to the alarms at a level.
+
+    If none of them is flagged, the estimate counts single rows beyond all others.
+    """
+    return places_flagged(alpha, n_rows) > 0

@@ -83,9 +83,10 @@ def _check_determined(n_rows: int, n_features: int) -> None:
         raise ValueError(
             f"the covariance of {n_features} columns is singular if it is learnt from no "
             f"more than {n_features} rows, and there are {n_rows} to learn it from (with "
-            f"calibration='conformal' the nominal rows that are not calibration rows). Give "
-            f"more rows, fewer columns (columns=, --columns) or a smaller calibration_size, "
-            f"use metric='seuclidean', or give metric_params={{'VI': ...}}."
+            f"calibration='conformal' the nominal rows that are not calibration rows). "
+            f"Give more rows, fewer columns (columns=, --columns) or a smaller "
+            f"calibration_size, use metric='seuclidean', or give metric_params={{'VI': "
+            f"...}}."
         )
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from lpe_dask.false_alarms import WARNED_RATIO
+from lpe_dask.false_alarms import WARNED_RATIO, is_told
 from lpe_dask.left_out import Asked, added_false_alarms
 from lpe_dask.parameters import neighbors_by_rule
 from lpe_dask.preparation import LinearMap, Preparation, Scaling
@@ -142,7 +142,8 @@ def warns(nominal, learnt):
         added_false_alarms(sample, preparation, learnt, asked, n_rows, alpha)
         for alpha in ALPHAS
     ]
-    return np.array(ratios) > WARNED_RATIO
+    told = np.array([is_told(alpha, n_rows) for alpha in ALPHAS])
+    return (np.array(ratios) > WARNED_RATIO) | ~told
 
 
 def cell(kind, learnt, n_rows, n_features, n_draws, seed=0):

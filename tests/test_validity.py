@@ -214,10 +214,18 @@ def test_loo__is_obeyed_with_a_warning_that_says_what_it_costs(caplog):
     assert model.calibration_kind_ == "loo"
     (warning,) = caplog.messages
     # With 100 rows and 40 columns .66 of new rows are flagged on average.
-    assert "about 74 % of rows" in warning
-    assert "at alpha=0.05, instead of at most 5.9 %" in warning
+    assert "on about 74 %, instead of at most 5.9 %, of rows" in warning
+    assert "at alpha=0.05: scale or metric (covariance of 40 columns)" in warning
     assert "calibration='auto' or 'conformal'" in warning
     assert "give 6325 rows or more" in warning
+
+
+def test_loo__is_warned_of_where_so_few_rows_cannot_tell(caplog):
+    nominal = np.random.default_rng(0).standard_normal((50, 10))
+
+    LPE(scale="standard", calibration="loo", alpha=0.01).fit(nominal)
+
+    assert "false alarms perhaps on more than 2 % of rows" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""The simulation of false alarms: its p-values and warnings are those of the library."""
+
+import numpy as np
+import pytest
+
+import false_alarms
+from lpe_dask import LPE
+
+ARGUMENTS = {
+    "ranges": {"scale": "minmax"},
+    "variances": {"scale": "standard"},
+    "covariance": {"metric": "mahalanobis"},
+}
+
+
+@pytest.mark.parametrize("learnt", ARGUMENTS)
+@pytest.mark.parametrize("kind", false_alarms.KINDS)
+def test_p_values__are_those_of_the_library(learnt, kind):
+    draw = false_alarms.KINDS[kind](np.random.default_rng(0), 6)
+    nominal, new = draw(300), draw(200)
+    learn = false_alarms.LEARNT[learnt]
+    conformal = LPE(calibration="conformal", random_state=0, **ARGUMENTS[learnt])
+    order = np.random.default_rng(0).permutation(300)  # calibration rows come first
+
+    for (counts, n), model, rows in (
+        (false_alarms.loo(learn, nominal, new), LPE(calibration="loo"), nominal),
+        (false_alarms.conformal(learn, nominal[order], new), conformal, nominal),
+    ):
+        expected = model.set_params(**ARGUMENTS[learnt]).fit(rows).score_samples(new)
+
+        # Distances of the simulation are of float32.
+        assert (np.abs(counts / n - expected) * n).max() <= 1.01
+        assert (np.abs(counts / n - expected) > 1e-9).mean() <= 0.05
+
+
+@pytest.mark.parametrize("learnt", ARGUMENTS)
+@pytest.mark.parametrize(("n_rows", "n_features"), [(60, 20), (150, 2), (500, 5), (80, 8)])
+def test_warns__where_the_library_does(learnt, n_rows, n_features, caplog):
+    nominal = false_alarms.normal(np.random.default_rng(3), n_features)(n_rows)
+
+    found = false_alarms.warns(nominal, learnt)
+
+    for alpha, warned in zip(false_alarms.ALPHAS, found, strict=True):
+        caplog.clear()
+        LPE(calibration="loo", alpha=alpha, **ARGUMENTS[learnt]).fit(nominal)
+        assert any("raises false alarms" in line for line in caplog.messages) == warned
+
+
+def test_cell__of_what_keeps_the_promise_and_what_breaks_it():
+    kept = false_alarms.cell("normal", "variances", 200, 2, 20_000)
+    broken = false_alarms.cell("normal", "covariance", 50, 20, 5_000)
+
+    assert (kept["auto"], broken["auto"]) == ("loo", "conformal")
+    assert abs(kept["loo_0.05"] - 1) <= 4 * kept["loo_0.05_error"] + 0.05
+    assert broken["loo_0.05"] > 5
+    assert broken["conformal_0.05"] <= 1 + 4 * broken["conformal_0.05_error"]
+    assert broken["warns_0.05"] == 1
+    assert false_alarms.cell("normal", "covariance", 50, 50, 1) is None
