@@ -17,7 +17,7 @@ unexport PYTHONPATH PYTHONHOME
 export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest chaos coverage lint bench paper clean
+.PHONY: help demo test test-oldest chaos coverage lint bench paper false-alarms clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +48,11 @@ bench: $(READY) ## time the library beside its peers
 paper: $(READY) ## repeat the paper's experiments and write docs/paper.md from them
 	$(BIN)/lpe-dask paper --output build/paper --overwrite $(ARGS)
 	$(BIN)/python tests/paper_page.py build/paper/table.csv
+
+# Hours for all of it; ARGS="--rows 50,100 --draws 200000" does a part, or more often.
+false-alarms: $(READY) ## simulate false alarms where scale or metric are learnt
+	mkdir -p build
+	$(BIN)/python tests/false_alarms.py build/false-alarms.csv $(ARGS)
 
 lint: $(READY) ## check format, style, types and the direction of imports
 	$(BIN)/ruff format --check .
