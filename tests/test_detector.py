@@ -180,7 +180,7 @@ def test_rules__for_k_and_radius(n):
     nominal = np.random.default_rng(0).random((n, 2))
 
     knn = LPE().fit(nominal)
-    radius = LPE(graph="radius", scale="minmax").fit(nominal)
+    radius = LPE(graph="radius", scale="minmax", calibration="loo").fit(nominal)
 
     assert knn.n_neighbors_ == definitions.neighbors_rule(n)
     assert knn.radius_ is None
@@ -435,7 +435,7 @@ def test_scored_rows__that_are_not_finite_do_not_touch_the_others():
 
 
 def test_scored_rows__beyond_float64_are_anomalies_and_not_missing():
-    model = LPE(2, scale="standard").fit(lattice(100, 0) * 1e-5)
+    model = LPE(2, scale="standard", calibration="loo").fit(lattice(100, 0) * 1e-5)
 
     assert model.score_samples([[1.7e308, 0.0, -1.7e308]]) == 0.0
     assert model.statistic([[1.7e308, 0.0, -1.7e308]]) == np.inf
