@@ -252,13 +252,14 @@ def score_tasks(shape: ScoreShape) -> Counter[str]:
 def own_score_tasks(shape: ScoreShape, *, all_measured: bool) -> Counter[str]:
     """Return the tasks that write the nominal rows themselves with their p-values.
 
-    Where not all of them are calibration rows, the others are measured as new ones.
+    Where not all of them are calibration rows, the others are measured as well.
     """
     n = shape.n_partitions
     # The statistic, which of the rows are calibration rows, and the p-values.
     tasks = Counter({"p-value": 3 * n, "write": n})
     if not all_measured:
-        # Rows that are known are left blank, shares put together, and known ones filled in.
+        # Rows that are known are left blank, shares put together, and known ones filled in;
+        # and each row has its number.
         joins = n * shape.n_shares + 3 * n
-        tasks += Counter({"read": n, "p-value": n, "join": joins})
+        tasks += Counter({"read": n, "p-value": 2 * n, "join": joins})
     return tasks
