@@ -30,7 +30,7 @@ from lpe_dask.validity import places_flagged
 ERROR = 0.01
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CalibrationCheck:
     """What was found about the false alarms of a model; see `LPE.check_calibration`.
 

@@ -430,21 +430,16 @@ def _fit_line(summary: dict[str, Any]) -> str:
 
 def _check_lines(check: dict[str, Any] | None) -> list[str]:
     """Return what was found about false alarms, for each level."""
-    return (
-        []
-        if check is None
-        else [
-            f"{level['flagged']} of {check['n_held_out']} held-out nominal rows flagged at "
-            f"alpha {level['alpha']:g}"
-            + (
-                f", {level['lower']} to {level['upper']} are expected"
-                if level["upper"] is not None
-                else ""
-            )
-            + f": {level['verdict']}"
-            for level in check["levels"]
-        ]
-    )
+    if check is None:
+        return []
+    bounds = "exact bounds" if check["is_exact"] else "approximate bounds"
+    lines = [f"{check['n_held_out']} nominal rows were held out; flagged ({bounds}):"]
+    for level in check["levels"]:
+        line = f"  {level['flagged']} at alpha {level['alpha']:g}"
+        if level["upper"] is not None:
+            line += f", {level['lower']} to {level['upper']} are expected"
+        lines.append(f"{line}: {level['verdict']}")
+    return lines
 
 
 def _demo_folder(output: str | None, stack: ExitStack) -> Path:

@@ -19,7 +19,7 @@ import dask.array as da
 import fsspec
 import numpy as np
 from dask.tokenize import normalize_token
-from sklearn.base import BaseEstimator, OutlierMixin, clone
+from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask import decisions
@@ -121,7 +121,7 @@ class LPE(OutlierMixin, BaseEstimator):
         new rows among the other half, from which scaling and metric are learnt, too; with
         ``p = (1 + count) / (m + 1)``, P(p <= a) <= a holds exactly, whatever is learnt.
         "auto": "loo" where nothing is learnt, or from rows enough (200 d of d columns for
-        "minmax", 50 d for "standard" and "seuclidean", 25 d**1.5 for "mahalanobis"), else
+        "minmax", 50 d for "standard" and "seuclidean", 40 d**1.5 for "mahalanobis"), else
         "conformal", as for the "union" graph; a log line says which, and why. "loo" with
         fewer is obeyed, with a warning where it raises more false alarms
         (docs/calibration.md).
@@ -242,7 +242,8 @@ class LPE(OutlierMixin, BaseEstimator):
         return eagerly(lambda: self._fit(X, None))
 
     def _fit(self, X: Any, checkpoint: Checkpoint | None) -> Self:
-        check_parameters(self.get_params(deep=False))
+        parameters = self.get_params(deep=False)
+        check_parameters(parameters)
         table = read_table(X)
         nominal = read_nominal(table, self.missing)
         shape = nominal.rows.shape
@@ -267,6 +268,7 @@ class LPE(OutlierMixin, BaseEstimator):
         self._shared_calibration = Shared(self.calibration_, _CALIBRATION)
         self._take_shape(table, nominal, measure)
         self._nominal = NominalKind(table.restore, table.frame, table.is_lazy, Origin(X))
+        self._parameters = parameters
         self.calibration_kind_ = calibration
         self._warn_if_nothing_can_be_flagged()
         warn_of_false_alarms(
@@ -300,7 +302,7 @@ class LPE(OutlierMixin, BaseEstimator):
         """Become an estimator that is not fitted."""
         held = (
             "_reference", "_comparison", "_own", "_nominal", "_shared_calibration",
-            "_columns",
+            "_columns", "_parameters",
         )  # fmt: skip
         for name in [*vars(self)]:
             if name in held or name.endswith("_"):
@@ -517,8 +519,8 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : as in `fit`, optional
-            Nominal rows. None: those that were fitted, as long as they are in memory; a
-            model that was loaded has none.
+            Nominal rows. None: those that were fitted; a model that was loaded, or a copy
+            of one that was fitted on an array or a pandas frame, has none.
         fraction : float, default=0.1
             Of the rows, to be held out: drawn by ``random_state``, or 0.
         alphas : sequence of float
@@ -550,31 +552,34 @@ class LPE(OutlierMixin, BaseEstimator):
         True
         """
         check_is_fitted(self)
+        alphas = np.atleast_1d(alphas).tolist()
         for alpha in alphas:
             check_level("alphas", alpha)
         origin = self._nominal.origin
         if X is None and origin is not None:
-            X = origin.rows()
+            X = origin.rows
         if X is None:
             raise ValueError(
                 "check_calibration needs the nominal rows, and this model has not got "
-                "them: it was loaded or copied, or they are in memory no more. Give them: "
-                "check_calibration(X)."
+                "them: it was loaded or copied. Give them: check_calibration(X)."
             )
         return eagerly(lambda: self._check_calibration(self._table(X), fraction, alphas))
 
     def _check_calibration(
         self, table: Table, fraction: float, alphas: Sequence[float]
     ) -> CalibrationCheck:
-        nominal = read_nominal(table, self.missing)
-        seed = self.random_state or 0
+        parameters = self._parameters
+        nominal = read_nominal(table, parameters["missing"])
+        seed, size = parameters["random_state"] or 0, parameters["calibration_size"]
         fitted, held_out = hold_out(nominal, fraction, seed)
-        model = clone(self).set_params(
-            n_neighbors=self.n_neighbors_,
-            radius=self.radius_,
-            calibration=self.calibration_kind_,
-            random_state=seed,
-        )
+        settled = {
+            "n_neighbors": self.n_neighbors_,
+            "radius": self.radius_,
+            "calibration": self.calibration_kind_,
+            "calibration_size": size and max(1, size * len(fitted) // len(nominal.rows)),
+            "random_state": seed,
+        }
+        model = LPE(**parameters | settled)
         p_values = to_numpy(model.fit(fitted).score_samples(held_out), "p_value")
         return judge(p_values, self.calibration_kind_, len(model.calibration_), alphas)
 
@@ -708,7 +713,7 @@ def save_model(model: LPE, lock: Lock, source: str | None = None) -> None:
     source : str, optional
         Tells what it was fitted from.
     """
-    parameters = model.get_params(deep=False)
+    parameters = dict(model._parameters)
     del parameters["anomaly_log_density"]  # a function: whoever loads has to have it
     names = model._columns
     comparison = model._comparison
@@ -793,7 +798,8 @@ def _model_of(
             f"{remedy} to load(path, anomaly_log_density=...)."
         )
     model = LPE(**parts.parameters, anomaly_log_density=anomaly_log_density)
-    check_parameters(model.get_params(deep=False))
+    model._parameters = model.get_params(deep=False)
+    check_parameters(model._parameters)
     weight = None
     if anomaly_log_density is not None:
         weight = DensityWeight(anomaly_log_density, fitted["graph"])

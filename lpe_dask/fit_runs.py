@@ -129,15 +129,24 @@ class FitRun:
         logger.info("saved the model to %s", self.url)
         return self.model
 
-    def calibration_check(self) -> dict[str, Any] | None:
+    def calibration_check(self, model: LPE) -> dict[str, Any] | None:
         """Return what `LPE.check_calibration` finds, for a summary; computes.
 
-        None where that was not asked for. Of a model that `execute` has fitted.
+        None where that was not asked for, or cannot be done, which a log line tells.
+
+        Parameters
+        ----------
+        model : LPE
+            That `execute` has fitted, now or at an earlier time.
         """
         if not self.check_calibration:
             return None
-        with telling_input_from_run():
-            check = self.model.check_calibration(self.nominal)
+        try:
+            with telling_input_from_run():
+                check = model.check_calibration(self.nominal)
+        except ValueError as error:  # the model itself is right
+            logger.warning("the calibration could not be checked: %s", error)
+            return None
         if check.holds is False:
             logger.warning(
                 "false alarms are not as rare as calibration=%r promises:\n%s",
@@ -157,7 +166,7 @@ class FitRun:
             "calibration_rows": len(model.calibration_),
             "n_neighbors_": model.n_neighbors_,
             "radius_": model.radius_,
-            "calibration_check": self.calibration_check(),
+            "calibration_check": self.calibration_check(model),
             "seconds": round(time.perf_counter() - began, 3),
         }
 
@@ -227,11 +236,15 @@ def prepare_fit(
     )  # fmt: skip
 
 
+def takes_loo(model: LPE) -> bool:
+    """Return whether the calibration is "loo", whatever the number of nominal rows."""
+    learnt = what_is_learnt(model.scale, model.metric, model.metric_params)
+    return model.calibration == "loo" or (model.calibration == "auto" and learnt is None)
+
+
 def _measures_all(model: LPE) -> bool:
     """Return whether all nominal rows are calibration rows, whatever their number."""
-    learnt = what_is_learnt(model.scale, model.metric, model.metric_params)
-    is_loo = model.calibration == "loo" or (model.calibration == "auto" and learnt is None)
-    return is_loo and model.calibration_size is None
+    return takes_loo(model) and model.calibration_size is None
 
 
 def fit_table(

@@ -28,7 +28,7 @@ from lpe_dask.preparation import Preparation
 from lpe_dask.reference import Measure, choose_space, plan_for
 from lpe_dask.resources import Crew
 from lpe_dask.samples import Sample, rows_of_blocks, take_sample
-from lpe_dask.scaling import learn_preparation
+from lpe_dask.scaling import check_determined, learn_preparation
 from lpe_dask.task_counts import (
     LEARNT,
     FitShape,
@@ -38,6 +38,7 @@ from lpe_dask.task_counts import (
     save_tasks,
 )
 from lpe_dask.trials import Sampled, pack_seconds
+from lpe_dask.validity import what_is_learnt
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,9 @@ class ForeseenFit:
         division = divide_in_size(calibration, n_nominal, model.calibration_size)
         measure = measure_of(model, division, n_features, calibration)
         n_reference = division.n_reference
+        if what_is_learnt(model.scale, model.metric, model.metric_params) == "covariance":
+            is_whole = division.own_part is not None or not division.is_disjoint
+            check_determined(n_nominal if is_whole else n_reference, n_features)
         params = graph_params(model.metric, model.metric_params, n_reference)
         reading: dict[str, Any] = {
             "calibration_rows": division.n_calibration,

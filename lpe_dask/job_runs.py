@@ -11,13 +11,13 @@ from __future__ import annotations
 import datetime
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from lpe_dask.detector import LPE, calibration_of, learnt_columns, load_with_source
+from lpe_dask.detector import LPE, learnt_columns, load_with_source
 from lpe_dask.files import is_there
 from lpe_dask.fit_runs import Expect, FitRun, ignore, prepare_fit
 from lpe_dask.job_file import Job, Source, read_job
@@ -26,6 +26,7 @@ from lpe_dask.messages import brief
 from lpe_dask.persist import model_source, model_url
 from lpe_dask.runs import Run, prepare_run, prepare_scoring
 from lpe_dask.unfinished import DayOfJob
+from lpe_dask.validity import choose_calibration, what_is_learnt
 
 logger = logging.getLogger(__name__)
 
@@ -193,7 +194,7 @@ def prepare_job(job: Job, *, overwrite: bool = False) -> JobRun:
 
     Nothing is computed and nothing written, so it needs no workers.
     """
-    model, source = _model_of(job, overwrite)
+    model, source, judged = _model_of(job, overwrite)
     if job.score is None:
         assert job.model.path is not None
         fit = model if isinstance(model, FitRun) else None
@@ -206,7 +207,9 @@ def prepare_job(job: Job, *, overwrite: bool = False) -> JobRun:
         options["columns"] = given.columns
     data = _paths(given.data)
     if model is not None:
-        scoring = prepare_scoring(model, data, given.output, source=source, **options)
+        scoring = prepare_scoring(
+            model, data, given.output, source=source, judged=judged, **options
+        )
     else:
         arguments = {k: v for k, v in job.lpe_arguments.items() if k != "alpha"}
         scoring = prepare_run(
@@ -216,14 +219,17 @@ def prepare_job(job: Job, *, overwrite: bool = False) -> JobRun:
     return JobRun(None, scoring, given.output, job.today)
 
 
-def _model_of(job: Job, overwrite: bool) -> tuple[LPE | FitRun | None, str | None]:
+def _model_of(
+    job: Job, overwrite: bool
+) -> tuple[LPE | FitRun | None, str | None, FitRun | None]:
     """Return the model of a job, loaded or to be fitted, and what tells it from others.
 
-    None where the rows to score are scored among themselves.
+    None where the rows to score are scored among themselves. Last comes the fit that the
+    model is, or was.
     """
     path, nominal = job.model.path, job.nominal
     if nominal is None:
-        return (None, None) if path is None else load_with_source(path)
+        return (None, None, None) if path is None else (*load_with_source(path), None)
     url = None if path is None else model_url(path)
     stored = None if path is None or overwrite else model_source(path)
     try:
@@ -235,23 +241,23 @@ def _model_of(job: Job, overwrite: bool) -> tuple[LPE | FitRun | None, str | Non
         if path is None or stored is None or job.model.refit:
             raise
         logger.warning("the model at %s is used as it is: %s", path, error)
-        return load_with_source(path)
+        return *load_with_source(path), None
     if path is None or stored is None or (job.model.refit and stored != fit.source):
-        return fit, fit.source
+        return fit, fit.source, fit
     model, source = load_with_source(path)
     if source != stored:  # it was replaced meanwhile, and all that depends on it
         return _model_of(job, overwrite)
     # Where rows are scored, their level is that of the output; a model alone has its own.
     has_alpha = job.score is not None or model.alpha == fit.model.alpha
     if job.model.refit and not has_alpha:
-        return fit, fit.source
+        return fit, fit.source, fit
     if stored != fit.source or not has_alpha:
         _check_same(model, job, fit)
         logger.info(
             "the model at %s is used as it is; the nominal rows have changed since it was "
             "fitted (refit = true fits it anew)", path,
         )  # fmt: skip
-    return model, stored
+    return model, stored, fit
 
 
 def _check_same(model: LPE, job: Job, fit: FitRun) -> None:
@@ -263,15 +269,11 @@ def _check_same(model: LPE, job: Job, fit: FitRun) -> None:
         ("algorithm", True),
         ("anomaly_log_density", True),
         ("alpha", job.score is not None),
+        ("calibration", _takes(said, model) == model.calibration_kind_),
         ("random_state", "random_state" not in job.lpe_arguments),
     ):
         if is_free:
             del said[name]
-    if said["calibration"] == "auto":
-        of_job = LPE(**job.lpe_arguments)
-        taken = calibration_of(of_job, model.n_samples_, model.n_features_in_)
-        if taken == model.calibration_kind_:
-            del said["calibration"]
     differing = [
         f"{name}={have[name]!r} instead of {value!r}"
         for name, value in said.items()
@@ -286,6 +288,14 @@ def _check_same(model: LPE, job: Job, fit: FitRun) -> None:
             f"{', '.join(differing)}. Say the same in the job, set refit = true, or do all "
             f"of it anew (overwrite=True, --overwrite)."
         )
+
+
+def _takes(parameters: Mapping[str, Any], model: LPE) -> str:
+    """Return the calibration that parameters stand for, for as many rows as a model has."""
+    if parameters["calibration"] != "auto":
+        return str(parameters["calibration"])
+    learnt = what_is_learnt(*(parameters[n] for n in ("scale", "metric", "metric_params")))
+    return choose_calibration(learnt, model.n_samples_, model.n_features_in_)[0]
 
 
 def _as_json(value: Any) -> str:

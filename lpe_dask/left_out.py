@@ -52,7 +52,8 @@ class Asked:
         """Return what corresponds to it among a sample of the rows."""
         if self.n_neighbors is None:
             return self
-        return Asked(max(1, round(self.n_neighbors * n_sampled / n_rows)), None)
+        share = round(self.n_neighbors * n_sampled / n_rows)
+        return Asked(max(1, min(share, n_sampled - 1)), None)
 
     def statistic(self, squares: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the statistic by squared distances of shape (..., n_rows).
@@ -163,17 +164,21 @@ def _without_scale(
     asked: Asked,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the statistic of rows in the scale of all, and in that of the others."""
-    mapped = linear_map.apply(scaled)
-    squares = _squares(mapped)
+    squares = _squares(linear_map.apply(scaled))
     among = asked.statistic(squares)
     common = _common_stretch(scaled - scaled[squares.argmin(axis=1)], stretched, linear_map)
     alone = np.empty(len(scaled))
     for i, factors in enumerate(np.sqrt(stretched)):
-        own = linear_map.apply((scaled - scaled[i]) * factors)
+        own = _mapped((scaled - scaled[i]) * factors, linear_map)
         squares = np.einsum("ij,ij->i", own, own) / common[i]
         squares[i] = np.inf
         alone[i] = asked.statistic(squares)
     return among, alone
+
+
+def _mapped(rows: NDArray[np.float64], linear_map: LinearMap) -> NDArray[np.float64]:
+    """Return mapped rows, by BLAS: no result depends on how it rounds."""
+    return linear_map.apply(rows) if linear_map.matrix is None else rows @ linear_map.matrix
 
 
 def _common_stretch(
@@ -197,7 +202,7 @@ def _without_covariance(
     squares, lengths = _squares(rows), np.einsum("ij,ij->i", rows, rows)
     share = n / (n - 1) ** 2
     weight = share / np.maximum(1 - share * lengths, np.finfo(np.float64).eps)
-    along = lengths[:, None] - rows @ rows.T  # no result depends on how BLAS rounds it
+    along = lengths[:, None] - rows @ rows.T
     own = squares + weight[:, None] * along * along
     common = 1 + weight * lengths / rows.shape[1]
     return asked.statistic(squares), asked.statistic(own / common[:, None])

@@ -55,6 +55,7 @@ from lpe_dask.fit_runs import (
     ignore,
     measured_columns,
     prepare_fit,
+    takes_loo,
     telling_input_from_run,
 )
 from lpe_dask.locks import Lock, check_token
@@ -214,6 +215,8 @@ class Run:
         The files of the rows to score.
     n_rows : int, optional
         Rows in them, where that is known.
+    judged : FitRun, optional
+        The fit by whose nominal rows the model may be judged.
     """
 
     model: LPE | FitRun
@@ -224,6 +227,7 @@ class Run:
     overwrite: bool
     paths: Paths
     n_rows: int | None = None
+    judged: FitRun | None = None
 
     @property
     def alpha(self) -> float:
@@ -288,8 +292,9 @@ class Run:
             remove_fits(self.output)
         model, check = self.model, None
         if isinstance(model, FitRun):
-            fit, model = model, model.execute(self.output, expect)
-            check = fit.calibration_check()
+            model = model.execute(self.output, expect)
+        if self.judged is not None:
+            check = self.judged.calibration_check(model)
         with telling_input_from_run():
             sizes, _ = rows_of_partitions(self.paths, len(self.kept.parts))
             statistic, p_values = measure_blocks(model, self.rows, sizes)
@@ -428,6 +433,7 @@ def prepare_scoring(
     alpha: float | None = None,
     fdr: float | None = None,
     overwrite: bool = False,
+    judged: FitRun | None = None,
 ) -> Run:
     """Return the run that scores a table with a model, or with one that is to be fitted.
 
@@ -438,6 +444,8 @@ def prepare_scoring(
         Tells a fitted model from others.
     is_own : bool, default=False
         Whether the rows to score are the nominal ones.
+    judged : FitRun, optional
+        As in `Run`, where ``model`` is one that is stored.
     data, output, columns, keep, alpha, fdr, overwrite
         As for `score_files`.
     """
@@ -466,10 +474,12 @@ def prepare_scoring(
     record = RunRecord(stamp_files(data), settings)
     measured = None if is_own else rows
     n_rows = count_rows(data)
-    run = Run(model, measured, kept, url, record, overwrite, data, n_rows)
+    if isinstance(model, FitRun):
+        judged = model
+    run = Run(model, measured, kept, url, record, overwrite, data, n_rows, judged)
     if not run.is_finished():
         _check_free(url, record, overwrite)
-    if fdr is not None and is_own and fitted.calibration in ("loo", "auto"):
+    if fdr is not None and is_own and takes_loo(fitted):
         logger.warning(
             "no row can be flagged with fdr=%g: p-values of rows among themselves are "
             "spread evenly, so none is small for so many. Give nominal rows, or decide by "

@@ -73,12 +73,13 @@ def learn_preparation(
         return Preparation(scaling, seuclidean_map(variances))
     if params is not None:
         return Preparation(scaling, mahalanobis_map(params))
-    _check_determined(*rows.shape)
+    check_determined(*rows.shape)
     covariance = learn_covariance(scaled)
     return Preparation(scaling, learnt_mahalanobis_map(covariance, list(columns)))
 
 
-def _check_determined(n_rows: int, n_features: int) -> None:
+def check_determined(n_rows: int, n_features: int) -> None:
+    """Raise ValueError if so many rows are too few to learn a covariance from."""
     if n_rows <= n_features:
         raise ValueError(
             f"the covariance of {n_features} columns is singular if it is learnt from no "

@@ -30,7 +30,9 @@ def curved_sheet(n_rows, seed=0):
 
 def geodesic(n_edges, kind="directed", **arguments):
     params = {"n_neighbors": n_edges, "graph": kind}
-    return LPE(metric="geodesic", metric_params=params, **arguments)
+    return LPE(
+        metric="geodesic", metric_params=params, **{"calibration": "loo"} | arguments
+    )
 
 
 def expected_p_values(queries, nominal, n_edges, kind, n_neighbors, radius, own=False):

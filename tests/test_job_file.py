@@ -93,7 +93,7 @@ def test_read_job__takes_the_example(read):
         NominalSection(
             data=(Source("nominal/*.parquet"),), columns=("src_bytes", "dst_bytes")
         ),
-        ModelSection("models/kdd", False, {"n_neighbors": 20, "scale": "standard"}),
+        ModelSection("models/kdd", False, False, {"n_neighbors": 20, "scale": "standard"}),
         ScoreSection(
             data=(Source("in/2026-11-20/*.parquet"),),
             keep=("id", "ts"),
@@ -115,7 +115,7 @@ def test_read_job__leaves_out_what_is_not_there(read):
 
     assert job.nominal is None
     assert job.cluster is None
-    assert job.model == ModelSection(None, False, {})
+    assert job.model == ModelSection(None, False, False, {})
     assert job.score == ScoreSection(data=(Source("in"),), output="out")
     assert (job.score.keep, job.score.alpha, job.score.fdr) == (None, None, None)
     assert job.lpe_arguments == {}
@@ -902,6 +902,7 @@ LIKELY = {
     "random_state": ["0", "9223372036854775807"],
     "keep": ["[]", "['a', '{date}']"],
     "output": ["'o'", "'${DATA}'"],
+    "check_calibration": ["true", "false"],
     "fdr": ["0.1", "0.9"],
     "scheduler": ["'threads'", "'tcp://a:1'"],
     "workers": ["1", "4"],

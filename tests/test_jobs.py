@@ -425,7 +425,7 @@ def test_command__refuses_a_second_run_of_the_same_job():
     with hold("out/2026-11-20", "a test"):
         result = invoke("run", "job.toml", "--date", "2026-11-20")
 
-    assert result.exit_code == 2
+    assert result.exit_code == 75
     assert "Only one run at a time" in result.stderr
     Path("out/2026-11-20/_lock.json").unlink(missing_ok=True)
     assert invoke("run", "job.toml", "--date", "2026-11-20").exit_code == 0

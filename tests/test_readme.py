@@ -31,6 +31,9 @@ ELSEWHERE = {
     "pip install .": "make test",
     'pip install "lpe-dask[plot]"': "make test",
     "lpe-dask paper --data FOLDER --output OUT": "make paper",
+    "lpe-dask fit NOMINAL --model MODEL --check-calibration": (
+        "tests/test_calibration_check.py"
+    ),
     "python -m lpe_dask": "tests/test_cli.py",
     "PYTHONPATH=tests python -m benchmarks.spooled --folder FOLDER": (
         "tests/benchmarks/test_by_hand.py"
