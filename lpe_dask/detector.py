@@ -693,7 +693,7 @@ def _check_enough_rows(n_neighbors: int, calibration: str, division: Division) -
             f"because a row is no neighbor of itself; there are n_samples = {n}. Lower "
             f"n_neighbors, or give more rows."
         )
-    remedy = "Give more rows."
+    remedy = "Give more rows, or another calibration."
     if most > 0:
         remedy = f"Lower n_neighbors to {most} or less, or give more rows."
     raise ValueError(
@@ -713,7 +713,7 @@ def save_model(model: LPE, lock: Lock, source: str | None = None) -> None:
     source : str, optional
         Tells what it was fitted from.
     """
-    parameters = dict(model._parameters)
+    parameters = model.get_params(deep=False)
     del parameters["anomaly_log_density"]  # a function: whoever loads has to have it
     names = model._columns
     comparison = model._comparison

@@ -222,7 +222,8 @@ def _ratio(among: NDArray[np.float64], alone: NDArray[np.float64], alpha: float)
     falling = np.sort(among)[::-1]
     ratios = []
     for rank in range(first, last + 1):
-        # As a new row is compared with the others only.
+        # As a new row is compared with the others only. Where rows tie, none is flagged.
         others = np.where(among >= falling[rank], falling[rank + 1], falling[rank])
-        ratios.append((alone > others).sum() / (rank + 1))
-    return float(np.mean(ratios))
+        if n_among := int((among > others).sum()):
+            ratios.append(int((alone > others).sum()) / n_among)
+    return sum(ratios) / len(ratios) if ratios else 1.0

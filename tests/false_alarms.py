@@ -197,17 +197,24 @@ def whole_numbers(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("output", type=Path)
-    parser.add_argument("--rows", type=whole_numbers, default=ROWS)
+    parser.add_argument("--rows", type=whole_numbers)
     parser.add_argument("--columns", type=whole_numbers, default=COLUMNS)
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS))
     parser.add_argument("--learnt", type=lambda text: text.split(","), default=list(LEARNT))
     parser.add_argument("--draws", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    cells = itertools.product(given.rows, given.columns, given.kinds, given.learnt)
+    cells = [
+        (n_rows, n_features, kind, learnt)
+        for n_features, kind, learnt in itertools.product(
+            given.columns, given.kinds, given.learnt
+        )
+        # Also as few rows as "auto" takes "loo" for.
+        for n_rows in given.rows or (*ROWS, int(enough_rows(learnt, n_features)))
+    ]
     writer = None
     with given.output.open("w", newline="") as file:
-        for n_rows, n_features, kind, learnt in cells:
+        for n_rows, n_features, kind, learnt in sorted(cells):
             line = cell(kind, learnt, n_rows, n_features, given.draws, given.seed)
             if line is None:
                 continue

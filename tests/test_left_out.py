@@ -3,49 +3,120 @@
 import numpy as np
 import pytest
 
-from lpe_dask import LPE
-from lpe_dask.left_out import Asked, added_false_alarms
+import false_alarms
+from lpe_dask import LPE, left_out
+from lpe_dask.left_out import MOST_ROWS, Asked, added_false_alarms
+from lpe_dask.preparation import Preparation
 from lpe_dask.validity import what_is_learnt
 
+ROWS = np.random.default_rng(1).standard_t(3, (40, 4))
 
-def false_alarms_of_learning(nominal, arguments, alpha):
-    """Each row against the others, scaled by the others, and by all: how many are flagged.
 
-    Every row is fitted anew without itself, as a user could.
-    """
-    n, k = len(nominal), arguments["n_neighbors"]
-    given = LPE(calibration="loo", **arguments).fit(nominal)
-    alone = 0
-    for i in range(n):
-        model = LPE(calibration="loo", **arguments).fit(np.delete(nominal, i, axis=0))
-        alone += model.score_samples(nominal[i : i + 1])[0] <= alpha
-    assert k == given.n_neighbors_
-    return alone / n, (given.p_values_ <= alpha).mean()
+def estimated(nominal, arguments, asked, alpha):
+    model = LPE(calibration="loo", **arguments).fit(nominal)
+    given = {"scale": None, "metric": "euclidean", "metric_params": None} | arguments
+    learnt = what_is_learnt(given["scale"], given["metric"], given["metric_params"])
+    preparation = model._reference.space.preparation
+    return added_false_alarms(nominal, preparation, learnt, asked, len(nominal), alpha)
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("learnt", "size"), [("variances", np.var), ("ranges", lambda x: np.ptp(x) ** 2)]
+)
+def test_stretched__is_what_is_learnt_with_a_row_over_what_is_without_it(learnt, size):
+    found = left_out._STRETCHED[learnt](ROWS, len(ROWS))
+
+    for i, j in np.ndindex(ROWS.shape):
+        without = np.delete(ROWS[:, j], i)
+        np.testing.assert_allclose(found[i, j], size(ROWS[:, j]) / size(without))
+
+
+def test_without_covariance__is_that_of_the_other_rows():
+    """Up to a factor that all rows have in common."""
+    whitened = ROWS @ np.linalg.inv(np.linalg.cholesky(np.cov(ROWS.T))).T
+    asked = Asked(3, None)
+
+    among, alone = left_out._without_covariance(
+        whitened - whitened.mean(axis=0), np.arange(len(ROWS)), asked, len(ROWS)
+    )
+
+    for i, row in enumerate(ROWS):
+        others = np.delete(ROWS, i, axis=0)
+        inverse = np.linalg.inv(np.cov(others.T)) * 39 / 38
+        steps = others - row
+        squares = np.sort(np.einsum("ij,jk,ik->i", steps, inverse, steps))
+        lengths = np.einsum("ij,jk,ik->i", steps, np.linalg.inv(np.cov(ROWS.T)), steps)
+        leverage = ((whitened[i] - whitened.mean(axis=0)) ** 2).sum() * 40 / 39**2
+        common = 1 + leverage / (1 - leverage) / 4
+        np.testing.assert_allclose(among[i], np.sort(lengths)[2])
+        np.testing.assert_allclose(alone[i] * common, squares[2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "same"),
     [
-        {"scale": "minmax"},
-        {"scale": "standard"},
-        {"metric": "seuclidean"},
-        {"metric": "mahalanobis"},
-        {"scale": "minmax", "metric": "mahalanobis", "metric_params": {"VI": np.eye(8)}},
+        ({"scale": "standard"}, {"metric": "seuclidean"}),
+        ({"scale": "minmax"}, {"scale": "minmax", "metric_params": {"w": [4.0] * 12}}),
+        (
+            {"scale": "minmax"},
+            {
+                "scale": "minmax",
+                "metric": "mahalanobis",
+                "metric_params": {"VI": np.eye(12)},
+            },
+        ),
+        ({"metric": "mahalanobis"}, {"metric": "mahalanobis", "scale": "standard"}),
     ],
 )
-@pytest.mark.parametrize("tail", [3, 30])
-def test_added_false_alarms__are_those_of_fits_without_each_row(arguments, tail):
-    nominal = np.random.default_rng(1).standard_t(tail, (60, 8))
-    arguments = {"n_neighbors": 4, "metric": "euclidean", "scale": None} | arguments
-    alone, among = false_alarms_of_learning(nominal, arguments, 0.1)
-    model = LPE(calibration="loo", **arguments).fit(nominal)
-    learnt = what_is_learnt(
-        arguments["scale"], arguments["metric"], arguments.get("metric_params")
-    )
+def test_added_false_alarms__of_the_same_distances_are_the_same(arguments, same):
+    rows = np.random.default_rng(1).standard_t(3, (40, 12))
 
-    ratio = added_false_alarms(
-        nominal, model._reference.space.preparation, learnt, Asked(4, None), 60, 0.1
-    )
+    found = [estimated(rows, a, Asked(3, None), 0.1) for a in (arguments, same)]
 
-    # The estimate is an average over near levels, and the other a count of single rows.
-    assert abs(ratio - alone / among) <= 0.25 * ratio
+    assert found[0] == found[1] > 1
+
+
+@pytest.mark.parametrize("learnt", false_alarms.LEARNT)
+def test_added_false_alarms__are_those_of_new_rows(learnt):
+    rng = np.random.default_rng(0)
+    simulated = false_alarms.cell("heavy-tailed", learnt, 60, 20, 12_000)
+    estimates = []
+    for nominal in rng.standard_t(3, (30, 60, 20)):
+        preparation = false_alarms.LEARNT[learnt](nominal)
+        estimates.append(
+            added_false_alarms(nominal, preparation, learnt, Asked(5, None), 60, 0.05)
+        )
+
+    added = simulated["added_0.05"]
+    assert added >= 1.5
+    assert abs(np.mean(estimates) - added) <= 0.25 * (added - 1)
+
+
+def test_added_false_alarms__of_counts_within_a_radius():
+    """Many rows have no other within it: these tie, and none of them is flagged."""
+    rng = np.random.default_rng(0)
+    arguments = {"scale": "standard", "graph": "radius", "radius": 4.0}
+    ratios = [
+        estimated(rows, arguments, Asked(None, 4.0), 0.1)
+        for rows in rng.standard_t(3, (10, 60, 12))
+    ]
+
+    assert 1 <= np.mean(ratios) <= 2
+    assert estimated(ROWS, arguments | {"radius": 1e-9}, Asked(None, 1e-9), 0.1) == 1
+
+
+@pytest.mark.parametrize("learnt", ["ranges", "variances"])
+def test_added_false_alarms__of_rows_that_are_no_example(learnt):
+    """Constant columns, ties, three rows, and K as large as can be."""
+    for rows in (
+        np.ones((3, 2)),
+        np.arange(6.0).reshape(3, 2),
+        np.repeat(np.eye(3), 4, axis=0),
+    ):
+        asked = Asked(len(rows) - 1, None)
+        ratio = added_false_alarms(rows, Preparation(), learnt, asked, len(rows), 0.05)
+        assert 0 <= ratio < 10
+    many = np.random.default_rng(0).standard_normal((2 * MOST_ROWS, 2))
+    asked = Asked(len(many) - 1, None)
+    ratio = added_false_alarms(many, Preparation(), learnt, asked, len(many), 0.05)
+    assert 0.9 < ratio < 1.1

@@ -31,7 +31,9 @@ RNG = np.random.default_rng(0)
 NOMINAL = RNG.integers(0, 10, (100, 2)) * 0.1
 NOMINAL[17, 1] = np.nan
 QUERIES = RNG.integers(-3, 13, (20, 2)) * 0.1
-ARGUMENTS = {"scale": "standard", "missing": "drop", "algorithm": "pruned"}
+ARGUMENTS = {
+    "scale": "standard", "missing": "drop", "algorithm": "pruned", "calibration": "loo"
+}  # fmt: skip
 
 
 def folder_of(model):
@@ -577,7 +579,7 @@ def test_load__of_every_format(folder):
     assert straight.feature_names_in_.tolist() == ["speed", "load"]
     swapped = pd.DataFrame(OF_FORMATS[:, ::-1], columns=["load", "speed"])
     np.testing.assert_array_equal(straight.statistic(swapped), STRAIGHT)
-    assert repr(straight) == "LPE(algorithm='pruned', n_neighbors=3, scale='standard')"
+    assert straight.get_params() == LPE(3, **ARGUMENTS).get_params() | {"missing": "error"}
     assert len(straight.p_values_) == geodesic.n_samples_ == 100
 
 

@@ -96,7 +96,7 @@ def test_mahalanobis__learnt_from_a_lattice_equals_its_definition():
     correlation = covariance / (deviations[:, None] * deviations)
     root = definitions.cholesky_of_inverse(correlation.tolist()) / deviations[:, None]
 
-    model = LPE(4, metric="mahalanobis").fit(nominal)
+    model = LPE(4, metric="mahalanobis", calibration="loo").fit(nominal)
 
     mapped = definitions.mapped(nominal, root)
     radii = definitions.knn_radii(mapped, mapped, 4, True)
@@ -105,7 +105,7 @@ def test_mahalanobis__learnt_from_a_lattice_equals_its_definition():
 
 def test_seuclidean__constant_column_keeps_its_unit():
     nominal = np.column_stack([np.arange(6.0), np.full(6, 0.1)])
-    model = LPE(1, metric="seuclidean").fit(nominal)
+    model = LPE(1, metric="seuclidean", calibration="loo").fit(nominal)
 
     assert model.statistic([[0.0, 3.1]]) == 3.0
 
@@ -114,7 +114,7 @@ def test_seuclidean__constant_column_keeps_its_unit():
 def test_scale__constant_column_keeps_its_unit(scale):
     """Nominal rows come out at exactly 0, others at their difference."""
     nominal = np.column_stack([np.arange(6.0), np.full(6, 0.1)])
-    model = LPE(1, scale=scale).fit(nominal)
+    model = LPE(1, scale=scale, calibration="loo").fit(nominal)
 
     assert model.statistic([[0.0, 0.1]]) == 0.0
     assert model.statistic([[0.0, 2.6]]) == 2.5

@@ -38,12 +38,12 @@ def test_fit__names_columns_with_missing_values_and_the_remedy(kind):
 def test_drop__leaves_the_rows_out_and_keeps_their_places(kind):
     kept = FRAME[np.isfinite(FRAME).all(axis=1)]
 
-    model = LPE(1, missing="drop", scale="minmax").fit(KINDS[kind])
+    model = LPE(1, missing="drop", scale="minmax", calibration="loo").fit(KINDS[kind])
 
     p_values = np.asarray(model.p_values_)
     assert (model.n_samples_, model.n_dropped_) == (3, 3)
     np.testing.assert_array_equal(np.isnan(p_values), ~FRAME.index.isin(kept.index))
-    expected = LPE(1, scale="minmax").fit(kept.to_numpy()).p_values_
+    expected = LPE(1, scale="minmax", calibration="loo").fit(kept.to_numpy()).p_values_
     np.testing.assert_array_equal(p_values[kept.index], expected)
     assert (np.asarray(model.fit_predict(KINDS[kind])) == 1).all()
 
@@ -77,9 +77,9 @@ def test_fit__with_chunks_that_are_or_become_empty(scale, bad):
     chunked = da.concatenate([cut[:5], cut[5:5], cut[5:]])
     kept = rows[np.isfinite(rows).all(axis=1)]
 
-    model = LPE(2, missing="drop", scale=scale).fit(chunked)
+    model = LPE(2, missing="drop", scale=scale, calibration="loo").fit(chunked)
 
-    expected = LPE(2, scale=scale).fit(kept)
+    expected = LPE(2, scale=scale, calibration="loo").fit(kept)
     np.testing.assert_array_equal(model.calibration_, expected.calibration_)
     p_values = model.p_values_.compute()
     np.testing.assert_array_equal(np.isnan(p_values), np.isin(np.arange(12), bad))

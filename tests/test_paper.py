@@ -347,29 +347,6 @@ def test_generators__do_not_depend_on_the_number_of_draws():
     assert len({*many, *other}) == 7
 
 
-@pytest.mark.parametrize(
-    ("alpha", "n", "places"),
-    [(0.05, 200, 11), (0.05, 39, 2), (0.08, 109, 9), (0.05, 40, 3)],
-)
-def test_most_false_alarms__counts_the_places_that_are_flagged(alpha, n, places):
-    assert fits.most_false_alarms(alpha, n) == places / (n + 1)
-
-
-def test_most_false_alarms__bounds_the_average_rate():
-    """Exactly, for any data: here with many ties and with few rows."""
-    rng = np.random.default_rng(0)
-    rates = []
-    for _ in range(150):
-        training, nominal = (rng.integers(0, 50, (size, 1)) / 1.0 for size in (9, 40))
-        scored = fits.fit_and_score(training, nominal, nominal[:1], n_neighbors=1)
-        rates.append(scored.flagged(0.15)[0])
-
-    here = averages.average(rates)
-    bound = fits.most_false_alarms(0.15, 9)
-    assert bound == 0.2
-    assert bound - 0.1 < here.mean < bound + 3 * here.standard_error
-
-
 def test_uniform_distance__is_that_of_kolmogorov_and_smirnov():
     p_values = np.random.default_rng(0).random(50) ** 1.3
 

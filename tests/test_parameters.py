@@ -43,7 +43,7 @@ from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_r
         ({"alpha": np.nan}, "alpha=nan"),
         ({"algorithm": "kd"}, "this version has algorithm in 'auto', 'brute', 'pruned'"),
         ({"algorithm": "nn_descent"}, "'auto', 'brute', 'pruned'"),
-        ({"calibration": "cv"}, "has calibration in 'loo', 'split', 'conformal'"),
+        ({"calibration": "cv"}, "has calibration in 'auto', 'loo', 'split', 'conformal'"),
         ({"calibration_size": 0}, "calibration_size=0 must be a whole number"),
         ({"calibration_size": 5.0}, "calibration_size=5.0"),
         ({"calibration_size": 11}, "more than the 10 rows that calibration='loo' can draw"),
@@ -56,7 +56,7 @@ from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_r
         ),
         (
             {"n_neighbors": 6, "calibration": "conformal"},
-            "Lower n_neighbors to 5 or less",
+            "Lower n_neighbors to 4 or less",
         ),
         ({"anomaly_log_density": 1.0}, "anomaly_log_density=1.0 must be a function"),
         ({"missing": "ignore"}, "'error', 'drop'"),

@@ -142,7 +142,7 @@ def assert_same(loaded, model):
 
 
 def assert_same_own_values(loaded, model):
-    if model.calibration == "loo" and model.calibration_size is None:
+    if model.calibration_kind_ == "loo" and model.calibration_size is None:
         for name in ("p_values_", "statistic_"):
             (expected,) = dask.compute(getattr(model, name))
             np.testing.assert_array_equal(getattr(loaded, name), expected)
