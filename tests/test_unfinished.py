@@ -155,6 +155,30 @@ def test_run__takes_no_run_of_another_job_that_writes_there(clock, caplog):
     assert notes() == ["2026-11-19"]
 
 
+def test_run__finishes_one_of_two_runs_of_a_file_with_other_variables(
+    clock, caplog, monkeypatch
+):
+    Path("job.toml").write_text(JOB.replace("out/{date}", "out/{date}/${TABLE}"))
+    monkeypatch.setenv("TABLE", "b")
+    clock(LATE)
+    interrupt()
+    monkeypatch.setenv("TABLE", "a")
+    clock("2026-11-19T23:40")
+    lpe_dask.run("job.toml")
+    assert notes() == ["2026-11-19"]
+    clock("2026-11-20T00:20")
+    lpe_dask.run("job.toml")
+    assert not caplog.records
+    monkeypatch.setenv("TABLE", "b")
+    clock("2026-11-20T00:30")
+
+    lpe_dask.run("job.toml")
+
+    done = sorted(str(path.parent) for path in Path("out").rglob("_summary.json"))
+    assert done == ["out/2026-11-19/a", "out/2026-11-19/b", "out/2026-11-20/a"]
+    assert notes() == []
+
+
 def test_run__names_the_day_of_a_job_that_was_edited(clock, caplog):
     clock(LATE)
     interrupt()
@@ -241,7 +265,7 @@ def test_command__finishes_the_other_day_and_says_so(clock):
 
     assert result.exit_code == 0, result.output
     assert "the run of 2026-11-19 was interrupted: it is finished now" in result.stderr
-    assert "written to out/2026-11-19" in result.stdout
+    assert "written to out/2026-11-19" in result.stderr
     assert days_done() == ["2026-11-19"]
 
 
