@@ -1,6 +1,7 @@
 """Starts after midnight: which day a job is started for, and what is said about others."""
 
 import datetime
+import errno
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from fsspec.implementations.local import LocalFileSystem
 
 import lpe_dask
 from lpe_dask import job_runs, parts
@@ -100,6 +102,37 @@ def test_run__takes_today_twelve_hours_later_and_names_the_other_day(clock, capl
     lpe_dask.run("job.toml", date=datetime.date(2026, 11, 18))
     assert days_done() == ["2026-11-18", "2026-11-19"]
     assert notes() == []
+
+
+def test_run__forgets_an_older_run_that_is_finished_after_all(clock, caplog):
+    """It was killed between its summary and the end, and the job was edited since."""
+    clock("2026-11-18T09:00")
+    interrupt()
+    left = {path: path.read_text() for path in Path("out/_runs").iterdir()}
+    lpe_dask.run("job.toml")
+    for path, text in left.items():
+        path.write_text(text)
+    Path("job.toml").write_text(JOB + "alpha = 0.2\n")
+    clock(LATE)
+
+    lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-18", "2026-11-19"]
+    assert not caplog.records
+    assert notes() == []
+
+
+def test_run__says_nothing_of_an_older_run_that_is_at_work(clock, caplog):
+    clock("2026-11-18T09:00")
+    interrupt()
+    clock(LATE)
+
+    with hold("out/2026-11-18", "score a table"):
+        lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-19"]
+    assert not caplog.records
+    assert notes() == ["2026-11-18"]
 
 
 def test_run__counts_the_hours_from_the_first_beginning(clock):
@@ -244,6 +277,22 @@ def test_run__works_where_nothing_can_be_noted(clock, caplog):
     assert days_done() == ["2026-11-19"]
     assert "it is not noted in out/_runs that the run of 2026-11-19" in caplog.text
     assert "go on with --date 2026-11-19" in caplog.text
+
+
+def test_run__takes_today_where_notes_cannot_be_read(clock, caplog, monkeypatch):
+    def refuse(self, path, **options):
+        if str(path).endswith("_runs"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed(self, path, **options)
+
+    listed = LocalFileSystem.ls
+    monkeypatch.setattr(LocalFileSystem, "ls", refuse)
+    clock(LATE)
+
+    lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-19"]
+    assert "the notes in out/_runs cannot be read: PermissionError" in caplog.text
 
 
 def test_run__notes_nothing_where_the_output_has_no_day(clock, folder):
