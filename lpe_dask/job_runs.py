@@ -162,8 +162,8 @@ def _goes_on(job: Job, overwrite: bool) -> bool:
         logger.info("the run of %s is still at work elsewhere", day)
         return False
     logger.warning(
-        "the run of %s was interrupted: it is finished now, and nothing else. Start again "
-        "for today, or give --date.", day,
+        "the run of %s was interrupted: it is finished first, and nothing else. Start "
+        "again for today, or give `run` a --date.", day,
     )  # fmt: skip
     return True
 

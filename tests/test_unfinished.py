@@ -66,6 +66,12 @@ def interrupt(job="job.toml", error=RuntimeError, **options):
             lpe_dask.run(job, **options)
 
 
+def plan_by_command(job):
+    result = CliRunner().invoke(cli, ["plan", job, "--scheduler", "threads"])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
 def days_done():
     return [path.parent.name for path in sorted(Path("out").glob("*/_summary.json"))]
 
@@ -83,7 +89,7 @@ def test_run__first_finishes_the_run_that_was_interrupted_before_midnight(clock,
     lpe_dask.run("job.toml")
 
     assert days_done() == ["2026-11-19"]
-    assert "the run of 2026-11-19 was interrupted: it is finished now" in caplog.text
+    assert "the run of 2026-11-19 was interrupted: it is finished first" in caplog.text
     assert notes() == []
     lpe_dask.run("job.toml")
     assert days_done() == ["2026-11-19", "2026-11-20"]
@@ -313,9 +319,25 @@ def test_command__finishes_the_other_day_and_says_so(clock):
     result = CliRunner().invoke(cli, command)
 
     assert result.exit_code == 0, result.output
-    assert "the run of 2026-11-19 was interrupted: it is finished now" in result.stderr
+    assert "the run of 2026-11-19 was interrupted: it is finished first" in result.stderr
     assert "written to out/2026-11-19" in result.stderr
     assert days_done() == ["2026-11-19"]
+
+
+@pytest.mark.parametrize("plan", [lpe_dask.plan, plan_by_command], ids=["api", "command"])
+def test_plan__is_of_the_day_that_is_run_next(clock, plan):
+    """The table of the day before has 20 rows, that of today 30."""
+    rows = pd.DataFrame(np.random.default_rng(1).standard_normal((30, 2)))
+    rows.rename(columns=str).to_parquet("in/2026-11-20/a.parquet")
+    clock(LATE)
+    interrupt()
+    clock(EARLY)
+
+    assert "20 to score" in str(plan("job.toml"))
+
+    lpe_dask.run("job.toml")
+    assert days_done() == ["2026-11-19"]
+    assert "30 to score" in str(plan("job.toml"))
 
 
 def test_read_job__tells_jobs_apart_by_what_they_say():
