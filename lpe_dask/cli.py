@@ -139,9 +139,9 @@ def score(data: str, debug: bool, **options: Any) -> None:
 def plan_run(data: str, debug: bool, **options: Any) -> None:
     """Tell what `score` would need: tasks, pairs of rows, memory and time.
 
-    Of a job file, which ends in .toml, tell what `run` would need. Reads metadata and a
-    sample of the rows, and starts no workers. Ends with exit code 2 if the run does not fit
-    into the memory of the workers.
+    Of a job file, which ends in .toml, tell what `run` would need, for the day that it
+    would take. Reads metadata and a sample of the rows, and starts no workers. Ends with
+    exit code 2 if the run does not fit into the memory of the workers.
     """
     with _exit_codes(debug):
         from lpe_dask.forecasting import is_job  # not for --help: takes a second
@@ -334,10 +334,9 @@ def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
 def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
     """Return what it takes to do a job; None if that is nothing, which is said."""
     from lpe_dask.forecasting import check_no_others, forecast_job
-    from lpe_dask.job_file import read_job
-    from lpe_dask.job_runs import prepare_job
+    from lpe_dask.job_runs import next_job, prepare_job
 
-    read = read_job(job)
+    read = next_job(job)
     options = _with_section(options, read.cluster)
     workers = _take_workers(options, debug)
     check_no_others(job, list(_given(options)))

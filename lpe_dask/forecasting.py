@@ -27,8 +27,7 @@ from lpe_dask.fit_runs import FitRun, measured_columns
 from lpe_dask.forecast import Forecast
 from lpe_dask.foreseen_models import ForeseenFit, SavedModel
 from lpe_dask.inputs import Table, read_table, select_columns
-from lpe_dask.job_file import read_job
-from lpe_dask.job_runs import JobRun, prepare_job
+from lpe_dask.job_runs import JobRun, next_job, prepare_job
 from lpe_dask.parameters import check_parameters
 from lpe_dask.planning import JoinPlan
 from lpe_dask.resources import Crew, active_client, workers
@@ -66,8 +65,9 @@ def plan(
         Rows to score; or the path of a Parquet or CSV table, or a list of such paths. Rows
         of files are counted by their metadata (Parquet) or by their bytes (CSV, about),
         those of a Dask DataFrame by the partitions that are read (about). Or the path of a
-        job file, which ends in ``.toml``, alone: what `run` would do from its start, on
-        these workers rather than those of its section ``[cluster]``.
+        job file, which ends in ``.toml``, alone: what `run` would do from its start, for
+        the day that it would take, on these workers rather than those of its section
+        ``[cluster]``.
     nominal : same kinds, optional
         Nominal rows. None, without ``model``: each row of ``data`` is scored against all
         others.
@@ -108,7 +108,7 @@ def plan(
     given = {name: value for name, value in given.items() if value is not None}
     if is_job(data):
         check_no_others(data, [*given, *arguments])
-        return forecast_job(crew, prepare_job(read_job(data)))
+        return forecast_job(crew, prepare_job(next_job(data)))
     if model is not None:
         check_is_alone(model, nominal, arguments)
         return forecast_with_model(crew, data, model, columns)

@@ -118,7 +118,8 @@ def _day_of_job(
     # All days of a job say the same, once another day stands in place of each.
     fixed = replace(placeholders, day=_SOME_DAY)
     said = _fill(decisive, fixed, Problems(path, ""))
-    return DayOfJob(folder, digest(said), path, placeholders.day)
+    output = digest(said["score"]["output"])
+    return DayOfJob(folder, digest(said), output, path, placeholders.day)
 
 
 def _job_of(tables: JobTables, path: str) -> Job:

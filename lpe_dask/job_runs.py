@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
+import fsspec
+
 from lpe_dask.detector import LPE, learnt_columns, load_with_source
 from lpe_dask.files import is_there
 from lpe_dask.fit_runs import Expect, FitRun, ignore, prepare_fit
@@ -24,8 +26,10 @@ from lpe_dask.job_file import Job, Source, read_job
 from lpe_dask.locks import Lock, is_held
 from lpe_dask.messages import brief
 from lpe_dask.persist import model_source, model_url
+from lpe_dask.records import SUMMARY_NAME
+from lpe_dask.retries import retried
 from lpe_dask.runs import Run, prepare_run, prepare_scoring
-from lpe_dask.unfinished import DayOfJob
+from lpe_dask.unfinished import DayOfJob, Note
 from lpe_dask.validity import choose_calibration, what_is_learnt
 
 logger = logging.getLogger(__name__)
@@ -95,23 +99,51 @@ def next_job(
     if date is not None or job.today is None:
         return job
     older = []
-    for note in sorted(job.today.others(), key=lambda note: note.began):
-        if note.day == job.today.day:
-            continue
+    for note in sorted(_notes_beside(job.today), key=lambda note: note.began):
         if note.job == job.today.job and now - note.began < FINISHED_WITHIN:
             unfinished = read_job(path, note.day)
             if _goes_on(unfinished, overwrite):
                 return unfinished
-        else:
+        elif not _is_settled(path, note.day):
             older.append(note)
     if older:
         logger.warning(
-            "not finished, and too long ago to be taken up now: the run of %s. Finish "
-            "it with --date, or remove its note from %s.",
+            "not finished, and too long ago to be taken up now, or from before the job was "
+            "edited: the run of %s. Finish it with --date, or remove its note from %s.",
             ", ".join(f"{note.day} (--date {note.day})" for note in older),
             job.today.notes,
         )
     return job
+
+
+def _notes_beside(today: DayOfJob) -> list[Note]:
+    """Return the notes of other days; none where they cannot be read, which is said."""
+    try:
+        return [note for note in today.others() if note.day != today.day]
+    except ConnectionError:  # the outputs are there, too: no more waiting
+        raise
+    except (OSError, NotImplementedError) as error:
+        logger.warning(
+            "whether the run of another day was interrupted is not known, as the notes in "
+            "%s cannot be read: %s Such a run goes on with --date.",
+            today.notes, brief(error),
+        )  # fmt: skip
+        return []
+
+
+def _is_settled(path: str | PathLike[str], day: datetime.date) -> bool:
+    """Return whether an older run is finished or at work, so that nothing is to be said."""
+    try:
+        job = read_job(path, day)
+        assert job.today is not None
+        assert job.score is not None
+        filesystem, root = fsspec.core.url_to_fs(job.score.output)
+        if retried(filesystem.exists)(f"{root}/{SUMMARY_NAME}"):
+            job.today.forget()
+            return True
+        return is_held(job.score.output)
+    except (ValueError, OSError):
+        return False
 
 
 def _goes_on(job: Job, overwrite: bool) -> bool:
@@ -130,8 +162,8 @@ def _goes_on(job: Job, overwrite: bool) -> bool:
         logger.info("the run of %s is still at work elsewhere", day)
         return False
     logger.warning(
-        "the run of %s was interrupted: it is finished now, and nothing else. Start again "
-        "for today, or give --date.", day,
+        "the run of %s was interrupted: it is finished first, and nothing else. Start "
+        "again for today, or give `run` a --date.", day,
     )  # fmt: skip
     return True
 

@@ -13,7 +13,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import dask.config
@@ -21,7 +21,7 @@ from tenacity import (
     RetryCallState,
     Retrying,
     retry_if_exception,
-    stop_after_attempt,
+    stop_before_delay,
     wait_exponential,
     wait_random,
 )
@@ -44,6 +44,18 @@ _PASSING_NUMBERS = {
     )
     if hasattr(errno, name)
 } | {socket.EAI_AGAIN}  # fmt: skip
+
+#: Those that come where no server was reached: the address may be wrong. Libraries that
+#: have names of their own for it have tried for some seconds already.
+_UNREACHED_NUMBERS = {
+    getattr(errno, name)
+    for name in ("ECONNREFUSED", "EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH")
+    if hasattr(errno, name)
+} | {socket.EAI_AGAIN}
+_UNREACHED_NAMES = {
+    "ClientConnectorError", "ConnectTimeoutError", "EndpointConnectionError",
+    "ServiceRequestError",
+}  # fmt: skip
 
 #: What servers answer that may do better soon; 409: another request is in the way.
 _PASSING_ANSWERS = {408, 409, 425, 429, 500, 502, 503, 504}
@@ -91,7 +103,17 @@ def is_passing(error: BaseException) -> bool:
         return answer in _PASSING_ANSWERS
     if isinstance(error, OSError) and error.errno in _PASSING_NUMBERS:
         return True
-    return not _PASSING_NAMES.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+    return _is_named(error, _PASSING_NAMES)
+
+
+def _is_unreached(error: BaseException) -> bool:
+    """Return whether no server was there to answer, as far as the error tells."""
+    is_numbered = isinstance(error, OSError) and error.errno in _UNREACHED_NUMBERS
+    return is_numbered or _is_named(error, _UNREACHED_NAMES)
+
+
+def _is_named(error: BaseException, names: set[str]) -> bool:
+    return not names.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
 
 def _is_passing_or_unseen(error: BaseException) -> bool:
@@ -121,7 +143,9 @@ def _patient(
         first, longest = given["first-pause"], given["longest-pause"]
         attempts = Retrying(
             retry=retry_if_exception(is_worth_it),
-            stop=stop_after_attempt(given["attempts"]),
+            stop=partial(
+                _is_enough, attempts=given["attempts"], unreached=given["unreached"]
+            ),
             # Many tasks that fail together do not come back together.
             wait=wait_exponential(first, longest) + wait_random(0, first),
             before_sleep=_tell,
@@ -132,22 +156,45 @@ def _patient(
     return patient
 
 
+def _is_enough(state: RetryCallState, *, attempts: int, unreached: float) -> bool:
+    if state.attempt_number >= attempts:
+        return True
+    # Twice at least: the first attempt may have sent much before.
+    is_vain = state.attempt_number > 1 and _is_unreached(_error_of(state))
+    return is_vain and stop_before_delay(unreached)(state)
+
+
 def _tell(state: RetryCallState) -> None:
-    assert state.outcome is not None
     assert state.next_action is not None
-    error = state.outcome.exception()
-    assert isinstance(error, Exception)
     logger.warning(
         "a storage failed, perhaps for the moment: %s Attempt %d follows in %.1f s.",
-        brief(error), state.attempt_number + 1, state.next_action.sleep,
+        brief(_error_of(state)), state.attempt_number + 1, state.next_action.sleep,
     )  # fmt: skip
 
 
 def _give_up(state: RetryCallState) -> NoReturn:
-    """Raise the last error, marked: who called need not try it again."""
+    """Raise the last error, marked: who called need not try it again.
+
+    Those of other libraries, and those of no connection, come as ConnectionError, which
+    says what to check.
+    """
+    error = cause = _error_of(state)
+    if not isinstance(error, OSError) or _is_unreached(error):
+        error = ConnectionError(
+            f"a storage does not answer: {brief(error)} It was tried "
+            f"{state.attempt_number} times in {state.seconds_since_start:.0f} s. Check its "
+            f"address, the network and the credentials, and start again."
+        )
+    else:
+        error.add_note(f"Tried {state.attempt_number} times.")
+    error.was_retried = True  # type: ignore[attr-defined]
+    if error is cause:
+        raise error
+    raise error from cause
+
+
+def _error_of(state: RetryCallState) -> Exception:
     assert state.outcome is not None
     error = state.outcome.exception()
-    assert error is not None
-    error.was_retried = True  # type: ignore[attr-defined]
-    error.add_note(f"Tried {state.attempt_number} times.")
-    raise error
+    assert isinstance(error, Exception)  # no other is tried again
+    return error

@@ -4,8 +4,10 @@
     out/_runs/<job>-2026-11-20.json       beside it, from the start of its run to its end
 
 A job is known by what it says, not by the name of its file: several jobs may share a
-folder, and one that was edited is another one, as its outputs are. These files decide
-nothing but which day is taken, and whoever has no use for one may remove it.
+folder, also those of one file with other variables, and one that was edited is another one,
+as its outputs are. What has the same name for its outputs is the job before it was edited.
+These files decide nothing but which day is taken, and whoever has no use for one may remove
+it.
 """
 
 from __future__ import annotations
@@ -43,6 +45,9 @@ class DayOfJob:
         That holds the outputs of all days.
     job : str
         Tells the job from others.
+    output : str
+        Tells its outputs from those of others; the same after most edits, but not with
+        other variables.
     path : str
         Of its file.
     day : date
@@ -50,6 +55,7 @@ class DayOfJob:
 
     folder: str
     job: str
+    output: str
     path: str
     day: datetime.date
 
@@ -74,6 +80,7 @@ class DayOfJob:
         said = {
             "job": os.path.abspath(self.path),
             "says": self.job,
+            "writes": self.output,
             "date": self.day.isoformat(),
             "began": now.isoformat(),
         }
@@ -95,9 +102,8 @@ class DayOfJob:
                     _remove(self.notes, note.name)
 
     def others(self) -> list[Note]:
-        """Return the notes of this job, and of the same file before it was edited."""
-        path = os.path.abspath(self.path)
-        return [n for n in _notes(self.notes) if self.job == n.job or n.path == path]
+        """Return the notes of this job, also from before it was edited."""
+        return [note for note in _notes(self.notes) if note.output == self.output]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +112,10 @@ class Note:
 
     Attributes
     ----------
-    name, path, job : str
-        Of the note, and of the job.
+    name : str
+        Of its file.
+    job, output : str
+        As `DayOfJob` has them.
     day : date
         What ``{date}`` stood for.
     began : datetime
@@ -115,8 +123,8 @@ class Note:
     """
 
     name: str
-    path: str
     job: str
+    output: str
     day: datetime.date
     began: datetime.datetime
 
@@ -138,7 +146,7 @@ def _notes(folder: str) -> list[Note]:
                     said = json.loads(filesystem.cat_file(path))
                     day = datetime.date.fromisoformat(said["date"])
                     began = datetime.datetime.fromisoformat(said["began"]).astimezone()
-                    notes.append(Note(name, said["job"], said["says"], day, began))
+                    notes.append(Note(name, said["says"], said["writes"], day, began))
     return notes
 
 

@@ -38,7 +38,9 @@ output = "{place}/out/{{date}}"
 
 @pytest.fixture(autouse=True)
 def short_pauses():
-    pauses = {"attempts": 25, "first-pause": 0.01, "longest-pause": 0.1}
+    pauses = {
+        "attempts": 25, "first-pause": 0.01, "longest-pause": 0.1, "unreached": 60
+    }  # fmt: skip
     with dask.config.set({"lpe-dask.retries": pauses, "scheduler": "sync"}):
         yield
 
@@ -231,6 +233,53 @@ def test_retried__gives_up_after_so_many_attempts_in_all():
     assert raised.value.__notes__ == ["Tried 4 times."]
     with dask.config.set({"lpe-dask.retries.attempts": 1}), pytest.raises(TimeoutError):
         retried(failing([TimeoutError("no answer")]))()
+
+
+class EndpointConnectionError(Exception):
+    """As botocore has it, which is no OSError."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [EndpointConnectionError("no s3://b"), ConnectionRefusedError(errno.ECONNREFUSED, "b")],
+    ids=repr,
+)
+def test_retried__gives_up_sooner_where_no_server_is_reached(error):
+    with (
+        dask.config.set({"lpe-dask.retries.unreached": 0}),
+        pytest.raises(ConnectionError, match=r"does not answer: .*tried 2 times") as raised,
+    ):
+        retried(retried(failing([error] * 99)))()
+
+    assert raised.value.__cause__ is error
+    assert "Check its address" in str(raised.value)
+    assert not is_passing(raised.value)
+
+
+def test_retried__waits_for_a_server_that_answers_however_long():
+    slow_down = [answered(503)] * 9
+
+    with dask.config.set({"lpe-dask.retries.unreached": 0}):
+        assert retried(failing(slow_down))() == 10
+
+
+def test_command__refuses_a_storage_that_does_not_answer(tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nobody listens
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    command = ["run", write_job(tmp_path, "s3://bucket"), "--scheduler", "threads"]
+
+    with dask.config.set({"lpe-dask.retries.attempts": 3}):
+        result = CliRunner().invoke(cli, command)
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+    assert result.exit_code == 2
+    assert "Error: a storage does not answer: EndpointConnectionError" in result.stderr
+    assert "It was tried 3 times" in result.stderr
+    assert "Attempt 4" not in result.stderr
+    assert result.stderr.count("Attempt 2 follows") == 1  # not for the notes and again
 
 
 def test_retried_until_seen__waits_for_a_file():

@@ -1,6 +1,7 @@
 """Starts after midnight: which day a job is started for, and what is said about others."""
 
 import datetime
+import errno
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from fsspec.implementations.local import LocalFileSystem
 
 import lpe_dask
 from lpe_dask import job_runs, parts
@@ -64,6 +66,12 @@ def interrupt(job="job.toml", error=RuntimeError, **options):
             lpe_dask.run(job, **options)
 
 
+def plan_by_command(job):
+    result = CliRunner().invoke(cli, ["plan", job, "--scheduler", "threads"])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
 def days_done():
     return [path.parent.name for path in sorted(Path("out").glob("*/_summary.json"))]
 
@@ -81,7 +89,7 @@ def test_run__first_finishes_the_run_that_was_interrupted_before_midnight(clock,
     lpe_dask.run("job.toml")
 
     assert days_done() == ["2026-11-19"]
-    assert "the run of 2026-11-19 was interrupted: it is finished now" in caplog.text
+    assert "the run of 2026-11-19 was interrupted: it is finished first" in caplog.text
     assert notes() == []
     lpe_dask.run("job.toml")
     assert days_done() == ["2026-11-19", "2026-11-20"]
@@ -100,6 +108,37 @@ def test_run__takes_today_twelve_hours_later_and_names_the_other_day(clock, capl
     lpe_dask.run("job.toml", date=datetime.date(2026, 11, 18))
     assert days_done() == ["2026-11-18", "2026-11-19"]
     assert notes() == []
+
+
+def test_run__forgets_an_older_run_that_is_finished_after_all(clock, caplog):
+    """It was killed between its summary and the end, and the job was edited since."""
+    clock("2026-11-18T09:00")
+    interrupt()
+    left = {path: path.read_text() for path in Path("out/_runs").iterdir()}
+    lpe_dask.run("job.toml")
+    for path, text in left.items():
+        path.write_text(text)
+    Path("job.toml").write_text(JOB + "alpha = 0.2\n")
+    clock(LATE)
+
+    lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-18", "2026-11-19"]
+    assert not caplog.records
+    assert notes() == []
+
+
+def test_run__says_nothing_of_an_older_run_that_is_at_work(clock, caplog):
+    clock("2026-11-18T09:00")
+    interrupt()
+    clock(LATE)
+
+    with hold("out/2026-11-18", "score a table"):
+        lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-19"]
+    assert not caplog.records
+    assert notes() == ["2026-11-18"]
 
 
 def test_run__counts_the_hours_from_the_first_beginning(clock):
@@ -153,6 +192,30 @@ def test_run__takes_no_run_of_another_job_that_writes_there(clock, caplog):
     assert days_done() == ["2026-11-20"]
     assert not caplog.records
     assert notes() == ["2026-11-19"]
+
+
+def test_run__finishes_one_of_two_runs_of_a_file_with_other_variables(
+    clock, caplog, monkeypatch
+):
+    Path("job.toml").write_text(JOB.replace("out/{date}", "out/{date}/${TABLE}"))
+    monkeypatch.setenv("TABLE", "b")
+    clock(LATE)
+    interrupt()
+    monkeypatch.setenv("TABLE", "a")
+    clock("2026-11-19T23:40")
+    lpe_dask.run("job.toml")
+    assert notes() == ["2026-11-19"]
+    clock("2026-11-20T00:20")
+    lpe_dask.run("job.toml")
+    assert not caplog.records
+    monkeypatch.setenv("TABLE", "b")
+    clock("2026-11-20T00:30")
+
+    lpe_dask.run("job.toml")
+
+    done = sorted(str(path.parent) for path in Path("out").rglob("_summary.json"))
+    assert done == ["out/2026-11-19/a", "out/2026-11-19/b", "out/2026-11-20/a"]
+    assert notes() == []
 
 
 def test_run__names_the_day_of_a_job_that_was_edited(clock, caplog):
@@ -222,6 +285,22 @@ def test_run__works_where_nothing_can_be_noted(clock, caplog):
     assert "go on with --date 2026-11-19" in caplog.text
 
 
+def test_run__takes_today_where_notes_cannot_be_read(clock, caplog, monkeypatch):
+    def refuse(self, path, **options):
+        if str(path).endswith("_runs"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed(self, path, **options)
+
+    listed = LocalFileSystem.ls
+    monkeypatch.setattr(LocalFileSystem, "ls", refuse)
+    clock(LATE)
+
+    lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-19"]
+    assert "the notes in out/_runs cannot be read: PermissionError" in caplog.text
+
+
 def test_run__notes_nothing_where_the_output_has_no_day(clock, folder):
     Path("job.toml").write_text(JOB.replace("out/{date}", "scored"))
     clock(LATE)
@@ -240,9 +319,25 @@ def test_command__finishes_the_other_day_and_says_so(clock):
     result = CliRunner().invoke(cli, command)
 
     assert result.exit_code == 0, result.output
-    assert "the run of 2026-11-19 was interrupted: it is finished now" in result.stderr
-    assert "written to out/2026-11-19" in result.stdout
+    assert "the run of 2026-11-19 was interrupted: it is finished first" in result.stderr
+    assert "written to out/2026-11-19" in result.stderr
     assert days_done() == ["2026-11-19"]
+
+
+@pytest.mark.parametrize("plan", [lpe_dask.plan, plan_by_command], ids=["api", "command"])
+def test_plan__is_of_the_day_that_is_run_next(clock, plan):
+    """The table of the day before has 20 rows, that of today 30."""
+    rows = pd.DataFrame(np.random.default_rng(1).standard_normal((30, 2)))
+    rows.rename(columns=str).to_parquet("in/2026-11-20/a.parquet")
+    clock(LATE)
+    interrupt()
+    clock(EARLY)
+
+    assert "20 to score" in str(plan("job.toml"))
+
+    lpe_dask.run("job.toml")
+    assert days_done() == ["2026-11-19"]
+    assert "30 to score" in str(plan("job.toml"))
 
 
 def test_read_job__tells_jobs_apart_by_what_they_say():
