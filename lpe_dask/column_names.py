@@ -45,6 +45,28 @@ def check_distinct(names: Iterable[Any]) -> None:
         )
 
 
+def as_given(given: Iterable[Any], names: Iterable[Any]) -> list[Any]:
+    """Return the names that are meant by those that a user gave, perhaps as text.
+
+    Text that is no name stands for the one name that is written so, such as "0" for 0;
+    what stands for none, or for several, stays as it is.
+
+    Examples
+    --------
+    >>> as_given(["0", "x", "y"], [0, 1, "x"])
+    [0, 'x', 'y']
+    """
+    names = list(names)
+    places = places_of(names)
+    written = places_of(map(str, names))
+
+    def meant(name: Any) -> Any:
+        found = written.get(name, []) if isinstance(name, str) else []
+        return names[found[0]] if identity(name) not in places and len(found) == 1 else name
+
+    return [meant(name) for name in given]
+
+
 def name_to_json(name: Any) -> Any:
     """Return a name as what JSON holds exactly; `name_from_json` gives an equal one.
 

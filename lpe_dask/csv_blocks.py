@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO, StringIO
@@ -99,7 +100,8 @@ class CsvBlock:
         """
         lines = self._lines()
         if self.start == 0:
-            lines = self._without_header(lines)
+            found, _, lines = _header(self.name, lines, self.layout.separator)
+            self._check_names(found)
         fields = [self.layout.schema.field(name) for name in names]
         if lines.count(b'"') % 2:  # Arrow would take what follows for one long value
             self._check(lines, fields)
@@ -122,26 +124,24 @@ class CsvBlock:
             block: bytes = read_block(file, self.start, self.n_bytes, b"\n")
             return block
 
-    def _without_header(self, lines: bytes) -> bytes:
-        header, _, rest = lines.partition(b"\n")
-        found = _names_in(self.name, header, self.layout.separator)
+    def _check_names(self, found: list[str]) -> None:
         if found != self.layout.schema.names:
             raise TableError(
                 f"{self.name} and {self.layout.first} are no parts of one table: its first "
                 f"line names {found}, not {self.layout.schema.names}. Name files with the "
                 f"same columns in the same order."
             )
-        return rest
 
     def _check(self, lines: bytes, fields: list[pa.Field]) -> None:
         """Raise TableError for the first line that is not what it should be, if any."""
         for line, what in _problems(lines, self.layout, fields):
             raise TableError(f"{self.name}, line {self._line() + line}: {what}")
 
+    @retried
     def _line(self) -> int:
         """Return the number of the first line, without the header; reads all before it."""
         if self.start == 0:
-            return 2
+            return 1 + _header(self.name, self._lines(), self.layout.separator)[1]
         filesystem, path = fsspec.core.url_to_fs(self.name)
         n_breaks, n_left = 0, self.start
         with filesystem.open(path, "rb") as file:
@@ -179,6 +179,7 @@ def open_files(
     return blocks, schema
 
 
+@retried
 def count_rows(filesystem: Any, names: list[str]) -> int:
     """Return about how many rows files have together."""
     name = names[0]
@@ -196,6 +197,7 @@ def count_rows(filesystem: Any, names: list[str]) -> int:
     return n_bytes * len(rows) // max(1, sum(map(len, rows)))
 
 
+@retried
 def _cut(filesystem: Any, name: str) -> list[tuple[int, int]]:
     n_bytes = max(1, int(filesystem.size(name)))
     return [(start, CSV_BLOCK_BYTES) for start in range(0, n_bytes, CSV_BLOCK_BYTES)]
@@ -216,47 +218,75 @@ def _type(field: pa.Field, measured: Sequence[Any] | None) -> pa.DataType:
     return pa.float64() if is_number else pa.large_string()
 
 
+@retried
 def _sample(filesystem: Any, name: str) -> tuple[str, pa.Table]:
     """Return the separator of a file, and its first rows in the types they seem to have."""
     with filesystem.open(name, "rb", compression="infer") as file:
-        content = file.read(CSV_SAMPLE_BYTES)
-        is_whole = not file.read(1)
-    header, *lines = content.splitlines(keepends=True) or [b""]
-    if not header.strip():
-        raise ValueError(f"{name} is empty; a CSV file starts with a line of column names.")
+        content, is_whole = _beginning(file)
+    lines = content.removeprefix(BOM_UTF8).splitlines()
+    first = next((line for line in lines if line.strip()), b"").decode(errors="replace")
     try:
-        text = header.decode("utf-8-sig", "replace")
-        separator = csv.Sniffer().sniff(text, CSV_SEPARATORS).delimiter
+        separator = csv.Sniffer().sniff(first, CSV_SEPARATORS).delimiter
     except csv.Error:  # a single column
         separator = ","
-    names = _names_in(name, header, separator)
+    names, n_before, rest = _header(name, content, separator)
+    if not names:
+        raise ValueError(f"{name} is empty; a CSV file starts with a line of column names.")
+    lines = rest.splitlines(keepends=True)
+    n_quotes = rest.count(b'"')
     while not is_whole and lines:
-        lines.pop()  # it may be cut, also within quotes
-        if b"".join(lines).count(b'"') % 2 == 0:
+        n_quotes -= lines.pop().count(b'"')  # it may be cut, also within quotes
+        if n_quotes % 2 == 0:
             break
     layout = CsvLayout(name, separator, pa.schema([(n, pa.large_string()) for n in names]))
     rows = b"".join(lines)
     for line, what in _problems(rows, layout, []):
-        raise TableError(f"{name}, line {line + 2}: {what}")
+        raise TableError(f"{name}, line {1 + n_before + line}: {what}")
     return separator, _parse(rows, separator, names, None)
 
 
-def _names_in(name: str, header: bytes, separator: str) -> list[str]:
+def _beginning(file: Any) -> tuple[bytes, bool]:
+    """Return the beginning of a file, a row at least, and whether it is all of it."""
+    content = file.read(CSV_SAMPLE_BYTES)
+    while content.count(b"\n") < 2 and len(content) < CSV_BLOCK_BYTES:
+        if not (more := file.read(CSV_SAMPLE_BYTES)):
+            break
+        content += more
+    return content, not file.read(1)
+
+
+def _header(name: str, content: bytes, separator: str) -> tuple[list[str], int, bytes]:
+    """Return the names of columns, the lines with and before them, and what follows.
+
+    Lines without anything may stand before the names, and line breaks in quotes within.
+    """
+    file = BytesIO(content)
+    lines = (line.decode("utf-8-sig") for line in file)
+    reader = csv.reader(lines, delimiter=separator, strict=True)
     try:
-        (found,) = csv.reader(
-            [header.decode("utf-8-sig").rstrip("\r\n")], delimiter=separator
-        )
+        found = next((values for values in reader if not _is_blank(values)), [])
     except UnicodeDecodeError as error:
         raise TableError(
             f"{name}, line 1: the column names are not UTF-8. {_TO_UTF8}"
         ) from error
+    except csv.Error as error:
+        raise TableError(
+            f"{name}, line {max(1, reader.line_num)}: the column names cannot be read "
+            f"({error}). Close their quotes, and end lines with a line feed; of a file "
+            f"with carriage returns alone: tr '\\r' '\\n' < FILE."
+        ) from error
     names = [text or f"Unnamed: {i}" for i, text in enumerate(found)]
     if twice := sorted({text for text in names if names.count(text) > 1}):
         raise TableError(
-            f"{name}, line 1: column names must differ from each other, but {twice} are "
-            f"there more than once. Rename them."
+            f"{name}, line {reader.line_num}: column names must differ from each other, "
+            f"but {twice} are there more than once. Rename them."
         )
-    return names
+    return names, reader.line_num, content[file.tell() :]
+
+
+def _is_blank(values: list[str]) -> bool:
+    """Return whether nothing stood in a line, not even a separator or quotes."""
+    return not values or (len(values) == 1 and values[0].isspace())
 
 
 # The functions below run inside tasks.
@@ -297,22 +327,22 @@ def _problems(
     names = layout.schema.names
     places = [(names.index(field.name), field) for field in fields]
     text = StringIO(lines.decode("utf-8", "surrogateescape"), newline="")
+    # Arrow has no such limit. It is one of the process: lowered again, it would be in the
+    # way of other threads.
+    csv.field_size_limit(max(csv.field_size_limit(), len(lines) + len(_END)))
     reader = csv.reader(chain(text, [_END]), delimiter=layout.separator)
     line = 0
-    try:
-        for values in reader:
-            if values == [_END]:
-                return
-            if values and values[-1].endswith(_END):
-                continue  # as the last one
-            if values and len(values) != len(names):
-                yield line, _not_as_many(values, names)
-            elif values:
-                found = (_not_of_type(values[i], field) for i, field in places)
-                yield from ((line, what) for what in found if what)
-            line = reader.line_num
-    except csv.Error:  # no value of a table is as long as Python's most
-        pass
+    for values in reader:
+        if values == [_END]:
+            return
+        if values and values[-1].endswith(_END):
+            continue  # as the last one
+        if values and len(values) != len(names):
+            yield line, _not_as_many(values, names)
+        elif values:
+            found = (_not_of_type(values[i], field) for i, field in places)
+            yield from ((line, what) for what in found if what)
+        line = reader.line_num
     yield (
         line,
         "a quoted value begins here that has no end in the same block of "

@@ -19,6 +19,7 @@ import dask
 import fsspec
 import pandas as pd
 import pyarrow as pa
+from dask.utils import natural_sort_key
 
 from lpe_dask import csv_blocks, row_groups
 from lpe_dask.csv_blocks import COMPRESSED, CsvBlock
@@ -241,13 +242,15 @@ def _files_at(path: str) -> tuple[Any, list[str]]:
     else:
         is_glob = any(sign in root for sign in "*?[")
         found = filesystem.glob(root) if is_glob else []
-    names = [name for name in sorted(found) if not _is_hidden(name.rsplit("/", 1)[-1])]
+    names = [name for name in found if not _is_hidden(name.rsplit("/", 1)[-1])]
     if not names:
         raise FileNotFoundError(
             f"there is no table at {path}. Give a Parquet or CSV file, a folder of them, "
             f"or a glob; relative paths start from the current folder."
         )
-    return filesystem, names
+    # As Dask takes them: part.2.parquet before part.10.parquet, but 10.csv before 2.csv.
+    is_parquet = _kind(names[0]) == "parquet"
+    return filesystem, sorted(names, key=natural_sort_key if is_parquet else None)
 
 
 def _is_hidden(path: str) -> bool:

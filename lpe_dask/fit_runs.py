@@ -23,6 +23,7 @@ from uuid import uuid4
 import fsspec
 
 from lpe_dask.checkpoints import Checkpoint
+from lpe_dask.column_names import as_given
 from lpe_dask.detector import LPE, fit_resumably, save_model
 from lpe_dask.files import (
     Paths,
@@ -187,7 +188,7 @@ class FitRun:
 
 def prepare_fit(
     nominal: Paths,
-    columns: Sequence[str] | None,
+    columns: Sequence[Any] | None,
     arguments: Mapping[str, Any],
     url: str | None = None,
     *,
@@ -199,8 +200,8 @@ def prepare_fit(
     ----------
     nominal : str, path, or a sequence of them
         As for `read_frame`.
-    columns : sequence of str, optional
-        Columns to measure; None: all.
+    columns : sequence, optional
+        Columns to measure, as for `column_names.as_given`; None: all.
     arguments : mapping
         Of `LPE`.
     url : str, optional
@@ -214,7 +215,9 @@ def prepare_fit(
     if parameters["anomaly_log_density"] is not None:
         # Functions cannot be told from each other, so no later run is the same.
         parameters["anomaly_log_density"] = uuid4().hex
-    frame = measured_columns(nominal, read_frame(nominal, columns), columns)
+    frame = read_frame(nominal, columns)
+    chosen = None if columns is None else as_given(columns, frame.columns)
+    frame = measured_columns(nominal, frame, chosen)
     # Neither alpha nor the algorithm changes what is measured.
     decisive = {k: v for k, v in parameters.items() if k not in ("alpha", "algorithm")}
     if url is not None:
@@ -330,7 +333,7 @@ def check_unchanged(paths: Paths, stamps: list[list[Any]]) -> None:
         )
 
 
-def measured_columns(path: Paths, frame: Any, columns: Sequence[str] | None) -> Any:
+def measured_columns(path: Paths, frame: Any, columns: Sequence[Any] | None) -> Any:
     """Return the columns to measure, which are numbers; errors name the files."""
     try:
         if columns is not None:

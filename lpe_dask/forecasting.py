@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.column_names import as_given
 from lpe_dask.detector import LPE, load, table_to_score
 from lpe_dask.false_discovery import MERGED_HISTOGRAMS
 from lpe_dask.files import Paths, is_paths, read_frame, rows_of_partitions
@@ -143,7 +144,7 @@ def forecast_score(
     check_parameters(model.get_params(deep=False))
     is_own = nominal is None
     learnt = _open(data if is_own else nominal, columns)
-    scored = learnt if is_own else _open(data, _columns_of(learnt.table, columns))
+    scored = learnt if is_own else _open(data, learnt.table.columns)
     _check_features(learnt.table, scored.table)
     return _Forecaster.of_fit(crew, model, learnt, scored, is_own=is_own).forecast()
 
@@ -223,7 +224,8 @@ class _Input:
 def _open(X: Any, columns: Sequence[Any] | None) -> _Input:
     if is_paths(X):
         frame = read_frame(X, columns)
-        return _files(X, measured_columns(X, frame, columns), frame)
+        chosen = None if columns is None else as_given(columns, frame.columns)
+        return _files(X, measured_columns(X, frame, chosen), frame)
     return _collection(read_table(X if columns is None else select_columns(X, columns)))
 
 
@@ -235,11 +237,6 @@ def _files(paths: Paths, measured: Any, kept: Any) -> _Input:
     """Return what is read of files: frames to be measured, and to be carried over."""
     counted = rows_of_partitions(paths, measured.npartitions)
     return _Input(read_table(measured), counted, len(kept.columns), is_carried=True)
-
-
-def _columns_of(table: Table, columns: Sequence[Any] | None) -> Sequence[Any] | None:
-    """Return the columns to look for in the rows to score."""
-    return table.columns if columns is None else columns
 
 
 def _check_features(learnt: Table, scored: Table) -> None:

@@ -88,7 +88,9 @@ def _as_bytes(value: Any) -> Any:
 
 _Path = Annotated[str, AfterValidator(_check_path)]
 # Lists become tuples, which are frozen; nothing else becomes what it was not.
-_Names = Annotated[tuple[str, ...], AfterValidator(_check_distinct), Field(strict=False)]
+_Names = Annotated[
+    tuple[str | int, ...], AfterValidator(_check_distinct), Field(strict=False)
+]
 _Sources = Annotated[
     tuple[Annotated[Source, AfterValidator(_check_source)], ...],
     AfterValidator(_check_distinct),
@@ -108,7 +110,7 @@ class NominalSection(Section):
     Attributes
     ----------
     data : tuple of Source
-    columns : tuple of str, optional
+    columns : tuple of str or int, optional
         Columns to measure; None: all.
     missing : {"error", "drop"}
         What to do about a row with NaN or inf; wherever it stands in the file.
@@ -136,9 +138,9 @@ class ScoreSection(Section):
     Attributes
     ----------
     data : tuple of Source
-    columns : tuple of str, optional
+    columns : tuple of str or int, optional
         Columns to measure, where no [nominal] names them; None: all, or those of the model.
-    keep : tuple of str, optional
+    keep : tuple of str or int, optional
         Columns to carry over; None: all.
     output : str
     alpha : float, optional

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
+from io import BytesIO
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -20,6 +22,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from lpe_dask.column_names import check_distinct
 from lpe_dask.retries import is_passing, retried
 
 #: Rows of a partition of a Parquet file, where its row groups are smaller.
@@ -30,35 +33,65 @@ READERS = 16
 
 
 @dataclass(frozen=True, slots=True)
+class ParquetFile:
+    """Where a file is, and what stands in the names of its folders.
+
+    Attributes
+    ----------
+    name : str
+    filesystem : pyarrow.fs.FileSystem
+    folders : pyarrow.dataset.Expression
+        What the names of folders say, such as ``year=2026``.
+    keys : pyarrow.Schema
+        The columns of these.
+    token : str
+        Tells its footer from others.
+    """
+
+    name: str
+    filesystem: Any
+    folders: ds.Expression
+    keys: pa.Schema
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
 class RowGroups:
     """Some row groups of a file, one after the other.
 
     Attributes
     ----------
-    fragment : pyarrow.dataset.ParquetFileFragment
-    keys : pyarrow.Schema
-        Columns that stand in the names of folders, such as ``year=2026``.
+    file : ParquetFile
+    groups : range
+        Their numbers.
     first, n_rows : int
         The rows, counted from the beginning of the table.
     """
 
-    fragment: ds.ParquetFileFragment
-    keys: pa.Schema
+    file: ParquetFile
+    groups: range
     first: int
     n_rows: int
 
     @property
     def name(self) -> str:
         """What to call the file in messages."""
-        return str(self.fragment.path)
+        return self.file.name
 
     @retried
     def read(self, names: list[str]) -> pa.Table:
         """Return some columns, of the types that they have in this file."""
-        schema = self.fragment.physical_schema
-        for key in self.keys:
+        # Made here: a fragment keeps the footer of the whole file once it is looked at.
+        fragment = ds.ParquetFileFormat().make_fragment(
+            self.name, self.file.filesystem, self.file.folders, row_groups=self.groups
+        )
+        schema = fragment.physical_schema
+        for key in self.file.keys:
             schema = schema.append(key)
-        return self.fragment.to_table(schema=schema, columns=names, use_threads=False)
+        return fragment.to_table(schema=schema, columns=names, use_threads=False)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return self.name, self.file.token, self.groups.start, self.groups.stop, self.first
 
 
 def read_footers(filesystem: Any, names: Sequence[str]) -> list[pq.FileMetaData]:
@@ -100,16 +133,18 @@ def open_files(
     Raises
     ------
     ValueError
-        If a file cannot be read, or has other columns than the first.
+        If a file cannot be read, has two columns of one name, or others than the first.
     """
     footers = read_footers(filesystem, names)
     schemas = [footer.schema.to_arrow_schema() for footer in footers]
+    for name, of_file in zip(names, schemas, strict=True):
+        _check_names(name, of_file)
     schema = _common_schema(names, schemas)
-    fragments, keys = _fragments(filesystem, names, schema)
+    files, keys = _files(filesystem, names, schema, footers)
     pieces = cut(footers)
     firsts = accumulate((n_rows for _, _, n_rows in pieces), initial=0)
     parts = [
-        RowGroups(_part_of(fragments[number], groups), keys, first, n_rows)
+        RowGroups(files[number], groups, first, n_rows)
         for (number, groups, n_rows), first in zip(pieces, firsts, strict=False)
     ]
     index = None
@@ -119,22 +154,33 @@ def open_files(
     return parts, pa.schema([*schema, *keys], schema.metadata), index
 
 
-def _fragments(
-    filesystem: Any, names: list[str], schema: pa.Schema
-) -> tuple[list[ds.ParquetFileFragment], pa.Schema]:
+def _check_names(name: str, schema: pa.Schema) -> None:
+    try:
+        check_distinct(schema.names)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+@retried
+def _files(
+    filesystem: Any, names: list[str], schema: pa.Schema, footers: list[pq.FileMetaData]
+) -> tuple[list[ParquetFile], pa.Schema]:
     folders = [part for part in names[0].split("/")[:-1] if "=" in part]
     has_keys = any(part.split("=")[0] not in schema.names for part in folders)
     hive = ds.HivePartitioning.discover(infer_dictionary=True) if has_keys else None
-    files = ds.dataset(names, format="parquet", filesystem=filesystem, partitioning=hive)
-    found = {fragment.path: fragment for fragment in files.get_fragments()}
-    keys = [field for field in files.schema if field.name not in schema.names]
-    return list(found.values()), pa.schema(keys)
+    found = ds.dataset(names, format="parquet", filesystem=filesystem, partitioning=hive)
+    keys = pa.schema([field for field in found.schema if field.name not in schema.names])
+    files = [
+        ParquetFile(of.path, of.filesystem, of.partition_expression, keys, _token(footer))
+        for of, footer in zip(found.get_fragments(), footers, strict=True)
+    ]
+    return files, keys
 
 
-def _part_of(file: ds.ParquetFileFragment, groups: range) -> ds.ParquetFileFragment:
-    return file.format.make_fragment(
-        file.path, file.filesystem, file.partition_expression, row_groups=groups
-    )
+def _token(footer: pq.FileMetaData) -> str:
+    content = BytesIO()
+    footer.write_metadata_file(content)
+    return sha256(content.getvalue()).hexdigest()
 
 
 # Types

@@ -29,6 +29,7 @@ import fsspec
 from dask.delayed import Delayed
 
 from lpe_dask.calibration import BAND_LEVEL, COUNTS_ITSELF, band_half_width
+from lpe_dask.column_names import as_given
 from lpe_dask.decisions import (
     Adjustment,
     discovery_cut_off,
@@ -501,14 +502,16 @@ def check_is_alone(
 
 
 def tables_to_score(
-    model: LPE | FitRun, data: Paths, columns: Sequence[str] | None
+    model: LPE | FitRun, data: Paths, columns: Sequence[Any] | None
 ) -> tuple[FileTable, Any]:
     """Return a table in files, and of it the frame of columns that a model measures."""
+    given = None if isinstance(model, FitRun) else columns
     if isinstance(model, FitRun):
         columns = list(model.nominal.columns)
     elif columns is None:
         columns = learnt_columns(model)
     table = open_table(data, columns)
+    columns = columns if given is None else as_given(given, table.columns)
     rows = measured_columns(data, table.frame(), columns)
     _check_features(model, rows, data)
     return table, rows
@@ -543,11 +546,11 @@ def _check_free(url: str, record: RunRecord, overwrite: bool) -> None:
 
 
 def _kept(
-    path: Paths, table: FileTable, keep: Sequence[str] | None, *, with_q_value: bool
+    path: Paths, table: FileTable, keep: Sequence[Any] | None, *, with_q_value: bool
 ) -> FileTable:
     """Return the columns to carry over, none of which hides a result."""
     there = table.columns
-    names = list(there if keep is None else dict.fromkeys(keep))
+    names = there if keep is None else list(dict.fromkeys(as_given(keep, there)))
     missing = [name for name in names if name not in there]
     if missing:
         raise ValueError(

@@ -1,18 +1,21 @@
 """Columns are known by their names, whatever these are; by position if there are none."""
 
 import datetime
+import re
+from pathlib import Path
 
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import lpe_dask
-from lpe_dask import LPE
-from lpe_dask.column_names import identity, name_from_json, name_to_json
+from lpe_dask import LPE, cli
+from lpe_dask.column_names import as_given, identity, name_from_json, name_to_json
 from lpe_dask.inputs import columns_at, read_table
 
 RNG = np.random.default_rng(0)
@@ -190,3 +193,91 @@ def test_plan__of_columns_that_are_written_alike(kind):
 
 def test_read_table__calls_columns_by_their_names_in_messages():
     assert read_table(named(NOMINAL, [1, "b", ("c", 2)])).labels == ["1", "b", "('c', 2)"]
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "meant"),
+    [
+        (["0", "1"], [0, 1, 2], [0, 1]),
+        (["0"], [0, "0"], ["0"]),
+        (["1.0"], [1.0, "1"], [1.0]),
+        (["(0, 'x')"], [(0, "x"), (1, "x")], [(0, "x")]),
+        (["True"], [True, "True "], [True]),
+        (["x"], [0, 1], ["x"]),
+        (["nan"], [np.nan, None, pd.NaT], [np.nan]),
+        (["2"], [np.int64(2), (2,)], [2]),
+        (["None"], [None, (None,), "none"], [None]),
+        ([0], ["0"], [0]),
+    ],
+)
+def test_as_given__takes_text_for_the_one_name_written_so(given, names, meant):
+    assert list(map(identity, as_given(given, names))) == list(map(identity, meant))
+
+
+@pytest.fixture
+def numbered(tmp_path, monkeypatch):
+    """A file with the columns 0, 1, 2 and 3, the last of which is text."""
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame(np.random.default_rng(0).standard_normal((50, 3)))
+    frame.assign(**{"3": "text"}).rename(columns={"3": 3}).to_parquet("a.parquet")
+
+
+def command(*arguments):
+    return CliRunner().invoke(cli.cli, [*arguments, "--scheduler", "threads"])
+
+
+@pytest.mark.usefixtures("numbered")
+def test_cli__takes_the_advice_that_it_gives_for_columns_with_numbers():
+    refused = command("score", "a.parquet", "--output", "out")
+    (advice,) = re.findall(r"--columns \S+", refused.stderr)
+
+    result = command("score", "a.parquet", "--output", "out", *advice.split())
+
+    assert advice == "--columns 0,1,2"
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.usefixtures("numbered")
+def test_cli__takes_columns_with_numbers_for_names():
+    chosen = ["--columns", "0,2"]
+    for arguments in (
+        ["fit", "a.parquet", "--model", "model", *chosen],
+        ["score", "a.parquet", "--model", "model", "--output", "out", "--keep", "3,0"],
+        ["score", "a.parquet", "--output", "again", "--nominal", "a.parquet", *chosen],
+        ["plan", "a.parquet", "--nominal", "a.parquet", *chosen],
+        ["plan", "a.parquet", "--model", "model", *chosen],
+    ):
+        result = command(*arguments)
+        assert result.exit_code == 0, result.stderr
+
+    assert list(pd.read_parquet("out").columns)[:2] == ["3", "0"]
+    refused = command("score", "a.parquet", "--output", "other", "--columns", "0,7")
+    assert refused.exit_code == 2
+    assert "lack the columns ['7']" in refused.stderr
+
+
+@pytest.mark.usefixtures("numbered")
+@pytest.mark.parametrize("columns", ["[0, 2]", '["0", "2"]', '[0, "2"]'])
+def test_run_job__takes_columns_with_numbers_for_names(columns):
+    job = f"""
+        nominal = {{data = "a.parquet", columns = {columns}}}
+        model = {{path = "model"}}
+        score = {{data = "a.parquet", output = "out", keep = [3]}}
+    """
+    Path("job.toml").write_text(job)
+
+    result = command("run", "job.toml")
+
+    assert result.exit_code == 0, result.stderr
+    assert pd.read_parquet("out")["3"].eq("text").all()
+    assert lpe_dask.load("model").n_features_in_ == 2
+
+
+@pytest.mark.usefixtures("numbered")
+def test_run_job__refuses_columns_that_are_neither_text_nor_whole():
+    Path("job.toml").write_text('score = {data = "a", output = "b", columns = [true]}')
+
+    result = command("run", "job.toml")
+
+    assert result.exit_code == 2
+    assert "a list of column names" in result.stderr

@@ -1,8 +1,10 @@
 """CSV files in blocks: every block is read alike, and errors say where they are."""
 
 import gzip
+import itertools
 
 import dask
+import fsspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ from click.testing import CliRunner
 
 import lpe_dask
 from lpe_dask import cli, csv_blocks
-from lpe_dask.files import read_frame
+from lpe_dask.files import open_table, read_frame, rows_of_partitions
 from lpe_dask.messages import TableError
 from lpe_dask.runs import score_files
 
@@ -198,6 +200,10 @@ def test_csv__minds_the_encoding_of_what_it_carries_over(tmp_path):
         (b"gr\xf6\xdfe,x\n1,2\n", r"a\.csv, line 1: the column names are not UTF-8.*iconv"),
         (b"x,x\n1,2\n", r"a\.csv, line 1: .*\['x'\] are there more than once"),
         (b"x,y\n1,2\n3\n", r"a\.csv, line 3: 1 values, but the file has 2 columns"),
+        (b"\n\nx,y\n1,2\n3\n", r"a\.csv, line 5: 1 values, but the file has 2 columns"),
+        (b'x,"y\nz"\n1,2\n3\n', r"a\.csv, line 4: 1 values, but the file has 2 columns"),
+        (b"x,y\r1,2\r3,4\r", r"a\.csv, line 1: .*carriage returns alone: tr "),
+        (b'x,"y\n1,2\n3,4\n', r"a\.csv, line 3: .*Close their quotes"),
     ],
 )
 def test_read_frame__tells_at_once_what_is_wrong_at_the_beginning(
@@ -207,3 +213,86 @@ def test_read_frame__tells_at_once_what_is_wrong_at_the_beginning(
 
     with pytest.raises(TableError, match=message):
         read_frame(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ("\r\nx;y;note\n", ["x", "y", "note"]),
+        ("\ufeff\n \nx;y;note\n", ["x", "y", "note"]),
+        ('x;y;"a\nnote"\n', ["x", "y", "a\nnote"]),
+        ('""\n', ["Unnamed: 0"]),
+        (",\n", ["Unnamed: 0", "Unnamed: 1"]),
+    ],
+)
+def test_read_frame__finds_the_names_of_columns(tmp_path, header, names):
+    separator = "," if header == ",\n" else ";"
+    row = separator.join(["1", "2", "3"][: len(names)])
+    (tmp_path / "a.csv").write_bytes(f"{header}{row}\n{row}\n".encode())
+
+    actual = read_frame(tmp_path / "a.csv").compute()
+
+    assert list(actual.columns) == names
+    assert actual.iloc[:, 0].tolist() == [1.0, 1.0]
+
+
+def test_read_frame__tells_the_line_under_names_of_several_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 20)
+    path = write(tmp_path / "a.csv", ["1,2", "3,4", "5,6", "7,oops"], '\nx,"y\nz"')
+
+    with pytest.raises(TableError, match=r"a\.csv, line 7: column 'y\\nz' has 'oops'"):
+        read_frame(path).compute()
+
+
+@pytest.mark.parametrize("n_letters", [200_000, 400_000])  # less and more than a sample
+@pytest.mark.parametrize("place", [0, 20])
+def test_score_files__takes_values_of_any_length(tmp_path, n_letters, place):
+    rows = lines(20)
+    rows.insert(place, f"20,2.5,{'w' * n_letters}")
+    path = write(tmp_path / "a.csv", rows)
+
+    score_files(path, tmp_path / "out", columns=["x", "y"])
+
+    assert max(map(len, pd.read_parquet(tmp_path / "out")["note"])) == n_letters
+    assert open_table(path).schema.field("note").type == "large_string"
+
+
+def test_read_frame__says_what_is_wrong_beside_a_long_value(tmp_path):
+    path = write(tmp_path / "a.csv", [f"1,2,{'w' * 200_000}", "3,4"])
+
+    with pytest.raises(TableError, match=r"a\.csv, line 3: 2 values"):
+        read_frame(path)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_csv__is_read_again_where_a_storage_fails_for_the_moment(monkeypatch):
+    filesystem = fsspec.filesystem("memory")
+    rows = [*lines(60), "oops,1,t"]
+    filesystem.pipe_file("/busy/a.csv", "\n".join(["x,y,note", *rows, ""]).encode())
+    for name in ("_open", "size"):
+        monkeypatch.setattr(
+            type(filesystem), name, failing_at_first(getattr(type(filesystem), name))
+        )
+
+    with dask.config.set({"lpe-dask.retries": BRIEF}):
+        n_rows, _ = rows_of_partitions("memory://busy/a.csv", 1)
+        frame = read_frame("memory://busy/a.csv")
+        with pytest.raises(TableError, match="line 62: column 'x' has 'oops'"):
+            frame.compute()
+
+    assert n_rows[0] > 0
+
+
+BRIEF = {"attempts": 5, "first-pause": 0.001, "longest-pause": 0.001}
+
+
+def failing_at_first(function):
+    """Every other call fails as a busy storage does."""
+    calls = itertools.count()
+
+    def busy(*args, **options):
+        if next(calls) % 2 == 0:
+            raise ConnectionResetError
+        return function(*args, **options)
+
+    return busy

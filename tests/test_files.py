@@ -1,7 +1,9 @@
 """Tables in files, as users have them."""
 
 import os
+import pickle
 
+import dask
 import dask.dataframe as dd
 import fsspec
 import numpy as np
@@ -44,6 +46,36 @@ def test_read_frame__reads_row_groups_of_parquet_in_parts(tmp_path):
 
     assert actual.npartitions == 5
     np.testing.assert_array_equal(actual["x"].compute(), frame["x"])
+
+
+def test_frame__of_many_row_groups_reads_nothing_and_stays_small(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_groups, "PARTITION_ROWS", 1)
+    columns = {f"a column with a name {i}": np.zeros(100) for i in range(50)}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=1)
+    filesystem = fsspec.filesystem("memory")
+    filesystem.put(str(tmp_path / "a.parquet"), "/groups/a.parquet")
+    table, again = (open_table("memory://groups/a.parquet") for _ in range(2))
+    opened = []
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(filesystem), "_open", lambda *_, **__: opened.append(1))
+        with dask.config.set({"tokenize.ensure-deterministic": True}):
+            names = {table.frame()._name, again.frame()._name}
+
+    assert opened == []
+    assert len(names) == 1
+    assert len(table.parts) == 100
+    assert len(pickle.dumps(table.parts)) < 100 * 100
+    assert len(table.frame().compute(scheduler="sync")) == 100
+
+
+def test_frame__of_other_rows_has_another_name(tmp_path):
+    names = set()
+    for x in (1, 2):
+        pd.DataFrame({"x": [x]}).to_parquet(tmp_path / "a.parquet")
+        names.add(read_frame(tmp_path / "a.parquet")._name)
+
+    assert len(names) == 2
 
 
 def test_count_rows__asks_the_footers(tmp_path):
@@ -156,6 +188,35 @@ def test_read_frame__folders_and_globs_in_the_order_of_names(tmp_path, path):
     actual = read_frame(path.format(tmp_path)).compute()
 
     assert actual["x"].tolist() == FRAME["x"].tolist()
+
+
+@pytest.mark.parametrize("path", ["{}", "{}/*.parquet"])
+def test_read_frame__has_the_order_of_dask(tmp_path, path):
+    frame = dd.from_pandas(pd.DataFrame({"x": range(24)}), npartitions=12)
+    frame.to_parquet(tmp_path)
+    path = path.format(tmp_path)
+
+    actual = read_frame(path).compute()
+
+    assert actual["x"].tolist() == dd.read_parquet(path).compute()["x"].tolist()
+    assert actual["x"].tolist() == list(range(24))
+
+
+def test_read_frame__has_the_order_of_dask_for_csv(tmp_path):
+    for i in (1, 2, 10):
+        pd.DataFrame({"x": [i]}).to_csv(tmp_path / f"{i}.csv", index=False)
+
+    actual = read_frame(tmp_path).compute()["x"].tolist()
+
+    assert actual == dd.read_csv(f"{tmp_path}/*.csv").compute()["x"].tolist()
+
+
+def test_read_frame__names_columns_of_one_name_and_their_file(tmp_path):
+    twice = pa.table([[1.0], [2.0], [3.0]], ["x", "y", "x"])
+    pq.write_table(twice, tmp_path / "a.parquet")
+
+    with pytest.raises(ValueError, match=r"a.parquet: column names must.*\['x'\]"):
+        read_frame(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("path", ["{}/a[1].parquet", "{}"])

@@ -761,7 +761,7 @@ def assert_allowed(job):
         assert all(type(source.is_optional) is bool for source in section.data)
     for names in (job.nominal and job.nominal.columns, job.score and job.score.keep):
         assert names is None or (isinstance(names, tuple) and len({*names}) == len(names))
-        assert all(isinstance(name, str) for name in names or ())
+        assert all(type(name) in (str, int) for name in names or ())
     check_model(job)
     if job.nominal is not None:
         assert job.nominal.missing in ("error", "drop")
