@@ -161,15 +161,17 @@ def test_score_files__summary_says_what_was_done(tmp_path, data, nominal):
         "rows_nan": 0,
         "nominal_rows": 40,
         "dropped_rows": 0,
-        "calibration_rows": 40,
+        "calibration_kind_": "conformal",  # 40 rows are few to learn ranges from
+        "calibration_rows": 20,
         "calibration_band": None,
+        "calibration_check": None,
         "flagged": flagged,
         "flagged_share": flagged / 10,
         "alpha": 0.1,
         "fdr": None,
         "fdr_cut_off": None,
         "parameters": parameters,
-        "n_neighbors_": 4,
+        "n_neighbors_": 3,
         "radius_": None,
     }
 
