@@ -158,14 +158,13 @@ def test_mahalanobis__learns_the_inverse_covariance():
         [[1, 0.5, 0], [0, 1, 0.9], [0, 0, 0.3]]
     )
     queries = rng.standard_normal((50, 3))
+    arguments = {"metric": "mahalanobis", "scale": "standard", "calibration": "loo"}
 
-    learnt = LPE(5, metric="mahalanobis", scale="standard").fit(nominal)
+    learnt = LPE(5, **arguments).fit(nominal)
 
     scaled = (nominal - nominal.mean(0)) / nominal.std(0)
     given_inverse = {"VI": np.linalg.inv(np.cov(scaled.T))}
-    given_model = LPE(
-        5, metric="mahalanobis", scale="standard", metric_params=given_inverse
-    )
+    given_model = LPE(5, metric_params=given_inverse, **arguments)
     given_model.fit(nominal)
     np.testing.assert_allclose(
         learnt.statistic(queries), given_model.statistic(queries), rtol=1e-9
