@@ -65,7 +65,7 @@ def test_signature__of_lpe():
         "scale": None,
         "alpha": 0.05,
         "algorithm": "auto",
-        "calibration": "loo",
+        "calibration": "auto",
         "calibration_size": None,
         "anomaly_log_density": None,
         "missing": "error",
@@ -78,7 +78,9 @@ def test_configuration__every_key_has_a_default():
     with open(path, encoding="utf-8") as file:
         defaults = yaml.safe_load(file)["lpe-dask"]
 
-    assert set(defaults) == {"memory-limit", "block-rows", "spool", "cache-folder"}
+    assert set(defaults) == {
+        "memory-limit", "block-rows", "spool", "cache-folder", "retries"
+    }  # fmt: skip
     for key in defaults:
         dask.config.get(f"lpe-dask.{key}")
 
