@@ -249,9 +249,12 @@ def test_score_files__takes_up_a_fit_with_other_blocks(
     assert not list(out.glob("_fit-*"))
 
 
-def test_score_files__keeps_the_draw_of_a_run_that_was_interrupted(tables, tmp_path):
-    """Without a random_state rows are drawn by what the run is made from."""
-    given = {**tables, "n_neighbors": 5, "calibration_size": 50}
+@pytest.mark.parametrize("calibration", ["loo", "auto"])
+def test_score_files__keeps_the_draw_of_a_run_that_was_interrupted(
+    tables, tmp_path, calibration
+):
+    """Without a random_state rows are drawn by what the run is made from, or as always."""
+    given = {**tables, "n_neighbors": 5, "calibration_size": 50, "calibration": calibration}
     with stop_after(PartFolder, "publish", 2), pytest.raises(RunError, match="Stop"):
         score_files(**given, output=tmp_path / "out")
 
@@ -260,7 +263,7 @@ def test_score_files__keeps_the_draw_of_a_run_that_was_interrupted(tables, tmp_p
 
     assert parts_in(tmp_path / "out") == parts_in(tmp_path / "again")
     assert summary["parameters"] == again["parameters"]
-    assert summary["parameters"]["random_state"] is not None
+    assert (summary["parameters"]["random_state"] is None) == (calibration == "auto")
 
 
 def test_fit_table__is_taken_up(tables, tmp_path):
