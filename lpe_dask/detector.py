@@ -121,7 +121,7 @@ class LPE(OutlierMixin, BaseEstimator):
         new rows among the other half, from which scaling and metric are learnt, too; with
         ``p = (1 + count) / (m + 1)``, P(p <= a) <= a holds exactly, whatever is learnt.
         "auto": "loo" where nothing is learnt, or from rows enough (200 d of d columns for
-        "minmax", 50 d for "standard" and "seuclidean", 40 d**1.5 for "mahalanobis"), else
+        "minmax", 70 d for "standard" and "seuclidean", 40 d**1.5 for "mahalanobis"), else
         "conformal", as for the "union" graph; a log line says which, and why. "loo" with
         fewer is obeyed, with a warning where it raises more false alarms
         (docs/calibration.md).

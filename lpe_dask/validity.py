@@ -21,7 +21,7 @@ from typing import Any
 #: given, for normal and clustered rows and for Student's t with 3 degrees of freedom
 #: (`make false-alarms` shows it; docs/calibration.md has the figures). With a covariance
 #: every row is in part measured by itself, the more so the more columns there are.
-ENOUGH_ROWS = {"ranges": (200, 1.0), "variances": (50, 1.0), "covariance": (40, 1.5)}
+ENOUGH_ROWS = {"ranges": (200, 1.0), "variances": (70, 1.0), "covariance": (40, 1.5)}
 
 #: A neighbor graph with edges in both directions: nominal rows have more of them than new
 #: ones, however many there are. (In the directed graph both have as many, and new rows
@@ -98,7 +98,7 @@ def enough_rows(learnt: str | None, n_features: int) -> float:
     Examples
     --------
     >>> enough_rows("variances", 10), enough_rows("covariance", 16), enough_rows(None, 10)
-    (500.0, 2560.0, 0)
+    (700.0, 2560.0, 0)
     """
     if learnt is None:
         return 0

@@ -71,7 +71,7 @@ ESTIMATORS = {
     },
     "geodesic split": {"metric": "geodesic", "calibration": "split", "n_neighbors": 9},
     "many": {"n_neighbors": 60},
-    "many pruned": {"n_neighbors": 48, "algorithm": "pruned", "scale": "standard"},
+    "many pruned": {"n_neighbors": 48, "algorithm": "pruned", "calibration": "loo"},
     "density": {"anomaly_log_density": log_bell},
     "density radius": {
         "anomaly_log_density": log_bell, "calibration": "conformal", "graph": "radius",

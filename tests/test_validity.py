@@ -92,9 +92,9 @@ def test_auto__logs_what_it_took_and_why(caplog):
     logged = [line for line in caplog.messages if line.startswith("calibration=")]
     assert logged == [
         "calibration=conformal: variances of 2 columns learnt from 90 nominal rows; 'loo' "
-        "would need 100",
+        "would need 140",
         "calibration=loo: variances of 2 columns learnt from 180 nominal rows; 'loo' is "
-        "right from 100 rows on",
+        "right from 140 rows on",
     ]
 
 
@@ -206,8 +206,8 @@ def test_auto__keeps_the_promise_where_nothing_is_learnt(arguments, n_features, 
 @pytest.mark.parametrize(
     ("arguments", "n_rows", "n_features"),
     [
-        ({"scale": "standard"}, 250, 5),
-        ({"metric": "seuclidean"}, 100, 2),
+        ({"scale": "standard"}, 350, 5),
+        ({"metric": "seuclidean"}, 140, 2),
         ({"scale": "minmax"}, 400, 2),
         ({"metric": "mahalanobis"}, 450, 5),
     ],
@@ -301,7 +301,7 @@ def test_loo__is_warned_of_where_so_few_rows_cannot_tell(caplog):
     [
         ({"calibration": "conformal", "metric": "mahalanobis"}, (100, 10)),
         ({"calibration": "loo"}, (100, 40)),
-        ({"calibration": "loo", "scale": "standard"}, (100, 2)),
+        ({"calibration": "loo", "scale": "standard"}, (150, 2)),
         ({"calibration": "loo", "metric": "mahalanobis"}, (2, 1)),
     ],
 )
