@@ -145,6 +145,12 @@ def rounded(rng, shape):
     return rng.standard_normal(shape).round()
 
 
+#: In the quick tests heavy tails, to which learning adds the most; the others are slow.
+MOST_TELLING = [
+    heavy_tailed,
+    pytest.param(np.random.Generator.standard_normal, marks=pytest.mark.slow),
+    pytest.param(rounded, marks=pytest.mark.slow),
+]
 DRAWS = [np.random.Generator.standard_normal, heavy_tailed, rounded]
 LEARNT = [
     {"scale": "minmax"},
@@ -212,7 +218,7 @@ def test_auto__keeps_the_promise_where_nothing_is_learnt(arguments, n_features, 
         ({"metric": "mahalanobis"}, 450, 5),
     ],
 )
-@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("draw", MOST_TELLING)
 def test_auto__keeps_the_promise_where_rows_are_enough(arguments, n_rows, n_features, draw):
     """What learning adds shows against nothing learnt from the same rows."""
     models = [LPE(algorithm="brute", **arguments), LPE(algorithm="brute")]
