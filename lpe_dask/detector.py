@@ -215,9 +215,10 @@ class LPE(OutlierMixin, BaseEstimator):
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
             Nominal rows, numbers or booleans; or the path of a Parquet or CSV table, or a
             list of such paths. A Dask input is read several times, and again where a
-            cluster has lost what was made of it. An array that was fitted on a cluster, or
-            of which not all rows are calibration rows, is kept for that as well and must
-            not be changed; ValueError when it is read again otherwise.
+            cluster has lost what was made of it. The model keeps what it was given, for
+            `check_calibration` as well, without a copy. An array that was fitted on a
+            cluster, or of which not all rows are calibration rows, must not be changed;
+            ValueError when it is read again otherwise.
         y : ignored
 
         Returns
@@ -286,9 +287,9 @@ class LPE(OutlierMixin, BaseEstimator):
 
     @property
     def _seed(self) -> int | None:
-        """What the draw of rows follows; where nobody asked for a draw it is always one."""
-        is_asked_for = self.calibration != "auto"
-        return 0 if self.random_state is None and not is_asked_for else self.random_state
+        """The seed of the draw of rows: with "auto" the same at each fit."""
+        is_fixed = self.random_state is None and self.calibration == "auto"
+        return 0 if is_fixed else self.random_state
 
     @property
     def _calibration(self) -> Shared:
