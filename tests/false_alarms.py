@@ -7,8 +7,9 @@ with p <= alpha for "loo" and for "conformal", over what is promised, with stand
 over nominal sets; what "auto" takes; and how often "loo" warns. `make false-alarms` runs
 all of it, which takes hours, and prints what docs/calibration.md says.
 
-P-values are worked out here, by one matrix of distances: a fit of the library takes longer
-for few rows than all of that (test_false_alarms.py compares the two).
+P-values of few rows are worked out here, by one matrix of distances: a fit of the library
+takes longer than all of that (test_false_alarms.py compares the two). Radii of many rows
+are the library's.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from lpe_dask import LPE
 from lpe_dask.false_alarms import WARNED_RATIO, is_told
 from lpe_dask.left_out import Asked, added_false_alarms
 from lpe_dask.parameters import neighbors_by_rule
@@ -33,6 +35,9 @@ COLUMNS = (2, 5, 10, 20, 50, 100, 200)
 
 #: New rows, and calibration rows of large nominal sets: more would take hours a cell.
 MOST_ROWS = 20_000
+
+#: Nominal rows from which on the library is faster than one matrix of distances.
+MANY_ROWS = 3000
 
 #: Nominal sets of a cell at least and at most, and those of which warnings are asked for.
 LEAST_SETS, MOST_SETS, WARNED_SETS = 3, 20_000, 12
@@ -79,23 +84,24 @@ def by_covariance(rows):
 LEARNT = {"ranges": by_ranges, "variances": by_variances, "covariance": by_covariance}
 
 
-def radii(queries, reference, n_neighbors, own=None):
-    """Distances to the K-th nearest, squared; without the rows of the numbers ``own``."""
+def radii(new, reference, n_neighbors, n_own=0):
+    """Distances to the K-th nearest: of the first reference rows, sorted, and of new."""
+    if len(reference) >= MANY_ROWS:
+        model = LPE(n_neighbors, calibration_size=max(n_own, 1)).fit(reference)
+        return model.calibration_, model.statistic(new)
+    own = nearest(reference[:n_own], reference, n_neighbors, np.arange(n_own))
+    return np.sort(own), nearest(new, reference, n_neighbors)
+
+
+def nearest(queries, reference, n_neighbors, own=None):
+    """Distances to the K-th nearest; without the rows of the numbers ``own``."""
     queries, reference = queries.astype(np.float32), reference.astype(np.float32)
-    squares = (reference * reference).sum(axis=1)
-    found = np.empty(len(queries), np.float32)
-    step = max(1, 2**24 // len(reference))
-    for start in range(0, len(queries), step):
-        part = queries[start : start + step]
-        distances = part @ reference.T
-        distances *= -2
-        distances += squares
-        distances += (part * part).sum(axis=1)[:, None]
-        if own is not None:
-            distances[np.arange(len(part)), own[start : start + step]] = np.inf
-        nearest = np.partition(distances, n_neighbors - 1, axis=1)
-        found[start : start + step] = nearest[:, n_neighbors - 1]
-    return found
+    distances = (reference**2).sum(axis=1) - 2 * (queries @ reference.T)
+    distances += (queries**2).sum(axis=1)[:, None]
+    if own is not None:
+        distances[np.arange(len(queries)), own] = np.inf
+    distances.partition(n_neighbors - 1, axis=1)
+    return np.sqrt(distances[:, n_neighbors - 1])
 
 
 def applied(preparation, rows):
@@ -110,8 +116,7 @@ def loo(learn, nominal, new):
     preparation = learn(nominal)
     reference = applied(preparation, nominal)
     m, k = min(len(nominal), MOST_ROWS), neighbors_by_rule(len(nominal))
-    calibration = np.sort(radii(reference[:m], reference, k, np.arange(m)))
-    found = radii(applied(preparation, new), reference, k)
+    calibration, found = radii(applied(preparation, new), reference, k, m)
     return m - np.searchsorted(calibration, found), m
 
 
@@ -122,9 +127,9 @@ def conformal(learn, nominal, new):
     reference = applied(preparation, nominal[m:])
     k = neighbors_by_rule(len(reference))
     m = min(m, MOST_ROWS)
-    calibration = np.sort(radii(applied(preparation, nominal[:m]), reference, k))
-    found = radii(applied(preparation, new), reference, k)
-    return 1 + m - np.searchsorted(calibration, found), m + 1
+    held_out = applied(preparation, np.vstack([nominal[:m], new]))
+    calibration, found = np.split(radii(held_out, reference, k)[1], [m])
+    return 1 + m - np.searchsorted(np.sort(calibration), found), m + 1
 
 
 def shares(counts, n):

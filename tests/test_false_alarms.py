@@ -15,7 +15,9 @@ ARGUMENTS = {
 
 @pytest.mark.parametrize("learnt", ARGUMENTS)
 @pytest.mark.parametrize("kind", false_alarms.KINDS)
-def test_p_values__are_those_of_the_library(learnt, kind):
+@pytest.mark.parametrize("many_rows", [1, 3000])
+def test_p_values__are_those_of_the_library(many_rows, learnt, kind, monkeypatch):
+    monkeypatch.setattr(false_alarms, "MANY_ROWS", many_rows)
     draw = false_alarms.KINDS[kind](np.random.default_rng(0), 6)
     nominal, new = draw(300), draw(200)
     learn = false_alarms.LEARNT[learnt]

@@ -114,23 +114,13 @@ def test_most_false_alarms__bounds_the_average_rate():
 
 def shares_of_sets(models, n_sets, n_rows, n_features, draw):
     """The shares of new rows that several models flag, of shape (sets, models, levels)."""
-    rng = np.random.default_rng(20261122)
+    rng, shares = np.random.default_rng(20261122), []
     with dask.config.set(scheduler="sync"):
-        return np.array(
-            [
-                [
-                    [
-                        (model.fit(nominal).score_samples(new) <= alpha).mean()
-                        for alpha in ALPHAS
-                    ]
-                    for model in models
-                ]
-                for nominal, new in (
-                    np.split(draw(rng, (4 * n_rows, n_features)), [n_rows])
-                    for _ in range(n_sets)
-                )
-            ]
-        )
+        for _ in range(n_sets):
+            nominal, new = np.split(draw(rng, (4 * n_rows, n_features)), [n_rows])
+            p_values = [model.fit(nominal).score_samples(new) for model in models]
+            shares.append([[(p <= alpha).mean() for alpha in ALPHAS] for p in p_values])
+    return np.array(shares)
 
 
 def mean_and_error(values):
