@@ -234,7 +234,7 @@ def test_score__leaves_logging_as_it_was(files):
     [
         (["--nominal", "none.parquet"], "no table at none.parquet"),
         (["--nominal", "none/*.csv"], "no table at none/*.csv"),
-        (["--nominal", "data.parquet"], "not: 'name' (str"),
+        (["--nominal", "data.parquet"], "not: 'name' ("),
         (["--columns", "x,z"], "lack the columns ['z']"),
         (["--columns", ""], "no columns to measure"),
         (["--keep", "id"], "no columns ['id'] to keep"),

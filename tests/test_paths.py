@@ -90,7 +90,9 @@ def test_walk_from_rows__equals_scipy_in_every_bit(graph):
     points = np.c_[turn * np.cos(turn), height, turn * np.sin(turn)]
     walked = graph_of(points, 5, graph)
 
-    matrix = csr_array((walked.lengths, walked.targets, walked.starts), (400, 400))
+    # The oldest scipy takes no other whole numbers.
+    targets, starts = walked.targets.astype(np.int32), walked.starts.astype(np.int32)
+    matrix = csr_array((walked.lengths, targets, starts), (400, 400))
     expected = np.sort(dijkstra(matrix), axis=1)[:, 1:]
 
     for most in (1, 20, 399):
