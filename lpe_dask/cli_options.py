@@ -184,7 +184,8 @@ model_options = _options(
         "--random-state",
         type=int,
         metavar="SEED",
-        help="What the draw of nominal rows follows.  [default: another one each time]",
+        help="What the draw of nominal rows follows.  [default: another one each time; "
+        "with --calibration auto always the same]",
     ),
     click.option(
         "--missing",

@@ -46,12 +46,8 @@ except LockedError:
 
 
 @pytest.fixture(params=["local", "memory"])
-def folder(request, tmp_path, monkeypatch):
-    """The URL of an empty folder; where its filesystem needs time to settle, of a moment.
-
-    In memory that is so with fsspec before 2025.
-    """
-    monkeypatch.setattr(locks, "SETTLE_SECONDS", 0.1)
+def folder(request, tmp_path):
+    """The URL of an empty folder."""
     url = str(tmp_path) if request.param == "local" else f"memory://{uuid4().hex}"
     filesystem, root = fsspec.core.url_to_fs(url)
     filesystem.makedirs(root, exist_ok=True)

@@ -246,7 +246,9 @@ def test_walk_rows__bound_what_a_walk_touches():
 
 def reached(graph, start, radius):
     """Return the rows within a radius along a graph."""
-    matrix = csr_array((graph.lengths, graph.targets, graph.starts), (graph.n_rows,) * 2)
+    # The oldest scipy takes no other whole numbers.
+    targets, starts = graph.targets.astype(np.int32), graph.starts.astype(np.int32)
+    matrix = csr_array((graph.lengths, targets, starts), (graph.n_rows,) * 2)
     distances = dijkstra(matrix, indices=start, limit=radius)
     return np.flatnonzero((distances < radius) & (np.arange(graph.n_rows) != start))
 
