@@ -320,10 +320,15 @@ def check_numeric(frame: Any) -> None:
     if others:
         listed = ", ".join(f"{name!r} ({dtype})" for name, dtype in others.items())
         names = ",".join(map(str, numeric))
-        raise TypeError(
-            f"rows must be dense numbers or booleans, but these columns are not: {listed}. "
+        remedy = (
             f"Choose the columns to measure: columns={numeric} in Python or a job file, "
             f"--columns {names} on the command line."
+        )
+        if not numeric:
+            remedy = "There are no others: give a table with columns of numbers."
+        raise TypeError(
+            f"rows must be dense numbers or booleans, but these columns are not: {listed}. "
+            f"{remedy}"
         )
 
 

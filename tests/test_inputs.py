@@ -129,6 +129,11 @@ def test_check_numeric__names_what_is_no_number_and_what_to_write(values, dtype,
     assert "--columns size,age" in message
 
 
+def test_check_numeric__says_that_there_are_no_numbers_at_all():
+    with pytest.raises(TypeError, match=r"'odd' .*There are no others: give a table"):
+        check_numeric(pd.DataFrame({"odd": ["a", "b"]}))
+
+
 @pytest.mark.parametrize(
     ("X", "error", "message"),
     [
