@@ -204,7 +204,22 @@ def _quiet_distributed(debug: bool) -> Iterator[Callable[[], object]]:
             yield lambda: None
             return
         stack.enter_context(only_news())
-        loop_logger = logging.getLogger("asyncio")  # tells of requests nobody waits for
-        stack.callback(loop_logger.setLevel, loop_logger.level)
-        loop_logger.setLevel(logging.CRITICAL)
-        yield lambda: stack.enter_context(logging_from(logging.CRITICAL))
+        stack.enter_context(_muted("asyncio"))  # tells of requests nobody waits for
+
+        def silence() -> None:
+            stack.enter_context(logging_from(logging.CRITICAL))
+            stack.enter_context(_muted("tornado.application"))  # the loop of distributed
+
+        yield silence
+
+
+@contextmanager
+def _muted(name: str) -> Iterator[None]:
+    """Let a logger say nothing while the context is open."""
+    muted = logging.getLogger(name)
+    level = muted.level
+    muted.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        muted.setLevel(level)

@@ -545,21 +545,24 @@ def shown():
 
 
 def test_quiet_distributed__tells_of_faults_while_there_is_work(shown):
-    log, loop = logging.getLogger("distributed.scheduler"), logging.getLogger("asyncio")
-    before = loop.level
+    names = ("distributed.scheduler", "asyncio", "tornado.application")
+    log, loop, callbacks = map(logging.getLogger, names)
+    before = loop.level, callbacks.level
 
     with clusters._quiet_distributed(False) as silence:
         log.warning("Detected different `run_spec` for key 'x'")
         log.info("Register worker")
         log.error("Compute Failed\nKey: x")
         assert not loop.isEnabledFor(logging.ERROR)
+        assert callbacks.isEnabledFor(logging.ERROR)
         silence()
         log.error("Closing comm")
+        assert not callbacks.isEnabledFor(logging.ERROR)  # Exception in callback
 
     lines = shown.getvalue().splitlines()
     assert len(lines) == 1
     assert lines[0].endswith("Detected different `run_spec` for key 'x'")
-    assert loop.level == before
+    assert (loop.level, callbacks.level) == before
 
 
 def test_quiet_distributed__hides_no_warning_from_debug(shown):
