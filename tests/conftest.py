@@ -35,6 +35,14 @@ class ComputeCounter:
         return dask.get(graph, keys, **kwargs)
 
 
+@pytest.fixture(autouse=True)
+def short_pauses():
+    """Try again what a storage fails at after a moment: a test would take a minute."""
+    pauses = {"lpe-dask.retries.first-pause": 0.01, "lpe-dask.retries.longest-pause": 0.1}
+    with dask.config.set(pauses):
+        yield
+
+
 @pytest.fixture
 def at_most_computes():
     """``with at_most_computes(n):`` fails at compute n + 1; ``n=0`` proves laziness."""
