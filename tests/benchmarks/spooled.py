@@ -31,6 +31,9 @@ from lpe_dask.resources import peak_process_bytes
 
 N_FEATURES, N_NEIGHBORS, FILE_ROWS = 256, 20, 10_000
 
+#: Seconds after which a spool without a client is gone: it looks for clients every 5.
+LONGEST_REMOVAL = 30.0
+
 
 def _rows(number: int, n_rows: int) -> NDArray[np.float32]:
     generator = np.random.default_rng(number)
@@ -77,6 +80,14 @@ def strict_radius(query: NDArray[np.float32], folder: Path) -> float:
     return float(np.sqrt(np.sort(np.concatenate(squares))[N_NEIGHBORS - 1]))
 
 
+def left_of_spool(scratch: Path) -> list[Path]:
+    """Return what is still in the spool once there was time to remove it."""
+    deadline = time.monotonic() + LONGEST_REMOVAL
+    while (left := list(scratch.glob("lpe-spool-*"))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
 @click.command()
 @click.option("--folder", type=click.Path(path_type=Path), required=True)
 @click.option("--rows", "n_rows", default=6_000_000)
@@ -110,7 +121,7 @@ def main(folder: Path, n_rows: int, n_queries: int) -> None:
     click.echo(f"spilled: {list(spilled.values())} bytes; no worker restarted: {same}")
     query = _rows(10**9, n_queries)[7]
     click.echo(f"bits of a radius checked: {strict_radius(query, data) == radii[7]}")
-    click.echo(f"left of the spool: {list(scratch.glob('lpe-spool-*'))}")
+    click.echo(f"left of the spool: {left_of_spool(scratch)}")
     shutil.rmtree(data)
 
 
