@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from lpe_dask.calibration import COUNTS_ITSELF
+from lpe_dask.decisions import check_level
 from lpe_dask.nominal import Nominal, take_rows
-from lpe_dask.parameters import check_level
 from lpe_dask.validity import places_flagged
 
 #: With which probability any level of a promise that holds is judged to be broken.

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pv
 from fsspec.utils import read_block
 
-from lpe_dask.messages import TableError
 from lpe_dask.retries import retried
+from lpe_dask.table_errors import TableError
 
 #: Bytes of a CSV file from which its separator and the types of its columns are settled.
 CSV_SAMPLE_BYTES = 2**18

@@ -5,10 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+def check_level(name: str, level: Any) -> None:
+    """Raise ValueError if ``level``, the argument ``name``, is no number in (0, 1)."""
+    is_number = isinstance(level, Real) and not isinstance(level, bool)
+    if not is_number or not 0 < level < 1:
+        raise ValueError(
+            f"{name}={level!r} must be a number between 0 and 1, both excluded."
+        )
 
 
 def threshold(alpha: float) -> float:

@@ -39,12 +39,7 @@ from lpe_dask.manifest import MANIFEST_NAME
 from lpe_dask.nominal import Nominal, read_nominal
 from lpe_dask.origin import Origin
 from lpe_dask.own_values import OwnValues, StoredOwnValues
-from lpe_dask.parameters import (
-    check_level,
-    check_parameters,
-    neighbors_by_rule,
-    radius_by_rule,
-)
+from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_rule
 from lpe_dask.persist import (
     ModelParts,
     model_url,
@@ -52,7 +47,8 @@ from lpe_dask.persist import (
     reserved_model,
     write_model,
 )
-from lpe_dask.reference import Measure, Reference
+from lpe_dask.planning import Measure
+from lpe_dask.reference import Reference
 from lpe_dask.retries import retried
 from lpe_dask.unshared import eagerly, lazily
 from lpe_dask.validity import what_is_learnt
@@ -555,7 +551,7 @@ class LPE(OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         alphas = np.atleast_1d(alphas).tolist()
         for alpha in alphas:
-            check_level("alphas", alpha)
+            decisions.check_level("alphas", alpha)
         origin = self._nominal.origin
         if X is None and origin is not None:
             X = origin.rows

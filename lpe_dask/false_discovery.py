@@ -33,13 +33,13 @@ from lpe_dask.decisions import (
     Histogram,
     adjusted_p_values,
     adjustment_of,
+    check_level,
     discoveries,
     discovery_cut_off,
     histogram_of,
     merge_histograms,
 )
 from lpe_dask.inputs import map_values
-from lpe_dask.parameters import check_level
 
 #: Histograms that one task merges.
 MERGED_HISTOGRAMS = 8

@@ -29,8 +29,9 @@ from lpe_dask.inputs import map_blocks
 from lpe_dask.literals import enter
 from lpe_dask.metrics import graph_params
 from lpe_dask.nominal import Nominal, take_rows
+from lpe_dask.planning import Measure
 from lpe_dask.preparation import Preparation
-from lpe_dask.reference import Measure, Reference, plan_for_workers, prepare_reference
+from lpe_dask.reference import Reference, plan_for_workers, prepare_reference
 from lpe_dask.resources import compute
 from lpe_dask.scaling import learn_preparation
 from lpe_dask.sources import settle
@@ -94,16 +95,26 @@ def measure_nominal(
         own = _prepare(part, nominal, division, preparation, recipe)
         assert division.calibration is not None
         chosen = np.searchsorted(division.own_part, division.calibration)
-        statistic = own.measure_own(chosen, checkpoint)
+        statistic = _measure_own(own, chosen, checkpoint)
         del own  # its memory is free before the other part is packed
         return _prepare(searched, nominal, division, preparation, recipe), statistic
     reference = _prepare(searched, nominal, division, preparation, recipe)
     if not is_like_new:
-        return reference, reference.measure_own(division.calibration, checkpoint)
+        return reference, _measure_own(reference, division.calibration, checkpoint)
     assert division.calibration is not None
     measure = partial(_measured_rows, reference, rows)
     statistic = measure_numbered(division.calibration, len(rows), measure, checkpoint)
     return reference, statistic
+
+
+def _measure_own(
+    reference: Reference,
+    chosen: NDArray[np.int64] | None,
+    checkpoint: Checkpoint | None,
+) -> NDArray[np.float64]:
+    """Return the statistic of some rows of a reference, or of all; computes."""
+    numbers = np.arange(reference.n_rows) if chosen is None else chosen
+    return measure_numbered(numbers, reference.n_rows, reference.own_tasks, checkpoint)
 
 
 def _measured_rows(

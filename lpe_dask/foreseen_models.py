@@ -20,12 +20,12 @@ import numpy as np
 from lpe_dask.detector import LPE, calibration_of, measure_of, reference_of
 from lpe_dask.division import Division, divide_in_size
 from lpe_dask.inputs import Table, read_table
-from lpe_dask.metrics import METRIC_PARAMS, NeighborGraphParams, graph_params
+from lpe_dask.metrics import METRIC_PARAMS, graph_params
 from lpe_dask.neighbors import Search
 from lpe_dask.nominal import Nominal, read_nominal
-from lpe_dask.planning import JoinPlan
+from lpe_dask.planning import JoinPlan, Measure, NeighborGraphParams
 from lpe_dask.preparation import Preparation
-from lpe_dask.reference import Measure, choose_space, plan_for
+from lpe_dask.reference import choose_space, plan_for
 from lpe_dask.resources import Crew
 from lpe_dask.samples import Sample, rows_of_blocks, take_sample
 from lpe_dask.scaling import check_determined, learn_preparation

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from lpe_dask.graphs import delayed_tasks
 from lpe_dask.kernels.paths import GRAPHS, NeighborGraph, walk_from_rows
 from lpe_dask.literals import enter
-from lpe_dask.metrics import NeighborGraphParams
 from lpe_dask.neighbors import Search
+from lpe_dask.planning import NeighborGraphParams
 
 
 def build_graph(

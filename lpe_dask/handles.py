@@ -8,8 +8,6 @@ A join asks a handle for its box first, and loads only what it needs.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,11 +18,9 @@ import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.array_files import read_arrays, write_arrays
 from lpe_dask.kernels.blocks import Block, block_of
 from lpe_dask.retries import retried
-
-#: Bytes of the number that says how long the header of a block's file is.
-HEADER_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,38 +274,3 @@ def _read_block(url: str) -> Block:
             f"share (configuration key lpe-dask.spool, --spool), or save a model where it "
             f"was fitted (model.save) and load it here (lpe_dask.load)."
         ) from error
-
-
-# Not NumPy's own files: to read their headers it parses Python, which fails now and then in
-# several threads at once (SystemError, "AST constructor recursion depth mismatch", with
-# Python 3.11).
-
-
-def write_arrays(file: BinaryIO, arrays: Sequence[NDArray[Any]]) -> None:
-    """Write arrays one after another, behind a header with their types and shapes."""
-    header = json.dumps([[array.dtype.str, array.shape] for array in arrays]).encode()
-    file.write(len(header).to_bytes(HEADER_BYTES, "little"))
-    file.write(header)
-    file.writelines(np.ascontiguousarray(array).data for array in arrays)
-
-
-def read_arrays(file: BinaryIO) -> Iterator[NDArray[Any]]:
-    """Yield the arrays of a file that `write_arrays` wrote."""
-    for dtype, shape in _read_header(file):
-        numbers = file.read(dtype.itemsize * math.prod(shape))
-        yield np.frombuffer(numbers, dtype).reshape(shape)
-
-
-def read_array_part(file: BinaryIO, start: int, stop: int) -> NDArray[Any]:
-    """Return rows ``start`` to ``stop`` of the first array of a file; reads no others."""
-    (dtype, (n_rows, *rest)), *_ = _read_header(file)
-    stop = min(stop, n_rows)
-    row_bytes = dtype.itemsize * math.prod(rest)
-    file.seek(row_bytes * start, 1)
-    numbers = file.read(row_bytes * max(0, stop - start))
-    return np.frombuffer(numbers, dtype).reshape(-1, *rest)
-
-
-def _read_header(file: BinaryIO) -> list[tuple[np.dtype[Any], list[int]]]:
-    n_bytes = int.from_bytes(file.read(HEADER_BYTES), "little")
-    return [(np.dtype(name), shape) for name, shape in json.loads(file.read(n_bytes))]

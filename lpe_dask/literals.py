@@ -30,7 +30,7 @@ from dask.delayed import Delayed
 from dask.sizeof import sizeof
 
 from lpe_dask import unshared
-from lpe_dask.handles import read_array_part, read_arrays, write_arrays
+from lpe_dask.array_files import read_array_part, read_arrays, write_arrays
 from lpe_dask.messages import brief
 from lpe_dask.resources import active_client
 from lpe_dask.retries import retried

@@ -220,7 +220,7 @@ class SpaceEntry(_Section):
 
 
 class NeighborGraphEntry(_Section):
-    """Of `metrics.NeighborGraphParams`."""
+    """Of `planning.NeighborGraphParams`."""
 
     n_neighbors: PositiveInt
     graph: Literal["directed", "union"]

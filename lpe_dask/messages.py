@@ -11,10 +11,6 @@ _REMEDIES = {
 }
 
 
-class TableError(ValueError):
-    """What a user has to mend in a file, found only when its rows were read."""
-
-
 def brief(error: Exception) -> str:
     """Return what an error says as a sentence or two, on one line."""
     name, text = type(error).__name__, " ".join(str(error).split()) or "no more is known"

@@ -13,7 +13,6 @@ parameters are checked and the maps built; preparation.py applies them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels.factors import cholesky, cholesky_of_inverse, dependent_columns
 from lpe_dask.kernels.paths import GRAPHS
+from lpe_dask.planning import NeighborGraphParams
 from lpe_dask.preparation import LinearMap
 
 #: metric -> the parameters that it takes.
@@ -37,21 +37,6 @@ DEFAULT_GRAPH_NEIGHBORS = 5
 
 #: A column is a combination of others if less than this share of its variance is its own.
 INDEPENDENT_SHARE = 1e-10
-
-
-@dataclass(frozen=True, slots=True)
-class NeighborGraphParams:
-    """The neighbor graph that geodesic distances go along.
-
-    Attributes
-    ----------
-    n_neighbors : int
-        K', edges from each row.
-    graph : {"directed", "union"}
-    """
-
-    n_neighbors: int
-    graph: str
 
 
 def check_metric_params(metric: str, metric_params: Mapping[str, Any] | None) -> None:

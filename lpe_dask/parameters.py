@@ -13,6 +13,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from lpe_dask.calibration import COUNTS_ITSELF
+from lpe_dask.decisions import check_level
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.metrics import METRIC_PARAMS, check_metric_params
 
@@ -95,14 +96,6 @@ def _check_radius(radius: Any, graph: str, scale: str | None) -> None:
         )
     if graph != "radius":
         raise ValueError(f"radius={radius} is for graph='radius', but graph={graph!r}.")
-
-
-def check_level(name: str, level: Any) -> None:
-    """Raise ValueError if ``level``, the argument ``name``, is no number in (0, 1)."""
-    if not _is_number(level) or not 0 < level < 1:
-        raise ValueError(
-            f"{name}={level!r} must be a number between 0 and 1, both excluded."
-        )
 
 
 def _check_calibration_size(size: Any) -> None:

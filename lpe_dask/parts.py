@@ -32,9 +32,9 @@ from lpe_dask.files import FileTable
 from lpe_dask.graphs import delayed_tasks
 from lpe_dask.literals import enter
 from lpe_dask.locks import check_token
-from lpe_dask.messages import TableError
 from lpe_dask.retries import is_passing, retried, retried_until_seen
 from lpe_dask.row_groups import READERS
+from lpe_dask.table_errors import TableError
 from lpe_dask.whole_files import whole_file
 
 #: Columns that a run adds to those of the input.

@@ -41,12 +41,11 @@ from lpe_dask.manifest import (
     write_manifest,
 )
 from lpe_dask.messages import brief
-from lpe_dask.metrics import NeighborGraphParams
 from lpe_dask.own_values import OwnValues, StoredOwnValues
 from lpe_dask.packing import load_blocks
 from lpe_dask.parameters import check_parameters
-from lpe_dask.planning import LARGEST_BLOCK
-from lpe_dask.reference import Measure, Reference
+from lpe_dask.planning import LARGEST_BLOCK, Measure, NeighborGraphParams
+from lpe_dask.reference import Reference
 from lpe_dask.resources import compute
 from lpe_dask.retries import retried, retried_until_seen
 from lpe_dask.space_entries import entry_of_space, space_of_entry

@@ -78,6 +78,40 @@ SUMMED_BLOCKS, SUMMED_PIECES = 8, 64
 EDGE_BYTES, WALK_ROW_BYTES = 12, 60
 
 
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What is asked of rows: how far their K-th nearest is, or how many are near.
+
+    Attributes
+    ----------
+    n_neighbors : int, optional
+        K.
+    radius : float, optional
+        Epsilon, where ``n_neighbors`` is None.
+    enough : int, optional
+        A number of rows within the radius that suffices.
+    """
+
+    n_neighbors: int | None
+    radius: float | None
+    enough: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeighborGraphParams:
+    """The neighbor graph that geodesic distances go along.
+
+    Attributes
+    ----------
+    n_neighbors : int
+        K', edges from each row.
+    graph : {"directed", "union"}
+    """
+
+    n_neighbors: int
+    graph: str
+
+
 def sample_neighbors(n_neighbors: int | None) -> int | None:
     """Return for how many neighbors a sample of the reference is searched; None: for none.
 

@@ -22,7 +22,6 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.checkpoints import Checkpoint, measure_numbered
 from lpe_dask.geodesic import build_graph, walk_among_rows
 from lpe_dask.held import Results, new_entry
 from lpe_dask.inputs import Table
@@ -30,35 +29,23 @@ from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.kernels.choice import choose_algorithm
 from lpe_dask.literals import Shared, enter
 from lpe_dask.locality import learn_split
-from lpe_dask.metrics import NeighborGraphParams
 from lpe_dask.neighbors import Search, Weight, join, join_frame, self_join
 from lpe_dask.packing import Space, prepare_blocks
-from lpe_dask.planning import JoinPlan, n_shares, plan_join, sample_neighbors, walk_rows
+from lpe_dask.planning import (
+    JoinPlan,
+    Measure,
+    NeighborGraphParams,
+    n_shares,
+    plan_join,
+    sample_neighbors,
+    walk_rows,
+)
 from lpe_dask.preparation import Preparation
 from lpe_dask.resources import Workers, workers
 from lpe_dask.sources import settle
 from lpe_dask.unshared import eagerly, lazily
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """What is asked of rows: how far their K-th nearest is, or how many are near.
-
-    Attributes
-    ----------
-    n_neighbors : int, optional
-        K.
-    radius : float, optional
-        Epsilon, where ``n_neighbors`` is None.
-    enough : int, optional
-        A number of rows within the radius that suffices.
-    """
-
-    n_neighbors: int | None
-    radius: float | None
-    enough: int | None = None
 
 
 @dataclass(frozen=True)
@@ -99,29 +86,19 @@ class Reference:
     def _shared_space(self) -> Shared:
         return Shared(self.space, "lpe-space")
 
-    def measure_own(
-        self,
-        chosen: NDArray[np.int64] | None = None,
-        checkpoint: Checkpoint | None = None,
-    ) -> NDArray[np.float64]:
-        """Return the statistic of these rows, each without itself; computes.
+    def own_tasks(self, numbers: NDArray[np.int64]) -> list[Delayed]:
+        """Return tasks that measure these rows, each without itself.
 
         Parameters
         ----------
-        chosen : ndarray of int, optional
-            The numbers of the rows to measure, ascending; None: all.
-        checkpoint : Checkpoint, optional
-            Rows that are known from an earlier time.
+        numbers : ndarray of int
+            Of the rows to measure, ascending.
 
         Returns
         -------
-        statistic : ndarray of shape (n_chosen,)
-            In the order of the numbers.
+        tasks : list of Delayed
+            Each gives the numbers of some of them and their statistic.
         """
-        numbers = np.arange(self.n_rows) if chosen is None else chosen
-        return measure_numbered(numbers, self.n_rows, self._own_tasks, checkpoint)
-
-    def _own_tasks(self, numbers: NDArray[np.int64]) -> list[Delayed]:
         plan = self._plan(wait=True)
         search = self._search(self.measure, plan)
         if self.graph is not None:

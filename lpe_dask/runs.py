@@ -32,6 +32,7 @@ from lpe_dask.calibration import BAND_LEVEL, COUNTS_ITSELF, band_half_width
 from lpe_dask.column_names import as_given
 from lpe_dask.decisions import (
     Adjustment,
+    check_level,
     discovery_cut_off,
     doubt_about_rate,
     threshold,
@@ -60,7 +61,7 @@ from lpe_dask.fit_runs import (
     telling_input_from_run,
 )
 from lpe_dask.locks import Lock, check_token
-from lpe_dask.messages import TableError, brief
+from lpe_dask.messages import brief
 from lpe_dask.outputs import (
     check_output,
     check_parts,
@@ -72,7 +73,6 @@ from lpe_dask.outputs import (
     reserved,
     unseen_parts,
 )
-from lpe_dask.parameters import check_level
 from lpe_dask.parts import (
     PART_COUNTS,
     Q_VALUE,
@@ -85,6 +85,7 @@ from lpe_dask.parts import (
 from lpe_dask.records import MADE_FROM, SUMMARY_NAME, RunRecord, read_record
 from lpe_dask.resources import peak_worker_bytes
 from lpe_dask.retries import retried
+from lpe_dask.table_errors import TableError
 from lpe_dask.whole_files import whole_file
 
 logger = logging.getLogger(__name__)

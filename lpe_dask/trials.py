@@ -28,9 +28,9 @@ from lpe_dask.kernels.blocks import Arrangement, narrow
 from lpe_dask.kernels.paths import GRAPHS, walk_from_rows
 from lpe_dask.kernels.pruning import TILE_ROWS
 from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
-from lpe_dask.metrics import NeighborGraphParams
 from lpe_dask.neighbors import Search, search_blocks
 from lpe_dask.packing import Space, pack_rows
+from lpe_dask.planning import NeighborGraphParams
 
 #: Tiles of queries that are searched for.
 N_TILES = 16

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 import lpe_dask
 from lpe_dask import cli, csv_blocks
 from lpe_dask.files import open_table, read_frame, rows_of_partitions
-from lpe_dask.messages import TableError
 from lpe_dask.runs import score_files
+from lpe_dask.table_errors import TableError
 
 
 @pytest.fixture(autouse=True)
