@@ -15,15 +15,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from lpe_dask.calibration import BAND_LEVEL, band_half_width
-from lpe_dask.detector import learnt_columns
-from lpe_dask.inputs import select_columns
-from lpe_dask.roc import Curve, area, ranked_curve
+from lpe_dask.model import learnt_columns
+from lpe_dask.pvalues import BAND_LEVEL, Curve, area, band_half_width, ranked_curve
+from lpe_dask.tables import select_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from lpe_dask.detector import LPE
+    from lpe_dask.model import LPE
 
 #: Left and right, bottom and top.
 Box = tuple[tuple[float, float], tuple[float, float]]

@@ -23,11 +23,11 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from lpe_dask import LPE
-from lpe_dask.false_alarms import WARNED_RATIO, is_told
-from lpe_dask.left_out import Asked, added_false_alarms
-from lpe_dask.parameters import neighbors_by_rule
-from lpe_dask.preparation import LinearMap, Preparation, Scaling
-from lpe_dask.validity import choose_calibration, enough_rows, most_false_alarms
+from lpe_dask.model.false_alarms import WARNED_RATIO, is_told
+from lpe_dask.model.left_out import Asked, added_false_alarms
+from lpe_dask.model.parameters import neighbors_by_rule
+from lpe_dask.pvalues.validity import choose_calibration, enough_rows, most_false_alarms
+from lpe_dask.search.preparation import LinearMap, Preparation, Scaling
 
 ALPHAS = (0.01, 0.05, 0.1)
 ROWS = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 100_000)

@@ -9,7 +9,7 @@ from distributed import LocalCluster
 from distributed.utils import get_mp_context
 
 #: What every worker imports at its first tasks, which takes two seconds.
-IMPORTED = ["distributed", "dask.dataframe", "pyarrow.parquet", "lpe_dask.detector"]
+IMPORTED = ["distributed", "dask.dataframe", "pyarrow.parquet", "lpe_dask.model.detector"]
 
 
 #: Seconds without a second worker after which another one is started: now and then nobody

@@ -6,10 +6,10 @@ from types import ModuleType
 
 import numpy as np
 
-from lpe_dask.kernels import ALGORITHMS
+from lpe_dask.kernels.algorithms import ALGORITHMS
+from lpe_dask.kernels.basis import Frame
 from lpe_dask.kernels.blocks import Block, build_block
-from lpe_dask.kernels.frames import Frame
-from lpe_dask.kernels.pruning import TILE_ROWS
+from lpe_dask.kernels.bounds import TILE_ROWS
 from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
 
 #: Names of the algorithms, all of which have to give the bits of the definition.

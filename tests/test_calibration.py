@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask.calibration import p_values
-from lpe_dask.decisions import labels, margin, threshold
+from lpe_dask.pvalues.decisions import labels, margin, threshold
+from lpe_dask.pvalues.formulas import p_values
 
 statistics = st.one_of(st.integers(0, 6).map(float), st.just(math.inf))
 

@@ -13,8 +13,8 @@ from scipy import stats
 
 import lpe_dask
 from lpe_dask import LPE
-from lpe_dask.calibration_check import judge
-from lpe_dask.cli import cli
+from lpe_dask.cli.commands import cli
+from lpe_dask.model.calibration_check import judge
 
 
 def normal_rows(n_rows, n_features=3):

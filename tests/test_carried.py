@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
-from lpe_dask import row_groups
-from lpe_dask.runs import score_files
-from lpe_dask.table_errors import TableError
+from lpe_dask.batch.scoring import score_files
+from lpe_dask.tables import row_groups
+from lpe_dask.tables.errors import TableError
 
 TIME = datetime.datetime(2026, 2, 3, 4, 5, 6, 789000)
 DAY, CLOCK, SPAN = TIME.date(), TIME.time(), datetime.timedelta(seconds=3)

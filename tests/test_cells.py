@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.kernels import ALGORITHMS, cells, choice, tiles
+from lpe_dask.kernels import brute as tiles
+from lpe_dask.kernels import pruned as cells
+from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.kernels.simd import LANES
+from lpe_dask.search import choice
 from searching import EXACT
 from strategies import point_sets
 

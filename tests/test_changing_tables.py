@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from lpe_dask import LPE
-from lpe_dask.inputs import read_table, row_hashes
-from lpe_dask.nominal import read_nominal
+from lpe_dask.tables.nominal import read_nominal
+from lpe_dask.tables.table import read_table, row_hashes
 
 N_ROWS, N_PARTS = 100, 2
 META = pd.DataFrame({"a": [1.0], "b": [1.0]})

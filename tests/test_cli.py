@@ -26,13 +26,16 @@ from click.testing import CliRunner
 from distributed import LocalCluster
 
 import lpe_dask
-from lpe_dask import cli, clusters, interrupts, runs, spool
-from lpe_dask.calibration import COUNTS_ITSELF
-from lpe_dask.kernels import ALGORITHMS
-from lpe_dask.metrics import METRIC_PARAMS
-from lpe_dask.parameters import GRAPHS, MISSING, SCALES
-from lpe_dask.parts import PartFolder
-from lpe_dask.resources import active_client
+from lpe_dask.batch import scoring
+from lpe_dask.batch.parts import PartFolder
+from lpe_dask.cli import cluster as clusters
+from lpe_dask.cli import commands, interrupts
+from lpe_dask.kernels.algorithms import ALGORITHMS
+from lpe_dask.model.metrics import METRIC_PARAMS
+from lpe_dask.model.parameters import GRAPHS, MISSING, SCALES
+from lpe_dask.pvalues.formulas import COUNTS_ITSELF
+from lpe_dask.tasks import spool
+from lpe_dask.tasks.resources import active_client
 
 COMMAND = Path(sys.executable).with_name("lpe-dask")
 
@@ -50,7 +53,7 @@ def files(tmp_path, monkeypatch):
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(cli.cli, [str(argument) for argument in arguments])
+    return CliRunner().invoke(commands.cli, [str(argument) for argument in arguments])
 
 
 def score(*arguments):
@@ -71,7 +74,7 @@ def message(result):
 
 
 def test_commands__are_those_that_are_built():
-    assert sorted(cli.cli.commands) == ["demo", "fit", "paper", "plan", "run", "score"]
+    assert sorted(commands.cli.commands) == ["demo", "fit", "paper", "plan", "run", "score"]
 
 
 @pytest.mark.parametrize("command", [[], ["score"], ["plan"], ["demo"], ["paper"]])
@@ -100,7 +103,7 @@ def test_module__is_the_command():
 def test_score__offers_the_choices_of_the_library():
     choices = {
         option.name: list(option.type.choices)
-        for option in cli.score.params
+        for option in commands.score.params
         if hasattr(option.type, "choices")
     }
 
@@ -218,7 +221,7 @@ def test_score__of_an_empty_table_is_done(files):
 
 
 def test_score__leaves_logging_as_it_was(files):
-    log = cli.logging.getLogger("lpe_dask")
+    log = commands.logging.getLogger("lpe_dask")
     before = (log.level, list(log.handlers))
 
     score()
@@ -372,7 +375,7 @@ def test_score__shows_a_traceback_on_request_only(files, monkeypatch):
     def fail(*arguments, **options):
         raise KeyError("a mistake of ours")
 
-    monkeypatch.setattr(runs, "prepare_run", fail)
+    monkeypatch.setattr(scoring, "prepare_run", fail)
 
     short, long = score(), score("--debug")
 
@@ -413,23 +416,23 @@ def test_score__ends_with_143_at_sigterm(files, monkeypatch):
 def test_main__does_not_wait_for_threads_of_an_interrupted_run(monkeypatch, code):
     ended, done = [], []
     child = SimpleNamespace(kill=lambda: done.append("killed"))
-    monkeypatch.setattr(cli, "ignore_signals", lambda: done.append("ignored"))
-    monkeypatch.setattr(cli, "cli", lambda **options: sys.exit(code))
+    monkeypatch.setattr(commands, "ignore_signals", lambda: done.append("ignored"))
+    monkeypatch.setattr(commands, "cli", lambda **options: sys.exit(code))
     monkeypatch.setattr(multiprocessing, "active_children", lambda: [child])
     monkeypatch.setattr(spool, "remove_spools", lambda: done.append("removed"))
     monkeypatch.setattr(os, "_exit", ended.append)
 
     with pytest.raises(SystemExit):
-        cli.main()
+        commands.main()
 
     assert (ended, done) == ([code], ["ignored", "killed", "removed"])
 
 
 def test_main__passes_other_exit_codes_on(monkeypatch):
-    monkeypatch.setattr(cli, "cli", lambda **options: sys.exit(2))
+    monkeypatch.setattr(commands, "cli", lambda **options: sys.exit(2))
 
     with pytest.raises(SystemExit, match="2"):
-        cli.main()
+        commands.main()
 
 
 # Workers
@@ -493,7 +496,7 @@ def test_workers__are_started_as_asked_and_ended(files, monkeypatch):
         client.submit(time.sleep, 60)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs.Run, "execute", interrupt)
+    monkeypatch.setattr(scoring.Run, "execute", interrupt)
 
     given = ["data.parquet", "--nominal", "nominal.parquet", "--output", "out"]
     result = invoke("score", *given, "--workers", "1", "--memory-limit", "1GiB")
@@ -523,7 +526,7 @@ def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
             "calibration_check": None,
         }
 
-    monkeypatch.setattr(runs.Run, "execute", look)
+    monkeypatch.setattr(scoring.Run, "execute", look)
 
     result = invoke("score", "nominal.parquet", "--output", "out")
 
@@ -588,7 +591,7 @@ def test_workers__tell_of_faults_and_errors_are_told_once(files, monkeypatch, ca
     def fail(run, lock, expect):
         active_client().submit(log_and_fail).result()
 
-    monkeypatch.setattr(runs.Run, "execute", fail)
+    monkeypatch.setattr(scoring.Run, "execute", fail)
     given = ["score", "nominal.parquet", "--output", "out", "--workers", "1"]
 
     result = invoke(*given, *(["--debug"] if debug else []))
@@ -604,7 +607,7 @@ def test_workers__tell_of_faults_and_errors_are_told_once(files, monkeypatch, ca
 
 
 def test_demo__shows_that_it_works_and_leaves_nothing(files, monkeypatch):
-    monkeypatch.setattr(cli.tempfile, "tempdir", str(files))
+    monkeypatch.setattr(commands.tempfile, "tempdir", str(files))
     before = sorted(files.iterdir())
 
     result = invoke("demo", "--scheduler", "threads")

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lpe_dask
-from lpe_dask import LPE, cli
-from lpe_dask.column_names import as_given, identity, name_from_json, name_to_json
-from lpe_dask.inputs import columns_at, read_table
+from lpe_dask import LPE
+from lpe_dask.cli import commands
+from lpe_dask.tables.column_names import as_given, identity, name_from_json, name_to_json
+from lpe_dask.tables.table import columns_at, read_table
 
 RNG = np.random.default_rng(0)
 NOMINAL = RNG.integers(0, 9, (60, 3)) * [1.0, 10.0, 100.0]
@@ -223,7 +224,7 @@ def numbered(tmp_path, monkeypatch):
 
 
 def command(*arguments):
-    return CliRunner().invoke(cli.cli, [*arguments, "--scheduler", "threads"])
+    return CliRunner().invoke(commands.cli, [*arguments, "--scheduler", "threads"])
 
 
 @pytest.mark.usefixtures("numbered")

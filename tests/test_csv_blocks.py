@@ -11,10 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 import lpe_dask
-from lpe_dask import cli, csv_blocks
-from lpe_dask.files import open_table, read_frame, rows_of_partitions
-from lpe_dask.runs import score_files
-from lpe_dask.table_errors import TableError
+from lpe_dask.batch.scoring import score_files
+from lpe_dask.cli import commands
+from lpe_dask.tables import csv_blocks
+from lpe_dask.tables.errors import TableError
+from lpe_dask.tables.files import open_table, read_frame, rows_of_partitions
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +109,7 @@ def test_csv__is_told_by_file_and_line(tmp_path, kind, step):
 
     given = [files[data], "--nominal", files[nominal], "--columns", "x,y"]
     given += ["--output", tmp_path / "out", "--scheduler", "threads"]
-    result = CliRunner().invoke(cli.cli, ["score", *map(str, given)])
+    result = CliRunner().invoke(commands.cli, ["score", *map(str, given)])
 
     assert result.exit_code == 2
     assert "Traceback" not in result.stderr

@@ -21,8 +21,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import definitions
 import lpe_dask
 from lpe_dask import LPE
-from lpe_dask.kernels import choice
-from lpe_dask.literals import Held
+from lpe_dask.search import choice
+from lpe_dask.tasks.values import Held
 from strategies import point_sets, row_chunks
 
 EXPECTED_FAILURES = {

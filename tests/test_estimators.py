@@ -15,8 +15,10 @@ from scipy import stats
 from sklearn.exceptions import NotFittedError
 
 import definitions
-from lpe_dask import LPE, detector, neighbors
-from lpe_dask.division import divide
+from lpe_dask import LPE
+from lpe_dask.model import detector
+from lpe_dask.model.division import divide
+from lpe_dask.search import join as neighbors
 from strategies import point_sets, row_chunks
 
 

@@ -16,15 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask import LPE, calibration, false_discovery_control, score
-from lpe_dask.decisions import (
+from lpe_dask import LPE, false_discovery_control, score
+from lpe_dask.pvalues import formulas
+from lpe_dask.pvalues.decisions import (
     Histogram,
     adjustment_of,
     discovery_cut_off,
     doubt_about_rate,
     histogram_of,
 )
-from lpe_dask.false_discovery import MERGED_HISTOGRAMS, adjustment
+from lpe_dask.pvalues.false_discovery import MERGED_HISTOGRAMS, adjustment
 
 NAN = math.nan
 SHARES = [0.9, 0.02, NAN, 0.02, 0.5, 0.001, 0.07, NAN, 0.3, 0.05]
@@ -439,7 +440,7 @@ def realised(counts_itself, n_nominal, n_rows, n_anomalies, q, seed):
     rng = np.random.default_rng(seed)
     nominal = np.sort(rng.random(n_nominal))
     statistic = np.append(rng.random(n_rows), np.full(n_anomalies, 2.0))
-    found = calibration.p_values(statistic, nominal, counts_itself=counts_itself)
+    found = formulas.p_values(statistic, nominal, counts_itself=counts_itself)
     flags = false_discovery_control(found, q)
     return int(flags[:n_rows].sum()), int(flags.sum())
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
-from lpe_dask import row_groups
-from lpe_dask.csv_blocks import CSV_SAMPLE_BYTES
-from lpe_dask.files import count_rows, open_table, read_frame, stamp_files
+from lpe_dask.tables import row_groups
+from lpe_dask.tables.csv_blocks import CSV_SAMPLE_BYTES
+from lpe_dask.tables.files import count_rows, open_table, read_frame, stamp_files
 
 
 def write(path, **columns):

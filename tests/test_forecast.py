@@ -16,17 +16,21 @@ from hypothesis import strategies as st
 
 import lpe_dask
 from benchmarks import forecasts
-from lpe_dask import cli, clusters, fitting, samples, trials
-from lpe_dask.clusters import ChosenWorkers
-from lpe_dask.files import read_frame, rows_of_partitions
-from lpe_dask.forecasting import forecast_score, forecast_with_model
-from lpe_dask.neighbors import Search
-from lpe_dask.planning import JoinPlan
-from lpe_dask.preparation import Preparation
-from lpe_dask.resources import Crew, Workers, workers
-from lpe_dask.runs import score_files
-from lpe_dask.scaling import learn_moments
-from lpe_dask.task_counts import _sum_tasks, most_blocks
+from lpe_dask.batch.scoring import score_files
+from lpe_dask.cli import cluster as clusters
+from lpe_dask.cli import commands
+from lpe_dask.cli.cluster import ChosenWorkers
+from lpe_dask.forecast import costs
+from lpe_dask.forecast import sample as samples
+from lpe_dask.forecast.counts import _sum_tasks, most_blocks
+from lpe_dask.forecast.estimate import forecast_score, forecast_with_model
+from lpe_dask.model import fitting
+from lpe_dask.model.scaling import learn_moments
+from lpe_dask.search.join import Search
+from lpe_dask.search.plan import JoinPlan
+from lpe_dask.search.preparation import Preparation
+from lpe_dask.tables.files import read_frame, rows_of_partitions
+from lpe_dask.tasks.resources import Crew, Workers, workers
 
 GIB = 2**30
 
@@ -63,7 +67,7 @@ KINDS = {
 @pytest.fixture(autouse=True)
 def quick_trials(monkeypatch):
     """What trials take is no result here."""
-    monkeypatch.setattr(trials, "REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr(costs, "REPEAT_SECONDS", 0.0)
 
 
 class TaskCounter(Callback):
@@ -102,8 +106,8 @@ def files(tmp_path, monkeypatch):
 @pytest.fixture
 def tries_little(monkeypatch):
     """Where only whole numbers are looked at, the speed is not measured for long."""
-    monkeypatch.setattr(trials, "REPEAT_SECONDS", 0.0)
-    monkeypatch.setattr(trials, "LEAST_REPEATS", 1)
+    monkeypatch.setattr(costs, "REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr(costs, "LEAST_REPEATS", 1)
 
 
 @pytest.fixture
@@ -549,10 +553,10 @@ def test_walks__are_one_a_row_that_is_measured(files):
 def test_walk_seconds__of_too_few_rows_are_not_known():
     """Where K' is as large as the sample there is no graph to walk along."""
     rows = np.zeros((5, 2))
-    space = trials.Space(Preparation(), trials.ALGORITHMS["brute"].frame(rows))
-    sampled = trials.Sampled(rows, space, Search("brute", 2, None, 1, None, 5))
+    space = costs.Space(Preparation(), costs.ALGORITHMS["brute"].frame(rows))
+    sampled = costs.Sampled(rows, space, Search("brute", 2, None, 1, None, 5))
 
-    assert trials.walk_seconds(sampled, trials.NeighborGraphParams(5, "directed")) == 0.0
+    assert costs.walk_seconds(sampled, costs.NeighborGraphParams(5, "directed")) == 0.0
 
 
 # Memory
@@ -788,7 +792,7 @@ def test_plan__refuses_other_arguments_and_numbers_of_columns():
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(cli.cli, ["plan", *map(str, arguments)])
+    return CliRunner().invoke(commands.cli, ["plan", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -884,7 +888,7 @@ def test_command__tells_of_a_job(files, monkeypatch):
 )
 def test_command__refuses_what_score_refuses(files, arguments):
     planned = invoke(*arguments)
-    scored = CliRunner().invoke(cli.cli, ["score", *arguments, "--output", "out"])
+    scored = CliRunner().invoke(commands.cli, ["score", *arguments, "--output", "out"])
 
     assert planned.exit_code == scored.exit_code == 2
     assert planned.stderr == scored.stderr

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
+from lpe_dask.kernels.basis import FURTHEST, Frame, learn_frame
 from lpe_dask.kernels.blocks import Arrangement, build_block
-from lpe_dask.kernels.frames import FURTHEST, Frame, learn_frame
-from lpe_dask.kernels.pruning import choose_queries, empty_tile, take_tile
+from lpe_dask.kernels.bounds import choose_queries, empty_tile, take_tile
 from lpe_dask.kernels.simd import LANES, QUERIES, products_within
 from lpe_dask.kernels.states import QueryTiles, errors_of, reference_of
 from searching import all_squares

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lpe_dask
 from lpe_dask import LPE
-from lpe_dask.inputs import (
+from lpe_dask.tables.table import (
     CONVERTED_ROWS,
     check_numeric,
     float_rows,

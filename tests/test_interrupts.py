@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from lpe_dask import interrupts
-from lpe_dask.interrupts import SIGNALS, Terminated, signals_held, signals_raised
+from lpe_dask.cli import interrupts
+from lpe_dask.cli.interrupts import SIGNALS, Terminated, signals_held, signals_raised
 
 
 @pytest.fixture(autouse=True)

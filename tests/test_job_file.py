@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from lpe_dask import LPE
-from lpe_dask.job_file import (
+from lpe_dask.batch.job import DEFAULTS, MIN_WORKER_BYTES, SECTIONS
+from lpe_dask.batch.job_file import (
     MAX_FILE_BYTES,
     ClusterSection,
     Job,
@@ -27,10 +28,9 @@ from lpe_dask.job_file import (
     Source,
     read_job,
 )
-from lpe_dask.job_problems import line_of
-from lpe_dask.job_sections import DEFAULTS, MIN_WORKER_BYTES, SECTIONS
-from lpe_dask.parameters import check_parameters
-from lpe_dask.placeholders import Placeholders, has_range
+from lpe_dask.batch.job_problems import line_of
+from lpe_dask.batch.placeholders import Placeholders, has_range
+from lpe_dask.model.parameters import check_parameters
 
 JOBS = sorted((Path(__file__).parents[1] / "jobs").glob("*.toml"))
 DAY = datetime.date(2026, 11, 20)
@@ -1013,7 +1013,7 @@ def test_jobs__readme_shows_a_job_that_can_be_read(read):
 def test_import__of_job_files_is_light():
     """A job is refused within a moment: no estimator and no cluster code is loaded."""
     program = (
-        "import sys, lpe_dask.job_file\n"
+        "import sys, lpe_dask.batch.job_file\n"
         "print(sorted({'sklearn', 'distributed', 'dask.dataframe'} & set(sys.modules)))\n"
     )
 

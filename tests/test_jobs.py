@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 import lpe_dask
-from lpe_dask import job_runs, persist
-from lpe_dask.cli import cli
-from lpe_dask.locks import hold
+from lpe_dask.batch import runs
+from lpe_dask.cli.commands import cli
+from lpe_dask.model import saving
+from lpe_dask.storage.lock import hold
 
 DAY = datetime.date(2026, 11, 20)
 JOBS = Path(__file__).parents[1] / "jobs"
@@ -96,7 +97,7 @@ def test_run__does_nothing_twice(caplog, at_most_computes):
 
 def test_run__loads_the_model_that_is_there(monkeypatch):
     run(WITH_MODEL)
-    monkeypatch.setattr(job_runs.FitRun, "execute", None)
+    monkeypatch.setattr(runs.FitRun, "execute", None)
 
     lpe_dask.run("job.toml", date=DAY - datetime.timedelta(1))
 
@@ -107,7 +108,7 @@ def test_run__looks_again_at_a_model_that_is_replaced_meanwhile(monkeypatch):
     """The second one was fitted with something else than the job says."""
     run(WITH_MODEL)
     lpe_dask.LPE(4).fit(pd.read_parquet("nominal.parquet")).save("other")
-    read, urls = persist.read_manifest, []
+    read, urls = saving.read_manifest, []
 
     def read_and_replace(url):
         manifest = read(url)
@@ -116,7 +117,7 @@ def test_run__looks_again_at_a_model_that_is_replaced_meanwhile(monkeypatch):
         urls.append(url)
         return manifest
 
-    monkeypatch.setattr(persist, "read_manifest", read_and_replace)
+    monkeypatch.setattr(saving, "read_manifest", read_and_replace)
 
     with pytest.raises(ValueError, match="fitted with n_neighbors=4 instead of 3"):
         lpe_dask.run("job.toml", date=DAY - datetime.timedelta(1))
@@ -336,7 +337,7 @@ def test_run__needs_no_nominal_rows_once_there_is_a_model(caplog):
 def test_run__takes_up_what_was_interrupted(monkeypatch):
     """The model is there already: it is not fitted again."""
     with monkeypatch.context() as patch:
-        patch.setattr(job_runs.Run, "_make_way", fail)
+        patch.setattr(runs.Run, "_make_way", fail)
         with pytest.raises(RuntimeError, match="stopped while it scored"):
             run(WITH_MODEL)
     saved = Path("model/manifest.json").read_text()
@@ -438,7 +439,7 @@ def test_command__takes_the_workers_of_the_job(monkeypatch):
         chosen.append(workers)
         return dask.config.set(scheduler="sync")
 
-    monkeypatch.setattr("lpe_dask.cli.ChosenWorkers.open", look)
+    monkeypatch.setattr("lpe_dask.cli.commands.ChosenWorkers.open", look)
     section = '[cluster]\nworkers = 3\nmemory_limit = "2GiB"\nthreads = 2\n'
     write_job(WITH_MODEL + section)
     given = ["run", "job.toml", "--date", "2026-11-20"]

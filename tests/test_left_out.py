@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import false_alarms
-from lpe_dask import LPE, left_out
-from lpe_dask.left_out import MOST_ROWS, Asked, added_false_alarms
-from lpe_dask.preparation import Preparation
-from lpe_dask.validity import what_is_learnt
+from lpe_dask import LPE
+from lpe_dask.model import left_out
+from lpe_dask.model.left_out import MOST_ROWS, Asked, added_false_alarms
+from lpe_dask.pvalues.validity import what_is_learnt
+from lpe_dask.search.preparation import Preparation
 
 ROWS = np.random.default_rng(1).standard_t(3, (40, 4))
 

@@ -33,9 +33,13 @@ from lifetimes import (
     unneeded,
     uses_of,
 )
-from lpe_dask import inputs, literals, persist, planning, sources, unshared
-from lpe_dask.kernels import choice
-from lpe_dask.planning import JoinPlan
+from lpe_dask.model import saving
+from lpe_dask.search import choice
+from lpe_dask.search import plan as planning
+from lpe_dask.search.plan import JoinPlan
+from lpe_dask.tables import table as inputs
+from lpe_dask.tasks import sources, unshared
+from lpe_dask.tasks import values as literals
 from processes import cluster_of_its_own
 from waiting import eventually
 
@@ -126,7 +130,7 @@ def _pruned_always(monkeypatch):
 
 
 def _hashes_are_left_to_tasks(monkeypatch):
-    monkeypatch.setattr(persist, "CHECKED_BYTES", -1)
+    monkeypatch.setattr(saving, "CHECKED_BYTES", -1)
 
 
 #: What a switch is called, the table it is tried with, and how it is set.

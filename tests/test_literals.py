@@ -13,9 +13,10 @@ from dask.base import tokenize
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
-from lpe_dask import LPE, literals
-from lpe_dask.literals import Held, Shared, enter, enter_parts
-from lpe_dask.spool import spool_at
+from lpe_dask import LPE
+from lpe_dask.tasks import values
+from lpe_dask.tasks.spool import spool_at
+from lpe_dask.tasks.values import Held, Shared, enter, enter_parts
 
 SMALL = np.arange(12.0).reshape(4, 3)
 LARGE = np.arange(3.0 * 2**16).reshape(-1, 3)  # 1.5 MiB
@@ -83,7 +84,7 @@ def test_held__is_written_once_and_leaves_as_a_name(client, place, value):
 
 @pytest.mark.parametrize("value", LARGE_VALUES)
 def test_held__without_a_client_brings_the_value_along(monkeypatch, place, value):
-    monkeypatch.setattr(literals, "open_clients", list)
+    monkeypatch.setattr(values, "open_clients", list)
 
     copied = cloudpickle.loads(cloudpickle.dumps(Held(value, "lpe-test")))
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.locality import learn_split
+from lpe_dask.search.locality import learn_split
 from strategies import point_sets
 
 

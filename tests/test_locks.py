@@ -26,8 +26,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask import locks
-from lpe_dask.locks import DEAD_SECONDS, LOCK_NAME, LockedError, check_token, hold
+from lpe_dask.storage import lock as locks
+from lpe_dask.storage.lock import DEAD_SECONDS, LOCK_NAME, LockedError, check_token, hold
 
 #: Waits for a line, takes the lock, and says whether it did; keeps it until the next line.
 CONTENDER = """

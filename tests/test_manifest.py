@@ -21,9 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lpe_dask
-from lpe_dask import LPE, manifest, persist
-from lpe_dask.manifest import MANIFEST_NAME
-from lpe_dask.stored_files import write_columns
+from lpe_dask import LPE
+from lpe_dask.model import manifest, saving
+from lpe_dask.model.manifest import MANIFEST_NAME
+from lpe_dask.storage.columns import write_columns
 
 FORMATS = Path(__file__).parent / "models"
 ONE_LINE = re.compile(r"no model can be loaded from (\S+): (\S+)( [^\n]+)\. [^.\n]+\.")
@@ -188,7 +189,7 @@ def test_load__of_what_is_no_folder_of_a_model(tmp_path):
 
 @pytest.mark.parametrize("name", ["block-00000.parquet", "graph-edges.parquet"])
 def test_load__of_large_files_looks_at_their_sizes(name, geodesic, tmp_path, monkeypatch):
-    monkeypatch.setattr(persist, "CHECKED_BYTES", 100)
+    monkeypatch.setattr(saving, "CHECKED_BYTES", 100)
     put(geodesic, tmp_path)
     (path,) = tmp_path.glob(f"data-*/{name}")
 

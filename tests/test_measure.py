@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask.kernels.measure import largest_square_within, measure
+from lpe_dask.kernels.distances import largest_square_within, measure
 from lpe_dask.kernels.states import reference_of
 from searching import in_blocks
 

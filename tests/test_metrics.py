@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 
 import definitions
 from lpe_dask import LPE
-from lpe_dask.metrics import (
+from lpe_dask.model.metrics import (
     euclidean_map,
     learnt_mahalanobis_map,
     mahalanobis_map,
     seuclidean_map,
 )
-from lpe_dask.preparation import Preparation, Scaling
+from lpe_dask.search.preparation import Preparation, Scaling
 from strategies import point_sets
 
 VI = np.array([[2.0, 0.3, 0.0], [0.3, 1.0, -0.2], [0.0, -0.2, 0.7]])

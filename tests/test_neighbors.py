@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask.kernels import ALGORITHMS
-from lpe_dask.literals import enter
-from lpe_dask.locality import learn_split
-from lpe_dask.neighbors import Search, join, self_join
-from lpe_dask.packing import Space, pack_chunks, prepare_blocks
-from lpe_dask.planning import MIN_SAMPLED_NEIGHBORS
-from lpe_dask.preparation import LinearMap, Preparation
-from lpe_dask.spool import spool_at
+from lpe_dask.kernels.algorithms import ALGORITHMS
+from lpe_dask.search.join import Search, join, self_join
+from lpe_dask.search.locality import learn_split
+from lpe_dask.search.packing import Space, pack_chunks, prepare_blocks
+from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS
+from lpe_dask.search.preparation import LinearMap, Preparation
+from lpe_dask.tasks.spool import spool_at
+from lpe_dask.tasks.values import enter
 from strategies import point_sets, row_chunks
 
 algorithms = pytest.mark.parametrize("algorithm", ALGORITHMS)

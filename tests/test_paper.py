@@ -18,7 +18,8 @@ from scipy.stats import kstest, mannwhitneyu, multivariate_normal, norm
 from sklearn.svm import OneClassSVM
 
 import paper_page
-from lpe_dask import LPE, cli
+from lpe_dask import LPE
+from lpe_dask.cli import commands
 from lpe_dask.paper import (
     averages,
     banana,
@@ -56,7 +57,7 @@ from lpe_dask.paper.claims import (
     over_choices,
     vanishes,
 )
-from lpe_dask.roc import Curve, area, detection_at
+from lpe_dask.pvalues.roc import Curve, area, detection_at
 
 SETS = ("banana", "wine", "ionosphere", "usps")
 
@@ -110,7 +111,7 @@ def coarse(monkeypatch):
 
 
 def paper(*arguments):
-    return CliRunner().invoke(cli.cli, ["paper", *map(str, arguments)])
+    return CliRunner().invoke(commands.cli, ["paper", *map(str, arguments)])
 
 
 def by_claim(experiment, pattern):

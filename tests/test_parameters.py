@@ -3,7 +3,7 @@ import pytest
 
 import definitions
 from lpe_dask import LPE
-from lpe_dask.parameters import check_parameters, neighbors_by_rule, radius_by_rule
+from lpe_dask.model.parameters import check_parameters, neighbors_by_rule, radius_by_rule
 
 
 @pytest.mark.parametrize(

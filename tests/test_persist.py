@@ -26,11 +26,13 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import lpe_dask
-from lpe_dask import LPE, locks, persist
-from lpe_dask.literals import Held
-from lpe_dask.manifest import MANIFEST_NAME
-from lpe_dask.planning import JoinPlan
-from lpe_dask.stored_files import StoredFile
+from lpe_dask import LPE
+from lpe_dask.model import saving
+from lpe_dask.model.manifest import MANIFEST_NAME
+from lpe_dask.search.plan import JoinPlan
+from lpe_dask.storage import lock as locks
+from lpe_dask.storage.columns import StoredFile
+from lpe_dask.tasks.values import Held
 from strategies import point_sets
 
 ROOT = Path(__file__).parents[1]
@@ -402,7 +404,7 @@ def test_load__leaves_large_files_to_the_tasks(model, tmp_path, monkeypatch):
         return content(file)
 
     monkeypatch.setattr(StoredFile, "_content", recording)
-    monkeypatch.setattr(persist, "CHECKED_BYTES", 1000)
+    monkeypatch.setattr(saving, "CHECKED_BYTES", 1000)
     loaded = lpe_dask.load(tmp_path / "model")
     lazy = loaded.score_samples(da.from_array(QUERIES.to_numpy(), chunks=(20, -1)))
     assert read == ["calibration.parquet"]
@@ -629,15 +631,15 @@ def test_load__of_a_model_that_is_replaced_reads_the_new_one(
     """Also where the files that the manifest named are gone by now."""
     folder = tmp_path / "model"
     model.save(folder)
-    read = persist._read_parts
+    read = saving._read_parts
 
     def replacing(*arguments):
-        monkeypatch.setattr(persist, "_read_parts", read)
+        monkeypatch.setattr(saving, "_read_parts", read)
         for _ in range(2):
             other.save(folder, overwrite=True)
         return read(*arguments)
 
-    monkeypatch.setattr(persist, "_read_parts", replacing)
+    monkeypatch.setattr(saving, "_read_parts", replacing)
     assert_same_scores(lpe_dask.load(folder), other)
 
 
@@ -728,7 +730,7 @@ def test_load__on_a_cluster_reads_no_rows_here(
         return content(file)
 
     monkeypatch.setattr(StoredFile, "_content", recording)
-    monkeypatch.setattr(persist, "CHECKED_BYTES", 0)
+    monkeypatch.setattr(saving, "CHECKED_BYTES", 0)
     with Client(cluster):
         loaded = lpe_dask.load(tmp_path / "model")
         np.testing.assert_array_equal(loaded.score_samples(QUERIES), scores)

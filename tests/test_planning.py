@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from lpe_dask import geodesic, neighbors, packing
-from lpe_dask.handles import Handles, SpooledBlock, SpooledPieces
-from lpe_dask.kernels import ALGORITHMS, blocks, cells, paths, pruning, simd
-from lpe_dask.literals import LITERAL_BYTES, Held, enter
-from lpe_dask.locality import learn_split
-from lpe_dask.neighbors import Search, self_join
-from lpe_dask.packing import Space, gather_parts, part_sizes, split_chunks
-from lpe_dask.planning import (
+from lpe_dask.kernels import blocks, bounds, paths, simd
+from lpe_dask.kernels import pruned as cells
+from lpe_dask.kernels.algorithms import ALGORITHMS
+from lpe_dask.search import geodesic, join, packing
+from lpe_dask.search.handles import Handles, SpooledBlock, SpooledPieces
+from lpe_dask.search.join import Search, self_join
+from lpe_dask.search.locality import learn_split
+from lpe_dask.search.packing import Space, gather_parts, part_sizes, split_chunks
+from lpe_dask.search.plan import (
     ARRAY_COPIES,
     CALIBRATION_COPIES,
     CELL_ROWS,
@@ -36,7 +37,8 @@ from lpe_dask.planning import (
     share_of,
     walk_rows,
 )
-from lpe_dask.preparation import LinearMap, Preparation, Scaling
+from lpe_dask.search.preparation import LinearMap, Preparation, Scaling
+from lpe_dask.tasks.values import LITERAL_BYTES, Held, enter
 from searching import all_distances, smallest
 
 GIB = 2**30
@@ -163,10 +165,10 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
         packing._pack(reference[i : i + 2000], i, space, algorithm, None) for i in (0, 2000)
     ]
     queries = rng.random((2 * cut.pass_rows, n_features), dtype=np.float32)
-    neighbors._join(queries[:300], 0, 1, space, search, handles)  # compiles
+    join._join(queries[:300], 0, 1, space, search, handles)  # compiles
 
     tracemalloc.start()
-    statistic = neighbors._join(queries, 0, 1, space, search, handles)
+    statistic = join._join(queries, 0, 1, space, search, handles)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -211,7 +213,7 @@ def test_graph_bytes__bound_a_graph_and_what_it_is_made_of(kind, n_edges):
     frame = ALGORITHMS["brute"].frame(points)
     space = Space(Preparation(), frame, None, with_samples=True)
     held = packing._pack(points, 0, space, "brute", None)
-    numbers, *edges = neighbors._join_self(0, 0, 1, space, search, [held])
+    numbers, *edges = join._join_self(0, 0, 1, space, search, [held])
 
     graph = geodesic._graph([(numbers, *edges)], 3000, n_edges, kind)
 
@@ -268,7 +270,7 @@ def test_constants__are_those_of_the_kernels():
     room = paths._empty_room(paths.FIRST_ROOM)
     assert sum(array.nbytes for array in room) == WALK_ROW_BYTES * paths.FIRST_ROOM
     assert ROW_MULTIPLE == simd.LANES
-    assert TILE_ROWS == pruning.TILE_ROWS
+    assert TILE_ROWS == bounds.TILE_ROWS
     assert CELL_ROWS == cells.FLAT_CELL_ROWS
     assert blocks.ALIGNMENT == 64
 

@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 import lpe_dask
 from lpe_dask import LPE
 from lpe_dask.plots import CURVE_STYLES
-from lpe_dask.roc import ranked_curve
+from lpe_dask.pvalues.roc import ranked_curve
 
 mpl.use("Agg")
 

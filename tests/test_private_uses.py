@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import lpe_dask
-from lpe_dask import private_uses
 from lpe_dask.kernels import private_uses as kernel_uses
+from lpe_dask.tasks import private_uses
 
 FOLDER = Path(lpe_dask.__file__).parent
 LISTS = (private_uses, kernel_uses)

@@ -12,8 +12,8 @@ import pytest
 from distributed import Client, LocalCluster
 from rich.console import Console
 
-from lpe_dask import progress
-from lpe_dask.progress import Tally, count_tiles, show_progress
+from lpe_dask.cli import progress
+from lpe_dask.cli.progress import Tally, count_tiles, show_progress
 
 
 class Clock:
@@ -46,7 +46,7 @@ def terminal():
 @pytest.fixture
 def records(caplog):
     """What is logged where there is no terminal."""
-    caplog.set_level(logging.INFO, logger="lpe_dask.progress")
+    caplog.set_level(logging.INFO, logger="lpe_dask.cli.progress")
     return caplog
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lpe_dask.cli import cli
+from lpe_dask.cli.commands import cli
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

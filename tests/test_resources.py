@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from lpe_dask import LPE, resources
-from lpe_dask.resources import Workers, workers
+from lpe_dask import LPE
+from lpe_dask.tasks import resources
+from lpe_dask.tasks.resources import Workers, workers
 
 ROWS = np.random.default_rng(0).random((500, 2))
 

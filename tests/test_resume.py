@@ -17,13 +17,15 @@ from scipy.stats import false_discovery_control
 
 import definitions
 import lpe_dask
-from lpe_dask import checkpoints, geodesic, neighbors, runs
-from lpe_dask.fit_runs import RunError, fit_table, prepare_new_fit
-from lpe_dask.locks import LockedError, hold
-from lpe_dask.outputs import PROBE_NAME
-from lpe_dask.parts import PartFolder
-from lpe_dask.planning import share_of
-from lpe_dask.runs import prepare_run, score_files
+from lpe_dask.batch import scoring
+from lpe_dask.batch.fit import RunError, fit_table, prepare_new_fit
+from lpe_dask.batch.output import PROBE_NAME
+from lpe_dask.batch.parts import PartFolder
+from lpe_dask.batch.scoring import prepare_run, score_files
+from lpe_dask.model import checkpoint
+from lpe_dask.search import geodesic, join
+from lpe_dask.search.plan import share_of
+from lpe_dask.storage.lock import LockedError, hold
 
 #: Files, and so parts, of the rows to score; rows in each.
 N_PARTS, PART_ROWS = 6, 40
@@ -161,7 +163,7 @@ def test_score_files__measures_only_what_is_missing(
 ):
     with stop_after(PartFolder, "publish", 4), pytest.raises(RunError, match="Stop"):
         score_files(**tables, output=tmp_path / "out", n_neighbors=5)
-    measured = count_calls(monkeypatch, neighbors, "_join")
+    measured = count_calls(monkeypatch, join, "_join")
 
     summary = score_files(**tables, output=tmp_path / "out", n_neighbors=5)
 
@@ -229,13 +231,13 @@ def test_score_files__takes_up_a_fit_with_other_blocks(
     out = tmp_path / "out"
     with (
         dask.config.set({"lpe-dask.block-rows": 512}),
-        stop_after(checkpoints, "_record", 2),
+        stop_after(checkpoint, "_record", 2),
         pytest.raises(RunError, match="while it fitted: Stop"),
     ):
         score_files(**given, output=out)
     (fit,) = out.glob("_fit-*")
     n_known = sum(pq.read_metadata(path).num_rows for path in fit.iterdir())
-    recorded = count_calls(monkeypatch, checkpoints, "_record")
+    recorded = count_calls(monkeypatch, checkpoint, "_record")
 
     score_files(**given, output=out)
 
@@ -270,7 +272,7 @@ def test_fit_table__is_taken_up(tables, tmp_path):
     given = {"nominal": tables["nominal"], "n_neighbors": 5}
     with (
         dask.config.set({"lpe-dask.block-rows": 512}),
-        stop_after(checkpoints, "_record", 2),
+        stop_after(checkpoint, "_record", 2),
         pytest.raises(RunError, match="Stop"),
     ):
         fit_table(**given, model=tmp_path / "model")
@@ -363,7 +365,7 @@ def test_score_files__notices_files_that_change_while_it_reads(
     copies = {name: copy_of(path, tmp_path / name) for name, path in tables.items()}
     given = {**copies, "output": tmp_path / "out"}
     owner, name = {
-        "data": (PartFolder, "publish"), "nominal": (checkpoints, "_record")
+        "data": (PartFolder, "publish"), "nominal": (checkpoint, "_record")
     }[which]  # fmt: skip
     function = getattr(owner, name)
 
@@ -463,7 +465,7 @@ def test_score_files__does_not_write_once_it_was_displaced(tables, tmp_path, mon
 
 def test_score_files__removes_nothing_once_it_was_displaced(tables, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    measured = runs.measure_blocks
+    measured = scoring.measure_blocks
 
     def displaced(*arguments):  # by a run that is done by now
         lock = json.loads((out / "_lock.json").read_text())
@@ -471,7 +473,7 @@ def test_score_files__removes_nothing_once_it_was_displaced(tables, tmp_path, mo
         (out / "part-00000.parquet").write_bytes(b"another's")
         return measured(*arguments)
 
-    monkeypatch.setattr(runs, "measure_blocks", displaced)
+    monkeypatch.setattr(scoring, "measure_blocks", displaced)
 
     with pytest.raises(RunError, match="another run has taken over"):
         score_files(**tables, output=out)
@@ -490,14 +492,14 @@ def test_score_files__passes_over_a_probe_that_a_run_left(tables, tmp_path):
 
 
 def test_fit_table__does_not_save_once_it_was_displaced(tables, tmp_path, monkeypatch):
-    model, record = tmp_path / "model", checkpoints._record
+    model, record = tmp_path / "model", checkpoint._record
 
     def displaced(*arguments):
         lock = json.loads((model / "_lock.json").read_text())
         (model / "_lock.json").write_text(json.dumps(lock | {"token": "another"}))
         return record(*arguments)
 
-    monkeypatch.setattr(checkpoints, "_record", displaced)
+    monkeypatch.setattr(checkpoint, "_record", displaced)
 
     with pytest.raises(RunError, match="another run has taken over"):
         fit_table(tables["nominal"], model)

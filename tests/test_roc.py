@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.roc import Curve, area, detection_at, ranked_curve
+from lpe_dask.pvalues.roc import Curve, area, detection_at, ranked_curve
 
 labeled_ranks = st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=2).filter(
     lambda rows: {label for _, label in rows} == {False, True}

@@ -20,8 +20,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import lpe_dask
-from lpe_dask import fit_runs, parts, persist, resources
-from lpe_dask.runs import RunError, prepare_run, score_files
+from lpe_dask.batch import fit as fit_runs
+from lpe_dask.batch import parts
+from lpe_dask.batch.scoring import RunError, prepare_run, score_files
+from lpe_dask.model import saving
+from lpe_dask.tasks import resources
 
 RESULTS = ["p_value", "statistic", "is_anomaly"]
 
@@ -678,7 +681,7 @@ def test_peak_worker_bytes__is_not_worth_a_run(monkeypatch):
 
 def replace_after_the_first_look(monkeypatch, model, other):
     """Have another model put in the place of one as soon as its manifest was read."""
-    read, urls = persist.read_manifest, []
+    read, urls = saving.read_manifest, []
 
     def read_and_replace(url):
         manifest = read(url)
@@ -687,7 +690,7 @@ def replace_after_the_first_look(monkeypatch, model, other):
         urls.append(url)
         return manifest
 
-    monkeypatch.setattr(persist, "read_manifest", read_and_replace)
+    monkeypatch.setattr(saving, "read_manifest", read_and_replace)
 
 
 @pytest.fixture
@@ -702,7 +705,7 @@ def models(tmp_path, nominal):
 def test_prepare_run__records_the_model_that_it_has_read(
     tmp_path, data, models, monkeypatch
 ):
-    source = persist.model_source(models[0])
+    source = saving.model_source(models[0])
     replace_after_the_first_look(monkeypatch, *models)
 
     run = prepare_run(data, tmp_path / "out", model=models[0])

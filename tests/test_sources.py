@@ -13,9 +13,9 @@ from distributed import Client, LocalCluster
 import lpe_dask
 from lifetimes import unneeded
 from lpe_dask import LPE
-from lpe_dask.inputs import read_table
-from lpe_dask.literals import LITERAL_BYTES
-from lpe_dask.sources import settle
+from lpe_dask.tables.table import read_table
+from lpe_dask.tasks.sources import settle
+from lpe_dask.tasks.values import LITERAL_BYTES
 from waiting import eventually
 
 ROWS = np.random.default_rng(0).integers(0, 200, (3000, 3)) * 0.1

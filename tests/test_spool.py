@@ -18,12 +18,12 @@ from dask.delayed import delayed
 from distributed import Client, LocalCluster
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask import resources
-from lpe_dask.handles import Pieces, SpoolFolder
-from lpe_dask.held import Results
-from lpe_dask.literals import LITERAL_BYTES, enter
-from lpe_dask.resources import Workers, active_client, memory_of_machine, workers
-from lpe_dask.spool import Spool, remove_spools, spool_at
+from lpe_dask.search.handles import Pieces, SpoolFolder
+from lpe_dask.search.held import Results
+from lpe_dask.tasks import resources
+from lpe_dask.tasks.resources import Workers, active_client, memory_of_machine, workers
+from lpe_dask.tasks.spool import Spool, remove_spools, spool_at
+from lpe_dask.tasks.values import LITERAL_BYTES, enter
 
 SMALL, LARGE = np.arange(10.0), np.arange(LITERAL_BYTES / 8 + 1)
 

@@ -11,13 +11,15 @@ import pytest
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
-from lpe_dask import LPE, neighbors, packing
-from lpe_dask.handles import Pieces, SpooledBlock, SpoolFolder
-from lpe_dask.held import Results
-from lpe_dask.kernels import tiles
-from lpe_dask.planning import JoinPlan
-from lpe_dask.preparation import Preparation
-from lpe_dask.spool import Spool, spool_at
+from lpe_dask import LPE
+from lpe_dask.kernels import brute as tiles
+from lpe_dask.search import join as neighbors
+from lpe_dask.search import packing
+from lpe_dask.search.handles import Pieces, SpooledBlock, SpoolFolder
+from lpe_dask.search.held import Results
+from lpe_dask.search.plan import JoinPlan
+from lpe_dask.search.preparation import Preparation
+from lpe_dask.tasks.spool import Spool, spool_at
 from processes import local_cluster
 from waiting import eventually
 
@@ -176,7 +178,7 @@ def test_fit__same_bits_from_a_spool_on_two_processes(spool_folder, expected):
 
 @pytest.mark.cluster
 def test_spool__that_a_worker_does_not_see_is_refused(spool_folder, monkeypatch):
-    monkeypatch.setattr("lpe_dask.spool._sees", lambda url: False)
+    monkeypatch.setattr("lpe_dask.tasks.spool._sees", lambda url: False)
 
     with (
         LocalCluster(
@@ -238,7 +240,7 @@ def test_spool__that_was_not_finished_is_removed(tmp_path, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lpe_dask.spool.lease", interrupt)
+    monkeypatch.setattr("lpe_dask.tasks.spool.lease", interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         Spool(str(tmp_path))

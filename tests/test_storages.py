@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from distributed import Client
 
 import lpe_dask
-from lpe_dask import parts
-from lpe_dask.cli import cli
-from lpe_dask.fit_runs import RunError
-from lpe_dask.locks import check_token, hold
-from lpe_dask.retries import is_passing, retried, retried_until_seen
-from lpe_dask.spool import remove_spools
+from lpe_dask.batch import parts
+from lpe_dask.batch.fit import RunError
+from lpe_dask.cli.commands import cli
+from lpe_dask.storage.lock import check_token, hold
+from lpe_dask.storage.retries import is_passing, retried, retried_until_seen
+from lpe_dask.tasks.spool import remove_spools
 from processes import local_cluster
 from storages import REPLACED, StaleFileSystem, s3_server
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.kernels.sums import (
+from lpe_dask.kernels.exact_sums import (
     N_LIMBS,
     add_totals,
     as_float,
@@ -47,7 +47,7 @@ def test_sum_of_products__holds_the_extremes_of_float64(extreme):
 
 
 def test_sum_of_products__of_many_rows_carries(monkeypatch):
-    monkeypatch.setattr("lpe_dask.kernels.sums.ROWS_BETWEEN_CARRIES", 7)
+    monkeypatch.setattr("lpe_dask.kernels.exact_sums.ROWS_BETWEEN_CARRIES", 7)
     values = np.random.default_rng(0).standard_normal(1000)
 
     actual = as_float(sum_of_products(values, np.ones(1000)))

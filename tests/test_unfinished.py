@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from fsspec.implementations.local import LocalFileSystem
 
 import lpe_dask
-from lpe_dask import job_runs, parts
-from lpe_dask.cli import cli
-from lpe_dask.fit_runs import RunError
-from lpe_dask.job_file import read_job
-from lpe_dask.locks import hold
-from lpe_dask.placeholders import Placeholders
+from lpe_dask.batch import parts, runs
+from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.job_file import read_job
+from lpe_dask.batch.placeholders import Placeholders
+from lpe_dask.cli.commands import cli
+from lpe_dask.storage.lock import hold
 
 JOB = """
 [score]
@@ -49,7 +49,7 @@ def clock(monkeypatch):
 
     def set_to(text):
         now = datetime.datetime.fromisoformat(text).astimezone()
-        monkeypatch.setattr(job_runs, "_now", lambda: now)
+        monkeypatch.setattr(runs, "_now", lambda: now)
 
     return set_to
 
@@ -383,4 +383,4 @@ def test_notes__say_what_people_want_to_know(clock, folder):
     said = json.loads(note.read_text())
     assert said["job"] == str(folder / "job.toml")
     assert said["date"] == "2026-11-19"
-    assert datetime.datetime.fromisoformat(said["began"]) == job_runs._now()
+    assert datetime.datetime.fromisoformat(said["began"]) == runs._now()

@@ -14,9 +14,10 @@ from dask.delayed import delayed
 from dask.sizeof import sizeof
 from distributed import Client
 
-from lpe_dask import LPE, literals, unshared
-from lpe_dask.literals import LITERAL_BYTES, Held, Shared, enter, enter_parts
-from lpe_dask.unshared import LostError, eagerly, lazily
+from lpe_dask import LPE
+from lpe_dask.tasks import unshared, values
+from lpe_dask.tasks.unshared import LostError, eagerly, lazily
+from lpe_dask.tasks.values import LITERAL_BYTES, Held, Shared, enter, enter_parts
 from processes import local_cluster
 from waiting import eventually
 
@@ -256,7 +257,7 @@ class Killer(threading.Thread):
 @pytest.mark.parametrize("carried", [0, 2**23], ids=["scattered", "carried"])
 def test_fit__on_numpy_survives_a_worker(client, cluster, monkeypatch, carried):
     monkeypatch.setattr(unshared, "CARRIED_BYTES", carried)
-    monkeypatch.setattr(literals, "LITERAL_BYTES", 1000)
+    monkeypatch.setattr(values, "LITERAL_BYTES", 1000)
     with dask.config.set(scheduler="threads"):
         expected = LPE(5, algorithm="brute").fit(ROWS)
 

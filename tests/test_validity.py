@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from lpe_dask import LPE
-from lpe_dask.validity import (
+from lpe_dask.pvalues.validity import (
     choose_calibration,
     enough_rows,
     most_false_alarms,

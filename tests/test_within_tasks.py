@@ -10,7 +10,7 @@ import pytest
 from distributed import worker_client
 
 from lpe_dask import LPE
-from lpe_dask.resources import workers
+from lpe_dask.tasks.resources import workers
 
 pytestmark = pytest.mark.cluster
 

@@ -17,9 +17,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE
-from lpe_dask.planning import JoinPlan, Measure
-from lpe_dask.reference import plan_for
-from lpe_dask.resources import peak_process_bytes, workers
+from lpe_dask.search.plan import JoinPlan, Measure
+from lpe_dask.search.reference import plan_for
+from lpe_dask.tasks.resources import peak_process_bytes, workers
 from making import as_array, as_frame, forget_peak
 
 pytestmark = pytest.mark.skipif(

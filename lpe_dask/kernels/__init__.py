@@ -1,31 +1,9 @@
 """Numerical kernels: NumPy arrays in, NumPy arrays out; nothing here knows of Dask.
 
-    frames     the space in which pairs are filtered, and how wrong a filter may be
-    blocks     reference rows in the layout of the kernels
-    pruning    which cells matter to which queries
-    nearest    a block against some queries: the K nearest rows
-    counts     the same: how many rows are within a radius
-    measure    the definition, for the pairs that a filter leaves
-    states     what is known of some queries so far
-
-`ALGORITHMS` is the one table from the name a user gives to the module that says how rows
-are ordered. Every such module offers the same contract:
-
-``frame(sample) -> Frame``
-    In which rows like those of a sample, of shape (n_rows, n_features), are filtered.
-``arrange(points, cell_rows) -> Arrangement``
-    In which order points in that frame are searched, and what runs of them are cells.
-``KEEPS_NEAR_ROWS_TOGETHER``
-    Whether the order pays only for blocks of near rows.
-
-All else is shared, and so is the result: the float64 definition, bit for bit.
+`ALGORITHMS` is the one table of how rows can be ordered; blocks, states and walks are what
+tasks are made of, and all algorithms give the float64 definition, bit for bit.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from types import ModuleType
-
-from lpe_dask.kernels import cells, tiles
-
-#: The modules that order rows, by the name that ``algorithm=`` gives them.
-ALGORITHMS: dict[str, ModuleType] = {"brute": tiles, "pruned": cells}
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.kernels.basis import FAR_SQUARE, Frame
 from lpe_dask.kernels.compiled import compiled
-from lpe_dask.kernels.frames import FAR_SQUARE, Frame
 from lpe_dask.kernels.simd import LANES
 
 #: Bytes that vectors are aligned to; a load across two cache lines takes twice as long.

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lpe_dask.kernels.compiled import borrowing, compiled
-from lpe_dask.kernels.measure import measure
-from lpe_dask.kernels.pruning import (
+from lpe_dask.kernels.bounds import (
     DONE,
     choose_queries,
     empty_tile,
@@ -20,6 +18,8 @@ from lpe_dask.kernels.pruning import (
     sort_near_cells,
     take_tile,
 )
+from lpe_dask.kernels.compiled import borrowing, compiled
+from lpe_dask.kernels.distances import measure
 from lpe_dask.kernels.simd import (
     LANES,
     QUERIES,

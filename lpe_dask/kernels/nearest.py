@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lpe_dask.kernels.compiled import borrowing, compiled, inlined
-from lpe_dask.kernels.measure import last_of_same_root, measure
-from lpe_dask.kernels.pruning import (
+from lpe_dask.kernels.arrays import Reservoir
+from lpe_dask.kernels.bounds import (
     DONE,
     TILE_ROWS,
     choose_queries,
@@ -28,7 +27,8 @@ from lpe_dask.kernels.pruning import (
     take_tile,
     threshold_of,
 )
-from lpe_dask.kernels.records import Reservoir
+from lpe_dask.kernels.compiled import borrowing, compiled, inlined
+from lpe_dask.kernels.distances import last_of_same_root, measure
 from lpe_dask.kernels.selection import keep_smallest, keep_smallest_pairs
 from lpe_dask.kernels.simd import (
     LANES,

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.kernels.arrays import read_only
 from lpe_dask.kernels.compiled import borrowing, compiled
-from lpe_dask.kernels.records import read_only
 
 #: Rows that a walk has room for at first.
 FIRST_ROOM = 256

@@ -14,20 +14,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.kernels.arrays import Counted, Errors, Found, Queries, Reference, read_only
+from lpe_dask.kernels.basis import FAR_SQUARE, FURTHEST, Frame
 from lpe_dask.kernels.blocks import Arrangement, Block
+from lpe_dask.kernels.bounds import DONE, TILE_ROWS
 from lpe_dask.kernels.counts import fold_counts
-from lpe_dask.kernels.frames import FAR_SQUARE, FURTHEST, Frame
-from lpe_dask.kernels.measure import largest_square_within
+from lpe_dask.kernels.distances import largest_square_within
 from lpe_dask.kernels.nearest import fold_nearest, kth_squares, limit_of
-from lpe_dask.kernels.pruning import DONE, TILE_ROWS
-from lpe_dask.kernels.records import (
-    Counted,
-    Errors,
-    Found,
-    Queries,
-    Reference,
-    read_only,
-)
 
 _Value = TypeVar("_Value", bound=np.generic)
 

@@ -15,3 +15,7 @@ Each experiment is a function of the number of draws and gives a `claims.Experim
 of an experiment has a random generator of its own, seeded by a number of the experiment and
 by i, so that numbers do not depend on how many draws there are or on what else was run.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

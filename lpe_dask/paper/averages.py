@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.roc import Curve, detection_at
+from lpe_dask.pvalues import Curve, detection_at
 
 #: False-alarm rates at which ROC curves are averaged.
 LEVELS: NDArray[np.float64] = np.linspace(0.0, 1.0, 201)

@@ -35,8 +35,7 @@ from lpe_dask.paper.data import Labelled, load_banana
 from lpe_dask.paper.fits import Scored, fit_and_score, generators
 from lpe_dask.paper.one_class_svm import WIDTHS, decision_curve, swept_curve
 from lpe_dask.plots import draw_curve
-from lpe_dask.roc import Curve, area, ranked_curve
-from lpe_dask.validity import most_false_alarms
+from lpe_dask.pvalues import Curve, area, most_false_alarms, ranked_curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from lpe_dask.paper.averages import Average
 from lpe_dask.paper.claims import Verdict, over_choices
 from lpe_dask.paper.exact import Cells
 from lpe_dask.paper.fits import Scored
-from lpe_dask.roc import Curve, detection_at, ranked_curve
+from lpe_dask.pvalues import Curve, detection_at, ranked_curve
 
 #: Half the side of the box that was chosen, and of all that are tried.
 HALF_SIDE = 12.0

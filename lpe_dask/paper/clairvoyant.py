@@ -13,8 +13,7 @@ from lpe_dask.paper.exact import clairvoyant_curve, level_set_curve, make_cells
 from lpe_dask.paper.fits import Scored, fit_and_score, generators
 from lpe_dask.paper.mixture import draw_anomalous, draw_nominal
 from lpe_dask.plots import draw_curve
-from lpe_dask.roc import Curve, area
-from lpe_dask.validity import most_false_alarms
+from lpe_dask.pvalues import Curve, area, most_false_alarms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.paper.mixture import anomalous_log_density, nominal_log_density
-from lpe_dask.roc import Curve, ranked_curve
+from lpe_dask.pvalues import Curve, ranked_curve
 
 #: Half the side of the square that is summed over, and of its cells. Outside of the square
 #: f0 has a mass below 1e-15 and f1 one below 3e-8.

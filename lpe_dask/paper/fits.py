@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.detector import LPE
-from lpe_dask.roc import Curve, ranked_curve
+from lpe_dask.model import LPE
+from lpe_dask.pvalues import Curve, ranked_curve
 
 
 class Scored(NamedTuple):

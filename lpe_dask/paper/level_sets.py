@@ -30,7 +30,7 @@ from lpe_dask.paper.exact import Cells, density_level, make_cells
 from lpe_dask.paper.fits import Scored, fit_and_score, generators
 from lpe_dask.paper.mixture import draw_nominal, nominal_log_density
 from lpe_dask.plots import plot_scores
-from lpe_dask.validity import most_false_alarms
+from lpe_dask.pvalues import most_false_alarms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

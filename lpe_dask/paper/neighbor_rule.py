@@ -15,7 +15,7 @@ from lpe_dask.paper.averages import Average, average
 from lpe_dask.paper.claims import Row, all_of, is_close, with_error
 from lpe_dask.paper.data import DataMissing
 from lpe_dask.paper.fits import fit_and_score, generators
-from lpe_dask.roc import area
+from lpe_dask.pvalues import area
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.svm import OneClassSVM
 
-from lpe_dask.roc import Curve, ranked_curve
+from lpe_dask.pvalues import Curve, ranked_curve
 
 #: The kernel is exp(-|x - y|^2 / c) for these c. The paper's "c = 1.5" is one of them; if
 #: its kernel was exp(-|x - y|^2 / (2 c^2)), that is 4.5 here, and 2/3 if it was

@@ -7,9 +7,9 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
-from lpe_dask import __version__
 from lpe_dask.paper import claims
 from lpe_dask.paper.claims import Experiment
 
@@ -94,7 +94,7 @@ def _render(
     )
     rows = [row for experiment in experiments for row in experiment.rows]
     return environment.get_template("page.html.jinja").render(
-        version=__version__,
+        version=version("lpe-dask"),
         experiments=experiments,
         pictures=pictures,
         skipped=skipped,

@@ -21,18 +21,11 @@ from lpe_dask.paper.claims import (
     is_greater,
     not_judged,
 )
-from lpe_dask.paper.data import (
-    DataMissing,
-    Labelled,
-    load_ionosphere,
-    load_usps,
-    load_wine,
-)
+from lpe_dask.paper.data import DataMissing, Labelled, load_ionosphere, load_usps, load_wine
 from lpe_dask.paper.fits import Scored, fit_and_score, generators
 from lpe_dask.paper.one_class_svm import flagged
 from lpe_dask.plots import draw_curve
-from lpe_dask.roc import area
-from lpe_dask.validity import most_false_alarms
+from lpe_dask.pvalues import area, most_false_alarms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

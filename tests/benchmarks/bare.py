@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import tiles
+from lpe_dask.kernels import brute as tiles
 from lpe_dask.kernels.blocks import build_block
-from lpe_dask.kernels.pruning import TILE_ROWS
+from lpe_dask.kernels.bounds import TILE_ROWS
 from lpe_dask.kernels.states import NearestState, QueryTiles
 
 #: Queries that a thread measures at a time.

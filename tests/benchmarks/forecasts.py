@@ -26,9 +26,9 @@ import pandas as pd
 from dask.system import CPU_COUNT
 
 from benchmarks.data import SOURCES
-from lpe_dask.clusters import ChosenWorkers
-from lpe_dask.forecast import Forecast
-from lpe_dask.forecasting import forecast_score
+from lpe_dask.cli.cluster import ChosenWorkers
+from lpe_dask.forecast.estimate import forecast_score
+from lpe_dask.forecast.forecast import Forecast
 
 N_FEATURES, PARTITION_ROWS = 8, 2**17
 

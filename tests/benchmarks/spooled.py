@@ -23,12 +23,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lpe_dask.inputs import read_table
-from lpe_dask.nominal import read_nominal
-from lpe_dask.planning import Measure
-from lpe_dask.preparation import Preparation
-from lpe_dask.reference import plan_for_workers, prepare_reference
-from lpe_dask.resources import peak_process_bytes
+from lpe_dask.search.plan import Measure
+from lpe_dask.search.preparation import Preparation
+from lpe_dask.search.reference import plan_for_workers, prepare_reference
+from lpe_dask.tables.nominal import read_nominal
+from lpe_dask.tables.table import read_table
+from lpe_dask.tasks.resources import peak_process_bytes
 
 N_FEATURES, N_NEIGHBORS, FILE_ROWS = 256, 20, 10_000
 

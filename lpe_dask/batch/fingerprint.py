@@ -1,0 +1,145 @@
+"""What an output was made from, so that a later run can tell whether it is the same.
+
+A run is the same if its files, its settings and its model are: then what is there of its
+output is what it would write, bit for bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+
+from lpe_dask.storage import retried, whole_file
+
+#: Name of the file of a record, in an output that is not finished.
+RECORD_NAME = "_run.json"
+
+#: Name of the file that a run writes last, and where in it the record is.
+SUMMARY_NAME, MADE_FROM = "_summary.json", "made_from"
+
+#: A record that is not there; one that cannot be read is no reason to begin anew.
+_NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+
+#: What to call the parts of a record that differ.
+_WORDS = {
+    "columns": "the columns to measure",
+    "keep": "the columns to carry over",
+    "model": "the nominal rows, the model or its parameters",
+    "is_own": "whether rows are scored among themselves",
+    "alpha": "alpha",
+    "fdr": "fdr",
+    "n_parts": "the partitions of the input",
+    "versions": "the versions of lpe_dask and Dask",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What decides about an output.
+
+    Attributes
+    ----------
+    data : list
+        Name, bytes and time of change of each file, as `files.stamp_files` gives them.
+    settings : dict
+        All else, by the names that `_WORDS` has.
+    """
+
+    data: list[Any]
+    settings: dict[str, Any]
+
+    @property
+    def run(self) -> str:
+        """Tells this run from others."""
+        return digest(self.content())
+
+    def is_like(self, other: RunRecord) -> bool:
+        """Return whether both say the same, whatever cut the input into partitions."""
+        cut = ("n_parts", "versions")
+        own, others = (
+            {name: value for name, value in record.settings.items() if name not in cut}
+            for record in (self, other)
+        )
+        return self.data == other.data and own == others
+
+    def content(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {"data": self.data, "settings": self.settings}
+
+    @retried
+    def write(self, url: str) -> None:
+        """Write the record into an output folder that is not finished."""
+        filesystem, folder = fsspec.core.url_to_fs(url)
+        with whole_file(filesystem, folder, RECORD_NAME) as file:
+            file.write(json.dumps(self.content(), indent=1).encode() + b"\n")
+
+    def differences(self, earlier: RunRecord) -> str:
+        """Return in words what has changed since an earlier run."""
+        return ", ".join([
+            *changed_files(earlier.data, self.data),
+            *(words for name, words in _WORDS.items()
+              if earlier.settings.get(name) != self.settings.get(name)),
+        ])  # fmt: skip
+
+
+def changed_files(before: list[Any], now: list[Any]) -> list[str]:
+    """Return in words the first file that is not as it was, and how many there are.
+
+    Parameters
+    ----------
+    before, now : list
+        As `files.stamp_files` gives them.
+    """
+    if before == now:
+        return []
+    old, new = ({name: stamp for name, *stamp in files} for files in (before, now))
+    names = sorted(old.keys() | new.keys())
+    changed = [name for name in names if old.get(name) != new.get(name)]
+    if not changed:
+        return ["the order of the input files"]
+    first = changed[0]
+    how = "changed" if first in old and first in new else "new" if first in new else "gone"
+    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    return [f"the input ({first} is {how}{more})"]
+
+
+def read_record(url: str) -> RunRecord | None:
+    """Return the record in an output folder; None without one that can be read.
+
+    That of a run that was interrupted, or else of the one that wrote the summary.
+    """
+    filesystem, folder = fsspec.core.url_to_fs(url)
+    for name, keys in ((RECORD_NAME, []), (SUMMARY_NAME, [MADE_FROM])):
+        try:
+            content = json.loads(_content(filesystem, f"{folder}/{name}"))
+            for key in keys:
+                content = content[key]
+            data = [[str(file_name), *stamp] for file_name, *stamp in content["data"]]
+            settings = dict(content["settings"])
+            if not isinstance(settings["n_parts"], int) or settings["n_parts"] < 1:
+                continue
+            return RunRecord(data, settings)
+        except (*_NO_FILE, ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return None
+
+
+@retried
+def _content(filesystem: Any, path: str) -> bytes:
+    content: bytes = filesystem.cat_file(path)
+    return content
+
+
+def _plain(value: Any) -> Any:
+    """Return an array or a number of some library as what JSON knows, in full."""
+    return value.tolist() if hasattr(value, "tolist") else repr(value)
+
+
+def digest(content: Any) -> str:
+    """Return a hash of what JSON can hold, in hexadecimal digits."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,372 @@
+"""Fit nominal rows in files as one run: it goes on where an earlier one was interrupted.
+
+    NOMINAL --read--> frame --fit--> MODEL, if it is to be saved
+                               +--> _fit-<hex>/    what has been measured, meanwhile
+
+Everything about a fit follows from its files and parameters, also which rows are drawn, so
+that the same fit, started again, comes to the same end.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import metadata
+from os import PathLike, fspath
+from typing import Any
+from uuid import uuid4
+
+import fsspec
+
+from lpe_dask.batch.fingerprint import changed_files, digest
+from lpe_dask.batch.output import check_output
+from lpe_dask.model import (
+    LPE,
+    Checkpoint,
+    check_parameters,
+    fit_resumably,
+    model_source,
+    model_url,
+    reserved_model,
+    save_model,
+)
+from lpe_dask.pvalues import what_is_learnt
+from lpe_dask.storage import brief, retried
+from lpe_dask.tables import (
+    Paths,
+    as_given,
+    check_numeric,
+    count_rows,
+    paths_in,
+    read_frame,
+    select_columns,
+    shown_paths,
+    stamp_files,
+)
+
+logger = logging.getLogger(__name__)
+
+
+#: Is told how many rows the next searches measure; None where that is not known.
+Expect = Callable[[int | None], None]
+
+
+def ignore(n_rows: int | None) -> None:
+    """Do not mind how many rows there are."""
+
+
+class RunError(RuntimeError):
+    """A run that failed after its tasks had started, rather than on what it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitRun:
+    """A fit whose arguments, files and columns have been checked; nothing is computed yet.
+
+    Attributes
+    ----------
+    model : LPE
+        Not fitted.
+    nominal : dask DataFrame
+        The columns to measure.
+    source : str
+        Tells these files and parameters from others.
+    url : str, optional
+        Where to save the model.
+    paths : str, path, or a sequence of them
+        The files.
+    stamps : list
+        What `stamp_files` says of them.
+    n_rows : int, optional
+        Nominal rows in the files, where that is known.
+    is_new : bool
+        Whether a model that is there is to stay.
+    check_calibration : bool
+        Whether to judge the model by rows that are held out, once it is fitted.
+    """
+
+    model: LPE
+    nominal: Any
+    source: str
+    paths: Paths
+    stamps: list[list[Any]]
+    url: str | None = None
+    n_rows: int | None = None
+    is_new: bool = False
+    check_calibration: bool = False
+
+    @property
+    def n_measured(self) -> int | None:
+        """Calibration rows, where it is known before the fit that these are all rows."""
+        return self.n_rows if _measures_all(self.model) else None
+
+    def execute(self, folder: str, expect: Expect = ignore) -> LPE:
+        """Fit, save if that was asked for, and return the model; computes.
+
+        Parameters
+        ----------
+        folder : str
+            URL of a folder for what is measured meanwhile, where the model is not saved;
+            whoever calls holds its lock, and removes it from there at the end.
+        expect : callable
+            Is told how many rows are going to be measured; None where that is not known.
+
+        Raises
+        ------
+        ValueError, TypeError, MemoryError, OSError
+            For what was given.
+        RunError
+            If it failed after that; what was measured stays.
+        """
+        expect(self.n_measured)
+        if self.url is None:
+            return self._fit(self.checkpoint(folder))
+        with reserved_model(self.url) as lock:
+            if self.is_new:
+                check_absent(self.url)  # now nobody else makes one
+            checkpoint = self.checkpoint(self.url)
+            self._fit(checkpoint)
+            with telling_input_from_run():
+                save_model(self.model, lock, source=self.source)
+            _remove_checkpoints(self.url)
+        logger.info("saved the model to %s", self.url)
+        return self.model
+
+    def calibration_check(self, model: LPE) -> dict[str, Any] | None:
+        """Return what `LPE.check_calibration` finds, for a summary; computes.
+
+        None where that was not asked for, or cannot be done, which a log line tells.
+
+        Parameters
+        ----------
+        model : LPE
+            That `execute` has fitted, now or at an earlier time.
+        """
+        if not self.check_calibration:
+            return None
+        try:
+            with telling_input_from_run():
+                check = model.check_calibration(self.nominal)
+        except ValueError as error:  # the model itself is right
+            logger.warning("the calibration could not be checked: %s", error)
+            return None
+        if check.holds is False:
+            logger.warning(
+                "false alarms are not as rare as calibration=%r promises:\n%s",
+                check.calibration, check.table.to_string(index=False),
+            )  # fmt: skip
+        return check.as_json()
+
+    def execute_alone(self, expect: Expect = ignore) -> dict[str, Any]:
+        """Fit, save, and return what was learnt; as `execute`."""
+        began = time.perf_counter()
+        model = self.execute(str(self.url), expect)
+        return {
+            "model": self.url,
+            "nominal_rows": model.n_samples_,
+            "dropped_rows": model.n_dropped_,
+            "calibration_kind_": model.calibration_kind_,
+            "calibration_rows": len(model.calibration_),
+            "n_neighbors_": model.n_neighbors_,
+            "radius_": model.radius_,
+            "calibration_check": self.calibration_check(model),
+            "seconds": round(time.perf_counter() - began, 3),
+        }
+
+    def checkpoint(self, folder: str) -> Checkpoint:
+        """Return what holds the rows that were measured, within a folder.
+
+        By this version: another one may change results.
+        """
+        name = digest([self.source, metadata.version("lpe_dask")])
+        return Checkpoint(f"{folder}/_fit-{name}")
+
+    def _fit(self, checkpoint: Checkpoint) -> LPE:
+        with telling_input_from_run():
+            fit_resumably(self.model, self.nominal, checkpoint)
+        check_unchanged(self.paths, self.stamps)
+        return self.model
+
+
+def prepare_fit(
+    nominal: Paths,
+    columns: Sequence[Any] | None,
+    arguments: Mapping[str, Any],
+    url: str | None = None,
+    *,
+    check_calibration: bool = False,
+) -> FitRun:
+    """Return the fit of nominal rows, checked as far as that goes without reading them.
+
+    Parameters
+    ----------
+    nominal : str, path, or a sequence of them
+        As for `read_frame`.
+    columns : sequence, optional
+        Columns to measure, as for `column_names.as_given`; None: all.
+    arguments : mapping
+        Of `LPE`.
+    url : str, optional
+        Where to save the model.
+    check_calibration : bool
+        As in `FitRun`.
+    """
+    model = LPE(**arguments)
+    parameters = model.get_params(deep=False)
+    check_parameters(parameters)
+    if parameters["anomaly_log_density"] is not None:
+        # Functions cannot be told from each other, so no later run is the same.
+        parameters["anomaly_log_density"] = uuid4().hex
+    frame = read_frame(nominal, columns)
+    chosen = None if columns is None else as_given(columns, frame.columns)
+    frame = measured_columns(nominal, frame, chosen)
+    # Neither alpha nor the algorithm changes what is measured.
+    decisive = {k: v for k, v in parameters.items() if k not in ("alpha", "algorithm")}
+    if url is not None:
+        check_output(url, paths_in(nominal))
+    stamps = stamp_files(nominal)
+    source = digest(
+        {
+            "files": stamps,
+            "columns": list(frame.columns),
+            "parameters": decisive,
+        }
+    )
+    is_drawn = model.calibration != "auto" and not _measures_all(model)
+    if is_drawn and model.random_state is None:
+        model.random_state = int(source[:8], 16)
+    return FitRun(
+        model, frame, source, nominal, stamps, url, count_rows(nominal),
+        check_calibration=check_calibration,
+    )  # fmt: skip
+
+
+def takes_loo(model: LPE) -> bool:
+    """Return whether the calibration is "loo", whatever the number of nominal rows."""
+    learnt = what_is_learnt(model.scale, model.metric, model.metric_params)
+    return model.calibration == "loo" or (model.calibration == "auto" and learnt is None)
+
+
+def _measures_all(model: LPE) -> bool:
+    """Return whether all nominal rows are calibration rows, whatever their number."""
+    return takes_loo(model) and model.calibration_size is None
+
+
+def fit_table(
+    nominal: Paths,
+    model: str | PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    overwrite: bool = False,
+    check_calibration: bool = False,
+    **arguments: Any,
+) -> dict[str, Any]:
+    """Fit nominal rows in files, save the model, and return what was learnt; computes.
+
+    Parameters
+    ----------
+    nominal : str, path, or a sequence of them
+        Parquet or CSV; file, folder or glob; local or an fsspec URL.
+    model : str or path
+        Folder to save to, as for `LPE.save`.
+    columns : sequence of str, optional
+        Columns to measure; None: all.
+    overwrite : bool, default=False
+        Replace a model that is there, once the new one is fitted.
+    check_calibration : bool, default=False
+        Judge the model by rows that are held out: see `LPE.check_calibration`.
+    **arguments
+        Of `LPE`.
+
+    Returns
+    -------
+    summary : dict
+        nominal_rows, dropped_rows, calibration_kind_, calibration_rows, n_neighbors_,
+        radius_, calibration_check, seconds.
+
+    Raises
+    ------
+    ValueError, TypeError, OSError, MemoryError
+        For what was given.
+    RunError
+        If the fit failed after that; the same fit, started again, goes on from there.
+    """
+    return prepare_new_fit(
+        nominal, model, columns=columns, overwrite=overwrite,
+        check_calibration=check_calibration, **arguments,
+    ).execute_alone()  # fmt: skip
+
+
+def prepare_new_fit(
+    nominal: Paths,
+    model: str | PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    overwrite: bool = False,
+    check_calibration: bool = False,
+    **arguments: Any,
+) -> FitRun:
+    """Return the fit of `fit_table`, checked as far as that goes without reading rows."""
+    run = prepare_fit(
+        nominal, columns, arguments, model_url(model), check_calibration=check_calibration
+    )
+    if not overwrite:
+        check_absent(model)
+    return replace(run, is_new=not overwrite)
+
+
+def check_absent(path: str | PathLike[str]) -> None:
+    """Raise FileExistsError if there is a model."""
+    if model_source(path) is not None:
+        raise FileExistsError(
+            f"there is a model at {fspath(path)}. Give another folder, or replace it "
+            f"(overwrite=True, --overwrite)."
+        )
+
+
+def check_unchanged(paths: Paths, stamps: list[list[Any]]) -> None:
+    """Raise RunError if files are not what they were when the run began."""
+    changed = changed_files(stamps, stamp_files(paths))
+    if changed:
+        raise RunError(
+            f"the run stopped because its files changed while it read them: {changed[0]}. "
+            f"Start it again when they stay as they are; what it has written is refused "
+            f"then, and replaced with overwrite=True (--overwrite)."
+        )
+
+
+def measured_columns(path: Paths, frame: Any, columns: Sequence[Any] | None) -> Any:
+    """Return the columns to measure, which are numbers; errors name the files."""
+    try:
+        if columns is not None:
+            frame = select_columns(frame, columns)
+        if len(frame.columns) == 0:
+            raise ValueError("no columns to measure. Name some (columns=, --columns).")
+        check_numeric(frame)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{shown_paths(path)}: {error}") from error
+    return frame
+
+
+def _remove_checkpoints(folder: str) -> None:
+    """Remove what this fit, and earlier ones that came to nothing, have left."""
+    filesystem, root = fsspec.core.url_to_fs(folder)
+    for path in retried(filesystem.glob)(f"{glob.escape(root)}/_fit-*"):
+        Checkpoint(filesystem.unstrip_protocol(path)).remove()
+
+
+@contextmanager
+def telling_input_from_run() -> Iterator[None]:
+    """Let errors about what was given pass; anything else is a `RunError`."""
+    try:
+        yield
+    except (ValueError, TypeError):
+        raise
+    except Exception as error:
+        if type(error) is MemoryError:  # of a plan; that of an allocation is a subclass
+            raise
+        raise RunError(f"the run stopped while it fitted: {brief(error)}") from error

@@ -1,0 +1,217 @@
+"""The folder that a run writes, from before its first part to its summary.
+
+    OUT/_lock.json                held while a run is at work
+    OUT/_fit-<hex>/               rows that its fit has measured
+    OUT/_run.json                 what the parts are made from
+    OUT/part-00000.parquet, ...   the rows with p_value, statistic, is_anomaly, q_value
+    OUT/_summary.json             what was done; written last
+
+Every file is written under another name and then moved: whatever is visible is whole. What
+begins with an underscore is not seen by readers of Parquet folders.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os.path import realpath
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fsspec.utils import glob_translate
+
+from lpe_dask.batch.fingerprint import RECORD_NAME, SUMMARY_NAME
+from lpe_dask.batch.parts import RESULT_COLUMNS, UNDECIDED, PartFolder
+from lpe_dask.storage import (
+    LOCK_NAME,
+    Lock,
+    brief,
+    hold,
+    retried,
+    retried_until_seen,
+    whole_file,
+)
+
+#: Name of a file that is written and removed, to see that this is possible.
+PROBE_NAME = ".part-probe.tmp"
+
+#: What runs write; and what they need besides, which is there before the first part.
+_WRITTEN_NAME = re.compile(r"part-\d{5,}\.parquet|_summary\.json|_run\.json|_undecided")
+_EARLY_NAME = re.compile(
+    r"_lock\.json|_fit-[0-9a-f]+|\.+(part-|_summary|_run|_lock).*\.tmp"
+)
+
+
+# The output folder
+
+
+def check_output(output: str, inputs: list[str]) -> str:
+    """Return the URL of the output folder, which is not in the way of the inputs."""
+    if not output.strip():
+        raise ValueError("the output has no name. Give a folder to write to.")
+    filesystem, root = fsspec.core.url_to_fs(output)
+    for path in inputs:
+        _check_apart(output, path)
+    url: str = filesystem.unstrip_protocol(root.rstrip("/"))
+    return url
+
+
+def is_begun(url: str) -> bool:
+    """Return whether an output folder has anything in it that a first part comes after."""
+    return any(not _EARLY_NAME.fullmatch(name) for name in _names_in(url))
+
+
+@retried
+def _names_in(url: str) -> list[str]:
+    filesystem, root = fsspec.core.url_to_fs(url)
+    filesystem.invalidate_cache()
+    if filesystem.isfile(root):
+        raise FileExistsError(
+            f"the output {url} is a file; a run writes a folder. Give another name."
+        )
+    try:
+        names = filesystem.ls(root, detail=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
+
+
+def _check_apart(output: str, data: str) -> None:
+    """Raise if the output is the input, holds it, or lies in an input folder."""
+    filesystem, root = fsspec.core.url_to_fs(output)
+    other, path = fsspec.core.url_to_fs(data)
+    if filesystem.protocol != other.protocol:
+        return
+    is_glob = any(sign in path for sign in "*?[") and not other.exists(path)
+    places = other.glob(path) if is_glob else [path]
+    own = [root.rstrip("/"), f"{root.rstrip('/')}/part-00000.parquet"]
+    if is_glob and any(re.match(glob_translate(path), name) for name in own):
+        places = [root]  # what is written would be read
+    ends = [_resolved(filesystem, name) + "/" for name in [root, *places]]
+    for end in ends[1:]:
+        if end.startswith(ends[0]) or ends[0].startswith(end):
+            raise ValueError(
+                f"the output {output} and the input {data} are in each other's way: one of "
+                f"them is, or lies in, the other. Give an output folder of its own."
+            )
+
+
+def _resolved(filesystem: Any, path: str) -> str:
+    return realpath(path) if "file" in filesystem.protocol else path.rstrip("/")
+
+
+def check_replaceable(url: str) -> None:
+    """Raise FileExistsError if what is there is not the output of a run."""
+    names = _names_in(url)
+    filesystem, root = fsspec.core.url_to_fs(url)
+    own = [_WRITTEN_NAME.fullmatch(name) or _EARLY_NAME.fullmatch(name) for name in names]
+    foreign = sorted(name for name, is_own in zip(names, own, strict=True) if not is_own)
+    if not foreign and not {SUMMARY_NAME, RECORD_NAME} & set(names):
+        # Perhaps the output of a run before there were records, that was interrupted.
+        parts = [name for name in names if name.endswith(".parquet")]
+        foreign = [name for name in parts[:1] if not _is_part(filesystem, f"{root}/{name}")]
+    if foreign:
+        raise FileExistsError(
+            f"the output {url} holds files that no run wrote: {', '.join(foreign[:3])}. "
+            f"Only the output of an earlier run is replaced. Give another folder, or move "
+            f"those files away."
+        )
+
+
+@retried
+def _is_part(filesystem: Any, path: str) -> bool:
+    with filesystem.open(path) as file:
+        try:
+            names = pq.read_schema(file).names
+        except pa.ArrowInvalid:
+            return False
+    return set(RESULT_COLUMNS) <= set(names)
+
+
+@contextmanager
+def reserved(url: str) -> Iterator[Lock]:
+    """Make the output folder and lock it; take it away if the work comes to nothing.
+
+    Raises
+    ------
+    OSError
+        If nothing can be written there, or another run holds the lock.
+    """
+    filesystem, root = fsspec.core.url_to_fs(url)
+    there = _names_in(url)
+    # Of a run that died before its first part no empty folder is to stay, either.
+    is_ours = not retried(filesystem.exists)(root) or (there and not is_begun(url))
+    try:
+        _try_writing(filesystem, root)
+    except (OSError, NotImplementedError) as error:
+        raise OSError(
+            f"nothing can be written to the output {url}: {brief(error)} Give a folder "
+            f"that may be written to."
+        ) from error
+    try:
+        with hold(url, "score a table") as lock:
+            yield lock
+    except BaseException:
+        if is_ours:
+            with suppress(Exception):
+                filesystem.rmdir(root)  # as long as it is empty
+        raise
+
+
+@retried
+def _try_writing(filesystem: Any, root: str) -> None:
+    filesystem.makedirs(root, exist_ok=True)
+    with whole_file(filesystem, root, PROBE_NAME) as file:
+        file.write(b"")
+    filesystem.rm_file(f"{root}/{PROBE_NAME}")
+
+
+@retried
+def _remove(filesystem: Any, path: str) -> None:
+    with suppress(FileNotFoundError):
+        filesystem.rm(path, recursive=True)
+
+
+def remove_output(url: str) -> None:
+    """Remove what earlier runs have written to the output folder, the summary first."""
+    filesystem, root = fsspec.core.url_to_fs(url)
+    names = [name for name in _names_in(url) if _WRITTEN_NAME.fullmatch(name)]
+    for name in sorted(names, key=lambda name: name != SUMMARY_NAME):
+        _remove(filesystem, f"{root}/{name}")
+
+
+def remove_fits(url: str) -> None:
+    """Remove what fits have measured, so that the next begins anew."""
+    filesystem, root = fsspec.core.url_to_fs(url)
+    for name in _names_in(url):
+        if name.startswith("_fit-"):
+            _remove(filesystem, f"{root}/{name}")
+
+
+def remove_leftovers(url: str) -> None:
+    """Remove what runs need only while they are at work, but the lock."""
+    filesystem, root = fsspec.core.url_to_fs(url)
+    for name in _names_in(url):
+        is_early = _EARLY_NAME.fullmatch(name) is not None and name != LOCK_NAME
+        if is_early or name in (UNDECIDED, RECORD_NAME):
+            _remove(filesystem, f"{root}/{name}")
+
+
+def unseen_parts(folder: PartFolder) -> set[str]:
+    """Return the names of the parts that are not to be seen from here."""
+    wanted = {folder.name(i) for i in range(folder.n_parts)}
+    return wanted - set(_names_in(folder.url))
+
+
+@retried_until_seen
+def check_parts(folder: PartFolder) -> None:
+    """Raise if the parts that workers wrote are not to be seen from here, nor soon."""
+    if unseen := unseen_parts(folder):
+        raise FileNotFoundError(
+            f"the workers wrote {folder.n_parts} parts, but {len(unseen)} of them are not "
+            f"to be seen from here in {folder.url}. Give an output that this machine and "
+            f"all workers share: a shared folder, or a URL such as s3://bucket/folder."
+        )

@@ -1,0 +1,309 @@
+"""The parts of an output: one file for each partition of the input.
+
+    partition, statistic, p-value --one task each--> part-00000.parquet ...
+
+What is carried over is read as Arrow by the task that writes it, and never anything else.
+
+A part says in its metadata which run it belongs to and what it counts, so that a run that
+was interrupted finds the parts that are done, and needs no other record of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+import dask.array as da
+import fsspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+
+from lpe_dask.pvalues import Adjustment, adjusted_p_values
+from lpe_dask.storage import (
+    check_token,
+    is_passing,
+    retried,
+    retried_until_seen,
+    whole_file,
+)
+from lpe_dask.tables import READERS, FileTable, TableError
+from lpe_dask.tasks import delayed_tasks, enter
+
+#: Columns that a run adds to those of the input.
+RESULT_COLUMNS = ("p_value", "statistic", "is_anomaly")
+
+#: The one that it adds besides where a false discovery rate decides.
+Q_VALUE = "q_value"
+#: A table of these without a row.
+_NO_RESULTS = pd.DataFrame(dict.fromkeys(RESULT_COLUMNS, np.empty(0))).astype(
+    {"is_anomaly": "boolean"}
+)
+
+#: Folder in an output for parts whose anomalies are not decided before all are measured;
+#: readers of the output do not look into it.
+UNDECIDED = "_undecided"
+
+#: What parts count.
+PART_COUNTS = ("rows", "rows_nan", "flagged")
+
+#: Key of the metadata of a part.
+_KEY = b"lpe_dask"
+
+
+@dataclass(frozen=True, slots=True)
+class PartFolder:
+    """A folder of parts of one run.
+
+    Attributes
+    ----------
+    url : str
+    run : str
+        Tells this run from others.
+    n_parts : int
+    lock_url, token : str
+        Of the lock that the run holds.
+    """
+
+    url: str
+    run: str
+    n_parts: int
+    lock_url: str
+    token: str
+
+    def name(self, number: int) -> str:
+        """Return the name of a part; names sort like numbers."""
+        return f"part-{number:0{max(5, len(str(self.n_parts - 1)))}}.parquet"
+
+    def undecided(self) -> PartFolder:
+        """Return the folder for parts whose anomalies are not decided yet."""
+        return replace(self, url=f"{self.url}/{UNDECIDED}")
+
+    def make(self) -> None:
+        """Make the folder, if it is not there."""
+        filesystem, root = fsspec.core.url_to_fs(self.url)
+        retried(filesystem.makedirs)(root, exist_ok=True)
+
+    def found(self) -> dict[int, dict[str, int]]:
+        """Return the parts of this run that are there, and what they count."""
+        there = self._names()
+        numbers = [i for i in range(self.n_parts) if self.name(i) in there]
+        with ThreadPoolExecutor(READERS) as readers:
+            counts = list(readers.map(self._counts_of, numbers))
+        found = zip(numbers, counts, strict=True)
+        return {i: of_part for i, of_part in found if of_part is not None}
+
+    @retried
+    def _names(self) -> set[str]:
+        filesystem, root = fsspec.core.url_to_fs(self.url)
+        filesystem.invalidate_cache()
+        try:
+            return {path.rsplit("/", 1)[-1] for path in filesystem.ls(root, detail=False)}
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+
+    @retried
+    def _counts_of(self, number: int) -> dict[str, int] | None:
+        """Return what a part counts; None if it is no part of this run, or damaged."""
+        filesystem, root = fsspec.core.url_to_fs(self.url)
+        try:
+            with filesystem.open(f"{root}/{self.name(number)}", "rb") as file:
+                metadata = pq.read_metadata(file).metadata or {}
+            said = json.loads(metadata[_KEY])
+            is_ours = (said["run"], said["part"]) == (self.run, number)
+            return {name: int(n) for name, n in said["counts"].items()} if is_ours else None
+        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+            if is_passing(error):  # rather look again than write it anew
+                raise
+            return None
+
+    @retried
+    def publish(self, number: int, table: pa.Table, counts: dict[str, int]) -> None:
+        """Write a part; it gets its name when it is whole, and the lock is still held."""
+        said = {"run": self.run, "part": number, "counts": counts}
+        metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(said).encode()}
+        filesystem, root = fsspec.core.url_to_fs(self.url)
+        with whole_file(filesystem, root, self.name(number)) as file:
+            pq.write_table(table.replace_schema_metadata(metadata), file)
+            check_token(self.lock_url, self.token)
+
+
+def part_writes(
+    kept: FileTable,
+    statistic: da.Array,
+    p_values: da.Array,
+    offset: float | None,
+    folder: PartFolder,
+    numbers: Sequence[int],
+) -> list[Delayed]:
+    """Return one task for each of some partitions, which writes its part and counts.
+
+    Parameters
+    ----------
+    kept : FileTable
+        The columns to carry over.
+    statistic, p_values : dask array of shape (n_rows,)
+        In the same partitions.
+    offset : float, optional
+        A row is an anomaly if its p-value is below this; None: that is yet to be decided.
+    folder : PartFolder
+    numbers : sequence of int
+        Of the partitions to write.
+    """
+    name = f"lpe-write-{uuid4().hex}"
+    schema = enter(part_schema(kept), "lpe-schema")
+    further = (offset, schema.key, folder)
+    tasks = {
+        f"{name}-{i}": (
+            _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), *further, i
+        )
+        for i in numbers
+    }  # fmt: skip
+    whole = {**statistic.dask, **p_values.dask, **schema.dask, **tasks}
+    shared = HighLevelGraph.from_collections(name, whole)
+    return [Delayed(key, shared, layer=name) for key in tasks]
+
+
+def decision_writes(
+    adjustment: Adjustment, fdr: float, folder: PartFolder, numbers: Sequence[int]
+) -> list[Delayed]:
+    """Return one task for each of some undecided parts, which decides, writes and counts.
+
+    Parameters
+    ----------
+    adjustment : Adjustment
+        Of all p-values.
+    fdr : float
+        A row is an anomaly if its q-value is at most this.
+    folder : PartFolder
+        To write to; the undecided parts are in its `PartFolder.undecided`.
+    numbers : sequence of int
+    """
+    entered = enter(adjustment, "lpe-adjustment")
+    name = f"lpe-decide-{uuid4().hex}"
+    tasks = {f"{name}-{i}": (_decide_part, entered.key, fdr, folder, i) for i in numbers}
+    return delayed_tasks(name, tasks, [entered])
+
+
+def undecided_p_values(folder: PartFolder) -> da.Array:
+    """Return the p-values in the undecided parts, as a dask array of unknown chunks."""
+    name = f"lpe-undecided-{uuid4().hex}"
+    tasks = {(name, i): (_read_p_values, folder, i) for i in range(folder.n_parts)}
+    graph = HighLevelGraph.from_collections(name, tasks)
+    chunks = ((np.nan,) * folder.n_parts,)
+    return da.Array(graph, name, chunks, meta=np.empty(0))
+
+
+def part_schema(kept: FileTable) -> pa.Schema:
+    """Return the schema of all parts: columns to carry over, then the results.
+
+    It tells pandas the index of the one table that the parts are together.
+    """
+    results = pa.Schema.from_pandas(_NO_RESULTS, preserve_index=False)
+    said, index = kept.schema.pandas_metadata or {}, kept.index
+    names = said.get("column_indexes", [])
+    for_pandas = {
+        **results.pandas_metadata,
+        "index_columns": kept.index_columns if index is None else [_described(index)],
+        # Of several levels, or numbers, the names of the results are none.
+        "column_indexes": names if [n["pandas_type"] for n in names] == ["unicode"] else [],
+        "columns": [
+            *(
+                of
+                for of in said.get("columns", [])
+                if of["field_name"] in kept.schema.names
+            ),
+            *results.pandas_metadata["columns"],
+        ],
+    }
+    metadata = {b"pandas": json.dumps(for_pandas).encode()}
+    return pa.schema([*kept.schema, *results], metadata)
+
+
+def _described(index: pd.RangeIndex) -> dict[str, Any]:
+    places = {"start": index.start, "stop": index.stop, "step": index.step}
+    return {"kind": "range", "name": index.name, **places}
+
+
+# The functions below run inside tasks.
+
+
+def _write_part(
+    part: Any,
+    statistic: NDArray[np.float64],
+    p_value: NDArray[np.float64],
+    offset: float | None,
+    schema: pa.Schema,
+    folder: PartFolder,
+    number: int,
+) -> dict[str, int]:
+    is_flagged = np.zeros(len(p_value), bool) if offset is None else p_value < offset
+    is_nan = np.isnan(p_value)
+    fields = [*schema][: -len(RESULT_COLUMNS)]
+    kept = part.read([field.name for field in fields])
+    columns = [
+        *(_typed(*pair, part.name) for pair in zip(kept.columns, fields, strict=True)),
+        pa.array(p_value, from_pandas=True),
+        pa.array(statistic, from_pandas=True),
+        pa.array(is_flagged, mask=is_nan),
+    ]
+    counts = _counts(is_nan, is_flagged)
+    folder.publish(number, pa.table(columns, schema), counts)
+    return counts
+
+
+def _typed(column: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArray:
+    """Return a column of a file in the type that it has in all parts."""
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise TableError(
+            f"{file} has column {field.name!r} as {column.type}, but with the other files "
+            f"it is {field.type}, which does not hold all of its values: {error}. Write it "
+            f"with the same type in all files, or leave it out (keep=, --keep)."
+        ) from error
+
+
+def _counts(is_nan: NDArray[np.bool_], is_flagged: NDArray[np.bool_]) -> dict[str, int]:
+    values = (len(is_nan), int(is_nan.sum()), int(is_flagged.sum()))
+    return dict(zip(PART_COUNTS, values, strict=True))
+
+
+def _decide_part(
+    adjustment: Adjustment, fdr: float, folder: PartFolder, number: int
+) -> dict[str, int]:
+    table = _read_undecided(folder, number)
+    q_value = adjusted_p_values(table.column("p_value").to_numpy(), adjustment)
+    is_nan, is_flagged = np.isnan(q_value), q_value <= fdr
+    place = table.schema.get_field_index("is_anomaly")
+    decided = pa.array(is_flagged, mask=is_nan)
+    table = table.set_column(place, table.schema.field(place), decided)
+    table = table.append_column(Q_VALUE, pa.array(q_value, mask=is_nan))
+    counts = _counts(is_nan, is_flagged)
+    folder.publish(number, table, counts)
+    return counts
+
+
+def _read_p_values(folder: PartFolder, number: int) -> NDArray[np.float64]:
+    table = _read_undecided(folder, number, ["p_value"])
+    p_values: NDArray[np.float64] = table.column("p_value").to_numpy()
+    return p_values
+
+
+@retried_until_seen  # another machine may have written it
+def _read_undecided(
+    folder: PartFolder, number: int, columns: list[str] | None = None
+) -> pa.Table:
+    filesystem, root = fsspec.core.url_to_fs(folder.undecided().url)
+    with filesystem.open(f"{root}/{folder.name(number)}", "rb") as file:
+        return pq.ParquetFile(file).read(columns=columns)

@@ -1,0 +1,5 @@
+from .commands import main
+
+__all__ = [
+    "main",
+]

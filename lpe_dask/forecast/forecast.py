@@ -1,0 +1,180 @@
+"""What a run would need, as `lpe_dask.plan` works it out and `lpe-dask plan` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lpe_dask.search import USABLE_SHARE, JoinPlan
+
+#: A slowdown that is worth a word.
+MENTIONED_SLOWDOWN = 1.2
+
+#: Seconds in a minute, hour and day, from which on a time is told in them.
+_UNITS = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a run of ``lpe-dask score``, ``fit`` or ``run`` would need.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows to score; 0 for a fit.
+    n_nominal : int
+        Nominal rows; the same ones, where each row is scored against all others.
+    n_features : int
+        Columns that are measured.
+    n_neighbors, radius : int, float
+        K or epsilon; None for the other graph.
+    algorithm : str
+        "brute" or "pruned".
+    is_exact : bool
+        Whether rows were counted; otherwise their number was worked out from a sample, and
+        so is all that follows from it.
+    tasks : mapping of str to int
+        Tasks by kind, in the order of the run: exact for "brute", upper bounds for
+        "pruned" and where rows are drawn.
+    own_pairs, row_pairs : int
+        Pairs that are compared: of nominal rows with each other, and of rows to score with
+        nominal rows. All for "brute", about so many for "pruned".
+    walks : int
+        Walks along a neighbor graph.
+    plan : JoinPlan
+        The cut of the larger search.
+    n_threads : int
+        Of all workers.
+    memory_limit : int
+        Bytes of the worker that has the least.
+    steps : mapping of str to float
+        Seconds of each step of the run, expected.
+    slowdown : float
+        How many times longer work takes in them than it would on this machine alone: what
+        other programs have taken of the processors during the trials.
+    """
+
+    n_rows: int
+    n_nominal: int
+    n_features: int
+    n_neighbors: int | None
+    radius: float | None
+    algorithm: str
+    is_exact: bool
+    tasks: Mapping[str, int]
+    own_pairs: int
+    row_pairs: int
+    walks: int
+    plan: JoinPlan
+    n_threads: int
+    memory_limit: int
+    steps: Mapping[str, float]
+    slowdown: float = 1.0
+
+    @property
+    def n_tasks(self) -> int:
+        """All tasks."""
+        return sum(self.tasks.values())
+
+    @property
+    def pairs(self) -> int:
+        """All pairs that are compared."""
+        return self.own_pairs + self.row_pairs
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from the start to the end, expected."""
+        return sum(self.steps.values())
+
+    @property
+    def is_spooled(self) -> bool:
+        """Whether the nominal rows do not fit into the memory of each worker."""
+        return self.plan.is_spooled
+
+    @property
+    def worker_bytes(self) -> int:
+        """Bytes of a worker at its peak, at most."""
+        return self.plan.worker_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether a worker can hold what its tasks need."""
+        return self.plan.fits(self.memory_limit)
+
+    def check(self) -> None:
+        """Raise MemoryError, which says what to do, if a worker cannot hold its tasks."""
+        self.plan.check(self.memory_limit)
+
+    def __str__(self) -> str:
+        """Return all of it as a table."""
+        lines = {
+            "rows": self._rows(),
+            "search": self._search(),
+            "tasks": self._tasks(),
+            "memory": self._memory(),
+            "time": self._time(),
+        }
+        return "\n".join(f"{name:<8}{text}" for name, text in lines.items())
+
+    def _rows(self) -> str:
+        about = "" if self.is_exact else "about "
+        if self.tasks.get("write", 0) == 0:
+            return (
+                f"{about}{self.n_nominal:,} nominal rows to fit, {self.n_features} columns"
+            )
+        return (
+            f"{about}{self.n_rows:,} to score against {about}{self.n_nominal:,} nominal "
+            f"rows, {self.n_features} columns"
+        )
+
+    def _search(self) -> str:
+        kind = f"radius {self.radius:g}" if self.n_neighbors is None else (
+            f"K = {self.n_neighbors}"
+        )  # fmt: skip
+        pairs = [
+            f"{n:.3g} pairs {where}"
+            for n, where in (
+                (self.own_pairs, "among the nominal rows"),
+                (self.row_pairs, "of rows to score"),
+            )
+            if n > 0
+        ]
+        if self.walks > 0:
+            pairs.append(f"{self.walks:.3g} walks")
+        return f"{kind}, {self.algorithm}: {', '.join(pairs) or 'no pairs'}"
+
+    def _tasks(self) -> str:
+        listed = ", ".join(f"{kind} {n:,}" for kind, n in self.tasks.items())
+        return f"{self.n_tasks:,}: {listed}"
+
+    def _memory(self) -> str:
+        place = "in a spool on disk" if self.is_spooled else "in the memory of each worker"
+        usable = int(USABLE_SHARE * self.memory_limit)
+        fits = "" if self.fits else "; this does not fit"
+        return (
+            f"{_mebibytes(self.worker_bytes)} a worker at most, of "
+            f"{_mebibytes(usable)} that it may use{fits}; nominal rows {place}"
+        )
+
+    def _time(self) -> str:
+        listed = ", ".join(
+            f"{step} {seconds:.1f} s"
+            for step, seconds in self.steps.items()
+            if seconds >= 0.05
+        )
+        busy = ""
+        if self.slowdown >= MENTIONED_SLOWDOWN:
+            busy = f", {self.slowdown:.1f} times slowed down by other programs"
+        duration = _duration(self.seconds)
+        return f"about {duration} on {self.n_threads} threads{busy}: {listed}"
+
+
+def _mebibytes(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:,.0f} MiB"
+
+
+def _duration(seconds: float) -> str:
+    for unit, name in _UNITS:
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.1f} {name}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"

@@ -1,0 +1,279 @@
+"""What a forecast knows of a model: of one that is to be fitted, or of one that is saved.
+
+    ForeseenFit   nominal rows, arguments --> cut, algorithm, sample   as a fit settles them
+    SavedModel    manifest, a few blocks  --> cut, algorithm, sample   as they are
+
+Both say the same about themselves, so that a forecast need not ask which one it has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask
+import numpy as np
+
+from lpe_dask.forecast.costs import Sampled, pack_seconds
+from lpe_dask.forecast.counts import (
+    LEARNT,
+    FitShape,
+    fit_tasks,
+    load_tasks,
+    most_blocks,
+    save_tasks,
+)
+from lpe_dask.forecast.sample import Sample, rows_of_blocks, take_sample
+from lpe_dask.model import (
+    LPE,
+    METRIC_PARAMS,
+    Division,
+    calibration_of,
+    check_determined,
+    divide_in_size,
+    graph_params,
+    learn_preparation,
+    measure_of,
+    reference_of,
+)
+from lpe_dask.pvalues import what_is_learnt
+from lpe_dask.search import (
+    JoinPlan,
+    Measure,
+    NeighborGraphParams,
+    Preparation,
+    Search,
+    choose_space,
+    plan_for,
+)
+from lpe_dask.tables import Nominal, Table, read_nominal, read_table
+from lpe_dask.tasks import Crew
+
+
+@dataclass(frozen=True, slots=True)
+class ForeseenFit:
+    """What a fit would settle before it searches.
+
+    Attributes
+    ----------
+    model : LPE
+    division : Division
+        In size.
+    measure : Measure
+    params : NeighborGraphParams, optional
+    plan : JoinPlan
+        Of the rows that new rows are measured among.
+    own_plan : JoinPlan, optional
+        Of the part that calibration rows are measured among, if that is another one.
+    sampled : Sampled
+    preparation : Preparation
+    learn_seconds : float
+        Of one thread, for a row, to learn the preparation.
+    is_counted : bool
+        Whether the number of nominal rows is certain.
+    """
+
+    model: LPE
+    division: Division
+    measure: Measure
+    params: NeighborGraphParams | None
+    plan: JoinPlan
+    own_plan: JoinPlan | None
+    sampled: Sampled
+    preparation: Preparation
+    learn_seconds: float
+    is_counted: bool
+
+    @classmethod
+    def of(cls, model: LPE, table: Table, sample: Sample, crew: Crew) -> ForeseenFit:
+        """Return what a fit of ``model`` to a table would settle, by a sample of it."""
+        with dask.config.set(scheduler="sync"):
+            drawn = replace(read_table(sample.rows), labels=table.labels)
+            nominal = read_nominal(drawn, model.missing)
+            rows = nominal.rows.compute()
+            began = time.thread_time()
+            preparation = _learnt_preparation(model, nominal, table.labels)
+            learn_seconds = (time.thread_time() - began) / len(rows)
+        n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
+        n_features = rows.shape[1]
+        calibration = calibration_of(model, n_nominal, n_features)
+        division = divide_in_size(calibration, n_nominal, model.calibration_size)
+        measure = measure_of(model, division, n_features, calibration)
+        n_reference = division.n_reference
+        if what_is_learnt(model.scale, model.metric, model.metric_params) == "covariance":
+            is_whole = division.own_part is not None or not division.is_disjoint
+            check_determined(n_nominal if is_whole else n_reference, n_features)
+        params = graph_params(model.metric, model.metric_params, n_reference)
+        reading: dict[str, Any] = {
+            "calibration_rows": division.n_calibration,
+            "reads_frame": table.frame is not None,
+        }
+        shape = n_reference, n_features
+        join_plan = plan_for(crew.workers, shape, measure, params, sample.sizes, **reading)
+        own_plan = None
+        if division.own_part is not None:
+            shape = len(division.own_part), n_features
+            own_params = graph_params(model.metric, model.metric_params, shape[0])
+            own_plan = plan_for(
+                crew.workers, shape, measure, own_params, sample.sizes, **reading
+            )
+        algorithm, space = choose_space(
+            nominal.sample, preparation, join_plan, model.algorithm, measure
+        )
+        prepared = preparation.apply(rows)
+        search = _trial_search(algorithm, measure, params, len(prepared))
+        return cls(
+            model, division, measure, params, join_plan, own_plan,
+            Sampled(prepared, space, search), preparation, learn_seconds,
+            sample.is_exact and nominal.n_dropped == 0,
+        )  # fmt: skip
+
+    @property
+    def n_measured(self) -> int:
+        """Calibration rows."""
+        chosen = self.division.calibration
+        return self.division.n_rows if chosen is None else len(chosen)
+
+    @property
+    def is_like_new(self) -> bool:
+        """Whether calibration rows are measured like new ones."""
+        return self.division.is_disjoint and self.own_plan is None
+
+    @property
+    def plans(self) -> list[JoinPlan]:
+        """The plans of all searches."""
+        return [self.plan] if self.own_plan is None else [self.own_plan, self.plan]
+
+    @property
+    def n_nominal(self) -> int:
+        """Nominal rows."""
+        return self.division.n_rows
+
+    @property
+    def learning_seconds(self) -> float:
+        """Seconds of one thread to learn the preparation."""
+        return self.learn_seconds * self.n_nominal if self.learnt else 0.0
+
+    def packings(self) -> list[tuple[float, int]]:
+        """Return the seconds of one thread to make all blocks of a search, and these."""
+        of_row, prunes = pack_seconds(self.sampled), self.sampled.prunes
+        return [
+            (of_row * plan.n_reference, most_blocks(plan, keeps_near_rows=prunes))
+            for plan in self.plans
+        ]
+
+    def tasks(self, partitions: Sequence[int], crew: Crew, *, saves: bool) -> Counter[str]:
+        """Return the tasks of the fit, by the rows of the partitions."""
+        shape = FitShape(
+            self.plan, self.own_plan, self.n_measured, partitions, self.sampled.prunes,
+            crew.workers.n_threads, self.learnt, self.is_like_new, crew.is_cluster,
+        )  # fmt: skip
+        return fit_tasks(shape) + (save_tasks(shape) if saves else Counter())
+
+    @property
+    def learnt(self) -> list[str]:
+        """What is learnt from the nominal rows, as `counts.LEARNT` calls it."""
+        model = self.model
+        names = [] if model.scale is None else [model.scale]
+        (parameter, *_) = METRIC_PARAMS[model.metric]
+        if model.metric in LEARNT and parameter not in (model.metric_params or {}):
+            names.append(model.metric)
+        return names
+
+
+def _learnt_preparation(model: LPE, nominal: Nominal, labels: list[str]) -> Preparation:
+    """Return the preparation learnt from a sample."""
+    try:
+        return learn_preparation(
+            nominal.rows, model.scale, model.metric, model.metric_params, labels
+        )
+    except ValueError:
+        if model.metric_params:
+            raise
+        # A few rows may be singular where all are not; the run will tell.
+        return Preparation()
+
+
+def _trial_search(
+    algorithm: str,
+    measure: Measure,
+    params: NeighborGraphParams | None,
+    n_sampled: int,
+) -> Search:
+    """Return the search to try, for no more neighbors than a sample has rows."""
+    n_neighbors = measure.n_neighbors
+    if n_neighbors is not None:
+        n_neighbors = min(n_neighbors, n_sampled)
+    n_edges = None if params is None else params.n_neighbors
+    return Search(algorithm, n_neighbors, measure.radius, 1, None, n_edges)
+
+
+# A saved model
+
+
+@dataclass(frozen=True, slots=True)
+class SavedModel:
+    """What a model on disk says about a search; offers what `ForeseenFit` does.
+
+    Attributes
+    ----------
+    n_nominal : int
+    measure, params, plan, sampled
+        As in `ForeseenFit`.
+    n_files : int
+        Blocks.
+    """
+
+    n_nominal: int
+    measure: Measure
+    params: NeighborGraphParams | None
+    plan: JoinPlan
+    sampled: Sampled
+    n_files: int
+    n_measured: int = 0
+    is_like_new: bool = False
+    is_counted: bool = True
+    learning_seconds: float = 0.0
+
+    @classmethod
+    def of(cls, model: LPE, crew: Crew) -> tuple[SavedModel, Sample]:
+        """Return a model that was loaded, and a sample of its rows; reads some blocks."""
+        reference = reference_of(model)
+        blocks = reference.blocks.tasks()
+        rows = rows_of_blocks(blocks, reference.n_features)
+        sample = take_sample(rows, None, crew.workers.n_threads)
+        shape = reference.n_rows, reference.n_features
+        plan = plan_for(
+            crew.workers, shape, reference.measure, reference.graph_params, (),
+            block_rows=reference.block_rows, calibration_rows=reference.calibration_rows,
+        )  # fmt: skip
+        search = _trial_search(
+            reference.algorithm, reference.measure, reference.graph_params, len(sample.rows)
+        )
+        rows_taken = sample.rows.astype(np.float64, copy=False)
+        sampled = Sampled(rows_taken, reference.space, search)
+        return cls(
+            model.n_samples_, reference.measure, reference.graph_params, plan, sampled,
+            len(blocks),
+        ), sample  # fmt: skip
+
+    @property
+    def preparation(self) -> Preparation:
+        """Of the rows to score."""
+        return self.sampled.space.preparation
+
+    @property
+    def plans(self) -> list[JoinPlan]:
+        """The plan of the only search."""
+        return [self.plan]
+
+    def packings(self) -> list[tuple[float, int]]:
+        """Return nothing: blocks are made as they are read, which the sample has timed."""
+        return []
+
+    def tasks(self, partitions: Sequence[int], crew: Crew, *, saves: bool) -> Counter[str]:
+        """Return the tasks that read the model."""
+        return load_tasks(self.n_files, has_graph=self.params is not None)

@@ -1,0 +1,198 @@
+r"""Which cells matter to a tile of queries, and to which of its queries.
+
+    tile of queries --distance between boxes--> cells, nearest first
+    cell --distance from each point to its box--> active queries --> offsets from its center
+
+Every bound here is lowered by what rounding may have added, so that a cell or a query is
+left out only if that is proven to change nothing (see `frames`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lpe_dask.kernels.arrays import Tile
+from lpe_dask.kernels.basis import FAR_SQUARE
+from lpe_dask.kernels.compiled import borrowing, compiled, inlined
+from lpe_dask.kernels.simd import LANES, QUERIES
+
+#: Most queries of a tile: a cell of queries, or that many in the order they came.
+TILE_ROWS = 256
+
+#: Limit of a query that needs no more pairs, or is not measured.
+DONE = -1.0
+
+
+@inlined
+def rounded_up(number):  # type: ignore[no-untyped-def]
+    """Return a float32 that is not below ``number``."""
+    single = np.float32(number)
+    return np.float32(single + abs(single) * np.float32(2.0**-22) + np.float32(1e-37))
+
+
+@compiled
+def empty_tile(n_features, n_cells):  # type: ignore[no-untyped-def]
+    """Return room for tiles of up to `TILE_ROWS` queries against a block."""
+    n_packed = -(-TILE_ROWS // QUERIES) * QUERIES
+    return Tile(
+        np.empty((n_features, TILE_ROWS)),
+        np.empty((n_features, TILE_ROWS), np.float32),
+        np.empty(n_packed, np.int64),
+        np.empty(n_packed * n_features, np.float32),
+        np.empty(n_packed),
+        np.empty(n_packed),
+        np.empty(n_packed, np.float32),
+        np.empty(TILE_ROWS),
+        np.empty(TILE_ROWS, np.float32),
+        np.empty(n_packed, np.float32),
+        np.empty(n_cells, np.int64),
+        np.empty(n_cells),
+        np.empty(QUERIES * LANES, np.float32),
+        np.empty(QUERIES, np.uint64),
+        np.empty(LANES, np.int64),
+        np.empty(LANES),
+    )
+
+
+@borrowing
+def find_near_cells(queries, number, reference, farthest, errors, tile):  # type: ignore[no-untyped-def]
+    """Fill ``tile.order`` with cells whose box may be within ``farthest``; count them.
+
+    ``number`` is that of the tile. The nearest one comes first, the others in any order,
+    with their bounds in ``tile.bounds``.
+    """
+    centers, lows, highs = reference.centers, reference.lows, reference.highs
+    tile_lows, tile_highs = queries.lows[number], queries.highs[number]
+    order, bounds, reaches = tile.order, tile.bounds, reference.reaches
+    n_cells, n_features = centers.shape
+    reach = 0.0
+    for i in range(queries.starts[number], queries.starts[number + 1]):
+        reach = max(reach, queries.reaches[i])
+    n_near = 0
+    nearest = 0
+    for cell in range(n_cells):
+        bound = 0.0
+        size = 0.0
+        for k in range(n_features):
+            center = centers[cell, k]
+            below = center + lows[cell, k] - tile_highs[k]
+            above = tile_lows[k] - center - highs[cell, k]
+            gap = max(below, above)
+            if gap > 0.0:
+                bound += gap * gap
+                size += center * center
+        bound -= 2.0**-40 * (bound + size)
+        bound -= errors.underflow + errors.rounding * (reach + reaches[cell])
+        if not bound > farthest:
+            order[n_near] = cell
+            bounds[n_near] = bound
+            if bound < bounds[nearest]:
+                nearest = n_near
+            n_near += 1
+    order[0], order[nearest] = order[nearest], order[0]
+    bounds[0], bounds[nearest] = bounds[nearest], bounds[0]
+    return n_near
+
+
+@compiled
+def sort_near_cells(start, n_near, farthest, tile):  # type: ignore[no-untyped-def]
+    """Sort the cells found from ``start`` on, without those that are now too far.
+
+    Returns how many there are, counted from the first.
+    """
+    order, bounds = tile.order, tile.bounds
+    n_left = start
+    for rank in range(start, n_near):
+        if bounds[rank] <= farthest:
+            order[n_left], bounds[n_left] = order[rank], bounds[rank]
+            n_left += 1
+    ranks = np.argsort(bounds[start:n_left])
+    order[start:n_left] = order[start:n_left][ranks]
+    bounds[start:n_left] = bounds[start:n_left][ranks]
+    return n_left
+
+
+@borrowing
+def take_tile(queries, first, n_rows, tile):  # type: ignore[no-untyped-def]
+    """Fill ``tile.columns`` with the points of ``n_rows`` queries from ``first`` on."""
+    columns, points = tile.columns, queries.points
+    for i in range(n_rows):
+        for k in range(len(columns)):
+            columns[k, i] = points[first + i, k]
+
+
+@borrowing
+def _move_to_cell(n_rows, reference, cell, tile):  # type: ignore[no-untyped-def]
+    """Fill offsets of points from a cell's center, their squares, and gaps to its box."""
+    columns, moved = tile.columns, tile.moved
+    squares, gaps = tile.squares, tile.gaps
+    for i in range(n_rows):
+        squares[i] = 0.0
+        gaps[i] = 0.0
+    centers, lows, highs = reference.centers, reference.lows, reference.highs
+    for k in range(len(columns)):
+        center, low, high = centers[cell, k], lows[cell, k], highs[cell, k]
+        for i in range(n_rows):  # written so that it becomes vector instructions
+            offset = np.float32(columns[k, i] - center)
+            moved[k, i] = np.float32(-2.0) * offset
+            squares[i] += np.float64(offset) * np.float64(offset)
+            below = low - offset
+            above = offset - high
+            gap = below if below > above else above  # noqa: FURB136 - max is slower
+            gap = gap if gap > np.float32(0.0) else np.float32(0.0)  # noqa: FURB136
+            gaps[i] += gap * gap
+
+
+@borrowing
+def choose_queries(n_rows, queries, first, reference, cell, limits, errors, tile):  # type: ignore[no-untyped-def]
+    """List the queries of a tile that a cell may matter to, with offsets; count them."""
+    _move_to_cell(n_rows, reference, cell, tile)
+    active, lengths, tile_errors = tile.active, tile.lengths, tile.errors
+    squares, gaps, reaches = tile.squares, tile.gaps, queries.reaches
+    reach = reference.reaches[cell]
+    n_active = 0
+    for i in range(n_rows):
+        limit = limits[first + i]
+        error = errors.underflow + errors.rounding * (reaches[first + i] + reach)
+        bound = gaps[i] - errors.relative * squares[i] - error
+        if limit < 0.0 or bound > limit:  # NaN where a query is not filtered
+            continue
+        active[n_active] = i
+        # Too far from this cell for float32: not filtered.
+        is_far = not squares[i] < FAR_SQUARE
+        lengths[n_active] = 0.0 if is_far else squares[i]
+        tile_errors[n_active] = np.inf if is_far else error
+        n_active += 1
+    _pack_offsets(n_active, tile)
+    for a in range(n_active):
+        tile.thresholds[a] = threshold_of(a, limits[first + active[a]], errors, tile)
+    return n_active
+
+
+@borrowing
+def _pack_offsets(n_active, tile):  # type: ignore[no-untyped-def]
+    """Interleave the offsets of the active queries, and of none to fill the last pack."""
+    active, moved, offsets = tile.active, tile.moved, tile.offsets
+    tile_errors, thresholds = tile.errors, tile.thresholds
+    n_packed = -(-n_active // QUERIES) * QUERIES
+    for a in range(n_active, n_packed):
+        active[a] = 0
+        thresholds[a] = np.nan  # no query: nothing is near, not even a row at -inf
+    n_features = len(moved)
+    for k in range(n_features):
+        column = moved[k]
+        for pack in range(n_packed // QUERIES):
+            place = (pack * n_features + k) * QUERIES
+            for q in range(QUERIES):
+                offsets[place + q] = column[np.uintp(active[pack * QUERIES + q])]
+    for a in range(n_active):
+        if tile_errors[a] == np.inf:
+            first = (a // QUERIES) * QUERIES * n_features + a % QUERIES
+            for k in range(n_features):
+                offsets[first + k * QUERIES] = np.float32(0.0)
+
+
+@inlined
+def threshold_of(a, limit, errors, tile):  # type: ignore[no-untyped-def]
+    """Return the largest sum of active query ``a`` whose pair may be within ``limit``."""
+    return rounded_up(limit - tile.lengths[a] * (1.0 - errors.relative) + tile.errors[a])

@@ -1,0 +1,9 @@
+"""`LPE`: fit, score, save and load.
+
+What leaves is the estimator, the checks of its arguments, and the steps of a fit for those
+that run or plan one from files.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,158 @@
+r"""Judge by nominal rows that were held out whether false alarms are as rare as promised.
+
+    nominal rows --drawn--> most of them, fitted anew
+                       +--> h held out, scored as new rows --> how many have p <= a
+
+Against one nominal set the share of new rows with ``p <= a`` is random: among the m + 1
+statistics of its calibration rows and a new row, k places are flagged, and the share is
+distributed as Beta(k, m + 1 - k). Of h rows that share it, a number is flagged that is
+distributed as BetaBinomial(h, k, m + 1 - k).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from lpe_dask.pvalues import COUNTS_ITSELF, check_level, places_flagged
+from lpe_dask.tables import Nominal, take_rows
+
+#: With which probability any level of a promise that holds is judged to be broken.
+ERROR = 0.01
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CalibrationCheck:
+    """What was found about the false alarms of a model; see `LPE.check_calibration`.
+
+    Attributes
+    ----------
+    calibration : {"loo", "split", "conformal"}
+    is_exact : bool
+        Whether the bounds hold exactly (up to ties, which lower counts): for "conformal".
+        For the others they are approximate.
+    n_held_out, n_calibration : int
+        Rows that were scored, and those that they were compared with.
+    table : DataFrame
+        For each level: alpha; flagged, the rows with ``p <= alpha``, and their share;
+        lower and upper, the numbers between which that is to be expected; verdict: "holds",
+        "too many", "conservative" (fewer than lower) or "cannot be judged" (no p-value can
+        be as small).
+    holds : bool or None
+        False if any level has too many; None if none can be judged.
+    """
+
+    calibration: str
+    is_exact: bool
+    n_held_out: int
+    n_calibration: int
+    table: pd.DataFrame
+    holds: bool | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return this as what JSON knows."""
+        return {
+            "holds": self.holds,
+            "calibration": self.calibration,
+            "is_exact": self.is_exact,
+            "n_held_out": self.n_held_out,
+            "n_calibration": self.n_calibration,
+            "levels": self.table.astype(object)
+            .where(self.table.notna(), None)
+            .to_dict(orient="records"),
+        }
+
+
+def judge(
+    p_values: NDArray[np.float64],
+    calibration: str,
+    n_calibration: int,
+    alphas: Sequence[float],
+) -> CalibrationCheck:
+    """Return the judgement on p-values of held-out nominal rows.
+
+    Parameters
+    ----------
+    p_values : ndarray of shape (h,)
+    calibration : {"loo", "split", "conformal"}
+    n_calibration : int
+        m.
+    alphas : sequence of float
+    """
+    is_exact = bool(COUNTS_ITSELF[calibration])
+    lines = []
+    for alpha in alphas:
+        flagged = int((p_values <= alpha).sum())
+        places = _places(is_exact, n_calibration, alpha)
+        bounds = _bounds(len(p_values), places, n_calibration, ERROR / len(alphas))
+        share = flagged / max(1, len(p_values))
+        lines.append((alpha, flagged, share, *bounds, _verdict(flagged, *bounds)))
+    names = ["alpha", "flagged", "share", "lower", "upper", "verdict"]
+    table = pd.DataFrame(lines, columns=names).astype({"lower": "Int64", "upper": "Int64"})
+    judged = table[table["verdict"] != _UNJUDGED]
+    holds = None if judged.empty else bool((judged["verdict"] != _BROKEN).all())
+    return CalibrationCheck(
+        calibration, is_exact, len(p_values), n_calibration, table, holds
+    )
+
+
+_BROKEN, _UNJUDGED = "too many", "cannot be judged"
+
+
+def _places(is_exact: bool, n_calibration: int, alpha: float) -> int:
+    """Return k, how many of the places among m + 1 rows are flagged."""
+    if is_exact:
+        return places_flagged(alpha, n_calibration + 1)
+    return places_flagged(alpha, n_calibration) + 1
+
+
+def _bounds(
+    n_held_out: int, places: int, n_calibration: int, error: float
+) -> tuple[int | None, int | None]:
+    if places == 0 or n_held_out == 0:
+        return None, None
+    flagged = stats.betabinom(n_held_out, places, n_calibration + 1 - places)
+    return int(flagged.ppf(error)), int(flagged.ppf(1 - error))
+
+
+def _verdict(flagged: int, lower: int | None, upper: int | None) -> str:
+    if lower is None or upper is None:
+        return _UNJUDGED
+    if flagged > upper:
+        return _BROKEN
+    return "conservative" if flagged < lower else "holds"
+
+
+def hold_out(nominal: Nominal, fraction: float, seed: int) -> tuple[da.Array, da.Array]:
+    """Return the nominal rows in two parts, lazily: to fit, and to be scored.
+
+    Parameters
+    ----------
+    nominal : Nominal
+    fraction : float
+        Of the rows to be held out, between 0 and 1; at least one is.
+    seed : int
+
+    Raises
+    ------
+    ValueError
+        If the fraction is out of range, or nothing is left to fit.
+    """
+    check_level("fraction", fraction)
+    n_rows = nominal.rows.shape[0]
+    n_held_out = max(1, round(fraction * n_rows))
+    if n_held_out >= n_rows:
+        raise ValueError(
+            f"fraction={fraction} of {n_rows} nominal rows leaves none to fit. Give more "
+            f"rows, or lower it."
+        )
+    order = np.random.default_rng(seed).permutation(n_rows)
+    held_out, fitted = np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
+    return take_rows(nominal.again(), fitted), take_rows(nominal.again(), held_out)

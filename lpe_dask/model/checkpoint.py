@@ -1,0 +1,120 @@
+"""Keep what a fit has measured so far, so that a later one goes on from there.
+
+    tasks --recorded--> (numbers, statistic) of some rows each, written as they are known
+    files --known-->    the same, whatever blocks and workers they came from
+
+A statistic belongs to a row, not to a block, so a fit may go on with other workers.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import fsspec
+import numpy as np
+from dask.delayed import Delayed
+from numpy.typing import NDArray
+
+from lpe_dask.storage import FLOAT64, INT64, columns_of, parquet_of, retried, whole_file
+from lpe_dask.tasks import compute, delayed_tasks
+
+logger = logging.getLogger(__name__)
+
+#: Columns of a file of measured rows.
+_COLUMNS = {"number": INT64, "statistic": FLOAT64}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder of measured rows, for one set of nominal rows and one way to measure them.
+
+    Attributes
+    ----------
+    url : str
+        Of the folder; it and the folder around it that holds other checkpoints are made
+        when they are needed.
+    """
+
+    url: str
+
+    def known(self, n_rows: int) -> NDArray[np.float64]:
+        """Return the statistic of all rows, of shape (n_rows,), NaN where not known."""
+        statistic = np.full(n_rows, np.nan)
+        filesystem, root = fsspec.core.url_to_fs(self.url)
+        filesystem.invalidate_cache()
+        for path in retried(filesystem.glob)(f"{glob.escape(root)}/rows-*.parquet"):
+            content = retried(filesystem.cat_file)(path)
+            try:
+                columns = columns_of(content, _COLUMNS, path)
+            except ValueError as error:  # its rows are measured again
+                logger.warning("passed over a file that is damaged: %s", error)
+                continue
+            statistic[columns["number"]] = columns["statistic"]
+        return statistic
+
+    def recorded(self, tasks: list[Delayed]) -> list[Delayed]:
+        """Return tasks that write what ``tasks`` give, and give it themselves."""
+        name = f"lpe-record-{uuid4().hex}"
+        recording = {
+            f"{name}-{i}": (_record, task.key, self.url) for i, task in enumerate(tasks)
+        }
+        return delayed_tasks(name, recording, tasks)
+
+    def remove(self) -> None:
+        """Remove the folder: what it holds is in a model, or in an output, by now."""
+        filesystem, root = fsspec.core.url_to_fs(self.url)
+        with suppress(OSError):
+            filesystem.rm(root, recursive=True)
+
+
+def measure_numbered(
+    numbers: NDArray[np.int64],
+    n_rows: int,
+    measure: Callable[[NDArray[np.int64]], list[Delayed]],
+    checkpoint: Checkpoint | None,
+) -> NDArray[np.float64]:
+    """Return the statistic of some rows, in their order; computes what is not known yet.
+
+    Parameters
+    ----------
+    numbers : ndarray of int
+        Of the rows, ascending.
+    n_rows : int
+        Above all of the numbers.
+    measure : callable
+        From the numbers of rows that are not known yet to tasks that give the numbers of
+        some of them each, and their statistic.
+    checkpoint : Checkpoint, optional
+        None: nothing is known, and nothing kept.
+    """
+    if checkpoint is None:
+        statistic = np.full(n_rows, np.nan)
+        tasks = measure(numbers)
+    else:
+        statistic = checkpoint.known(n_rows)
+        open_numbers = numbers[np.isnan(statistic[numbers])]
+        tasks = checkpoint.recorded(measure(open_numbers)) if len(open_numbers) else []
+    for of_task, values in compute(*tasks):
+        statistic[of_task] = values
+    return statistic[numbers]
+
+
+# Runs inside tasks.
+
+
+@retried
+def _record(
+    measured: tuple[NDArray[np.int64], NDArray[np.float64]], url: str
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    filesystem, folder = fsspec.core.url_to_fs(url)
+    filesystem.makedirs(folder, exist_ok=True)
+    columns: dict[str, NDArray[Any]] = dict(zip(_COLUMNS, measured, strict=True))
+    with whole_file(filesystem, folder, f"rows-{uuid4().hex}.parquet") as file:
+        file.write(parquet_of(columns))
+    return measured

@@ -1,0 +1,229 @@
+r"""Estimate the false alarms that learning from the nominal rows themselves adds.
+
+    rows, each --scale or metric learnt without it--> how far it would be as a new row
+                                                      against the others as they are
+
+A nominal row helps to learn the scale that it is then measured in, and a new row does not.
+What is learnt without one row follows from what is learnt with it, so that no more is
+needed than the distances from each row in its own scale:
+
+    variances    s_{-i}^2 = n / (n - 1) s^2 (1 - z_i^2 / (n - 1)),   z_i = (x_i - mean) / s
+    ranges       those of the others
+    covariance   S_{-i} = (n - 1) / (n - 2) (S - n / (n - 1)^2 (x_i - mean)(x_i - mean)')
+
+A sample of the rows is enough to tell, and no result depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from lpe_dask.pvalues import places_flagged
+from lpe_dask.search import LinearMap, Preparation
+
+#: Rows that distances are taken between, and where a matrix maps every difference anew.
+MOST_ROWS, MOST_MAPPED_ROWS = 1024, 256
+
+#: Ranks around that of the level over which the estimate is averaged, as a share of it.
+WINDOW = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of a row: the distance of its K-th nearest, or how many are near.
+
+    Attributes
+    ----------
+    n_neighbors : int, optional
+    radius : float, optional
+        Where ``n_neighbors`` is None.
+    """
+
+    n_neighbors: int | None
+    radius: float | None
+
+    def among(self, n_rows: int, n_sampled: int) -> Asked:
+        """Return what corresponds to it among a sample of the rows."""
+        if self.n_neighbors is None:
+            return self
+        share = round(self.n_neighbors * n_sampled / n_rows)
+        return Asked(max(1, min(share, n_sampled - 1)), None)
+
+    def statistic(self, squares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the statistic by squared distances of shape (..., n_rows).
+
+        Larger where a row is more anomalous; its own place holds inf.
+        """
+        if self.n_neighbors is None:
+            assert self.radius is not None
+            counts = (squares <= self.radius * self.radius).sum(axis=-1)
+            return -np.asarray(counts, np.float64)
+        k = self.n_neighbors - 1
+        kth: NDArray[np.float64] = np.partition(squares, k, axis=-1)[..., k]
+        return kth
+
+
+def added_false_alarms(
+    rows: NDArray[np.generic],
+    preparation: Preparation,
+    learnt: str,
+    asked: Asked,
+    n_rows: int,
+    alpha: float,
+) -> float:
+    """Return by how much learning multiplies the false alarms at a level, about.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_sampled, n_features)
+        Finite nominal rows as they came; all of them, or a sample.
+    preparation : Preparation
+        As learnt.
+    learnt : {"ranges", "variances", "covariance"}
+    asked : Asked
+        In prepared units.
+    n_rows : int
+        Nominal rows; at least 3.
+    alpha : float
+
+    Returns
+    -------
+    ratio : float
+        At least 0; 1 where learning makes no difference.
+    """
+    scaled = preparation.scaling.apply(rows)
+    has_matrix = preparation.linear_map.matrix is not None
+    most = MOST_MAPPED_ROWS if has_matrix and learnt != "covariance" else MOST_ROWS
+    some = np.random.default_rng(0).permutation(len(rows))[:most]
+    asked = asked.among(n_rows, len(some))
+    if learnt == "covariance":
+        mapped = preparation.linear_map.apply(scaled)
+        among, alone = _without_covariance(
+            mapped - mapped.mean(axis=0), some, asked, n_rows
+        )
+    else:
+        # Variances that a metric learns are those of what is scaled already.
+        linear_map = preparation.linear_map
+        if learnt == "variances" and preparation.scaling.divisor is None:
+            scaled, linear_map = linear_map.apply(scaled), LinearMap()
+        stretched = _STRETCHED[learnt](scaled, n_rows)[some]
+        among, alone = _without_scale(scaled[some], stretched, linear_map, asked)
+    return _ratio(among, alone, alpha)
+
+
+def _stretched_variances(scaled: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Return, for each row and column, s^2 / s_{-i}^2."""
+    deviation = scaled.std(axis=0)
+    constant = deviation == 0
+    z = (scaled - scaled.mean(axis=0)) / np.where(constant, 1.0, deviation)
+    left = n / (n - 1) * (1 - z * z / (n - 1))
+    # A column that is constant without the row keeps its unit.
+    alone = np.where(left <= 1e-9, 1 / np.where(constant, 1.0, deviation) ** 2, left)
+    stretched: NDArray[np.float64] = 1 / alone
+    return stretched
+
+
+def _stretched_ranges(scaled: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Return, for each row and column, the squared ratio of the ranges with and without it.
+
+    Without a row that is alone at the end of a column the range ends at the next one.
+    """
+    ordered = np.sort(scaled, axis=0)
+    whole = ordered[-1] - ordered[0]
+    stretched = np.ones(scaled.shape)
+    for end, without in (
+        (ordered[-1], ordered[-2] - ordered[0]),
+        (ordered[0], ordered[-1] - ordered[1]),
+    ):
+        is_end = scaled == end
+        is_end &= is_end.sum(axis=0) == 1
+        unit = np.where(without == 0, 1.0, without)  # constant without it: keeps its unit
+        stretched = np.where(
+            is_end, (np.where(whole == 0, 1.0, whole) / unit) ** 2, stretched
+        )
+    return stretched
+
+
+#: What is learnt -> by what squares of differences grow, for each row and column.
+_STRETCHED: dict[str, Callable[[NDArray[np.float64], int], NDArray[np.float64]]] = {
+    "variances": _stretched_variances,
+    "ranges": _stretched_ranges,
+}
+
+
+def _without_scale(
+    scaled: NDArray[np.float64],
+    stretched: NDArray[np.float64],
+    linear_map: LinearMap,
+    asked: Asked,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the statistic of rows in the scale of all, and in that of the others."""
+    squares = _squares(linear_map.apply(scaled))
+    among = asked.statistic(squares)
+    common = _common_stretch(scaled - scaled[squares.argmin(axis=1)], stretched, linear_map)
+    alone = np.empty(len(scaled))
+    for i, factors in enumerate(np.sqrt(stretched)):
+        own = _mapped((scaled - scaled[i]) * factors, linear_map)
+        squares = np.einsum("ij,ij->i", own, own) / common[i]
+        squares[i] = np.inf
+        alone[i] = asked.statistic(squares)
+    return among, alone
+
+
+def _mapped(rows: NDArray[np.float64], linear_map: LinearMap) -> NDArray[np.float64]:
+    """Return mapped rows, by BLAS: no result depends on how it rounds."""
+    return linear_map.apply(rows) if linear_map.matrix is None else rows @ linear_map.matrix
+
+
+def _common_stretch(
+    steps: NDArray[np.float64], stretched: NDArray[np.float64], linear_map: LinearMap
+) -> NDArray[np.float64]:
+    """Return by what squared distances of the other rows grow on average, for each row.
+
+    ``steps`` are differences of near rows, of shape (n_rows, n_features).
+    """
+    lengths = linear_map.apply(np.eye(steps.shape[1]))
+    spread = (steps * steps).mean(axis=0) * (lengths * lengths).sum(axis=1)
+    total = spread.sum()
+    return (stretched * spread).sum(axis=1) / total if total > 0 else np.ones(len(steps))
+
+
+def _without_covariance(
+    whitened: NDArray[np.float64], some: NDArray[np.int64], asked: Asked, n: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the same, for the covariance: a change of rank one for each row."""
+    rows = whitened[some]
+    squares, lengths = _squares(rows), np.einsum("ij,ij->i", rows, rows)
+    share = n / (n - 1) ** 2
+    weight = share / np.maximum(1 - share * lengths, np.finfo(np.float64).eps)
+    along = lengths[:, None] - rows @ rows.T
+    own = squares + weight[:, None] * along * along
+    common = 1 + weight * lengths / rows.shape[1]
+    return asked.statistic(squares), asked.statistic(own / common[:, None])
+
+
+def _squares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    squares: NDArray[np.float64] = cdist(rows, rows, "sqeuclidean")
+    np.fill_diagonal(squares, np.inf)
+    return squares
+
+
+def _ratio(among: NDArray[np.float64], alone: NDArray[np.float64], alpha: float) -> float:
+    """Return how many times more rows are beyond the most anomalous, around a level."""
+    flagged = places_flagged(alpha, len(among))
+    first = math.floor(flagged * (1 - WINDOW))
+    last = min(len(among) - 2, math.ceil(flagged * (1 + WINDOW)) + 1)
+    falling = np.sort(among)[::-1]
+    ratios = []
+    for rank in range(first, last + 1):
+        # As a new row is compared with the others only. Where rows tie, none is flagged.
+        others = np.where(among >= falling[rank], falling[rank + 1], falling[rank])
+        if n_among := int((among > others).sum()):
+            ratios.append(int((alone > others).sum()) / n_among)
+    return sum(ratios) / len(ratios) if ratios else 1.0

@@ -1,0 +1,379 @@
+"""The manifest of a model on disk: what it is, and which files belong to it.
+
+    MODEL/manifest.json             written last, and replaced as a whole
+    MODEL/data-<hex>/*.parquet      the numbers, of which it holds the hashes
+
+A manifest has a hash of its own, so that a change of it is noticed, too. What it says is
+checked as if a stranger had written it: kernels trust their input.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import fsspec
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from lpe_dask.search import sample_neighbors
+from lpe_dask.storage import retried, whole_file
+from lpe_dask.tables import name_from_json, places_of
+
+#: The version of the format that is written, and the latest that can be read.
+FORMAT = 2
+
+#: Name of the file.
+MANIFEST_NAME = "manifest.json"
+
+#: What the folders of the other files are called.
+DATA_PATTERN = "data-[0-9a-f]{12}"
+
+#: Largest exponent of a power of 2 by which a frame moves rows; see `kernels.frames`.
+_MOST_EXPONENT = 1000
+
+_Vector = list[float]
+_Matrix = list[list[float]]
+_Number = bool | int | float  # as the user gave it
+_Numbers = list[_Number]
+# As `column_names.name_to_json` writes them; format 1 has text only.
+_PlainName = bool | int | float | str | dict[str, str] | None
+_Name = _PlainName | dict[str, list[_PlainName]]
+
+
+class NewerFormatError(ValueError):
+    """A manifest of a format that a later version has brought."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class FileEntry(_Section):
+    """A file of the model: its size, and the hash of its content."""
+
+    n_bytes: NonNegativeInt
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Parameters(_Section):
+    """Of `LPE`, but for ``anomaly_log_density``; see `parameters.check_parameters`."""
+
+    n_neighbors: int | None
+    graph: str
+    radius: _Number | None
+    metric: str
+    metric_params: dict[str, _Number | str | _Numbers | list[_Numbers]] | None
+    scale: str | None
+    alpha: float
+    algorithm: str
+    calibration: str
+    calibration_size: int | None
+    missing: str
+    random_state: int | None
+
+
+class Fitted(_Section):
+    """What `fit` has found, and settled about p-values."""
+
+    n_samples: PositiveInt
+    n_dropped: NonNegativeInt
+    n_features_in: PositiveInt
+    feature_names_in: list[_Name] | None
+    n_neighbors: PositiveInt | None
+    radius: Annotated[float, Field(ge=0)] | None
+    offset: Annotated[float, Field(gt=0, le=1)]
+    graph: Literal["knn", "radius"]
+    counts_itself: Literal[0, 1]
+    has_anomaly_log_density: bool
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Fitted:
+        is_given = (self.n_neighbors is not None, self.radius is not None)
+        if is_given != (self.graph == "knn", self.graph == "radius"):
+            raise ValueError("the graph needs n_neighbors or radius, and not both")
+        names = self.feature_names_in
+        if names is not None:
+            n_different = len(places_of(map(name_from_json, names)))
+            if not n_different == len(names) == self.n_features_in:
+                raise ValueError("the features have not as many different names")
+        return self
+
+
+class ScalingEntry(_Section):
+    """Of `preparation.Scaling`."""
+
+    shift: _Vector | None
+    factor: _Vector | None
+    divisor: _Vector | None
+
+    @model_validator(mode="after")
+    def _is_one_map(self) -> ScalingEntry:
+        n_scales = (self.factor is not None) + (self.divisor is not None)
+        if n_scales != (self.shift is not None):
+            raise ValueError("it needs a shift with a factor or a divisor, or none at all")
+        _check_divisor(self.divisor)
+        return self
+
+
+class LinearMapEntry(_Section):
+    """Of `preparation.LinearMap`."""
+
+    factor: _Vector | None
+    divisor: _Vector | None
+    matrix: _Matrix | None
+
+    @model_validator(mode="after")
+    def _is_one_map(self) -> LinearMapEntry:
+        if sum(v is not None for v in (self.factor, self.divisor, self.matrix)) > 1:
+            raise ValueError("factor, divisor and matrix exclude each other")
+        _check_divisor(self.divisor)
+        return self
+
+
+class PreparationEntry(_Section):
+    """Of `preparation.Preparation`."""
+
+    scaling: ScalingEntry
+    linear_map: LinearMapEntry
+
+
+class FrameEntry(_Section):
+    """Of `kernels.frames.Frame`."""
+
+    center: Annotated[_Vector, Field(min_length=1)]
+    exponent: Annotated[int, Field(ge=-_MOST_EXPONENT, le=_MOST_EXPONENT)]
+    rotation: _Matrix | None
+
+    @model_validator(mode="after")
+    def _is_usable(self) -> FrameEntry:
+        """Demand that no point overflows, and that distances stay what they are."""
+        largest = max(map(abs, self.center), default=0.0)
+        if math.frexp(largest)[1] + self.exponent > _MOST_EXPONENT:
+            raise ValueError("the center is too far out")
+        if self.rotation is not None:
+            _check_shape(self.rotation, len(self.center))
+            if not _is_orthonormal(np.array(self.rotation)):
+                raise ValueError("the rotation is not orthonormal")
+        return self
+
+
+class SplitEntry(_Section):
+    """Of `locality.Split`."""
+
+    axes: list[Annotated[int, Field(ge=-1)]]
+    thresholds: _Vector
+    children: list[NonNegativeInt]
+
+    @model_validator(mode="after")
+    def _is_tree(self) -> SplitEntry:
+        """Demand that walks come to every node by one way, and end in a part."""
+        n_nodes = len(self.axes)
+        if not n_nodes == len(self.thresholds) == len(self.children) > 0:
+            raise ValueError("axes, thresholds and children differ in length")
+        nodes = list(enumerate(zip(self.axes, self.children, strict=True)))
+        pairs = [(child, i) for i, (axis, child) in nodes if axis >= 0]
+        parts = [child for _, (axis, child) in nodes if axis < 0]
+        if sorted(child for child, _ in pairs) != list(range(1, n_nodes - 1, 2)):
+            raise ValueError("the nodes are not the children of one node each")
+        if any(child <= parent for child, parent in pairs):
+            raise ValueError("a node comes before its parent")
+        if sorted(parts) != list(range(len(parts))):
+            raise ValueError("the parts are not numbered from 0 on")
+        return self
+
+
+class SpaceEntry(_Section):
+    """Of `packing.Space`."""
+
+    preparation: PreparationEntry
+    frame: FrameEntry
+    split: SplitEntry | None
+    with_samples: bool
+
+    def check_features(self, n_features: int) -> None:
+        """Raise ValueError if it is not for rows of so many features."""
+        scaling, linear_map = self.preparation.scaling, self.preparation.linear_map
+        vectors = [
+            scaling.shift, scaling.factor, scaling.divisor, linear_map.factor,
+            linear_map.divisor, self.frame.center,
+        ]  # fmt: skip
+        if any(v is not None and len(v) != n_features for v in vectors):
+            raise ValueError("a vector has another length than n_features_in")
+        if linear_map.matrix is not None:
+            _check_shape(linear_map.matrix, n_features)
+        if self.split is not None and max(self.split.axes) >= n_features:
+            raise ValueError("the split names a column that is not there")
+
+
+class NeighborGraphEntry(_Section):
+    """Of `plan.NeighborGraphParams`."""
+
+    n_neighbors: PositiveInt
+    graph: Literal["directed", "union"]
+
+
+class ReferenceEntry(_Section):
+    """Of `reference.Reference`; the rows are in a file for each block."""
+
+    n_rows: Annotated[int, Field(ge=1, lt=2**31)]
+    algorithm: Literal["brute", "pruned"]
+    space: SpaceEntry
+    neighbor_graph: NeighborGraphEntry | None
+    block_rows: list[PositiveInt]
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> ReferenceEntry:
+        if sum(self.block_rows) != self.n_rows:
+            raise ValueError("the blocks do not hold n_rows rows")
+        graph = self.neighbor_graph
+        if graph is not None and graph.n_neighbors > max(1, self.n_rows - 1):
+            raise ValueError("the neighbor graph has more edges than there are other rows")
+        return self
+
+    def listed_neighbors(self, n_neighbors: int | None) -> int | None:
+        """Return how many nearest rows a search for the K-th looks for; None for none."""
+        graph = self.neighbor_graph
+        return n_neighbors if graph is None else graph.n_neighbors
+
+
+class Manifest(_Section):
+    """All of a model but the numbers in its files.
+
+    Attributes
+    ----------
+    format : int
+        Version of the format.
+    data : str
+        Name of the folder with the files.
+    source : str, optional
+        Tells what it was fitted from, where a run has fitted it.
+    parameters : Parameters
+    fitted : Fitted
+    reference : ReferenceEntry
+    files : dict of str to FileEntry
+    versions : dict of str to str
+        Of the packages that wrote it; for people.
+    """
+
+    format: Literal[1, 2]
+    data: Annotated[str, Field(pattern=f"^{DATA_PATTERN}$")]
+    source: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
+    parameters: Parameters
+    fitted: Fitted
+    reference: ReferenceEntry
+    files: dict[str, FileEntry]
+    versions: dict[str, str]
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Manifest:
+        fitted, reference = self.fitted, self.reference
+        reference.space.check_features(fitted.n_features_in)
+        if reference.n_rows > fitted.n_samples:
+            raise ValueError("the reference has more rows than n_samples")
+        if (fitted.n_neighbors or 1) > reference.n_rows:
+            raise ValueError("n_neighbors is more than the rows of the reference")
+        listed = reference.listed_neighbors(fitted.n_neighbors)
+        if sample_neighbors(listed) is not None and not reference.space.with_samples:
+            raise ValueError("so many neighbors are searched for with samples of the rows")
+        return self
+
+
+def block_name(i: int) -> str:
+    """Return the name of the file of a block."""
+    return f"block-{i:05}.parquet"
+
+
+@retried
+def write_manifest(manifest: Manifest, url: str) -> None:
+    """Publish a model: write its manifest, in the place of an earlier one."""
+    content = manifest.model_dump(mode="json")
+    text = json.dumps({"sha256": _digest(content), **content}, indent=1, allow_nan=False)
+    filesystem, folder = fsspec.core.url_to_fs(url)
+    with whole_file(filesystem, folder, MANIFEST_NAME) as file:
+        file.write(text.encode() + b"\n")
+
+
+@retried
+def read_manifest(url: str) -> Manifest:
+    """Return the manifest of the model at ``url``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no model.
+    ValueError
+        If it is cut short, altered, or of a newer format.
+    """
+    name = f"{url}/{MANIFEST_NAME}"
+    filesystem, path = fsspec.core.url_to_fs(name)
+    filesystem.invalidate_cache()  # another may have been put in its place
+    try:
+        text = filesystem.cat_file(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(f"{name} is missing: there is no model") from error
+    content = _parse(text, name)
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        raise ValueError(f"{name} describes no model: {_first_problem(error)}") from error
+
+
+def _parse(text: bytes, name: str) -> dict[str, Any]:
+    """Return what a manifest says, if it is of a format that is known, and unaltered."""
+    try:
+        content = json.loads(text)
+        digest = content.pop("sha256", None) if isinstance(content, dict) else None
+        is_as_written = digest == _digest(content)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name} was cut short or altered: it is no JSON") from error
+    if not isinstance(content, dict) or type(content.get("format")) is not int:
+        raise ValueError(f"{name} is no manifest of a model: it names no format")
+    if content["format"] > FORMAT:
+        raise NewerFormatError(
+            f"{name} is of format {content['format']}, and this version of lpe_dask reads "
+            f"formats up to {FORMAT}"
+        )
+    if not is_as_written:
+        raise ValueError(f"{name} was altered after it was written")
+    return content
+
+
+def _digest(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place: Sequence[Any] = first["loc"] or ["the whole"]
+    return f"{'.'.join(map(str, place))}: {first['msg']}"
+
+
+def _check_divisor(divisor: _Vector | None) -> None:
+    if divisor is not None and 0.0 in divisor:
+        raise ValueError("a divisor is 0")
+
+
+def _check_shape(matrix: _Matrix, n_features: int) -> None:
+    if {len(matrix), *map(len, matrix)} != {n_features}:
+        raise ValueError("a matrix has another shape than n_features_in")
+
+
+def _is_orthonormal(matrix: NDArray[np.float64]) -> bool:
+    if np.abs(matrix).max() > 2:  # so that no product overflows
+        return False
+    off = np.abs(matrix.T @ matrix - np.eye(len(matrix))).max()
+    return bool(off <= len(matrix) * 2.0**-44)  # a few hundred roundings

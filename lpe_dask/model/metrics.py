@@ -1,0 +1,219 @@
+"""Turn a metric into a linear map, so that every search is Euclidean.
+
+    metric                map of a row x          learnt from the nominal rows
+    euclidean             x, or sqrt(w) x         -
+    seuclidean            x / sqrt(V)             variances V (ddof 1)
+    mahalanobis           L' x, VI = L L'         inverse covariance VI (ddof 1)
+    geodesic              x                       -
+
+Geodesic distances go along a graph of nearest rows, whose edges are Euclidean. Here the
+parameters are checked and the maps built; preparation.py applies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.kernels import GRAPHS, cholesky, cholesky_of_inverse, dependent_columns
+from lpe_dask.search import LinearMap, NeighborGraphParams
+
+#: metric -> the parameters that it takes.
+METRIC_PARAMS = {
+    "euclidean": ("w",),
+    "seuclidean": ("V",),
+    "mahalanobis": ("VI",),
+    "geodesic": ("n_neighbors", "graph"),
+}
+
+#: Edges from each row if not said otherwise, as in scikit-learn's Isomap.
+DEFAULT_GRAPH_NEIGHBORS = 5
+
+#: A column is a combination of others if less than this share of its variance is its own.
+INDEPENDENT_SHARE = 1e-10
+
+
+def check_metric_params(metric: str, metric_params: Mapping[str, Any] | None) -> None:
+    """Raise ValueError for what ``metric`` does not take, as far as that needs no data."""
+    if metric_params is not None and not isinstance(metric_params, Mapping):
+        raise ValueError(
+            f"metric_params={metric_params!r} must be a dict from names to values, or None."
+        )
+    params = dict(metric_params or {})
+    names = METRIC_PARAMS[metric]
+    unknown = sorted(set(params) - set(names), key=str)
+    if unknown:
+        listed = " and ".join(map(repr, names))
+        raise ValueError(
+            f"metric_params has {unknown}, but metric={metric!r} takes {listed} only."
+        )
+    if metric == "geodesic":
+        _check_graph_params(params)
+
+
+def _check_graph_params(params: dict[str, Any]) -> None:
+    n_neighbors = params.get("n_neighbors", DEFAULT_GRAPH_NEIGHBORS)
+    is_whole = isinstance(n_neighbors, Integral) and not isinstance(n_neighbors, bool)
+    if not is_whole or n_neighbors < 1:
+        raise ValueError(
+            f"metric_params['n_neighbors']={n_neighbors!r} must be a whole number of at "
+            f"least 1: the nearest rows that each row is linked to."
+        )
+    graph = params.get("graph", "directed")
+    if not isinstance(graph, str) or graph not in GRAPHS:
+        listed = ", ".join(map(repr, GRAPHS))
+        raise ValueError(
+            f"metric_params['graph']={graph!r} is not available; there is {listed}."
+        )
+
+
+def graph_params(
+    metric: str, metric_params: Mapping[str, Any] | None, n_reference: int
+) -> NeighborGraphParams | None:
+    """Return the neighbor graph of a metric; None if it has none.
+
+    Raises
+    ------
+    ValueError
+        If there are not enough rows for the edges that were asked for.
+    """
+    if metric != "geodesic":
+        return None
+    params = dict(metric_params or {})
+    at_most = max(1, n_reference - 1)
+    n_neighbors = int(params.get("n_neighbors", min(DEFAULT_GRAPH_NEIGHBORS, at_most)))
+    if n_neighbors > at_most:
+        raise ValueError(
+            f"metric_params['n_neighbors']={n_neighbors} needs at least {n_neighbors + 1} "
+            f"nominal rows to link each to so many others; the rows that new ones are "
+            f"measured among are {n_reference}. Lower it, or give more rows."
+        )
+    return NeighborGraphParams(n_neighbors, params.get("graph", "directed"))
+
+
+def given_parameter(
+    metric: str, metric_params: Mapping[str, Any] | None, n_features: int
+) -> NDArray[np.float64] | None:
+    """Return the checked parameter of a linear metric, or None if it is to be learnt.
+
+    Raises
+    ------
+    ValueError
+        For a wrong shape, or values that make no distance.
+    """
+    (name,) = METRIC_PARAMS[metric]
+    params = dict(metric_params or {})
+    if name not in params:
+        return None
+    try:
+        values = np.asarray(params[name], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"metric_params[{name!r}] must be an array of numbers, for example a list of "
+            f"one for each column: {error}."
+        ) from None
+    shape = (n_features, n_features) if name == "VI" else (n_features,)
+    if values.shape != shape:
+        raise ValueError(
+            f"metric_params[{name!r}] has shape {values.shape}, but the rows have "
+            f"{n_features} columns: give an array of shape {shape}."
+        )
+    if not np.isfinite(values).all():
+        raise ValueError(f"metric_params[{name!r}] holds NaN or inf; give finite numbers.")
+    _check_values(name, values)
+    return values
+
+
+def _check_values(name: str, values: NDArray[np.float64]) -> None:
+    if name == "w" and (values < 0).any():
+        raise ValueError(f"weights w must not be negative; the smallest is {values.min()}.")
+    if name == "V" and (values <= 0).any():
+        raise ValueError(f"variances V must be positive; the smallest is {values.min()}.")
+    if name == "VI" and not np.allclose(values, values.T, rtol=1e-8, atol=0):
+        raise ValueError(
+            "the inverse covariance VI must be symmetric; give (VI + VI.T) / 2."
+        )
+
+
+def euclidean_map(weights: NDArray[np.float64] | None) -> LinearMap:
+    """Return the map for ``sum_k w_k (x_k - y_k)**2``; without weights, the identity."""
+    return LinearMap() if weights is None else LinearMap(factor=np.sqrt(weights))
+
+
+def seuclidean_map(variances: NDArray[np.float64]) -> LinearMap:
+    """Return the map for ``sum_k (x_k - y_k)**2 / V_k``."""
+    return LinearMap(divisor=np.sqrt(variances))
+
+
+def mahalanobis_map(inverse_covariance: NDArray[np.float64]) -> LinearMap:
+    """Return the map for ``(x - y)' VI (x - y)``, by the Cholesky factor of VI.
+
+    Raises
+    ------
+    ValueError
+        If VI is not positive definite.
+    """
+    factor = cholesky(inverse_covariance)
+    if factor is None:
+        smallest = np.linalg.eigvalsh(inverse_covariance)[0]
+        raise ValueError(
+            f"the inverse covariance VI must be positive definite; its smallest eigenvalue "
+            f"is {smallest:.3g}. Leave out columns that others determine, or add a small "
+            f"number to its diagonal."
+        )
+    return LinearMap(matrix=factor)
+
+
+def learnt_mahalanobis_map(
+    covariance: NDArray[np.float64], columns: list[str]
+) -> LinearMap:
+    """Return `mahalanobis_map` of the inverse of a covariance, which is not made.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n_features, n_features)
+    columns : list of str
+        What to call the columns in an error.
+
+    Raises
+    ------
+    ValueError
+        Naming the columns that are constant, that the others determine up to rounding, or
+        whose variance is no usable float64.
+    """
+    variances = np.diag(covariance)
+    constant = [name for name, v in zip(columns, variances, strict=True) if v == 0]
+    if constant:
+        raise ValueError(_singular(constant, "constant"))
+    tiny = np.finfo(np.float64).tiny
+    is_usable = (variances >= tiny) & (variances <= 1 / tiny)
+    if not is_usable.all():
+        raise ValueError(_unusable(np.array(columns)[~is_usable].tolist()))
+    deviations = np.sqrt(variances)
+    correlation = covariance / np.outer(deviations, deviations)
+    dependent = dependent_columns(correlation, INDEPENDENT_SHARE)
+    factor = None if dependent else cholesky_of_inverse(correlation)
+    if factor is None:
+        names = [columns[i] for i in dependent] or columns
+        raise ValueError(_singular(names, "determined by the other columns"))
+    return LinearMap(matrix=factor / deviations[:, None])
+
+
+def _unusable(columns: Sequence[str]) -> str:
+    return (
+        f"the variance of {', '.join(columns)} is too large or too small for float64 to "
+        f"hold it and its inverse. Change the unit of these columns (scale='standard', "
+        f"--scale standard), or leave them out (columns=, --columns)."
+    )
+
+
+def _singular(columns: list[str], why: str) -> str:
+    return (
+        f"the covariance of the nominal rows is singular, because {', '.join(columns)} "
+        f"{'is' if len(columns) == 1 else 'are'} {why}. Leave such columns out (columns=, "
+        f"--columns), use metric='seuclidean', or give metric_params={{'VI': ...}}."
+    )

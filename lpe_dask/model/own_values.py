@@ -1,0 +1,290 @@
+"""What is known of the nominal rows themselves, in the order in which they came.
+
+    calibration rows   measured by fit, stored
+    the others         measured when they are asked for, each without itself; lazy
+
+With ``calibration="loo"`` every row is a calibration row, unless ``calibration_size`` says
+otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+
+from lpe_dask.model.division import Division
+from lpe_dask.pvalues import Comparison
+from lpe_dask.search import Reference
+from lpe_dask.storage import FLOAT64, StoredFile
+from lpe_dask.tables import (
+    Nominal,
+    changed_rows,
+    checked_rows,
+    look_up,
+    map_blocks,
+    read_table,
+    with_known_rows,
+)
+from lpe_dask.tasks import Shared, enter_parts
+
+#: Columns of a file of them; the second only where p-values compare something else.
+_COLUMNS = ("statistic", "compared")
+
+#: Start of the keys of tasks that give them.
+_NAME = "lpe-nominal-statistic"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnValues:
+    """The statistics of the nominal rows.
+
+    Attributes
+    ----------
+    statistic : Shared
+        An array of shape (n_input,): of the calibration rows; NaN for all others, also for
+        rows that were dropped.
+    compared : Shared
+        Likewise what p-values compare: the statistic, or the weighed one.
+    chunks : tuple of int
+        Rows of the partitions as they came.
+    row_hashes : Shared, optional
+        Those of the input, if it is a frame.
+    others : object, optional
+        The input of `LPE.fit`, where not all rows in it were measured; not to be changed.
+    numbers : Shared, optional
+        There, too: of an array of shape (n_input,), the numbers of the rows among those
+        that new rows are measured among; -1 for the rows that are none of these.
+    checksums : list of int, optional
+        Of its partitions.
+    """
+
+    statistic: Shared
+    compared: Shared
+    chunks: tuple[int, ...]
+    row_hashes: Shared | None = None
+    others: Any = None
+    numbers: Shared | None = None
+    checksums: list[int] | None = None
+
+    def known(self) -> OwnValues:
+        """Return these, which are at hand."""
+        return self
+
+    def columns(self) -> dict[str, NDArray[np.float64]] | None:
+        """Return what is to be stored of them; None if some are yet to be measured."""
+        if self.others is not None:
+            return None
+        values = (self.statistic.value, self.compared.value)
+        n_stored = 1 if self.compared is self.statistic else 2
+        return dict(zip(_COLUMNS[:n_stored], values, strict=False))
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        nominal: Nominal,
+        division: Division,
+        statistic: NDArray[np.float64],
+        compared: NDArray[np.float64],
+    ) -> OwnValues:
+        """Return what fit has found out about the rows of ``X``.
+
+        Parameters
+        ----------
+        X : object
+            The input of fit.
+        nominal : Nominal
+            Its finite rows.
+        division : Division
+        statistic, compared : ndarray of shape (m,)
+            Of the calibration rows.
+        """
+        n_input = sum(nominal.input_chunks)
+        kept = np.arange(n_input)
+        if nominal.is_kept is not None:
+            kept = kept[nominal.is_kept]
+        is_all = division.calibration is None
+        places = kept if is_all else kept[division.calibration]
+        whole = weighed = _placed(statistic, places, n_input)
+        if compared is not statistic:
+            weighed = _placed(compared, places, n_input)
+        hashes = nominal.row_hashes
+        return cls(
+            whole, weighed, nominal.input_chunks,
+            None if hashes is None else Shared(hashes, "lpe-nominal-hashes"),
+            None if is_all else X,
+            None if is_all else _numbered(kept, division.reference, n_input),
+            nominal.checksums,
+        )  # fmt: skip
+
+    def own_p_values(self, comparison: Comparison, calibration: Shared) -> NDArray[Any]:
+        """Return the p-values of the nominal rows, where all of them were measured."""
+        statistic, compared = self.statistic.value, self.compared.value
+        p_values: NDArray[Any] = comparison.own_function()(
+            compared, ~np.isnan(statistic), calibration.value
+        )
+        return p_values
+
+    def series(self, frame: Any) -> Any:
+        """Return the statistic as a series of the dask frame that was fitted, lazily."""
+        assert self.row_hashes is not None
+        own = [self.statistic]
+        return look_up(frame, self.row_hashes, self.chunks, own, None, name="statistic")
+
+    def p_value_series(
+        self, frame: Any, comparison: Comparison, calibration: Shared
+    ) -> Any:
+        """Return the p-values as a series of the dask frame that was fitted, lazily."""
+        assert self.row_hashes is not None
+        own = [self.compared, self.statistic]
+        function = partial(_p_values_of_own, function=comparison.own_function())
+        return look_up(
+            frame, self.row_hashes, self.chunks, own, function, calibration, name="p_value"
+        )
+
+    def blocks(
+        self, reference: Reference, comparison: Comparison
+    ) -> tuple[da.Array, da.Array]:
+        """Return the statistic of all rows, and what p-values compare, lazily.
+
+        Both are dask arrays of shape (n_input,); the other rows are searched for once.
+        """
+        statistic = self._stored(self.statistic, np.float64)
+        is_weighed = comparison.weight is not None
+        compared = self._stored(self.compared, np.float64) if is_weighed else statistic
+        if self.others is None:
+            return statistic, compared
+        assert self.numbers is not None
+        rows = with_known_rows(read_table(self.others).rows, self.chunks)
+        if self.checksums is not None:
+            rows = checked_rows(rows, self.checksums)
+        unknown = _unknown_rows(rows, self.is_own_blocks())
+        numbers = self._stored(self.numbers, np.int64)
+        measured = reference.measure_rows(unknown, numbers=numbers)
+        filled = _filled(statistic, measured)
+        if not is_weighed:
+            return filled, filled
+        return filled, _filled(compared, comparison.compared(unknown, measured))
+
+    def is_own_blocks(self) -> da.Array:
+        """Return which rows are calibration rows, as a dask array of shape (n_input,)."""
+        statistic = self._stored(self.statistic, np.float64)
+        return map_blocks([statistic], _is_known, name="is-own", dtype=np.bool_)
+
+    def _stored(self, values: Shared, dtype: type[np.generic]) -> da.Array:
+        """Return numbers on the client as a dask array in the chunks of the input."""
+        name = f"lpe-stored-{uuid4().hex}"
+        edges = np.cumsum([0, *self.chunks]).tolist()
+        parts, entered = enter_parts(values.held, edges)
+        tasks = {(name, i): part for i, part in enumerate(parts)}
+        graph = HighLevelGraph.from_collections(name, tasks, dependencies=entered)
+        return da.Array(graph, name, (self.chunks,), meta=np.empty(0, dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOwnValues:
+    """The statistics of the nominal rows in a file of a model, read when asked for.
+
+    Attributes
+    ----------
+    file : StoredFile, optional
+        None where not all of them were measured before the model was saved.
+    n_input : int
+        How many rows came, with those that were dropped.
+    is_weighed : bool
+        Whether p-values compare something else.
+    """
+
+    file: StoredFile | None
+    n_input: int
+    is_weighed: bool
+
+    def columns(self) -> dict[str, NDArray[np.float64]] | None:
+        """Return what is stored of them; None without a file."""
+        if self.file is None:
+            return None
+        names = _COLUMNS if self.is_weighed else _COLUMNS[:1]
+        return self.file.columns(dict.fromkeys(names, FLOAT64), self.n_input)
+
+    def known(self) -> OwnValues:
+        """Return the statistics, read now."""
+        values = self.columns()
+        if values is None:
+            raise AttributeError(
+                "a model that was loaded knows the nominal rows themselves only if all of "
+                "them were calibration rows (calibration='loo' without calibration_size). "
+                "Give the rows to score_samples or statistic instead."
+            )
+        statistic = compared = Shared(values[_COLUMNS[0]], _NAME)
+        if self.is_weighed:
+            compared = Shared(values[_COLUMNS[1]], _NAME)
+        return OwnValues(statistic, compared, (len(statistic.value),))
+
+
+def _placed(values: NDArray[np.float64], places: NDArray[np.int64], n_input: int) -> Shared:
+    whole = np.full(n_input, np.nan)
+    whole[places] = values
+    return Shared(whole, _NAME)
+
+
+def _numbered(
+    kept: NDArray[np.int64], reference: NDArray[np.int64] | None, n_input: int
+) -> Shared:
+    searched = kept if reference is None else kept[reference]
+    whole = np.full(n_input, -1)
+    whole[searched] = np.arange(len(searched))
+    return Shared(whole, "lpe-nominal-number")
+
+
+def _filled(known: da.Array, measured: da.Array) -> da.Array:
+    return map_blocks([known, measured], _fill, name="statistic", dtype=np.float64)
+
+
+def _unknown_rows(rows: da.Array, is_known: da.Array) -> da.Array:
+    name = f"lpe-unknown-{uuid4().hex}"
+    tasks = {
+        (name, i, 0): (_blank, (rows.name, i, 0), (is_known.name, i))
+        for i in range(rows.numblocks[0])
+    }
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, is_known])
+    return da.Array(graph, name, rows.chunks, meta=np.empty((0, 0)))
+
+
+# The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _is_known(statistic: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return ~np.isnan(statistic)
+
+
+def _p_values_of_own(
+    compared: NDArray[np.float64],
+    statistic: NDArray[np.float64],
+    calibration: NDArray[np.float64],
+    *,
+    function: Any,
+) -> NDArray[np.float64]:
+    p_values: NDArray[np.float64] = function(compared, _is_known(statistic), calibration)
+    return p_values
+
+
+def _blank(rows: NDArray[np.generic], is_known: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return rows with NaN in those that are known, so that they are not measured again."""
+    if len(rows) != len(is_known):
+        raise ValueError(
+            changed_rows(f"has a partition of {len(rows)} rows instead of {len(is_known)}")
+        )
+    unknown = rows.astype(np.float64)
+    unknown[is_known] = np.nan
+    return unknown
+
+
+def _fill(known: NDArray[np.float64], measured: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.isnan(known), measured, known)

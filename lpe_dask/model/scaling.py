@@ -1,0 +1,241 @@
+"""Learn the scaling and the metric of the nominal rows: the same bits for any chunks.
+
+    rows (n, d) --blocks--> exact partial sums --added--> rounded once on the client
+
+Ranges are exact in any order, so dask-ml learns them. Means and covariances go through
+exact sums (kernels/sums.py): a floating-point sum would change with the chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+
+from lpe_dask.kernels import Totals, add_totals, join_totals, sum_of_products, totals_of
+from lpe_dask.model.metrics import (
+    euclidean_map,
+    given_parameter,
+    learnt_mahalanobis_map,
+    mahalanobis_map,
+    seuclidean_map,
+)
+from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling
+from lpe_dask.tasks import compute
+
+
+def learn_preparation(
+    rows: da.Array,
+    scale: str | None,
+    metric: str,
+    metric_params: Mapping[str, Any] | None,
+    columns: Sequence[str],
+) -> Preparation:
+    """Learn the scaling and the metric from the nominal rows; computes.
+
+    Parameters
+    ----------
+    rows, scale, columns
+        As for `learn_scaling`.
+    metric : str
+        A name of `metrics.METRIC_PARAMS`.
+    metric_params : mapping, optional
+        Its parameters, in scaled units. V and VI are learnt where they are not given.
+
+    Raises
+    ------
+    ValueError
+        For a parameter of the wrong shape or without meaning, or columns that cannot be
+        scaled or make the covariance singular.
+    """
+    if metric == "geodesic":
+        return Preparation(learn_scaling(rows, scale, columns))
+    params = given_parameter(metric, metric_params, rows.shape[1])
+    scaling = learn_scaling(rows, scale, columns)
+    if metric == "euclidean":
+        return Preparation(scaling, euclidean_map(params))
+    scaled = rows.map_blocks(scaling.apply, dtype=np.float64, meta=np.empty((0, 0)))
+    if metric == "seuclidean":
+        variances = learn_variances(scaled, columns) if params is None else params
+        return Preparation(scaling, seuclidean_map(variances))
+    if params is not None:
+        return Preparation(scaling, mahalanobis_map(params))
+    check_determined(*rows.shape)
+    covariance = learn_covariance(scaled)
+    return Preparation(scaling, learnt_mahalanobis_map(covariance, list(columns)))
+
+
+def check_determined(n_rows: int, n_features: int) -> None:
+    """Raise ValueError if so many rows are too few to learn a covariance from."""
+    if n_rows <= n_features:
+        raise ValueError(
+            f"the covariance of {n_features} columns is singular if it is learnt from no "
+            f"more than {n_features} rows, and there are {n_rows} to learn it from (with "
+            f"calibration='conformal' the nominal rows that are not calibration rows). "
+            f"Give more rows, fewer columns (columns=, --columns) or a smaller "
+            f"calibration_size, use metric='seuclidean', or give metric_params={{'VI': "
+            f"...}}."
+        )
+
+
+def learn_scaling(rows: da.Array, scale: str | None, columns: Sequence[str]) -> Scaling:
+    """Learn the scaling ``scale`` from the nominal rows; computes.
+
+    Parameters
+    ----------
+    rows : dask array of shape (n_rows, n_features)
+        Finite, with known chunks and one chunk of features.
+    scale : {None, "minmax", "standard"}
+        ``(x - min) * (1 / (max - min))`` or ``(x - mean) / std`` with ddof 0. A constant
+        column is shifted by its value and keeps its unit.
+    columns : sequence of str
+        What to call the columns in an error.
+
+    Raises
+    ------
+    ValueError
+        Naming columns whose range or deviation is no usable float64.
+    """
+    if scale is None:
+        return Scaling()
+    if scale == "minmax":
+        low, high = _ranges(rows)
+        with np.errstate(over="ignore", divide="ignore"):
+            factor = np.where(low == high, 1.0, 1.0 / (high - low))
+        _check_usable(factor, columns, "range")
+        return Scaling(shift=low, factor=factor)
+    center, variance = learn_moments(rows, ddof=0)
+    deviation = np.sqrt(variance)
+    _check_usable(deviation, columns, "standard deviation")
+    return Scaling(shift=center, divisor=deviation)
+
+
+def learn_variances(rows: da.Array, columns: Sequence[str]) -> NDArray[np.float64]:
+    """Return the variances (ddof 1) of finite rows, of shape (n_features,); computes.
+
+    1 for a constant column. Raises ValueError, naming the columns, where one is no usable
+    float64.
+    """
+    _, variances = learn_moments(rows, ddof=1)
+    _check_usable(variances, columns, "variance")
+    return variances
+
+
+def _check_usable(values: NDArray[np.float64], columns: Sequence[str], what: str) -> None:
+    bad = ~np.isfinite(values) | (values == 0)
+    if bad.any():
+        names = ", ".join(name for name, is_bad in zip(columns, bad, strict=True) if is_bad)
+        raise ValueError(
+            f"the {what} of {names} is too large or too small for float64, so it cannot "
+            f"scale them. Change the unit of these columns, or leave them out (columns=, "
+            f"--columns)."
+        )
+
+
+def _ranges(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    # dask-ml is imported here and not above: workers import this module, and need none of
+    # it.
+    from dask_ml.preprocessing import MinMaxScaler
+
+    with np.errstate(all="ignore"):  # of its scale_, which is not used
+        learnt = MinMaxScaler().fit(rows.astype(np.float64))
+    return np.asarray(learnt.data_min_), np.asarray(learnt.data_max_)
+
+
+def _learn_centers(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the means, and which columns are constant; computes.
+
+    A mean is the exact sum, rounded to float64, divided by the number of rows. That of a
+    constant column is its value, without the rounding.
+    """
+    low, high = _ranges(rows)
+    means = _add_up(rows, _sums_of_columns) / rows.shape[0]
+    constant = low == high
+    return np.where(constant, low, means), constant
+
+
+def learn_moments(
+    rows: da.Array, ddof: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean and the variance of each column, of shape (n_features,); computes.
+
+    A variance is the exact sum of the squares of ``x - mean`` (each difference rounded to
+    float64), rounded and divided by ``n_rows - ddof``; 1 for a constant column.
+    """
+    center, constant = _learn_centers(rows)
+    totals = _add_up(rows, _sums_of_squares, center)
+    return center, np.where(constant, 1.0, totals / max(1, rows.shape[0] - ddof))
+
+
+def learn_covariance(rows: da.Array) -> NDArray[np.float64]:
+    """Return the covariance (ddof 1), of shape (n_features, n_features); computes.
+
+    Products of differences from the mean, summed as in `learn_moments`; exactly 0 for a
+    constant column. A block's sums take about ``32 * d * (d + 1)`` bytes for d columns,
+    and more where magnitudes differ much; so do those of `SUMMED_BLOCKS` blocks each.
+    """
+    n_rows, n_features = rows.shape
+    center, _ = _learn_centers(rows)
+    pairs = np.tril_indices(n_features)
+    sums = _add_up(rows, _sums_of_pairs, center)
+    covariance = np.empty((n_features, n_features))
+    covariance[pairs] = sums / max(1, n_rows - 1)
+    covariance.T[pairs] = covariance[pairs]
+    return covariance
+
+
+def _add_up(rows: da.Array, block_sums: object, *arguments: object) -> NDArray[np.float64]:
+    """Compute the sums of every block, add them exactly, and round them once."""
+    name = f"lpe-sums-{uuid4().hex}"
+    tasks: dict[Any, Any] = {
+        f"{name}-0-{i}": (block_sums, (rows.name, i, 0), *arguments)
+        for i in range(rows.numblocks[0])
+    }
+    level, keys = 0, list(tasks)
+    while len(keys) > 1 or level == 0:
+        level += 1
+        groups = [keys[i : i + SUMMED_BLOCKS] for i in range(0, len(keys), SUMMED_BLOCKS)]
+        added = {f"{name}-{level}-{i}": (add_totals, g) for i, g in enumerate(groups)}
+        tasks |= added
+        keys = list(added)
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
+    total: Totals
+    (total,) = compute(Delayed(keys[0], graph, layer=name))
+    return total.as_floats()
+
+
+# The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _sums_of_columns(rows: NDArray[np.generic]) -> Totals:
+    columns = rows.astype(np.float64).T
+    ones = np.ones(len(rows))
+    return totals_of([sum_of_products(column, ones) for column in columns])
+
+
+def _sums_of_squares(rows: NDArray[np.generic], mean: NDArray[np.float64]) -> Totals:
+    columns = _differences(rows, mean)
+    return totals_of([sum_of_products(column, column) for column in columns])
+
+
+def _sums_of_pairs(rows: NDArray[np.generic], mean: NDArray[np.float64]) -> Totals:
+    columns = _differences(rows, mean)
+    return join_totals(
+        [
+            totals_of([sum_of_products(column, other) for other in columns[: i + 1]])
+            for i, column in enumerate(columns)
+        ]
+    )
+
+
+def _differences(
+    rows: NDArray[np.generic], mean: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return ``rows - mean``, column by column."""
+    return np.ascontiguousarray((rows.astype(np.float64, copy=False) - mean).T)

@@ -1,0 +1,57 @@
+"""Turn the space of a search into what a manifest says of it, and back.
+
+    Space --entry_of_space--> what JSON knows --SpaceEntry--> checked
+    SpaceEntry --space_of_entry--> Space, the same to the last bit
+
+The names in a manifest are those of the classes here: a new name is a new format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.kernels import Frame
+from lpe_dask.model.manifest import SpaceEntry
+from lpe_dask.search import LinearMap, Preparation, Scaling, Space, Split
+
+
+def entry_of_space(space: Space) -> dict[str, Any]:
+    """Return the fields of a space, as plain values: those of a `SpaceEntry`."""
+    return asdict(space, dict_factory=_plain)
+
+
+def space_of_entry(entry: SpaceEntry) -> Space:
+    """Return the space that an entry describes."""
+    scaling = Scaling(**_arrays(entry.preparation.scaling))
+    linear_map = LinearMap(**_arrays(entry.preparation.linear_map))
+    frame = Frame(
+        np.array(entry.frame.center, np.float64),
+        entry.frame.exponent,
+        _array(entry.frame.rotation),
+    )
+    split = None
+    if (tree := entry.split) is not None:
+        split = Split(tuple(tree.axes), tuple(tree.thresholds), tuple(tree.children))
+    return Space(Preparation(scaling, linear_map), frame, split, entry.with_samples)
+
+
+def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: _listed(value) for name, value in items}
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _arrays(section: Any) -> dict[str, NDArray[np.float64] | None]:
+    return {name: _array(values) for name, values in section}
+
+
+def _array(values: list[Any] | None) -> NDArray[np.float64] | None:
+    return None if values is None else np.array(values, dtype=np.float64)

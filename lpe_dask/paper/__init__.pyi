@@ -1,0 +1,5 @@
+from .run import run_paper
+
+__all__ = [
+    "run_paper",
+]

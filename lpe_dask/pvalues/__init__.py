@@ -1,0 +1,9 @@
+"""From statistics to p-values, and from p-values to decisions.
+
+What leaves compares statistics with those of nominal rows, flags rows at a false-alarm
+level or a false discovery rate, and says what is promised.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,121 @@
+"""Compare statistics with those of the calibration rows, as was settled when they were.
+
+    statistic, rows --weight--> what is compared --calibration--> p-values
+
+An estimator whose parameters were changed after its fit goes on as it was fitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.pvalues import decisions
+from lpe_dask.pvalues.density import DensityWeight, LogDensity
+from lpe_dask.pvalues.formulas import COUNTS_ITSELF, p_values, possible_p_values
+from lpe_dask.tables import map_blocks, map_values
+from lpe_dask.tasks import Shared
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a statistic becomes a p-value.
+
+    Attributes
+    ----------
+    graph : {"knn", "radius"}
+    counts_itself : {0, 1}
+        See `calibration.p_values`.
+    weight : DensityWeight, optional
+        What is compared instead of the statistic.
+    """
+
+    graph: str
+    counts_itself: int
+    weight: DensityWeight | None
+
+    @classmethod
+    def of(cls, graph: str, calibration: str, log_density: LogDensity | None) -> Comparison:
+        """Return the comparison for some arguments of `LPE`."""
+        weight = None if log_density is None else DensityWeight(log_density, graph)
+        return cls(graph, COUNTS_ITSELF[calibration], weight)
+
+    def kind(self, calibration: str) -> str:
+        """Return the calibration that was taken where this is what was asked for."""
+        if self.counts_itself:
+            return "conformal"
+        return "loo" if calibration == "auto" else calibration
+
+    def compared(self, rows: da.Array, statistic: da.Array) -> da.Array:
+        """Return what p-values compare, for rows as they came and their statistic."""
+        if self.weight is None:
+            return statistic
+        return map_blocks(
+            [rows, statistic], _weighed, self.weight, name="weighed", dtype=np.float64
+        )
+
+    def p_values(self, compared: Any, calibration: Shared) -> Any:
+        """Return the p-values of new rows, of the kind of ``compared``."""
+        function = self._function()
+        return map_values(compared, function, calibration, name="p_value", dtype=np.float64)
+
+    def own_p_values(
+        self, compared: da.Array, is_own: da.Array, calibration: Shared
+    ) -> da.Array:
+        """Return the p-values of rows some of which are calibration rows."""
+        return map_blocks(
+            [compared, is_own], self.own_function(), calibration,
+            name="p_value", dtype=np.float64,
+        )  # fmt: skip
+
+    def own_function(self) -> Any:
+        """Return the function from such rows, which are, and the calibration to p-values.
+
+        All of them arrays; the p-value of what is NaN is NaN.
+        """
+        return partial(_own_p_values, function=self._function())
+
+    def least_p_value(self, calibration: NDArray[np.float64]) -> float:
+        """Return the p-value of a row as anomalous as can be."""
+        is_high = self.graph == "knn"
+        most = np.inf if is_high else -np.inf if self.weight is not None else 0.0
+        return float(self._function()(np.array([most]), calibration)[0])
+
+    def nominal_bound(
+        self, calibration: NDArray[np.float64], offset: float
+    ) -> float | None:
+        """Return the statistic that divides nominal rows from others, None without one.
+
+        See `decisions.nominal_bound`.
+        """
+        shares = possible_p_values(len(calibration), self.counts_itself)
+        bound = decisions.nominal_bound(self.graph, calibration, offset, shares)
+        return bound if self.weight is None and 0 < bound < np.inf else None
+
+    def _function(self) -> Any:
+        return partial(p_values, graph=self.graph, counts_itself=self.counts_itself)
+
+
+# The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _weighed(
+    rows: NDArray[np.generic], statistic: NDArray[np.float64], weight: DensityWeight
+) -> NDArray[np.float64]:
+    return weight(rows, statistic)
+
+
+def _own_p_values(
+    compared: NDArray[np.float64],
+    is_own: NDArray[np.bool_],
+    calibration: NDArray[np.float64],
+    *,
+    function: Any,
+) -> NDArray[np.float64]:
+    p: NDArray[np.float64] = function(compared, calibration, is_own)
+    return p

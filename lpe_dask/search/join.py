@@ -1,0 +1,406 @@
+r"""Build the Dask graph that measures rows against the reference.
+
+    blocks      b0   b1   b2      handles of the packed reference
+                 +----+----+
+                 /    |    \
+    queries     q0    q1    q2    one join task a share of queries: reads what it needs
+                |     |     |
+    statistic   s0    s1    s2    (rows,) K-th distances or counts
+
+Where distances go along a neighbor graph, the join finds the rows through which a query
+enters it, and walks on from there.
+
+A join goes through its queries in passes, and in each through the blocks, nearest box
+first, folding them into a running state; blocks too far to change it are never read. What
+it adds to a worker's memory is one pass and one block, however many rows there are on
+either side. The number of tasks is that of the shares and of the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from uuid import uuid4
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+
+from lpe_dask.kernels import (
+    ALGORITHMS,
+    TILE_ROWS,
+    CountState,
+    Frame,
+    NearestState,
+    NeighborGraph,
+    QueryTiles,
+    walk_from_points,
+    walk_from_rows,
+)
+from lpe_dask.search.handles import SpooledBlock, handles_of
+from lpe_dask.search.packing import Space
+from lpe_dask.search.plan import sample_neighbors, share_of
+from lpe_dask.tables import float_rows
+from lpe_dask.tasks import Shared, delayed_tasks, enter, for_frames
+
+#: Rows, as they came, and their statistic -> what p-values compare instead of it.
+Weight = Callable[[NDArray[np.generic], NDArray[np.float64]], NDArray[np.float64]]
+
+#: A function of `kernels.paths` that walks along a graph.
+Walk = Callable[..., tuple[NDArray[np.float64], NDArray[np.int64]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is asked of the reference.
+
+    Attributes
+    ----------
+    algorithm : str
+        A name of `kernels.ALGORITHMS`.
+    n_neighbors : int, optional
+        K, for the distance to the K-th nearest row.
+    radius : float, optional
+        Epsilon, for the number of rows within it, where ``n_neighbors`` is None.
+    pass_rows : int
+        Queries that a task measures at a time.
+    enough : int, optional
+        A number of rows within the radius that suffices.
+    graph_neighbors : int, optional
+        K', where distances go along a neighbor graph: the nearest rows that a query is
+        joined to it by.
+    """
+
+    algorithm: str
+    n_neighbors: int | None
+    radius: float | None
+    pass_rows: int
+    enough: int | None = None
+    graph_neighbors: int | None = None
+
+    @property
+    def listed_neighbors(self) -> int | None:
+        """How many nearest rows are searched for in space; None where they are counted."""
+        return self.n_neighbors if self.graph_neighbors is None else self.graph_neighbors
+
+    def state(self, queries: QueryTiles, frame: Frame) -> NearestState | CountState:
+        """Return the empty state of some queries; see `kernels.states`."""
+        if self.listed_neighbors is None:
+            return CountState(queries, frame, self.radius or 0.0, self.enough)
+        with_numbers = self.graph_neighbors is not None
+        return NearestState(
+            queries, frame, self.listed_neighbors, with_numbers=with_numbers
+        )
+
+    def walked(self, walk: Walk, *start: Any) -> NDArray[np.float64]:
+        """Return the statistic that a walk of `kernels.paths` finds, of shape (n_queries,).
+
+        ``start`` are its first arguments: the graph, and where to begin.
+        """
+        if self.n_neighbors is None:
+            _, counts = walk(*start, radius=self.radius, most=self.enough)
+            return counts.astype(np.float64)
+        distances, _ = walk(*start, most=self.n_neighbors)
+        return distances
+
+
+def join(
+    queries: da.Array,
+    blocks: list[Delayed],
+    space: Space | Shared,
+    search: Search,
+    n_shares: int,
+    *,
+    graph: Delayed | None = None,
+    weight: Delayed | None = None,
+    numbers: da.Array | None = None,
+) -> da.Array:
+    """Return the statistic of rows against the reference, lazily.
+
+    Parameters
+    ----------
+    queries : dask array of shape (n_queries, n_features)
+        As the user gave them; chunks may be unknown; one chunk of features.
+    blocks : list of Delayed
+        Of handles, as `Results.tasks` gives.
+    space : Space or Shared
+    search : Search
+    n_shares : int
+        Tasks that share one chunk of queries.
+    graph : Delayed, optional
+        Of the `NeighborGraph` of the reference, where distances go along it.
+    weight : Delayed, optional
+        Of a function from rows, as they came, and their statistic to what is returned in
+        its place.
+    numbers : dask array of shape (n_queries,), optional
+        In the same chunks: which row of the reference a query is itself, and so no neighbor
+        of; -1 where it is none. None: all rows are new.
+
+    Returns
+    -------
+    statistic : dask array of shape (n_queries,)
+        Chunked like ``queries``; NaN for a row with NaN or inf.
+    """
+    entered = enter(space, "lpe-space")
+    keys = [block.key for block in blocks]
+    further = [_key(graph), _key(weight)]
+    joined, name = f"lpe-join-{uuid4().hex}", f"lpe-statistic-{uuid4().hex}"
+    tasks: dict[Any, Any] = {}
+    for i in range(queries.numblocks[0]):
+        shares = [(joined, i, share) for share in range(n_shares)]
+        for share, key in enumerate(shares):
+            rows = (queries.name, i, 0)
+            own = None if numbers is None else (numbers.name, i)
+            shared = entered.key, search, keys, *further
+            tasks[key] = (_join, rows, share, n_shares, *shared, own)
+        tasks[(name, i)] = (np.concatenate, shares)
+    dependencies = _given([queries, entered, *blocks, graph, weight, numbers])
+    layers = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
+    return da.Array(layers, name, (queries.chunks[0],), meta=np.empty(0))
+
+
+def join_frame(
+    frame: Any,
+    blocks: list[Delayed],
+    space: Space | Shared,
+    search: Search,
+    *,
+    graph: Delayed | None = None,
+    weight: Delayed | None = None,
+) -> Any:
+    """Return the statistic of the rows of a dask DataFrame, lazily, as a dask Series.
+
+    One task for each partition: the result is made of the frame by Dask's own operations,
+    so Dask knows the two to be aligned, also where it reads fewer columns or merges
+    partitions later. Arguments are those of `join`.
+    """
+    meta = pd.Series(dtype=np.float64, name="statistic")
+    entered = enter(space, "lpe-space")
+    given = for_frames([entered, graph, weight, *blocks])
+    return frame.map_partitions(_join_frame, search, *given, meta=meta)
+
+
+def self_join(
+    n_blocks: int,
+    blocks: list[Delayed],
+    space: Space | Shared,
+    search: Search,
+    n_shares: int = 1,
+    chosen: Delayed | None = None,
+) -> list[Delayed]:
+    """Return tasks for all blocks of the reference: what is found for their rows.
+
+    Each row is measured against all rows but itself, which is told by its number. A task
+    gives the numbers of its rows and their statistic, both of shape (n_rows,); or, where
+    distances go along a neighbor graph, the numbers of their nearest rows and how far these
+    are, of shape (n_rows, graph_neighbors): the edges of the graph.
+
+    Parameters
+    ----------
+    n_blocks : int
+    blocks : list of Delayed
+        As for `join`.
+    n_shares : int
+        Tasks that share one block.
+    chosen : Delayed, optional
+        Of the numbers of the rows to measure, ascending; None: all.
+    """
+    name, entered = f"lpe-join-{uuid4().hex}", enter(space, "lpe-space")
+    further = [entered.key, search, [block.key for block in blocks], _key(chosen)]
+    tasks = {
+        f"{name}-{i}-{share}": (_join_self, i, share, n_shares, *further)
+        for i in range(n_blocks)
+        for share in range(n_shares)
+    }
+    return delayed_tasks(name, tasks, _given([*blocks, entered, chosen]))
+
+
+def _key(task: Delayed | None) -> Any:
+    return None if task is None else task.key
+
+
+def _given(collections: list[Any]) -> list[Any]:
+    return [collection for collection in collections if collection is not None]
+
+
+# The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _join(
+    rows: NDArray[np.generic],
+    share: int,
+    n_shares: int,
+    space: Space,
+    search: Search,
+    blocks: list[Any],
+    graph: NeighborGraph | None = None,
+    weight: Weight | None = None,
+    numbers: NDArray[np.int64] | None = None,
+) -> NDArray[np.float64]:
+    which = share_of(len(rows), share, n_shares)
+    rows = rows[which]
+    own = np.full(len(rows), -1) if numbers is None else numbers[which]
+    handles = handles_of(blocks)
+    statistic = np.empty(len(rows))
+    for start in range(0, len(rows), search.pass_rows):
+        prepared = space.preparation.apply(rows[start : start + search.pass_rows])
+        for group in _groups(prepared, space):
+            of_group = own[start + group]
+            queries = _tiles(prepared[group], space.frame, search.algorithm, of_group)
+            statistic[start + group] = _measure(queries, handles, space, search, graph)
+    return statistic if weight is None else weight(rows, statistic)
+
+
+def _join_frame(
+    frame: pd.DataFrame,
+    search: Search,
+    space: Space,
+    graph: NeighborGraph | None,
+    weight: Weight | None,
+    *blocks: Any,
+) -> pd.Series:
+    rows = float_rows(frame)
+    statistic = _join(rows, 0, 1, space, search, list(blocks), graph, weight)
+    return pd.Series(statistic, frame.index, name="statistic")
+
+
+def _join_self(
+    i: int,
+    share: int,
+    n_shares: int,
+    space: Space,
+    search: Search,
+    blocks: list[Any],
+    chosen: NDArray[np.int64] | None = None,
+) -> tuple[NDArray[Any], ...]:
+    handles = handles_of(blocks)
+    rows, numbers = _own_rows(handles[i], share, n_shares, chosen)
+    found: list[tuple[NDArray[Any], ...]] = []
+    for start in range(0, max(1, len(rows)), search.pass_rows):
+        part = slice(start, start + search.pass_rows)
+        queries = _tiles(rows[part], space.frame, search.algorithm, numbers[part])
+        state = search_blocks(queries, handles, space.frame, search, i)
+        found.append(_edges(state) if search.graph_neighbors else (state.finish(),))
+    return numbers, *map(np.concatenate, zip(*found, strict=True))
+
+
+def _own_rows(
+    handle: Any, share: int, n_shares: int, chosen: NDArray[np.int64] | None
+) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+    """Return the rows of a block's share that are to be measured, and their numbers."""
+    own = handle.load()
+    which = share_of(own.n_rows, share, n_shares)
+    rows, numbers = own.rows[which], own.numbers[which]
+    if chosen is not None:
+        is_chosen = np.isin(numbers, chosen, assume_unique=True)
+        return rows[is_chosen], numbers[is_chosen]
+    if isinstance(handle, SpooledBlock):  # not kept: it is read again among the others
+        return rows.copy(), numbers.copy()
+    return rows, numbers
+
+
+def _edges(
+    state: NearestState | CountState,
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    assert isinstance(state, NearestState)
+    distances, neighbors = state.neighbors()
+    return neighbors.astype(np.int32), distances
+
+
+def _tiles(
+    rows: NDArray[np.floating],
+    frame: Frame,
+    algorithm: str,
+    numbers: NDArray[np.int64] | None = None,
+) -> QueryTiles:
+    points = frame.points(rows)
+    arrangement = ALGORITHMS[algorithm].arrange(points, TILE_ROWS)
+    return QueryTiles(rows, points, arrangement, numbers)
+
+
+def _groups(prepared: NDArray[np.float64], space: Space) -> Iterator[NDArray[np.int64]]:
+    """Yield which queries to measure together: those of one part of the reference."""
+    if space.split is None:
+        yield np.arange(len(prepared))
+        return
+    # A row with NaN is not measured, whatever part it falls into.
+    parts = space.split.parts(np.nan_to_num(space.frame.points(prepared)))
+    order = np.argsort(parts, kind="stable")
+    edges = np.searchsorted(parts[order], np.arange(space.split.n_parts + 1))
+    for start, stop in pairwise(edges):
+        if start < stop:
+            yield order[start:stop]
+
+
+def _measure(
+    queries: QueryTiles,
+    handles: list[Any],
+    space: Space,
+    search: Search,
+    graph: NeighborGraph | None,
+) -> NDArray[np.float64]:
+    """Return the statistic of some queries; their state is gone afterwards."""
+    state = search_blocks(queries, handles, space.frame, search)
+    if search.graph_neighbors is None:
+        return state.finish()
+    assert isinstance(state, NearestState)
+    distances, neighbors = state.neighbors()
+    statistic = search.walked(walk_from_points, graph, neighbors, distances)
+    own = queries.restored(queries.arrays.numbers)
+    is_own = own >= 0  # a row of the graph walks from itself
+    statistic[is_own] = search.walked(walk_from_rows, graph, own[is_own])
+    statistic[~queries.restored(queries.is_measured)] = np.nan
+    return statistic
+
+
+def search_blocks(
+    queries: QueryTiles, handles: list[Any], frame: Frame, search: Search, own: int = 0
+) -> NearestState | CountState:
+    """Return the state of some queries after all blocks that may matter.
+
+    Where K is large, a search among a sample of the reference first says about how far the
+    K nearest are, so that few other pairs are collected; rows for which that was too near
+    are searched for again.
+    """
+    order = _nearest_first(queries, handles, own)
+    state = search.state(queries, frame)
+    n_sampled = sample_neighbors(search.listed_neighbors)
+    if n_sampled is None or isinstance(state, CountState):
+        _fold(state, order)
+        return state
+    sampled = NearestState(queries, frame, n_sampled)
+    for handle in order:
+        if sampled.may_need(handle.low, handle.high):
+            sampled.fold(handle.load_sample())
+    state.guess(sampled)
+    _fold(state, order)
+    if state.missed():
+        _fold(state, order)
+    return state
+
+
+def _fold(state: NearestState | CountState, handles: list[Any]) -> None:
+    for handle in handles:
+        if state.may_need(handle.low, handle.high):
+            state.fold(handle.load())
+
+
+def _nearest_first(queries: QueryTiles, handles: list[Any], own: int) -> list[Any]:
+    """Return handles by the distance of their boxes, from number ``own`` on where equal."""
+    if len(queries.order) == 0:
+        return []
+    low, high = queries.arrays.lows.min(axis=0), queries.arrays.highs.max(axis=0)
+    lows = np.array([handle.low for handle in handles])
+    highs = np.array([handle.high for handle in handles])
+    with np.errstate(invalid="ignore"):
+        gaps = np.maximum(np.maximum(lows - high, low - highs), 0)
+        centers = np.nan_to_num((lows + highs - low - high) / 2, posinf=0, neginf=0)
+    turn = (np.arange(len(handles)) - own) % len(handles)
+    nearness = (centers * centers).sum(axis=1)
+    order = np.lexsort((turn, nearness, (gaps * gaps).sum(axis=1)))
+    return [handles[i] for i in order]

@@ -1,0 +1,336 @@
+r"""Put the rows of the reference into blocks, in memory or in a spool.
+
+reference   r0   r1   r2      input partitions
+|    |    |
+pieces      ...  ...  ...     pruned: rows sorted by part of a kd split; else left out
+| \/ | \/ |
+blocks      b0   b1   b2      handles: in memory, or in a spool
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+from uuid import uuid4
+
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed
+from numpy.typing import NDArray
+
+from lpe_dask.kernels import ALGORITHMS, Block, Frame, build_block, narrow
+from lpe_dask.search.handles import Handles, HeldBlock, Pieces, SpoolFolder, handles_of
+from lpe_dask.search.held import Results
+from lpe_dask.search.locality import Split
+from lpe_dask.search.plan import SAMPLE_EVERY, SUMMED_PIECES, share_of
+from lpe_dask.search.preparation import Preparation
+from lpe_dask.storage import FLOATS, INT64, StoredFile
+from lpe_dask.tasks import (
+    Entry,
+    Held,
+    active_client,
+    compute,
+    delayed_tasks,
+    enter,
+    persist_cancellably,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The way of rows into the space of a search; the same for queries and reference.
+
+    Attributes
+    ----------
+    preparation : Preparation
+        To where distances are Euclidean.
+    frame : Frame
+        Where pairs are filtered.
+    split : Split, optional
+        Parts of near rows, where they are kept together.
+    with_samples : bool, default=False
+        Whether blocks come with a sample of their rows, which searches for many neighbors
+        begin with.
+    """
+
+    preparation: Preparation
+    frame: Frame
+    split: Split | None = None
+    with_samples: bool = False
+
+    def __sizeof__(self) -> int:
+        """Return about the bytes of the matrices."""
+        n_features = len(self.frame.center)
+        matrices = (self.frame.rotation, self.preparation.linear_map.matrix)
+        n_matrices = sum(matrix is not None for matrix in matrices)
+        return 8 * n_features * (n_matrices * n_features + 4)
+
+
+def prepare_blocks(
+    source: Callable[[], da.Array],
+    space: Space,
+    algorithm: str,
+    entry: Entry | None = None,
+    block_rows: int | None = None,
+    n_bytes: int = 0,
+) -> Results:
+    """Return the reference as blocks in memory or in a spool; computes.
+
+    Parameters
+    ----------
+    source : callable
+        Gives the rows: a dask array of shape (n_reference, n_features), finite, with known
+        chunks, settled (`sources.settle`). Each time entered anew, if this process has
+        them.
+    space : Space
+    algorithm : str
+    entry : Entry, optional
+        Of a spool; None: the blocks stay in memory.
+    block_rows : int, optional
+        Most rows of a block where ``space`` has a split; otherwise the chunks are blocks.
+    n_bytes : int, default=0
+        Bytes of the rows, if this process has them.
+    """
+    folder = None if entry is None else SpoolFolder(entry.url)
+    rows = source()
+    if space.split is None:
+        tasks = pack_chunks(rows, space, algorithm, folder)
+        return Results.of(
+            tasks, entry, lambda _: pack_chunks(source(), space, algorithm), n_bytes
+        )
+    tasks = split_chunks(rows, space, folder)
+    kept: Any = None  # on a cluster, until they have been gathered
+    pieces: list[Delayed]
+    if entry is not None:
+        handles = compute(*tasks)
+        pieces = [enter(Handles(handles, entry), "lpe-pieces")]
+        sizes = np.sum(compute(*part_sizes(pieces, len(handles))), axis=0)
+    elif active_client() is not None:
+        pieces, kept = tasks, persist_cancellably(tasks)
+        by_piece = [size for piece in pieces for size in part_sizes([piece], 1)]
+        sizes = np.sum(compute(*by_piece), axis=0)
+    else:
+        computed = compute(*tasks)
+        sizes = np.sum([piece.sizes() for piece in computed], axis=0)
+        pieces = [enter(Held(piece, "lpe-pieces"), "lpe-pieces") for piece in computed]
+    gathered = gather_parts(pieces, sizes, space, algorithm, folder, block_rows)
+    blocks = Results.of(
+        gathered, entry,
+        lambda _: gather_parts(
+            split_chunks(source(), space), sizes, space, algorithm, None, block_rows
+        ),
+        n_bytes,
+    )  # fmt: skip
+    del kept
+    if folder is not None:
+        folder.remove_pieces()
+    return blocks
+
+
+def pack_chunks(
+    rows: da.Array, space: Space, algorithm: str, folder: SpoolFolder | None = None
+) -> list[Delayed]:
+    """Return one task for each row chunk of the reference, which makes it a block."""
+    name, entered = f"lpe-pack-{uuid4().hex}", enter(space, "lpe-space")
+    firsts = accumulate(rows.chunks[0], initial=0)
+    tasks = {
+        f"{name}-{i}": (_pack, (rows.name, i, 0), first, entered.key, algorithm, folder)
+        for i, first in zip(range(rows.numblocks[0]), firsts, strict=False)
+    }
+    return delayed_tasks(name, tasks, [rows, entered])
+
+
+def load_blocks(
+    files: Sequence[tuple[StoredFile, int]],
+    n_reference: int,
+    space: Space,
+    algorithm: str,
+    folder: SpoolFolder | None = None,
+) -> list[Delayed]:
+    """Return one task for each file of prepared rows, which makes it a block.
+
+    Parameters
+    ----------
+    files : sequence of (StoredFile, int)
+        With the columns that `block_columns` names, and their rows.
+    n_reference : int
+        Rows in all of them.
+    """
+    name, entered = f"lpe-load-{uuid4().hex}", enter(space, "lpe-space")
+    tasks = {
+        f"{name}-{i}": (_load, file, n_rows, n_reference, entered.key, algorithm, folder)
+        for i, (file, n_rows) in enumerate(files)
+    }
+    return delayed_tasks(name, tasks, [entered])
+
+
+def block_columns(n_features: int) -> list[str]:
+    """Return the columns of a file of prepared rows: their number, and coordinates."""
+    return ["number", *(f"x{k}" for k in range(n_features))]
+
+
+def split_chunks(
+    rows: da.Array, space: Space, folder: SpoolFolder | None = None
+) -> list[Delayed]:
+    """Return one task for each row chunk of the reference, which sorts it by part."""
+    name, entered = f"lpe-split-{uuid4().hex}", enter(space, "lpe-space")
+    firsts = accumulate(rows.chunks[0], initial=0)
+    tasks = {
+        f"{name}-{i}": (_split, (rows.name, i, 0), first, entered.key, folder)
+        for i, first in zip(range(rows.numblocks[0]), firsts, strict=False)
+    }
+    return delayed_tasks(name, tasks, [rows, entered])
+
+
+def part_sizes(pieces: list[Delayed], n_pieces: int) -> list[Delayed]:
+    """Return tasks for some pieces each: the rows of every part in them, to be added up.
+
+    Parameters
+    ----------
+    pieces : list of Delayed
+        Of pieces or `Handles` of them.
+    n_pieces : int
+        In all of these.
+    """
+    name = f"lpe-sizes-{uuid4().hex}"
+    keys = [piece.key for piece in pieces]
+    tasks = {
+        f"{name}-{start}": (_sizes, keys, start, start + SUMMED_PIECES)
+        for start in range(0, n_pieces, SUMMED_PIECES)
+    }
+    return delayed_tasks(name, tasks, pieces)
+
+
+def gather_parts(
+    pieces: list[Delayed],
+    sizes: NDArray[np.int64],
+    space: Space,
+    algorithm: str,
+    folder: SpoolFolder | None,
+    block_rows: int | None,
+) -> list[Delayed]:
+    """Return tasks that gather the rows of each part as blocks of up to ``block_rows``.
+
+    Parameters
+    ----------
+    pieces : list of Delayed
+        Of pieces or `Handles` of them, in input order.
+    sizes : ndarray of shape (n_parts,)
+        Rows of each part in all pieces.
+    """
+    name, entered = f"lpe-pack-{uuid4().hex}", enter(space, "lpe-space")
+    keys = [piece.key for piece in pieces]
+    tasks: dict[Any, Any] = {}
+    for part, size in enumerate(sizes.tolist()):
+        n_blocks = -(-size // (block_rows or max(1, size)))
+        for i in range(n_blocks):
+            which = share_of(size, i, n_blocks)
+            tasks[f"{name}-{len(tasks)}"] = (
+                _gather, keys, part, which.start, which.stop, entered.key, algorithm,
+                folder,
+            )  # fmt: skip
+    return delayed_tasks(name, tasks, [*pieces, entered])
+
+
+# The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _pack(
+    rows: NDArray[np.generic],
+    first: int,
+    space: Space,
+    algorithm: str,
+    folder: SpoolFolder | None,
+) -> Any:
+    prepared = narrow(space.preparation.apply(rows))
+    numbers = np.arange(first, first + len(rows))
+    return pack_rows(prepared, numbers, space, algorithm, folder)
+
+
+def _load(
+    file: StoredFile,
+    n_rows: int,
+    n_reference: int,
+    space: Space,
+    algorithm: str,
+    folder: SpoolFolder | None,
+) -> Any:
+    name, *names = block_columns(len(space.frame.center))
+    columns = file.columns({name: INT64} | dict.fromkeys(names, FLOATS), n_rows)
+    numbers = columns.pop(name)
+    rows = np.empty((n_rows, len(names)), columns[names[0]].dtype)
+    for k, column in enumerate(names):
+        if columns[column].dtype != rows.dtype:
+            raise ValueError(f"{file.url} holds numbers of more than one type")
+        rows[:, k] = columns.pop(column)
+    if numbers.min() < 0 or numbers.max() >= n_reference:
+        raise ValueError(f"{file.url} holds no rows of a reference of {n_reference}")
+    if not np.isfinite(rows).all():
+        raise ValueError(f"{file.url} holds NaN or inf")
+    return pack_rows(rows, numbers, space, algorithm, folder)
+
+
+def _split(
+    rows: NDArray[np.generic], first: int, space: Space, folder: SpoolFolder | None
+) -> Any:
+    assert space.split is not None
+    prepared = narrow(space.preparation.apply(rows))
+    parts = space.split.parts(space.frame.points(prepared))
+    order = np.argsort(parts, kind="stable")
+    starts = np.searchsorted(parts[order], np.arange(space.split.n_parts + 1))
+    pieces = Pieces(prepared[order], first + order, starts)
+    return pieces if folder is None else folder.write_pieces(pieces)
+
+
+def _sizes(pieces: list[Any], start: int, stop: int) -> NDArray[np.int64]:
+    sizes: NDArray[np.int64] = np.sum(
+        [piece.sizes() for piece in handles_of(pieces)[start:stop]], axis=0
+    )
+    return sizes
+
+
+def _gather(
+    pieces: list[Any],
+    part: int,
+    start: int,
+    stop: int,
+    space: Space,
+    algorithm: str,
+    folder: SpoolFolder | None,
+) -> Any:
+    """Make a block of rows ``start`` to ``stop`` of a part, counted through all pieces."""
+    found = []
+    before = 0
+    for piece in handles_of(pieces):
+        found.append(piece.read(part, max(0, start - before), max(0, stop - before)))
+        before += found[-1].n_part
+    # Pieces of one dtype each; a block is float32 only if all of them are.
+    rows = np.concatenate([some.rows for some in found if len(some.rows) > 0])
+    numbers = np.concatenate([some.numbers for some in found])
+    return pack_rows(rows, numbers, space, algorithm, folder)
+
+
+def pack_rows(
+    rows: NDArray[np.floating],
+    numbers: NDArray[np.int64],
+    space: Space,
+    algorithm: str,
+    folder: SpoolFolder | None,
+) -> Any:
+    """Return rows as the handle of a block, in memory or in a spool."""
+    block = _block(rows, numbers, space.frame, algorithm)
+    sample = None
+    if space.with_samples:
+        every = slice(None, None, SAMPLE_EVERY)
+        sample = _block(block.rows[every], block.numbers[every], space.frame, algorithm)
+    held = HeldBlock(block, sample)
+    return held if folder is None else folder.write_block(held)
+
+
+def _block(
+    rows: NDArray[np.floating], numbers: NDArray[np.int64], frame: Frame, algorithm: str
+) -> Block:
+    points = frame.points(rows)
+    return build_block(rows, numbers, points, ALGORITHMS[algorithm].arrange(points), frame)

@@ -1,0 +1,42 @@
+from .arrays import read_array_part, read_arrays, write_arrays
+from .columns import (
+    FLOAT64,
+    FLOATS,
+    INT32,
+    INT64,
+    StoredFile,
+    columns_of,
+    parquet_of,
+    write_columns,
+)
+from .lock import LOCK_NAME, Lock, LockedError, check_token, hold, is_dead, is_held, lease
+from .messages import brief
+from .retries import is_passing, retried, retried_until_seen
+from .whole_files import whole_file
+
+__all__ = [
+    "FLOAT64",
+    "FLOATS",
+    "INT32",
+    "INT64",
+    "LOCK_NAME",
+    "Lock",
+    "LockedError",
+    "StoredFile",
+    "brief",
+    "check_token",
+    "columns_of",
+    "hold",
+    "is_dead",
+    "is_held",
+    "is_passing",
+    "lease",
+    "parquet_of",
+    "read_array_part",
+    "read_arrays",
+    "retried",
+    "retried_until_seen",
+    "whole_file",
+    "write_arrays",
+    "write_columns",
+]

@@ -1,0 +1,194 @@
+"""Files of columns of numbers, in Parquet, that tell when they were changed.
+
+    columns --write_columns--> file, StoredFile (its size and hash)
+    StoredFile --columns--> the same columns, or an error that names the file
+
+Nothing but numbers is ever read: no text, no objects, no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from lpe_dask.storage.retries import retried
+from lpe_dask.storage.whole_files import bring_to_disk
+
+#: What a column may hold, each as the types that it may have.
+INT32, INT64, FLOAT64 = (pa.int32(),), (pa.int64(),), (pa.float64(),)
+FLOATS = (pa.float32(), pa.float64())
+
+#: Most bytes of numbers for each byte of a file. Snappy packs equal numbers 21 to 1; what
+#: claims to hold far more would only fill the memory.
+MOST_EXPANSION = 64
+
+#: Names of columns, and the types that each may have.
+Columns = Mapping[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file as it was written.
+
+    Attributes
+    ----------
+    url : str
+    n_bytes : int
+    sha256 : str
+        Of its content, in hexadecimal digits.
+    """
+
+    url: str
+    n_bytes: int
+    sha256: str
+
+    def check(self) -> None:
+        """Raise if the file is not there as it was written; reads it."""
+        self._content()
+
+    @retried
+    def check_size(self) -> None:
+        """Raise if the file is not there, or of another size; does not read it."""
+        filesystem, path = fsspec.core.url_to_fs(self.url)
+        with self._telling_if_missing():
+            n_bytes = filesystem.size(path)
+        if n_bytes is not None:  # some servers do not tell
+            self._check_bytes(n_bytes)
+
+    def columns(self, expected: Columns, n_rows: int | None = None) -> dict[str, Any]:
+        """Return the columns of the file as arrays of shape (n_rows,).
+
+        Parameters
+        ----------
+        expected : mapping from str to types
+            All its columns.
+        n_rows : int, optional
+            How long they are, where that is known.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the file is not there.
+        ValueError
+            If it is not what was written, or does not hold these columns.
+        """
+        return columns_of(self._content(), expected, self.url, n_rows)
+
+    @retried
+    def _content(self) -> bytes:
+        self.check_size()  # what has become far larger is not read
+        with self._telling_if_missing(), fsspec.open(self.url, "rb") as file:
+            content: bytes = file.read()
+        self._check_bytes(len(content))
+        if hashlib.sha256(content).hexdigest() != self.sha256:
+            raise ValueError(f"{self.url} was altered after it was written")
+        return content
+
+    @contextmanager
+    def _telling_if_missing(self) -> Iterator[None]:
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FileNotFoundError(f"{self.url} is missing") from error
+
+    def _check_bytes(self, n_bytes: int) -> None:
+        if n_bytes != self.n_bytes:
+            raise ValueError(
+                f"{self.url} has {n_bytes} bytes, but {self.n_bytes} were written: it was "
+                f"cut short or altered"
+            )
+
+
+@retried
+def write_columns(url: str, columns: Mapping[str, NDArray[Any]]) -> StoredFile:
+    """Write columns of numbers, all of one length, and return what tells if they change."""
+    content = parquet_of(columns)
+    with fsspec.open(url, "wb") as file:
+        file.write(content)
+        bring_to_disk(file)
+    return StoredFile(url, len(content), hashlib.sha256(content).hexdigest())
+
+
+def parquet_of(columns: Mapping[str, NDArray[Any]]) -> memoryview:
+    """Return columns of numbers, all of one length, as the content of a Parquet file."""
+    arrays = [pa.array(np.ascontiguousarray(values)) for values in columns.values()]
+    fields = [
+        pa.field(name, array.type, nullable=False)
+        for name, array in zip(columns, arrays, strict=True)
+    ]
+    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    buffer = BytesIO()
+    # Measurements hardly repeat: a dictionary of them would be built in vain.
+    pq.write_table(table, buffer, use_dictionary=False, compression="snappy")
+    return buffer.getbuffer()
+
+
+def columns_of(
+    content: bytes, expected: Columns, url: str, n_rows: int | None = None
+) -> dict[str, Any]:
+    """Return the columns of a Parquet file as arrays, none of them with missing values.
+
+    Parameters
+    ----------
+    content : bytes
+        Of the file.
+    expected : mapping from str to types
+        All its columns.
+    url : str
+        What to call the file in an error.
+    n_rows : int, optional
+        How long the columns are, where that is known.
+
+    Raises
+    ------
+    ValueError
+        If it is no such file, or holds other columns.
+    """
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        _check_columns(file.schema_arrow, expected, url)
+        _check_rows(file.metadata, len(content), url, n_rows)
+        table = file.read(use_threads=False)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{url} is no readable Parquet file: {error}") from error
+    if any(column.null_count > 0 for column in table.columns):
+        raise ValueError(f"{url} has missing values")
+    return {name: table.column(name).to_numpy() for name in expected}
+
+
+def _check_columns(schema: Any, expected: Columns, url: str) -> None:
+    if schema.names != list(expected):
+        raise ValueError(
+            f"{url} has the columns {schema.names[:3]}, not {list(expected)[:3]} ..."
+        )
+    for name, found in zip(schema.names, schema.types, strict=True):
+        if found not in expected[name]:
+            wanted = " or ".join(map(str, expected[name]))
+            raise ValueError(f"{url}: the column {name} is of type {found}, not {wanted}")
+
+
+def _check_rows(metadata: Any, n_bytes: int, url: str, n_rows: int | None) -> None:
+    """Raise unless a file holds as many numbers as it should, before room is made for them.
+
+    Room is made for what is said of each column, not of the file.
+    """
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    n_found = sum(max(0, group.num_rows) for group in groups)
+    for group in groups:
+        columns = [group.column(k) for k in range(metadata.num_columns)]
+        if any(column.num_values != group.num_rows for column in columns):
+            raise ValueError(f"{url} has columns of different lengths")
+    if n_rows is not None and n_found != n_rows:
+        raise ValueError(f"{url} holds {n_found} rows instead of {n_rows}")
+    if 8 * n_found * metadata.num_columns > MOST_EXPANSION * n_bytes:
+        raise ValueError(f"{url} claims {n_found} rows, too many for its {n_bytes} bytes")

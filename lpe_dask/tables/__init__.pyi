@@ -1,0 +1,67 @@
+from .column_names import as_given, name_from_json, name_to_json, places_of
+from .errors import TableError
+from .files import (
+    FileTable,
+    Paths,
+    count_rows,
+    is_paths,
+    is_there,
+    open_table,
+    paths_in,
+    read_frame,
+    rows_of_partitions,
+    shown_paths,
+    stamp_files,
+)
+from .nominal import Nominal, checked_rows, read_nominal, take_rows
+from .origin import Origin
+from .row_groups import READERS
+from .table import (
+    Table,
+    changed_rows,
+    check_numeric,
+    float_rows,
+    look_up,
+    map_blocks,
+    map_values,
+    read_table,
+    select_columns,
+    to_numpy,
+    with_known_rows,
+)
+
+__all__ = [
+    "READERS",
+    "FileTable",
+    "Nominal",
+    "Origin",
+    "Paths",
+    "Table",
+    "TableError",
+    "as_given",
+    "changed_rows",
+    "check_numeric",
+    "checked_rows",
+    "count_rows",
+    "float_rows",
+    "is_paths",
+    "is_there",
+    "look_up",
+    "map_blocks",
+    "map_values",
+    "name_from_json",
+    "name_to_json",
+    "open_table",
+    "paths_in",
+    "places_of",
+    "read_frame",
+    "read_nominal",
+    "read_table",
+    "rows_of_partitions",
+    "select_columns",
+    "shown_paths",
+    "stamp_files",
+    "take_rows",
+    "to_numpy",
+    "with_known_rows",
+]

@@ -1,0 +1,285 @@
+"""Find tables in Parquet or CSV files, and read them lazily.
+
+    path --row_groups or csv_blocks--> FileTable --> Dask DataFrame, to be measured
+                                           +-------> parts, read as Arrow to be carried over
+
+A path is a file, a folder or a glob, local or at any fsspec URL. Only names, metadata and a
+sample of a CSV are read here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+import dask
+import fsspec
+import pandas as pd
+import pyarrow as pa
+from dask.utils import natural_sort_key
+
+from lpe_dask.storage import retried
+from lpe_dask.tables import csv_blocks, row_groups
+from lpe_dask.tables.csv_blocks import COMPRESSED, CsvBlock
+from lpe_dask.tables.row_groups import RowGroups, index_names
+
+#: Where storages say which version of a file they have, the surest first.
+_CHANGED = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
+
+_PARQUET = (".parquet", ".parq", ".pq")
+_CSV = (".csv", ".tsv", ".txt")
+
+#: Where the files of a table are: one place, or several, whose rows follow each other.
+Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class FileTable:
+    """A table in files, cut into partitions; nothing of it is read yet.
+
+    Attributes
+    ----------
+    parts : list of RowGroups or CsvBlock
+        The partitions.
+    schema : pyarrow.Schema
+        Of types that hold the values of all files; with what pandas has written of them.
+    index : RangeIndex, optional
+        Of the whole table, where it only counts and the number of rows is known.
+    """
+
+    parts: list[Any]
+    schema: pa.Schema
+    index: pd.RangeIndex | None
+
+    @property
+    def columns(self) -> list[Any]:
+        """Names of the columns, as pandas has them, without an index."""
+        return list(self._empty().columns)
+
+    @property
+    def index_columns(self) -> list[str]:
+        """Columns that pandas takes for the index."""
+        return index_names(self.schema)
+
+    def select(self, columns: Sequence[Any]) -> FileTable:
+        """Return the same partitions with some columns, and the index."""
+        names = [*map(str, columns), *self.index_columns]
+        fields = [self.schema.field(name) for name in names]
+        return FileTable(self.parts, pa.schema(fields, self.schema.metadata), self.index)
+
+    def frame(self) -> Any:
+        """Return the table as a Dask DataFrame, which reads what is selected from it.
+
+        Numbers come in the types that they have in each file, which may be narrower than
+        those that the frame says.
+        """
+        import dask.dataframe as dd  # not for workers
+
+        # What is no text stays what it is.
+        with dask.config.set({"dataframe.convert-string": False}):
+            return dd.from_map(
+                _read_rows,
+                self.parts,
+                index_columns=self.index_columns,
+                index=self.index,
+                meta=self._empty(),
+                label="lpe-read",
+            )
+
+    def _empty(self) -> pd.DataFrame:
+        frame = self.schema.empty_table().to_pandas()
+        return frame if self.index is None else frame.set_index(self.index[:0])
+
+
+def open_table(path: Paths, columns: Sequence[Any] | None = None) -> FileTable:
+    """Return the table at ``path``; reads footers of Parquet, or the beginning of a CSV.
+
+    Parameters
+    ----------
+    path : str or path, or a sequence of them
+        A file, a folder or a glob of Parquet (``.parquet``, ``.parq``, ``.pq``) or CSV
+        files (``.csv``, ``.tsv``, ``.txt``, also compressed); local or an fsspec URL.
+    columns : sequence of str, optional
+        The columns that will be measured. Those of a CSV that are not come as text, exactly
+        as they stand there; only where nothing stands they are missing.
+
+    Raises
+    ------
+    FileNotFoundError
+        If nothing is there.
+    ValueError
+        If the files are neither Parquet nor CSV, of both kinds, or cannot be read.
+    """
+    filesystem, names = _files_at_all(path)
+    kinds = {_kind(name) for name in names}
+    if kinds == {"parquet"}:
+        return FileTable(*row_groups.open_files(filesystem, names))
+    if kinds == {"csv"}:
+        return FileTable(*csv_blocks.open_files(filesystem, names, columns), None)
+    raise ValueError(
+        f"{shown_paths(path)} holds {_some(names)}. A table is made of Parquet files "
+        f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "
+        f"others. Name the files, for example as a glob."
+    )
+
+
+def read_frame(path: Paths, columns: Sequence[Any] | None = None) -> Any:
+    """Return the table at ``path`` as a Dask DataFrame; as `open_table`."""
+    return open_table(path, columns).frame()
+
+
+def rows_of_partitions(path: Paths, n_partitions: int) -> tuple[list[int], bool]:
+    """Return the rows of each partition of `read_frame`, and whether that is exact.
+
+    Those of Parquet files stand in their metadata. Those of CSV files are worked out from
+    the bytes of all files and of the first rows of one.
+
+    Parameters
+    ----------
+    path : str or path, or a sequence of them
+    n_partitions : int
+        Of the frame.
+    """
+    filesystem, names = _files_at_all(path)
+    if _kind(names[0]) == "csv":
+        n_rows = csv_blocks.count_rows(filesystem, names)
+        return [n_rows // n_partitions] * n_partitions, False
+    pieces = row_groups.cut(row_groups.read_footers(filesystem, names))
+    return [n_rows for _, _, n_rows in pieces], True
+
+
+def is_paths(X: Any) -> bool:
+    """Return whether ``X`` is `Paths`, rather than rows."""
+    parts = X if isinstance(X, list | tuple) and len(X) > 0 else [X]
+    return all(isinstance(part, str | PathLike) for part in parts)
+
+
+def shown_paths(path: Paths) -> str:
+    """Return what to call the places of a table in a message."""
+    return " and ".join(paths_in(path))
+
+
+def is_there(path: str | PathLike[str]) -> bool:
+    """Return whether there is a file of a table at ``path``."""
+    try:
+        _files_at(fspath(path))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def paths_in(path: Paths) -> list[str]:
+    """Return the places of a table as texts."""
+    return [fspath(p) for p in ([path] if isinstance(path, str | PathLike) else path)]
+
+
+def stamp_files(path: Paths) -> list[list[Any]]:
+    """Return name, bytes and time of change of each file of a table, in its order.
+
+    Where a storage has a hash or a version of its files, this stands for the time.
+
+    Raises
+    ------
+    FileNotFoundError
+        If nothing is there.
+    """
+    for place in paths_in(path):
+        fsspec.core.url_to_fs(place)[0].invalidate_cache()  # also what files there are
+    filesystem, names = _files_at_all(path)
+    return [_stamp(filesystem, name) for name in names]
+
+
+def count_rows(path: Paths) -> int | None:
+    """Return the rows of a table, as the footers of its files say; None for CSV."""
+    filesystem, names = _files_at_all(path)
+    if {_kind(name) for name in names} != {"parquet"}:
+        return None
+    footers = row_groups.read_footers(filesystem, names)
+    return sum(footer.num_rows for footer in footers)
+
+
+@retried
+def _stamp(filesystem: Any, name: str) -> list[Any]:
+    info = filesystem.info(name)
+    changed = next((info[key] for key in _CHANGED if info.get(key) is not None), None)
+    return [filesystem.unstrip_protocol(name), info.get("size"), str(changed)]
+
+
+def _files_at_all(path: Paths) -> tuple[Any, list[str]]:
+    found = [_files_at(one) for one in paths_in(path)]
+    if not found:
+        raise FileNotFoundError(
+            "no files are named. Give at least one file, folder or glob."
+        )
+    if len({filesystem.protocol for filesystem, _ in found}) > 1:
+        raise ValueError(
+            f"{shown_paths(path)} are on different storages. Give files of one of them."
+        )
+    names = [name for _, of_place in found for name in of_place]
+    if twice := sorted(name for name, n in Counter(names).items() if n > 1):
+        raise ValueError(
+            f"{shown_paths(path)} name {_some(twice)} more than once, and its rows would "
+            f"count as often. Name each file once."
+        )
+    return found[0][0], names
+
+
+@retried
+def _files_at(path: str) -> tuple[Any, list[str]]:
+    filesystem, root = fsspec.core.url_to_fs(path)
+    filesystem.invalidate_cache()  # there may be others than at the last look
+    if filesystem.isdir(root):
+        found = [
+            name
+            for name in filesystem.find(root)
+            if _kind(name) is not None and not _is_hidden(name[len(root) :])
+        ]
+    elif filesystem.exists(root):
+        found = [root]
+    else:
+        is_glob = any(sign in root for sign in "*?[")
+        found = filesystem.glob(root) if is_glob else []
+    names = [name for name in found if not _is_hidden(name.rsplit("/", 1)[-1])]
+    if not names:
+        raise FileNotFoundError(
+            f"there is no table at {path}. Give a Parquet or CSV file, a folder of them, "
+            f"or a glob; relative paths start from the current folder."
+        )
+    # As Dask takes them: part.2.parquet before part.10.parquet, but 10.csv before 2.csv.
+    is_parquet = _kind(names[0]) == "parquet"
+    return filesystem, sorted(names, key=natural_sort_key if is_parquet else None)
+
+
+def _is_hidden(path: str) -> bool:
+    """Return whether readers of folders pass over a path: what runs are at work on."""
+    return any(name.startswith(("_", ".")) for name in path.split("/"))
+
+
+def _kind(name: str) -> str | None:
+    name = name.lower()
+    for ending in COMPRESSED:
+        name = name.removesuffix(ending)
+    if name.endswith(_PARQUET):
+        return "parquet"
+    return "csv" if name.endswith(_CSV) else None
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(name.rsplit("/", 1)[-1] for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more files"
+
+
+def _read_rows(
+    part: RowGroups | CsvBlock,
+    columns: list[Any],
+    index_columns: list[str],
+    index: pd.RangeIndex | None,
+) -> pd.DataFrame:
+    """Return some columns of a partition with its index; runs inside a task."""
+    frame = part.read([*map(str, columns), *index_columns]).to_pandas(use_threads=False)
+    if isinstance(part, RowGroups) and index is not None:
+        frame.index = index[part.first : part.first + len(frame)]
+    return frame

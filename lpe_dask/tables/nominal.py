@@ -1,0 +1,274 @@
+"""Count the nominal rows and settle what happens to those with NaN or inf."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+
+from lpe_dask.tables.table import Table, changed_rows, row_hashes, with_known_rows
+from lpe_dask.tasks import (
+    Held,
+    compute,
+    delayed_tasks,
+    enter_parts,
+    is_shared,
+    meta_of,
+    settle,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Rows that are sampled altogether, and from each chunk at least: they tell how the rows
+#: lie, on which no result depends.
+SAMPLE_ROWS, MIN_SAMPLED_ROWS = 16_384, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Nominal:
+    """The nominal rows that neighbors are searched among.
+
+    Attributes
+    ----------
+    rows : dask array of shape (n_rows, n_features)
+        Finite, with known chunks.
+    input_chunks : tuple of int
+        Sizes of the row chunks as they came, before rows were dropped.
+    is_kept : ndarray of shape (sum of input_chunks,), optional
+        Which rows of the input these are; None: all.
+    sample : ndarray of shape (n_sampled, n_features)
+        Some of the rows, about evenly from all chunks.
+    row_hashes : ndarray of shape (sum of input_chunks,), optional
+        Of the input, where it is a frame: tells whether another reading gives the same.
+    checksums : list of int
+        Of the chunks as they came, for the same purpose.
+    n_bytes : int
+        Bytes of the rows, where this process has them; 0 for Dask input.
+    reread : callable, optional
+        Gives ``rows`` anew, where this process has them.
+    """
+
+    rows: da.Array
+    input_chunks: tuple[int, ...]
+    is_kept: NDArray[np.bool_] | None
+    sample: NDArray[np.generic]
+    checksums: list[int]
+    row_hashes: NDArray[np.uint64] | None = None
+    n_bytes: int = 0
+    reread: Callable[[], da.Array] | None = None
+
+    def again(self) -> da.Array:
+        """Return the rows, entered anew where they were sent from this process.
+
+        What was sent to workers is lost with them, and another time has to be sent again.
+        """
+        return self.rows if self.reread is None or is_shared() else self.reread()
+
+    @property
+    def n_dropped(self) -> int:
+        """Rows of the input that had NaN or inf."""
+        return sum(self.input_chunks) - self.rows.shape[0]
+
+
+def read_nominal(table: Table, missing: str) -> Nominal:
+    """Return the finite rows of ``table``; reads it once, to count them.
+
+    Every later reading of what is read anew is compared with this one. Where an array did
+    not know the lengths of its chunks, a log line says that they were computed.
+
+    Parameters
+    ----------
+    table : Table
+    missing : {"error", "drop"}
+        What to do about a row with NaN or inf.
+
+    Raises
+    ------
+    ValueError
+        Naming the columns with NaN or inf, and how many, if ``missing="error"``; or if no
+        row is left.
+    """
+    name = "lpe-read" if table.is_lazy else "lpe-rows"
+    source = settle(table.rows, name, is_foreign=table.is_lazy)
+    surveys = _survey_blocks(source, is_frame=table.frame is not None)
+    sizes = tuple(len(survey.is_finite) for survey in surveys)
+    is_kept = np.concatenate([survey.is_finite for survey in surveys])
+    bad = np.sum([survey.bad for survey in surveys], axis=0)
+    if bad.any() and missing == "error":
+        _refuse(bad, table.labels)
+    if not is_kept.any():
+        raise ValueError(
+            f"there are no nominal rows to learn from: Found array with 0 sample(s) "
+            f"without NaN or inf among {sum(sizes)} rows, while a minimum of 1 is required."
+        )
+    _tell_lengths(table, sizes)
+    rows = with_known_rows(source, sizes)
+    checksums = [survey.checksum for survey in surveys]
+    rows = checked_rows(rows, checksums)
+    sample = np.concatenate([survey.sample for survey in surveys])
+    hashes = None
+    if table.frame is not None:
+        hashes = np.concatenate([survey.row_hashes for survey in surveys])
+    is_whole = is_kept.all() and min(sizes) > 0
+    numbers = None if is_whole else np.flatnonzero(is_kept)
+    reread, n_bytes = None, 0
+    if table.reread is not None:
+        reread = partial(_reread, table.reread, sizes, checksums, numbers)
+        n_bytes = rows.nbytes
+    return Nominal(
+        _settled_rows(rows, numbers, name), sizes, None if is_kept.all() else is_kept,
+        sample, checksums, hashes, n_bytes, reread,
+    )  # fmt: skip
+
+
+def _tell_lengths(table: Table, sizes: tuple[int, ...]) -> None:
+    if table.frame is None and np.isnan(table.rows.shape[0]):
+        logger.info(
+            "the %d chunks of the nominal rows had unknown lengths, which were computed: "
+            "%d rows", len(sizes), sum(sizes),
+        )  # fmt: skip
+
+
+def _reread(
+    reread: Callable[[], da.Array],
+    sizes: tuple[int, ...],
+    checksums: list[int],
+    numbers: NDArray[np.int64] | None,
+) -> da.Array:
+    rows = checked_rows(with_known_rows(reread(), sizes), checksums)
+    return _settled_rows(rows, numbers, "lpe-rows")
+
+
+def _settled_rows(rows: da.Array, numbers: NDArray[np.int64] | None, name: str) -> da.Array:
+    settled = settle(rows, name)
+    return settled if numbers is None else settle(take_rows(settled, numbers), "lpe-part")
+
+
+def _refuse(bad: NDArray[np.int64], labels: list[str]) -> None:
+    listed = ", ".join(
+        f"{label} ({count})" for label, count in zip(labels, bad, strict=True) if count
+    )
+    raise ValueError(
+        f"nominal rows hold NaN or inf, here with how many in each column: {listed}. Every "
+        f"nominal row counts in a p-value, so none is left out silently: fill them, leave "
+        f"the columns out (columns=, --columns), or drop the rows with missing='drop' "
+        f"(--missing drop)."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What one chunk holds.
+
+    Which rows are finite, how many numbers are not, a sample, and by what to know it again.
+    """
+
+    is_finite: NDArray[np.bool_]
+    bad: NDArray[np.int64]
+    sample: NDArray[np.generic]
+    checksum: int
+    row_hashes: NDArray[np.uint64]
+
+
+def _survey_blocks(rows: da.Array, *, is_frame: bool) -> list[_Survey]:
+    name = f"lpe-survey-{uuid4().hex}"
+    n_chunks = rows.numblocks[0]
+    n_sampled = max(MIN_SAMPLED_ROWS, -(-SAMPLE_ROWS // n_chunks))
+    tasks = {
+        f"{name}-{i}": (_survey, (rows.name, i, 0), n_sampled, is_frame)
+        for i in range(n_chunks)
+    }
+    return list(compute(*delayed_tasks(name, tasks, [rows])))
+
+
+def checked_rows(rows: da.Array, checksums: list[int]) -> da.Array:
+    """Return the same rows, lazily; a chunk that is not what it was raises ValueError.
+
+    Parameters
+    ----------
+    rows : dask array of shape (n_rows, n_features)
+        With known chunks.
+    checksums : list of int
+        Of the chunks, as `checksum` gives them.
+    """
+    name = f"lpe-checked-{uuid4().hex}"
+    tasks = {
+        (name, i, 0): (_checked, (rows.name, i, 0), i, n_rows, expected)
+        for i, (n_rows, expected) in enumerate(zip(rows.chunks[0], checksums, strict=True))
+    }
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
+    return da.Array(graph, name, rows.chunks, meta=meta_of(rows))
+
+
+def checksum(rows: NDArray[np.generic]) -> int:
+    """Return a number that another order or other values of the rows would change."""
+    return zlib.crc32(np.ascontiguousarray(rows).data)
+
+
+def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
+    """Return some rows, lazily, in the order they have, in known chunks that are not empty.
+
+    Parameters
+    ----------
+    rows : dask array of shape (n_rows, n_features)
+        With known chunks.
+    numbers : ndarray of int
+        Of the rows to take, ascending; at least one.
+    """
+    edges = np.cumsum([0, *rows.chunks[0]])
+    starts = np.searchsorted(numbers, edges)
+    name = f"lpe-take-{uuid4().hex}"
+    used = np.flatnonzero(np.diff(starts)).tolist()
+    parts, entered = enter_parts(Held(numbers, "lpe-chosen"), starts.tolist())
+    chosen = f"lpe-chosen-{uuid4().hex}"
+    tasks: dict[Any, Any] = {(chosen, k): parts[i] for k, i in enumerate(used)}
+    for k, i in enumerate(used):
+        tasks[name, k, 0] = (_take, (rows.name, i, 0), (chosen, k), int(edges[i]))
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, *entered])
+    sizes = tuple(int(starts[i + 1] - starts[i]) for i in used)
+    return da.Array(graph, name, (sizes, rows.chunks[1]), meta=meta_of(rows))
+
+
+# The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _survey(rows: NDArray[np.generic], n_sampled: int, is_frame: bool) -> _Survey:
+    n_rows, n_features = rows.shape
+    known = (checksum(rows), row_hashes(rows[: n_rows * is_frame]))
+    n_sampled = min(n_rows, n_sampled)
+    which = np.arange(n_sampled) * n_rows // max(1, n_sampled)
+    is_finite = np.isfinite(rows)
+    if is_finite.all():  # by row and by column it takes several times as long
+        bad = np.zeros(n_features, np.int64)
+        return _Survey(np.ones(n_rows, bool), bad, rows[which], *known)
+    is_whole = is_finite.all(axis=1)
+    bad = (~is_finite).sum(axis=0)
+    return _Survey(is_whole, bad, rows[which[is_whole[which]]], *known)
+
+
+def _checked(
+    rows: NDArray[np.generic], number: int, n_rows: int, expected: int
+) -> NDArray[np.generic]:
+    if len(rows) != n_rows:
+        raise ValueError(
+            changed_rows(f"has {len(rows)} rows instead of {n_rows} in partition {number}")
+        )
+    if checksum(rows) != expected:
+        raise ValueError(changed_rows(f"has other rows in partition {number}"))
+    return rows
+
+
+def _take(
+    rows: NDArray[np.generic], numbers: NDArray[np.int64], first: int
+) -> NDArray[np.generic]:
+    taken: NDArray[np.generic] = rows[numbers - first]
+    return taken

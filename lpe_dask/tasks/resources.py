@@ -1,0 +1,250 @@
+"""What the workers at hand have and use, as whole numbers: threads and memory.
+
+Asks the client that would compute, else the machine. The library looks at a cluster, and
+may wait for its first worker; it never starts, finds or configures one.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+import dask
+import psutil
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
+
+from lpe_dask.tasks import private_uses
+
+logger = logging.getLogger(__name__)
+
+#: Seconds to wait for the first worker of a cluster before saying so.
+QUIET_SECONDS = 10
+
+#: Bytes of a worker of which nothing is known. A search is cut to suit it, and not refused.
+ASSUMED_BYTES = 2 * 2**30
+
+#: Where Linux states the memory limit of a container (control groups 2 and 1).
+_CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """The workers that tasks will run on.
+
+    Attributes
+    ----------
+    n_threads : int
+        Threads of all workers together.
+    threads : int
+        Threads of the worker that has the most.
+    memory_limit : int
+        Bytes of the worker that has the least.
+    is_known : bool
+        Whether these are or were there; else they are assumed, and nothing is to be refused
+        for their sake.
+    """
+
+    n_threads: int
+    threads: int
+    memory_limit: int
+    is_known: bool = True
+
+
+#: The workers that each client had when they were last looked at.
+_LAST: WeakKeyDictionary[Any, Workers] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """The workers of a run that is only planned.
+
+    Attributes
+    ----------
+    workers : Workers
+    is_cluster : bool
+        Whether they are those of a scheduler of `distributed`.
+    start_seconds : float
+        Until they are ready.
+    """
+
+    workers: Workers
+    is_cluster: bool
+    start_seconds: float = 0.0
+
+
+def active_client() -> Any | None:
+    """Return the distributed client that a compute would use now, or None.
+
+    None as well where the configuration sends computes elsewhere although a client exists,
+    within a task (`compute`), and for an asynchronous client: nothing is computed with it
+    but what its user awaits. `distributed` is not imported for this.
+    """
+    return None if private_uses.is_in_task() else private_uses.computing_client()
+
+
+def compute(*collections: Any) -> tuple[Any, ...]:
+    """Return what Dask's collections give, as `dask.compute` does.
+
+    Within a task of a cluster they are computed in its thread: to wait there for other
+    tasks of the same cluster takes the place of one of them, for each task that waits. A
+    task that has left its place to others (``distributed.worker_client``) uses the cluster.
+    """
+    if private_uses.is_in_task() and private_uses.computing_client() is not None:
+        return tuple(dask.compute(*collections, scheduler="sync"))
+    return tuple(dask.compute(*collections))
+
+
+def is_sending() -> bool:
+    """Return whether this thread is in the middle of sending a graph to a scheduler.
+
+    Then it must not wait for results: the client's event loop may wait for this thread.
+    """
+    return private_uses.is_sending(active_client())
+
+
+def is_naming() -> bool:
+    """Return whether this thread is in the middle of finding a name for a task.
+
+    Then it must not wait for results either: a scheduler in this process names tasks, too.
+    """
+    return private_uses.is_naming()
+
+
+def workers(*, wait: bool = False) -> Workers:
+    """Return the workers that a compute would use now.
+
+    The configuration key ``lpe-dask.memory-limit`` lowers, never raises, what is found.
+
+    Parameters
+    ----------
+    wait : bool, default=False
+        What to do about a cluster that has no worker yet, such as an adaptive one. True,
+        for what is computed at once: ask it for one, and wait as long as a compute would.
+        False, for what is lazy: nothing is computed, and the workers are those that its
+        client had before, or else assumed.
+    """
+    client = active_client()
+    if client is not None:
+        return _limited(_of_cluster(client, wait))
+    return _limited(_of_task() if private_uses.is_in_task() else _of_machine())
+
+
+def workers_of_machine(n_workers: int, threads: int, memory_limit: int) -> Workers:
+    """Return worker processes of this machine that are yet to be started.
+
+    Parameters
+    ----------
+    n_workers : int
+    threads : int
+        Of each.
+    memory_limit : int
+        Bytes of each, as far as the machine has them.
+    """
+    limit = min(memory_limit, memory_of_machine())
+    return _limited(Workers(n_workers * threads, threads, limit))
+
+
+def _limited(found: Workers) -> Workers:
+    """Return workers with the memory that the configuration leaves them."""
+    configured = dask.config.get("lpe-dask.memory-limit", None)
+    if configured is None:
+        return found
+    limit = min(found.memory_limit, parse_bytes(configured))
+    return replace(found, memory_limit=limit)
+
+
+def _of_cluster(client: Any, wait: bool) -> Workers:
+    known = _known_workers(client)
+    while wait and not known:
+        _await_first_worker(client)
+        known = _known_workers(client)
+    if not known:
+        assumed = Workers(CPU_COUNT, 1, ASSUMED_BYTES, is_known=False)
+        return _LAST.get(client, assumed)
+    threads = [worker["nthreads"] for worker in known]
+    machine = memory_of_machine()
+    limits = [worker["memory_limit"] or machine for worker in known]  # 0: not limited
+    found = Workers(sum(threads), max(threads), min(limits))
+    _LAST[client] = found
+    return found
+
+
+def _known_workers(client: Any) -> list[dict[str, Any]]:
+    return list(client.scheduler_info(n_workers=-1)["workers"].values())
+
+
+def _await_first_worker(client: Any) -> None:
+    """Wait until some worker has run a task; the cluster may start one for it."""
+    task = client.submit(int, key=f"lpe-first-worker-{uuid4().hex}")
+    try:
+        task.result(timeout=QUIET_SECONDS)
+    except TimeoutError:
+        logger.info("waiting for the first worker of the cluster")
+        task.result()
+
+
+def _of_task() -> Workers:
+    """Return the thread of the task that this is, and its share of the worker."""
+    worker = sys.modules["distributed"].get_worker()
+    limit = worker.memory_manager.memory_limit or memory_of_machine()
+    return Workers(1, 1, limit // worker.state.nthreads)
+
+
+def _of_machine() -> Workers:
+    threads = dask.config.get("num_workers", None) or CPU_COUNT
+    return Workers(threads, threads, memory_of_machine())
+
+
+def memory_of_machine() -> int:
+    """Return the bytes of memory of this machine, or of the container around us if less."""
+    limit: int = psutil.virtual_memory().total
+    for path in _CGROUP_LIMITS:
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():  # "max" where there is no limit
+            limit = min(limit, int(text))
+    return limit
+
+
+def peak_worker_bytes() -> int | None:
+    """Return the most memory that a worker has had in use so far; None if unknown.
+
+    Of the workers of the active client, or else of this process.
+    """
+    client = active_client()
+    try:
+        if client is None:
+            return peak_process_bytes()
+        return max(client.run(peak_process_bytes).values(), default=None)
+    except Exception as error:  # not worth a run that is complete
+        logger.info("the peak memory of the workers is unknown: %r", error)
+        return None
+
+
+def peak_process_bytes(status: Path = Path("/proc/self/status")) -> int:
+    """Return the largest resident size that this process has had.
+
+    On Linux from ``status``: ``ru_maxrss`` would also count the program that started it.
+    """
+    try:
+        peak = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
+    except OSError:
+        peak = None
+    if peak is not None:
+        return int(peak.group(1)) * 1024
+    import resource  # not on Windows
+
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return usage if sys.platform == "darwin" else usage * 1024

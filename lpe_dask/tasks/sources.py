@@ -1,0 +1,204 @@
+r"""Settle the graph of the rows that a model is fitted on and needs as long as it lives.
+
+    graph of the user --optimize--> tasks under names of our own     read at every stage,
+                      --lighten---> large literals to storage        and for lost blocks
+                      --keep------> futures of persisted rows stay alive
+
+A graph that is optimized once stays as it is when others optimize what was built on it, so
+that a scheduler never meets two tasks under one key.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pickle import PickleBuffer
+from typing import Any
+from uuid import uuid4
+
+import cloudpickle
+import dask
+import dask.array as da
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+
+from lpe_dask.tasks import values
+from lpe_dask.tasks.private_uses import (
+    dependencies_of,
+    layer_of,
+    meta_of,
+    run_spec,
+    task_specs,
+    without_aliases,
+)
+from lpe_dask.tasks.resources import active_client
+from lpe_dask.tasks.values import Held, same
+
+#: Start of the name of the layer that keeps futures alive.
+_KEEPER = "lpe-keep"
+
+#: Bytes of a task's literals from which it goes to storage, where all have too many.
+HEAVY_BYTES = 2**14
+
+
+def settle(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
+    """Return the same rows in a graph that no later optimization changes; lazy.
+
+    Parameters
+    ----------
+    rows : dask array of shape (n_rows, n_features)
+        One chunk of features; chunks may be unknown.
+    name : str
+        First part of the keys.
+    is_foreign : bool, default=False
+        Whether the graph is that of the user, who may have put large literals into it.
+
+    Raises
+    ------
+    RuntimeError
+        If rows of the user were persisted on a cluster, and no client is active.
+    """
+    name = f"{name}-{uuid4().hex}"
+    own = {(name, i, 0): (same, (rows.name, i, 0)) for i in range(rows.numblocks[0])}
+    graph = HighLevelGraph.from_collections(name, own, dependencies=[rows])
+    futures = _kept_in(rows.dask) or futures_in(rows.dask)
+    if is_foreign and futures and active_client() is None:
+        raise RuntimeError(
+            "these rows were persisted on a cluster, and no client computes here. Make its "
+            "client the active one (client.as_current(), no other scheduler configured); "
+            "within a task, use `with distributed.worker_client():`."
+        )
+    meta = meta_of(rows)
+    (optimized,) = dask.optimize(da.Array(graph, name, rows.chunks, meta=meta))
+    tasks = without_aliases(task_specs(optimized.dask))
+    if is_foreign and active_client() is not None:
+        tasks = _lightened(tasks)
+    return da.Array(_graph_of(name, tasks, futures), name, rows.chunks, meta=meta)
+
+
+def settle_tasks(tasks: list[Delayed]) -> list[Delayed]:
+    """Return the same tasks, under the same keys, in a graph that is fused already.
+
+    They are computed by themselves first, which fuses nothing, and then as parts of arrays,
+    whose optimization fuses what it can.
+
+    Parameters
+    ----------
+    tasks : list of Delayed
+        They share one graph.
+    """
+    keys = [task.key for task in tasks]
+    graph = tasks[0].dask
+    fused = without_aliases(task_specs(da.optimize(graph, keys)))
+    name = f"lpe-settled-{uuid4().hex}"
+    whole = _graph_of(name, fused, _kept_in(graph))
+    return [Delayed(key, whole, layer=name) for key in keys]
+
+
+def _graph_of(name: str, tasks: dict[Any, Any], futures: list[Any]) -> HighLevelGraph:
+    layers = {name: tasks}
+    if futures:
+        layers[f"{_KEEPER}-{name}"] = keeper(futures)
+    return HighLevelGraph(layers, {layer: set() for layer in layers})
+
+
+def futures_in(graph: Mapping[Any, Any]) -> list[Any]:
+    """Return the futures of `distributed` among the values of a graph."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return []
+    return [task for task in dict(graph).values() if isinstance(task, distributed.Future)]
+
+
+def keeper(futures: list[Any]) -> dict[Any, Any]:
+    """Return a layer that keeps futures alive as long as its graph is in this process.
+
+    No task reads it, so it is never run, nor sent.
+    """
+    return {f"{_KEEPER}-{uuid4().hex}": (_no_task, _Keeper(futures))}
+
+
+def with_kept(tasks: list[Delayed], futures: list[Any]) -> list[Delayed]:
+    """Return tasks in graphs that keep futures alive."""
+    layer = keeper(futures)
+    name = next(iter(layer))
+    kept = []
+    for task in tasks:
+        graph = task.dask
+        whole = HighLevelGraph(
+            {**graph.layers, name: layer}, {**graph.dependencies, name: set()}
+        )
+        kept.append(Delayed(task.key, whole, layer=layer_of(task)))
+    return kept
+
+
+def check_reachable(tasks: list[Delayed]) -> None:
+    """Raise RuntimeError if tasks need rows that a client persisted which is not active."""
+    client = active_client()
+    for future in _kept_in(tasks[0].dask):  # all of them share one graph
+        if future.client is client and future.status not in ("cancelled", "lost"):
+            continue
+        raise RuntimeError(
+            "the nominal rows of this model were persisted with a client that is not the "
+            "active one, or whose cluster has lost them, and with them what was made of "
+            "them. Score while that client is active, or fit again; model.save(path) "
+            "before and lpe_dask.load(path) after do without it."
+        )
+
+
+def _kept_in(graph: Any) -> list[Any]:
+    """Return the futures that a graph keeps alive."""
+    layers = graph.layers if isinstance(graph, HighLevelGraph) else {}
+    kept = [layer for name, layer in layers.items() if name.startswith(_KEEPER)]
+    keepers = [keeper for layer in kept for _, keeper in layer.values()]
+    return [future for keeper in keepers for future in keeper.futures]
+
+
+class _Keeper:
+    """Holds futures in the graphs of this process; elsewhere it holds nothing."""
+
+    def __init__(self, futures: list[Any] | None = None) -> None:
+        self.futures = futures or []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Keeper, ()
+
+    def __dask_tokenize__(self) -> str:
+        return _KEEPER
+
+
+def _lightened(tasks: dict[Any, Any]) -> dict[Any, Any]:
+    """Return tasks without large literals, if these are too many for a graph.
+
+    What heavy tasks without dependencies consist of goes to storage when they are sent.
+    """
+    sizes = {
+        key: _bytes_of(task) for key, task in tasks.items() if not dependencies_of(task)
+    }
+    if sum(sizes.values()) <= values.LITERAL_BYTES:
+        return tasks
+    heavy = {
+        key: (_run, Held(tasks[key], "lpe-source", is_one_of_many=True))
+        for key, n_bytes in sizes.items()
+        if n_bytes > HEAVY_BYTES
+    }
+    return tasks | heavy
+
+
+def _bytes_of(task: Any) -> int:
+    """Return the bytes of a task in a message, without a copy of the arrays in it."""
+    buffers: list[PickleBuffer] = []
+    content = cloudpickle.dumps(task, protocol=5, buffer_callback=buffers.append)
+    return len(content) + sum(buffer.raw().nbytes for buffer in buffers)
+
+
+# The functions below run inside tasks.
+
+
+def _run(held: Any) -> Any:
+    """Run a task that was kept on storage."""
+    return run_spec(held())
+
+
+def _no_task(keeper: _Keeper) -> None:
+    """Stand in the graph for what it keeps: never run, as no task reads it."""

@@ -1,0 +1,315 @@
+r"""Bring what this process holds into a graph, so that the graph is whole wherever it goes.
+
+The rule for lifetimes: **what a lazy result needs is in its graph or on storage.** No lazy
+result and no fitted model depends on a future that somebody else may release, that cannot
+be computed again, or that only one worker holds.
+
+    value, up to LITERAL_BYTES  ->  rides in the graph
+    value, larger               ->  Held: the value itself, as long as the graph is here;
+                                    StoredValue: a file in the spool, once the graph is sent
+
+A file lives as long as this process or a scheduler has a task that names it (`spool`).
+Where workers see no storage of this process, `unshared` says what holds instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Self
+from uuid import uuid4
+
+import cloudpickle
+import fsspec
+import numpy as np
+from dask.base import is_dask_collection
+from dask.delayed import Delayed
+from dask.sizeof import sizeof
+
+from lpe_dask.storage import brief, read_array_part, read_arrays, retried, write_arrays
+from lpe_dask.tasks import unshared
+from lpe_dask.tasks.resources import active_client
+from lpe_dask.tasks.spool import (
+    Entry,
+    EntryName,
+    is_place_shared,
+    may_be_shared,
+    open_clients,
+    spool_at,
+    spool_place,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Most bytes of a value that may ride in a graph.
+LITERAL_BYTES = 2**20
+
+
+def is_large(n_bytes: int) -> bool:
+    """Return whether a value of so many bytes is too large to ride in a graph."""
+    return n_bytes > LITERAL_BYTES
+
+
+class _Copy:
+    """A `Held` that left its process as the value itself."""
+
+    def __init__(self, value: Any, key: str) -> None:
+        self.value = value
+        self.key = key
+
+    def __call__(self) -> Any:
+        """Return the value: what its task does."""
+        return self.value
+
+    def part(self, start: int, stop: int) -> Any:
+        """Return rows ``start`` to ``stop`` of an array."""
+        return self.value[start:stop]
+
+    def __dask_tokenize__(self) -> str:
+        return self.key  # Dask's frames hash their graphs, which takes long for gigabytes
+
+
+class Held(_Copy):
+    """A value of this process that graphs name, large or small; nothing changes it.
+
+    As a task it gives the value. It is written to the spool once, when the first graph that
+    names it is sent to a scheduler.
+
+    Parameters
+    ----------
+    value : object
+    name : str
+        First part of the key; the dashboard groups tasks by it.
+    is_one_of_many : bool, default=False
+        Whether it goes to storage although it is small, because there are more like it.
+    """
+
+    def __init__(self, value: Any, name: str, *, is_one_of_many: bool = False) -> None:
+        super().__init__(value, f"{name}-{uuid4().hex}")
+        self.name = name
+        self.scattered: list[unshared.Scattered] = []
+        self._is_one_of_many = is_one_of_many
+        self._lock = threading.Lock()
+        self._file: tuple[Entry, bool] | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """About the size of the value."""
+        return int(sizeof(self.value))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave this process as the name of a file, or else as the value."""
+        is_small = not self._is_one_of_many and not is_large(self.n_bytes)
+        if is_small or not _is_sent_to_a_cluster():
+            return _Copy, (self.value, self.key)
+        try:
+            entry, is_array = self._written()
+        except OSError as error:
+            logger.warning(
+                "%s rides in a graph: no spool takes it: %s", self.key, brief(error)
+            )
+            return _Copy, (self.value, self.key)
+        also = getattr(self.value, "entry", None)
+        return StoredValue, (entry, self.key, is_array, also)
+
+    def _written(self) -> tuple[Entry, bool]:
+        with self._lock:
+            if self._file is None or self._file[0].spool.is_lost:
+                is_array = isinstance(self.value, np.ndarray)
+                entry = spool_at(spool_place()).entry("value")
+                self._write(entry.url, is_array)
+                self._file = entry, is_array
+            return self._file
+
+    @retried
+    def _write(self, url: str, is_array: bool) -> None:
+        with fsspec.open(url, "wb", auto_mkdir=False) as file:
+            if is_array:
+                write_arrays(file, [self.value])
+            else:
+                cloudpickle.dump(self.value, file)
+
+
+class Shared:
+    """A value of a model, which is sent once for all graphs that name it.
+
+    Deep copies of the model share it, as nothing changes it; pickled ones have their own.
+
+    Parameters
+    ----------
+    value : object
+    name : str
+        As for `Held`.
+    """
+
+    def __init__(self, value: Any, name: str) -> None:
+        self.value = value
+        self._name = name
+        self._held: Held | None = None
+
+    @property
+    def held(self) -> Held:
+        """The value, as graphs name it."""
+        if self._held is None:
+            self._held = Held(self.value, self._name)
+        return self._held
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"value": self.value, "_name": self._name, "_held": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
+def _is_sent_to_a_cluster() -> bool:
+    return bool(open_clients()) and may_be_shared(spool_place())
+
+
+class StoredValue:
+    """A `Held` in another process: reads the file when it runs.
+
+    Parameters
+    ----------
+    name : EntryName
+        Of the file.
+    key : str
+        Of the `Held`.
+    is_array : bool
+        Whether it holds an array, of which parts can be read.
+    also : EntryName, optional
+        What the value names itself.
+    """
+
+    def __init__(
+        self, name: EntryName, key: str, is_array: bool, also: EntryName | None = None
+    ) -> None:
+        self._name = name
+        self._key = key
+        self._is_array = is_array
+        self._also = also
+
+    @retried
+    def __call__(self) -> Any:
+        """Return the value, read anew."""
+        try:
+            with fsspec.open(self._name.url, "rb") as file:
+                if self._is_array:
+                    return next(read_arrays(file))
+                return pickle.load(file)
+        except FileNotFoundError as error:
+            raise _gone(self._name.url) from error
+
+    @retried
+    def part(self, start: int, stop: int) -> Any:
+        """Return rows ``start`` to ``stop`` of an array, and read no others."""
+        try:
+            with fsspec.open(self._name.url, "rb") as file:
+                return read_array_part(file, start, stop)
+        except FileNotFoundError as error:
+            raise _gone(self._name.url) from error
+
+    def __dask_tokenize__(self) -> str:
+        return self._key
+
+
+def _gone(url: str) -> RuntimeError:
+    return RuntimeError(
+        f"{url}, which holds data of this computation, is not there: the process that made "
+        f"it has ended, or this worker does not see its storage. Name a folder or URL that "
+        f"all workers share (configuration key lpe-dask.spool, --spool), and compute again "
+        f"while that process lives."
+    )
+
+
+def enter(value: Any, name: str) -> Delayed:
+    """Return ``value`` as one task, to be named as a dependency by all that read it.
+
+    Parameters
+    ----------
+    value : object
+        An array or a small object; not changed afterwards. A `Held` or `Shared` has the
+        same key each time, and is sent once. What is a task already, such as a `Delayed`,
+        comes back as it is.
+    name : str
+        First part of the key; the dashboard groups tasks by it.
+    """
+    if is_dask_collection(value):
+        return value
+    held = held_of(value, name)
+    if not is_large(held.n_bytes):
+        return Delayed(held.key, {held.key: held.value})
+    if is_shared():
+        return Delayed(held.key, {held.key: (held,)})
+    return unshared.enter(held, LITERAL_BYTES)
+
+
+def held_of(value: Any, name: str) -> Held:
+    """Return a value as graphs name it."""
+    if isinstance(value, Shared):
+        return value.held
+    return value if isinstance(value, Held) else Held(value, name)
+
+
+def value_of(argument: Any) -> Any:
+    """Return the value of a `Shared`, or what is none as it is."""
+    return argument.value if isinstance(argument, Shared) else argument
+
+
+def is_shared() -> bool:
+    """Return whether what is larger than a literal may go to storage when it is sent."""
+    client = active_client()
+    return client is None or is_place_shared(client)
+
+
+def enter_parts(held: Held, edges: Sequence[int]) -> tuple[list[Any], list[Delayed]]:
+    """Return tasks for consecutive rows of an array each, and what they depend on.
+
+    No task holds more than its rows.
+
+    Parameters
+    ----------
+    held : Held
+        Of an array.
+    edges : sequence of int
+        Where parts begin and end.
+    """
+    parts = list(pairwise(edges))
+    if not is_large(held.n_bytes):
+        return [(same, held.value[start:stop]) for start, stop in parts], []
+    if is_shared():
+        return [(held.part, start, stop) for start, stop in parts], []
+    whole = unshared.enter(held, LITERAL_BYTES)
+    return [(_part, whole.key, start, stop) for start, stop in parts], [whole]
+
+
+def for_frames(values: Sequence[Any]) -> list[Any]:
+    """Return tasks that give the same, to be arguments of an operation of Dask's frames.
+
+    Frames give a `Delayed` another key; one that is kept under its own must not be their
+    argument. Other collections, and what is none, come back as they are.
+    """
+    name = f"for-{uuid4().hex}"
+    tasks = [value for value in values if isinstance(value, Delayed)]
+    graph: dict[Any, Any] = {}
+    for whole in {id(task.dask): task.dask for task in tasks}.values():  # blocks share one
+        graph |= whole
+    graph |= {f"{task.key}-{name}": (same, task.key) for task in tasks}
+    return [
+        Delayed(f"{value.key}-{name}", graph) if isinstance(value, Delayed) else value
+        for value in values
+    ]
+
+
+# The functions below run inside tasks.
+
+
+def same(value: Any) -> Any:
+    """Return what is given."""
+    return value
+
+
+def _part(values: Any, start: int, stop: int) -> Any:
+    return values[start:stop]
