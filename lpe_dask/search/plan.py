@@ -24,7 +24,7 @@ PROCESS_BYTES = 320 * 2**20
 
 #: What a task takes for a partition of a frame that it reads, as a multiple of its size in
 #: float64: what is read, decoded and made rows, and what allocators keep of that (measured,
-#: `tests/test_worker_memory.py`). An array is there at once.
+#: `tests/system/test_worker_memory.py`). An array is there at once.
 FRAME_COPIES, ARRAY_COPIES = 6, 1
 
 #: What it takes besides for each column, as a multiple of its size, and at most. Writers of

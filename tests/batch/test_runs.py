@@ -19,7 +19,7 @@ from lpe_dask.model import saving
 from lpe_dask.storage.lock import hold
 
 DAY = datetime.date(2026, 11, 20)
-JOBS = Path(__file__).parents[1] / "jobs"
+JOBS = Path(__file__).parents[2] / "jobs"
 HEADER = """
 [nominal]
 data = "nominal.parquet"

@@ -46,7 +46,7 @@ def test_statistics_and_p_values__have_the_same_bits_on_an_older_processor(old, 
     cache = {} if old is OLD_LIBRARIES else {"NUMBA_CACHE_DIR": str(tmp_path)}
 
     child = subprocess.run(
-        [sys.executable, Path(__file__).with_name("digests.py")],
+        [sys.executable, Path(__file__).parents[1] / "digests.py"],
         env=os.environ | old | cache, check=True, capture_output=True, text=True,
     )  # fmt: skip
 

@@ -32,7 +32,7 @@ from lpe_dask.batch.job_problems import line_of
 from lpe_dask.batch.placeholders import Placeholders, has_range
 from lpe_dask.model.parameters import check_parameters
 
-JOBS = sorted((Path(__file__).parents[1] / "jobs").glob("*.toml"))
+JOBS = sorted((Path(__file__).parents[2] / "jobs").glob("*.toml"))
 DAY = datetime.date(2026, 11, 20)
 ENVIRONMENT = {"DATA": "s3://logs", "DAY": "{date}", "EMPTY": "", "ODD": "a\0b"}
 

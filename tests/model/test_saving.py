@@ -35,7 +35,7 @@ from lpe_dask.storage.columns import StoredFile
 from lpe_dask.tasks.values import Held
 from strategies import point_sets
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NAMES = ["a", "b", "c"]
 
 

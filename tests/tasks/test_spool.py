@@ -188,7 +188,7 @@ def owner_of_spool(place, what):
         [sys.executable, "-c", OWNER, str(place), what],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
     )
     assert process.stdout.readline() == "made\n"
     return process

@@ -187,6 +187,6 @@ def test_partition_bytes__bound_what_reading_a_partition_takes(
 
 
 def with_tests_on_path():
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     paths = [str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}

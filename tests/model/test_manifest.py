@@ -26,7 +26,7 @@ from lpe_dask.model import manifest, saving
 from lpe_dask.model.manifest import MANIFEST_NAME
 from lpe_dask.storage.columns import write_columns
 
-FORMATS = Path(__file__).parent / "models"
+FORMATS = Path(__file__).parents[1] / "models"
 ONE_LINE = re.compile(r"no model can be loaded from (\S+): (\S+)( [^\n]+)\. [^.\n]+\.")
 RNG = np.random.default_rng(0)
 NOMINAL = RNG.integers(0, 10, (100, 2)) * 0.1

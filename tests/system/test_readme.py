@@ -16,7 +16,7 @@ import pytest
 
 from lpe_dask.cli.commands import cli
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS, ROOT / "jobs" / "README.md"]
@@ -32,9 +32,9 @@ ELSEWHERE = {
     'pip install "lpe-dask[plot]"': "make test",
     "lpe-dask paper --data FOLDER --output OUT": "make paper",
     "lpe-dask fit NOMINAL --model MODEL --check-calibration": (
-        "tests/test_calibration_check.py"
+        "tests/model/test_calibration_check.py"
     ),
-    "python -m lpe_dask": "tests/test_cli.py",
+    "python -m lpe_dask": "tests/cli/test_commands.py",
     "PYTHONPATH=tests python -m benchmarks.spooled --folder FOLDER": (
         "tests/benchmarks/test_by_hand.py"
     ),
@@ -42,7 +42,7 @@ ELSEWHERE = {
         "tests/benchmarks/test_by_hand.py"
     ),
     ".ci/run": ".ci/run",
-    ".venv/bin/pre-commit install": "tests/test_readme.py",
+    ".venv/bin/pre-commit install": "tests/system/test_readme.py",
 }
 
 #: How a command begins, where it stands within a sentence.
