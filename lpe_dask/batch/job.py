@@ -11,9 +11,17 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    create_model,
+)
 
 from lpe_dask.batch.unfinished import DayOfJob
+from lpe_dask.model import PARAMETERS
 from lpe_dask.search import PROCESS_BYTES, USABLE_SHARE
 
 #: Least memory of a worker: below, a plan has nothing left for data.
@@ -217,7 +225,14 @@ class ClusterSection(Section):
     )
 
 
-class ModelTable(Section):
+#: Arguments of `LPE` that a file can say -> their defaults.
+DEFAULTS = {name: known.default for name, known in PARAMETERS.items() if known.is_option}
+
+_ARGUMENTS: Any = {name: (Any, default) for name, default in DEFAULTS.items()}
+_Arguments: Any = create_model("_Arguments", __base__=Section, **_ARGUMENTS)
+
+
+class ModelTable(_Arguments):
     """[model] as it stands in the file: the arguments of `LPE` lie beside the path.
 
     `check_parameters` judges the arguments, alone and together, and has the messages.
@@ -230,29 +245,6 @@ class ModelTable(Section):
     check_calibration: bool = Field(
         default=False, description="true or false", examples=["true"]
     )
-    n_neighbors: Any = None
-    graph: Any = "knn"
-    radius: Any = None
-    metric: Any = "euclidean"
-    metric_params: Any = None
-    scale: Any = None
-    alpha: Any = 0.05
-    algorithm: Any = "auto"
-    calibration: Any = "auto"
-    calibration_size: Any = None
-    missing: Any = "error"
-    random_state: Any = None
-
-
-#: Keys of [model] that are no arguments of `LPE`.
-NO_ARGUMENTS = ("path", "refit", "check_calibration")
-
-#: What `LPE` has where the file is silent. A function cannot stand in a file.
-DEFAULTS: dict[str, Any] = {
-    name: key.default
-    for name, key in ModelTable.model_fields.items()
-    if name not in NO_ARGUMENTS
-} | {"anomaly_log_density": None}
 
 
 class JobTables(Section):

@@ -37,7 +37,7 @@ from lpe_dask.batch.job import (
 from lpe_dask.batch.job_problems import Problems, cut, shown
 from lpe_dask.batch.placeholders import Placeholders, has_range
 from lpe_dask.batch.unfinished import DayOfJob
-from lpe_dask.model import METRIC_PARAMS, check_parameters, given_parameter
+from lpe_dask.model import METRIC_PARAMS, ParameterError, check_parameters, given_parameter
 from lpe_dask.storage import brief
 
 # Who reads a job takes its parts from here, too.
@@ -343,37 +343,31 @@ def _check_arguments(tables: dict[str, Any], problems: Problems) -> None:
     measured = tables.get("score") if nominal is None else nominal
     columns = measured.get("columns") if isinstance(measured, dict) else None
     given = {name: value for name, value in table.items() if name in DEFAULTS}
-    given.pop("anomaly_log_density", None)
-    left_out: list[str] = []
+    left_out: set[str] = set()
     while (refusal := _refusal(given, columns)) is not None:
-        key, message = refusal
-        if not set(left_out).isdisjoint(_words(message)):
+        if not left_out.isdisjoint(refusal.names):
             return  # perhaps it comes of what was left out
+        message = str(refusal)
+        key = refusal.names[0] if refusal.names[0] in given else ""
         is_offered = re.search(r"\b(in|or) None\b", message)  # TOML has no word for it
         hint = " For None, leave the key out." if is_offered else ""
         problems.add("model", key, cut(message, 600) + hint)
         if not key:
             return
         del given[key]
-        left_out.append(key)
+        left_out.add(key)
 
 
-def _refusal(given: dict[str, Any], columns: Any) -> tuple[str, str] | None:
-    """Return the name and the message of the first argument that is refused, if one is."""
+def _refusal(given: dict[str, Any], columns: Any) -> ParameterError | None:
+    """Return the refusal of the first argument that is refused, if one is."""
     try:
-        check_parameters(DEFAULTS | given)
-    except ValueError as error:
-        named = [word for word in _words(str(error)) if word in given]
-        return (named or [""])[0], str(error)
-    try:
+        check_parameters(DEFAULTS | {"anomaly_log_density": None} | given)
         _check_metric_array(given, columns)
+    except ParameterError as refusal:
+        return refusal
     except ValueError as error:
-        return "metric_params", str(error)
+        return ParameterError(str(error), "metric_params", "metric")
     return None
-
-
-def _words(message: str) -> list[str]:
-    return re.findall(r"\w+", message)
 
 
 def _check_metric_array(given: dict[str, Any], columns: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from dask.utils import format_bytes, parse_bytes
 
+from lpe_dask.model import PARAMETERS, Parameter
 from lpe_dask.search import PROCESS_BYTES, USABLE_SHARE
 
 
@@ -110,87 +111,21 @@ worker_options = _options(
     click.option("--debug", is_flag=True, help="Show the full traceback of an error."),
 )
 
+
+def _model_option(name: str, parameter: Parameter) -> Callable[[Any], Any]:
+    """Return the option for an argument of `LPE`."""
+    given: dict[str, Any] = {"type": parameter.type, "metavar": parameter.metavar}
+    if parameter.type is dict:
+        given |= {"type": str, "callback": _mapping}
+    default = parameter.default
+    if parameter.choices is not None:
+        given["type"] = click.Choice([choice or "none" for choice in parameter.choices])
+        default = default or "none"
+    if default is not None:
+        given["default"] = default
+    return click.option(f"--{name.replace('_', '-')}", help=parameter.help, **given)
+
+
 model_options = _options(
-    click.option(
-        "--n-neighbors",
-        type=int,
-        metavar="K",
-        help="Measure the distance to the K-th nearest nominal row.  [default: "
-        "round(n^0.4) for n nominal rows]",
-    ),
-    click.option(
-        "--graph",
-        type=click.Choice(["knn", "radius"]),
-        default="knn",
-        help="Measure the distance to the K-th neighbor, or count those within a radius.",
-    ),
-    click.option(
-        "--radius",
-        type=float,
-        metavar="R",
-        help="Radius for --graph radius, in scaled units.  [default: a rule, with "
-        "--scale minmax]",
-    ),
-    click.option(
-        "--metric",
-        type=click.Choice(["euclidean", "seuclidean", "mahalanobis", "geodesic"]),
-        default="euclidean",
-        help="Distance between rows, after scaling; geodesic goes along a graph of nearest "
-        "nominal rows.",
-    ),
-    click.option(
-        "--metric-params",
-        callback=_mapping,
-        metavar="JSON",
-        help="""Parameters of the metric, such as '{"n_neighbors": 8}' for geodesic or """
-        """'{"w": [1, 0.5]}' for weights.  [default: learnt from the nominal rows]""",
-    ),
-    click.option(
-        "--scale",
-        type=click.Choice(["none", "minmax", "standard"]),
-        default="none",
-        help="Bring the columns to one scale, learnt from the nominal rows.",
-    ),
-    click.option(
-        "--alpha",
-        type=float,
-        metavar="LEVEL",
-        default=0.05,
-        help="Flag rows with a p-value of at most this; nominal rows are flagged at about "
-        "this rate.",
-    ),
-    click.option(
-        "--algorithm",
-        type=click.Choice(["auto", "brute", "pruned"]),
-        default="auto",
-        help="How neighbors are searched; the results are the same.",
-    ),
-    click.option(
-        "--calibration",
-        type=click.Choice(["auto", "loo", "split", "conformal"]),
-        default="auto",
-        help="Which nominal rows p-values compare with: all, each left out; half of them; "
-        "or a part measured like new rows, which is valid for any number of rows. auto: "
-        "loo where nothing is learnt from the rows, or from many; else conformal.",
-    ),
-    click.option(
-        "--calibration-size",
-        type=int,
-        metavar="M",
-        help="Measure only so many nominal rows, drawn at random.  [default: all of them, "
-        "or half]",
-    ),
-    click.option(
-        "--random-state",
-        type=int,
-        metavar="SEED",
-        help="What the draw of nominal rows follows.  [default: another one each time; "
-        "with --calibration auto always the same]",
-    ),
-    click.option(
-        "--missing",
-        type=click.Choice(["error", "drop"]),
-        default="error",
-        help="What to do about nominal rows with NaN or inf.",
-    ),
+    *(_model_option(name, known) for name, known in PARAMETERS.items() if known.is_option)
 )

@@ -35,7 +35,7 @@ from lpe_dask.forecast.counts import ScoreShape, decide_tasks, own_score_tasks, 
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.models import ForeseenFit, SavedModel
 from lpe_dask.forecast.sample import Sample, take_sample
-from lpe_dask.model import LPE, check_parameters, load, table_to_score
+from lpe_dask.model import LPE, check_names, check_parameters, load, table_to_score
 from lpe_dask.pvalues import MERGED_HISTOGRAMS
 from lpe_dask.search import JoinPlan
 from lpe_dask.tables import (
@@ -126,12 +126,7 @@ def plan(
     if model is not None:
         check_is_alone(model, nominal, arguments)
         return forecast_with_model(crew, data, model, columns)
-    allowed = LPE().get_params()
-    unknown = sorted(set(arguments) - set(allowed))
-    if unknown:
-        raise TypeError(
-            f"plan() knows no {unknown}; arguments of LPE are {sorted(allowed)}."
-        )
+    check_names("plan", arguments)
     return forecast_score(crew, data, nominal, columns, **arguments)
 
 

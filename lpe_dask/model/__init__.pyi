@@ -14,18 +14,29 @@ from .detector import (
     table_to_score,
 )
 from .division import Division, divide_in_size
-from .metrics import METRIC_PARAMS, given_parameter, graph_params
-from .parameters import check_parameters
+from .metrics import given_parameter, graph_params
+from .parameters import (
+    METRIC_PARAMS,
+    PARAMETERS,
+    Parameter,
+    ParameterError,
+    check_names,
+    check_parameters,
+)
 from .saving import model_source, model_url, reserved_model
 from .scaling import check_determined, learn_preparation
 
 __all__ = [
     "LPE",
     "METRIC_PARAMS",
+    "PARAMETERS",
     "Checkpoint",
     "Division",
+    "Parameter",
+    "ParameterError",
     "calibration_of",
     "check_determined",
+    "check_names",
     "check_parameters",
     "divide_in_size",
     "fit_resumably",

@@ -30,7 +30,12 @@ from lpe_dask.model.fitting import Recipe, measure_nominal, weigh_nominal
 from lpe_dask.model.left_out import Asked
 from lpe_dask.model.manifest import MANIFEST_NAME
 from lpe_dask.model.own_values import OwnValues, StoredOwnValues
-from lpe_dask.model.parameters import check_parameters, neighbors_by_rule, radius_by_rule
+from lpe_dask.model.parameters import (
+    check_names,
+    check_parameters,
+    neighbors_by_rule,
+    radius_by_rule,
+)
 from lpe_dask.model.saving import (
     ModelParts,
     model_url,
@@ -941,12 +946,7 @@ def score(data: Any, nominal: Any = None, *, columns: Any = None, **arguments: A
     e    0.2
     Name: p_value, dtype: float64
     """
-    allowed = LPE().get_params()
-    unknown = sorted(set(arguments) - set(allowed))
-    if unknown:
-        raise TypeError(
-            f"score() knows no {unknown}; arguments of LPE are {sorted(allowed)}."
-        )
+    check_names("score", arguments)
     model = LPE(**arguments)
     if columns is not None:
         data = select_columns(data, columns)

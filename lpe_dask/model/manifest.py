@@ -19,6 +19,7 @@ import fsspec
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -28,6 +29,8 @@ from pydantic import (
     model_validator,
 )
 
+from lpe_dask.model.metrics import given_parameter
+from lpe_dask.model.parameters import PARAMETERS, check_parameters
 from lpe_dask.search import sample_neighbors
 from lpe_dask.storage import retried, whole_file
 from lpe_dask.tables import name_from_json, places_of
@@ -46,8 +49,6 @@ _MOST_EXPONENT = 1000
 
 _Vector = list[float]
 _Matrix = list[list[float]]
-_Number = bool | int | float  # as the user gave it
-_Numbers = list[_Number]
 # As `column_names.name_to_json` writes them; format 1 has text only.
 _PlainName = bool | int | float | str | dict[str, str] | None
 _Name = _PlainName | dict[str, list[_PlainName]]
@@ -68,21 +69,13 @@ class FileEntry(_Section):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class Parameters(_Section):
-    """Of `LPE`, but for ``anomaly_log_density``; see `parameters.check_parameters`."""
-
-    n_neighbors: int | None
-    graph: str
-    radius: _Number | None
-    metric: str
-    metric_params: dict[str, _Number | str | _Numbers | list[_Numbers]] | None
-    scale: str | None
-    alpha: float
-    algorithm: str
-    calibration: str
-    calibration_size: int | None
-    missing: str
-    random_state: int | None
+def _check_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
+    saved = {name for name, known in PARAMETERS.items() if known.is_option}
+    if set(parameters) != saved:
+        odd = sorted(set(parameters) ^ saved)
+        raise ValueError(f"these are other arguments than LPE has: {odd[:3]}")
+    check_parameters(parameters | {"anomaly_log_density": None})
+    return parameters
 
 
 class Fitted(_Section):
@@ -260,7 +253,8 @@ class Manifest(_Section):
         Name of the folder with the files.
     source : str, optional
         Tells what it was fitted from, where a run has fitted it.
-    parameters : Parameters
+    parameters : dict
+        Of `LPE`, but for ``anomaly_log_density``, which is a function.
     fitted : Fitted
     reference : ReferenceEntry
     files : dict of str to FileEntry
@@ -271,7 +265,7 @@ class Manifest(_Section):
     format: Literal[1, 2]
     data: Annotated[str, Field(pattern=f"^{DATA_PATTERN}$")]
     source: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
-    parameters: Parameters
+    parameters: Annotated[dict[str, Any], AfterValidator(_check_parameters)]
     fitted: Fitted
     reference: ReferenceEntry
     files: dict[str, FileEntry]
@@ -286,6 +280,9 @@ class Manifest(_Section):
         if (fitted.n_neighbors or 1) > reference.n_rows:
             raise ValueError("n_neighbors is more than the rows of the reference")
         listed = reference.listed_neighbors(fitted.n_neighbors)
+        metric, params = self.parameters["metric"], self.parameters["metric_params"]
+        if metric != "geodesic":
+            given_parameter(metric, params, fitted.n_features_in)
         if sample_neighbors(listed) is not None and not reference.space.with_samples:
             raise ValueError("so many neighbors are searched for with samples of the rows")
         return self

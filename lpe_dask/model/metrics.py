@@ -7,68 +7,23 @@
     geodesic              x                       -
 
 Geodesic distances go along a graph of nearest rows, whose edges are Euclidean. Here the
-parameters are checked and the maps built; preparation.py applies them.
+maps are built; preparation.py applies them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import GRAPHS, cholesky, cholesky_of_inverse, dependent_columns
+from lpe_dask.kernels import cholesky, cholesky_of_inverse, dependent_columns
+from lpe_dask.model.parameters import DEFAULT_GRAPH_NEIGHBORS, METRIC_PARAMS
 from lpe_dask.search import LinearMap, NeighborGraphParams
-
-#: metric -> the parameters that it takes.
-METRIC_PARAMS = {
-    "euclidean": ("w",),
-    "seuclidean": ("V",),
-    "mahalanobis": ("VI",),
-    "geodesic": ("n_neighbors", "graph"),
-}
-
-#: Edges from each row if not said otherwise, as in scikit-learn's Isomap.
-DEFAULT_GRAPH_NEIGHBORS = 5
 
 #: A column is a combination of others if less than this share of its variance is its own.
 INDEPENDENT_SHARE = 1e-10
-
-
-def check_metric_params(metric: str, metric_params: Mapping[str, Any] | None) -> None:
-    """Raise ValueError for what ``metric`` does not take, as far as that needs no data."""
-    if metric_params is not None and not isinstance(metric_params, Mapping):
-        raise ValueError(
-            f"metric_params={metric_params!r} must be a dict from names to values, or None."
-        )
-    params = dict(metric_params or {})
-    names = METRIC_PARAMS[metric]
-    unknown = sorted(set(params) - set(names), key=str)
-    if unknown:
-        listed = " and ".join(map(repr, names))
-        raise ValueError(
-            f"metric_params has {unknown}, but metric={metric!r} takes {listed} only."
-        )
-    if metric == "geodesic":
-        _check_graph_params(params)
-
-
-def _check_graph_params(params: dict[str, Any]) -> None:
-    n_neighbors = params.get("n_neighbors", DEFAULT_GRAPH_NEIGHBORS)
-    is_whole = isinstance(n_neighbors, Integral) and not isinstance(n_neighbors, bool)
-    if not is_whole or n_neighbors < 1:
-        raise ValueError(
-            f"metric_params['n_neighbors']={n_neighbors!r} must be a whole number of at "
-            f"least 1: the nearest rows that each row is linked to."
-        )
-    graph = params.get("graph", "directed")
-    if not isinstance(graph, str) or graph not in GRAPHS:
-        listed = ", ".join(map(repr, GRAPHS))
-        raise ValueError(
-            f"metric_params['graph']={graph!r} is not available; there is {listed}."
-        )
 
 
 def graph_params(

@@ -1,51 +1,118 @@
-"""What the arguments of a detector may be.
+"""The arguments of a detector: what each is, what it may be, and how it is given.
 
-Checks that need no data. A value that the public face names, but that this version has not
-got, is refused like an unknown one, with what is there.
+`PARAMETERS` is the one table of them. The estimator has them in its signature, which a test
+compares; the options of the command line, the keys of a job file and those of a saved model
+are made of it. Checks here need no data.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from decimal import Context, Decimal
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
-from lpe_dask.kernels import ALGORITHMS
-from lpe_dask.model.metrics import METRIC_PARAMS, check_metric_params
 from lpe_dask.pvalues import COUNTS_ITSELF, check_level
 
-GRAPHS = ("knn", "radius")
-SCALES = (None, "minmax", "standard")
-MISSING = ("error", "drop")
+#: metric -> the parameters that it takes.
+METRIC_PARAMS = {
+    "euclidean": ("w",),
+    "seuclidean": ("V",),
+    "mahalanobis": ("VI",),
+    "geodesic": ("n_neighbors", "graph"),
+}
+
+#: Edges from each row if not said otherwise, as in scikit-learn's Isomap.
+DEFAULT_GRAPH_NEIGHBORS = 5
+
+#: Names of `kernels.GRAPHS`, which is not imported only to read its keys.
+_NEIGHBOR_GRAPHS = ("directed", "union")
 
 
-def check_parameters(parameters: dict[str, Any]) -> None:
-    """Raise ValueError if the arguments of `LPE`, by name, are out of range.
+class ParameterError(ValueError):
+    """An argument is out of range, alone or beside others.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The argument that is refused, and those that it does not go with.
+    """
+
+    def __init__(self, message: str, *names: str) -> None:
+        super().__init__(message)
+        self.names = names
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An argument of `LPE`.
+
+    Attributes
+    ----------
+    default : object
+    check : callable, optional
+        Raises ValueError for a value that is out of range, from its name and the value.
+        None: the choices say it.
+    choices : tuple, optional
+        The values that there are, where they are few.
+    type : {int, float, dict}, optional
+        Of an option of the command line; None: that of the choices, or there is no option.
+    metavar : str, optional
+        What its value is called there.
+    help : str
+        The description there, which tells what the default does where that is None.
+    """
+
+    default: Any = None
+    check: Callable[[str, Any], None] | None = None
+    choices: tuple[str | None, ...] | None = None
+    type: type | None = None
+    metavar: str | None = None
+    help: str = ""
+
+    @property
+    def is_option(self) -> bool:
+        """Whether it can be written down: on a command line, in a job, in a manifest."""
+        return self.type is not None or self.choices is not None
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Raise `ParameterError` if the arguments of `LPE`, by name, are out of range.
 
     Parameters
     ----------
     parameters : dict
         All arguments, as ``LPE.get_params()`` gives them.
     """
-    _check_choice("graph", parameters, GRAPHS)
-    _check_choice("metric", parameters, tuple(METRIC_PARAMS))
-    _check_choice("scale", parameters, SCALES)
-    _check_choice("algorithm", parameters, ("auto", *ALGORITHMS))
-    _check_choice("calibration", parameters, ("auto", *COUNTS_ITSELF))
-    _check_choice("missing", parameters, MISSING)
-    check_metric_params(parameters["metric"], parameters["metric_params"])
-    _check_calibration_size(parameters["calibration_size"])
-    _check_log_density(parameters["anomaly_log_density"])
-    _check_n_neighbors(parameters["n_neighbors"], parameters["graph"])
-    _check_radius(parameters["radius"], parameters["graph"], parameters["scale"])
-    check_level("alpha", parameters["alpha"])
-    _check_random_state(parameters["random_state"])
+    for name, parameter in PARAMETERS.items():
+        with _about(name):
+            if parameter.choices is not None:
+                _check_choice(name, parameters[name], parameter.choices)
+            if parameter.check is not None:
+                parameter.check(name, parameters[name])
+    graph, radius, scale = (parameters[name] for name in ("graph", "radius", "scale"))
+    with _about("metric_params", "metric"):
+        _check_metric_params(parameters["metric"], parameters["metric_params"])
+    with _about("n_neighbors", "graph"):
+        _check_has_neighbors(parameters["n_neighbors"], graph)
+    with _about("radius", "graph", "scale"):
+        _check_has_radius(radius, graph, scale)
 
 
-def _check_choice(name: str, parameters: dict[str, Any], allowed: Collection[Any]) -> None:
-    value = parameters[name]
+@contextmanager
+def _about(*names: str) -> Iterator[None]:
+    """Name the arguments that an error is about."""
+    try:
+        yield
+    except ValueError as error:
+        raise ParameterError(str(error), *names) from None
+
+
+def _check_choice(name: str, value: Any, allowed: Collection[Any]) -> None:
     # Only plain values are compared: an array would compare element by element.
     if not (value is None or isinstance(value, str)) or value not in allowed:
         listed = ", ".join(map(repr, allowed))
@@ -54,69 +121,177 @@ def _check_choice(name: str, parameters: dict[str, Any], allowed: Collection[Any
         )
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not _is_truth_value(value)
+def _is_number(value: Any, kind: type = Real) -> bool:
+    # True is a number to Python, and a slip to us.
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not _is_truth_value(value)
-
-
-def _is_truth_value(value: Any) -> bool:
-    return isinstance(value, bool)  # True is a number to Python, and a slip to us
-
-
-def _check_n_neighbors(n_neighbors: Any, graph: str) -> None:
-    if n_neighbors is None:
-        return
-    if not _is_whole(n_neighbors) or n_neighbors < 1:
+def _check_whole(name: str, value: Any, least: int, otherwise: str) -> None:
+    if value is not None and not (_is_number(value, Integral) and value >= least):
         raise ValueError(
-            f"n_neighbors={n_neighbors!r} must be a whole number of at least 1, or None "
-            f"for the rule round(n**0.4)."
-        )
-    if graph != "knn":
-        raise ValueError(
-            f"n_neighbors={n_neighbors} is for graph='knn'; graph={graph!r} takes radius."
+            f"{name}={value!r} must be a whole number of at least {least}, or None"
+            f"{otherwise}."
         )
 
 
-def _check_radius(radius: Any, graph: str, scale: str | None) -> None:
-    if radius is None:
-        if graph == "radius" and scale != "minmax":
-            raise ValueError(
-                f"the rule for the radius holds for rows in [0, 1], but scale={scale!r}. "
-                f"Set scale='minmax', or give radius."
-            )
-        return
-    if not _is_number(radius) or not 0 <= radius < math.inf:
+def _check_radius(name: str, radius: Any) -> None:
+    if radius is not None and not (_is_number(radius) and 0 <= radius < math.inf):
         raise ValueError(
-            f"radius={radius!r} must be a finite number of at least 0, or None for the "
+            f"{name}={radius!r} must be a finite number of at least 0, or None for the "
             f"rule."
         )
-    if graph != "radius":
-        raise ValueError(f"radius={radius} is for graph='radius', but graph={graph!r}.")
 
 
-def _check_calibration_size(size: Any) -> None:
-    if size is not None and (not _is_whole(size) or size < 1):
+def _check_mapping(name: str, mapping: Any) -> None:
+    if mapping is not None and not isinstance(mapping, Mapping):
         raise ValueError(
-            f"calibration_size={size!r} must be a whole number of at least 1, or None."
+            f"{name}={mapping!r} must be a dict from names to values, or None."
         )
 
 
-def _check_log_density(log_density: Any) -> None:
+def _check_log_density(name: str, log_density: Any) -> None:
     if log_density is not None and not callable(log_density):
         raise ValueError(
-            f"anomaly_log_density={log_density!r} must be a function from rows, an array "
+            f"{name}={log_density!r} must be a function from rows, an array "
             f"of shape (n_rows, n_features), to the logarithm of the density at each, or "
             f"None."
         )
 
 
-def _check_random_state(random_state: Any) -> None:
-    if random_state is not None and not (_is_whole(random_state) and random_state >= 0):
+# Arguments together
+
+
+def _check_has_neighbors(n_neighbors: Any, graph: str) -> None:
+    if n_neighbors is not None and graph != "knn":
         raise ValueError(
-            f"random_state={random_state!r} must be None or a whole number of at least 0."
+            f"n_neighbors={n_neighbors} is for graph='knn'; graph={graph!r} takes radius."
+        )
+
+
+def _check_has_radius(radius: Any, graph: str, scale: str | None) -> None:
+    if radius is None and graph == "radius" and scale != "minmax":
+        raise ValueError(
+            f"the rule for the radius holds for rows in [0, 1], but scale={scale!r}. "
+            f"Set scale='minmax', or give radius."
+        )
+    if radius is not None and graph != "radius":
+        raise ValueError(f"radius={radius} is for graph='radius', but graph={graph!r}.")
+
+
+def _check_metric_params(metric: str, metric_params: Mapping[str, Any] | None) -> None:
+    params, names = dict(metric_params or {}), METRIC_PARAMS[metric]
+    unknown = sorted(set(params) - set(names), key=str)
+    if unknown:
+        listed = " and ".join(map(repr, names))
+        raise ValueError(
+            f"metric_params has {unknown}, but metric={metric!r} takes {listed} only."
+        )
+    if metric == "geodesic":
+        _check_graph_params(params)
+
+
+def _check_graph_params(params: dict[str, Any]) -> None:
+    n_neighbors = params.get("n_neighbors", DEFAULT_GRAPH_NEIGHBORS)
+    if not _is_number(n_neighbors, Integral) or n_neighbors < 1:
+        raise ValueError(
+            f"metric_params['n_neighbors']={n_neighbors!r} must be a whole number of at "
+            f"least 1: the nearest rows that each row is linked to."
+        )
+    graph = params.get("graph", "directed")
+    if not isinstance(graph, str) or graph not in _NEIGHBOR_GRAPHS:
+        listed = ", ".join(map(repr, _NEIGHBOR_GRAPHS))
+        raise ValueError(
+            f"metric_params['graph']={graph!r} is not available; there is {listed}."
+        )
+
+
+#: The arguments of `LPE`, in the order of its signature.
+PARAMETERS = {
+    "n_neighbors": Parameter(
+        check=partial(_check_whole, least=1, otherwise=" for the rule round(n**0.4)"),
+        type=int,
+        metavar="K",
+        help="Measure the distance to the K-th nearest nominal row.  [default: "
+        "round(n^0.4) for n nominal rows]",
+    ),
+    "graph": Parameter(
+        "knn",
+        choices=("knn", "radius"),
+        help="Measure the distance to the K-th neighbor, or count those within a radius.",
+    ),
+    "radius": Parameter(
+        check=_check_radius,
+        type=float,
+        metavar="R",
+        help="Radius for --graph radius, in scaled units.  [default: a rule, with "
+        "--scale minmax]",
+    ),
+    "metric": Parameter(
+        "euclidean",
+        choices=tuple(METRIC_PARAMS),
+        help="Distance between rows, after scaling; geodesic goes along a graph of nearest "
+        "nominal rows.",
+    ),
+    "metric_params": Parameter(
+        check=_check_mapping,
+        type=dict,
+        metavar="JSON",
+        help="""Parameters of the metric, such as '{"n_neighbors": 8}' for geodesic or """
+        """'{"w": [1, 0.5]}' for weights.  [default: learnt from the nominal rows]""",
+    ),
+    "scale": Parameter(
+        choices=(None, "minmax", "standard"),
+        help="Bring the columns to one scale, learnt from the nominal rows.",
+    ),
+    "alpha": Parameter(
+        0.05,
+        check=check_level,
+        type=float,
+        metavar="LEVEL",
+        help="Flag rows with a p-value of at most this; nominal rows are flagged at about "
+        "this rate.",
+    ),
+    "algorithm": Parameter(
+        "auto",
+        choices=("auto", "brute", "pruned"),
+        help="How neighbors are searched; the results are the same.",
+    ),
+    "calibration": Parameter(
+        "auto",
+        choices=("auto", *COUNTS_ITSELF),
+        help="Which nominal rows p-values compare with: all, each left out; half of them; "
+        "or a part measured like new rows, which is valid for any number of rows. auto: "
+        "loo where nothing is learnt from the rows, or from many; else conformal.",
+    ),
+    "calibration_size": Parameter(
+        check=partial(_check_whole, least=1, otherwise=""),
+        type=int,
+        metavar="M",
+        help="Measure only so many nominal rows, drawn at random.  [default: all of them, "
+        "or half]",
+    ),
+    "anomaly_log_density": Parameter(check=_check_log_density),  # a function: Python only
+    "missing": Parameter(
+        "error",
+        choices=("error", "drop"),
+        help="What to do about nominal rows with NaN or inf.",
+    ),
+    "random_state": Parameter(
+        check=partial(_check_whole, least=0, otherwise=""),
+        type=int,
+        metavar="SEED",
+        help="What the draw of nominal rows follows.  [default: another one each time; "
+        "with --calibration auto always the same]",
+    ),
+}
+
+
+def check_names(function: str, arguments: Mapping[str, Any]) -> None:
+    """Raise TypeError for arguments of a function that are none of `LPE`."""
+    unknown = sorted(set(arguments) - set(PARAMETERS))
+    if unknown:
+        raise TypeError(
+            f"{function}() knows no {unknown}; arguments of LPE are {sorted(PARAMETERS)}."
         )
 
 

@@ -367,11 +367,6 @@ def _read_latest(url: str) -> ModelParts:
 
 def _read_parts(manifest: Manifest, url: str) -> ModelParts:
     fitted = manifest.fitted
-    parameters = manifest.parameters.model_dump()
-    try:
-        check_parameters(parameters | {"anomaly_log_density": None})
-    except ValueError as error:
-        raise ValueError(f"{url}/{MANIFEST_NAME}: {error}") from error
     files = {
         name: StoredFile(f"{url}/{manifest.data}/{name}", file.n_bytes, file.sha256)
         for name, file in manifest.files.items()
@@ -380,7 +375,7 @@ def _read_parts(manifest: Manifest, url: str) -> ModelParts:
     _check_files(list(files.values()))
     calibration = _calibration(files[_CALIBRATION], fitted)
     return ModelParts(
-        parameters, dict(fitted), _reference(manifest, files, len(calibration)),
+        manifest.parameters, dict(fitted), _reference(manifest, files, len(calibration)),
         calibration,
         StoredOwnValues(
             files.get(_NOMINAL), fitted.n_samples + fitted.n_dropped,

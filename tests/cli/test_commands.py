@@ -30,10 +30,7 @@ from lpe_dask.batch import scoring
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli import commands, interrupts
-from lpe_dask.kernels.algorithms import ALGORITHMS
-from lpe_dask.model.metrics import METRIC_PARAMS
-from lpe_dask.model.parameters import GRAPHS, MISSING, SCALES
-from lpe_dask.pvalues.formulas import COUNTS_ITSELF
+from lpe_dask.model.parameters import PARAMETERS
 from lpe_dask.tasks import spool
 from lpe_dask.tasks.resources import active_client
 
@@ -108,12 +105,9 @@ def test_score__offers_the_choices_of_the_library():
     }
 
     assert choices == {
-        "graph": list(GRAPHS),
-        "metric": list(METRIC_PARAMS),
-        "scale": [scale or "none" for scale in SCALES],
-        "algorithm": ["auto", *ALGORITHMS],
-        "calibration": ["auto", *COUNTS_ITSELF],
-        "missing": list(MISSING),
+        name: [choice or "none" for choice in known.choices]
+        for name, known in PARAMETERS.items()
+        if known.choices is not None
     }
 
 

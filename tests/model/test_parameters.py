@@ -1,9 +1,52 @@
+import inspect
+
 import numpy as np
 import pytest
 
 import definitions
 from lpe_dask import LPE
-from lpe_dask.model.parameters import check_parameters, neighbors_by_rule, radius_by_rule
+from lpe_dask.kernels import ALGORITHMS
+from lpe_dask.kernels import GRAPHS as NEIGHBOR_GRAPHS
+from lpe_dask.model.parameters import (
+    PARAMETERS,
+    ParameterError,
+    check_parameters,
+    neighbors_by_rule,
+    radius_by_rule,
+)
+
+
+def test_parameters__are_those_of_the_estimator():
+    signature = inspect.signature(LPE).parameters
+
+    assert {name: known.default for name, known in signature.items()} == {
+        name: known.default for name, known in PARAMETERS.items()
+    }
+    assert list(signature) == list(PARAMETERS)
+
+
+def test_parameters__name_what_the_kernels_have():
+    assert PARAMETERS["algorithm"].choices == ("auto", *ALGORITHMS)
+    for graph in NEIGHBOR_GRAPHS:
+        check_parameters(
+            LPE(metric="geodesic", metric_params={"graph": graph}).get_params()
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ({"alpha": 2}, ("alpha",)),
+        ({"radius": 1.0}, ("radius", "graph", "scale")),
+        ({"metric_params": {"V": [1]}}, ("metric_params", "metric")),
+        ({"n_neighbors": 3, "graph": "radius", "radius": 1.0}, ("n_neighbors", "graph")),
+    ],
+)
+def test_check_parameters__names_the_arguments_that_it_refuses(arguments, names):
+    with pytest.raises(ParameterError) as refusal:
+        check_parameters(LPE(**arguments).get_params())
+
+    assert refusal.value.names == names
 
 
 @pytest.mark.parametrize(
