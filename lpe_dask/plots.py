@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from lpe_dask.model import learnt_columns
+from lpe_dask.model import fitted_of
 from lpe_dask.pvalues import BAND_LEVEL, Curve, area, band_half_width, ranked_curve
 from lpe_dask.tables import select_columns
 
@@ -436,7 +436,7 @@ def _checked_rows(model: LPE, X: Any) -> NDArray[np.float64]:
             f"the model has {model.n_features_in_} features; a level set is drawn for 2. "
             f"Fit an LPE on two of the columns, or draw plot_scores."
         )
-    names = learnt_columns(model)
+    names = fitted_of(model).columns
     if names is not None and hasattr(X, "columns"):
         X = select_columns(X, names)
     rows = _computed(X).astype(np.float64)

@@ -25,16 +25,18 @@ import fsspec
 from lpe_dask.batch.fingerprint import changed_files, digest
 from lpe_dask.batch.output import check_output
 from lpe_dask.model import (
-    LPE,
     Checkpoint,
+    Fitted,
+    check_calibration,
     check_parameters,
-    fit_resumably,
+    fit_model,
+    learnt_by,
     model_source,
     model_url,
     reserved_model,
-    save_model,
+    save_fitted,
+    with_defaults,
 )
-from lpe_dask.pvalues import what_is_learnt
 from lpe_dask.storage import brief, retried
 from lpe_dask.tables import (
     Paths,
@@ -69,8 +71,8 @@ class FitRun:
 
     Attributes
     ----------
-    model : LPE
-        Not fitted.
+    parameters : dict
+        All arguments of `LPE`.
     nominal : dask DataFrame
         The columns to measure.
     source : str
@@ -89,7 +91,7 @@ class FitRun:
         Whether to judge the model by rows that are held out, once it is fitted.
     """
 
-    model: LPE
+    parameters: dict[str, Any]
     nominal: Any
     source: str
     paths: Paths
@@ -102,9 +104,9 @@ class FitRun:
     @property
     def n_measured(self) -> int | None:
         """Calibration rows, where it is known before the fit that these are all rows."""
-        return self.n_rows if _measures_all(self.model) else None
+        return self.n_rows if _measures_all(self.parameters) else None
 
-    def execute(self, folder: str, expect: Expect = ignore) -> LPE:
+    def execute(self, folder: str, expect: Expect = ignore) -> Fitted:
         """Fit, save if that was asked for, and return the model; computes.
 
         Parameters
@@ -129,28 +131,28 @@ class FitRun:
             if self.is_new:
                 check_absent(self.url)  # now nobody else makes one
             checkpoint = self.checkpoint(self.url)
-            self._fit(checkpoint)
+            model = self._fit(checkpoint)
             with telling_input_from_run():
-                save_model(self.model, lock, source=self.source)
+                save_fitted(model, lock)
             _remove_checkpoints(self.url)
         logger.info("saved the model to %s", self.url)
-        return self.model
+        return model
 
-    def calibration_check(self, model: LPE) -> dict[str, Any] | None:
+    def calibration_check(self, model: Fitted) -> dict[str, Any] | None:
         """Return what `LPE.check_calibration` finds, for a summary; computes.
 
         None where that was not asked for, or cannot be done, which a log line tells.
 
         Parameters
         ----------
-        model : LPE
+        model : Fitted
             That `execute` has fitted, now or at an earlier time.
         """
         if not self.check_calibration:
             return None
         try:
             with telling_input_from_run():
-                check = model.check_calibration(self.nominal)
+                check = check_calibration(model, self.nominal)
         except ValueError as error:  # the model itself is right
             logger.warning("the calibration could not be checked: %s", error)
             return None
@@ -167,12 +169,12 @@ class FitRun:
         model = self.execute(str(self.url), expect)
         return {
             "model": self.url,
-            "nominal_rows": model.n_samples_,
-            "dropped_rows": model.n_dropped_,
-            "calibration_kind_": model.calibration_kind_,
-            "calibration_rows": len(model.calibration_),
-            "n_neighbors_": model.n_neighbors_,
-            "radius_": model.radius_,
+            "nominal_rows": model.n_samples,
+            "dropped_rows": model.n_dropped,
+            "calibration_kind_": model.calibration_kind,
+            "calibration_rows": len(model.calibration.values),
+            "n_neighbors_": model.n_neighbors,
+            "radius_": model.radius,
             "calibration_check": self.calibration_check(model),
             "seconds": round(time.perf_counter() - began, 3),
         }
@@ -185,11 +187,11 @@ class FitRun:
         name = digest([self.source, metadata.version("lpe_dask")])
         return Checkpoint(f"{folder}/_fit-{name}")
 
-    def _fit(self, checkpoint: Checkpoint) -> LPE:
+    def _fit(self, checkpoint: Checkpoint) -> Fitted:
         with telling_input_from_run():
-            fit_resumably(self.model, self.nominal, checkpoint)
+            model = fit_model(self.parameters, self.nominal, checkpoint)
         check_unchanged(self.paths, self.stamps)
-        return self.model
+        return replace(model, source=self.source)
 
 
 def prepare_fit(
@@ -215,8 +217,7 @@ def prepare_fit(
     check_calibration : bool
         As in `FitRun`.
     """
-    model = LPE(**arguments)
-    parameters = model.get_params(deep=False)
+    parameters = with_defaults(arguments)
     check_parameters(parameters)
     if parameters["anomaly_log_density"] is not None:
         # Functions cannot be told from each other, so no later run is the same.
@@ -236,24 +237,25 @@ def prepare_fit(
             "parameters": decisive,
         }
     )
-    is_drawn = model.calibration != "auto" and not _measures_all(model)
-    if is_drawn and model.random_state is None:
-        model.random_state = int(source[:8], 16)
+    is_drawn = parameters["calibration"] != "auto" and not _measures_all(parameters)
+    if is_drawn and parameters["random_state"] is None:
+        parameters["random_state"] = int(source[:8], 16)
     return FitRun(
-        model, frame, source, nominal, stamps, url, count_rows(nominal),
+        parameters, frame, source, nominal, stamps, url, count_rows(nominal),
         check_calibration=check_calibration,
     )  # fmt: skip
 
 
-def takes_loo(model: LPE) -> bool:
+def takes_loo(parameters: Mapping[str, Any]) -> bool:
     """Return whether the calibration is "loo", whatever the number of nominal rows."""
-    learnt = what_is_learnt(model.scale, model.metric, model.metric_params)
-    return model.calibration == "loo" or (model.calibration == "auto" and learnt is None)
+    calibration = parameters["calibration"]
+    is_auto = calibration == "auto" and learnt_by(parameters) is None
+    return calibration == "loo" or is_auto
 
 
-def _measures_all(model: LPE) -> bool:
+def _measures_all(parameters: Mapping[str, Any]) -> bool:
     """Return whether all nominal rows are calibration rows, whatever their number."""
-    return takes_loo(model) and model.calibration_size is None
+    return takes_loo(parameters) and parameters["calibration_size"] is None
 
 
 def fit_table(

@@ -24,8 +24,15 @@ from lpe_dask.batch.fit import Expect, FitRun, ignore, prepare_fit
 from lpe_dask.batch.job_file import Job, Source, read_job
 from lpe_dask.batch.scoring import Run, prepare_run, prepare_scoring
 from lpe_dask.batch.unfinished import DayOfJob, Note
-from lpe_dask.model import LPE, learnt_columns, load_with_source, model_source, model_url
-from lpe_dask.pvalues import choose_calibration, what_is_learnt
+from lpe_dask.model import (
+    Fitted,
+    learnt_by,
+    load_fitted,
+    model_source,
+    model_url,
+    with_defaults,
+)
+from lpe_dask.pvalues import choose_calibration
 from lpe_dask.storage import Lock, brief, is_held, retried
 from lpe_dask.tables import is_there
 
@@ -223,7 +230,7 @@ def prepare_job(job: Job, *, overwrite: bool = False) -> JobRun:
 
     Nothing is computed and nothing written, so it needs no workers.
     """
-    model, source, judged = _model_of(job, overwrite)
+    model, judged = _model_of(job, overwrite)
     if job.score is None:
         assert job.model.path is not None
         fit = model if isinstance(model, FitRun) else None
@@ -236,9 +243,7 @@ def prepare_job(job: Job, *, overwrite: bool = False) -> JobRun:
         options["columns"] = given.columns
     data = _paths(given.data)
     if model is not None:
-        scoring = prepare_scoring(
-            model, data, given.output, source=source, judged=judged, **options
-        )
+        scoring = prepare_scoring(model, data, given.output, judged=judged, **options)
     else:
         arguments = {k: v for k, v in job.lpe_arguments.items() if k != "alpha"}
         scoring = prepare_run(
@@ -248,17 +253,15 @@ def prepare_job(job: Job, *, overwrite: bool = False) -> JobRun:
     return JobRun(None, scoring, given.output, job.today)
 
 
-def _model_of(
-    job: Job, overwrite: bool
-) -> tuple[LPE | FitRun | None, str | None, FitRun | None]:
-    """Return the model of a job, loaded or to be fitted, and what tells it from others.
+def _model_of(job: Job, overwrite: bool) -> tuple[Fitted | FitRun | None, FitRun | None]:
+    """Return the model of a job, loaded or to be fitted.
 
     None where the rows to score are scored among themselves. Last comes the fit that the
     model is, or was.
     """
     path, nominal = job.model.path, job.nominal
     if nominal is None:
-        return (None, None, None) if path is None else (*load_with_source(path), None)
+        return (None if path is None else load_fitted(path)), None
     url = None if path is None else model_url(path)
     stored = None if path is None or overwrite else model_source(path)
     try:
@@ -270,35 +273,36 @@ def _model_of(
         if path is None or stored is None or job.model.refit:
             raise
         logger.warning("the model at %s is used as it is: %s", path, error)
-        return *load_with_source(path), None
+        return load_fitted(path), None
     if path is None or stored is None or (job.model.refit and stored != fit.source):
-        return fit, fit.source, fit
-    model, source = load_with_source(path)
-    if source != stored:  # it was replaced meanwhile, and all that depends on it
+        return fit, fit
+    model = load_fitted(path)
+    if model.source != stored:  # it was replaced meanwhile, and all that depends on it
         return _model_of(job, overwrite)
     # Where rows are scored, their level is that of the output; a model alone has its own.
-    has_alpha = job.score is not None or model.alpha == fit.model.alpha
+    alphas = {model.parameters["alpha"], fit.parameters["alpha"]}
+    has_alpha = job.score is not None or len(alphas) == 1
     if job.model.refit and not has_alpha:
-        return fit, fit.source, fit
+        return fit, fit
     if stored != fit.source or not has_alpha:
         _check_same(model, job, fit)
         logger.info(
             "the model at %s is used as it is; the nominal rows have changed since it was "
             "fitted (refit = true fits it anew)", path,
         )  # fmt: skip
-    return model, stored, fit
+    return model, fit
 
 
-def _check_same(model: LPE, job: Job, fit: FitRun) -> None:
+def _check_same(model: Fitted, job: Job, fit: FitRun) -> None:
     """Raise ValueError if a model is not what a job, or its silence, says about it."""
-    have = model.get_params(deep=False)
-    said = LPE(**job.lpe_arguments).get_params(deep=False)
+    have = model.parameters
+    said = with_defaults(job.lpe_arguments)
     # None of these changes what is measured, or a fit has drawn it by itself.
     for name, is_free in (
         ("algorithm", True),
         ("anomaly_log_density", True),
         ("alpha", job.score is not None),
-        ("calibration", _takes(said, model) == model.calibration_kind_),
+        ("calibration", _takes(said, model) == model.calibration_kind),
         ("random_state", "random_state" not in job.lpe_arguments),
     ):
         if is_free:
@@ -308,7 +312,7 @@ def _check_same(model: LPE, job: Job, fit: FitRun) -> None:
         for name, value in said.items()
         if _as_json(have[name]) != _as_json(value)
     ]
-    names = learnt_columns(model)
+    names = model.columns
     if names is not None and names != list(fit.nominal.columns):
         differing.append(f"columns {names} instead of {list(fit.nominal.columns)}")
     if differing:
@@ -319,12 +323,12 @@ def _check_same(model: LPE, job: Job, fit: FitRun) -> None:
         )
 
 
-def _takes(parameters: Mapping[str, Any], model: LPE) -> str:
+def _takes(parameters: Mapping[str, Any], model: Fitted) -> str:
     """Return the calibration that parameters stand for, for as many rows as a model has."""
     if parameters["calibration"] != "auto":
         return str(parameters["calibration"])
-    learnt = what_is_learnt(*(parameters[n] for n in ("scale", "metric", "metric_params")))
-    return choose_calibration(learnt, model.n_samples_, model.n_features_in_)[0]
+    learnt = learnt_by(parameters)
+    return choose_calibration(learnt, model.n_samples, model.n_features)[0]
 
 
 def _as_json(value: Any) -> str:

@@ -60,7 +60,7 @@ from lpe_dask.batch.parts import (
     part_writes,
     undecided_p_values,
 )
-from lpe_dask.model import LPE, learnt_columns, load_with_source, measure_blocks
+from lpe_dask.model import Fitted, load_fitted
 from lpe_dask.pvalues import (
     BAND_LEVEL,
     COUNTS_ITSELF,
@@ -200,7 +200,7 @@ class Run:
 
     Attributes
     ----------
-    model : LPE or FitRun
+    model : Fitted or FitRun
         Loaded, or yet to be fitted.
     rows : dask DataFrame, optional
         The columns to measure of the rows to score; None: the nominal ones are scored.
@@ -220,7 +220,7 @@ class Run:
         The fit by whose nominal rows the model may be judged.
     """
 
-    model: LPE | FitRun
+    model: Fitted | FitRun
     rows: Any | None
     kept: FileTable
     output: str
@@ -298,7 +298,7 @@ class Run:
             check = self.judged.calibration_check(model)
         with telling_input_from_run():
             sizes, _ = rows_of_partitions(self.paths, len(self.kept.parts))
-            statistic, p_values = measure_blocks(model, self.rows, sizes)
+            statistic, p_values = model.blocks(self.rows, sizes)
         folder = self._folder(lock.token)
         try:
             check_token(lock.url, lock.token)  # the fit may have taken hours
@@ -353,14 +353,14 @@ class Run:
         cut = discovery_cut_off(adjusted, self.fdr)
         return counts | {"fdr_cut_off": None if math.isnan(cut) else cut}
 
-    def _warn_of_rate(self, model: LPE, counts: dict[str, Any]) -> None:
-        counts_itself = COUNTS_ITSELF[model.calibration_kind_]
+    def _warn_of_rate(self, model: Fitted, counts: dict[str, Any]) -> None:
+        counts_itself = COUNTS_ITSELF[model.calibration_kind]
         is_ranked = self.rows is None and not counts_itself  # which was said before
         if self.fdr is None or is_ranked:
             return
         doubt = doubt_about_rate(
             self.fdr, counts["rows"] - counts["rows_nan"], counts["flagged"],
-            len(model.calibration_), counts_itself=counts_itself,
+            len(model.calibration.values), counts_itself=counts_itself,
         )  # fmt: skip
         if doubt is not None:
             logger.warning("%s", doubt)
@@ -415,19 +415,18 @@ def prepare_run(
         arguments["check_calibration"] = True
     check_is_alone(model, nominal, arguments)
     check_output(fspath(output), [fspath(model)])
-    loaded, source = load_with_source(model)
+    loaded = load_fitted(model)
     return prepare_scoring(
-        loaded, data, output, source=source, columns=columns, keep=keep, alpha=alpha,
+        loaded, data, output, columns=columns, keep=keep, alpha=alpha,
         fdr=fdr, overwrite=overwrite,
     )  # fmt: skip
 
 
 def prepare_scoring(
-    model: LPE | FitRun,
+    model: Fitted | FitRun,
     data: Paths,
     output: str | PathLike[str],
     *,
-    source: str | None = None,
     is_own: bool = False,
     columns: Sequence[str] | None = None,
     keep: Sequence[str] | None = None,
@@ -440,9 +439,7 @@ def prepare_scoring(
 
     Parameters
     ----------
-    model : LPE or FitRun
-    source : str, optional
-        Tells a fitted model from others.
+    model : Fitted or FitRun
     is_own : bool, default=False
         Whether the rows to score are the nominal ones.
     judged : FitRun, optional
@@ -453,17 +450,14 @@ def prepare_scoring(
     for name, level in (("alpha", alpha), ("fdr", fdr)):
         if level is not None:
             check_level(name, level)
-    fitted = model.model if isinstance(model, FitRun) else model
-    if isinstance(model, FitRun):
-        source = model.source
     table, rows = tables_to_score(model, data, columns)
     kept = _kept(data, table, keep, with_q_value=fdr is not None)
     settings = {
         "columns": list(map(str, rows.columns)),
         "keep": list(map(str, kept.columns)),
-        "model": source,
+        "model": model.source,
         "is_own": is_own,
-        "alpha": fitted.alpha if alpha is None else float(alpha),
+        "alpha": model.parameters["alpha"] if alpha is None else float(alpha),
         "fdr": None if fdr is None else float(fdr),
         "n_parts": len(kept.parts),
         "versions": [metadata.version("lpe_dask"), dask.__version__],
@@ -480,7 +474,7 @@ def prepare_scoring(
     run = Run(model, measured, kept, url, record, overwrite, data, n_rows, judged)
     if not run.is_finished():
         _check_free(url, record, overwrite)
-    if fdr is not None and is_own and takes_loo(fitted):
+    if fdr is not None and is_own and takes_loo(model.parameters):
         logger.warning(
             "no row can be flagged with fdr=%g: p-values of rows among themselves are "
             "spread evenly, so none is small for so many. Give nominal rows, or decide by "
@@ -502,14 +496,14 @@ def check_is_alone(
 
 
 def tables_to_score(
-    model: LPE | FitRun, data: Paths, columns: Sequence[Any] | None
+    model: Fitted | FitRun, data: Paths, columns: Sequence[Any] | None
 ) -> tuple[FileTable, Any]:
     """Return a table in files, and of it the frame of columns that a model measures."""
     given = None if isinstance(model, FitRun) else columns
     if isinstance(model, FitRun):
         columns = list(model.nominal.columns)
     elif columns is None:
-        columns = learnt_columns(model)
+        columns = model.columns
     table = open_table(data, columns)
     columns = columns if given is None else as_given(given, table.columns)
     rows = measured_columns(data, table.frame(), columns)
@@ -517,11 +511,11 @@ def tables_to_score(
     return table, rows
 
 
-def _check_features(model: LPE | FitRun, rows: Any, data: Paths) -> None:
-    if isinstance(model, LPE) and len(rows.columns) != model.n_features_in_:
+def _check_features(model: Fitted | FitRun, rows: Any, data: Paths) -> None:
+    if isinstance(model, Fitted) and len(rows.columns) != model.n_features:
         raise ValueError(
             f"{shown_paths(data)} has {len(rows.columns)} columns to measure, but the "
-            f"model was fitted on {model.n_features_in_}. Name that many (columns=, "
+            f"model was fitted on {model.n_features}. Name that many (columns=, "
             f"--columns)."
         )
 
@@ -573,17 +567,17 @@ def _kept(
 
 
 def _summary(
-    model: LPE, record: RunRecord, counts: dict[str, Any], seconds: float
+    model: Fitted, record: RunRecord, counts: dict[str, Any], seconds: float
 ) -> dict[str, Any]:
     rows, rows_nan, flagged = (counts[name] for name in PART_COUNTS)
     measured, settings = rows - rows_nan, record.settings
     return {
         "rows": rows,
         "rows_nan": rows_nan,
-        "nominal_rows": model.n_samples_,
-        "dropped_rows": model.n_dropped_,
-        "calibration_kind_": model.calibration_kind_,
-        "calibration_rows": len(model.calibration_),
+        "nominal_rows": model.n_samples,
+        "dropped_rows": model.n_dropped,
+        "calibration_kind_": model.calibration_kind,
+        "calibration_rows": len(model.calibration.values),
         "calibration_band": _calibration_band(model),
         "calibration_check": counts["calibration_check"],
         "flagged": flagged,
@@ -591,9 +585,9 @@ def _summary(
         "alpha": settings["alpha"],
         "fdr": settings["fdr"],
         "fdr_cut_off": counts.get("fdr_cut_off"),
-        "parameters": model.get_params(deep=False) | {"alpha": settings["alpha"]},
-        "n_neighbors_": model.n_neighbors_,
-        "radius_": model.radius_,
+        "parameters": model.parameters | {"alpha": settings["alpha"]},
+        "n_neighbors_": model.n_neighbors,
+        "radius_": model.radius,
         "seconds": round(seconds, 3),
         "peak_worker_bytes": peak_worker_bytes(),
         "versions": _versions(),
@@ -601,13 +595,13 @@ def _summary(
     }
 
 
-def _calibration_band(model: LPE) -> dict[str, float] | None:
+def _calibration_band(model: Fitted) -> dict[str, float] | None:
     """Return how far p-values may be off because only some nominal rows were measured.
 
     The other calibrations measure among other rows, too, which no band is known for.
     """
-    n_measured = len(model.calibration_)
-    if model.calibration_kind_ != "loo" or n_measured == model.n_samples_:
+    n_measured = len(model.calibration.values)
+    if model.calibration_kind != "loo" or n_measured == model.n_samples:
         return None
     return {"level": BAND_LEVEL, "half_width": band_half_width(n_measured)}
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
@@ -35,7 +35,7 @@ from lpe_dask.forecast.counts import ScoreShape, decide_tasks, own_score_tasks, 
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.models import ForeseenFit, SavedModel
 from lpe_dask.forecast.sample import Sample, take_sample
-from lpe_dask.model import LPE, check_names, check_parameters, load, table_to_score
+from lpe_dask.model import Fitted, check_names, check_parameters, load_fitted, with_defaults
 from lpe_dask.pvalues import MERGED_HISTOGRAMS
 from lpe_dask.search import JoinPlan
 from lpe_dask.tables import (
@@ -148,26 +148,26 @@ def forecast_score(
     crew: Crew, data: Any, nominal: Any, columns: Any, **arguments: Any
 ) -> Forecast:
     """Return what `plan` does, for workers that need not be there."""
-    model = LPE(**arguments)
-    check_parameters(model.get_params(deep=False))
+    parameters = with_defaults(arguments)
+    check_parameters(parameters)
     is_own = nominal is None
     learnt = _open(data if is_own else nominal, columns)
     scored = learnt if is_own else _open(data, learnt.table.columns)
     _check_features(learnt.table, scored.table)
-    return _Forecaster.of_fit(crew, model, learnt, scored, is_own=is_own).forecast()
+    return _Forecaster.of_fit(crew, parameters, learnt, scored, is_own=is_own).forecast()
 
 
 def forecast_with_model(
     crew: Crew, data: Any, path: str | PathLike[str], columns: Any
 ) -> Forecast:
     """Return what `plan` does with a saved model, for workers that need not be there."""
-    model = load(path)
+    model = load_fitted(path)
     if is_paths(data):
         table, rows = tables_to_score(model, data, columns)
         scored = _files(data, rows, table)
     else:
         X = data if columns is None else select_columns(data, columns)
-        scored = _collection(table_to_score(model, X))
+        scored = _collection(model.table(X))
     return _Forecaster.of_model(crew, model, scored).forecast()
 
 
@@ -201,7 +201,7 @@ def _of_fit_run(crew: Crew, fit: FitRun, run: Run | None) -> _Forecaster:
     is_own = run is not None and run.rows is None
     if run is not None:
         scored = _files(run.paths, fit.nominal if is_own else run.rows, run.kept)
-    forecaster = _Forecaster.of_fit(crew, fit.model, learnt, scored, is_own=is_own)
+    forecaster = _Forecaster.of_fit(crew, fit.parameters, learnt, scored, is_own=is_own)
     return replace(forecaster, saves=fit.url is not None)
 
 
@@ -296,17 +296,23 @@ class _Forecaster:
 
     @classmethod
     def of_fit(
-        cls, crew: Crew, model: LPE, learnt: _Input, scored: _Input | None, *, is_own: bool
+        cls,
+        crew: Crew,
+        parameters: Mapping[str, Any],
+        learnt: _Input,
+        scored: _Input | None,
+        *,
+        is_own: bool,
     ) -> _Forecaster:
         """Return that of a model to be fitted; takes samples."""
         threads = crew.workers.n_threads
         sample = take_sample(learnt.table.rows, learnt.counted, threads)
         new = sample if is_own else _sample_of(scored, threads)
-        fit = ForeseenFit.of(model, learnt.table, sample, crew)
+        fit = ForeseenFit.of(parameters, learnt.table, sample, crew)
         return cls(crew, fit, sample, new, scored, is_own)
 
     @classmethod
-    def of_model(cls, crew: Crew, model: LPE, scored: _Input) -> _Forecaster:
+    def of_model(cls, crew: Crew, model: Fitted, scored: _Input) -> _Forecaster:
         """Return that of a model on disk; takes samples."""
         saved, sample = SavedModel.of(model, crew)
         new = _sample_of(scored, crew.workers.n_threads)

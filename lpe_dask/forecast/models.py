@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,18 +28,15 @@ from lpe_dask.forecast.counts import (
 )
 from lpe_dask.forecast.sample import Sample, rows_of_blocks, take_sample
 from lpe_dask.model import (
-    LPE,
     METRIC_PARAMS,
     Division,
-    calibration_of,
+    Fitted,
     check_determined,
     divide_in_size,
     graph_params,
     learn_preparation,
-    measure_of,
-    reference_of,
+    plan_fit,
 )
-from lpe_dask.pvalues import what_is_learnt
 from lpe_dask.search import (
     JoinPlan,
     Measure,
@@ -59,7 +56,8 @@ class ForeseenFit:
 
     Attributes
     ----------
-    model : LPE
+    parameters : dict
+        The arguments of `LPE`.
     division : Division
         In size.
     measure : Measure
@@ -76,7 +74,7 @@ class ForeseenFit:
         Whether the number of nominal rows is certain.
     """
 
-    model: LPE
+    parameters: Mapping[str, Any]
     division: Division
     measure: Measure
     params: NeighborGraphParams | None
@@ -88,25 +86,27 @@ class ForeseenFit:
     is_counted: bool
 
     @classmethod
-    def of(cls, model: LPE, table: Table, sample: Sample, crew: Crew) -> ForeseenFit:
-        """Return what a fit of ``model`` to a table would settle, by a sample of it."""
+    def of(
+        cls, parameters: Mapping[str, Any], table: Table, sample: Sample, crew: Crew
+    ) -> ForeseenFit:
+        """Return what a fit to a table would settle, by a sample of it."""
         with dask.config.set(scheduler="sync"):
             drawn = replace(read_table(sample.rows), labels=table.labels)
-            nominal = read_nominal(drawn, model.missing)
+            nominal = read_nominal(drawn, parameters["missing"])
             rows = nominal.rows.compute()
             began = time.thread_time()
-            preparation = _learnt_preparation(model, nominal, table.labels)
+            preparation = _learnt_preparation(parameters, nominal, table.labels)
             learn_seconds = (time.thread_time() - began) / len(rows)
         n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
         n_features = rows.shape[1]
-        calibration = calibration_of(model, n_nominal, n_features)
-        division = divide_in_size(calibration, n_nominal, model.calibration_size)
-        measure = measure_of(model, division, n_features, calibration)
+        fit = plan_fit(parameters, n_nominal, n_features, divide_in_size)
+        division, measure = fit.division, fit.measure
         n_reference = division.n_reference
-        if what_is_learnt(model.scale, model.metric, model.metric_params) == "covariance":
+        if fit.learnt == "covariance":
             is_whole = division.own_part is not None or not division.is_disjoint
             check_determined(n_nominal if is_whole else n_reference, n_features)
-        params = graph_params(model.metric, model.metric_params, n_reference)
+        metric, given = parameters["metric"], parameters["metric_params"]
+        params = graph_params(metric, given, n_reference)
         reading: dict[str, Any] = {
             "calibration_rows": division.n_calibration,
             "reads_frame": table.frame is not None,
@@ -116,17 +116,17 @@ class ForeseenFit:
         own_plan = None
         if division.own_part is not None:
             shape = len(division.own_part), n_features
-            own_params = graph_params(model.metric, model.metric_params, shape[0])
+            own_params = graph_params(metric, given, shape[0])
             own_plan = plan_for(
                 crew.workers, shape, measure, own_params, sample.sizes, **reading
             )
         algorithm, space = choose_space(
-            nominal.sample, preparation, join_plan, model.algorithm, measure
+            nominal.sample, preparation, join_plan, parameters["algorithm"], measure
         )
         prepared = preparation.apply(rows)
         search = _trial_search(algorithm, measure, params, len(prepared))
         return cls(
-            model, division, measure, params, join_plan, own_plan,
+            parameters, division, measure, params, join_plan, own_plan,
             Sampled(prepared, space, search), preparation, learn_seconds,
             sample.is_exact and nominal.n_dropped == 0,
         )  # fmt: skip
@@ -176,22 +176,28 @@ class ForeseenFit:
     @property
     def learnt(self) -> list[str]:
         """What is learnt from the nominal rows, as `counts.LEARNT` calls it."""
-        model = self.model
-        names = [] if model.scale is None else [model.scale]
-        (parameter, *_) = METRIC_PARAMS[model.metric]
-        if model.metric in LEARNT and parameter not in (model.metric_params or {}):
-            names.append(model.metric)
+        scale, metric = self.parameters["scale"], self.parameters["metric"]
+        names = [] if scale is None else [scale]
+        (parameter, *_) = METRIC_PARAMS[metric]
+        if metric in LEARNT and parameter not in (self.parameters["metric_params"] or {}):
+            names.append(metric)
         return names
 
 
-def _learnt_preparation(model: LPE, nominal: Nominal, labels: list[str]) -> Preparation:
+def _learnt_preparation(
+    parameters: Mapping[str, Any], nominal: Nominal, labels: list[str]
+) -> Preparation:
     """Return the preparation learnt from a sample."""
     try:
         return learn_preparation(
-            nominal.rows, model.scale, model.metric, model.metric_params, labels
+            nominal.rows,
+            parameters["scale"],
+            parameters["metric"],
+            parameters["metric_params"],
+            labels,
         )
     except ValueError:
-        if model.metric_params:
+        if parameters["metric_params"]:
             raise
         # A few rows may be singular where all are not; the run will tell.
         return Preparation()
@@ -239,9 +245,9 @@ class SavedModel:
     learning_seconds: float = 0.0
 
     @classmethod
-    def of(cls, model: LPE, crew: Crew) -> tuple[SavedModel, Sample]:
+    def of(cls, model: Fitted, crew: Crew) -> tuple[SavedModel, Sample]:
         """Return a model that was loaded, and a sample of its rows; reads some blocks."""
-        reference = reference_of(model)
+        reference = model.reference
         blocks = reference.blocks.tasks()
         rows = rows_of_blocks(blocks, reference.n_features)
         sample = take_sample(rows, None, crew.workers.n_threads)
@@ -256,7 +262,7 @@ class SavedModel:
         rows_taken = sample.rows.astype(np.float64, copy=False)
         sampled = Sampled(rows_taken, reference.space, search)
         return cls(
-            model.n_samples_, reference.measure, reference.graph_params, plan, sampled,
+            model.n_samples, reference.measure, reference.graph_params, plan, sampled,
             len(blocks),
         ), sample  # fmt: skip
 

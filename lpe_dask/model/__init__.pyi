@@ -1,19 +1,9 @@
+from .calibration_check import check_calibration
 from .checkpoint import Checkpoint
-from .detector import (
-    LPE,
-    calibration_of,
-    fit_resumably,
-    learnt_columns,
-    load,
-    load_with_source,
-    measure_blocks,
-    measure_of,
-    reference_of,
-    save_model,
-    score,
-    table_to_score,
-)
+from .detector import LPE, fitted_of, load, score
 from .division import Division, divide_in_size
+from .fitted import Fitted
+from .fitting import fit_model, plan_fit
 from .metrics import given_parameter, graph_params
 from .parameters import (
     METRIC_PARAMS,
@@ -22,8 +12,10 @@ from .parameters import (
     ParameterError,
     check_names,
     check_parameters,
+    learnt_by,
+    with_defaults,
 )
-from .saving import model_source, model_url, reserved_model
+from .saving import load_fitted, model_source, model_url, reserved_model, save_fitted
 from .scaling import check_determined, learn_preparation
 
 __all__ = [
@@ -32,27 +24,27 @@ __all__ = [
     "PARAMETERS",
     "Checkpoint",
     "Division",
+    "Fitted",
     "Parameter",
     "ParameterError",
-    "calibration_of",
+    "check_calibration",
     "check_determined",
     "check_names",
     "check_parameters",
     "divide_in_size",
-    "fit_resumably",
+    "fit_model",
+    "fitted_of",
     "given_parameter",
     "graph_params",
     "learn_preparation",
-    "learnt_columns",
+    "learnt_by",
     "load",
-    "load_with_source",
-    "measure_blocks",
-    "measure_of",
+    "load_fitted",
     "model_source",
     "model_url",
-    "reference_of",
+    "plan_fit",
     "reserved_model",
-    "save_model",
+    "save_fitted",
     "score",
-    "table_to_score",
+    "with_defaults",
 ]

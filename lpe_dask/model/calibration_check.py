@@ -21,8 +21,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from lpe_dask.model.fitted import Fitted
+from lpe_dask.model.fitting import fit_model
 from lpe_dask.pvalues import COUNTS_ITSELF, check_level, places_flagged
-from lpe_dask.tables import Nominal, take_rows
+from lpe_dask.tables import Nominal, read_nominal, take_rows, to_numpy
+from lpe_dask.tasks import eagerly
 
 #: With which probability any level of a promise that holds is judged to be broken.
 ERROR = 0.01
@@ -68,6 +71,46 @@ class CalibrationCheck:
             .where(self.table.notna(), None)
             .to_dict(orient="records"),
         }
+
+
+def check_calibration(
+    fitted: Fitted,
+    X: Any = None,
+    fraction: float = 0.1,
+    alphas: Sequence[float] = (0.01, 0.05, 0.1),
+) -> CalibrationCheck:
+    """Return what `LPE.check_calibration` does; computes."""
+    alphas = np.atleast_1d(alphas).tolist()
+    for alpha in alphas:
+        check_level("alphas", alpha)
+    origin = fitted.nominal.origin
+    if X is None and origin is not None:
+        X = origin.rows
+    if X is None:
+        raise ValueError(
+            "check_calibration needs the nominal rows, and this model has not got "
+            "them: it was loaded or copied. Give them: check_calibration(X)."
+        )
+    return eagerly(lambda: _check(fitted, X, fraction, alphas))
+
+
+def _check(
+    fitted: Fitted, X: Any, fraction: float, alphas: Sequence[float]
+) -> CalibrationCheck:
+    parameters, kind = fitted.parameters, fitted.calibration_kind
+    nominal = read_nominal(fitted.table(X), parameters["missing"])
+    seed, size = parameters["random_state"] or 0, parameters["calibration_size"]
+    kept, held_out = hold_out(nominal, fraction, seed)
+    settled = {
+        "n_neighbors": fitted.n_neighbors,
+        "radius": fitted.radius,
+        "calibration": kind,
+        "calibration_size": size and max(1, size * len(kept) // len(nominal.rows)),
+        "random_state": seed,
+    }
+    model = fit_model(parameters | settled, kept)
+    p_values = to_numpy(model.p_values(held_out), "p_value")
+    return judge(p_values, kind, len(model.calibration.values), alphas)
 
 
 def judge(

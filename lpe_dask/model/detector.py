@@ -8,75 +8,30 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, Self
 
-import dask.array as da
-import fsspec
 import numpy as np
 from dask.tokenize import normalize_token
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from lpe_dask.model.calibration_check import CalibrationCheck, hold_out, judge
-from lpe_dask.model.checkpoint import Checkpoint
-from lpe_dask.model.division import Division, divide
-from lpe_dask.model.false_alarms import settle_calibration, warn_of_false_alarms
-from lpe_dask.model.fitting import Recipe, measure_nominal, weigh_nominal
-from lpe_dask.model.left_out import Asked
-from lpe_dask.model.manifest import MANIFEST_NAME
-from lpe_dask.model.own_values import OwnValues, StoredOwnValues
-from lpe_dask.model.parameters import (
-    check_names,
-    check_parameters,
-    neighbors_by_rule,
-    radius_by_rule,
-)
-from lpe_dask.model.saving import (
-    ModelParts,
-    model_url,
-    read_model,
-    reserved_model,
-    write_model,
-)
+from lpe_dask.model.calibration_check import CalibrationCheck, check_calibration
+from lpe_dask.model.fitted import Fitted
+from lpe_dask.model.fitting import fit_model
+from lpe_dask.model.parameters import check_names
+from lpe_dask.model.saving import load_fitted, save_model
 from lpe_dask.pvalues import (
-    Comparison,
-    DensityWeight,
     LogDensity,
-    check_level,
-    labels,
-    labels_by_count,
     margin,
-    threshold,
-    what_is_learnt,
 )
-from lpe_dask.search import Measure, Reference
-from lpe_dask.storage import Lock, retried
 from lpe_dask.tables import (
-    Nominal,
-    Origin,
-    Table,
     map_values,
-    name_from_json,
-    name_to_json,
-    read_nominal,
-    read_table,
     select_columns,
-    to_numpy,
 )
-from lpe_dask.tasks import Shared, eagerly, lazily
-
-logger = logging.getLogger(__name__)
-
-#: Start of the key of the task that gives what p-values compare with.
-_CALIBRATION = "lpe-calibration"
-
-#: Attributes of a fitted estimator that are numbers, without their underscore.
-_SHAPE = ("n_samples", "n_dropped", "n_features_in", "n_neighbors", "radius", "offset")
 
 
 class LPE(OutlierMixin, BaseEstimator):
@@ -253,110 +208,29 @@ class LPE(OutlierMixin, BaseEstimator):
             If the nominal rows do not fit into the memory of each worker, and there is no
             storage for them that all workers see.
         """
-        return eagerly(lambda: self._fit(X, None))
-
-    def _fit(self, X: Any, checkpoint: Checkpoint | None) -> Self:
         parameters = self.get_params(deep=False)
-        check_parameters(parameters)
-        table = read_table(X)
-        nominal = read_nominal(table, self.missing)
-        shape = nominal.rows.shape
-        calibration = calibration_of(self, *shape)
-        division = divide(calibration, shape[0], self.calibration_size, self._seed)
-        measure = self._measure(division, shape[1], calibration)
-        recipe = Recipe(
-            measure, self.scale, self.metric, self.metric_params, self.algorithm,
-            table.labels,
-        )  # fmt: skip
-        comparison = Comparison.of(self.graph, calibration, self.anomaly_log_density)
-        self._forget()  # what the last fit holds gives way, and is not mixed with this one
-        reference, statistic = measure_nominal(nominal, division, recipe, checkpoint)
-        compared = statistic
-        if comparison.weight is not None:
-            compared = weigh_nominal(nominal, division, statistic, comparison.weight)
-        self._reference, self._comparison = reference, comparison
-        self._own: OwnValues | StoredOwnValues = OwnValues.of(
-            X, nominal, division, statistic, compared
-        )
-        self.calibration_ = np.sort(compared)
-        self._shared_calibration = Shared(self.calibration_, _CALIBRATION)
-        self._take_shape(table, nominal, measure)
-        self._nominal = NominalKind(table.restore, table.frame, table.is_lazy, Origin(X))
-        self._parameters = parameters
-        self.calibration_kind_ = calibration
-        self._warn_if_nothing_can_be_flagged()
-        warn_of_false_alarms(
-            calibration, what_is_learnt(self.scale, self.metric, self.metric_params),
-            nominal.sample, reference.space.preparation,
-            Asked(measure.n_neighbors, measure.radius), shape[0], division.n_calibration,
-            self.alpha,
-        )  # fmt: skip
-        logger.info(
-            "fitted %d nominal rows x %d columns: graph=%s, n_neighbors=%s, radius=%s",
-            self.n_samples_, self.n_features_in_, self.graph, self.n_neighbors_,
-            self.radius_,
-        )  # fmt: skip
-        return self
-
-    @property
-    def _seed(self) -> int | None:
-        """The seed of the draw of rows: with "auto" the same at each fit."""
-        is_fixed = self.random_state is None and self.calibration == "auto"
-        return 0 if is_fixed else self.random_state
-
-    @property
-    def _calibration(self) -> Shared:
-        """What p-values compare with, sent once for all graphs."""
-        shared: Shared = self._shared_calibration
-        if shared.value is not self.calibration_:  # set by the user, or by a deep copy
-            shared = self._shared_calibration = Shared(self.calibration_, _CALIBRATION)
-        return shared
+        # What the last fit holds gives way before the search: its memory is needed.
+        return self._adopt(fit_model(parameters, X, on_start=self._forget))
 
     def _forget(self) -> None:
         """Become an estimator that is not fitted."""
-        held = (
-            "_reference", "_comparison", "_own", "_nominal", "_shared_calibration",
-            "_columns", "_parameters",
-        )  # fmt: skip
         for name in [*vars(self)]:
-            if name in held or name.endswith("_"):
+            if name == "_fitted" or name.endswith("_"):
                 delattr(self, name)
 
-    def _measure(self, division: Division, n_features: int, calibration: str) -> Measure:
-        """Return what is asked of rows: K, or the radius; checked, or by their rules."""
-        n = division.n_reference
-        if self.graph == "radius":
-            radius = radius_by_rule(n, n_features) if self.radius is None else self.radius
-            return Measure(None, float(radius))
-        n_neighbors = neighbors_by_rule(n) if self.n_neighbors is None else self.n_neighbors
-        _check_enough_rows(int(n_neighbors), calibration, division)
-        return Measure(int(n_neighbors), None)
-
-    def _take_shape(self, table: Table, nominal: Nominal, measure: Measure) -> None:
-        self.n_samples_, self.n_features_in_ = nominal.rows.shape
-        self.n_dropped_ = nominal.n_dropped
-        self.n_neighbors_, self.radius_ = measure.n_neighbors, measure.radius
-        self.offset_ = threshold(self.alpha)
-        self._take_names(table.columns)
-
-    def _take_names(self, columns: list[Any] | None) -> None:
-        """Remember the names of the columns; scikit-learn's attribute is for text only."""
-        self._columns = columns
-        if columns is not None and all(isinstance(name, str) for name in columns):
-            self.feature_names_in_ = np.array(columns, dtype=object)
-
-    def _warn_if_nothing_can_be_flagged(self) -> None:
-        least = self._comparison.least_p_value(self.calibration_)
-        if least < self.offset_:
-            return
-        n_rows = len(self.calibration_)
-        logger.warning(
-            "no row can be flagged at alpha=%g: the p-value of a row as anomalous as can "
-            "be is %.3g, with %d calibration rows. Raise alpha, or use more nominal rows; "
-            "with graph='radius' a larger radius; along a neighbor graph more edges "
-            "(metric_params['n_neighbors'], the graph 'union') or a lower n_neighbors.",
-            self.alpha, least, n_rows,
-        )  # fmt: skip
+    def _adopt(self, fitted: Fitted) -> Self:
+        """Become the estimator of a fitted model."""
+        self._fitted = fitted
+        self.calibration_ = fitted.calibration.values
+        self.calibration_kind_ = fitted.calibration_kind
+        self.n_neighbors_, self.radius_ = fitted.n_neighbors, fitted.radius
+        self.offset_ = fitted.offset
+        self.n_samples_, self.n_dropped_ = fitted.n_samples, fitted.n_dropped
+        self.n_features_in_ = fitted.n_features
+        names = fitted.columns
+        if names is not None and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.array(names, dtype=object)
+        return self
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the model to a folder, from which `load` reads it; computes.
@@ -381,17 +255,9 @@ class LPE(OutlierMixin, BaseEstimator):
         OSError
             If nothing can be written, or another run is writing a model there.
         """
-        check_is_fitted(self)
-        url = model_url(path)
-        filesystem, root = fsspec.core.url_to_fs(url)
-        with reserved_model(url) as lock:
-            is_there = retried(filesystem.exists)(f"{root}/{MANIFEST_NAME}")
-            if is_there and not overwrite:
-                raise FileExistsError(
-                    f"there is a model at {url}. Give another folder, or replace it "
-                    f"(overwrite=True)."
-                )
-            save_model(self, lock)
+        now = {"parameters": self.get_params(deep=False), "source": None}
+        fitted = replace(self._decided(), **now)
+        save_model(fitted, path, overwrite=overwrite)
 
     def statistic(self, X: Any) -> Any:
         """Return the statistic of new rows: distance to the K-th neighbor, or their number.
@@ -410,18 +276,7 @@ class LPE(OutlierMixin, BaseEstimator):
             float64, of the kind of ``X``, with its index; lazy for Dask. NaN for a row with
             NaN or inf.
         """
-        table = self._table(X)
-        return self._reference.measure_table(table)
-
-    def _table(self, X: Any) -> Table:
-        check_is_fitted(self)
-        table = read_table(X, self._columns)
-        if table.rows.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {table.rows.shape[1]} features, but LPE is expecting "
-                f"{self.n_features_in_} features as input: the columns it was fitted on."
-            )
-        return table
+        return fitted_of(self).statistic(X)
 
     def score_samples(self, X: Any) -> Any:
         """Return the p-value of new rows: in [0, 1], the lower the more anomalous.
@@ -440,10 +295,7 @@ class LPE(OutlierMixin, BaseEstimator):
             calibration rows), of the kind of ``X``, with its index; lazy for Dask. NaN for
             a row with NaN or inf.
         """
-        table, comparison = self._table(X), self._comparison
-        with lazily():
-            compared = self._reference.measure_table(table, weight=comparison.weight)
-            return comparison.p_values(compared, self._calibration)
+        return fitted_of(self).p_values(X)
 
     def p_values_of(self, statistic: Any) -> Any:
         """Return the p-values that belong to a statistic, without another search.
@@ -463,14 +315,14 @@ class LPE(OutlierMixin, BaseEstimator):
         ValueError
             With ``anomaly_log_density``, which needs the rows.
         """
-        check_is_fitted(self)
-        if self._comparison.weight is not None:
+        calibration = fitted_of(self).calibration
+        if calibration.weight is not None:
             raise ValueError(
                 "with anomaly_log_density a p-value depends on the row, not on its "
                 "statistic alone. Use score_samples(X) for new rows, p_values_ for nominal "
                 "ones."
             )
-        return self._comparison.p_values(statistic, self._calibration)
+        return calibration.p_values(statistic)
 
     def predict(self, X: Any) -> Any:
         """Return -1 for rows with a p-value of at most alpha, else 1.
@@ -487,20 +339,11 @@ class LPE(OutlierMixin, BaseEstimator):
         labels : array or Series of shape (n,)
             int64, of the kind of ``X``; lazy for Dask. 1 for a row with NaN or inf.
         """
-        table = self._table(X)
-        bound = self._comparison.nominal_bound(self.calibration_, self.offset_)
-        if bound is None:
-            return self._labels(self.score_samples(X))
-        # So many rows within this radius show that a row is nominal.
-        enough = int(bound) if self.n_neighbors_ is None else self.n_neighbors_
-        radius = bound if self.radius_ is None else self.radius_
-        counts = self._reference.measure_table(table, Measure(None, radius, enough))
-        function = partial(labels_by_count, enough=enough)
-        return map_values(counts, function, name="prediction", dtype=np.int64)
+        return self._decided().labels(X)
 
-    def _labels(self, p_values: Any) -> Any:
-        function = partial(labels, offset=self.offset_)
-        return map_values(p_values, function, name="prediction", dtype=np.int64)
+    def _decided(self) -> Fitted:
+        """Return the fitted model with the ``offset_`` that this estimator has now."""
+        return replace(fitted_of(self), offset=self.offset_)
 
     def decision_function(self, X: Any) -> Any:
         """Return ``score_samples(X) - offset_``: negative exactly where `predict` is -1.
@@ -565,37 +408,7 @@ class LPE(OutlierMixin, BaseEstimator):
         >>> check.holds
         True
         """
-        check_is_fitted(self)
-        alphas = np.atleast_1d(alphas).tolist()
-        for alpha in alphas:
-            check_level("alphas", alpha)
-        origin = self._nominal.origin
-        if X is None and origin is not None:
-            X = origin.rows
-        if X is None:
-            raise ValueError(
-                "check_calibration needs the nominal rows, and this model has not got "
-                "them: it was loaded or copied. Give them: check_calibration(X)."
-            )
-        return eagerly(lambda: self._check_calibration(self._table(X), fraction, alphas))
-
-    def _check_calibration(
-        self, table: Table, fraction: float, alphas: Sequence[float]
-    ) -> CalibrationCheck:
-        parameters = self._parameters
-        nominal = read_nominal(table, parameters["missing"])
-        seed, size = parameters["random_state"] or 0, parameters["calibration_size"]
-        fitted, held_out = hold_out(nominal, fraction, seed)
-        settled = {
-            "n_neighbors": self.n_neighbors_,
-            "radius": self.radius_,
-            "calibration": self.calibration_kind_,
-            "calibration_size": size and max(1, size * len(fitted) // len(nominal.rows)),
-            "random_state": seed,
-        }
-        model = LPE(**parameters | settled)
-        p_values = to_numpy(model.fit(fitted).score_samples(held_out), "p_value")
-        return judge(p_values, self.calibration_kind_, len(model.calibration_), alphas)
+        return check_calibration(fitted_of(self), X, fraction, alphas)
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:
         """Fit nominal rows and return their labels, by `p_values_`.
@@ -610,7 +423,7 @@ class LPE(OutlierMixin, BaseEstimator):
         labels : array or Series of shape (n,)
             -1 where `p_values_` is at most alpha, else 1; of the kind of ``X``.
         """
-        return self._labels(self.fit(X).p_values_)
+        return self.fit(X)._decided().labels_of(self.p_values_)
 
     @property
     def statistic_(self) -> Any:
@@ -621,7 +434,7 @@ class LPE(OutlierMixin, BaseEstimator):
         as `LPE` says; all others are measured when they are asked for, each time, among the
         rows that new ones are measured among.
         """
-        return self._of_nominal_rows("statistic")
+        return fitted_of(self).own("statistic")
 
     @property
     def p_values_(self) -> Any:
@@ -633,30 +446,14 @@ class LPE(OutlierMixin, BaseEstimator):
         not count itself twice: in the conformal form its p-value is ``count / (m + 1)``,
         where the count has itself in it.
         """
-        return self._of_nominal_rows("p_value")
+        return fitted_of(self).own("p_value")
 
-    def _of_nominal_rows(self, name: str) -> Any:
-        """Return the statistic or the p-values of the nominal rows, in the kind fitted."""
-        check_is_fitted(self)
-        own, kind = self._own.known(), self._nominal
-        is_statistic = name == "statistic"
-        if own.others is not None:
-            return (
-                own_values_in_kind(self, name)
-                if kind.is_lazy
-                else eagerly(lambda: own_values_in_kind(self, name))
-            )
-        if kind.frame is not None:
-            with lazily():
-                if is_statistic:
-                    return own.series(kind.frame)
-                return own.p_value_series(kind.frame, self._comparison, self._calibration)
-        if kind.is_lazy:
-            return own_values_in_kind(self, name)
-        if is_statistic:
-            return kind.restore(own.statistic.value.copy(), name)
-        p_values = own.own_p_values(self._comparison, self._calibration)
-        return kind.restore(p_values, name)
+
+def fitted_of(model: LPE) -> Fitted:
+    """Return what a model has found; raises NotFittedError before `LPE.fit`."""
+    check_is_fitted(model)
+    fitted: Fitted = model._fitted
+    return fitted
 
 
 def _token_of_model(model: LPE) -> Any:
@@ -669,78 +466,6 @@ def _token_of_model(model: LPE) -> Any:
 
 
 normalize_token.register(LPE, _token_of_model)
-
-
-@dataclass(frozen=True, slots=True)
-class NominalKind:
-    """In what kind the nominal rows came, for results that belong to them.
-
-    Attributes
-    ----------
-    restore, frame, is_lazy
-        As in `Table`.
-    origin : Origin, optional
-        The rows themselves.
-    """
-
-    restore: Callable[[Any, str], Any]
-    frame: Any = None
-    is_lazy: bool = False
-    origin: Origin | None = None
-
-
-def own_values_in_kind(model: LPE, name: str) -> Any:
-    """Return the statistic or p-values of nominal rows that may have to be measured."""
-    with lazily():
-        statistic, p_values = measure_blocks(model)
-        values = statistic if name == "statistic" else p_values
-        return model._nominal.restore(values, name)
-
-
-def _check_enough_rows(n_neighbors: int, calibration: str, division: Division) -> None:
-    if n_neighbors <= division.most_neighbors:
-        return
-    n, most = division.n_rows, division.most_neighbors
-    if not division.is_disjoint:
-        raise ValueError(
-            f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} nominal rows, "
-            f"because a row is no neighbor of itself; there are n_samples = {n}. Lower "
-            f"n_neighbors, or give more rows."
-        )
-    remedy = "Give more rows, or another calibration."
-    if most > 0:
-        remedy = f"Lower n_neighbors to {most} or less, or give more rows."
-    raise ValueError(
-        f"n_neighbors={n_neighbors} is too many for calibration={calibration!r}, which "
-        f"measures new rows among {division.n_reference} of n_samples = {n} nominal rows. "
-        f"{remedy}"
-    )
-
-
-def save_model(model: LPE, lock: Lock, source: str | None = None) -> None:
-    """Write a fitted model to the folder of a `saving.reserved_model`; computes.
-
-    Parameters
-    ----------
-    model : LPE
-    lock : Lock
-    source : str, optional
-        Tells what it was fitted from.
-    """
-    parameters = model.get_params(deep=False)
-    del parameters["anomaly_log_density"]  # a function: whoever loads has to have it
-    names = model._columns
-    comparison = model._comparison
-    fitted = {name: getattr(model, f"{name}_") for name in _SHAPE} | {
-        "feature_names_in": None if names is None else list(map(name_to_json, names)),
-        "graph": comparison.graph,
-        "counts_itself": comparison.counts_itself,
-        "has_anomaly_log_density": comparison.weight is not None,
-    }
-    parts = ModelParts(
-        parameters, fitted, model._reference, model.calibration_, model._own, source
-    )
-    write_model(parts, lock)
 
 
 def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = None) -> LPE:
@@ -787,123 +512,8 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     ...     model.score_samples(np.array([[0.0, 0.0], [2.0, 1.0], [9.0, 9.0]]))
     array([0.957, 0.071, 0.   ])
     """
-    return _model_of(read_model(path), path, anomaly_log_density)
-
-
-def load_with_source(path: str | PathLike[str]) -> tuple[LPE, str]:
-    """Return the model of a folder, and what tells it from others: of one reading.
-
-    Others may be replacing it at the same time; see `saving.model_source`.
-    """
-    parts = read_model(path)
-    assert parts.source is not None
-    return _model_of(parts, path, None), parts.source
-
-
-def _model_of(
-    parts: ModelParts, path: str | PathLike[str], anomaly_log_density: LogDensity | None
-) -> LPE:
-    fitted = parts.fitted
-    if fitted["has_anomaly_log_density"] != (anomaly_log_density is not None):
-        was = "with" if fitted["has_anomaly_log_density"] else "without"
-        remedy = "that same function" if was == "with" else "none"
-        raise ValueError(
-            f"the model at {fspath(path)} was fitted {was} anomaly_log_density. Give "
-            f"{remedy} to load(path, anomaly_log_density=...)."
-        )
-    model = LPE(**parts.parameters, anomaly_log_density=anomaly_log_density)
-    model._parameters = model.get_params(deep=False)
-    check_parameters(model._parameters)
-    weight = None
-    if anomaly_log_density is not None:
-        weight = DensityWeight(anomaly_log_density, fitted["graph"])
-    model._reference, model._own = parts.reference, parts.own_values
-    model._comparison = Comparison(fitted["graph"], fitted["counts_itself"], weight)
-    model._nominal = NominalKind(to_numpy)
-    model.calibration_ = parts.calibration
-    model.calibration_kind_ = model._comparison.kind(model.calibration)
-    model._shared_calibration = Shared(parts.calibration, _CALIBRATION)
-    for name in _SHAPE:
-        setattr(model, f"{name}_", fitted[name])
-    names = fitted["feature_names_in"]
-    model._take_names(None if names is None else list(map(name_from_json, names)))
-    return model
-
-
-def fit_resumably(model: LPE, X: Any, checkpoint: Checkpoint) -> LPE:
-    """Fit a model as `LPE.fit` does, but keep what is measured as soon as it is.
-
-    Parameters
-    ----------
-    model : LPE
-        With a ``random_state``, where rows are drawn: it decides which are measured.
-    X : as in `LPE.fit`
-    checkpoint : Checkpoint
-        Of these rows and these parameters; what it holds is not measured again.
-    """
-    return eagerly(lambda: model._fit(X, checkpoint))
-
-
-def calibration_of(model: LPE, n_rows: int, n_features: int) -> str:
-    """Return the calibration that a model takes for so many nominal rows."""
-    learnt = what_is_learnt(model.scale, model.metric, model.metric_params)
-    return settle_calibration(model.calibration, learnt, n_rows, n_features)
-
-
-def measure_of(
-    model: LPE, division: Division, n_features: int, calibration: str
-) -> Measure:
-    """Return what a model asks of rows, by its parameters; raises as `LPE.fit` does."""
-    return model._measure(division, n_features, calibration)
-
-
-def reference_of(model: LPE) -> Reference:
-    """Return what a fitted model measures new rows among."""
-    return model._reference
-
-
-def learnt_columns(model: LPE) -> list[Any] | None:
-    """Return the names of the columns that a model was fitted on; None for an array."""
-    return model._columns
-
-
-def table_to_score(model: LPE, X: Any) -> Table:
-    """Return rows as a fitted model takes them; raises as `LPE.score_samples` does."""
-    return model._table(X)
-
-
-def measure_blocks(
-    model: LPE, X: Any = None, frame_sizes: Sequence[int] = ()
-) -> tuple[da.Array, da.Array]:
-    """Return statistic and p-values of rows as dask arrays in their partitions, lazily.
-
-    For those who write results partition by partition: unlike in `LPE.statistic`, a frame
-    gives as many tasks as the workers have use for, also if it has few partitions.
-
-    Parameters
-    ----------
-    model : LPE
-        Fitted.
-    X : as in `LPE.statistic`, optional
-        None: the nominal rows, as `LPE.statistic_` and `LPE.p_values_`.
-    frame_sizes : sequence of int
-        As in `Reference.measure_rows`.
-
-    Returns
-    -------
-    statistic, p_values : dask array of shape (n,)
-    """
-    reference, comparison = model._reference, model._comparison
-    calibration = model._calibration
-    if X is None:
-        own = model._own.known()
-        statistic, compared = own.blocks(reference, comparison)
-        is_own = own.is_own_blocks()
-        return statistic, comparison.own_p_values(compared, is_own, calibration)
-    rows = model._table(X).rows
-    statistic = reference.measure_rows(rows, frame_sizes=frame_sizes)
-    compared = comparison.compared(rows, statistic)
-    return statistic, comparison.p_values(compared, calibration)
+    fitted = load_fitted(path, anomaly_log_density)
+    return LPE(**fitted.parameters)._adopt(fitted)
 
 
 def score(data: Any, nominal: Any = None, *, columns: Any = None, **arguments: Any) -> Any:

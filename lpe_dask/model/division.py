@@ -59,6 +59,26 @@ class Division:
             n_searched = min(n_searched, len(self.own_part))
         return n_searched - 1
 
+    def check_neighbors(self, n_neighbors: int, calibration: str) -> None:
+        """Raise ValueError if a row has no K-th neighbor."""
+        n, most = self.n_rows, self.most_neighbors
+        if n_neighbors <= most:
+            return
+        if not self.is_disjoint:
+            raise ValueError(
+                f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} nominal rows, "
+                f"because a row is no neighbor of itself; there are n_samples = {n}. Lower "
+                f"n_neighbors, or give more rows."
+            )
+        remedy = "Give more rows, or another calibration."
+        if most > 0:
+            remedy = f"Lower n_neighbors to {most} or less, or give more rows."
+        raise ValueError(
+            f"n_neighbors={n_neighbors} is too many for calibration={calibration!r}, which "
+            f"measures new rows among {self.n_reference} of n_samples = {n} nominal rows. "
+            f"{remedy}"
+        )
+
 
 def divide(
     calibration: str, n_rows: int, calibration_size: int | None, random_state: int | None

@@ -1,4 +1,4 @@
-"""Settle the calibration, and warn where the one asked for raises too many alarms."""
+"""Warn where a model raises too many false alarms, or none at all."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import logging
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.model.left_out import Asked, added_false_alarms
+from lpe_dask.model.fitted import Fitted
+from lpe_dask.model.left_out import added_false_alarms
 from lpe_dask.pvalues import (
     GRAPH,
-    choose_calibration,
     enough_rows,
     most_false_alarms,
     places_flagged,
 )
-from lpe_dask.search import Preparation
 
 logger = logging.getLogger(__name__)
 
@@ -27,49 +26,44 @@ WARNED_RATIO = 1.05
 LEAST_ROWS = 3
 
 
-def settle_calibration(
-    calibration: str, learnt: str | None, n_rows: int, n_features: int
-) -> str:
-    """Return the calibration to use; a log line says what "auto" took, and why."""
-    if calibration != "auto":
-        return calibration
-    taken, reason = choose_calibration(learnt, n_rows, n_features)
-    logger.info("calibration=%s: %s", taken, reason)
-    return taken
+def warn_if_nothing_can_be_flagged(fitted: Fitted) -> None:
+    """Warn if no p-value can be as small as the level."""
+    least = fitted.calibration.least_p_value()
+    if least < fitted.offset:
+        return
+    logger.warning(
+        "no row can be flagged at alpha=%g: the p-value of a row as anomalous as can "
+        "be is %.3g, with %d calibration rows. Raise alpha, or use more nominal rows; "
+        "with graph='radius' a larger radius; along a neighbor graph more edges "
+        "(metric_params['n_neighbors'], the graph 'union') or a lower n_neighbors.",
+        fitted.parameters["alpha"], least, len(fitted.calibration.values),
+    )  # fmt: skip
 
 
 def warn_of_false_alarms(
-    calibration: str,
-    learnt: str | None,
-    sample: NDArray[np.generic],
-    preparation: Preparation,
-    asked: Asked,
-    n_rows: int,
-    n_calibration: int,
-    alpha: float,
+    fitted: Fitted, learnt: str | None, sample: NDArray[np.generic]
 ) -> None:
     """Warn if what is learnt from nominal rows makes new ones look too anomalous.
 
     Parameters
     ----------
-    calibration : {"loo", "split", "conformal"}
+    fitted : Fitted
     learnt : str, optional
         As `validity.what_is_learnt` gives it.
     sample : ndarray of shape (n_sampled, n_features)
         Some nominal rows, as they came.
-    preparation : Preparation
-    asked : Asked
-    n_rows, n_calibration : int
-        Nominal rows, and calibration rows among them.
-    alpha : float
     """
+    calibration, n_rows = fitted.calibration_kind, fitted.n_samples
+    alpha, reference = fitted.parameters["alpha"], fitted.reference
     least = enough_rows(learnt, sample.shape[1])
     if calibration == "conformal" or learnt in (None, GRAPH):
         return
     if n_rows >= least or len(sample) < LEAST_ROWS:
         return
-    ratio = added_false_alarms(sample, preparation, str(learnt), asked, n_rows, alpha)
-    bound = most_false_alarms(alpha, n_calibration)
+    ratio = added_false_alarms(
+        sample, reference.space.preparation, str(learnt), reference.measure, n_rows, alpha
+    )
+    bound = most_false_alarms(alpha, len(fitted.calibration.values))
     if not is_told(alpha, n_rows):
         rate = f"perhaps on more than {100 * bound:.2g} %"
     elif ratio > WARNED_RATIO:

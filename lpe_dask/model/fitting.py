@@ -1,14 +1,17 @@
-"""Measure the nominal rows that p-values compare with.
+"""Fit a model: settle what is asked, measure the nominal rows, keep what was found.
 
+    rows, parameters --settle--> calibration, division, K or radius         (whole numbers)
     rows --divide--> part to search, rows to measure
     rows --learn--> scaling, metric --> part, packed --> statistic of the rows to measure
+    statistic --sorted--> calibration --> Fitted
 
-Here is what "loo", "split" and "conformal" mean for the rows; calibration.py has what they
-mean for the p-values.
+Here is what "loo", "split" and "conformal" mean for the rows; pvalues has what they mean
+for the p-values.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -22,10 +25,30 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.model.checkpoint import Checkpoint, measure_numbered
-from lpe_dask.model.division import Division
+from lpe_dask.model.division import Division, divide
+from lpe_dask.model.false_alarms import (
+    warn_if_nothing_can_be_flagged,
+    warn_of_false_alarms,
+)
+from lpe_dask.model.fitted import Fitted, NominalKind
 from lpe_dask.model.metrics import graph_params
+from lpe_dask.model.own_values import OwnValues
+from lpe_dask.model.parameters import (
+    check_parameters,
+    learnt_by,
+    neighbors_by_rule,
+    radius_by_rule,
+)
 from lpe_dask.model.scaling import learn_preparation
-from lpe_dask.pvalues import DensityWeight, log_densities, weigh
+from lpe_dask.pvalues import (
+    COUNTS_ITSELF,
+    Calibration,
+    DensityWeight,
+    choose_calibration,
+    log_densities,
+    threshold,
+    weigh,
+)
 from lpe_dask.search import (
     Measure,
     Preparation,
@@ -33,91 +56,226 @@ from lpe_dask.search import (
     plan_for_workers,
     prepare_reference,
 )
-from lpe_dask.tables import Nominal, map_blocks, take_rows
-from lpe_dask.tasks import compute, delayed_tasks, enter, settle
+from lpe_dask.tables import Nominal, Origin, map_blocks, read_nominal, read_table, take_rows
+from lpe_dask.tasks import compute, delayed_tasks, eagerly, enter, settle
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """How rows are to be measured: some arguments of `LPE`, checked.
+class FitPlan:
+    """What a fit settles before it searches.
 
     Attributes
     ----------
+    calibration : {"loo", "split", "conformal"}
+    division : Division
     measure : Measure
-    scale, metric, metric_params, algorithm
-        As in `LPE`.
+    learnt : str, optional
+        What is learnt from the nominal rows; see `validity.what_is_learnt`.
+    """
+
+    calibration: str
+    division: Division
+    measure: Measure
+    learnt: str | None
+
+
+def plan_fit(
+    parameters: Mapping[str, Any],
+    n_rows: int,
+    n_features: int,
+    divide: Callable[..., Division] = divide,
+) -> FitPlan:
+    """Return what a fit of so many rows settles; a log line says what "auto" took.
+
+    Parameters
+    ----------
+    parameters : dict
+        The arguments of `LPE`, checked.
+    n_rows, n_features : int
+    divide : callable
+        `division.divide`, or `division.divide_in_size` for a forecast.
+
+    Raises
+    ------
+    ValueError
+        If there are not enough rows.
+    """
+    learnt = learnt_by(parameters)
+    calibration, seed = parameters["calibration"], parameters["random_state"]
+    if calibration == "auto":
+        calibration, reason = choose_calibration(learnt, n_rows, n_features)
+        logger.info("calibration=%s: %s", calibration, reason)
+        seed = seed or 0  # the same draw at each fit
+    division = divide(calibration, n_rows, parameters["calibration_size"], seed)
+    measure = _measure(parameters, division, n_features, calibration)
+    return FitPlan(calibration, division, measure, learnt)
+
+
+def _measure(
+    parameters: Mapping[str, Any], division: Division, n_features: int, calibration: str
+) -> Measure:
+    """Return what is asked of rows: K, or the radius; checked, or by their rules."""
+    n, radius = division.n_reference, parameters["radius"]
+    if parameters["graph"] == "radius":
+        radius = radius_by_rule(n, n_features) if radius is None else radius
+        return Measure(None, float(radius))
+    n_neighbors = parameters["n_neighbors"]
+    n_neighbors = neighbors_by_rule(n) if n_neighbors is None else int(n_neighbors)
+    division.check_neighbors(n_neighbors, calibration)
+    return Measure(n_neighbors, None)
+
+
+def fit_model(
+    parameters: dict[str, Any],
+    X: Any,
+    checkpoint: Checkpoint | None = None,
+    on_start: Callable[[], None] | None = None,
+) -> Fitted:
+    """Return the model of some nominal rows; computes, with the scheduler that is active.
+
+    Parameters
+    ----------
+    parameters : dict
+        All arguments of `LPE`, by name.
+    X : as in `LPE.fit`
+    checkpoint : Checkpoint, optional
+        Of these rows and these parameters: what it holds is not measured again, and what
+        is measured is kept there. ``random_state`` decides which rows are measured.
+    on_start : callable, optional
+        Called once everything is checked that can be checked without a search.
+
+    Raises
+    ------
+    ValueError, TypeError, MemoryError, OSError
+        As `LPE.fit`.
+    """
+    return eagerly(lambda: _fit(parameters, X, checkpoint, on_start))
+
+
+def _fit(
+    parameters: dict[str, Any],
+    X: Any,
+    checkpoint: Checkpoint | None,
+    on_start: Callable[[], None] | None,
+) -> Fitted:
+    check_parameters(parameters)
+    table = read_table(X)
+    nominal = read_nominal(table, parameters["missing"])
+    plan = plan_fit(parameters, *nominal.rows.shape)
+    if on_start is not None:
+        on_start()
+    search = _Search(nominal, plan, parameters, table.labels)
+    reference, statistic = search.measure(checkpoint)
+    graph, log_density = parameters["graph"], parameters["anomaly_log_density"]
+    weight = None if log_density is None else DensityWeight(log_density, graph)
+    compared = statistic
+    if weight is not None:
+        compared = _weighed(nominal, plan.division, statistic, weight)
+    fitted = Fitted(
+        parameters=parameters,
+        columns=table.columns,
+        n_samples=nominal.rows.shape[0],
+        n_dropped=nominal.n_dropped,
+        offset=threshold(parameters["alpha"]),
+        calibration_kind=plan.calibration,
+        reference=reference,
+        calibration=Calibration.of(
+            graph, COUNTS_ITSELF[plan.calibration], weight, np.sort(compared)
+        ),
+        own_values=OwnValues.of(X, nominal, plan.division, statistic, compared),
+        nominal=NominalKind(table.restore, table.frame, table.is_lazy, Origin(X)),
+    )
+    warn_if_nothing_can_be_flagged(fitted)
+    warn_of_false_alarms(fitted, plan.learnt, nominal.sample)
+    logger.info(
+        "fitted %d nominal rows x %d columns: graph=%s, n_neighbors=%s, radius=%s",
+        fitted.n_samples, fitted.n_features, graph, fitted.n_neighbors, fitted.radius,
+    )  # fmt: skip
+    return fitted
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What it takes to measure the nominal rows.
+
+    Attributes
+    ----------
+    nominal : Nominal
+    plan : FitPlan
+    parameters : dict
+        The arguments of `LPE`.
     labels : list of str
         What to call the columns in an error.
     """
 
-    measure: Measure
-    scale: str | None
-    metric: str
-    metric_params: Mapping[str, Any] | None
-    algorithm: str
+    nominal: Nominal
+    plan: FitPlan
+    parameters: Mapping[str, Any]
     labels: list[str]
 
+    def measure(
+        self, checkpoint: Checkpoint | None
+    ) -> tuple[Reference, NDArray[np.float64]]:
+        """Return what new rows are measured among, and the calibration statistics.
 
-def measure_nominal(
-    nominal: Nominal,
-    division: Division,
-    recipe: Recipe,
-    checkpoint: Checkpoint | None = None,
-) -> tuple[Reference, NDArray[np.float64]]:
-    """Return what new rows are measured among, and the calibration statistics; computes.
+        Computes. A checkpoint keeps rows as soon as they are measured, by their numbers
+        among the rows that they are measured among, or, where they belong to none, among
+        all.
+        """
+        division, rows = self.plan.division, self.nominal.rows
+        searched = self._part(division.reference)
+        # Were the rows to measure among those a scaling is learnt from, they would no
+        # longer be exchangeable with new ones.
+        is_like_new = division.is_disjoint and division.own_part is None
+        metric, params = self.parameters["metric"], self.parameters["metric_params"]
+        preparation = learn_preparation(
+            searched() if is_like_new else rows,
+            self.parameters["scale"], metric, params, self.labels,
+        )  # fmt: skip
+        numbers = division.calibration
+        if division.own_part is not None:
+            own = self._reference(self._part(division.own_part), preparation)
+            assert numbers is not None
+            chosen = np.searchsorted(division.own_part, numbers)
+            statistic = measure_numbered(chosen, own.n_rows, own.own_tasks, checkpoint)
+            del own  # its memory is free before the other part is packed
+            return self._reference(searched, preparation), statistic
+        reference = self._reference(searched, preparation)
+        if not is_like_new:
+            numbers = np.arange(reference.n_rows) if numbers is None else numbers
+            tasks: Any = reference.own_tasks
+        else:
+            tasks = partial(_tasks_of_rows, reference, rows)
+        assert numbers is not None
+        return reference, measure_numbered(numbers, len(rows), tasks, checkpoint)
 
-    Parameters
-    ----------
-    nominal : Nominal
-    division : Division
-    recipe : Recipe
-    checkpoint : Checkpoint, optional
-        Where calibration rows are kept as soon as they are measured, by their numbers among
-        the rows that they are measured among, or, where they belong to none, among all.
+    def _part(self, numbers: NDArray[np.int64] | None) -> Callable[[], da.Array]:
+        """Return what gives some of the nominal rows, entered anew each time."""
+        if numbers is None:
+            return self.nominal.again
+        return lambda: settle(take_rows(self.nominal.again(), numbers), "lpe-part")
 
-    Returns
-    -------
-    reference : Reference
-    statistic : ndarray of shape (m,)
-        Of the rows of ``division.calibration``, in their order.
-    """
-    rows = nominal.rows
-    searched = _source(nominal, division.reference)
-    # Were the rows to measure among those a scaling is learnt from, they would no longer be
-    # exchangeable with new ones.
-    is_like_new = division.is_disjoint and division.own_part is None
-    preparation = learn_preparation(
-        searched() if is_like_new else rows,
-        recipe.scale, recipe.metric, recipe.metric_params, recipe.labels,
-    )  # fmt: skip
-    if division.own_part is not None:
-        part = _source(nominal, division.own_part)
-        own = _prepare(part, nominal, division, preparation, recipe)
-        assert division.calibration is not None
-        chosen = np.searchsorted(division.own_part, division.calibration)
-        statistic = _measure_own(own, chosen, checkpoint)
-        del own  # its memory is free before the other part is packed
-        return _prepare(searched, nominal, division, preparation, recipe), statistic
-    reference = _prepare(searched, nominal, division, preparation, recipe)
-    if not is_like_new:
-        return reference, _measure_own(reference, division.calibration, checkpoint)
-    assert division.calibration is not None
-    measure = partial(_measured_rows, reference, rows)
-    statistic = measure_numbered(division.calibration, len(rows), measure, checkpoint)
-    return reference, statistic
-
-
-def _measure_own(
-    reference: Reference,
-    chosen: NDArray[np.int64] | None,
-    checkpoint: Checkpoint | None,
-) -> NDArray[np.float64]:
-    """Return the statistic of some rows of a reference, or of all; computes."""
-    numbers = np.arange(reference.n_rows) if chosen is None else chosen
-    return measure_numbered(numbers, reference.n_rows, reference.own_tasks, checkpoint)
+    def _reference(
+        self, source: Callable[[], da.Array], preparation: Preparation
+    ) -> Reference:
+        nominal, measure = self.nominal, self.plan.measure
+        shape = source().shape
+        metric, given = self.parameters["metric"], self.parameters["metric_params"]
+        params = graph_params(metric, given, shape[0])
+        plan = plan_for_workers(
+            shape, measure, params, nominal.input_chunks,
+            calibration_rows=self.plan.division.n_calibration,
+            reads_frame=nominal.row_hashes is not None, wait=True,
+        )  # fmt: skip
+        return prepare_reference(
+            source, nominal.sample, preparation, plan, self.parameters["algorithm"],
+            measure, params, nominal.n_bytes,
+        )  # fmt: skip
 
 
-def _measured_rows(
+def _tasks_of_rows(
     reference: Reference, rows: da.Array, numbers: NDArray[np.int64]
 ) -> list[Delayed]:
     """Return tasks for some rows each: their numbers, and their statistic as new rows."""
@@ -132,34 +290,7 @@ def _measured_rows(
     return delayed_tasks(name, tasks, [measured, *entered])
 
 
-def _source(nominal: Nominal, numbers: NDArray[np.int64] | None) -> Callable[[], da.Array]:
-    """Return what gives some of the nominal rows, entered anew each time."""
-    if numbers is None:
-        return nominal.again
-    return lambda: settle(take_rows(nominal.again(), numbers), "lpe-part")
-
-
-def _prepare(
-    source: Callable[[], da.Array],
-    nominal: Nominal,
-    division: Division,
-    preparation: Preparation,
-    recipe: Recipe,
-) -> Reference:
-    shape = source().shape
-    params = graph_params(recipe.metric, recipe.metric_params, shape[0])
-    plan = plan_for_workers(
-        shape, recipe.measure, params, nominal.input_chunks,
-        calibration_rows=division.n_calibration,
-        reads_frame=nominal.row_hashes is not None, wait=True,
-    )  # fmt: skip
-    return prepare_reference(
-        source, nominal.sample, preparation, plan, recipe.algorithm, recipe.measure,
-        params, nominal.n_bytes,
-    )  # fmt: skip
-
-
-def weigh_nominal(
+def _weighed(
     nominal: Nominal,
     division: Division,
     statistic: NDArray[np.float64],

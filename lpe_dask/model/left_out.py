@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from lpe_dask.pvalues import places_flagged
-from lpe_dask.search import LinearMap, Preparation
+from lpe_dask.search import LinearMap, Measure, Preparation
 
 #: Rows that distances are taken between, and where a matrix maps every difference anew.
 MOST_ROWS, MOST_MAPPED_ROWS = 1024, 256
@@ -34,46 +33,11 @@ MOST_ROWS, MOST_MAPPED_ROWS = 1024, 256
 WINDOW = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked of a row: the distance of its K-th nearest, or how many are near.
-
-    Attributes
-    ----------
-    n_neighbors : int, optional
-    radius : float, optional
-        Where ``n_neighbors`` is None.
-    """
-
-    n_neighbors: int | None
-    radius: float | None
-
-    def among(self, n_rows: int, n_sampled: int) -> Asked:
-        """Return what corresponds to it among a sample of the rows."""
-        if self.n_neighbors is None:
-            return self
-        share = round(self.n_neighbors * n_sampled / n_rows)
-        return Asked(max(1, min(share, n_sampled - 1)), None)
-
-    def statistic(self, squares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the statistic by squared distances of shape (..., n_rows).
-
-        Larger where a row is more anomalous; its own place holds inf.
-        """
-        if self.n_neighbors is None:
-            assert self.radius is not None
-            counts = (squares <= self.radius * self.radius).sum(axis=-1)
-            return -np.asarray(counts, np.float64)
-        k = self.n_neighbors - 1
-        kth: NDArray[np.float64] = np.partition(squares, k, axis=-1)[..., k]
-        return kth
-
-
 def added_false_alarms(
     rows: NDArray[np.generic],
     preparation: Preparation,
     learnt: str,
-    asked: Asked,
+    measure: Measure,
     n_rows: int,
     alpha: float,
 ) -> float:
@@ -86,7 +50,7 @@ def added_false_alarms(
     preparation : Preparation
         As learnt.
     learnt : {"ranges", "variances", "covariance"}
-    asked : Asked
+    measure : Measure
         In prepared units.
     n_rows : int
         Nominal rows; at least 3.
@@ -101,11 +65,11 @@ def added_false_alarms(
     has_matrix = preparation.linear_map.matrix is not None
     most = MOST_MAPPED_ROWS if has_matrix and learnt != "covariance" else MOST_ROWS
     some = np.random.default_rng(0).permutation(len(rows))[:most]
-    asked = asked.among(n_rows, len(some))
+    measure = _among(measure, n_rows, len(some))
     if learnt == "covariance":
         mapped = preparation.linear_map.apply(scaled)
         among, alone = _without_covariance(
-            mapped - mapped.mean(axis=0), some, asked, n_rows
+            mapped - mapped.mean(axis=0), some, measure, n_rows
         )
     else:
         # Variances that a metric learns are those of what is scaled already.
@@ -113,8 +77,30 @@ def added_false_alarms(
         if learnt == "variances" and preparation.scaling.divisor is None:
             scaled, linear_map = linear_map.apply(scaled), LinearMap()
         stretched = _STRETCHED[learnt](scaled, n_rows)[some]
-        among, alone = _without_scale(scaled[some], stretched, linear_map, asked)
+        among, alone = _without_scale(scaled[some], stretched, linear_map, measure)
     return _ratio(among, alone, alpha)
+
+
+def _among(measure: Measure, n_rows: int, n_sampled: int) -> Measure:
+    """Return what corresponds to a statistic among a sample of the rows."""
+    if measure.n_neighbors is None:
+        return measure
+    share = round(measure.n_neighbors * n_sampled / n_rows)
+    return Measure(max(1, min(share, n_sampled - 1)), None)
+
+
+def _statistic(measure: Measure, squares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the statistic by squared distances of shape (..., n_rows).
+
+    Larger where a row is more anomalous; its own place holds inf.
+    """
+    if measure.n_neighbors is None:
+        assert measure.radius is not None
+        counts = (squares <= measure.radius * measure.radius).sum(axis=-1)
+        return -np.asarray(counts, np.float64)
+    k = measure.n_neighbors - 1
+    kth: NDArray[np.float64] = np.partition(squares, k, axis=-1)[..., k]
+    return kth
 
 
 def _stretched_variances(scaled: NDArray[np.float64], n: int) -> NDArray[np.float64]:
@@ -161,18 +147,18 @@ def _without_scale(
     scaled: NDArray[np.float64],
     stretched: NDArray[np.float64],
     linear_map: LinearMap,
-    asked: Asked,
+    measure: Measure,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the statistic of rows in the scale of all, and in that of the others."""
     squares = _squares(linear_map.apply(scaled))
-    among = asked.statistic(squares)
+    among = _statistic(measure, squares)
     common = _common_stretch(scaled - scaled[squares.argmin(axis=1)], stretched, linear_map)
     alone = np.empty(len(scaled))
     for i, factors in enumerate(np.sqrt(stretched)):
         own = _mapped((scaled - scaled[i]) * factors, linear_map)
         squares = np.einsum("ij,ij->i", own, own) / common[i]
         squares[i] = np.inf
-        alone[i] = asked.statistic(squares)
+        alone[i] = _statistic(measure, squares)
     return among, alone
 
 
@@ -195,7 +181,7 @@ def _common_stretch(
 
 
 def _without_covariance(
-    whitened: NDArray[np.float64], some: NDArray[np.int64], asked: Asked, n: int
+    whitened: NDArray[np.float64], some: NDArray[np.int64], measure: Measure, n: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the same, for the covariance: a change of rank one for each row."""
     rows = whitened[some]
@@ -205,7 +191,7 @@ def _without_covariance(
     along = lengths[:, None] - rows @ rows.T
     own = squares + weight[:, None] * along * along
     common = 1 + weight * lengths / rows.shape[1]
-    return asked.statistic(squares), asked.statistic(own / common[:, None])
+    return _statistic(measure, squares), _statistic(measure, own / common[:, None])
 
 
 def _squares(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -78,7 +78,7 @@ def _check_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-class Fitted(_Section):
+class FittedEntry(_Section):
     """What `fit` has found, and settled about p-values."""
 
     n_samples: PositiveInt
@@ -93,7 +93,7 @@ class Fitted(_Section):
     has_anomaly_log_density: bool
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Fitted:
+    def _fits_together(self) -> FittedEntry:
         is_given = (self.n_neighbors is not None, self.radius is not None)
         if is_given != (self.graph == "knn", self.graph == "radius"):
             raise ValueError("the graph needs n_neighbors or radius, and not both")
@@ -255,7 +255,7 @@ class Manifest(_Section):
         Tells what it was fitted from, where a run has fitted it.
     parameters : dict
         Of `LPE`, but for ``anomaly_log_density``, which is a function.
-    fitted : Fitted
+    fitted : FittedEntry
     reference : ReferenceEntry
     files : dict of str to FileEntry
     versions : dict of str to str
@@ -266,7 +266,7 @@ class Manifest(_Section):
     data: Annotated[str, Field(pattern=f"^{DATA_PATTERN}$")]
     source: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
     parameters: Annotated[dict[str, Any], AfterValidator(_check_parameters)]
-    fitted: Fitted
+    fitted: FittedEntry
     reference: ReferenceEntry
     files: dict[str, FileEntry]
     versions: dict[str, str]

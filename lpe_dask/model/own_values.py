@@ -20,7 +20,7 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask.model.division import Division
-from lpe_dask.pvalues import Comparison
+from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Reference
 from lpe_dask.storage import FLOAT64, StoredFile
 from lpe_dask.tables import (
@@ -124,11 +124,11 @@ class OwnValues:
             nominal.checksums,
         )  # fmt: skip
 
-    def own_p_values(self, comparison: Comparison, calibration: Shared) -> NDArray[Any]:
+    def own_p_values(self, calibration: Calibration) -> NDArray[Any]:
         """Return the p-values of the nominal rows, where all of them were measured."""
         statistic, compared = self.statistic.value, self.compared.value
-        p_values: NDArray[Any] = comparison.own_function()(
-            compared, ~np.isnan(statistic), calibration.value
+        p_values: NDArray[Any] = calibration.own_function()(
+            compared, _is_known(statistic), calibration.values
         )
         return p_values
 
@@ -138,26 +138,30 @@ class OwnValues:
         own = [self.statistic]
         return look_up(frame, self.row_hashes, self.chunks, own, None, name="statistic")
 
-    def p_value_series(
-        self, frame: Any, comparison: Comparison, calibration: Shared
-    ) -> Any:
+    def p_value_series(self, frame: Any, calibration: Calibration) -> Any:
         """Return the p-values as a series of the dask frame that was fitted, lazily."""
         assert self.row_hashes is not None
         own = [self.compared, self.statistic]
-        function = partial(_p_values_of_own, function=comparison.own_function())
+        function = partial(_p_values_of_own, function=calibration.own_function())
         return look_up(
-            frame, self.row_hashes, self.chunks, own, function, calibration, name="p_value"
+            frame,
+            self.row_hashes,
+            self.chunks,
+            own,
+            function,
+            calibration.shared,
+            name="p_value",
         )
 
     def blocks(
-        self, reference: Reference, comparison: Comparison
+        self, reference: Reference, calibration: Calibration
     ) -> tuple[da.Array, da.Array]:
         """Return the statistic of all rows, and what p-values compare, lazily.
 
         Both are dask arrays of shape (n_input,); the other rows are searched for once.
         """
         statistic = self._stored(self.statistic, np.float64)
-        is_weighed = comparison.weight is not None
+        is_weighed = calibration.weight is not None
         compared = self._stored(self.compared, np.float64) if is_weighed else statistic
         if self.others is None:
             return statistic, compared
@@ -171,7 +175,7 @@ class OwnValues:
         filled = _filled(statistic, measured)
         if not is_weighed:
             return filled, filled
-        return filled, _filled(compared, comparison.compared(unknown, measured))
+        return filled, _filled(compared, calibration.compared(unknown, measured))
 
     def is_own_blocks(self) -> da.Array:
         """Return which rows are calibration rows, as a dask array of shape (n_input,)."""

@@ -16,7 +16,7 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
-from lpe_dask.pvalues import COUNTS_ITSELF, check_level
+from lpe_dask.pvalues import COUNTS_ITSELF, check_level, what_is_learnt
 
 #: metric -> the parameters that it takes.
 METRIC_PARAMS = {
@@ -284,6 +284,17 @@ PARAMETERS = {
         "with --calibration auto always the same]",
     ),
 }
+
+
+def with_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all arguments of `LPE`, those not given as their defaults say."""
+    check_names("LPE", arguments)
+    return {name: known.default for name, known in PARAMETERS.items()} | dict(arguments)
+
+
+def learnt_by(parameters: Mapping[str, Any]) -> str | None:
+    """Return what a fit learns from the nominal rows; see `validity.what_is_learnt`."""
+    return what_is_learnt(*(parameters[n] for n in ("scale", "metric", "metric_params")))
 
 
 def check_names(function: str, arguments: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Write a fitted model to a folder, and read it: JSON and Parquet, never a pickle.
 
-    ModelParts --write_model--> MODEL/data-<hex>/*.parquet, then MODEL/manifest.json
-    MODEL      --read_model-->  ModelParts, whose blocks are read by the tasks that search
+    Fitted --save_fitted--> MODEL/data-<hex>/*.parquet, then MODEL/manifest.json
+    MODEL  --load_fitted--> Fitted, whose blocks are read by the tasks that search
 
 The manifest is replaced by one move, after all else is written: whoever reads sees the old
 model or the new one, never half of one. The files of the model that was replaced stay until
@@ -15,7 +15,7 @@ import platform
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from os import PathLike, fspath
@@ -26,21 +26,23 @@ import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.model.fitted import Fitted, NominalKind
 from lpe_dask.model.manifest import (
     DATA_PATTERN,
     FORMAT,
     MANIFEST_NAME,
     FileEntry,
-    Fitted,
+    FittedEntry,
     Manifest,
     NewerFormatError,
     block_name,
     read_manifest,
     write_manifest,
 )
-from lpe_dask.model.own_values import OwnValues, StoredOwnValues
+from lpe_dask.model.own_values import StoredOwnValues
 from lpe_dask.model.parameters import check_parameters
 from lpe_dask.model.space_entries import entry_of_space, space_of_entry
+from lpe_dask.pvalues import Calibration, DensityWeight, LogDensity
 from lpe_dask.search import (
     LARGEST_BLOCK,
     Measure,
@@ -63,6 +65,7 @@ from lpe_dask.storage import (
     retried_until_seen,
     write_columns,
 )
+from lpe_dask.tables import name_from_json, name_to_json, to_numpy
 from lpe_dask.tasks import compute
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
@@ -75,34 +78,6 @@ _STARTS, _EDGES = "graph-starts.parquet", "graph-edges.parquet"
 
 #: Packages that a manifest names the version of.
 _PACKAGES = ("lpe_dask", "numpy", "pandas", "pyarrow")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelParts:
-    """What a fitted model consists of.
-
-    Attributes
-    ----------
-    parameters : dict
-        Of `LPE`, but for ``anomaly_log_density``.
-    fitted : dict
-        Fields of `manifest.Fitted`.
-    reference : Reference
-    calibration : ndarray of shape (m,)
-        As in `LPE`.
-    own_values : OwnValues or StoredOwnValues
-        Written where they are known of all nominal rows.
-    source : str, optional
-        Tells what the model was fitted from, where a run has fitted it. Of a model that
-        was read: what `model_source` says.
-    """
-
-    parameters: dict[str, Any]
-    fitted: dict[str, Any]
-    reference: Reference
-    calibration: NDArray[np.float64]
-    own_values: OwnValues | StoredOwnValues
-    source: str | None = None
 
 
 def model_url(path: str | PathLike[str]) -> str:
@@ -147,7 +122,21 @@ def reserved_model(url: str) -> Iterator[Lock]:
         raise
 
 
-def write_model(parts: ModelParts, lock: Lock) -> None:
+def save_model(fitted: Fitted, path: str | PathLike[str], *, overwrite: bool) -> None:
+    """Write a model to a folder, as `LPE.save` does; computes."""
+    url = model_url(path)
+    filesystem, root = fsspec.core.url_to_fs(url)
+    with reserved_model(url) as lock:
+        is_there = retried(filesystem.exists)(f"{root}/{MANIFEST_NAME}")
+        if is_there and not overwrite:
+            raise FileExistsError(
+                f"there is a model at {url}. Give another folder, or replace it "
+                f"(overwrite=True)."
+            )
+        save_fitted(fitted, lock)
+
+
+def save_fitted(fitted: Fitted, lock: Lock) -> None:
     """Write a model to the folder of a `reserved_model`; computes.
 
     Raises
@@ -157,17 +146,17 @@ def write_model(parts: ModelParts, lock: Lock) -> None:
     OSError
         If it cannot be written, or this process does not see what the workers wrote.
     """
-    check_parameters(parts.parameters | {"anomaly_log_density": None})
+    check_parameters(fitted.parameters)
     url = lock.url
     filesystem, root = fsspec.core.url_to_fs(url)
     data = f"data-{uuid4().hex[:12]}"
     try:
         retried(filesystem.makedirs)(f"{root}/{data}", exist_ok=True)
-        files, block_rows = _write_files(parts, f"{url}/{data}")
+        files, block_rows = _write_files(fitted, f"{url}/{data}")
         _check_seen(filesystem, files)
         replaced = _data_of(url)
         check_token(url, lock.token)
-        write_manifest(_manifest(parts, data, files, block_rows), url)
+        write_manifest(_manifest(fitted, data, files, block_rows), url)
     except BaseException:
         with suppress(Exception):  # the next save tidies up
             if not _is_published(data, url):
@@ -202,9 +191,9 @@ def _names_in(filesystem: Any, root: str) -> list[str]:
     return [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
 
 
-def _write_files(parts: ModelParts, url: str) -> tuple[dict[str, StoredFile], list[int]]:
+def _write_files(fitted: Fitted, url: str) -> tuple[dict[str, StoredFile], list[int]]:
     """Write all files but the manifest; return them by name, and the rows of the blocks."""
-    reference = parts.reference
+    reference = fitted.reference
     names = [block_name(i) for i in range(len(reference.blocks))]
     tasks = store_blocks(
         reference.blocks.tasks(), len(names), reference.n_features,
@@ -216,9 +205,9 @@ def _write_files(parts: ModelParts, url: str) -> tuple[dict[str, StoredFile], li
         (graph,) = reference.graph.tasks()
         task = store_graph(graph, f"{url}/{_STARTS}", f"{url}/{_EDGES}")
         ((files[_STARTS], files[_EDGES]),) = compute(task)
-    calibration = {"statistic": parts.calibration}
+    calibration = {"statistic": fitted.calibration.values}
     files[_CALIBRATION] = write_columns(f"{url}/{_CALIBRATION}", calibration)
-    if (columns := parts.own_values.columns()) is not None:
+    if (columns := fitted.own_values.columns()) is not None:
         files[_NOMINAL] = write_columns(f"{url}/{_NOMINAL}", columns)
     return files, [n_rows for n_rows, _ in stored]
 
@@ -241,17 +230,30 @@ def _look_for(filesystem: Any, file: StoredFile) -> None:
 
 
 def _manifest(
-    parts: ModelParts, data: str, files: dict[str, StoredFile], block_rows: list[int]
+    fitted: Fitted, data: str, files: dict[str, StoredFile], block_rows: list[int]
 ) -> Manifest:
-    reference = parts.reference
-    graph = reference.graph_params
+    reference = fitted.reference
+    graph, calibration, names = reference.graph_params, fitted.calibration, fitted.columns
+    parameters = dict(fitted.parameters)
+    del parameters["anomaly_log_density"]  # a function: whoever loads has to have it
     return Manifest.model_validate(
         {
             "format": FORMAT,
             "data": data,
-            "parameters": json.loads(json.dumps(parts.parameters, default=_plain)),
-            "source": parts.source,
-            "fitted": parts.fitted,
+            "parameters": json.loads(json.dumps(parameters, default=_plain)),
+            "source": fitted.source,
+            "fitted": {
+                "n_samples": fitted.n_samples,
+                "n_dropped": fitted.n_dropped,
+                "n_features_in": fitted.n_features,
+                "feature_names_in": names and list(map(name_to_json, names)),
+                "n_neighbors": fitted.n_neighbors,
+                "radius": fitted.radius,
+                "offset": fitted.offset,
+                "graph": calibration.graph,
+                "counts_itself": calibration.counts_itself,
+                "has_anomaly_log_density": calibration.weight is not None,
+            },
             "reference": {
                 "n_rows": reference.n_rows,
                 "algorithm": reference.algorithm,
@@ -305,20 +307,21 @@ def _remove_others(filesystem: Any, root: str, kept: Iterable[str | None]) -> No
 # Read
 
 
-def read_model(path: str | PathLike[str]) -> ModelParts:
+def load_fitted(
+    path: str | PathLike[str], anomaly_log_density: LogDensity | None = None
+) -> Fitted:
     """Return the model in the folder ``path``; computes nothing, and reads no blocks.
+
+    Its ``source`` is what `model_source` says, of one reading: others may be replacing the
+    model at the same time.
 
     Raises
     ------
-    FileNotFoundError
-        If there is no model, or one of its files is missing.
-    ValueError
-        If a file is cut short, altered, or of a newer format, or holds what is no model.
-    OSError
-        If a file cannot be read.
+    FileNotFoundError, ValueError, OSError
+        As `load`.
     """
     try:
-        return _read_latest(model_url(path))
+        manifest, fitted = _read_latest(model_url(path))
     except (OSError, ValueError) as error:
         remedy = "Save it again, or give the folder of a model that is whole."
         if isinstance(error, NewerFormatError):
@@ -329,6 +332,30 @@ def read_model(path: str | PathLike[str]) -> ModelParts:
         raise kind(
             f"no model can be loaded from {fspath(path)}: {text}. {remedy}"
         ) from error
+    return _with_log_density(fitted, manifest, path, anomaly_log_density)
+
+
+def _with_log_density(
+    fitted: Fitted, manifest: Manifest, path: Any, log_density: LogDensity | None
+) -> Fitted:
+    """Return a model with the function that it was fitted with, and that is not stored."""
+    was_given = manifest.fitted.has_anomaly_log_density
+    if was_given != (log_density is not None):
+        was, remedy = ("with", "that same function") if was_given else ("without", "none")
+        raise ValueError(
+            f"the model at {fspath(path)} was fitted {was} anomaly_log_density. Give "
+            f"{remedy} to load(path, anomaly_log_density=...)."
+        )
+    if log_density is None:
+        return fitted
+    parameters = fitted.parameters | {"anomaly_log_density": log_density}
+    check_parameters(parameters)
+    weight = DensityWeight(log_density, fitted.calibration.graph)
+    return replace(
+        fitted,
+        parameters=parameters,
+        calibration=replace(fitted.calibration, weight=weight),
+    )
 
 
 def model_source(path: str | PathLike[str]) -> str | None:
@@ -353,36 +380,46 @@ def _source_of(manifest: Manifest) -> str:
     return manifest.source or manifest.data
 
 
-def _read_latest(url: str) -> ModelParts:
-    """Return the parts of a model that others may be replacing at the same time."""
+def _read_latest(url: str) -> tuple[Manifest, Fitted]:
+    """Return a model that others may be replacing at the same time."""
     manifest = read_manifest(url)
     while True:
         try:
-            return _read_parts(manifest, url)
+            return manifest, _read(manifest, url)
         except FileNotFoundError:
             before, manifest = manifest, read_manifest(url)
             if manifest.data == before.data:
                 raise
 
 
-def _read_parts(manifest: Manifest, url: str) -> ModelParts:
-    fitted = manifest.fitted
+def _read(manifest: Manifest, url: str) -> Fitted:
+    entry = manifest.fitted
     files = {
         name: StoredFile(f"{url}/{manifest.data}/{name}", file.n_bytes, file.sha256)
         for name, file in manifest.files.items()
     }
     _check_names(manifest, url)
     _check_files(list(files.values()))
-    calibration = _calibration(files[_CALIBRATION], fitted)
-    return ModelParts(
-        manifest.parameters, dict(fitted), _reference(manifest, files, len(calibration)),
-        calibration,
-        StoredOwnValues(
-            files.get(_NOMINAL), fitted.n_samples + fitted.n_dropped,
-            fitted.has_anomaly_log_density,
+    values = _calibration(files[_CALIBRATION], entry)
+    asked, names = manifest.parameters["calibration"], entry.feature_names_in
+    loo = "loo" if asked == "auto" else asked
+    return Fitted(
+        parameters=manifest.parameters | {"anomaly_log_density": None},
+        columns=None if names is None else list(map(name_from_json, names)),
+        n_samples=entry.n_samples,
+        n_dropped=entry.n_dropped,
+        offset=entry.offset,
+        calibration_kind="conformal" if entry.counts_itself else loo,
+        reference=_reference(manifest, files, len(values)),
+        calibration=Calibration.of(entry.graph, entry.counts_itself, None, values),
+        own_values=StoredOwnValues(
+            files.get(_NOMINAL),
+            entry.n_samples + entry.n_dropped,
+            entry.has_anomaly_log_density,
         ),
-        _source_of(manifest),
-    )  # fmt: skip
+        nominal=NominalKind(to_numpy),
+        source=_source_of(manifest),
+    )
 
 
 def _check_names(manifest: Manifest, url: str) -> None:
@@ -405,7 +442,7 @@ def _check_files(files: list[StoredFile]) -> None:
             file.check_size()
 
 
-def _calibration(file: StoredFile, fitted: Fitted) -> NDArray[np.float64]:
+def _calibration(file: StoredFile, fitted: FittedEntry) -> NDArray[np.float64]:
     values: NDArray[np.float64] = file.columns({"statistic": FLOAT64})["statistic"]
     if not 1 <= len(values) <= fitted.n_samples:
         raise ValueError(f"{file.url} holds {len(values)} of {fitted.n_samples} statistics")

@@ -1,4 +1,4 @@
-from .calibration import Comparison
+from .calibration import Calibration
 from .decisions import (
     Adjustment,
     adjusted_p_values,
@@ -29,7 +29,7 @@ __all__ = [
     "GRAPH",
     "MERGED_HISTOGRAMS",
     "Adjustment",
-    "Comparison",
+    "Calibration",
     "Curve",
     "DensityWeight",
     "LogDensity",

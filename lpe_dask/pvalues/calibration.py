@@ -1,8 +1,8 @@
-"""Compare statistics with those of the calibration rows, as was settled when they were.
+"""Turn statistics into p-values, by those of the calibration rows.
 
     statistic, rows --weight--> what is compared --calibration--> p-values
 
-An estimator whose parameters were changed after its fit goes on as it was fitted.
+A model whose parameters were changed after its fit goes on as it was fitted.
 """
 
 from __future__ import annotations
@@ -16,40 +16,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.pvalues import decisions
-from lpe_dask.pvalues.density import DensityWeight, LogDensity
-from lpe_dask.pvalues.formulas import COUNTS_ITSELF, p_values, possible_p_values
+from lpe_dask.pvalues.density import DensityWeight
+from lpe_dask.pvalues.formulas import p_values, possible_p_values
 from lpe_dask.tables import map_blocks, map_values
 from lpe_dask.tasks import Shared
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """How a statistic becomes a p-value.
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """What statistics are compared with to become p-values, and how.
 
     Attributes
     ----------
     graph : {"knn", "radius"}
     counts_itself : {0, 1}
-        See `calibration.p_values`.
+        See `formulas.p_values`.
     weight : DensityWeight, optional
         What is compared instead of the statistic.
+    shared : Shared
+        The values of the calibration rows, an ascending array of shape (m,).
     """
 
     graph: str
     counts_itself: int
     weight: DensityWeight | None
+    shared: Shared
 
     @classmethod
-    def of(cls, graph: str, calibration: str, log_density: LogDensity | None) -> Comparison:
-        """Return the comparison for some arguments of `LPE`."""
-        weight = None if log_density is None else DensityWeight(log_density, graph)
-        return cls(graph, COUNTS_ITSELF[calibration], weight)
+    def of(
+        cls,
+        graph: str,
+        counts_itself: int,
+        weight: DensityWeight | None,
+        values: NDArray[np.float64],
+    ) -> Calibration:
+        """Return the calibration by ascending values."""
+        return cls(graph, counts_itself, weight, Shared(values, "lpe-calibration"))
 
-    def kind(self, calibration: str) -> str:
-        """Return the calibration that was taken where this is what was asked for."""
-        if self.counts_itself:
-            return "conformal"
-        return "loo" if calibration == "auto" else calibration
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """What p-values compare with, ascending, of shape (m,)."""
+        values: NDArray[np.float64] = self.shared.value
+        return values
 
     def compared(self, rows: da.Array, statistic: da.Array) -> da.Array:
         """Return what p-values compare, for rows as they came and their statistic."""
@@ -59,42 +67,38 @@ class Comparison:
             [rows, statistic], _weighed, self.weight, name="weighed", dtype=np.float64
         )
 
-    def p_values(self, compared: Any, calibration: Shared) -> Any:
+    def p_values(self, compared: Any) -> Any:
         """Return the p-values of new rows, of the kind of ``compared``."""
         function = self._function()
-        return map_values(compared, function, calibration, name="p_value", dtype=np.float64)
+        return map_values(compared, function, self.shared, name="p_value", dtype=np.float64)
 
-    def own_p_values(
-        self, compared: da.Array, is_own: da.Array, calibration: Shared
-    ) -> da.Array:
+    def own_p_values(self, compared: da.Array, is_own: da.Array) -> da.Array:
         """Return the p-values of rows some of which are calibration rows."""
         return map_blocks(
-            [compared, is_own], self.own_function(), calibration,
+            [compared, is_own], self.own_function(), self.shared,
             name="p_value", dtype=np.float64,
         )  # fmt: skip
 
     def own_function(self) -> Any:
-        """Return the function from such rows, which are, and the calibration to p-values.
+        """Return the function from such rows, which are, and the values to p-values.
 
         All of them arrays; the p-value of what is NaN is NaN.
         """
         return partial(_own_p_values, function=self._function())
 
-    def least_p_value(self, calibration: NDArray[np.float64]) -> float:
+    def least_p_value(self) -> float:
         """Return the p-value of a row as anomalous as can be."""
         is_high = self.graph == "knn"
         most = np.inf if is_high else -np.inf if self.weight is not None else 0.0
-        return float(self._function()(np.array([most]), calibration)[0])
+        return float(self._function()(np.array([most]), self.values)[0])
 
-    def nominal_bound(
-        self, calibration: NDArray[np.float64], offset: float
-    ) -> float | None:
+    def nominal_bound(self, offset: float) -> float | None:
         """Return the statistic that divides nominal rows from others, None without one.
 
         See `decisions.nominal_bound`.
         """
-        shares = possible_p_values(len(calibration), self.counts_itself)
-        bound = decisions.nominal_bound(self.graph, calibration, offset, shares)
+        shares = possible_p_values(len(self.values), self.counts_itself)
+        bound = decisions.nominal_bound(self.graph, self.values, offset, shares)
         return bound if self.weight is None and 0 < bound < np.inf else None
 
     def _function(self) -> Any:

@@ -17,12 +17,11 @@ from scipy.stats import false_discovery_control
 
 import definitions
 import lpe_dask
-from lpe_dask.batch import scoring
 from lpe_dask.batch.fit import RunError, fit_table, prepare_new_fit
 from lpe_dask.batch.output import PROBE_NAME
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.scoring import prepare_run, score_files
-from lpe_dask.model import checkpoint
+from lpe_dask.model import Fitted, checkpoint
 from lpe_dask.search import geodesic, join
 from lpe_dask.search.plan import share_of
 from lpe_dask.storage.lock import LockedError, hold
@@ -465,7 +464,7 @@ def test_score_files__does_not_write_once_it_was_displaced(tables, tmp_path, mon
 
 def test_score_files__removes_nothing_once_it_was_displaced(tables, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    measured = scoring.measure_blocks
+    measured = Fitted.blocks
 
     def displaced(*arguments):  # by a run that is done by now
         lock = json.loads((out / "_lock.json").read_text())
@@ -473,7 +472,7 @@ def test_score_files__removes_nothing_once_it_was_displaced(tables, tmp_path, mo
         (out / "part-00000.parquet").write_bytes(b"another's")
         return measured(*arguments)
 
-    monkeypatch.setattr(scoring, "measure_blocks", displaced)
+    monkeypatch.setattr(Fitted, "blocks", displaced)
 
     with pytest.raises(RunError, match="another run has taken over"):
         score_files(**tables, output=out)

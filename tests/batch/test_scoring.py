@@ -600,10 +600,10 @@ def test_score_files__leaves_nothing_half_written_when_interrupted(
 def test_score_files__tells_a_failure_in_fit_from_bad_input(
     tmp_path, data, nominal, monkeypatch, error
 ):
-    def fail(model, rows, checkpoint):
+    def fail(parameters, rows, checkpoint):
         raise error
 
-    monkeypatch.setattr(fit_runs, "fit_resumably", fail)
+    monkeypatch.setattr(fit_runs, "fit_model", fail)
 
     with pytest.raises(RunError, match=f"while it fitted: {type(error).__name__}"):
         score_files(data, tmp_path / "out", nominal=nominal)

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from dataclasses import replace
 from unittest import mock
 
 import dask
@@ -21,8 +22,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import definitions
 import lpe_dask
 from lpe_dask import LPE
+from lpe_dask.model.detector import fitted_of
 from lpe_dask.search import choice
-from lpe_dask.tasks.values import Held
+from lpe_dask.tasks.values import Held, Shared
 from strategies import point_sets, row_chunks
 
 EXPECTED_FAILURES = {
@@ -313,7 +315,9 @@ def test_p_values__are_read_not_computed_again():
 def test_scoring__puts_nothing_large_into_tasks():
     """The reference and the radii are tasks of their own; other tasks stay small."""
     model = LPE(3).fit(lattice(1000, 0)[:, :2])
-    model.calibration_ = np.arange(150_000.0)  # as of many more rows
+    fitted = fitted_of(model)
+    many = Shared(np.arange(150_000.0), "lpe-calibration")  # as of many more rows
+    model._adopt(replace(fitted, calibration=replace(fitted.calibration, shared=many)))
 
     graph = dict(model.score_samples(da.zeros((1000, 2), chunks=(100, 2))).__dask_graph__())
 

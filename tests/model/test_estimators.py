@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 import definitions
 from lpe_dask import LPE
-from lpe_dask.model import detector
+from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.division import divide
 from lpe_dask.search import join as neighbors
 from strategies import point_sets, row_chunks
@@ -450,7 +450,7 @@ def test_anomaly_log_density__is_in_a_graph_once(kind):
     ).fit(nominal)
 
     lazy = {
-        "new rows": lambda: detector.measure_blocks(model, nominal)[1],
+        "new rows": lambda: fitted_of(model).blocks(nominal)[1],
         "own rows": lambda: model.p_values_,
         "scores": lambda: model.score_samples(nominal),
     }[kind]()
@@ -533,19 +533,19 @@ def test_p_values__of_others_are_searched_for_once(monkeypatch):
         )
         model.fit(nominal)
         n_rows.clear()
-        dask.compute(*detector.measure_blocks(model), scheduler="sync")
+        dask.compute(*fitted_of(model).blocks(), scheduler="sync")
 
         assert sum(n_rows) == 200
 
 
 @pytest.mark.parametrize("log_density", [None, log_bell])
-def test_measure_blocks__of_new_rows_are_those_of_the_methods(log_density):
+def test_blocks__of_new_rows_are_those_of_the_methods(log_density):
     rng = np.random.default_rng(0)
     nominal, queries = rng.standard_normal((60, 2)), rng.standard_normal((30, 2)) * 2
     queries[4, 0] = np.nan
     model = LPE(3, anomaly_log_density=log_density).fit(nominal)
 
-    statistic, p_values = detector.measure_blocks(model, queries)
+    statistic, p_values = fitted_of(model).blocks(queries)
 
     np.testing.assert_array_equal(statistic.compute(), model.statistic(queries))
     np.testing.assert_array_equal(p_values.compute(), model.score_samples(queries))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import dask
@@ -28,11 +29,12 @@ from sklearn.base import clone
 import lpe_dask
 from lpe_dask import LPE
 from lpe_dask.model import saving
+from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.manifest import MANIFEST_NAME
 from lpe_dask.search.plan import JoinPlan
 from lpe_dask.storage import lock as locks
 from lpe_dask.storage.columns import StoredFile
-from lpe_dask.tasks.values import Held
+from lpe_dask.tasks.values import Held, Shared
 from strategies import point_sets
 
 ROOT = Path(__file__).parents[2]
@@ -168,7 +170,7 @@ def test_load__gives_the_model_that_was_saved(name, tmp_path):
     assert_same(saved_and_loaded(loaded, tmp_path / "again", **density), model)
 
     n_blocks = len(list((tmp_path / "model").glob("data-*/block-*")))
-    assert n_blocks == len(model._reference.blocks) > 1
+    assert n_blocks == len(fitted_of(model).reference.blocks) > 1
 
 
 @st.composite
@@ -420,7 +422,9 @@ def test_load__leaves_large_files_to_the_tasks(model, tmp_path, monkeypatch):
 
 def test_scoring__puts_nothing_large_into_tasks(model, tmp_path):
     loaded = saved_and_loaded(model, tmp_path / "model")
-    loaded.calibration_ = np.arange(150_000.0)  # as of many more rows
+    fitted = fitted_of(loaded)
+    many = Shared(np.arange(150_000.0), "lpe-calibration")  # as of many more rows
+    loaded._adopt(replace(fitted, calibration=replace(fitted.calibration, shared=many)))
     queries = da.zeros((1000, 3), chunks=(100, 3))
 
     graph = dict(loaded.score_samples(queries).__dask_graph__())

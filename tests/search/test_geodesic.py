@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import definitions
 from lpe_dask import LPE
 from lpe_dask.kernels.paths import NeighborGraph
+from lpe_dask.model import fitted_of
 from strategies import point_sets, row_chunks
 
 kinds = pytest.mark.parametrize("kind", ["directed", "union"])
@@ -225,7 +226,7 @@ def test_graph__is_a_dependency_and_no_literal():
         assert len(joins) >= 10
         assert all(len(pickle.dumps(task)) < 20_000 for task in joins.values())
         # The rows, their graph, and nothing else: once each.
-        assert len(large) <= len(model._reference.blocks) + 1
+        assert len(large) <= len(fitted_of(model).reference.blocks) + 1
 
 
 def test_results__are_of_the_kind_that_came():

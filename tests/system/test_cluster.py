@@ -15,6 +15,7 @@ import pytest
 from distributed import Client, futures_of
 
 from lpe_dask import LPE
+from lpe_dask.model import fitted_of
 from processes import local_cluster
 
 pytestmark = pytest.mark.cluster
@@ -155,7 +156,7 @@ def test_geodesic__survives_the_loss_of_the_worker_that_holds_the_graph():
 
     with local_cluster() as cluster, Client(cluster) as client:
         model.fit(points)
-        kept = futures_of(model._reference.graph._futures)
+        kept = futures_of(fitted_of(model).reference.graph._futures)
         (holders,) = client.who_has(kept).values()
         os.kill(client.run(os.getpid)[holders[0]], signal.SIGKILL)
         actual = model.score_samples(points[:500]).compute()

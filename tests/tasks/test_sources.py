@@ -13,6 +13,7 @@ from distributed import Client, LocalCluster
 import lpe_dask
 from lifetimes import unneeded
 from lpe_dask import LPE
+from lpe_dask.model import fitted_of
 from lpe_dask.tables.table import read_table
 from lpe_dask.tasks.sources import settle
 from lpe_dask.tasks.values import LITERAL_BYTES
@@ -211,6 +212,6 @@ def test_fit__keeps_persisted_rows(client, kind):
         del futures
     model = LPE(3).fit(X)
     del X
-    model._reference.blocks._futures = []  # as if their workers were lost
+    fitted_of(model).reference.blocks._futures = []  # as if their workers were lost
 
     np.testing.assert_array_equal(model.score_samples(ROWS[:20]), expected)

@@ -1,0 +1,184 @@
+"""All that a fit has found, and what follows from it for rows.
+
+    fitting   --> Fitted --> statistic, p-values, labels of new rows and of its own
+    saving    <-> Fitted
+
+`LPE` holds one, runs score by one, a folder stores one; nothing changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from lpe_dask.model.own_values import OwnValues, StoredOwnValues
+from lpe_dask.pvalues import Calibration, labels, labels_by_count
+from lpe_dask.search import Measure, Reference
+from lpe_dask.tables import Origin, Table, map_values, read_table
+from lpe_dask.tasks import eagerly, lazily
+
+
+@dataclass(frozen=True, slots=True)
+class NominalKind:
+    """In what kind the nominal rows came, for results that belong to them.
+
+    Attributes
+    ----------
+    restore, frame, is_lazy
+        As in `Table`.
+    origin : Origin, optional
+        The rows themselves.
+    """
+
+    restore: Callable[[Any, str], Any]
+    frame: Any = None
+    is_lazy: bool = False
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted:
+    """A fitted model.
+
+    Attributes
+    ----------
+    parameters : dict
+        The arguments of `LPE`, as they were given.
+    columns : list, optional
+        Names of the columns; None: those of an array have none.
+    n_samples, n_dropped : int
+        Nominal rows in use, and left out.
+    offset : float
+        The next float64 above alpha; an anomaly is what scores below it.
+    calibration_kind : {"loo", "split", "conformal"}
+    reference : Reference
+        What new rows are measured among.
+    calibration : Calibration
+        What their statistic is compared with.
+    own_values : OwnValues or StoredOwnValues
+        Of the nominal rows themselves.
+    nominal : NominalKind
+    source : str, optional
+        Tells from what it was fitted, if a run has fitted it; of a model that was loaded,
+        what tells it from others.
+    """
+
+    parameters: dict[str, Any]
+    columns: list[Any] | None
+    n_samples: int
+    n_dropped: int
+    offset: float
+    calibration_kind: str
+    reference: Reference
+    calibration: Calibration
+    own_values: OwnValues | StoredOwnValues
+    nominal: NominalKind
+    source: str | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Columns of the rows."""
+        return self.reference.n_features
+
+    @property
+    def n_neighbors(self) -> int | None:
+        """K; None for counts within a radius."""
+        return self.reference.measure.n_neighbors
+
+    @property
+    def radius(self) -> float | None:
+        """Epsilon; None for distances to the K-th neighbor."""
+        return self.reference.measure.radius
+
+    def table(self, X: Any) -> Table:
+        """Return rows as the model takes them; raises as `LPE.score_samples` does."""
+        table = read_table(X, self.columns)
+        if table.rows.shape[1] != self.n_features:
+            raise ValueError(
+                f"X has {table.rows.shape[1]} features, but LPE is expecting "
+                f"{self.n_features} features as input: the columns it was fitted on."
+            )
+        return table
+
+    def statistic(self, X: Any) -> Any:
+        """Return what `LPE.statistic` does."""
+        return self.reference.measure_table(self.table(X))
+
+    def p_values(self, X: Any) -> Any:
+        """Return what `LPE.score_samples` does."""
+        table, calibration = self.table(X), self.calibration
+        with lazily():
+            compared = self.reference.measure_table(table, weight=calibration.weight)
+            return calibration.p_values(compared)
+
+    def labels(self, X: Any) -> Any:
+        """Return what `LPE.predict` does."""
+        bound = self.calibration.nominal_bound(self.offset)
+        if bound is None:
+            return self.labels_of(self.p_values(X))
+        # So many rows within this radius show that a row is nominal.
+        enough = int(bound) if self.n_neighbors is None else self.n_neighbors
+        radius = bound if self.radius is None else self.radius
+        measure = Measure(None, radius, enough)
+        counts = self.reference.measure_table(self.table(X), measure)
+        function = partial(labels_by_count, enough=enough)
+        return map_values(counts, function, name="prediction", dtype=np.int64)
+
+    def labels_of(self, p_values: Any) -> Any:
+        """Return -1 for p-values of anomalies, else 1."""
+        function = partial(labels, offset=self.offset)
+        return map_values(p_values, function, name="prediction", dtype=np.int64)
+
+    def own(self, name: str) -> Any:
+        """Return the "statistic" or the "p_value" of each nominal row, in their kind."""
+        own, kind, is_statistic = self.own_values.known(), self.nominal, name == "statistic"
+        if own.others is None and kind.frame is not None:
+            with lazily():
+                if is_statistic:
+                    return own.series(kind.frame)
+                return own.p_value_series(kind.frame, self.calibration)
+        if own.others is None and not kind.is_lazy:
+            values = own.statistic.value.copy() if is_statistic else None
+            return kind.restore(
+                own.own_p_values(self.calibration) if values is None else values, name
+            )
+        restored = partial(self._own_of_blocks, is_statistic, name)
+        return restored() if kind.is_lazy else eagerly(restored)
+
+    def _own_of_blocks(self, is_statistic: bool, name: str) -> Any:
+        with lazily():
+            statistic, p_values = self.blocks()
+            return self.nominal.restore(statistic if is_statistic else p_values, name)
+
+    def blocks(
+        self, X: Any = None, frame_sizes: Sequence[int] = ()
+    ) -> tuple[da.Array, da.Array]:
+        """Return statistic and p-values of rows as dask arrays in their partitions, lazily.
+
+        For those who write results partition by partition: unlike in `statistic`, a frame
+        gives as many tasks as the workers have use for, also if it has few partitions.
+
+        Parameters
+        ----------
+        X : as in `LPE.statistic`, optional
+            None: the nominal rows, as `own` gives them.
+        frame_sizes : sequence of int
+            As in `Reference.measure_rows`.
+
+        Returns
+        -------
+        statistic, p_values : dask array of shape (n,)
+        """
+        reference, calibration = self.reference, self.calibration
+        if X is None:
+            own = self.own_values.known()
+            statistic, compared = own.blocks(reference, calibration)
+            return statistic, calibration.own_p_values(compared, own.is_own_blocks())
+        rows = self.table(X).rows
+        statistic = reference.measure_rows(rows, frame_sizes=frame_sizes)
+        return statistic, calibration.p_values(calibration.compared(rows, statistic))
