@@ -557,7 +557,8 @@ import os, signal, sys
 import dask
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
-from lpe_dask import LPE, persist
+from lpe_dask import LPE
+from lpe_dask.model import saving
 
 def save_until(step, folder):
     def die(*arguments):
@@ -569,7 +570,7 @@ def save_until(step, folder):
     if step == "move":
         LocalFileSystem.mv = move
     else:
-        setattr(persist, step, die)
+        setattr(saving, step, die)
     model.save(folder, overwrite=True)
 
 dask.config.set(scheduler="sync")

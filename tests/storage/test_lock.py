@@ -32,7 +32,7 @@ from lpe_dask.storage.lock import DEAD_SECONDS, LOCK_NAME, LockedError, check_to
 #: Waits for a line, takes the lock, and says whether it did; keeps it until the next line.
 CONTENDER = """
 import sys
-from lpe_dask.locks import LockedError, hold
+from lpe_dask.storage.lock import LockedError, hold
 
 print("ready", flush=True)
 sys.stdin.readline()

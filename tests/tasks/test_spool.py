@@ -164,7 +164,7 @@ def test_spool__where_none_can_be_made(tmp_path, place):
 
 OWNER = """
 import os, sys, time
-from lpe_dask.spool import spool_at
+from lpe_dask.tasks.spool import spool_at
 
 entry = spool_at(sys.argv[1]).folder("blocks")
 print("made", flush=True)
