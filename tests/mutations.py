@@ -1,0 +1,214 @@
+"""Put faults into the package, one at a time, and tell which the tests notice.
+
+    python tests/mutations.py --seed 14 --count 40 build/mutations.csv
+    python tests/mutations.py --seed 14 --tests ../older/tests --count 40 build/older.csv
+
+A fault is a changed operator, comparison, truth value or number, or a dropped statement, at
+a place that is drawn at random, as many in each package. Each is judged in a copy of this
+checkout by the test files that import the package it is in, those of the package itself
+first, until one fails or the time is over. The same seed draws the same faults, so that two
+suites can be compared.
+"""
+
+import argparse
+import ast
+import csv
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+#: Packages that get faults.
+PACKAGES = ("search", "pvalues", "model", "batch", "storage")
+
+#: Seconds for the tests of a fault.
+PATIENCE = 120
+
+COMPARISONS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}  # fmt: skip
+OPERATORS = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.And: ast.Or,
+    ast.Or: ast.And, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Some text of a file, and what takes its place.
+
+    Attributes
+    ----------
+    file : str
+        Relative to the root.
+    line : int
+    start, stop : int
+        Bytes in the file.
+    before, after : str
+    """
+
+    file: str
+    line: int
+    start: int
+    stop: int
+    before: str
+    after: str
+
+
+def faults_in(path):
+    """Return all faults that a file can have."""
+    source = path.read_bytes()
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    tree = ast.parse(source)
+    skipped = {id(node) for node in _not_run(tree)}
+    found = []
+    for node in ast.walk(tree):
+        if id(node) in skipped or not hasattr(node, "lineno"):
+            continue
+        start = starts[node.lineno - 1] + node.col_offset
+        stop = starts[node.end_lineno - 1] + node.end_col_offset
+        before = source[start:stop].decode()
+        name = str(path.relative_to(ROOT))
+        found += [
+            Fault(name, node.lineno, start, stop, before, after) for after in _changed(node)
+        ]
+    return sorted(found, key=lambda fault: (fault.start, fault.stop, fault.after))
+
+
+def _not_run(tree):
+    """Yield what has no effect: types, docstrings, texts, imports and declarations."""
+    for node in ast.walk(tree):
+        dead = []
+        if isinstance(node, ast.FunctionDef):
+            dead = [node.returns, node.args]
+        elif isinstance(node, ast.AnnAssign):
+            dead = [node.annotation]
+        elif isinstance(node, ast.ClassDef):
+            dead = [*node.decorator_list, *node.bases]
+        elif isinstance(node, ast.JoinedStr | ast.Raise | ast.Assert):
+            dead = list(ast.iter_child_nodes(node))  # the words of a message
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            dead = [node]
+        for part in dead:
+            if part is not None:
+                yield from ast.walk(part)
+
+
+def _changed(node):
+    """Yield what can stand in the place of a node."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        other = COMPARISONS[type(node.ops[0])]()
+        yield ast.unparse(ast.Compare(node.left, [other], node.comparators))
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        other = OPERATORS[type(node.op)]()
+        yield f"({ast.unparse(ast.BinOp(node.left, other, node.right))})"
+    elif isinstance(node, ast.BoolOp):
+        yield f"({ast.unparse(ast.BoolOp(OPERATORS[type(node.op)](), node.values))})"
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield ast.unparse(node.operand)
+    elif isinstance(node, ast.Constant):
+        if isinstance(node.value, bool):
+            yield str(not node.value)
+        elif isinstance(node.value, int | float):
+            yield repr(node.value + 1)
+    elif isinstance(node, ast.Expr | ast.AugAssign | ast.Raise):
+        yield "pass"
+
+
+def drawn(seed, count):
+    """Return faults, as many in each package."""
+    rng = random.Random(seed)
+    faults = []
+    for package in PACKAGES:
+        files = sorted((ROOT / "lpe_dask" / package).glob("*.py"))
+        there = [fault for file in files for fault in faults_in(file)]
+        faults += rng.sample(there, count // len(PACKAGES))
+    return faults
+
+
+def files_that_test(tests, package):
+    """Return the test files that import a package, those of the package itself first."""
+    imports = re.compile(rf"^\s*(from|import) lpe_dask\.{package}\b", re.MULTILINE)
+    files = sorted(tests.rglob("test_*.py"))
+    files = [file for file in files if "benchmarks" not in file.parts]
+    own = [file for file in files if file.parent.name == package]
+    return own + [
+        file for file in files if file not in own and imports.search(file.read_text())
+    ]
+
+
+def judged(fault, checkout):
+    """Return what the tests of a checkout say about a fault, and which failed."""
+    path = checkout / fault.file
+    source = path.read_bytes()
+    path.write_bytes(source[: fault.start] + fault.after.encode() + source[fault.stop :])
+    package = Path(fault.file).parts[1]
+    files = [str(file) for file in files_that_test(checkout / "tests", package)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "--durations=0",
+        "-p",
+        "no:randomly",
+    ]
+    process = subprocess.Popen(
+        [*command, *files], cwd=checkout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, start_new_session=True, env=os.environ | {"PYTHONPATH": str(checkout)},
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return "not within the time", ""
+    finally:
+        with suppress(ProcessLookupError):  # what tests have started ends with them
+            os.killpg(process.pid, signal.SIGKILL)
+        path.write_bytes(source)
+    if process.returncode == 0:
+        return "survived", ""
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    return "caught", failed[0] if failed else output.strip().splitlines()[-1]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--tests", type=Path, default=ROOT / "tests")
+    options = parser.parse_args()
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, options.output.open("w") as file:
+        checkout = Path(folder) / "checkout"
+        caches = shutil.ignore_patterns(".*", "build")
+        shutil.copytree(ROOT, checkout, ignore=caches)
+        shutil.rmtree(checkout / "tests")
+        shutil.copytree(options.tests, checkout / "tests")
+        table = csv.writer(file)
+        table.writerow(["file", "line", "before", "after", "verdict", "test"])
+        for fault in drawn(options.seed, options.count):
+            verdict, test = judged(fault, checkout)
+            shown = [" ".join(text.split()) for text in (fault.before, fault.after)]
+            table.writerow([fault.file, fault.line, *shown, verdict, test])
+            file.flush()
+            print(fault.file, fault.line, *shown, verdict, test, sep="  ", flush=True)
+
+
+if __name__ == "__main__":
+    main()
