@@ -27,7 +27,7 @@ from lpe_dask.model.false_alarms import WARNED_RATIO, is_told
 from lpe_dask.model.left_out import added_false_alarms
 from lpe_dask.model.parameters import neighbors_by_rule
 from lpe_dask.pvalues.validity import choose_calibration, enough_rows, most_false_alarms
-from lpe_dask.search import Measure
+from lpe_dask.search import Statistic
 from lpe_dask.search.preparation import LinearMap, Preparation, Scaling
 
 ALPHAS = (0.01, 0.05, 0.1)
@@ -143,7 +143,7 @@ def warns(nominal, learnt):
     if n_rows >= enough_rows(learnt, n_features):
         return np.zeros(len(ALPHAS), bool)
     sample = nominal[: 2**14]
-    preparation, asked = LEARNT[learnt](nominal), Measure(neighbors_by_rule(n_rows), None)
+    preparation, asked = LEARNT[learnt](nominal), Statistic(neighbors_by_rule(n_rows), None)
     ratios = [
         added_false_alarms(sample, preparation, learnt, asked, n_rows, alpha)
         for alpha in ALPHAS

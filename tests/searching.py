@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 
 from lpe_dask.kernels.algorithms import ALGORITHMS
-from lpe_dask.kernels.basis import Frame
+from lpe_dask.kernels.basis import Basis
 from lpe_dask.kernels.blocks import Block, build_block
 from lpe_dask.kernels.bounds import TILE_ROWS
 from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
@@ -21,31 +21,31 @@ class Reference:
     """The rows of a reference in blocks, as one algorithm orders them."""
 
     module: ModuleType
-    frame: Frame
+    basis: Basis
     blocks: list[Block]
 
 
 @functools.cache
-def normal_frame(algorithm, n_features):
-    """Return the frame of normally distributed rows; for 700 columns it takes a while."""
+def normal_basis(algorithm, n_features):
+    """Return the basis of normally distributed rows; for 700 columns it takes a while."""
     sample = np.random.default_rng(0).standard_normal((100, n_features))
-    return ALGORITHMS[algorithm].frame(sample)
+    return ALGORITHMS[algorithm].basis(sample)
 
 
-def in_blocks(algorithm, rows, parts=None, *, cell_rows=64, sample=None, frame=None):
+def in_blocks(algorithm, rows, parts=None, *, cell_rows=64, sample=None, basis=None):
     """Put rows into blocks: one for each array of row numbers in ``parts``, or one alone.
 
-    ``sample`` are the rows that the frame is learned from, if it is not given; None: all.
+    ``sample`` are the rows that the basis is learned from, if it is not given; None: all.
     """
     module = ALGORITHMS[algorithm]
-    if frame is None:
-        frame = module.frame(rows if sample is None else sample)
+    if basis is None:
+        basis = module.basis(rows if sample is None else sample)
     blocks = []
     for numbers in [np.arange(len(rows))] if parts is None else parts:
-        points = frame.points(rows[numbers])
+        points = basis.points(rows[numbers])
         arrangement = module.arrange(points, cell_rows)
-        blocks.append(build_block(rows[numbers], numbers, points, arrangement, frame))
-    return Reference(module, frame, blocks)
+        blocks.append(build_block(rows[numbers], numbers, points, arrangement, basis))
+    return Reference(module, basis, blocks)
 
 
 def parts_of(n_rows, n_parts):
@@ -55,7 +55,7 @@ def parts_of(n_rows, n_parts):
 
 def query_tiles(reference, rows, numbers=None, *, tile_rows=TILE_ROWS):
     """Put queries into tiles; ``numbers`` says which reference rows they are themselves."""
-    points = reference.frame.points(rows)
+    points = reference.basis.points(rows)
     return QueryTiles(rows, points, reference.module.arrange(points, tile_rows), numbers)
 
 
@@ -69,14 +69,14 @@ def folded(state, reference):
 def search_nearest(reference, rows, n_neighbors, numbers=None, *, with_numbers=False):
     """Search for the nearest rows of each query; return the state."""
     queries = query_tiles(reference, rows, numbers)
-    state = NearestState(queries, reference.frame, n_neighbors, with_numbers=with_numbers)
+    state = NearestState(queries, reference.basis, n_neighbors, with_numbers=with_numbers)
     return folded(state, reference)
 
 
 def search_within(reference, rows, radius, numbers=None, *, enough=None):
     """Count the rows within the radius of each query; return the state."""
     queries = query_tiles(reference, rows, numbers)
-    return folded(CountState(queries, reference.frame, radius, enough), reference)
+    return folded(CountState(queries, reference.basis, radius, enough), reference)
 
 
 def all_squares(queries, reference):
@@ -153,5 +153,5 @@ def _hard_points():
 #: Rows on which filters are easily wrong.
 HARD_POINTS = _hard_points()
 
-#: How many of them a frame is learned from: it may not have seen the outliers at the end.
+#: How many of them a basis is learned from: it may not have seen the outliers at the end.
 SAMPLES = {"seen": None, "unseen": 64}

@@ -170,10 +170,10 @@ def walk_seconds(sampled: Sampled, params: NeighborGraphParams) -> float:
     if len(rows) <= params.n_neighbors:  # a sample that is no example
         return 0.0
     held = _packed(sampled, rows)
-    points = sampled.space.frame.points(rows)
+    points = sampled.space.basis.points(rows)
     arrangement = ALGORITHMS[sampled.search.algorithm].arrange(points, TILE_ROWS)
     queries = QueryTiles(rows, points, arrangement, np.arange(len(rows)))
-    state = search_blocks(queries, [held], sampled.space.frame, sampled.search)
+    state = search_blocks(queries, [held], sampled.space.basis, sampled.search)
     assert isinstance(state, NearestState)
     distances, neighbors = state.neighbors()
     graph = GRAPHS[params.graph](neighbors.astype(np.int32), distances)
@@ -206,8 +206,8 @@ class _Trial:
         step = max(1, len(of_queries) // n_rows)
         self._rows = of_queries[::step]
         self._numbers = block.numbers[::step] if is_own else None
-        frame = sampled.space.frame
-        points = frame.points(self._rows)
+        basis = sampled.space.basis
+        points = basis.points(self._rows)
         arrange = ALGORITHMS[sampled.search.algorithm].arrange
         self._which = _some_tiles(arrange(points, TILE_ROWS))
 
@@ -233,7 +233,7 @@ class _Trial:
         for start, stop in pairwise(which.starts.tolist()):
             starts = np.array([0, stop - start])
             tile = self._tiles(Arrangement(which.order[start:stop], starts, which.bounded))
-            state = self._sampled.search.state(tile, self._sampled.space.frame)
+            state = self._sampled.search.state(tile, self._sampled.space.basis)
             state.fold(block)
             n_visits += sum(map(state.may_need, lows, highs))
         return n_visits
@@ -242,7 +242,7 @@ class _Trial:
         sampled = self._sampled
         handles = [self._held] * n_copies
         return search_blocks(
-            self._tiles(which), handles, sampled.space.frame, sampled.search
+            self._tiles(which), handles, sampled.space.basis, sampled.search
         )
 
     def _tiles(self, which: Arrangement) -> QueryTiles:
@@ -250,7 +250,7 @@ class _Trial:
         rows = self._rows[which.order]
         numbers = None if self._numbers is None else self._numbers[which.order]
         tiles = Arrangement(np.arange(len(rows)), which.starts, which.bounded)
-        return QueryTiles(rows, self._sampled.space.frame.points(rows), tiles, numbers)
+        return QueryTiles(rows, self._sampled.space.basis.points(rows), tiles, numbers)
 
 
 def _packed(sampled: Sampled, rows: NDArray[np.floating]) -> HeldBlock:

@@ -39,10 +39,10 @@ from lpe_dask.model import (
 )
 from lpe_dask.search import (
     JoinPlan,
-    Measure,
     NeighborGraphParams,
     Preparation,
     Search,
+    Statistic,
     choose_space,
     plan_for,
 )
@@ -60,7 +60,7 @@ class ForeseenFit:
         The arguments of `LPE`.
     division : Division
         In size.
-    measure : Measure
+    statistic : Statistic
     params : NeighborGraphParams, optional
     plan : JoinPlan
         Of the rows that new rows are measured among.
@@ -76,7 +76,7 @@ class ForeseenFit:
 
     parameters: Mapping[str, Any]
     division: Division
-    measure: Measure
+    statistic: Statistic
     params: NeighborGraphParams | None
     plan: JoinPlan
     own_plan: JoinPlan | None
@@ -100,7 +100,7 @@ class ForeseenFit:
         n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
         n_features = rows.shape[1]
         fit = plan_fit(parameters, n_nominal, n_features, divide_in_size)
-        division, measure = fit.division, fit.measure
+        division, statistic = fit.division, fit.statistic
         n_reference = division.n_reference
         if fit.learnt == "covariance":
             is_whole = division.own_part is not None or not division.is_disjoint
@@ -112,21 +112,23 @@ class ForeseenFit:
             "reads_frame": table.frame is not None,
         }
         shape = n_reference, n_features
-        join_plan = plan_for(crew.workers, shape, measure, params, sample.sizes, **reading)
+        join_plan = plan_for(
+            crew.workers, shape, statistic, params, sample.sizes, **reading
+        )
         own_plan = None
         if division.own_part is not None:
             shape = len(division.own_part), n_features
             own_params = graph_params(metric, given, shape[0])
             own_plan = plan_for(
-                crew.workers, shape, measure, own_params, sample.sizes, **reading
+                crew.workers, shape, statistic, own_params, sample.sizes, **reading
             )
         algorithm, space = choose_space(
-            nominal.sample, preparation, join_plan, parameters["algorithm"], measure
+            nominal.sample, preparation, join_plan, parameters["algorithm"], statistic
         )
         prepared = preparation.apply(rows)
-        search = _trial_search(algorithm, measure, params, len(prepared))
+        search = _trial_search(algorithm, statistic, params, len(prepared))
         return cls(
-            parameters, division, measure, params, join_plan, own_plan,
+            parameters, division, statistic, params, join_plan, own_plan,
             Sampled(prepared, space, search), preparation, learn_seconds,
             sample.is_exact and nominal.n_dropped == 0,
         )  # fmt: skip
@@ -205,16 +207,16 @@ def _learnt_preparation(
 
 def _trial_search(
     algorithm: str,
-    measure: Measure,
+    statistic: Statistic,
     params: NeighborGraphParams | None,
     n_sampled: int,
 ) -> Search:
     """Return the search to try, for no more neighbors than a sample has rows."""
-    n_neighbors = measure.n_neighbors
+    n_neighbors = statistic.n_neighbors
     if n_neighbors is not None:
         n_neighbors = min(n_neighbors, n_sampled)
     n_edges = None if params is None else params.n_neighbors
-    return Search(algorithm, n_neighbors, measure.radius, 1, None, n_edges)
+    return Search(algorithm, n_neighbors, statistic.radius, 1, None, n_edges)
 
 
 # A saved model
@@ -227,14 +229,14 @@ class SavedModel:
     Attributes
     ----------
     n_nominal : int
-    measure, params, plan, sampled
+    statistic, params, plan, sampled
         As in `ForeseenFit`.
     n_files : int
         Blocks.
     """
 
     n_nominal: int
-    measure: Measure
+    statistic: Statistic
     params: NeighborGraphParams | None
     plan: JoinPlan
     sampled: Sampled
@@ -253,16 +255,19 @@ class SavedModel:
         sample = take_sample(rows, None, crew.workers.n_threads)
         shape = reference.n_rows, reference.n_features
         plan = plan_for(
-            crew.workers, shape, reference.measure, reference.graph_params, (),
+            crew.workers, shape, reference.statistic, reference.graph_params, (),
             block_rows=reference.block_rows, calibration_rows=reference.calibration_rows,
         )  # fmt: skip
         search = _trial_search(
-            reference.algorithm, reference.measure, reference.graph_params, len(sample.rows)
+            reference.algorithm,
+            reference.statistic,
+            reference.graph_params,
+            len(sample.rows),
         )
         rows_taken = sample.rows.astype(np.float64, copy=False)
         sampled = Sampled(rows_taken, reference.space, search)
         return cls(
-            model.n_samples, reference.measure, reference.graph_params, plan, sampled,
+            model.n_samples, reference.statistic, reference.graph_params, plan, sampled,
             len(blocks),
         ), sample  # fmt: skip
 

@@ -1,5 +1,5 @@
 from .algorithms import ALGORITHMS
-from .basis import Frame
+from .basis import Basis
 from .blocks import Arrangement, Block, block_of, build_block, narrow
 from .bounds import TILE_ROWS
 from .exact_sums import Totals, add_totals, join_totals, sum_of_products, totals_of
@@ -14,9 +14,9 @@ __all__ = [
     "LANES",
     "TILE_ROWS",
     "Arrangement",
+    "Basis",
     "Block",
     "CountState",
-    "Frame",
     "NearestState",
     "NeighborGraph",
     "QueryTiles",

@@ -1,20 +1,20 @@
 """Numerical kernels: NumPy arrays in, NumPy arrays out; nothing here knows of Dask.
 
-    frames     the space in which pairs are filtered, and how wrong a filter may be
+    basis      the space in which pairs are filtered, and how wrong a filter may be
     blocks     reference rows in the layout of the kernels
-    pruning    which cells matter to which queries
+    bounds     which cells matter to which queries
     nearest    a block against some queries: the K nearest rows
     counts     the same: how many rows are within a radius
-    measure    the definition, for the pairs that a filter leaves
+    distances  the definition, for the pairs that a filter leaves
     states     what is known of some queries so far
 
 `ALGORITHMS` is the one table from the name a user gives to the module that says how rows
 are ordered. Every such module offers the same contract:
 
-``frame(sample) -> Frame``
+``basis(sample) -> Basis``
     In which rows like those of a sample, of shape (n_rows, n_features), are filtered.
 ``arrange(points, cell_rows) -> Arrangement``
-    In which order points in that frame are searched, and what runs of them are cells.
+    In which order points in that basis are searched, and what runs of them are cells.
 ``KEEPS_NEAR_ROWS_TOGETHER``
     Whether the order pays only for blocks of near rows.
 

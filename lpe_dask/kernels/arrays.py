@@ -19,7 +19,7 @@ def read_only(array: Any) -> Any:
     return view
 
 
-class Reference(NamedTuple):
+class BlockArrays(NamedTuple):
     """The arrays of a `Block`; one of the two kinds of rows has no row.
 
     Attributes
@@ -42,7 +42,7 @@ class Reference(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """What a filtered square may be off (see `frames`), and the unit of the frame."""
+    """What a filtered square may be off (see `basis`), and the unit of the basis."""
 
     relative: float
     rounding: float
@@ -56,14 +56,14 @@ class Queries(NamedTuple):
     Attributes
     ----------
     rows, points : ndarray of shape (n_queries, n_features)
-        As prepared, and in the frame.
+        As prepared, and in the basis.
     numbers : ndarray of shape (n_queries,)
         The number of the reference row that a query is itself, or -1.
     reaches : ndarray of shape (n_queries,)
         Squared lengths of the points; inf for those that are not filtered.
     starts : ndarray of shape (n_tiles + 1,)
     lows, highs : ndarray of shape (n_tiles, n_features)
-        Boxes of the tiles in the frame; infinite where there are none.
+        Boxes of the tiles in the basis; infinite where there are none.
     """
 
     rows: NDArray[np.float64]
@@ -87,7 +87,7 @@ class Found(NamedTuple):
         Of the reference rows they belong to, where they are wanted.
     counts : ndarray of shape (n_queries,)
     limits : ndarray of shape (n_queries,)
-        In units of the frame: rows further than this cannot matter any more; below 0 for
+        In units of the basis: rows further than this cannot matter any more; below 0 for
         queries that need none.
     """
 
@@ -104,7 +104,7 @@ class Counted(NamedTuple):
     ----------
     counts : ndarray of shape (n_queries,)
     limits : ndarray of shape (n_queries,)
-        In units of the frame: rows further than this are not within; below 0 for queries
+        In units of the basis: rows further than this are not within; below 0 for queries
         that need no more.
     enough : int
         The count that suffices.

@@ -6,7 +6,7 @@ A filter never supplies a distance; it only says which pairs cannot matter. It w
 float32 on points z moved to the center c of a cell of the reference, where numbers are
 small: ``a = float32(z_x - c)`` for a query, ``b = float32(z_y - c)`` for a reference row.
 With ``u = 2**-24``, ``S = |a|**2 + |b|**2`` and d features, the squared distance D2 of the
-two rows, in units of the frame, differs from the computed ``|a|**2 + |b|**2 - 2 a.b`` by
+two rows, in units of the basis, differs from the computed ``|a|**2 + |b|**2 - 2 a.b`` by
 
 - at most ``4.2 u S``, because a and b are rounded to float32;
 - at most ``(d + 2) u (|a|**2 + 2 |b|**2)``, the roundings of the product and ``|b|**2``;
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from lpe_dask.kernels.compiled import compiled
 
 #: A point further than this from its center is not filtered but always looked at: float32
-#: would overflow. The sample of a frame has coordinates of at most 1.
+#: would overflow. The sample of a basis has coordinates of at most 1.
 FAR_SQUARE = 2.0**80
 
 #: Coordinates of points end here, so that those far out can be rotated.
@@ -41,7 +41,7 @@ FURTHEST = 2.0**100
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class Basis:
     """A shift, a scale and a rotation that rows are filtered in; one for a whole reference.
 
     Attributes
@@ -77,7 +77,7 @@ class Frame:
         return self.squares(n_features * 2.0**-1072) + n_features * 2.0**-140
 
     def squares(self, square: float) -> float:
-        """Return a squared distance of the rows' units in units of the frame."""
+        """Return a squared distance of the rows' units in units of the basis."""
         factor = math.ldexp(1.0, max(-1000, min(1000, self.exponent)))
         return square * factor * factor
 
@@ -95,8 +95,8 @@ class Frame:
         return rotated
 
 
-def learn_frame(sample: NDArray[np.floating], *, rotate: bool) -> Frame:
-    """Return a frame around the median of some rows.
+def learn_basis(sample: NDArray[np.floating], *, rotate: bool) -> Basis:
+    """Return a basis around the median of some rows.
 
     Parameters
     ----------
@@ -111,18 +111,18 @@ def learn_frame(sample: NDArray[np.floating], *, rotate: bool) -> Frame:
     # A center far out beside rows close together must not overflow.
     most = 1000 - max(0, math.frexp(float(np.abs(center).max()))[1])
     exponent = max(-1000, min(most, exponent))
-    frame = Frame(center, exponent)
+    basis = Basis(center, exponent)
     if not rotate:
-        return frame
+        return basis
     # Rows far out would decide the axes alone: each counts with a length of at most 1 in
     # units of the median length.
-    points = frame.points(sample)
+    points = basis.points(sample)
     lengths = np.sqrt((points * points).sum(axis=1))
     typical = np.median(lengths)
     if typical > 0:
         points *= (1 / np.maximum(lengths, typical))[:, None]
     _, axes = np.linalg.eigh(points.T @ points)
-    return Frame(center, exponent, np.ascontiguousarray(axes[:, ::-1]))
+    return Basis(center, exponent, np.ascontiguousarray(axes[:, ::-1]))
 
 
 @compiled

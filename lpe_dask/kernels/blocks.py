@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.basis import FAR_SQUARE, Frame
+from lpe_dask.kernels.basis import FAR_SQUARE, Basis
 from lpe_dask.kernels.compiled import compiled
 from lpe_dask.kernels.simd import LANES
 
@@ -58,12 +58,12 @@ class Block:
     starts : ndarray of shape (n_cells + 1,)
         As in `Arrangement`.
     centers : ndarray of shape (n_cells, n_features)
-        In the frame.
+        In the basis.
     lows, highs : ndarray of shape (n_cells, n_features)
         The box of each cell from its center, float32, rounded outward; infinite where
         cells are not bounded.
     reaches : ndarray of shape (n_cells,)
-        Squared distance from the origin of the frame to the furthest point of the cell.
+        Squared distance from the origin of the basis to the furthest point of the cell.
     longest : ndarray of shape (n_cells,)
         Upper bound of the squared lengths of the points of each cell from its center,
         float32.
@@ -73,7 +73,7 @@ class Block:
         Lower bounds of their squared lengths, float32; NaN where a group has no row, -inf
         where a row is too far out for float32 and always looked at.
     low, high : ndarray of shape (n_features,)
-        The box of all rows in the frame; infinite where cells are not bounded.
+        The box of all rows in the basis; infinite where cells are not bounded.
     """
 
     rows: NDArray[np.floating]
@@ -125,7 +125,7 @@ def build_block(
     numbers: NDArray[np.int64],
     points: NDArray[np.float64],
     arrangement: Arrangement,
-    frame: Frame,
+    basis: Basis,
 ) -> Block:
     """Return rows of the reference as a block.
 
@@ -136,9 +136,9 @@ def build_block(
     numbers : ndarray of shape (n_rows,)
         Their numbers in the reference.
     points : ndarray of shape (n_rows, n_features)
-        ``frame.points(rows)``.
+        ``basis.points(rows)``.
     arrangement : Arrangement
-    frame : Frame
+    basis : Basis
     """
     order, starts = arrangement.order, arrangement.starts
     points = points[order]
@@ -155,7 +155,7 @@ def build_block(
     reaches = np.empty(n_cells)
     longest = np.empty(n_cells, np.float32)
     _fill_groups(
-        points, starts, centers, frame.relative_error, groups, norms, reaches, longest
+        points, starts, centers, basis.relative_error, groups, norms, reaches, longest
     )
     return Block(
         narrow(rows)[order], numbers[order], starts, centers, lows, highs, reaches, longest,

@@ -4,7 +4,7 @@ r"""Which cells matter to a tile of queries, and to which of its queries.
     cell --distance from each point to its box--> active queries --> offsets from its center
 
 Every bound here is lowered by what rounding may have added, so that a cell or a query is
-left out only if that is proven to change nothing (see `frames`).
+left out only if that is proven to change nothing (see `basis`).
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def empty_tile(n_features, n_cells):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def find_near_cells(queries, number, reference, farthest, errors, tile):  # type: ignore[no-untyped-def]
+def find_near_cells(queries, number, block, farthest, errors, tile):  # type: ignore[no-untyped-def]
     """Fill ``tile.order`` with cells whose box may be within ``farthest``; count them.
 
     ``number`` is that of the tile. The nearest one comes first, the others in any order,
     with their bounds in ``tile.bounds``.
     """
-    centers, lows, highs = reference.centers, reference.lows, reference.highs
+    centers, lows, highs = block.centers, block.lows, block.highs
     tile_lows, tile_highs = queries.lows[number], queries.highs[number]
-    order, bounds, reaches = tile.order, tile.bounds, reference.reaches
+    order, bounds, reaches = tile.order, tile.bounds, block.reaches
     n_cells, n_features = centers.shape
     reach = 0.0
     for i in range(queries.starts[number], queries.starts[number + 1]):
@@ -122,14 +122,14 @@ def take_tile(queries, first, n_rows, tile):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _move_to_cell(n_rows, reference, cell, tile):  # type: ignore[no-untyped-def]
+def _move_to_cell(n_rows, block, cell, tile):  # type: ignore[no-untyped-def]
     """Fill offsets of points from a cell's center, their squares, and gaps to its box."""
     columns, moved = tile.columns, tile.moved
     squares, gaps = tile.squares, tile.gaps
     for i in range(n_rows):
         squares[i] = 0.0
         gaps[i] = 0.0
-    centers, lows, highs = reference.centers, reference.lows, reference.highs
+    centers, lows, highs = block.centers, block.lows, block.highs
     for k in range(len(columns)):
         center, low, high = centers[cell, k], lows[cell, k], highs[cell, k]
         for i in range(n_rows):  # written so that it becomes vector instructions
@@ -144,12 +144,12 @@ def _move_to_cell(n_rows, reference, cell, tile):  # type: ignore[no-untyped-def
 
 
 @borrowing
-def choose_queries(n_rows, queries, first, reference, cell, limits, errors, tile):  # type: ignore[no-untyped-def]
+def choose_queries(n_rows, queries, first, block, cell, limits, errors, tile):  # type: ignore[no-untyped-def]
     """List the queries of a tile that a cell may matter to, with offsets; count them."""
-    _move_to_cell(n_rows, reference, cell, tile)
+    _move_to_cell(n_rows, block, cell, tile)
     active, lengths, tile_errors = tile.active, tile.lengths, tile.errors
     squares, gaps, reaches = tile.squares, tile.gaps, queries.reaches
-    reach = reference.reaches[cell]
+    reach = block.reaches[cell]
     n_active = 0
     for i in range(n_rows):
         limit = limits[first + i]

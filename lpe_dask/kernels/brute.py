@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.basis import Frame, learn_frame
+from lpe_dask.kernels.basis import Basis, learn_basis
 from lpe_dask.kernels.blocks import Arrangement
 
-#: Whether a reference is divided into parts of near rows before it is cut into blocks.
+#: Whether a reference is divided into regions of near rows before it is cut into blocks.
 KEEPS_NEAR_ROWS_TOGETHER = False
 
 #: Rows of a cell: few enough to stay in a core's cache while a tile of queries passes, many
@@ -21,9 +21,9 @@ KEEPS_NEAR_ROWS_TOGETHER = False
 CELL_ROWS = 1024
 
 
-def frame(sample: NDArray[np.floating]) -> Frame:
-    """Return the frame that rows like those of ``sample`` are searched in."""
-    return learn_frame(sample, rotate=False)
+def basis(sample: NDArray[np.floating]) -> Basis:
+    """Return the basis that rows like those of ``sample`` are searched in."""
+    return learn_basis(sample, rotate=False)
 
 
 def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangement:

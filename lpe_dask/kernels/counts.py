@@ -19,7 +19,7 @@ from lpe_dask.kernels.bounds import (
     take_tile,
 )
 from lpe_dask.kernels.compiled import borrowing, compiled
-from lpe_dask.kernels.distances import measure
+from lpe_dask.kernels.distances import fill_squares
 from lpe_dask.kernels.simd import (
     LANES,
     QUERIES,
@@ -33,13 +33,13 @@ _ONE = np.uint64(1)
 
 
 @compiled
-def fold_counts(queries, reference, errors, square, counted, n_compared):  # type: ignore[no-untyped-def]
+def fold_counts(queries, block, errors, square, counted, n_compared):  # type: ignore[no-untyped-def]
     """Count the rows of one block that are within a radius.
 
     Parameters
     ----------
     queries : Queries
-    reference : Reference
+    block : BlockArrays
     errors : Errors
     square : float
         The largest squared distance, by definition, that is within.
@@ -49,8 +49,8 @@ def fold_counts(queries, reference, errors, square, counted, n_compared):  # typ
         Grows by the pairs that were filtered.
     """
     limits = counted.limits
-    tile = empty_tile(queries.points.shape[1], len(reference.centers))
-    # Squares in units of the frame up to which a pair is surely within.
+    tile = empty_tile(queries.points.shape[1], len(block.centers))
+    # Squares in units of the basis up to which a pair is surely within.
     surely = square * (1.0 - (queries.points.shape[1] + 4) * 2.0**-52)
     surely = surely * errors.factor * errors.factor * (1.0 - 2.0**-50)
     for number in range(len(queries.starts) - 1):
@@ -60,38 +60,36 @@ def fold_counts(queries, reference, errors, square, counted, n_compared):  # typ
         if farthest < 0.0:
             continue
         take_tile(queries, first, n_rows, tile)
-        n_near = find_near_cells(queries, number, reference, farthest, errors, tile)
+        n_near = find_near_cells(queries, number, block, farthest, errors, tile)
         n_near = sort_near_cells(0, n_near, farthest, tile)
         for rank in range(n_near):
             if limits[first : first + n_rows].max() < 0.0:
                 break  # all have enough
             cell = tile.order[rank]
             n_active = choose_queries(
-                n_rows, queries, first, reference, cell, limits, errors, tile
+                n_rows, queries, first, block, cell, limits, errors, tile
             )
             if n_active == 0:
                 continue
-            n_rows_of_cell = reference.starts[cell + 1] - reference.starts[cell]
+            n_rows_of_cell = block.starts[cell + 1] - block.starts[cell]
             n_compared[0] += n_active * n_rows_of_cell
             _count_cell(
-                n_active, cell, first, queries, reference, errors, square, surely, counted,
+                n_active, cell, first, queries, block, errors, square, surely, counted,
                 tile,
             )  # fmt: skip
 
 
 @borrowing
 def _count_cell(  # type: ignore[no-untyped-def]
-    n_active, cell, first, queries, reference, errors, square, surely, counted, tile
+    n_active, cell, first, queries, block, errors, square, surely, counted, tile
 ):
     """Add the rows of a cell that are within to the counts of the active queries."""
     active, lengths, tile_errors = tile.active, tile.lengths, tile.errors
     offsets, thresholds, sums, masks = tile.offsets, tile.thresholds, tile.sums, tile.masks
-    groups, norms, counts = reference.groups, reference.norms, counted.counts
+    groups, norms, counts = block.groups, block.norms, counted.counts
     n_features = queries.points.shape[1]
-    spread = 2.0 * errors.relative * reference.longest[cell]
-    for g in range(
-        reference.starts[cell] // LANES, -(-reference.starts[cell + 1] // LANES)
-    ):
+    spread = 2.0 * errors.relative * block.longest[cell]
+    for g in range(block.starts[cell] // LANES, -(-block.starts[cell + 1] // LANES)):
         for pack in range(-(-n_active // QUERIES)):
             any_near = products_within(
                 offsets, pack * QUERIES * n_features,
@@ -113,21 +111,19 @@ def _count_cell(  # type: ignore[no-untyped-def]
                 i = first + active[a]
                 counts[i] += count_bits(sure)
                 if queries.numbers[i] >= 0:
-                    counts[i] -= _is_among(queries.numbers[i], sure, g, reference)
+                    counts[i] -= _is_among(queries.numbers[i], sure, g, block)
                 unsure = masks[q] & ~sure
                 if unsure != 0:
-                    counts[i] += _count_measured(
-                        i, unsure, g, queries, reference, square, tile
-                    )
+                    counts[i] += _count_measured(i, unsure, g, queries, block, square, tile)
     for a in range(n_active):
         if counts[first + active[a]] >= counted.enough:
             counted.limits[first + active[a]] = DONE
 
 
 @borrowing
-def _is_among(number, mask, g, reference):  # type: ignore[no-untyped-def]
+def _is_among(number, mask, g, block):  # type: ignore[no-untyped-def]
     """Return 1 if the row of this number is in the mask of group g, else 0."""
-    numbers = reference.numbers
+    numbers = block.numbers
     while mask != 0:
         if numbers[g * LANES + lowest_bit(mask)] == number:
             return 1
@@ -136,9 +132,9 @@ def _is_among(number, mask, g, reference):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _count_measured(i, mask, g, queries, reference, square, tile):  # type: ignore[no-untyped-def]
+def _count_measured(i, mask, g, queries, block, square, tile):  # type: ignore[no-untyped-def]
     """Return how many rows in the mask of group g are within, by definition."""
-    places, squares, numbers = tile.places, tile.measured, reference.numbers
+    places, squares, numbers = tile.places, tile.measured, block.numbers
     n_places = 0
     while mask != 0:
         place = g * LANES + lowest_bit(mask)
@@ -146,7 +142,7 @@ def _count_measured(i, mask, g, queries, reference, square, tile):  # type: igno
         if numbers[place] != queries.numbers[i]:
             places[n_places] = place
             n_places += 1
-    measure(queries.rows[i], reference, places, n_places, squares)
+    fill_squares(queries.rows[i], block, places, n_places, squares)
     n_within = 0
     for m in range(n_places):
         if squares[m] <= square:

@@ -46,27 +46,27 @@ def last_of_same_root(square: float) -> float:
 
 
 @borrowing
-def measure(row, reference, places, n_places, squares):  # type: ignore[no-untyped-def]
+def fill_squares(row, block, places, n_places, squares):  # type: ignore[no-untyped-def]
     """Fill the squared distances of one query to some rows of a block.
 
     Parameters
     ----------
     row : ndarray of shape (n_features,)
-    reference : Reference
+    block : BlockArrays
     places : ndarray of shape (at least n_places,)
         Of the rows in the block.
     n_places : int
     squares : ndarray of shape (at least n_places,)
         Filled.
     """
-    if len(reference.single_rows) > 0:
-        _measure_rows(row, reference.single_rows, places, n_places, squares)
+    if len(block.single_rows) > 0:
+        _fill_squares_of(row, block.single_rows, places, n_places, squares)
     else:
-        _measure_rows(row, reference.double_rows, places, n_places, squares)
+        _fill_squares_of(row, block.double_rows, places, n_places, squares)
 
 
 @borrowing
-def _measure_rows(row, rows, places, n_places, squares):  # type: ignore[no-untyped-def]
+def _fill_squares_of(row, rows, places, n_places, squares):  # type: ignore[no-untyped-def]
     # Four sums side by side: one alone would wait for each of its additions.
     n_features = len(row)
     last = n_places - 1

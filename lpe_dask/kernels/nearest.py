@@ -28,7 +28,7 @@ from lpe_dask.kernels.bounds import (
     threshold_of,
 )
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
-from lpe_dask.kernels.distances import last_of_same_root, measure
+from lpe_dask.kernels.distances import fill_squares, last_of_same_root
 from lpe_dask.kernels.selection import keep_smallest, keep_smallest_pairs
 from lpe_dask.kernels.simd import (
     LANES,
@@ -63,13 +63,13 @@ def reservoir_size(n_neighbors: int) -> int:
 
 
 @compiled
-def fold_nearest(queries, reference, errors, found, n_compared):  # type: ignore[no-untyped-def]
+def fold_nearest(queries, block, errors, found, n_compared):  # type: ignore[no-untyped-def]
     """Take the rows of one block into account.
 
     Parameters
     ----------
     queries : Queries
-    reference : Reference
+    block : BlockArrays
     errors : Errors
     found : Found
         Changed in place.
@@ -77,7 +77,7 @@ def fold_nearest(queries, reference, errors, found, n_compared):  # type: ignore
         Grows by the pairs that were filtered.
     """
     limits = found.limits
-    tile = empty_tile(queries.points.shape[1], len(reference.centers))
+    tile = empty_tile(queries.points.shape[1], len(block.centers))
     reservoir = _empty_reservoir(found.squares.shape[1])
     for number in range(len(queries.starts) - 1):
         first = queries.starts[number]
@@ -88,18 +88,18 @@ def fold_nearest(queries, reference, errors, found, n_compared):  # type: ignore
         reservoir.counts[:n_rows] = 0
         reservoir.margins[:n_rows] = 0.0
         take_tile(queries, first, n_rows, tile)
-        n_near = find_near_cells(queries, number, reference, farthest, errors, tile)
+        n_near = find_near_cells(queries, number, block, farthest, errors, tile)
         rank = 0
         while farthest >= 0.0 and rank < n_near and tile.bounds[rank] <= farthest:
             cell = tile.order[rank]
             n_active = choose_queries(
-                n_rows, queries, first, reference, cell, limits, errors, tile
+                n_rows, queries, first, block, cell, limits, errors, tile
             )
             if n_active > 0:
-                n_rows_of_cell = reference.starts[cell + 1] - reference.starts[cell]
+                n_rows_of_cell = block.starts[cell + 1] - block.starts[cell]
                 n_compared[0] += n_active * n_rows_of_cell
                 _filter_cell(
-                    n_active, cell, first, queries, reference, errors, found, tile,
+                    n_active, cell, first, queries, block, errors, found, tile,
                     reservoir,
                 )  # fmt: skip
                 farthest = limits[first : first + n_rows].max()
@@ -108,7 +108,7 @@ def fold_nearest(queries, reference, errors, found, n_compared):  # type: ignore
                 n_near = sort_near_cells(1, n_near, farthest, tile)
         for r in range(n_rows):
             if reservoir.counts[r] > 0:
-                _settle(first + r, r, queries, reference, errors, found, reservoir)
+                _settle(first + r, r, queries, block, errors, found, reservoir)
 
 
 @compiled
@@ -126,23 +126,23 @@ def _empty_reservoir(n_neighbors):  # type: ignore[no-untyped-def]
 
 @borrowing
 def _filter_cell(  # type: ignore[no-untyped-def]
-    n_active, cell, first, queries, reference, errors, found, tile, reservoir
+    n_active, cell, first, queries, block, errors, found, tile, reservoir
 ):
     """Put the pairs of the active queries and a cell that may matter into the reservoir."""
     active, counts, margins = tile.active, reservoir.counts, reservoir.margins
     lengths, tile_errors, offsets = tile.lengths, tile.errors, tile.offsets
     rises, thresholds, sums, masks = tile.rises, tile.thresholds, tile.sums, tile.masks
-    groups, norms = reference.groups, reference.norms
+    groups, norms = block.groups, block.norms
     n_features = queries.points.shape[1]
     n_packs = -(-n_active // QUERIES)
-    spread = 2.0 * errors.relative * reference.longest[cell]
+    spread = 2.0 * errors.relative * block.longest[cell]
     for a in range(n_active):
         rise = lengths[a] * (1.0 + errors.relative) + spread + tile_errors[a]
         rises[a] = rounded_up(rise)
         fall = tile_errors[a] - lengths[a] * (1.0 - errors.relative)
         margins[active[a]] = max(margins[active[a]], rises[a] + fall)
-    start = reference.starts[cell] // LANES
-    stop = -(-reference.starts[cell + 1] // LANES)
+    start = block.starts[cell] // LANES
+    stop = -(-block.starts[cell + 1] // LANES)
     for g in range(start, stop):
         for pack in range(n_packs):
             any_near = products_within(
@@ -155,7 +155,7 @@ def _filter_cell(  # type: ignore[no-untyped-def]
             for q in range(QUERIES):
                 if masks[q] != 0:
                     _collect(
-                        q, pack * QUERIES + q, g, first, queries, reference, errors, found,
+                        q, pack * QUERIES + q, g, first, queries, block, errors, found,
                         tile, reservoir,
                     )  # fmt: skip
     limits, n_neighbors = found.limits, found.squares.shape[1]
@@ -169,7 +169,7 @@ def _filter_cell(  # type: ignore[no-untyped-def]
 
 @inlined
 def _collect(  # type: ignore[no-untyped-def]
-    q, a, g, first, queries, reference, errors, found, tile, reservoir
+    q, a, g, first, queries, block, errors, found, tile, reservoir
 ):
     """Put the pairs in the mask of query ``q`` of a pack, the active query ``a``, away."""
     # Unsigned numbers index arrays without a test whether they count from the end.
@@ -180,7 +180,7 @@ def _collect(  # type: ignore[no-untyped-def]
     threshold = tile.thresholds[query]
     count = np.uintp(reservoir.counts[r])
     n_places = np.uintp(reservoir.keys.shape[1])
-    sums, keys, numbers = tile.sums, reservoir.keys[r], reference.numbers
+    sums, keys, numbers = tile.sums, reservoir.keys[r], block.numbers
     lanes, places = np.uintp(q * LANES), np.uintp(g * LANES)
     mask = tile.masks[np.uintp(q)]
     while mask != 0:
@@ -195,7 +195,7 @@ def _collect(  # type: ignore[no-untyped-def]
         if count == n_places:
             reservoir.counts[r] = count
             threshold = _make_room(
-                a, np.int64(r), first, queries, reference, errors, found, tile, reservoir
+                a, np.int64(r), first, queries, block, errors, found, tile, reservoir
             )
             count = np.uintp(reservoir.counts[r])
     reservoir.counts[r] = count
@@ -215,13 +215,13 @@ def _upper_bits(total, rise):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _make_room(a, r, first, queries, reference, errors, found, tile, reservoir):  # type: ignore[no-untyped-def]
+def _make_room(a, r, first, queries, block, errors, found, tile, reservoir):  # type: ignore[no-untyped-def]
     """Shorten a full reservoir, and return the threshold that now holds for its query."""
     i = first + r
     n_places = reservoir.keys.shape[1]
     _narrow(i, r, found, reservoir)
     if reservoir.counts[r] > n_places - n_places // 4:
-        _settle(i, r, queries, reference, errors, found, reservoir)
+        _settle(i, r, queries, block, errors, found, reservoir)
     if found.limits[i] < 0.0:
         tile.thresholds[a] = -np.inf
     else:
@@ -247,7 +247,7 @@ def _narrow(i, r, found, reservoir):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _settle(i, r, queries, reference, errors, found, reservoir):  # type: ignore[no-untyped-def]
+def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-untyped-def]
     """Measure the pairs of query ``i``, and keep the K nearest of them and those found."""
     n_neighbors = found.squares.shape[1]
     if reservoir.counts[r] > n_neighbors:
@@ -263,13 +263,13 @@ def _settle(i, r, queries, reference, errors, found, reservoir):  # type: ignore
     n_kept = min(total, n_neighbors)
     squares, numbers = reservoir.squares, reservoir.numbers
     _copy(found.squares[i], squares, known)
-    measure(queries.rows[i], reference, places, n_new, squares[known:])
+    fill_squares(queries.rows[i], block, places, n_new, squares[known:])
     with_numbers = found.numbers.shape[1] > 0
     if with_numbers:
         _copy(found.numbers[i], numbers, known)
         for m in range(n_new):
             squares[known + m] = last_of_same_root(squares[known + m])
-            numbers[known + m] = reference.numbers[places[m]]
+            numbers[known + m] = block.numbers[places[m]]
         if total > n_neighbors:
             keep_smallest_pairs(squares, numbers, total, n_neighbors)
         _copy(numbers, found.numbers[i], n_kept)
@@ -308,6 +308,6 @@ def kth_squares(found):  # type: ignore[no-untyped-def]
 
 @compiled
 def limit_of(square, n_features, errors):  # type: ignore[no-untyped-def]
-    """Return what no pair within ``square``, as defined, exceeds in the frame's units."""
+    """Return what no pair within ``square``, as defined, exceeds in the basis's units."""
     real = square * (1.0 + (n_features + 4) * 2.0**-52)
     return real * errors.factor * errors.factor * (1.0 + 2.0**-50)

@@ -1,4 +1,4 @@
-"""Exact pruning: rows are ordered into cells of a kd tree, in the frame of their axes.
+"""Exact pruning: rows are ordered into cells of a kd tree, in the basis of their axes.
 
 A cell whose box is further from a query than its K-th neighbor so far holds nothing of
 interest, so most cells are never looked at where the rows have few independent columns.
@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.basis import Frame, learn_frame
+from lpe_dask.kernels.basis import Basis, learn_basis
 from lpe_dask.kernels.blocks import Arrangement
 from lpe_dask.kernels.compiled import compiled
 from lpe_dask.kernels.selection import keep_smallest_pairs
 from lpe_dask.kernels.simd import LANES
 
-#: Whether a reference is divided into parts of near rows before it is cut into blocks.
+#: Whether a reference is divided into regions of near rows before it is cut into blocks.
 KEEPS_NEAR_ROWS_TOGETHER = True
 
 #: Most rows of a cell; of one with up to three features, where a pair costs so little that
@@ -27,15 +27,15 @@ CELL_ROWS, FLAT_CELL_ROWS, FLAT_FEATURES = 256, 64, 3
 SAMPLE_ROWS = 512
 
 
-def frame(sample: NDArray[np.floating]) -> Frame:
-    """Return the frame that rows like those of ``sample`` are searched in."""
-    return learn_frame(sample, rotate=sample.shape[1] > 1)
+def basis(sample: NDArray[np.floating]) -> Basis:
+    """Return the basis that rows like those of ``sample`` are searched in."""
+    return learn_basis(sample, rotate=sample.shape[1] > 1)
 
 
 def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangement:
     """Return points of shape (n_rows, n_features) ordered into cells of near ones.
 
-    Each part is cut in the middle along the axis on which its points vary most, at a
+    Each region is cut in the middle along the axis on which its points vary most, at a
     multiple of 64, until none has more than ``cell_rows``.
     """
     n_rows, n_features = points.shape
@@ -52,9 +52,9 @@ def _order_cells(points, cell_rows, order, starts):  # type: ignore[no-untyped-d
     """Order the rows and list where cells start, in any order; return their number."""
     values = np.empty(len(order))
     n_cells = 0
-    parts = [(0, len(order))]
-    while len(parts) > 0:
-        start, stop = parts.pop()
+    regions = [(0, len(order))]
+    while len(regions) > 0:
+        start, stop = regions.pop()
         size = stop - start
         if size <= cell_rows:
             if size > 0:
@@ -68,8 +68,8 @@ def _order_cells(points, cell_rows, order, starts):  # type: ignore[no-untyped-d
                 values[i] = np.inf
         middle = max(1, round(size / 2 / LANES)) * LANES
         keep_smallest_pairs(values[start:stop], order[start:stop], size, middle)
-        parts.append((start, start + middle))
-        parts.append((start + middle, stop))
+        regions.append((start, start + middle))
+        regions.append((start + middle, stop))
     return n_cells
 
 

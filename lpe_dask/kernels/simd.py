@@ -5,7 +5,7 @@ numbers, which it splits into whatever registers the machine has, and return the
 comparisons as the bits of one word. Several queries share each load of reference rows, as
 in a matrix product, so that the multipliers and not the memory set the pace.
 
-What is computed here is a filter in float32 with a proven error (see `frames`); products
+What is computed here is a filter in float32 with a proven error (see `basis`); products
 may be contracted. No distance that is kept comes from this file.
 """
 

@@ -14,8 +14,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.arrays import Counted, Errors, Found, Queries, Reference, read_only
-from lpe_dask.kernels.basis import FAR_SQUARE, FURTHEST, Frame
+from lpe_dask.kernels.arrays import BlockArrays, Counted, Errors, Found, Queries, read_only
+from lpe_dask.kernels.basis import FAR_SQUARE, FURTHEST, Basis
 from lpe_dask.kernels.blocks import Arrangement, Block
 from lpe_dask.kernels.bounds import DONE, TILE_ROWS
 from lpe_dask.kernels.counts import fold_counts
@@ -28,13 +28,13 @@ _Value = TypeVar("_Value", bound=np.generic)
 NO_LIMIT = 2**62
 
 
-def errors_of(frame: Frame) -> Errors:
-    """Return what a filter in this frame may be off."""
-    factor = math.ldexp(1.0, frame.exponent)
-    return Errors(frame.relative_error, frame.rounding, frame.underflow, factor)
+def errors_of(basis: Basis) -> Errors:
+    """Return what a filter in this basis may be off."""
+    factor = math.ldexp(1.0, basis.exponent)
+    return Errors(basis.relative_error, basis.rounding, basis.underflow, factor)
 
 
-def reference_of(block: Block) -> Reference:
+def arrays_of(block: Block) -> BlockArrays:
     """Return the arrays of a block as the compiled search takes them: not to be changed.
 
     What came in a message may be read-only already. If only some were, kernels would be
@@ -43,7 +43,7 @@ def reference_of(block: Block) -> Reference:
     n_features = block.rows.shape[1]
     no_row = np.empty((0, n_features))
     is_single = block.rows.dtype == np.float32
-    arrays = Reference(
+    arrays = BlockArrays(
         (block.rows if is_single else no_row).astype(np.float32, copy=False),
         (no_row if is_single else block.rows).astype(np.float64, copy=False),
         block.numbers,
@@ -56,7 +56,7 @@ def reference_of(block: Block) -> Reference:
         block.groups.reshape(-1),
         block.norms,
     )
-    return Reference(*map(read_only, arrays))
+    return BlockArrays(*map(read_only, arrays))
 
 
 class QueryTiles:
@@ -67,7 +67,7 @@ class QueryTiles:
     rows : ndarray of shape (n_queries, n_features)
         As prepared. A row with NaN or inf is not measured.
     points : ndarray of shape (n_queries, n_features)
-        The rows in the frame of the blocks.
+        The rows in the basis of the blocks.
     arrangement : Arrangement
         Of the points, in tiles of at most `TILE_ROWS`.
     numbers : ndarray of shape (n_queries,), optional
@@ -111,9 +111,9 @@ class QueryTiles:
         Parameters
         ----------
         low, high : ndarray of shape (n_features,)
-            In the frame.
+            In the basis.
         limits : ndarray of shape (n_queries,)
-            In units of the frame.
+            In units of the basis.
         errors : Errors
         """
         starts = self.arrays.starts[:-1]
@@ -161,7 +161,7 @@ class NearestState:
     Parameters
     ----------
     queries : QueryTiles
-    frame : Frame
+    basis : Basis
         That of the blocks.
     n_neighbors : int
         K, at least 1.
@@ -172,7 +172,7 @@ class NearestState:
     def __init__(
         self,
         queries: QueryTiles,
-        frame: Frame,
+        basis: Basis,
         n_neighbors: int,
         *,
         with_numbers: bool = False,
@@ -180,7 +180,7 @@ class NearestState:
         n_queries = len(queries.order)
         self._queries = queries
         self._n_features = queries.arrays.points.shape[1]
-        self._errors = errors_of(frame)
+        self._errors = errors_of(basis)
         self._guess = np.full(n_queries, np.inf)
         self._found = Found(
             np.empty((n_queries, n_neighbors)),
@@ -196,7 +196,7 @@ class NearestState:
         return int(self._n_compared[0])
 
     def may_need(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
-        """Return whether a block with this box, in the frame, may change anything."""
+        """Return whether a block with this box, in the basis, may change anything."""
         return self._queries.may_reach(low, high, self._found.limits, self._errors)
 
     def guess(self, other: NearestState) -> None:
@@ -226,7 +226,7 @@ class NearestState:
         """Take the rows of one block into account; a query is no neighbor of itself."""
         fold_nearest(
             self._queries.arrays,
-            reference_of(block),
+            arrays_of(block),
             self._errors,
             self._found,
             self._n_compared,
@@ -264,7 +264,7 @@ class CountState:
     Parameters
     ----------
     queries : QueryTiles
-    frame : Frame
+    basis : Basis
         That of the blocks.
     radius : float
         Finite, not negative. The ball is closed: a row at exactly this distance counts.
@@ -274,10 +274,10 @@ class CountState:
     """
 
     def __init__(
-        self, queries: QueryTiles, frame: Frame, radius: float, enough: int | None = None
+        self, queries: QueryTiles, basis: Basis, radius: float, enough: int | None = None
     ) -> None:
         self._queries = queries
-        self._errors = errors_of(frame)
+        self._errors = errors_of(basis)
         self._square = largest_square_within(radius)
         limit = limit_of(self._square, queries.arrays.points.shape[1], self._errors)
         self._counted = Counted(
@@ -293,14 +293,14 @@ class CountState:
         return int(self._n_compared[0])
 
     def may_need(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
-        """Return whether a block with this box, in the frame, may change anything."""
+        """Return whether a block with this box, in the basis, may change anything."""
         return self._queries.may_reach(low, high, self._counted.limits, self._errors)
 
     def fold(self, block: Block) -> None:
         """Count the rows of one block; a query does not count itself."""
         fold_counts(
             self._queries.arrays,
-            reference_of(block),
+            arrays_of(block),
             self._errors,
             self._square,
             self._counted,

@@ -18,7 +18,7 @@ import numpy as np
 
 from lpe_dask.model.own_values import OwnValues, StoredOwnValues
 from lpe_dask.pvalues import Calibration, labels, labels_by_count
-from lpe_dask.search import Measure, Reference
+from lpe_dask.search import Reference, Statistic
 from lpe_dask.tables import Origin, Table, map_values, read_table
 from lpe_dask.tasks import eagerly, lazily
 
@@ -88,12 +88,12 @@ class Fitted:
     @property
     def n_neighbors(self) -> int | None:
         """K; None for counts within a radius."""
-        return self.reference.measure.n_neighbors
+        return self.reference.statistic.n_neighbors
 
     @property
     def radius(self) -> float | None:
         """Epsilon; None for distances to the K-th neighbor."""
-        return self.reference.measure.radius
+        return self.reference.statistic.radius
 
     def table(self, X: Any) -> Table:
         """Return rows as the model takes them; raises as `LPE.score_samples` does."""
@@ -124,8 +124,8 @@ class Fitted:
         # So many rows within this radius show that a row is nominal.
         enough = int(bound) if self.n_neighbors is None else self.n_neighbors
         radius = bound if self.radius is None else self.radius
-        measure = Measure(None, radius, enough)
-        counts = self.reference.measure_table(self.table(X), measure)
+        statistic = Statistic(None, radius, enough)
+        counts = self.reference.measure_table(self.table(X), statistic)
         function = partial(labels_by_count, enough=enough)
         return map_values(counts, function, name="prediction", dtype=np.int64)
 

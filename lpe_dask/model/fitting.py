@@ -50,9 +50,9 @@ from lpe_dask.pvalues import (
     weigh,
 )
 from lpe_dask.search import (
-    Measure,
     Preparation,
     Reference,
+    Statistic,
     plan_for_workers,
     prepare_reference,
 )
@@ -70,14 +70,14 @@ class FitPlan:
     ----------
     calibration : {"loo", "split", "conformal"}
     division : Division
-    measure : Measure
+    statistic : Statistic
     learnt : str, optional
         What is learnt from the nominal rows; see `validity.what_is_learnt`.
     """
 
     calibration: str
     division: Division
-    measure: Measure
+    statistic: Statistic
     learnt: str | None
 
 
@@ -109,22 +109,22 @@ def plan_fit(
         logger.info("calibration=%s: %s", calibration, reason)
         seed = seed or 0  # the same draw at each fit
     division = divide(calibration, n_rows, parameters["calibration_size"], seed)
-    measure = _measure(parameters, division, n_features, calibration)
-    return FitPlan(calibration, division, measure, learnt)
+    statistic = _statistic(parameters, division, n_features, calibration)
+    return FitPlan(calibration, division, statistic, learnt)
 
 
-def _measure(
+def _statistic(
     parameters: Mapping[str, Any], division: Division, n_features: int, calibration: str
-) -> Measure:
+) -> Statistic:
     """Return what is asked of rows: K, or the radius; checked, or by their rules."""
     n, radius = division.n_reference, parameters["radius"]
     if parameters["graph"] == "radius":
         radius = radius_by_rule(n, n_features) if radius is None else radius
-        return Measure(None, float(radius))
+        return Statistic(None, float(radius))
     n_neighbors = parameters["n_neighbors"]
     n_neighbors = neighbors_by_rule(n) if n_neighbors is None else int(n_neighbors)
     division.check_neighbors(n_neighbors, calibration)
-    return Measure(n_neighbors, None)
+    return Statistic(n_neighbors, None)
 
 
 def fit_model(
@@ -260,18 +260,18 @@ class _Search:
     def _reference(
         self, source: Callable[[], da.Array], preparation: Preparation
     ) -> Reference:
-        nominal, measure = self.nominal, self.plan.measure
+        nominal, statistic = self.nominal, self.plan.statistic
         shape = source().shape
         metric, given = self.parameters["metric"], self.parameters["metric_params"]
         params = graph_params(metric, given, shape[0])
         plan = plan_for_workers(
-            shape, measure, params, nominal.input_chunks,
+            shape, statistic, params, nominal.input_chunks,
             calibration_rows=self.plan.division.n_calibration,
             reads_frame=nominal.row_hashes is not None, wait=True,
         )  # fmt: skip
         return prepare_reference(
             source, nominal.sample, preparation, plan, self.parameters["algorithm"],
-            measure, params, nominal.n_bytes,
+            statistic, params, nominal.n_bytes,
         )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from lpe_dask.pvalues import places_flagged
-from lpe_dask.search import LinearMap, Measure, Preparation
+from lpe_dask.search import LinearMap, Preparation, Statistic
 
 #: Rows that distances are taken between, and where a matrix maps every difference anew.
 MOST_ROWS, MOST_MAPPED_ROWS = 1024, 256
@@ -37,7 +37,7 @@ def added_false_alarms(
     rows: NDArray[np.generic],
     preparation: Preparation,
     learnt: str,
-    measure: Measure,
+    statistic: Statistic,
     n_rows: int,
     alpha: float,
 ) -> float:
@@ -50,7 +50,7 @@ def added_false_alarms(
     preparation : Preparation
         As learnt.
     learnt : {"ranges", "variances", "covariance"}
-    measure : Measure
+    statistic : Statistic
         In prepared units.
     n_rows : int
         Nominal rows; at least 3.
@@ -65,11 +65,11 @@ def added_false_alarms(
     has_matrix = preparation.linear_map.matrix is not None
     most = MOST_MAPPED_ROWS if has_matrix and learnt != "covariance" else MOST_ROWS
     some = np.random.default_rng(0).permutation(len(rows))[:most]
-    measure = _among(measure, n_rows, len(some))
+    statistic = _among(statistic, n_rows, len(some))
     if learnt == "covariance":
         mapped = preparation.linear_map.apply(scaled)
         among, alone = _without_covariance(
-            mapped - mapped.mean(axis=0), some, measure, n_rows
+            mapped - mapped.mean(axis=0), some, statistic, n_rows
         )
     else:
         # Variances that a metric learns are those of what is scaled already.
@@ -77,28 +77,28 @@ def added_false_alarms(
         if learnt == "variances" and preparation.scaling.divisor is None:
             scaled, linear_map = linear_map.apply(scaled), LinearMap()
         stretched = _STRETCHED[learnt](scaled, n_rows)[some]
-        among, alone = _without_scale(scaled[some], stretched, linear_map, measure)
+        among, alone = _without_scale(scaled[some], stretched, linear_map, statistic)
     return _ratio(among, alone, alpha)
 
 
-def _among(measure: Measure, n_rows: int, n_sampled: int) -> Measure:
+def _among(statistic: Statistic, n_rows: int, n_sampled: int) -> Statistic:
     """Return what corresponds to a statistic among a sample of the rows."""
-    if measure.n_neighbors is None:
-        return measure
-    share = round(measure.n_neighbors * n_sampled / n_rows)
-    return Measure(max(1, min(share, n_sampled - 1)), None)
+    if statistic.n_neighbors is None:
+        return statistic
+    share = round(statistic.n_neighbors * n_sampled / n_rows)
+    return Statistic(max(1, min(share, n_sampled - 1)), None)
 
 
-def _statistic(measure: Measure, squares: NDArray[np.float64]) -> NDArray[np.float64]:
+def _of_squares(statistic: Statistic, squares: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the statistic by squared distances of shape (..., n_rows).
 
     Larger where a row is more anomalous; its own place holds inf.
     """
-    if measure.n_neighbors is None:
-        assert measure.radius is not None
-        counts = (squares <= measure.radius * measure.radius).sum(axis=-1)
+    if statistic.n_neighbors is None:
+        assert statistic.radius is not None
+        counts = (squares <= statistic.radius * statistic.radius).sum(axis=-1)
         return -np.asarray(counts, np.float64)
-    k = measure.n_neighbors - 1
+    k = statistic.n_neighbors - 1
     kth: NDArray[np.float64] = np.partition(squares, k, axis=-1)[..., k]
     return kth
 
@@ -147,18 +147,18 @@ def _without_scale(
     scaled: NDArray[np.float64],
     stretched: NDArray[np.float64],
     linear_map: LinearMap,
-    measure: Measure,
+    statistic: Statistic,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the statistic of rows in the scale of all, and in that of the others."""
     squares = _squares(linear_map.apply(scaled))
-    among = _statistic(measure, squares)
+    among = _of_squares(statistic, squares)
     common = _common_stretch(scaled - scaled[squares.argmin(axis=1)], stretched, linear_map)
     alone = np.empty(len(scaled))
     for i, factors in enumerate(np.sqrt(stretched)):
         own = _mapped((scaled - scaled[i]) * factors, linear_map)
         squares = np.einsum("ij,ij->i", own, own) / common[i]
         squares[i] = np.inf
-        alone[i] = _statistic(measure, squares)
+        alone[i] = _of_squares(statistic, squares)
     return among, alone
 
 
@@ -181,7 +181,7 @@ def _common_stretch(
 
 
 def _without_covariance(
-    whitened: NDArray[np.float64], some: NDArray[np.int64], measure: Measure, n: int
+    whitened: NDArray[np.float64], some: NDArray[np.int64], statistic: Statistic, n: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the same, for the covariance: a change of rank one for each row."""
     rows = whitened[some]
@@ -191,7 +191,7 @@ def _without_covariance(
     along = lengths[:, None] - rows @ rows.T
     own = squares + weight[:, None] * along * along
     common = 1 + weight * lengths / rows.shape[1]
-    return _statistic(measure, squares), _statistic(measure, own / common[:, None])
+    return _of_squares(statistic, squares), _of_squares(statistic, own / common[:, None])
 
 
 def _squares(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -44,7 +44,7 @@ MANIFEST_NAME = "manifest.json"
 #: What the folders of the other files are called.
 DATA_PATTERN = "data-[0-9a-f]{12}"
 
-#: Largest exponent of a power of 2 by which a frame moves rows; see `kernels.frames`.
+#: Largest exponent of a power of 2 by which a basis moves rows; see `kernels.basis`.
 _MOST_EXPONENT = 1000
 
 _Vector = list[float]
@@ -144,7 +144,7 @@ class PreparationEntry(_Section):
 
 
 class FrameEntry(_Section):
-    """Of `kernels.frames.Frame`."""
+    """Of `kernels.Basis`."""
 
     center: Annotated[_Vector, Field(min_length=1)]
     exponent: Annotated[int, Field(ge=-_MOST_EXPONENT, le=_MOST_EXPONENT)]

@@ -45,10 +45,10 @@ from lpe_dask.model.space_entries import entry_of_space, space_of_entry
 from lpe_dask.pvalues import Calibration, DensityWeight, LogDensity
 from lpe_dask.search import (
     LARGEST_BLOCK,
-    Measure,
     NeighborGraphParams,
     Reference,
     Results,
+    Statistic,
     load_blocks,
     load_graph,
     store_blocks,
@@ -468,7 +468,7 @@ def _reference(
         edges = partial(load_graph, files[_STARTS], files[_EDGES], entry.n_rows)
         graph = Results(edges, 1, is_stored=True)
     return Reference(
-        entry.n_rows, fitted.n_features_in, Measure(fitted.n_neighbors, fitted.radius),
+        entry.n_rows, fitted.n_features_in, Statistic(fitted.n_neighbors, fitted.radius),
         params, space, entry.algorithm, Results(load, len(blocks), is_stored=True), graph,
         -(-max(entry.block_rows) // LARGEST_BLOCK), calibration_rows,
     )  # fmt: skip

@@ -3,7 +3,8 @@
     Space --entry_of_space--> what JSON knows --SpaceEntry--> checked
     SpaceEntry --space_of_entry--> Space, the same to the last bit
 
-The names in a manifest are those of the classes here: a new name is a new format.
+The names in a manifest are those of the classes here, but for `_SAVED_AS`: a new name
+there is a new format.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import Frame
+from lpe_dask.kernels import Basis
 from lpe_dask.model.manifest import SpaceEntry
 from lpe_dask.search import LinearMap, Preparation, Scaling, Space, Split
+
+#: Fields that a manifest names otherwise, as format 1 did.
+_SAVED_AS = {"basis": "frame"}
 
 
 def entry_of_space(space: Space) -> dict[str, Any]:
@@ -28,7 +32,7 @@ def space_of_entry(entry: SpaceEntry) -> Space:
     """Return the space that an entry describes."""
     scaling = Scaling(**_arrays(entry.preparation.scaling))
     linear_map = LinearMap(**_arrays(entry.preparation.linear_map))
-    frame = Frame(
+    basis = Basis(
         np.array(entry.frame.center, np.float64),
         entry.frame.exponent,
         _array(entry.frame.rotation),
@@ -36,11 +40,11 @@ def space_of_entry(entry: SpaceEntry) -> Space:
     split = None
     if (tree := entry.split) is not None:
         split = Split(tuple(tree.axes), tuple(tree.thresholds), tuple(tree.children))
-    return Space(Preparation(scaling, linear_map), frame, split, entry.with_samples)
+    return Space(Preparation(scaling, linear_map), basis, split, entry.with_samples)
 
 
 def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: _listed(value) for name, value in items}
+    return {_SAVED_AS.get(name, name): _listed(value) for name, value in items}
 
 
 def _listed(value: Any) -> Any:

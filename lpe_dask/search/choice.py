@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from lpe_dask.kernels import (
     ALGORITHMS,
     LANES,
+    Basis,
     CountState,
-    Frame,
     NearestState,
     QueryTiles,
     build_block,
@@ -37,11 +37,11 @@ FEW_ROWS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An algorithm, why, and the frame it was tried in, if it was."""
+    """An algorithm, why, and the basis it was tried in, if it was."""
 
     algorithm: str
     reason: str
-    frame: Frame | None = None
+    basis: Basis | None = None
 
 
 def choose_algorithm(
@@ -64,32 +64,32 @@ def choose_algorithm(
     if n_reference <= FEW_ROWS:
         return Choice("brute", f"{n_reference} reference rows are few")
     sample = sample[:: -(-len(sample) // SAMPLE_ROWS)]
-    frame = PRUNED.frame(sample)
-    share = share_left(sample, frame, n_reference, n_neighbors, radius)
+    basis = PRUNED.basis(sample)
+    share = share_left(sample, basis, n_reference, n_neighbors, radius)
     reason = (
         f"boxes leave about {share:.0%} of the pairs in a sample of {len(sample)} rows x "
         f"{sample.shape[1]} features; pruning pays below {WORTHWHILE_SHARE:.0%}"
     )
     if share < WORTHWHILE_SHARE:
-        return Choice("pruned", reason, frame)
+        return Choice("pruned", reason, basis)
     return Choice("brute", reason)
 
 
 def share_left(
     sample: NDArray[np.floating],
-    frame: Frame,
+    basis: Basis,
     n_reference: int,
     n_neighbors: int | None,
     radius: float | None,
 ) -> float:
     """Return about which share of pairs pruning leaves to compare, from 0 to 1."""
-    points = frame.points(sample)
+    points = basis.points(sample)
     # The sample of a table may be larger than the part of it that is searched.
     sampled = min(1.0, len(sample) / n_reference)
     cell_rows = max(LANES, round(PRUNED.CELL_ROWS * sampled))
     arrangement = PRUNED.arrange(points, cell_rows)
     numbers = np.arange(len(sample))
-    block = build_block(sample, numbers, points, arrangement, frame)
+    block = build_block(sample, numbers, points, arrangement, basis)
     # Tiles of near rows, as there will be: the first ones that the order of cells gives.
     n_tiles = max(1, len(arrangement.starts) - 1)
     every = max(1, n_tiles * cell_rows // QUERY_ROWS)
@@ -104,9 +104,9 @@ def share_left(
     )
     state: NearestState | CountState
     if n_neighbors is None:
-        state = CountState(queries, frame, radius or 0.0)
+        state = CountState(queries, basis, radius or 0.0)
     else:
         expected = round(n_neighbors * sampled)
-        state = NearestState(queries, frame, max(1, expected))
+        state = NearestState(queries, basis, max(1, expected))
     state.fold(block)
     return state.n_compared / (len(rows) * len(sample))

@@ -43,12 +43,12 @@ class HeldBlock:
 
     @property
     def low(self) -> NDArray[np.float64]:
-        """The lowest coordinates of its rows in the frame."""
+        """The lowest coordinates of its rows in the basis."""
         return self.block.low
 
     @property
     def high(self) -> NDArray[np.float64]:
-        """The highest coordinates of its rows in the frame."""
+        """The highest coordinates of its rows in the basis."""
         return self.block.high
 
     @property
@@ -75,7 +75,7 @@ class SpooledBlock:
     url : str
         Of its file; that of its sample has one word more.
     low, high : ndarray of shape (n_features,)
-        Its box in the frame.
+        Its box in the basis.
     n_rows : int
     """
 
@@ -94,16 +94,16 @@ class SpooledBlock:
 
 
 class Rows(NamedTuple):
-    """Some rows of a part with their numbers, and how many the whole part has."""
+    """Some rows of a region with their numbers, and how many the whole region has."""
 
     rows: NDArray[np.floating]
     numbers: NDArray[np.int64]
-    n_part: int
+    n_in_region: int
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Rows of one partition, sorted by the part of the reference they belong to.
+    """Rows of one partition, sorted by the region of the reference they belong to.
 
     Attributes
     ----------
@@ -111,8 +111,8 @@ class Pieces:
         As prepared.
     numbers : ndarray of shape (n_rows,)
         Their numbers in the reference.
-    starts : ndarray of shape (n_parts + 1,)
-        Part ``p`` is the rows from ``starts[p]`` to ``starts[p + 1]``.
+    starts : ndarray of shape (n_regions + 1,)
+        Region ``p`` is the rows from ``starts[p]`` to ``starts[p + 1]``.
     """
 
     rows: NDArray[np.floating]
@@ -124,51 +124,51 @@ class Pieces:
         return self.rows.nbytes + self.numbers.nbytes + self.starts.nbytes
 
     def sizes(self) -> NDArray[np.int64]:
-        """Return the rows of each part."""
+        """Return the rows of each region."""
         return np.diff(self.starts)
 
-    def read(self, part: int, start: int, stop: int) -> Rows:
-        """Return rows ``start`` to ``stop`` of a part, or as many of them as it has."""
-        first, last = self.starts[part : part + 2]
+    def read(self, region: int, start: int, stop: int) -> Rows:
+        """Return rows ``start`` to ``stop`` of a region, or as many of them as it has."""
+        first, last = self.starts[region : region + 2]
         which = slice(min(first + start, last), min(first + stop, last))
         return Rows(self.rows[which], self.numbers[which], int(last - first))
 
 
 @dataclass(frozen=True, slots=True)
 class SpooledPieces:
-    """`Pieces` on storage, of which single parts can be read.
+    """`Pieces` on storage, of which single regions can be read.
 
-    Every task that gathers a part has the handles of all pieces, so they are small.
+    Every task that gathers a region has the handles of all pieces, so they are small.
 
     Attributes
     ----------
     url : str
-        Of the file: the starts of the parts, the numbers of all rows, then the rows.
+        Of the file: the starts of the regions, the numbers of all rows, then the rows.
     dtype : str
         Of the rows.
-    n_rows, n_features, n_parts : int
+    n_rows, n_features, n_regions : int
     """
 
     url: str
     dtype: str
     n_rows: int
     n_features: int
-    n_parts: int
+    n_regions: int
 
     @retried
     def sizes(self) -> NDArray[np.int64]:
-        """Return the rows of each part, read anew."""
+        """Return the rows of each region, read anew."""
         with fsspec.open(self.url, "rb") as file:
-            return np.diff(_read_numbers(file, 0, self.n_parts + 1))
+            return np.diff(_read_numbers(file, 0, self.n_regions + 1))
 
     @retried
-    def read(self, part: int, start: int, stop: int) -> Rows:
-        """Return rows ``start`` to ``stop`` of a part, or as many of them as it has."""
+    def read(self, region: int, start: int, stop: int) -> Rows:
+        """Return rows ``start`` to ``stop`` of a region, or as many of them as it has."""
         row_bytes = np.dtype(self.dtype).itemsize * self.n_features
         with fsspec.open(self.url, "rb") as file:
-            first, last = _read_numbers(file, part, 2).tolist()
+            first, last = _read_numbers(file, region, 2).tolist()
             start, stop = min(first + start, last), min(first + stop, last)
-            before = self.n_parts + 1
+            before = self.n_regions + 1
             numbers = _read_numbers(file, before + start, stop - start)
             file.seek(8 * (before + self.n_rows) + row_bytes * start)
             rows = np.frombuffer(file.read(row_bytes * (stop - start)), self.dtype)
@@ -245,8 +245,8 @@ class SpoolFolder:
             for array in (pieces.starts.astype(np.int64), pieces.numbers, pieces.rows):
                 file.write(np.ascontiguousarray(array).data)
         n_rows, n_features = pieces.rows.shape
-        n_parts = len(pieces.starts) - 1
-        return SpooledPieces(url, pieces.rows.dtype.str, n_rows, n_features, n_parts)
+        n_regions = len(pieces.starts) - 1
+        return SpooledPieces(url, pieces.rows.dtype.str, n_rows, n_features, n_regions)
 
     def remove_pieces(self) -> None:
         """Remove the files of pieces; blocks have been made of them."""

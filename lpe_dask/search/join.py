@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 from lpe_dask.kernels import (
     ALGORITHMS,
     TILE_ROWS,
+    Basis,
     CountState,
-    Frame,
     NearestState,
     NeighborGraph,
     QueryTiles,
@@ -88,13 +88,13 @@ class Search:
         """How many nearest rows are searched for in space; None where they are counted."""
         return self.n_neighbors if self.graph_neighbors is None else self.graph_neighbors
 
-    def state(self, queries: QueryTiles, frame: Frame) -> NearestState | CountState:
+    def state(self, queries: QueryTiles, basis: Basis) -> NearestState | CountState:
         """Return the empty state of some queries; see `kernels.states`."""
         if self.listed_neighbors is None:
-            return CountState(queries, frame, self.radius or 0.0, self.enough)
+            return CountState(queries, basis, self.radius or 0.0, self.enough)
         with_numbers = self.graph_neighbors is not None
         return NearestState(
-            queries, frame, self.listed_neighbors, with_numbers=with_numbers
+            queries, basis, self.listed_neighbors, with_numbers=with_numbers
         )
 
     def walked(self, walk: Walk, *start: Any) -> NDArray[np.float64]:
@@ -251,7 +251,7 @@ def _join(
         prepared = space.preparation.apply(rows[start : start + search.pass_rows])
         for group in _groups(prepared, space):
             of_group = own[start + group]
-            queries = _tiles(prepared[group], space.frame, search.algorithm, of_group)
+            queries = _tiles(prepared[group], space.basis, search.algorithm, of_group)
             statistic[start + group] = _measure(queries, handles, space, search, graph)
     return statistic if weight is None else weight(rows, statistic)
 
@@ -283,8 +283,8 @@ def _join_self(
     found: list[tuple[NDArray[Any], ...]] = []
     for start in range(0, max(1, len(rows)), search.pass_rows):
         part = slice(start, start + search.pass_rows)
-        queries = _tiles(rows[part], space.frame, search.algorithm, numbers[part])
-        state = search_blocks(queries, handles, space.frame, search, i)
+        queries = _tiles(rows[part], space.basis, search.algorithm, numbers[part])
+        state = search_blocks(queries, handles, space.basis, search, i)
         found.append(_edges(state) if search.graph_neighbors else (state.finish(),))
     return numbers, *map(np.concatenate, zip(*found, strict=True))
 
@@ -314,24 +314,24 @@ def _edges(
 
 def _tiles(
     rows: NDArray[np.floating],
-    frame: Frame,
+    basis: Basis,
     algorithm: str,
     numbers: NDArray[np.int64] | None = None,
 ) -> QueryTiles:
-    points = frame.points(rows)
+    points = basis.points(rows)
     arrangement = ALGORITHMS[algorithm].arrange(points, TILE_ROWS)
     return QueryTiles(rows, points, arrangement, numbers)
 
 
 def _groups(prepared: NDArray[np.float64], space: Space) -> Iterator[NDArray[np.int64]]:
-    """Yield which queries to measure together: those of one part of the reference."""
+    """Yield which queries to measure together: those of one region of the reference."""
     if space.split is None:
         yield np.arange(len(prepared))
         return
-    # A row with NaN is not measured, whatever part it falls into.
-    parts = space.split.parts(np.nan_to_num(space.frame.points(prepared)))
-    order = np.argsort(parts, kind="stable")
-    edges = np.searchsorted(parts[order], np.arange(space.split.n_parts + 1))
+    # A row with NaN is not measured, whatever region it falls into.
+    regions = space.split.regions(np.nan_to_num(space.basis.points(prepared)))
+    order = np.argsort(regions, kind="stable")
+    edges = np.searchsorted(regions[order], np.arange(space.split.n_regions + 1))
     for start, stop in pairwise(edges):
         if start < stop:
             yield order[start:stop]
@@ -345,7 +345,7 @@ def _measure(
     graph: NeighborGraph | None,
 ) -> NDArray[np.float64]:
     """Return the statistic of some queries; their state is gone afterwards."""
-    state = search_blocks(queries, handles, space.frame, search)
+    state = search_blocks(queries, handles, space.basis, search)
     if search.graph_neighbors is None:
         return state.finish()
     assert isinstance(state, NearestState)
@@ -359,7 +359,7 @@ def _measure(
 
 
 def search_blocks(
-    queries: QueryTiles, handles: list[Any], frame: Frame, search: Search, own: int = 0
+    queries: QueryTiles, handles: list[Any], basis: Basis, search: Search, own: int = 0
 ) -> NearestState | CountState:
     """Return the state of some queries after all blocks that may matter.
 
@@ -368,12 +368,12 @@ def search_blocks(
     are searched for again.
     """
     order = _nearest_first(queries, handles, own)
-    state = search.state(queries, frame)
+    state = search.state(queries, basis)
     n_sampled = sample_neighbors(search.listed_neighbors)
     if n_sampled is None or isinstance(state, CountState):
         _fold(state, order)
         return state
-    sampled = NearestState(queries, frame, n_sampled)
+    sampled = NearestState(queries, basis, n_sampled)
     for handle in order:
         if sampled.may_need(handle.low, handle.high):
             sampled.fold(handle.load_sample())

@@ -1,6 +1,6 @@
-"""Divide rows into parts of near ones: a kd split, learnt from a sample.
+"""Divide rows into regions of near ones: a kd split, learnt from a sample.
 
-    sample points --learn_split--> Split --parts--> the part of each point
+    sample points --learn_split--> Split --regions--> the region of each point
 
 A threshold that many equal points share puts all of them on one side.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A kd tree whose leaves are the parts.
+    """A kd tree whose leaves are the regions.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class Split:
     thresholds : tuple of float
         A point is on the left of a node if its coordinate is below this.
     children : tuple of int
-        The left child of each node, the right one follows it; the part where it is a leaf.
+        The left child of each node, the right one follows it; the region of a leaf.
     """
 
     axes: tuple[int, ...]
@@ -32,12 +32,12 @@ class Split:
     children: tuple[int, ...]
 
     @property
-    def n_parts(self) -> int:
+    def n_regions(self) -> int:
         """Parts."""
         return sum(axis < 0 for axis in self.axes)
 
-    def parts(self, points: NDArray[np.float64]) -> NDArray[np.integer]:
-        """Return the number of the part of each point, as whole numbers (n_points,).
+    def regions(self, points: NDArray[np.float64]) -> NDArray[np.integer]:
+        """Return the number of the region of each point, as whole numbers (n_points,).
 
         They are of the smallest type that holds them, which NumPy sorts fastest.
 
@@ -46,21 +46,21 @@ class Split:
         points : ndarray of shape (n_points, n_features)
             Finite.
         """
-        parts = np.zeros(len(points), np.min_scalar_type(self.n_parts))
+        regions = np.zeros(len(points), np.min_scalar_type(self.n_regions))
         open_nodes = [(0, np.arange(len(points)))]
         while open_nodes:
             node, rows = open_nodes.pop()
             child = self.children[node]
             if self.axes[node] < 0:
-                parts[rows] = child
+                regions[rows] = child
                 continue
             is_left = points[rows, self.axes[node]] < self.thresholds[node]
             open_nodes += [(child, rows[is_left]), (child + 1, rows[~is_left])]
-        return parts
+        return regions
 
 
-def learn_split(points: NDArray[np.float64], n_parts: int) -> Split:
-    """Return a split into parts that hold about as many of such points each.
+def learn_split(points: NDArray[np.float64], n_regions: int) -> Split:
+    """Return a split into regions that hold about as many of such points each.
 
     Cut in proportion along the axis on which the points vary most, again and again.
 
@@ -68,22 +68,22 @@ def learn_split(points: NDArray[np.float64], n_parts: int) -> Split:
     ----------
     points : ndarray of shape (n_points, n_features)
         A sample, at least one point.
-    n_parts : int
+    n_regions : int
 
     Examples
     --------
     >>> split = learn_split(np.arange(10.0)[:, None], 2)
-    >>> split.parts(np.array([[0.0], [4.0], [7.0]])).tolist()
+    >>> split.regions(np.array([[0.0], [4.0], [7.0]])).tolist()
     [0, 0, 1]
     """
     axes, thresholds, children = [-1], [0.0], [0]
-    open_nodes = [(0, np.arange(len(points)), n_parts)]
-    next_part = 0
+    open_nodes = [(0, np.arange(len(points)), n_regions)]
+    next_region = 0
     while open_nodes:
         node, rows, n_below = open_nodes.pop()
         if n_below == 1 or len(rows) < 2:
-            children[node] = next_part
-            next_part += 1
+            children[node] = next_region
+            next_region += 1
             continue
         axis = int(np.argmax(points[rows].var(axis=0)))
         n_left = n_below // 2

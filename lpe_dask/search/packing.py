@@ -2,7 +2,7 @@ r"""Put the rows of the reference into blocks, in memory or in a spool.
 
 reference   r0   r1   r2      input partitions
 |    |    |
-pieces      ...  ...  ...     pruned: rows sorted by part of a kd split; else left out
+pieces      ...  ...  ...     pruned: rows sorted by region of a kd split; else left out
 | \/ | \/ |
 blocks      b0   b1   b2      handles: in memory, or in a spool
 """
@@ -20,7 +20,7 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import ALGORITHMS, Block, Frame, build_block, narrow
+from lpe_dask.kernels import ALGORITHMS, Basis, Block, build_block, narrow
 from lpe_dask.search.handles import Handles, HeldBlock, Pieces, SpoolFolder, handles_of
 from lpe_dask.search.held import Results
 from lpe_dask.search.locality import Split
@@ -46,7 +46,7 @@ class Space:
     ----------
     preparation : Preparation
         To where distances are Euclidean.
-    frame : Frame
+    basis : Basis
         Where pairs are filtered.
     split : Split, optional
         Parts of near rows, where they are kept together.
@@ -56,14 +56,14 @@ class Space:
     """
 
     preparation: Preparation
-    frame: Frame
+    basis: Basis
     split: Split | None = None
     with_samples: bool = False
 
     def __sizeof__(self) -> int:
         """Return about the bytes of the matrices."""
-        n_features = len(self.frame.center)
-        matrices = (self.frame.rotation, self.preparation.linear_map.matrix)
+        n_features = len(self.basis.center)
+        matrices = (self.basis.rotation, self.preparation.linear_map.matrix)
         n_matrices = sum(matrix is not None for matrix in matrices)
         return 8 * n_features * (n_matrices * n_features + 4)
 
@@ -106,19 +106,19 @@ def prepare_blocks(
     if entry is not None:
         handles = compute(*tasks)
         pieces = [enter(Handles(handles, entry), "lpe-pieces")]
-        sizes = np.sum(compute(*part_sizes(pieces, len(handles))), axis=0)
+        sizes = np.sum(compute(*region_sizes(pieces, len(handles))), axis=0)
     elif active_client() is not None:
         pieces, kept = tasks, persist_cancellably(tasks)
-        by_piece = [size for piece in pieces for size in part_sizes([piece], 1)]
+        by_piece = [size for piece in pieces for size in region_sizes([piece], 1)]
         sizes = np.sum(compute(*by_piece), axis=0)
     else:
         computed = compute(*tasks)
         sizes = np.sum([piece.sizes() for piece in computed], axis=0)
         pieces = [enter(Held(piece, "lpe-pieces"), "lpe-pieces") for piece in computed]
-    gathered = gather_parts(pieces, sizes, space, algorithm, folder, block_rows)
+    gathered = gather_regions(pieces, sizes, space, algorithm, folder, block_rows)
     blocks = Results.of(
         gathered, entry,
-        lambda _: gather_parts(
+        lambda _: gather_regions(
             split_chunks(source(), space), sizes, space, algorithm, None, block_rows
         ),
         n_bytes,
@@ -174,7 +174,7 @@ def block_columns(n_features: int) -> list[str]:
 def split_chunks(
     rows: da.Array, space: Space, folder: SpoolFolder | None = None
 ) -> list[Delayed]:
-    """Return one task for each row chunk of the reference, which sorts it by part."""
+    """Return one task for each row chunk of the reference, which sorts it by region."""
     name, entered = f"lpe-split-{uuid4().hex}", enter(space, "lpe-space")
     firsts = accumulate(rows.chunks[0], initial=0)
     tasks = {
@@ -184,8 +184,8 @@ def split_chunks(
     return delayed_tasks(name, tasks, [rows, entered])
 
 
-def part_sizes(pieces: list[Delayed], n_pieces: int) -> list[Delayed]:
-    """Return tasks for some pieces each: the rows of every part in them, to be added up.
+def region_sizes(pieces: list[Delayed], n_pieces: int) -> list[Delayed]:
+    """Return tasks for some pieces each: the rows of every region in them, to be added up.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def part_sizes(pieces: list[Delayed], n_pieces: int) -> list[Delayed]:
     return delayed_tasks(name, tasks, pieces)
 
 
-def gather_parts(
+def gather_regions(
     pieces: list[Delayed],
     sizes: NDArray[np.int64],
     space: Space,
@@ -211,24 +211,24 @@ def gather_parts(
     folder: SpoolFolder | None,
     block_rows: int | None,
 ) -> list[Delayed]:
-    """Return tasks that gather the rows of each part as blocks of up to ``block_rows``.
+    """Return tasks that gather the rows of each region as blocks of up to ``block_rows``.
 
     Parameters
     ----------
     pieces : list of Delayed
         Of pieces or `Handles` of them, in input order.
-    sizes : ndarray of shape (n_parts,)
-        Rows of each part in all pieces.
+    sizes : ndarray of shape (n_regions,)
+        Rows of each region in all pieces.
     """
     name, entered = f"lpe-pack-{uuid4().hex}", enter(space, "lpe-space")
     keys = [piece.key for piece in pieces]
     tasks: dict[Any, Any] = {}
-    for part, size in enumerate(sizes.tolist()):
+    for region, size in enumerate(sizes.tolist()):
         n_blocks = -(-size // (block_rows or max(1, size)))
         for i in range(n_blocks):
             which = share_of(size, i, n_blocks)
             tasks[f"{name}-{len(tasks)}"] = (
-                _gather, keys, part, which.start, which.stop, entered.key, algorithm,
+                _gather, keys, region, which.start, which.stop, entered.key, algorithm,
                 folder,
             )  # fmt: skip
     return delayed_tasks(name, tasks, [*pieces, entered])
@@ -257,7 +257,7 @@ def _load(
     algorithm: str,
     folder: SpoolFolder | None,
 ) -> Any:
-    name, *names = block_columns(len(space.frame.center))
+    name, *names = block_columns(len(space.basis.center))
     columns = file.columns({name: INT64} | dict.fromkeys(names, FLOATS), n_rows)
     numbers = columns.pop(name)
     rows = np.empty((n_rows, len(names)), columns[names[0]].dtype)
@@ -277,9 +277,9 @@ def _split(
 ) -> Any:
     assert space.split is not None
     prepared = narrow(space.preparation.apply(rows))
-    parts = space.split.parts(space.frame.points(prepared))
-    order = np.argsort(parts, kind="stable")
-    starts = np.searchsorted(parts[order], np.arange(space.split.n_parts + 1))
+    regions = space.split.regions(space.basis.points(prepared))
+    order = np.argsort(regions, kind="stable")
+    starts = np.searchsorted(regions[order], np.arange(space.split.n_regions + 1))
     pieces = Pieces(prepared[order], first + order, starts)
     return pieces if folder is None else folder.write_pieces(pieces)
 
@@ -293,19 +293,19 @@ def _sizes(pieces: list[Any], start: int, stop: int) -> NDArray[np.int64]:
 
 def _gather(
     pieces: list[Any],
-    part: int,
+    region: int,
     start: int,
     stop: int,
     space: Space,
     algorithm: str,
     folder: SpoolFolder | None,
 ) -> Any:
-    """Make a block of rows ``start`` to ``stop`` of a part, counted through all pieces."""
+    """Make a block of rows ``start`` to ``stop`` of a region, through all pieces."""
     found = []
     before = 0
     for piece in handles_of(pieces):
-        found.append(piece.read(part, max(0, start - before), max(0, stop - before)))
-        before += found[-1].n_part
+        found.append(piece.read(region, max(0, start - before), max(0, stop - before)))
+        before += found[-1].n_in_region
     # Pieces of one dtype each; a block is float32 only if all of them are.
     rows = np.concatenate([some.rows for some in found if len(some.rows) > 0])
     numbers = np.concatenate([some.numbers for some in found])
@@ -320,17 +320,17 @@ def pack_rows(
     folder: SpoolFolder | None,
 ) -> Any:
     """Return rows as the handle of a block, in memory or in a spool."""
-    block = _block(rows, numbers, space.frame, algorithm)
+    block = _block(rows, numbers, space.basis, algorithm)
     sample = None
     if space.with_samples:
         every = slice(None, None, SAMPLE_EVERY)
-        sample = _block(block.rows[every], block.numbers[every], space.frame, algorithm)
+        sample = _block(block.rows[every], block.numbers[every], space.basis, algorithm)
     held = HeldBlock(block, sample)
     return held if folder is None else folder.write_block(held)
 
 
 def _block(
-    rows: NDArray[np.floating], numbers: NDArray[np.int64], frame: Frame, algorithm: str
+    rows: NDArray[np.floating], numbers: NDArray[np.int64], basis: Basis, algorithm: str
 ) -> Block:
-    points = frame.points(rows)
-    return build_block(rows, numbers, points, ALGORITHMS[algorithm].arrange(points), frame)
+    points = basis.points(rows)
+    return build_block(rows, numbers, points, ALGORITHMS[algorithm].arrange(points), basis)

@@ -79,7 +79,7 @@ EDGE_BYTES, WALK_ROW_BYTES = 12, 60
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class Statistic:
     """What is asked of rows: how far their K-th nearest is, or how many are near.
 
     Attributes

@@ -1,6 +1,6 @@
 """Nominal rows that others are measured against: put where tasks find them, and searched.
 
-    sample --> algorithm, frame, split    on the client; no result depends on them
+    sample --> algorithm, basis, split    on the client; no result depends on them
     rows --> blocks                       in memory or in a spool; computed
     blocks --> neighbor graph             where distances go along one; computed
     queries --> statistic                 lazy
@@ -31,8 +31,8 @@ from lpe_dask.search.locality import learn_split
 from lpe_dask.search.packing import Space, prepare_blocks
 from lpe_dask.search.plan import (
     JoinPlan,
-    Measure,
     NeighborGraphParams,
+    Statistic,
     n_shares,
     plan_join,
     sample_neighbors,
@@ -52,7 +52,7 @@ class Reference:
     Attributes
     ----------
     n_rows, n_features : int
-    measure : Measure
+    statistic : Statistic
         What they were prepared for.
     graph_params : NeighborGraphParams, optional
         Of the neighbor graph that distances go along; None: they go straight.
@@ -70,7 +70,7 @@ class Reference:
 
     n_rows: int
     n_features: int
-    measure: Measure
+    statistic: Statistic
     graph_params: NeighborGraphParams | None
     space: Space
     algorithm: str
@@ -97,7 +97,7 @@ class Reference:
             Each gives the numbers of some of them and their statistic.
         """
         plan = self._plan(wait=True)
-        search = self._search(self.measure, plan)
+        search = self._search(self.statistic, plan)
         if self.graph is not None:
             return walk_among_rows(self._graph_task(), numbers, search, plan.task_rows)
         is_all = len(numbers) == self.n_rows
@@ -109,7 +109,7 @@ class Reference:
     def measure_rows(
         self,
         rows: da.Array,
-        measure: Measure | None = None,
+        statistic: Statistic | None = None,
         weight: Weight | None = None,
         frame_sizes: Sequence[int] = (),
         numbers: da.Array | None = None,
@@ -122,7 +122,7 @@ class Reference:
         ----------
         rows : dask array of shape (n, n_features)
             As the user gave them; chunks may be unknown.
-        measure : Measure, optional
+        statistic : Statistic, optional
             None: that of the reference.
         weight : callable, optional
             See `join.join`.
@@ -136,7 +136,7 @@ class Reference:
         shares = n_shares(
             len(sizes), workers().n_threads, _largest(sizes), plan.least_task_rows
         )
-        search = self._search(measure or self.measure, plan)
+        search = self._search(statistic or self.statistic, plan)
         if plan.is_spooled:
             self.keep(plan)
         with lazily():
@@ -146,19 +146,19 @@ class Reference:
             )  # fmt: skip
 
     def measure_table(
-        self, table: Table, measure: Measure | None = None, weight: Weight | None = None
+        self, table: Table, statistic: Statistic | None = None, weight: Weight | None = None
     ) -> Any:
         """Return the statistic of new rows in the kind that came in; lazy for Dask.
 
         Parameters are those of `measure_rows`, but for the table.
         """
         if not table.is_lazy:
-            return eagerly(lambda: self._measure_at_once(table, measure, weight))
+            return eagerly(lambda: self._measure_at_once(table, statistic, weight))
         if table.frame is None:
-            statistic = self.measure_rows(table.rows, measure, weight)
-            return table.restore(statistic, "statistic")
+            measured = self.measure_rows(table.rows, statistic, weight)
+            return table.restore(measured, "statistic")
         plan = self._plan(table.rows.chunks[0], reads_frame=True)
-        search = self._search(measure or self.measure, plan)
+        search = self._search(statistic or self.statistic, plan)
         if plan.is_spooled:
             self.keep(plan)
         with lazily():
@@ -168,10 +168,10 @@ class Reference:
             )  # fmt: skip
 
     def _measure_at_once(
-        self, table: Table, measure: Measure | None, weight: Weight | None
+        self, table: Table, statistic: Statistic | None, weight: Weight | None
     ) -> Any:
         self.keep()
-        return table.restore(self.measure_rows(table.rows, measure, weight), "statistic")
+        return table.restore(self.measure_rows(table.rows, statistic, weight), "statistic")
 
     def keep(self, plan: JoinPlan | None = None) -> None:
         """Have blocks and graph ready for the active scheduler, if they are not; computes.
@@ -192,11 +192,11 @@ class Reference:
     def _graph_task(self) -> Delayed | None:
         return None if self.graph is None else self.graph.tasks()[0]
 
-    def _search(self, measure: Measure, plan: JoinPlan) -> Search:
+    def _search(self, statistic: Statistic, plan: JoinPlan) -> Search:
         n_edges = None if self.graph_params is None else self.graph_params.n_neighbors
         return Search(
-            self.algorithm, measure.n_neighbors, measure.radius, plan.pass_rows,
-            measure.enough, n_edges,
+            self.algorithm, statistic.n_neighbors, statistic.radius, plan.pass_rows,
+            statistic.enough, n_edges,
         )  # fmt: skip
 
     def _plan(
@@ -207,7 +207,7 @@ class Reference:
         wait: bool = False,
     ) -> JoinPlan:
         return plan_for_workers(
-            (self.n_rows, self.n_features), self.measure, self.graph_params,
+            (self.n_rows, self.n_features), self.statistic, self.graph_params,
             partition_sizes, self.blocks.is_spooled, self.block_rows,
             calibration_rows=self.calibration_rows, reads_frame=reads_frame, wait=wait,
         )  # fmt: skip
@@ -215,7 +215,7 @@ class Reference:
 
 def plan_for_workers(
     shape: tuple[int, int],
-    measure: Measure,
+    statistic: Statistic,
     graph_params: NeighborGraphParams | None,
     partition_sizes: Sequence[int],
     is_spooled: bool | None = None,
@@ -231,7 +231,7 @@ def plan_for_workers(
     ----------
     shape : tuple of int
         Of the reference.
-    measure : Measure
+    statistic : Statistic
     graph_params : NeighborGraphParams, optional
     partition_sizes : sequence of int
         Rows of the partitions of the input; NaN where not known.
@@ -251,7 +251,7 @@ def plan_for_workers(
     """
     found = workers(wait=wait)
     plan = plan_for(
-        found, shape, measure, graph_params, partition_sizes, is_spooled, block_rows,
+        found, shape, statistic, graph_params, partition_sizes, is_spooled, block_rows,
         calibration_rows=calibration_rows, reads_frame=reads_frame,
     )  # fmt: skip
     if found.is_known:
@@ -262,7 +262,7 @@ def plan_for_workers(
 def plan_for(
     found: Workers,
     shape: tuple[int, int],
-    measure: Measure,
+    statistic: Statistic,
     graph_params: NeighborGraphParams | None,
     partition_sizes: Sequence[int],
     is_spooled: bool | None = None,
@@ -275,7 +275,7 @@ def plan_for(
 
     Parameters are those of `plan_for_workers`, but for the workers.
     """
-    n_neighbors, n_edges, n_walked = measure.n_neighbors, 0, 0
+    n_neighbors, n_edges, n_walked = statistic.n_neighbors, 0, 0
     if graph_params is not None:
         n_edges = graph_params.n_neighbors
         directed = graph_params.graph == "directed"
@@ -303,7 +303,7 @@ def prepare_reference(
     preparation: Preparation,
     plan: JoinPlan,
     algorithm: str,
-    measure: Measure,
+    statistic: Statistic,
     graph_params: NeighborGraphParams | None = None,
     n_bytes: int = 0,
 ) -> Reference:
@@ -320,7 +320,7 @@ def prepare_reference(
     plan : JoinPlan
     algorithm : str
         A name of `kernels.ALGORITHMS`, or "auto".
-    measure : Measure
+    statistic : Statistic
     graph_params : NeighborGraphParams, optional
         As in `Reference`.
     n_bytes : int, default=0
@@ -331,7 +331,7 @@ def prepare_reference(
     OSError
         If the rows need a spool, and none can be written that all workers see.
     """
-    algorithm, space = choose_space(sample, preparation, plan, algorithm, measure)
+    algorithm, space = choose_space(sample, preparation, plan, algorithm, statistic)
     entry = None
     if plan.is_spooled:
         entry = new_entry()
@@ -344,12 +344,12 @@ def prepare_reference(
         chunks, space, algorithm, entry, plan.largest_block_rows, n_bytes
     )
     reference = Reference(
-        plan.n_reference, plan.n_features, measure, graph_params, space, algorithm, blocks,
-        calibration_rows=plan.calibration_rows,
+        plan.n_reference, plan.n_features, statistic, graph_params, space, algorithm,
+        blocks, calibration_rows=plan.calibration_rows,
     )  # fmt: skip
     if graph_params is None:
         return reference
-    search = reference._search(measure, plan)
+    search = reference._search(statistic, plan)
 
     def make(_: Any) -> list[Delayed]:
         edges = self_join(len(blocks), blocks.tasks(), space, search, plan.block_shares)
@@ -370,26 +370,26 @@ def choose_space(
     preparation: Preparation,
     plan: JoinPlan,
     algorithm: str,
-    measure: Measure,
+    statistic: Statistic,
 ) -> tuple[str, Space]:
     """Return the algorithm to search with, and the space to search in."""
     prepared = preparation.apply(sample)
-    frame = None
+    basis = None
     if algorithm == "auto":
         # Along a graph, too, what is searched for in space are the nearest rows.
         n_neighbors = plan.n_neighbors or None
-        radius = None if n_neighbors is not None else measure.radius
+        radius = None if n_neighbors is not None else statistic.radius
         choice = choose_algorithm(prepared, plan.n_reference, n_neighbors, radius)
-        algorithm, frame = choice.algorithm, choice.frame
+        algorithm, basis = choice.algorithm, choice.basis
         logger.info("algorithm=%s: %s", algorithm, choice.reason)
     kernel = ALGORITHMS[algorithm]
-    if frame is None:
-        frame = kernel.frame(prepared)
+    if basis is None:
+        basis = kernel.basis(prepared)
     split = None
     if kernel.KEEPS_NEAR_ROWS_TOGETHER:
-        split = learn_split(frame.points(prepared), plan.n_blocks)
+        split = learn_split(basis.points(prepared), plan.n_blocks)
     is_sampled = sample_neighbors(plan.n_neighbors) is not None
-    return algorithm, Space(preparation, frame, split, is_sampled)
+    return algorithm, Space(preparation, basis, split, is_sampled)
 
 
 def _largest(sizes: Sequence[int]) -> int | None:

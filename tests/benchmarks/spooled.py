@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lpe_dask.search.plan import Measure
+from lpe_dask.search.plan import Statistic
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.reference import plan_for_workers, prepare_reference
 from lpe_dask.tables.nominal import read_nominal
@@ -56,7 +56,7 @@ def measure(folder: Path, n_queries: int) -> tuple[NDArray[np.float64], Any]:
     """Return the radii of new rows, and the plan, on the cluster that is active."""
     nominal = read_nominal(read_table(str(folder)), "error")
     queries = read_table(_rows(10**9, n_queries)).rows
-    radius = Measure(N_NEIGHBORS, None)
+    radius = Statistic(N_NEIGHBORS, None)
     plan = plan_for_workers(
         nominal.rows.shape, radius, None, nominal.input_chunks,
         calibration_rows=1,  # no p-values are asked for

@@ -1,4 +1,4 @@
-"""The frame of a filter, and the proof that the filter is never more wrong than it says."""
+"""The basis of a filter, and the proof that the filter is never more wrong than it says."""
 
 import functools
 from fractions import Fraction
@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from lpe_dask.kernels.basis import FURTHEST, Frame, learn_frame
+from lpe_dask.kernels.basis import FURTHEST, Basis, learn_basis
 from lpe_dask.kernels.blocks import Arrangement, build_block
 from lpe_dask.kernels.bounds import choose_queries, empty_tile, take_tile
 from lpe_dask.kernels.simd import LANES, QUERIES, products_within
-from lpe_dask.kernels.states import QueryTiles, errors_of, reference_of
+from lpe_dask.kernels.states import QueryTiles, arrays_of, errors_of
 from searching import all_squares
 from strategies import point_sets
 
@@ -36,17 +36,17 @@ def _filtered(queries, reference, errors, limits):
     return tile
 
 
-def _bounds_hold(queries, rows, frame):
+def _bounds_hold(queries, rows, basis):
     """Return whether D2 is within its bounds for some pairs of 6 queries and 64 rows.
 
     D2 is the exact square as well as that of the definition.
     """
-    points = frame.points(rows)
+    points = basis.points(rows)
     arrangement = Arrangement(np.arange(len(rows)), np.array([0, len(rows)]), bounded=True)
-    block = build_block(rows, np.arange(len(rows)), points, arrangement, frame)
+    block = build_block(rows, np.arange(len(rows)), points, arrangement, basis)
     one_tile = Arrangement(np.arange(QUERIES), np.array([0, QUERIES]), bounded=True)
-    tiles = QueryTiles(queries, frame.points(queries), one_tile)
-    reference, errors = reference_of(block), errors_of(frame)
+    tiles = QueryTiles(queries, basis.points(queries), one_tile)
+    reference, errors = arrays_of(block), errors_of(basis)
     tile = _filtered(tiles.arrays, reference, errors, np.full(QUERIES, np.inf))
     sums = tile.sums.reshape(QUERIES, LANES)
     assert np.isfinite(tile.errors[:QUERIES]).all()
@@ -82,7 +82,7 @@ def _exact(row):
 
 
 def _pairs(kind, n_features):
-    """Return queries, rows, and the sample that a frame is learned from."""
+    """Return queries, rows, and the sample that a basis is learned from."""
     rng = np.random.default_rng(n_features)
     shape = (QUERIES + LANES, n_features)
     points = rng.standard_normal(shape)
@@ -120,25 +120,25 @@ KINDS = [
 def _axes(n_features):
     """Return the principal axes of some rows; for 700 columns that takes a while."""
     sample = np.random.default_rng(0).standard_normal((100, n_features))
-    return learn_frame(sample, rotate=True).rotation
+    return learn_basis(sample, rotate=True).rotation
 
 
 def _learned(sample, *, rotate):
-    """Return a frame around a sample, with the axes of another one."""
-    frame = learn_frame(sample, rotate=False)
+    """Return a basis around a sample, with the axes of another one."""
+    basis = learn_basis(sample, rotate=False)
     rotation = _axes(sample.shape[1]) if rotate else None
-    return Frame(frame.center, frame.exponent, rotation)
+    return Basis(basis.center, basis.exponent, rotation)
 
 
 @pytest.mark.parametrize("rotate", [False, True])
 @pytest.mark.parametrize("n_features", [1, 3, 64, 700])
 @pytest.mark.parametrize("kind", KINDS)
-def test_frame__bounds_every_filtered_square(kind, n_features, rotate):
+def test_basis__bounds_every_filtered_square(kind, n_features, rotate):
     """|a|^2 (1-c) + |b|^2 (1-c) - 2ab - A <= D2 <= the same + 2cS + 2A, exactly."""
     queries, rows, sample = _pairs(kind, n_features)
-    frame = _learned(sample, rotate=rotate)
+    basis = _learned(sample, rotate=rotate)
 
-    assert _bounds_hold(queries, rows, frame)
+    assert _bounds_hold(queries, rows, basis)
 
 
 def _opposite_pairs(n_features):
@@ -149,10 +149,10 @@ def _opposite_pairs(n_features):
     return points[:QUERIES], points[QUERIES:]
 
 
-class _RashFrame(Frame):
+class _RashBasis(Basis):
     @property
     def relative_error(self):
-        return Frame.relative_error.fget(self) / 30
+        return Basis.relative_error.fget(self) / 30
 
 
 @pytest.mark.parametrize("n_features", [1, 3, 64, 700])
@@ -161,11 +161,11 @@ def test_relative_error__would_be_too_small_by_a_factor_of_30(n_features):
     queries, rows = _opposite_pairs(n_features)
     center = np.zeros(n_features)
 
-    assert _bounds_hold(queries, rows, Frame(center, 0))
-    assert not _bounds_hold(queries, rows, _RashFrame(center, 0))
+    assert _bounds_hold(queries, rows, Basis(center, 0))
+    assert not _bounds_hold(queries, rows, _RashBasis(center, 0))
 
 
-class _CarelessFrame(Frame):
+class _CarelessBasis(Basis):
     @property
     def rounding(self):
         return 0.0
@@ -175,24 +175,24 @@ class _CarelessFrame(Frame):
 def test_rounding__is_needed_far_from_the_center(n_features):
     """Rotation rounds points far out; without its bound near ones would be told apart."""
     queries, rows, sample = _pairs("near pairs far from the center", n_features)
-    frame = _learned(sample, rotate=True)
+    basis = _learned(sample, rotate=True)
 
-    assert _bounds_hold(queries, rows, frame)
-    careless = _CarelessFrame(frame.center, frame.exponent, frame.rotation)
+    assert _bounds_hold(queries, rows, basis)
+    careless = _CarelessBasis(basis.center, basis.exponent, basis.rotation)
     assert not _bounds_hold(queries, rows, careless)
 
 
 @given(points=point_sets())
 def test_points__are_shifted_and_scaled_with_one_rounding(points):
-    frame = learn_frame(points, rotate=False)
+    basis = learn_basis(points, rotate=False)
 
-    actual = frame.points(points)
+    actual = basis.points(points)
 
-    factor = Fraction(2) ** frame.exponent
+    factor = Fraction(2) ** basis.exponent
     expected = [
         [
             float((Fraction(x) - Fraction(c)) * factor)
-            for x, c in zip(row, frame.center, strict=True)
+            for x, c in zip(row, basis.center, strict=True)
         ]
         for row in points.tolist()
     ]
@@ -202,10 +202,10 @@ def test_points__are_shifted_and_scaled_with_one_rounding(points):
 @pytest.mark.parametrize("rotate", [False, True])
 def test_points__of_rows_far_out_or_not_finite(rotate):
     """They end at a finite distance, without a warning; NaN stays NaN."""
-    frame = learn_frame(np.random.default_rng(0).standard_normal((50, 3)), rotate=rotate)
+    basis = learn_basis(np.random.default_rng(0).standard_normal((50, 3)), rotate=rotate)
     rows = np.array([[1e300, 0, 0], [np.inf, 0, 0], [-np.inf, 0, 0], [np.nan, 0, 0]])
 
-    points = frame.points(rows)
+    points = basis.points(rows)
 
     np.testing.assert_allclose(np.linalg.norm(points[:3], axis=1), FURTHEST)
     np.testing.assert_array_equal(points[0], points[1])
@@ -216,7 +216,7 @@ def test_points__do_not_change_the_rows():
     rows = np.random.default_rng(0).standard_normal((50, 3))
     before = rows.copy()
 
-    learn_frame(rows, rotate=True).points(rows)
+    learn_basis(rows, rotate=True).points(rows)
 
     np.testing.assert_array_equal(rows, before)
 
@@ -224,29 +224,29 @@ def test_points__do_not_change_the_rows():
 @pytest.mark.parametrize("rotate", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e7, 1e30])
-def test_learn_frame__has_its_sample_at_most_1_from_the_center(scale, dtype, rotate):
+def test_learn_basis__has_its_sample_at_most_1_from_the_center(scale, dtype, rotate):
     sample = (scale * np.random.default_rng(0).standard_normal((101, 4))).astype(dtype)
 
-    frame = learn_frame(sample, rotate=rotate)
+    basis = learn_basis(sample, rotate=rotate)
 
-    shifted = Frame(frame.center, frame.exponent).points(sample)
-    np.testing.assert_array_equal(frame.center, np.median(sample.astype(float), axis=0))
+    shifted = Basis(basis.center, basis.exponent).points(sample)
+    np.testing.assert_array_equal(basis.center, np.median(sample.astype(float), axis=0))
     assert scale == 0 or 0.25 <= np.abs(shifted).max() <= 1
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-320, 1e300, 1.7e308])
 @pytest.mark.parametrize("rotate", [False, True])
-def test_learn_frame__takes_the_extremes_of_float64(scale, rotate):
+def test_learn_basis__takes_the_extremes_of_float64(scale, rotate):
     """Also an even number of rows whose sum overflows; and nothing warns."""
     sample = scale * np.random.default_rng(0).uniform(0.9, 1.0, (100, 3))
 
-    frame = learn_frame(sample, rotate=rotate)
+    basis = learn_basis(sample, rotate=rotate)
 
-    assert np.isfinite(frame.center).all()
-    assert np.isfinite(frame.points(sample)).all()
+    assert np.isfinite(basis.center).all()
+    assert np.isfinite(basis.points(sample)).all()
 
 
-def test_learn_frame__rotates_along_the_longest_axis_of_most_rows():
+def test_learn_basis__rotates_along_the_longest_axis_of_most_rows():
     """One row far out does not decide where the axes are."""
     rng = np.random.default_rng(0)
     along, across = np.array([0.6, 0.8]), np.array([-0.8, 0.6])
@@ -254,22 +254,22 @@ def test_learn_frame__rotates_along_the_longest_axis_of_most_rows():
     sample += 0.01 * np.outer(rng.standard_normal(500), across)
     sample[7] = 1e6 * across
 
-    rotation = learn_frame(sample, rotate=True).rotation
+    rotation = learn_basis(sample, rotate=True).rotation
 
     np.testing.assert_allclose(rotation.T @ rotation, np.eye(2), atol=1e-14)
     np.testing.assert_allclose(np.abs(rotation[:, 0]), along, atol=0.01)
 
 
 @pytest.mark.parametrize("sample", [np.zeros((5, 3)), np.full((1, 3), 1e7)])
-def test_learn_frame__takes_a_sample_without_extent(sample):
-    frame = learn_frame(sample, rotate=True)
+def test_learn_basis__takes_a_sample_without_extent(sample):
+    basis = learn_basis(sample, rotate=True)
 
-    np.testing.assert_array_equal(frame.points(sample), np.zeros(sample.shape))
-    assert frame.points(sample + 1).any()
+    np.testing.assert_array_equal(basis.points(sample), np.zeros(sample.shape))
+    assert basis.points(sample + 1).any()
 
 
 @given(exponent=st.integers(-300, 300), square=st.floats(1e-100, 1e100))
-def test_squares__are_in_units_of_the_frame(exponent, square):
-    actual = Frame(np.zeros(2), exponent).squares(square)
+def test_squares__are_in_units_of_the_basis(exponent, square):
+    actual = Basis(np.zeros(2), exponent).squares(square)
 
     assert actual == float(Fraction(square) * Fraction(4) ** exponent)

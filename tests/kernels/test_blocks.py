@@ -48,7 +48,7 @@ def test_build_block__describes_the_points_of_each_cell(name, sample, algorithm)
     rows = HARD_POINTS[name]
     reference = in_blocks(algorithm, rows, sample=rows[: SAMPLES[sample]])
     block = reference.blocks[0]
-    points = reference.frame.points(block.rows)
+    points = reference.basis.points(block.rows)
     n_rows = len(rows)
 
     lanes = block.groups.transpose(0, 2, 1).reshape(-1, points.shape[1])

@@ -12,7 +12,7 @@ from searching import (
     SAMPLES,
     all_distances,
     in_blocks,
-    normal_frame,
+    normal_basis,
     parts_of,
     search_within,
 )
@@ -49,7 +49,7 @@ def test_fold_counts__equals_definition_at_the_edges_of_tiles(
     rows = rng.standard_normal((n_rows, n_features)).astype(dtype)
     queries = np.concatenate([rng.standard_normal((3, n_features)).astype(dtype), rows[:2]])
     distances = all_distances(queries, rows)
-    reference = in_blocks(algorithm, rows, frame=normal_frame(algorithm, n_features))
+    reference = in_blocks(algorithm, rows, basis=normal_basis(algorithm, n_features))
 
     for radius in np.quantile(distances, [0.0, 0.1, 0.5, 1.0], method="nearest"):
         actual = search_within(reference, queries, radius).finish()

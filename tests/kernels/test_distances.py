@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask.kernels.distances import largest_square_within, measure
-from lpe_dask.kernels.states import reference_of
+from lpe_dask.kernels.distances import fill_squares, largest_square_within
+from lpe_dask.kernels.states import arrays_of
 from searching import in_blocks
 
 
@@ -33,13 +33,13 @@ def test_measure__sums_in_the_order_of_the_columns(dtype, n_features):
     rng = np.random.default_rng(n_features)
     shape = (20, n_features)
     rows = (rng.standard_normal(shape) * 10.0 ** rng.integers(-8, 8, shape)).astype(dtype)
-    reference = reference_of(in_blocks("brute", rows).blocks[0])
+    reference = arrays_of(in_blocks("brute", rows).blocks[0])
     query = rng.standard_normal(n_features)
 
     for n_places in range(1, 10):
         places = rng.permutation(20)[:n_places]
         squares = np.full(12, -1.0)
-        measure(query, reference, places, n_places, squares)
+        fill_squares(query, reference, places, n_places, squares)
 
         expected = [definitions.distance(query, rows[place]) for place in places]
         np.testing.assert_array_equal(np.sqrt(squares[:n_places]), expected)
@@ -47,9 +47,9 @@ def test_measure__sums_in_the_order_of_the_columns(dtype, n_features):
 
 
 def test_measure__of_no_place_fills_nothing():
-    reference = reference_of(in_blocks("brute", np.zeros((3, 2))).blocks[0])
+    reference = arrays_of(in_blocks("brute", np.zeros((3, 2))).blocks[0])
     squares = np.full(2, -1.0)
 
-    measure(np.zeros(2), reference, np.zeros(2, np.int64), 0, squares)
+    fill_squares(np.zeros(2), reference, np.zeros(2, np.int64), 0, squares)
 
     np.testing.assert_array_equal(squares, [-1.0, -1.0])

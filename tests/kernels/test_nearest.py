@@ -15,7 +15,7 @@ from searching import (
     SAMPLES,
     all_distances,
     in_blocks,
-    normal_frame,
+    normal_basis,
     parts_of,
     search_nearest,
     smallest,
@@ -100,7 +100,7 @@ def test_fold_nearest__equals_definition_at_the_edges_of_tiles(
     rng = np.random.default_rng(1000 * n_features + n_rows)
     rows = rng.standard_normal((n_rows, n_features)).astype(dtype)
     queries = np.concatenate([rng.standard_normal((3, n_features)).astype(dtype), rows[:2]])
-    reference = in_blocks(algorithm, rows, frame=normal_frame(algorithm, n_features))
+    reference = in_blocks(algorithm, rows, basis=normal_basis(algorithm, n_features))
 
     for n_neighbors in {1, min(5, n_rows), max(1, n_rows - 1), n_rows, n_rows + 1}:
         actual = search_nearest(reference, queries, n_neighbors).finish()
@@ -258,7 +258,7 @@ def test_fold_nearest__survives_an_outlier_in_a_cell_of_many(algorithm, sample):
 @pytest.mark.parametrize("algorithm", EXACT)
 @pytest.mark.parametrize("distance", [1e12, 1e13, 1e30, 1e300])
 def test_fold_nearest__equals_definition_for_queries_far_outside(algorithm, distance):
-    """Whether the rows near them are known to the frame or not."""
+    """Whether the rows near them are known to the basis or not."""
     inside = np.random.default_rng(0).standard_normal((200, 2))
     outside = np.array([[distance, 0.0], [0.0, -distance]])
     queries = np.concatenate([outside, 1.0001 * outside, 0.9 * outside, inside[:3]])

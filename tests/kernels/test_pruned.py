@@ -106,12 +106,12 @@ def test_cells_arrange__gives_each_cluster_its_cells():
     assert (by_cell == by_cell[:, :1]).all()
 
 
-def test_frame__is_rotated_where_boxes_profit():
+def test_basis__is_rotated_where_boxes_profit():
     sample = np.random.default_rng(0).standard_normal((50, 3))
 
-    assert tiles.frame(sample).rotation is None
-    assert cells.frame(sample).rotation is not None
-    assert cells.frame(sample[:, :1]).rotation is None
+    assert tiles.basis(sample).rotation is None
+    assert cells.basis(sample).rotation is not None
+    assert cells.basis(sample[:, :1]).rotation is None
 
 
 @pytest.mark.parametrize("n_reference", [3000, 20_000])
@@ -122,4 +122,4 @@ def test_choose_algorithm__takes_a_sample_of_any_size(n_reference):
     chosen = choice.choose_algorithm(sample, n_reference, 10, None)
 
     assert chosen.algorithm == "pruned"
-    assert 0 < choice.share_left(sample, chosen.frame, n_reference, 10, None) < 0.3
+    assert 0 < choice.share_left(sample, chosen.basis, n_reference, 10, None) < 0.3

@@ -9,7 +9,7 @@ from lpe_dask.model import left_out
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.left_out import MOST_ROWS, added_false_alarms
 from lpe_dask.pvalues.validity import what_is_learnt
-from lpe_dask.search.plan import Measure
+from lpe_dask.search.plan import Statistic
 from lpe_dask.search.preparation import Preparation
 
 ROWS = np.random.default_rng(1).standard_t(3, (40, 4))
@@ -37,7 +37,7 @@ def test_stretched__is_what_is_learnt_with_a_row_over_what_is_without_it(learnt,
 def test_without_covariance__is_that_of_the_other_rows():
     """Up to a factor that all rows have in common."""
     whitened = ROWS @ np.linalg.inv(np.linalg.cholesky(np.cov(ROWS.T))).T
-    asked = Measure(3, None)
+    asked = Statistic(3, None)
 
     among, alone = left_out._without_covariance(
         whitened - whitened.mean(axis=0), np.arange(len(ROWS)), asked, len(ROWS)
@@ -74,7 +74,7 @@ def test_without_covariance__is_that_of_the_other_rows():
 def test_added_false_alarms__of_the_same_distances_are_the_same(arguments, same):
     rows = np.random.default_rng(1).standard_t(3, (40, 12))
 
-    found = [estimated(rows, a, Measure(3, None), 0.1) for a in (arguments, same)]
+    found = [estimated(rows, a, Statistic(3, None), 0.1) for a in (arguments, same)]
 
     assert found[0] == found[1] > 1
 
@@ -87,7 +87,7 @@ def test_added_false_alarms__are_those_of_new_rows(learnt):
     for nominal in rng.standard_t(3, (30, 60, 20)):
         preparation = false_alarms.LEARNT[learnt](nominal)
         estimates.append(
-            added_false_alarms(nominal, preparation, learnt, Measure(5, None), 60, 0.05)
+            added_false_alarms(nominal, preparation, learnt, Statistic(5, None), 60, 0.05)
         )
 
     added = simulated["added_0.05"]
@@ -100,12 +100,12 @@ def test_added_false_alarms__of_counts_within_a_radius():
     rng = np.random.default_rng(0)
     arguments = {"scale": "standard", "graph": "radius", "radius": 4.0}
     ratios = [
-        estimated(rows, arguments, Measure(None, 4.0), 0.1)
+        estimated(rows, arguments, Statistic(None, 4.0), 0.1)
         for rows in rng.standard_t(3, (10, 60, 12))
     ]
 
     assert 1 <= np.mean(ratios) <= 2
-    assert estimated(ROWS, arguments | {"radius": 1e-9}, Measure(None, 1e-9), 0.1) == 1
+    assert estimated(ROWS, arguments | {"radius": 1e-9}, Statistic(None, 1e-9), 0.1) == 1
 
 
 @pytest.mark.parametrize("learnt", ["ranges", "variances"])
@@ -116,10 +116,10 @@ def test_added_false_alarms__of_rows_that_are_no_example(learnt):
         np.arange(6.0).reshape(3, 2),
         np.repeat(np.eye(3), 4, axis=0),
     ):
-        asked = Measure(len(rows) - 1, None)
+        asked = Statistic(len(rows) - 1, None)
         ratio = added_false_alarms(rows, Preparation(), learnt, asked, len(rows), 0.05)
         assert 0 <= ratio < 10
     many = np.random.default_rng(0).standard_normal((2 * MOST_ROWS, 2))
-    asked = Measure(len(many) - 1, None)
+    asked = Statistic(len(many) - 1, None)
     ratio = added_false_alarms(many, Preparation(), learnt, asked, len(many), 0.05)
     assert 0.9 < ratio < 1.1

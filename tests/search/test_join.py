@@ -26,14 +26,14 @@ from strategies import point_sets, row_chunks
 algorithms = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
-def space_of(reference, algorithm, preparation=None, n_parts=3):
+def space_of(reference, algorithm, preparation=None, n_regions=3):
     preparation = Preparation() if preparation is None else preparation
     prepared = preparation.apply(reference)
-    frame = ALGORITHMS[algorithm].frame(prepared)
+    basis = ALGORITHMS[algorithm].basis(prepared)
     split = None
     if algorithm == "pruned":
-        split = learn_split(frame.points(prepared), n_parts)
-    return Space(preparation, frame, split, with_samples=True)
+        split = learn_split(basis.points(prepared), n_regions)
+    return Space(preparation, basis, split, with_samples=True)
 
 
 def chunked(rows, chunks):
@@ -79,7 +79,7 @@ def test_self_join__equals_definition_for_any_blocks(algorithm, data, points):
     search = data.draw(searches(algorithm))
     chunks = data.draw(row_chunks(len(points)))
     block_rows = data.draw(st.none() | st.integers(1, len(points)))
-    space = space_of(points, algorithm, n_parts=data.draw(st.integers(1, 5)))
+    space = space_of(points, algorithm, n_regions=data.draw(st.integers(1, 5)))
 
     with dask.config.set(scheduler="sync"):
         blocks = prepare_blocks(
@@ -210,7 +210,7 @@ def test_join__holds_no_literal_of_size():
 def test_join__of_a_spool_stays_small_for_many_blocks(tmp_path):
     """Handles are one task, so that the graph does not grow with blocks times queries."""
     points = np.random.default_rng(0).standard_normal((3200, 2))
-    space = space_of(points, "pruned", n_parts=50)
+    space = space_of(points, "pruned", n_regions=50)
     entry = spool_at(str(tmp_path)).folder("blocks")
     blocks = prepare_blocks(lambda: chunked(points, 320), space, "pruned", entry)
     queries = da.zeros((10_000, 2), chunks=(100, 2))
@@ -245,7 +245,7 @@ def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
     centers = np.arange(8)[:, None, None] * [1000.0, 0.0]
     reference = (centers + rng.standard_normal((8, 200, 2))).reshape(-1, 2)
     queries = reference[:20]
-    space = space_of(reference, "pruned", n_parts=8)
+    space = space_of(reference, "pruned", n_regions=8)
     blocks = prepare_blocks(
         lambda: chunked(reference, 500),
         space,
@@ -253,7 +253,7 @@ def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
         spool_at(str(tmp_path)).folder("blocks"),
     )
     (handles,) = map(list, dask.compute(*blocks.tasks()))
-    points = space.frame.points(queries)
+    points = space.basis.points(queries)
     for handle in handles:
         if not ((handle.low <= points[0]) & (points[0] <= handle.high)).all():
             Path(handle.url.removeprefix("file://")).unlink()
@@ -317,7 +317,7 @@ def test_join__of_a_sample_leaves_out_what_is_too_far():
     rng = np.random.default_rng(0)
     centers = np.arange(4)[:, None, None] * [1000.0, 0.0]
     reference = (centers + rng.standard_normal((4, 400, 2))).reshape(-1, 2)
-    space = space_of(reference, "pruned", n_parts=4)
+    space = space_of(reference, "pruned", n_regions=4)
     blocks = prepare_blocks(lambda: chunked(reference, 400), space, "pruned", None, 100)
     search = Search("pruned", 60, None, 100)
 

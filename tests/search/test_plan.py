@@ -18,7 +18,7 @@ from lpe_dask.search import geodesic, join, packing
 from lpe_dask.search.handles import Handles, SpooledBlock, SpooledPieces
 from lpe_dask.search.join import Search, self_join
 from lpe_dask.search.locality import learn_split
-from lpe_dask.search.packing import Space, gather_parts, part_sizes, split_chunks
+from lpe_dask.search.packing import Space, gather_regions, region_sizes, split_chunks
 from lpe_dask.search.plan import (
     ARRAY_COPIES,
     CALIBRATION_COPIES,
@@ -103,18 +103,18 @@ def test_plan_join__of_1e8_rows_is_small_without_computing(at_most_computes):
         n_reference, n_features, 1585, n_threads=64, threads=4, memory_limit=4 * GIB
     )
     sample = np.random.default_rng(0).standard_normal((5000, n_features))
-    frame = ALGORITHMS["pruned"].frame(sample)
-    space = Space(Preparation(), frame, learn_split(frame.points(sample), cut.n_blocks))
+    basis = ALGORITHMS["pruned"].basis(sample)
+    space = Space(Preparation(), basis, learn_split(basis.points(sample), cut.n_blocks))
     rows = da.zeros((n_reference, n_features), chunks=(cut.block_rows, -1))
 
     with at_most_computes(0):
         splits = split_chunks(rows, space)
-        n_parts = space.split.n_parts
-        piece = SpooledPieces(URL, "<f4", cut.block_rows, n_features, n_parts)
+        n_regions = space.split.n_regions
+        piece = SpooledPieces(URL, "<f4", cut.block_rows, n_features, n_regions)
         pieces = enter(Handles([piece] * len(splits), None), "lpe-pieces")
-        counts = part_sizes([pieces], len(splits))
-        sizes = np.full(n_parts, -(-n_reference // n_parts))
-        gathers = gather_parts(
+        counts = region_sizes([pieces], len(splits))
+        sizes = np.full(n_regions, -(-n_reference // n_regions))
+        gathers = gather_regions(
             [pieces], sizes, space, "pruned", None, cut.largest_block_rows
         )
         block = SpooledBlock(URL, np.zeros(n_features), np.zeros(n_features), 1)
@@ -159,8 +159,8 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
     }[kind]
     rng = np.random.default_rng(0)
     reference = rng.random((4000, n_features))
-    frame = ALGORITHMS[algorithm].frame(reference)
-    space = Space(preparation, frame, None, with_samples=True)
+    basis = ALGORITHMS[algorithm].basis(reference)
+    space = Space(preparation, basis, None, with_samples=True)
     handles = [
         packing._pack(reference[i : i + 2000], i, space, algorithm, None) for i in (0, 2000)
     ]
@@ -188,8 +188,8 @@ def test_pack_bytes__bounds_what_packing_allocates(algorithm, n_features):
         Scaling(np.zeros(n_features), None, np.ones(n_features)),
         LinearMap(matrix=np.eye(n_features)),
     )
-    frame = ALGORITHMS[algorithm].frame(rows)
-    space = Space(preparation, frame, None, with_samples=True)
+    basis = ALGORITHMS[algorithm].basis(rows)
+    space = Space(preparation, basis, None, with_samples=True)
     packing._pack(rows[:300], 0, space, algorithm, None)  # compiles
 
     tracemalloc.start()
@@ -210,8 +210,8 @@ def test_graph_bytes__bound_a_graph_and_what_it_is_made_of(kind, n_edges):
     )  # fmt: skip
     points = np.random.default_rng(0).random((3000, 2))
     search = Search("brute", 20, None, cut.pass_rows, None, n_edges)
-    frame = ALGORITHMS["brute"].frame(points)
-    space = Space(Preparation(), frame, None, with_samples=True)
+    basis = ALGORITHMS["brute"].basis(points)
+    space = Space(Preparation(), basis, None, with_samples=True)
     held = packing._pack(points, 0, space, "brute", None)
     numbers, *edges = join._join_self(0, 0, 1, space, search, [held])
 

@@ -194,7 +194,7 @@ def test_spool__that_a_worker_does_not_see_is_refused(spool_folder, monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_write_pieces__any_part_can_be_read(dtype, tmp_path):
+def test_write_pieces__any_region_can_be_read(dtype, tmp_path):
     rows = RNG.random((100, 3)).astype(dtype)
     numbers = np.arange(100) + 7
     pieces = Pieces(rows, numbers, np.array([0, 40, 40, 100]))
@@ -202,19 +202,22 @@ def test_write_pieces__any_part_can_be_read(dtype, tmp_path):
     spooled = SpoolFolder(str(tmp_path)).write_pieces(pieces)
 
     np.testing.assert_array_equal(spooled.sizes(), [40, 0, 60])
-    for part, first, last in [(0, 0, 40), (1, 40, 40), (2, 40, 100)]:
+    for region, first, last in [(0, 0, 40), (1, 40, 40), (2, 40, 100)]:
         for start, stop in [(0, 1000), (0, 0), (10, 20), (35, 60), (70, 80)]:
             which = slice(min(first + start, last), min(first + stop, last))
-            for some in (spooled.read(part, start, stop), pieces.read(part, start, stop)):
+            for some in (
+                spooled.read(region, start, stop),
+                pieces.read(region, start, stop),
+            ):
                 np.testing.assert_array_equal(some.rows, rows[which])
                 np.testing.assert_array_equal(some.numbers, numbers[which])
                 assert some.rows.dtype == dtype
-                assert some.n_part == last - first
+                assert some.n_in_region == last - first
 
 
 def test_write_block__is_read_back_as_it_was(tmp_path):
     space = packing.Space(
-        Preparation(), tiles.frame(NOMINAL[:100]), None, with_samples=True
+        Preparation(), tiles.basis(NOMINAL[:100]), None, with_samples=True
     )
     held = packing._pack(NOMINAL[:1000], 5, space, "brute", None)
 

@@ -17,7 +17,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE
-from lpe_dask.search.plan import JoinPlan, Measure
+from lpe_dask.search.plan import JoinPlan, Statistic
 from lpe_dask.search.reference import plan_for
 from lpe_dask.tasks.resources import peak_process_bytes, workers
 from making import as_array, as_frame, forget_peak
@@ -81,7 +81,7 @@ def peak(client):
 
 def planned(n_rows, *, reads_frame):
     sizes = [n_rows // N_PARTITIONS] * N_PARTITIONS
-    shape, measure = (n_rows, N_FEATURES), Measure(N_NEIGHBORS, None)
+    shape, measure = (n_rows, N_FEATURES), Statistic(N_NEIGHBORS, None)
     return plan_for(workers(), shape, measure, None, sizes, reads_frame=reads_frame)
 
 
