@@ -553,7 +553,7 @@ def test_walks__are_one_a_row_that_is_measured(files):
 def test_walk_seconds__of_too_few_rows_are_not_known():
     """Where K' is as large as the sample there is no graph to walk along."""
     rows = np.zeros((5, 2))
-    space = costs.Space(Preparation(), costs.ALGORITHMS["brute"].frame(rows))
+    space = costs.Space(Preparation(), costs.ALGORITHMS["brute"].basis(rows))
     sampled = costs.Sampled(rows, space, Search("brute", 2, None, 1, None, 5))
 
     assert costs.walk_seconds(sampled, costs.NeighborGraphParams(5, "directed")) == 0.0
