@@ -2,7 +2,7 @@
 
 Each function draws on the Axes it is given, or on those of a new figure, and returns them.
 What is told apart is so by line style, marker or hatch, and not by color alone. Matplotlib
-is loaded by the first picture.
+is loaded by the first picture, which raises ImportError if it is missing.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask.model import fitted_of
-from lpe_dask.pvalues import BAND_LEVEL, Curve, area, band_half_width, ranked_curve
+from lpe_dask.pvalues import (
+    BAND_LEVEL,
+    Curve,
+    area,
+    band_half_width,
+    finer_rank,
+    ranked_curve,
+)
 from lpe_dask.tables import select_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from lpe_dask.model import LPE
-
-#: Left and right, bottom and top.
-Box = tuple[tuple[float, float], tuple[float, float]]
 
 #: Color, line style and marker of one curve after the other; in gray they differ as well.
 CURVE_STYLES = (
@@ -75,8 +79,6 @@ def plot_scores(
     ------
     ValueError
         For p-values outside [0, 1], no p-value at all, or labels of another length or kind.
-    ImportError
-        If matplotlib is missing.
 
     Examples
     --------
@@ -115,14 +117,15 @@ def plot_level_set(
     model: LPE,
     X: Any = None,
     *,
-    box: Box | None = None,
+    box: tuple[tuple[float, float], tuple[float, float]] | None = None,
     resolution: int = 150,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw where a model of two features finds rows nominal; computes.
 
-    The grays are the p-values of the plane, dark for low ones; the line bounds the region
-    ``p > alpha``, at the model's ``offset_``.
+    The grays are the p-values of the plane, dark for low ones, with a scale beside it; the
+    line bounds the region ``p > alpha``, at the model's ``offset_``. The Axes are returned,
+    as by `plot_scores`.
 
     Parameters
     ----------
@@ -136,19 +139,12 @@ def plot_level_set(
     resolution : int, default=150
         Points of the grid along each side; all of them are scored.
     ax : Axes, optional
-        None: those of a new figure.
-
-    Returns
-    -------
-    ax : Axes
-        The figure has a gray scale of its own beside them.
+        As in `plot_scores`.
 
     Raises
     ------
     ValueError
         For a model of another number of features, or with neither ``X`` nor ``box``.
-    ImportError
-        If matplotlib is missing.
 
     Examples
     --------
@@ -160,12 +156,10 @@ def plot_level_set(
     'feature 1'
     """
     check_is_fitted(model)
-    _check_view(box, resolution)
     rows = _checked_rows(model, np.empty((0, 2)) if X is None else X)
     is_whole = np.isfinite(rows).all(axis=1)
-    horizontal, vertical = _view(rows[is_whole], box)
+    x, y = np.linspace(*_corners(rows[is_whole], box, resolution), resolution).T
     ax = _axes(ax)
-    x, y = np.linspace(*horizontal, resolution), np.linspace(*vertical, resolution)
     plane = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
     p_values = model.score_samples(plane).reshape(resolution, resolution)
     grays = ax.contourf(
@@ -181,7 +175,7 @@ def plot_level_set(
     if X is not None:
         _draw_rows(ax, model, rows[is_whole])
     names = getattr(model, "feature_names_in_", ("feature 1", "feature 2"))
-    ax.set(xlim=horizontal, ylim=vertical, xlabel=names[0], ylabel=names[1])
+    ax.set(xlim=x[[0, -1]], ylim=y[[0, -1]], xlabel=names[0], ylabel=names[1])
     _add_legend(ax, int((~is_whole).sum()), loc="best")
     return ax
 
@@ -199,14 +193,12 @@ def plot_roc(
 
     A low p-value is anomalous. Rows of equal p-value are flagged together, which gives a
     straight piece of curve, such as that of the rows with p = 0; ``statistic`` ranks them.
-    Further calls on the same Axes add curves of other styles.
+    Further calls on the same Axes, which are returned, add curves of other styles.
 
     Parameters
     ----------
-    p_values : array, Series or Dask collection of shape (n,)
-        In [0, 1]; computed if lazy. NaN is left out, and the legend says how many.
-    is_anomaly : array, Series or Dask collection of shape (n,)
-        True or 1 for anomalies; both kinds are needed.
+    p_values, is_anomaly, ax
+        As in `plot_scores`; both kinds of rows are needed.
     statistic : array, Series or Dask collection of shape (n,), optional
         As `LPE.statistic` gives it for the same rows.
     graph : {"knn", "radius"}, default="knn"
@@ -214,20 +206,12 @@ def plot_roc(
         "radius". Of no meaning without ``statistic``.
     label : str, default="LPE"
         For the legend, before the area under the curve (AUC).
-    ax : Axes, optional
-        None: those of a new figure.
-
-    Returns
-    -------
-    ax : Axes
 
     Raises
     ------
     ValueError
         For p-values outside [0, 1], labels of another length or kind, rows of one kind
         only, or a statistic that contradicts the p-values.
-    ImportError
-        If matplotlib is missing.
 
     Examples
     --------
@@ -246,7 +230,8 @@ def plot_roc(
         )
     rank = known.p_values
     if statistic is not None:
-        rank = _finer_rank(known, statistic, graph)
+        given = _beside("statistic", statistic, known.rows).astype(np.float64)
+        rank = finer_rank(rank, given, graph)
     ax = _axes(ax)
     curve = ranked_curve(rank, ~is_found, is_found)
     left_out = f", {known.n_missing} NaN left out" if known.n_missing else ""
@@ -281,22 +266,9 @@ def plot_calibration(p_values: Any, *, ax: Axes | None = None) -> Axes:
 
     Parameters
     ----------
-    p_values : array, Series or Dask collection of shape (n,)
-        Of nominal rows that were not fitted, or `LPE.p_values_`; in [0, 1], computed if
-        lazy. NaN is left out, and the legend says how many.
-    ax : Axes, optional
-        None: those of a new figure.
-
-    Returns
-    -------
-    ax : Axes
-
-    Raises
-    ------
-    ValueError
-        For p-values outside [0, 1], or no p-value at all.
-    ImportError
-        If matplotlib is missing.
+    p_values, ax
+        As in `plot_scores`, of nominal rows that were not fitted, or `LPE.p_values_`; the
+        result and errors are as there.
 
     Examples
     --------
@@ -331,9 +303,6 @@ def plot_calibration(p_values: Any, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-# What was given
-
-
 class _Known(NamedTuple):
     """The rows with a p-value, and what is known about them."""
 
@@ -347,7 +316,12 @@ class _Known(NamedTuple):
 
 
 def _known(p_values: Any, is_anomaly: Any) -> _Known:
-    values = _numbers("p_values", p_values)
+    values = _computed(p_values).astype(np.float64)
+    if values.ndim != 1:
+        raise ValueError(
+            f"p_values has the shape {values.shape}; it has to be one number a row, of "
+            f"shape (n,)."
+        )
     rows = ~np.isnan(values)
     known = values[rows]
     if len(known) == 0:
@@ -360,11 +334,7 @@ def _known(p_values: Any, is_anomaly: Any) -> _Known:
             f"p_values reach from {known.min():g} to {known.max():g}, but a p-value is "
             f"between 0 and 1. Give what score_samples or p_values_ returns."
         )
-    if is_anomaly is None:
-        return _Known(known, None, rows)
-    labels = _computed(is_anomaly)
-    _check_length("is_anomaly", labels, values)
-    return _Known(known, _truths(labels[rows]), rows)
+    return _Known(known, None if is_anomaly is None else _truths(is_anomaly, rows), rows)
 
 
 def _computed(values: Any) -> NDArray[Any]:
@@ -372,17 +342,19 @@ def _computed(values: Any) -> NDArray[Any]:
     return np.asarray(values.compute() if hasattr(values, "compute") else values)
 
 
-def _numbers(name: str, values: Any) -> NDArray[np.float64]:
-    numbers = _computed(values).astype(np.float64)
-    if numbers.ndim != 1:
+def _beside(name: str, values: Any, rows: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return what was given beside p-values, of the rows that have one."""
+    computed = _computed(values)
+    if computed.shape != rows.shape:
         raise ValueError(
-            f"{name} has the shape {numbers.shape}; it has to be one number a row, of "
-            f"shape (n,)."
+            f"{name} has the shape {computed.shape}, and p_values {rows.shape}. Give one "
+            f"of each a row."
         )
-    return numbers
+    return computed[rows]
 
 
-def _truths(labels: NDArray[Any]) -> NDArray[np.bool_]:
+def _truths(is_anomaly: Any, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    labels = _beside("is_anomaly", is_anomaly, rows)
     others = sorted(
         {repr(label) for label in labels.tolist() if pd.isna(label) or label not in (0, 1)}
     )
@@ -392,41 +364,6 @@ def _truths(labels: NDArray[Any]) -> NDArray[np.bool_]:
             f"and False or 0 for nominal rows. For labels of predict give labels == -1."
         )
     return labels.astype(bool)
-
-
-def _check_length(name: str, values: NDArray[Any], p_values: NDArray[np.float64]) -> None:
-    if values.shape != p_values.shape:
-        raise ValueError(
-            f"{name} has the shape {values.shape}, and p_values {p_values.shape}. Give one "
-            f"of each a row."
-        )
-
-
-def _check_level(alpha: Any) -> None:
-    if not isinstance(alpha, Real) or not 0 <= float(alpha) <= 1:
-        raise ValueError(f"alpha={alpha!r} is no level; it has to be between 0 and 1.")
-
-
-def _finer_rank(known: _Known, statistic: Any, graph: str) -> NDArray[np.float64]:
-    """Return the statistic, the lower the more anomalous, if the p-values agree with it."""
-    if graph not in ("knn", "radius"):
-        raise ValueError(f"graph={graph!r} is unknown; it is 'knn' or 'radius'.")
-    values = _numbers("statistic", statistic)
-    _check_length("statistic", values, np.empty(known.rows.shape))
-    rank = -values[known.rows] if graph == "knn" else values[known.rows]
-    if np.isnan(rank).any():
-        raise ValueError(
-            f"statistic is NaN for {np.isnan(rank).sum()} rows that have a p-value. Give "
-            f"the statistic of the same rows, in the same order."
-        )
-    if (np.diff(rank[np.lexsort((rank, known.p_values))]) < 0).any():
-        raise ValueError(
-            f"statistic contradicts p_values for graph={graph!r}: a row has a lower "
-            f"p-value than another, and a less anomalous statistic. Give the statistic of "
-            f"the same rows and the graph of the model; with anomaly_log_density, leave it "
-            f"out."
-        )
-    return rank
 
 
 def _checked_rows(model: LPE, X: Any) -> NDArray[np.float64]:
@@ -445,25 +382,25 @@ def _checked_rows(model: LPE, X: Any) -> NDArray[np.float64]:
     return rows
 
 
-def _check_view(box: Any, resolution: Any) -> None:
+def _check_level(alpha: Any) -> None:
+    if not isinstance(alpha, Real) or not 0 <= float(alpha) <= 1:
+        raise ValueError(f"alpha={alpha!r} is no level; it has to be between 0 and 1.")
+
+
+def _corners(rows: NDArray[np.float64], box: Any, resolution: Any) -> tuple[Any, Any]:
+    """Return the lowest and the highest corner of what to show: a box, or all rows."""
     if not isinstance(resolution, Integral) or resolution < 2:
         raise ValueError(
             f"resolution={resolution!r} must be a whole number of at least 2: the points "
             f"of the grid along each side."
         )
-    if box is None:
-        return
-    sides = np.asarray(box, dtype=np.float64)
-    if sides.shape != (2, 2) or not (sides[:, 0] < sides[:, 1]).all():
-        raise ValueError(
-            f"box={box!r} must be ((left, right), (bottom, top)), in numbers that grow."
-        )
-
-
-def _view(rows: NDArray[np.float64], box: Box | None) -> Box:
-    """Return what to show: the box, or the rows and a tenth of their range around them."""
     if box is not None:
-        return box
+        sides = np.asarray(box, dtype=np.float64)
+        if sides.shape != (2, 2) or not (sides[:, 0] < sides[:, 1]).all():
+            raise ValueError(
+                f"box={box!r} must be ((left, right), (bottom, top)), in numbers that grow."
+            )
+        return sides[:, 0], sides[:, 1]
     if len(rows) == 0:
         raise ValueError(
             "there are no rows, so it is unknown which part of the plane to show. Give "
@@ -471,11 +408,7 @@ def _view(rows: NDArray[np.float64], box: Box | None) -> Box:
         )
     low, high = rows.min(axis=0), rows.max(axis=0)
     margin = np.where(high > low, 0.1 * (high - low), 1.0)
-    (left, bottom), (right, top) = (low - margin).tolist(), (high + margin).tolist()
-    return (left, right), (bottom, top)
-
-
-# What is drawn
+    return low - margin, high + margin
 
 
 def _axes(ax: Axes | None) -> Axes:

@@ -13,7 +13,7 @@ from .decisions import (
 from .density import DensityWeight, LogDensity, log_densities, weigh
 from .false_discovery import MERGED_HISTOGRAMS, adjustment, false_discovery_control
 from .formulas import BAND_LEVEL, COUNTS_ITSELF, band_half_width
-from .roc import Curve, area, detection_at, ranked_curve
+from .roc import Curve, area, detection_at, finer_rank, ranked_curve
 from .validity import (
     GRAPH,
     choose_calibration,
@@ -44,6 +44,7 @@ __all__ = [
     "doubt_about_rate",
     "enough_rows",
     "false_discovery_control",
+    "finer_rank",
     "labels",
     "labels_by_count",
     "log_densities",

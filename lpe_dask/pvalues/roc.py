@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import auc
 
 
 class Curve(NamedTuple):
@@ -52,14 +53,44 @@ def ranked_curve(
     >>> curve.detection
     array([0. , 0.5, 1. ])
     """
-    order = np.argsort(rank, kind="stable")
-    ranked = rank[order]
-    is_last = np.append(ranked[1:] != ranked[:-1], True)  # of its equals
-    rates = []
-    for mass in (nominal_mass, anomalous_mass):
-        flagged = np.cumsum(mass[order], dtype=np.float64)
-        rates.append(np.append(0.0, flagged[is_last] / flagged[-1]))
-    return Curve(*rates)
+    _, place = np.unique(rank, return_inverse=True)
+    masses = [np.bincount(place, mass).cumsum() for mass in (nominal_mass, anomalous_mass)]
+    return Curve(*(np.append(0.0, flagged / flagged[-1]) for flagged in masses))
+
+
+def finer_rank(
+    p_values: NDArray[np.float64], statistic: NDArray[np.float64], graph: str
+) -> NDArray[np.float64]:
+    """Return the statistic so that what is flagged first ranks lowest.
+
+    Parameters
+    ----------
+    p_values, statistic : ndarray of shape (n_rows,)
+    graph : {"knn", "radius"}
+        That of the model: a large statistic is anomalous for "knn", a small one for
+        "radius".
+
+    Raises
+    ------
+    ValueError
+        If the statistic is NaN somewhere, or orders rows other than the p-values do.
+    """
+    if graph not in ("knn", "radius"):
+        raise ValueError(f"graph={graph!r} is unknown; it is 'knn' or 'radius'.")
+    rank = -statistic if graph == "knn" else statistic
+    if np.isnan(rank).any():
+        raise ValueError(
+            f"statistic is NaN for {np.isnan(rank).sum()} rows that have a p-value. Give "
+            f"the statistic of the same rows, in the same order."
+        )
+    if (np.diff(rank[np.lexsort((rank, p_values))]) < 0).any():
+        raise ValueError(
+            f"statistic contradicts p_values for graph={graph!r}: a row has a lower "
+            f"p-value than another, and a less anomalous statistic. Give the statistic of "
+            f"the same rows and the graph of the model; with anomaly_log_density, leave it "
+            f"out."
+        )
+    return rank
 
 
 def area(curve: Curve) -> float:
@@ -70,7 +101,7 @@ def area(curve: Curve) -> float:
     >>> area(Curve(np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.5, 1.0])))
     0.75
     """
-    return float(np.trapezoid(curve.detection, curve.false_alarm))
+    return float(auc(*curve))
 
 
 def detection_at(curve: Curve, levels: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -92,10 +123,4 @@ def detection_at(curve: Curve, levels: NDArray[np.float64]) -> NDArray[np.float6
     >>> detection_at(curve, np.array([0.0, 0.5]))
     array([0.5 , 0.75])
     """
-    x, y = curve
-    right = np.minimum(np.searchsorted(x, levels, side="right"), len(x) - 1)
-    left = right - 1
-    run = x[right] - x[left]  # 0 only where the last points are one above the other
-    share = np.where(run > 0, (levels - x[left]) / np.where(run > 0, run, 1.0), 1.0)
-    detection: NDArray[np.float64] = y[left] + share * (y[right] - y[left])
-    return detection
+    return np.interp(levels, *curve)
