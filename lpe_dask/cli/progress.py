@@ -17,6 +17,7 @@ import math
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -181,15 +182,13 @@ class _TileCallback(Callback):
     def __init__(self, tally: Tally) -> None:
         super().__init__()
         self._tally = tally
-        self._done: dict[str, int] = {}
-        self._total: dict[str, int] = {}
+        self._done, self._total = Counter[str](), Counter[str]()
 
     def _start_state(self, graph: Mapping[Any, Any], state: Mapping[str, Any]) -> None:
-        for search in map(_search_of, graph):
-            if search is not None:
-                self._total[search] = self._total.get(search, 0) + 1
+        searches = map(_search_of, graph)
+        self._total.update(search for search in searches if search is not None)
         for search, total in self._total.items():
-            self._tally.put(search, self._done.setdefault(search, 0), total)
+            self._tally.put(search, self._done[search], total)
 
     def _posttask(
         self, key: Any, result: Any, graph: Any, state: Any, worker_id: Any
