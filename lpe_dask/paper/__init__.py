@@ -1,14 +1,13 @@
 """The paper's experiments, behind `lpe-dask paper`: five figures and a table of claims.
 
-    data, mixture     what is learnt from and what is scored
+    data, densities   what is learnt from and what is scored; what densities alone say
     fits              one draw: fit the nominal rows, score the others
-    averages          many draws -> means with standard errors, averaged ROC curves
-    exact             what the densities alone say: level sets, clairvoyant curves
     boxes             uniform rows, in a box whose size the paper does not give
     level_sets        Figure 1        banana            Figure 2 (with one_class_svm)
     clairvoyant       Figure 3        real_data         Figure 4
     theory            what is claimed for all n: growth, manifold, neighbor_rule
-    claims            one row of the table: what is claimed, what comes out, does it hold
+    claims            averages over draws; one row of the table: what is claimed, what comes
+                      out, does it hold
     page, run         pictures, index.html and table.csv
 
 Each experiment is a function of the number of draws and gives a `claims.Experiment`. Draw i

@@ -7,30 +7,15 @@ Here each draw takes as many rows of either class from all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.paper.averages import Average, average, average_curve
-from lpe_dask.paper.claims import (
-    FAILS,
-    HOLDS,
-    STANDARD_ERRORS,
-    UNDECIDED,
-    Experiment,
-    Row,
-    Verdict,
-    agrees_with_one_draw,
-    all_of,
-    is_close,
-    is_greater,
-    not_judged,
-    with_error,
-)
+from lpe_dask.paper import claims
+from lpe_dask.paper.claims import Average, Experiment, Row, Verdict
 from lpe_dask.paper.data import Labelled, load_banana
 from lpe_dask.paper.fits import Scored, fit_and_score, generators
 from lpe_dask.paper.one_class_svm import WIDTHS, decision_curve, swept_curve
@@ -40,7 +25,8 @@ from lpe_dask.pvalues import Curve, area, most_false_alarms, ranked_curve
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-N_TRAINING, N_NOMINAL_TEST, N_ANOMALIES = 109, 108, 183
+#: Training rows, nominal test rows and anomalies.
+SIZES = 109, 108, 183
 ALL_N_NEIGHBORS = (2, 4, 6, 8, 10, 12)
 
 #: K where the paper does not say which one it took: that of its other examples.
@@ -68,9 +54,6 @@ class _Split(NamedTuple):
     svm: dict[SvmKey, Curve]
     literal: Scored  # the class +1 as the nominal one
     realisation: Scored | None  # of the rows that the file marks
-
-    def lpe_area(self, n_neighbors: int) -> float:
-        return area(self.scored[n_neighbors].curve())
 
 
 def run(n_draws: int = 100, folder: Path | None = None) -> Experiment:
@@ -111,7 +94,7 @@ def run(n_draws: int = 100, folder: Path | None = None) -> Experiment:
 
 
 def _split(data: Labelled, rng: np.random.Generator) -> _Split:
-    training, nominal, anomalies = _parts(data.rows, data.is_nominal, rng)
+    training, nominal, anomalies = data.draw(SIZES, rng)
     scored = {
         n_neighbors: fit_and_score(training, nominal, anomalies, n_neighbors=n_neighbors)
         for n_neighbors in ALL_N_NEIGHBORS
@@ -122,35 +105,13 @@ def _split(data: Labelled, rng: np.random.Generator) -> _Split:
         svm[None, width] = swept_curve(training, test, is_anomaly, width)
         for nu in RANKING_NUS:
             svm[nu, width] = decision_curve(training, test, is_anomaly, width, nu)
-    literal = fit_and_score(
-        *_parts(data.rows, ~data.is_nominal, rng), n_neighbors=N_NEIGHBORS
-    )
+    swapped = replace(data, is_nominal=~data.is_nominal)
+    literal = fit_and_score(*swapped.draw(SIZES, rng), n_neighbors=N_NEIGHBORS)
     realisation = None
     if (marked := data.realisation) is not None:
-        parts = _parts(data.rows[marked], data.is_nominal[marked], rng)
-        realisation = fit_and_score(*parts, n_neighbors=N_NEIGHBORS)
+        some = replace(data, rows=data.rows[marked], is_nominal=data.is_nominal[marked])
+        realisation = fit_and_score(*some.draw(SIZES, rng), n_neighbors=N_NEIGHBORS)
     return _Split(training, test, scored, svm, literal, realisation)
-
-
-def parts_of(
-    folder: Path | None,
-) -> Callable[
-    [np.random.Generator],
-    tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
-]:
-    """Return what draws training rows, nominal test rows and anomalies."""
-    data = load_banana(folder)
-    return partial(_parts, data.rows, data.is_nominal)
-
-
-def _parts(
-    rows: NDArray[np.float64], is_nominal: NDArray[np.bool_], rng: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return training rows, nominal test rows and anomalies, as many as in the paper."""
-    nominal = rng.permutation(np.flatnonzero(is_nominal))
-    anomalies = rng.permutation(np.flatnonzero(~is_nominal))[:N_ANOMALIES]
-    test = nominal[N_TRAINING : N_TRAINING + N_NOMINAL_TEST]
-    return rows[nominal[:N_TRAINING]], rows[test], rows[anomalies]
 
 
 # The table
@@ -159,7 +120,7 @@ def _parts(
 def _rows(splits: list[_Split]) -> list[Row]:
     n_nominal, n_anomalies = _test_sizes(splits[0].scored[N_NEIGHBORS])
     procedure = (
-        f"{len(splits)} draws from all rows: class -1 nominal, n={N_TRAINING}, "
+        f"{len(splits)} draws from all rows: class -1 nominal, n={SIZES[0]}, "
         f"{n_nominal} nominal test rows, {n_anomalies} anomalies; no scaling"
     )
     best = {nu: _best_width(splits, nu) for nu in (None, *RANKING_NUS)}
@@ -178,6 +139,10 @@ def _test_sizes(scored: Scored) -> tuple[int, int]:
     return int((~scored.is_anomaly).sum()), int(scored.is_anomaly.sum())
 
 
+def _lpe_areas(splits: list[_Split], n_neighbors: int) -> list[float]:
+    return [split.scored[n_neighbors].area() for split in splits]
+
+
 def _svm_areas(splits: list[_Split], nu: float | None, width: float) -> list[float]:
     return [area(split.svm[nu, width]) for split in splits]
 
@@ -187,24 +152,20 @@ def _best_width(splits: list[_Split], nu: float | None) -> float:
     return max(WIDTHS, key=lambda width: float(np.mean(_svm_areas(splits, nu, width))))
 
 
-def _lead(splits: list[_Split], n_neighbors: int, svm_areas: list[float]) -> Average:
-    """Return by how much K-LPE is ahead of an SVM on the same splits."""
-    pairs = zip(splits, svm_areas, strict=True)
-    return average(split.lpe_area(n_neighbors) - svm for split, svm in pairs)
-
-
 def _better_row(splits: list[_Split], width: float, procedure: str) -> Row:
     """Return the row on all K at once: the claim is that each of them is better."""
     svm = _svm_areas(splits, None, width)
-    leads = {k: _lead(splits, k, svm) for k in ALL_N_NEIGHBORS}
+    leads = {k: claims.average_lead(_lpe_areas(splits, k), svm) for k in ALL_N_NEIGHBORS}
     least = min(leads.values(), key=lambda lead: lead.mean)
-    listed = ", ".join(f"K={k} {with_error(lead)}" for k, lead in leads.items())
+    listed = ", ".join(f"K={k} {claims.with_error(lead)}" for k, lead in leads.items())
     return Row(
         "better-than-svm", "Fig. 2 (b)",
         "K-LPE with K = 2 to 12 is better than the one-class SVM: least lead in AUC",
         "better", least,
         f"{procedure}; ROC by the p-value; SVM swept over nu, best c={width:.3g}",
-        *all_of([is_greater(lead, "") for lead in leads.values()], f"lead: {listed}"),
+        *claims.all_of(
+            [claims.is_greater(lead, "") for lead in leads.values()], f"lead: {listed}"
+        ),
     )  # fmt: skip
 
 
@@ -212,21 +173,23 @@ def _neighbor_rows(splits: list[_Split], procedure: str) -> list[Row]:
     return [
         Row(
             f"lpe-k{k}", "Fig. 2 (b)", f"AUC of K-LPE with K={k}", "-",
-            average(split.lpe_area(k) for split in splits),
-            f"{procedure}; ROC by the p-value", *not_judged("the figure shows no number"),
+            claims.average(_lpe_areas(splits, k)), f"{procedure}; ROC by the p-value",
+            *claims.not_judged("the figure shows no number"),
         )
         for k in ALL_N_NEIGHBORS
     ]  # fmt: skip
 
 
 def _insensitivity_row(splits: list[_Split], procedure: str) -> Row:
-    means = {k: np.mean([s.lpe_area(k) for s in splits]) for k in ALL_N_NEIGHBORS}
+    areas = {k: _lpe_areas(splits, k) for k in ALL_N_NEIGHBORS}
+    means = {k: np.mean(of_k) for k, of_k in areas.items()}
     best, worst = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
-    spread = average(split.lpe_area(best) - split.lpe_area(worst) for split in splits)
+    spread = claims.average_lead(areas[best], areas[worst])
     return Row(
         "insensitive", "Fig. 2 (b)",
         "K-LPE is relatively insensitive to K: AUC of the best K minus that of the worst",
-        "insensitive", spread, procedure, *is_close(spread, f"K={best} against K={worst}"),
+        "insensitive", spread, procedure,
+        *claims.is_close(spread, f"K={best} against K={worst}"),
     )  # fmt: skip
 
 
@@ -238,17 +201,17 @@ def _svm_rows(
         areas = _svm_areas(splits, nu, width)
         how = "25 values of nu" if nu is None else f"decision function at nu={nu:g}"
         kind = "swept over nu" if nu is None else f"ranked at nu={nu:g}"
-        lead = with_error(_lead(splits, N_NEIGHBORS, areas))
-        reason = f"K-LPE with K={N_NEIGHBORS} is ahead by {lead}"
+        lead = claims.average_lead(_lpe_areas(splits, N_NEIGHBORS), areas)
+        reason = f"K-LPE with K={N_NEIGHBORS} is ahead by {claims.with_error(lead)}"
         if nu is not None:
             reason += "; the paper's claim is about the swept one"
         rows.append(
             Row(
                 "svm-swept" if nu is None else f"svm-nu-{nu:g}", "Fig. 2 (b)",
-                f"AUC of the one-class SVM {kind}", "-", average(areas),
+                f"AUC of the one-class SVM {kind}", "-", claims.average(areas),
                 f"{procedure}; kernel exp(-|x-y|^2/c), {how}, best of {len(WIDTHS)} c by "
                 f"AUC: {width:.3g}",
-                *not_judged(reason),
+                *claims.not_judged(reason),
             )
         )  # fmt: skip
     return rows
@@ -258,17 +221,17 @@ def _width_row(splits: list[_Split], best: float, procedure: str) -> Row:
     means = {width: np.mean(_svm_areas(splits, None, width)) for width in PAPER_WIDTHS}
     width = max(means, key=means.__getitem__)
     of_paper, of_best = (_svm_areas(splits, None, w) for w in (width, best))
-    behind = average(b - a for a, b in zip(of_paper, of_best, strict=True))
+    behind = claims.average_lead(of_best, of_paper)
     others = ", ".join(f"{n}: {means[w]:.3f}" for w, n in PAPER_WIDTHS.items())
     return Row(
         "svm-width", "Sec. 4", "c=1.5 is the best bandwidth of the one-class SVM: AUC",
-        "best", average(of_paper),
+        "best", claims.average(of_paper),
         f"{procedure}; the paper's procedure; the best reading of c=1.5 as the width of "
         f"exp(-|x-y|^2/width): {PAPER_WIDTHS[width]}",
         *_is_best(
             behind,
-            f"c={best:.3g} is ahead by {with_error(behind)}; AUC by the meaning of 1.5: "
-            f"{others}",
+            f"c={best:.3g} is ahead by {claims.with_error(behind)}; AUC by the meaning of "
+            f"1.5: {others}",
         ),
     )  # fmt: skip
 
@@ -276,17 +239,19 @@ def _width_row(splits: list[_Split], best: float, procedure: str) -> Row:
 def _is_best(behind: Average, reason: str) -> Verdict:
     """Judge whether nothing is ahead, where the best of several was looked for."""
     if behind.mean == 0:
-        return Verdict(HOLDS, reason)
-    is_behind = behind.mean > STANDARD_ERRORS * behind.standard_error
-    return Verdict(FAILS if is_behind else UNDECIDED, reason)
+        return Verdict(claims.HOLDS, reason)
+    is_behind = behind.mean > claims.STANDARD_ERRORS * behind.standard_error
+    return Verdict(claims.FAILS if is_behind else claims.UNDECIDED, reason)
 
 
 def _false_alarm_rows(splits: list[_Split], procedure: str) -> list[Row]:
     rows = []
     for alpha, reported in REPORTED.items():
-        here = average(split.scored[N_NEIGHBORS].flagged(alpha)[0] for split in splits)
-        verdict = agrees_with_one_draw(here, reported)
-        bound = most_false_alarms(alpha, N_TRAINING)
+        here = claims.average(
+            split.scored[N_NEIGHBORS].flagged(alpha)[0] for split in splits
+        )
+        verdict = claims.agrees_with_one_draw(here, reported)
+        bound = most_false_alarms(alpha, SIZES[0])
         reason = f"{verdict.reason}; (floor(a n) + 1) / (n + 1) is {bound:.4f}"
         rows.append(
             Row(
@@ -300,23 +265,23 @@ def _false_alarm_rows(splits: list[_Split], procedure: str) -> list[Row]:
 
 
 def _other_readings(splits: list[_Split], procedure: str) -> list[Row]:
-    finer = average(
+    finer = claims.average(
         area(ranked_curve(-scored.statistic, ~scored.is_anomaly, scored.is_anomaly))
         for scored in (split.scored[N_NEIGHBORS] for split in splits)
     )
-    literal = average(area(split.literal.curve()) for split in splits)
+    literal = claims.average(split.literal.area() for split in splits)
     return [
         Row(
             "by-statistic", "Fig. 2 (b)",
             f"AUC with K={N_NEIGHBORS} by the statistic, which ranks rows of p = 0 as well",
             "-", finer, procedure,
-            *not_judged("the paper ranks by the p-value"),
+            *claims.not_judged("the paper ranks by the p-value"),
         ),
         Row(
             "literal", "Sec. 4", "AUC if the text is taken literally: class +1 nominal",
             "-", literal,
             procedure.replace("class -1", "class +1") + f"; K={N_NEIGHBORS}",
-            *not_judged(
+            *claims.not_judged(
                 "217 of 400 rows are of the nominal class, which is near the share of -1 "
                 "among all rows (55 %) and far from that of +1"
             ),
@@ -334,10 +299,10 @@ def _realisation_rows(splits: list[_Split]) -> list[Row]:
     return [
         Row(
             "realisation", "Sec. 4", "AUC on the realisation that banana.npz marks", "-",
-            average(area(scored.curve()) for scored in all_scored),
-            f"{len(splits)} splits: class -1 nominal, n={N_TRAINING}, {n_nominal} nominal "
+            claims.average(scored.area() for scored in all_scored),
+            f"{len(splits)} splits: class -1 nominal, n={SIZES[0]}, {n_nominal} nominal "
             f"test rows, {n_anomalies} anomalies; K={N_NEIGHBORS}",
-            *not_judged("its numbers of rows are not the paper's"),
+            *claims.not_judged("its numbers of rows are not the paper's"),
         )
     ]  # fmt: skip
 
@@ -358,9 +323,9 @@ def _draw_configuration(ax: Axes, split: _Split) -> None:
 def _draw_curves(ax: Axes, splits: list[_Split]) -> None:
     for n_neighbors in ALL_N_NEIGHBORS:
         curves = [split.scored[n_neighbors].curve() for split in splits]
-        draw_curve(ax, average_curve(curves), f"K-LPE, K = {n_neighbors}")
+        draw_curve(ax, claims.average_curve(curves), f"K-LPE, K = {n_neighbors}")
     for nu, name in [(None, "SVM, swept over nu"), (0.05, "SVM, decision function")]:
         width = _best_width(splits, nu)
-        curve = average_curve([split.svm[nu, width] for split in splits])
+        curve = claims.average_curve([split.svm[nu, width] for split in splits])
         draw_curve(ax, curve, f"{name}, c = {width:.3g}")
     ax.legend(fontsize="small", loc="lower right")

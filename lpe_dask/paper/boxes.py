@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.paper.averages import Average
-from lpe_dask.paper.claims import Verdict, over_choices
-from lpe_dask.paper.exact import Cells
+from lpe_dask.paper.claims import Average, Verdict, over_choices
+from lpe_dask.paper.densities import Cells
 from lpe_dask.paper.fits import Scored
 from lpe_dask.pvalues import Curve, detection_at, ranked_curve
 

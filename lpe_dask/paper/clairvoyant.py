@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lpe_dask.paper.averages import at_levels, average, average_curve
-from lpe_dask.paper.claims import Experiment, Row, is_close, is_greater, not_judged
-from lpe_dask.paper.exact import clairvoyant_curve, level_set_curve, make_cells
-from lpe_dask.paper.fits import Scored, fit_and_score, generators
-from lpe_dask.paper.mixture import draw_anomalous, draw_nominal
+from lpe_dask.paper import claims
+from lpe_dask.paper.claims import Experiment, Row
+from lpe_dask.paper.densities import (
+    clairvoyant_curve,
+    draw_anomalous,
+    draw_nominal,
+    level_set_curve,
+    make_cells,
+)
+from lpe_dask.paper.fits import Parts, Scored, fit_and_score, generators
 from lpe_dask.plots import draw_curve
 from lpe_dask.pvalues import Curve, area, most_false_alarms
 
@@ -43,7 +47,7 @@ def run(n_draws: int = 300) -> Experiment:
     trials: Trials = {n: [] for n in SIZES}
     for rng in generators(3, n_draws):
         for n in SIZES:
-            trials[n].append(_trial(rng, n))
+            trials[n].append(fit_and_score(*draw_parts(rng, n), n_neighbors=N_NEIGHBORS))
     n_few = min(N_PAPER_TRIALS, n_draws)
     figure = Figure(figsize=(15, 4.8), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
@@ -63,19 +67,10 @@ def run(n_draws: int = 300) -> Experiment:
     )
 
 
-def _trial(rng: np.random.Generator, n: int) -> Scored:
-    return fit_and_score(*draw_parts(rng, n), n_neighbors=N_NEIGHBORS)
-
-
-def draw_parts(
-    rng: np.random.Generator, n: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def draw_parts(rng: np.random.Generator, n: int) -> Parts:
     """Return n training rows, nominal test rows and anomalies."""
-    return (
-        draw_nominal(rng, n),
-        draw_nominal(rng, N_OF_EACH),
-        draw_anomalous(rng, N_OF_EACH),
-    )
+    training, test = draw_nominal(rng, n), draw_nominal(rng, N_OF_EACH)
+    return training, test, draw_anomalous(rng, N_OF_EACH)
 
 
 def _first(trials: Trials, n_trials: int) -> Trials:
@@ -100,14 +95,15 @@ def _rows(trials: Trials, clairvoyant: Curve, limit: Curve) -> list[Row]:
 
 
 def _areas(of_size: list[Scored]) -> list[float]:
-    return [area(scored.curve()) for scored in of_size]
+    return [scored.area() for scored in of_size]
 
 
 def _area_rows(trials: Trials, procedure: str) -> list[Row]:
     return [
         Row(
-            f"auc-{n}", "Fig. 3 (b)", f"AUC with n={n}", "-", average(_areas(of_size)),
-            procedure, *not_judged("the figure shows no number"),
+            f"auc-{n}", "Fig. 3 (b)", f"AUC with n={n}", "-",
+            claims.average(_areas(of_size)), procedure,
+            *claims.not_judged("the figure shows no number"),
         )
         for n, of_size in trials.items()
     ]  # fmt: skip
@@ -115,24 +111,24 @@ def _area_rows(trials: Trials, procedure: str) -> list[Row]:
 
 def _growth_row(trials: Trials, procedure: str) -> Row:
     few, many = (_areas(trials[n]) for n in SIZES)
-    gain = average(b - a for a, b in zip(few, many, strict=True))
+    gain = claims.average_lead(many, few)
     return Row(
         "larger-n", "Fig. 3 (b)",
         f"larger n results in a better ROC curve: gain of AUC, n={SIZES[0]} to {SIZES[1]}",
-        "better", gain, procedure, *is_greater(gain, "gain"),
+        "better", gain, procedure, *claims.is_greater(gain, "gain"),
     )  # fmt: skip
 
 
 def _gap_row(trials: Trials, clairvoyant: Curve, limit: Curve, procedure: str) -> Row:
     of_size = trials[SIZES[1]]
-    mean = average_curve([scored.curve() for scored in of_size])
-    gaps = at_levels(clairvoyant).detection - mean.detection
-    gap = average(area(clairvoyant) - auc for auc in _areas(of_size))
+    mean = claims.average_curve([scored.curve() for scored in of_size])
+    gaps = claims.at_levels(clairvoyant).detection - mean.detection
+    gap = claims.average(area(clairvoyant) - auc for auc in _areas(of_size))
     return Row(
         "clairvoyant", "Fig. 3 (b)",
         f"the ROC curve with n={SIZES[1]} is very close to the clairvoyant one: mean gap",
         "very close", gap, f"{procedure}; clairvoyant curve from both densities on a grid",
-        *is_close(
+        *claims.is_close(
             gap,
             f"AUC of the clairvoyant curve {area(clairvoyant):.4f}, of the level sets of "
             f"f0 {area(limit):.4f}; the widest gap is {gaps.max():.3f}, at a false-alarm "
@@ -145,8 +141,8 @@ def _false_alarm_rows(trials: Trials, procedure: str) -> list[Row]:
     return [
         Row(
             f"type-1-{n}", "Sec. 2", f"false-alarm rate at alpha = {ALPHA:g}, n={n}", "-",
-            average(scored.flagged(ALPHA)[0] for scored in of_size), procedure,
-            *not_judged(
+            claims.average(scored.flagged(ALPHA)[0] for scored in of_size), procedure,
+            *claims.not_judged(
                 f"control of false alarms is judged with Fig. 1; the bound here is "
                 f"{most_false_alarms(ALPHA, n):.4f}"
             ),
@@ -168,9 +164,11 @@ def _draw_configuration(ax: Axes) -> None:
 
 
 def _draw_curves(ax: Axes, clairvoyant: Curve, limit: Curve, trials: Trials) -> None:
-    draw_curve(ax, at_levels(clairvoyant), f"clairvoyant: AUC {area(clairvoyant):.3f}")
-    draw_curve(ax, at_levels(limit), f"level sets of f0: AUC {area(limit):.3f}")
+    draw_curve(
+        ax, claims.at_levels(clairvoyant), f"clairvoyant: AUC {area(clairvoyant):.3f}"
+    )
+    draw_curve(ax, claims.at_levels(limit), f"level sets of f0: AUC {area(limit):.3f}")
     for n, of_size in trials.items():
-        curve = average_curve([scored.curve() for scored in of_size])
+        curve = claims.average_curve([scored.curve() for scored in of_size])
         draw_curve(ax, curve, f"K-LPE, n = {n}: AUC {np.mean(_areas(of_size)):.3f}")
     ax.legend(fontsize="small", loc="lower right")

@@ -17,6 +17,8 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.paper.fits import Parts
+
 #: OpenML's number of USPS; the other sets are found by name.
 USPS_ID = 41082
 
@@ -45,6 +47,14 @@ class Labelled:
     source: str
     realisation: NDArray[np.integer] | None = None
 
+    def draw(self, sizes: tuple[int, int, int], rng: np.random.Generator) -> Parts:
+        """Return so many training rows, nominal test rows and anomalies, at most."""
+        n_training, n_test, n_anomalies = sizes
+        nominal = rng.permutation(np.flatnonzero(self.is_nominal))
+        anomalies = rng.permutation(np.flatnonzero(~self.is_nominal))[:n_anomalies]
+        training, test = nominal[:n_training], nominal[n_training : n_training + n_test]
+        return self.rows[training], self.rows[test], self.rows[anomalies]
+
 
 def load_banana(folder: Path | None) -> Labelled:
     """Return all rows of Banana; nominal is the larger class, y = -1.
@@ -62,13 +72,8 @@ def load_banana(folder: Path | None) -> Labelled:
         rows, labels = _from_openml(name="banana", version=1)
         source = "Banana: OpenML, all rows; it marks no realisation"
         return Labelled(rows, labels == _most_frequent(labels), source)
-    arrays = _from_file(folder, "banana", "X", "y", "realisation_train")
-    return Labelled(
-        arrays["X"].astype(np.float64),
-        arrays["y"] == -1,
-        "Banana: banana.npz, all rows",
-        arrays["realisation_train"],
-    )
+    rows, labels, marked = _from_file(folder, "banana", "X", "y", "realisation_train")
+    return Labelled(rows, labels == -1, "Banana: banana.npz, all rows", marked)
 
 
 def load_wine(folder: Path | None) -> Labelled:
@@ -78,8 +83,8 @@ def load_wine(folder: Path | None) -> Labelled:
 
         rows, labels = load(return_X_y=True)
         return Labelled(rows, labels == 0, "Wine: scikit-learn")
-    arrays = _from_file(folder, "wine", "X", "y")
-    return Labelled(arrays["X"].astype(np.float64), arrays["y"] == 0, "Wine: wine.npz")
+    rows, labels = _from_file(folder, "wine", "X", "y")
+    return Labelled(rows, labels == 0, "Wine: wine.npz")
 
 
 def load_ionosphere(folder: Path | None) -> Labelled:
@@ -88,8 +93,7 @@ def load_ionosphere(folder: Path | None) -> Labelled:
         rows, labels = _from_openml(name="ionosphere", version=1)
         source = "Ionosphere: OpenML"
     else:
-        arrays = _from_file(folder, "ionosphere", "X", "y")
-        rows, labels = arrays["X"].astype(np.float64), arrays["y"]
+        rows, labels = _from_file(folder, "ionosphere", "X", "y")
         source = "Ionosphere: ionosphere.npz"
     return Labelled(rows, labels == _most_frequent(labels), source)
 
@@ -101,9 +105,8 @@ def load_usps(folder: Path | None) -> Labelled:
         digits = labels.astype(np.int64)
         # OpenML counts the classes from 1, in the order of the digits.
         return Labelled(rows, digits == digits.min(), "USPS: OpenML, both parts")
-    arrays = _from_file(folder, "usps", "X_train", "y_train", "X_test", "y_test")
-    rows = np.concatenate([arrays["X_train"], arrays["X_test"]]).astype(np.float64)
-    digits = np.concatenate([arrays["y_train"], arrays["y_test"]])
+    parts = _from_file(folder, "usps", "X_train", "X_test", "y_train", "y_test")
+    rows, digits = np.concatenate(parts[:2]), np.concatenate(parts[2:])
     return Labelled(rows, digits == 0, "USPS: usps.npz, both parts")
 
 
@@ -112,16 +115,18 @@ def _most_frequent(labels: NDArray[Any]) -> Any:
     return names[counts.argmax()]
 
 
-def _from_file(folder: Path, name: str, *keys: str) -> dict[str, NDArray[Any]]:
+def _from_file(folder: Path, name: str, *keys: str) -> list[NDArray[Any]]:
+    """Return arrays of a file; rows, which are called X, as float64."""
     path = folder / f"{name}.npz"
     try:
         # NumPy leaves a file that it cannot read open, if it has opened it.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {key: file[key] for key in keys}
+            arrays = {key: file[key] for key in keys}
     except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
         raise DataMissing(
             f"{path} cannot be read ({error}); it has to hold {', '.join(keys)}"
         ) from error
+    return [a.astype(np.float64) if key[0] == "X" else a for key, a in arrays.items()]
 
 
 def _from_openml(**which: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:

@@ -9,7 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.model import LPE
-from lpe_dask.pvalues import Curve, ranked_curve
+from lpe_dask.pvalues import Curve, area, ranked_curve
+
+#: Training rows, nominal test rows and anomalies.
+Parts = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
 class Scored(NamedTuple):
@@ -32,13 +35,22 @@ class Scored(NamedTuple):
 
     def flagged(self, alpha: float) -> tuple[float, float]:
         """Return the shares of nominal rows and of anomalies with ``p <= alpha``."""
-        is_flagged = self.p_values <= alpha
-        false_alarm = is_flagged[~self.is_anomaly].mean()
-        return float(false_alarm), float(is_flagged[self.is_anomaly].mean())
+        return rates(self.p_values <= alpha, self.is_anomaly)
 
     def curve(self) -> Curve:
         """Return the ROC curve of the p-values, which flags equal ones together."""
         return ranked_curve(self.p_values, ~self.is_anomaly, self.is_anomaly)
+
+    def area(self) -> float:
+        """Return the area under this curve."""
+        return area(self.curve())
+
+
+def rates(
+    is_flagged: NDArray[np.bool_], is_anomaly: NDArray[np.bool_]
+) -> tuple[float, float]:
+    """Return the shares of nominal rows and of anomalies that are flagged."""
+    return float(is_flagged[~is_anomaly].mean()), float(is_flagged[is_anomaly].mean())
 
 
 def generators(figure: int, n_draws: int) -> Iterator[np.random.Generator]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from lpe_dask.paper.averages import Average, average
 from lpe_dask.paper.boxes import (
     HALF_SIDE,
     Contours,
@@ -18,10 +17,9 @@ from lpe_dask.paper.boxes import (
     in_boxes,
     over_boxes,
 )
-from lpe_dask.paper.claims import Row, Verdict, vanishes
-from lpe_dask.paper.exact import Cells, LevelSets
+from lpe_dask.paper.claims import Average, Row, Verdict, average, vanishes
+from lpe_dask.paper.densities import Cells, LevelSets, draw_nominal, nominal_log_density
 from lpe_dask.paper.fits import fit_and_score, generators
-from lpe_dask.paper.mixture import draw_nominal, nominal_log_density
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,29 +6,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import kstest
 
-from lpe_dask.paper.averages import Average, average
-from lpe_dask.paper.boxes import (
-    HALF_SIDE,
-    by_box,
-    contour_gaps,
-    contours,
-    in_boxes,
-    over_boxes,
+from lpe_dask.paper import boxes, claims
+from lpe_dask.paper.boxes import HALF_SIDE
+from lpe_dask.paper.claims import Average, Experiment, Row, Verdict
+from lpe_dask.paper.densities import (
+    Cells,
+    density_level,
+    draw_nominal,
+    make_cells,
+    nominal_log_density,
 )
-from lpe_dask.paper.claims import (
-    Experiment,
-    Row,
-    Verdict,
-    is_close,
-    is_controlled,
-    is_within,
-    not_judged,
-    with_error,
-)
-from lpe_dask.paper.exact import Cells, density_level, make_cells
 from lpe_dask.paper.fits import Scored, fit_and_score, generators
-from lpe_dask.paper.mixture import draw_nominal, nominal_log_density
 from lpe_dask.plots import plot_scores
 from lpe_dask.pvalues import most_false_alarms
 
@@ -100,9 +90,9 @@ def _draw(rng: np.random.Generator) -> _Draw:
     training, nominal = draw_nominal(rng, N_TRAINING), draw_nominal(rng, N_OF_EACH)
     uniform = rng.uniform(-1, 1, (N_OF_EACH, 2))
     scored = fit_and_score(
-        training, nominal, in_boxes(uniform), n_neighbors=N_NEIGHBORS, alpha=ALPHA
+        training, nominal, boxes.in_boxes(uniform), n_neighbors=N_NEIGHBORS, alpha=ALPHA
     )
-    return _Draw(training, nominal, uniform, by_box(scored))
+    return _Draw(training, nominal, uniform, boxes.by_box(scored))
 
 
 # The table
@@ -124,15 +114,15 @@ def _rows(draws: list[_Draw], cells: Cells, level: float) -> list[Row]:
 
 
 def _false_alarm_row(draws: list[_Draw], procedure: str) -> Row:
-    here = average(draw.scored[HALF_SIDE].flagged(ALPHA)[0] for draw in draws)
-    verdict = is_controlled(here, ALPHA, most_false_alarms(ALPHA, N_TRAINING))
+    here = claims.average(draw.scored[HALF_SIDE].flagged(ALPHA)[0] for draw in draws)
+    verdict = claims.is_controlled(here, ALPHA, most_false_alarms(ALPHA, N_TRAINING))
     claim = "alpha = 0.05 controls the type I error: false-alarm rate"
     return Row("type-1", "Fig. 1, sec. 2", claim, "about 0.05", here, procedure, *verdict)
 
 
 def _agreement_row(draws: list[_Draw], level: float, procedure: str) -> Row:
     def judge(half_side: float) -> tuple[Average, Verdict]:
-        agreement = average(
+        agreement = claims.average(
             (
                 (nominal_log_density(draw.rows(half_side)) < level)
                 == (draw.scored[half_side].p_values <= ALPHA)
@@ -140,9 +130,9 @@ def _agreement_row(draws: list[_Draw], level: float, procedure: str) -> Row:
             for draw in draws
         )
         reason = f"consistent means at least {AGREEMENT:g}"
-        return agreement, is_within(agreement, AGREEMENT, 1.0, reason)
+        return agreement, claims.is_within(agreement, AGREEMENT, 1.0, reason)
 
-    here, verdict = over_boxes(judge)
+    here, verdict = boxes.over_boxes(judge)
     return Row(
         "agreement", "Fig. 1 (middle)",
         "decisions are consistent with the exact contour: share of equal decisions",
@@ -152,23 +142,25 @@ def _agreement_row(draws: list[_Draw], level: float, procedure: str) -> Row:
 
 def _contour_row(draws: list[_Draw], cells: Cells, procedure: str) -> Row:
     gaps = {
-        side: average(
-            contour_gaps(contour, [draw.scored[side].flagged(ALPHA) for draw in draws])
+        side: claims.average(
+            boxes.contour_gaps(
+                contour, [draw.scored[side].flagged(ALPHA) for draw in draws]
+            )
         )
-        for side, contour in contours(cells).items()
+        for side, contour in boxes.contours(cells).items()
     }
     listed = ", ".join(f"±{side:g} {gap.mean:.4f}" for side, gap in gaps.items())
     return Row(
         "contour-gap", "Fig. 1, sec. 2",
         f"uniform rows that the exact contour finds beyond K-LPE, n={N_TRAINING}", "-",
         gaps[HALF_SIDE], f"{procedure}; contour of the same false-alarm rate, by a grid",
-        *not_judged(f"the type II error is judged over n; by the box: {listed}"),
+        *claims.not_judged(f"the type II error is judged over n; by the box: {listed}"),
     )  # fmt: skip
 
 
 def _uniformity_row(draws: list[_Draw], procedure: str) -> Row:
-    here = average(
-        uniform_distance(draw.scored[HALF_SIDE].p_values[:N_OF_EACH]) for draw in draws
+    here = claims.average(
+        _uniform_distance(draw.scored[HALF_SIDE].p_values[:N_OF_EACH]) for draw in draws
     )
     expected = _expected_distance()
     excess = here.minus(expected)
@@ -176,19 +168,17 @@ def _uniformity_row(draws: list[_Draw], procedure: str) -> Row:
         "uniform", "Fig. 1 (right)",
         "nominal scores are about uniform: Kolmogorov-Smirnov distance",
         "approximately uniform", here, procedure,
-        *is_close(
+        *claims.is_close(
             excess,
-            f"{with_error(excess)} against {expected.mean:.4f} of independent uniform "
-            f"ranks of {N_OF_EACH} among {N_TRAINING} rows ({N_RANK_DRAWS} draws)",
+            f"{claims.with_error(excess)} against {expected.mean:.4f} of independent "
+            f"uniform ranks of {N_OF_EACH} among {N_TRAINING} rows ({N_RANK_DRAWS} draws)",
         ),
     )  # fmt: skip
 
 
-def uniform_distance(p_values: NDArray[np.float64]) -> float:
+def _uniform_distance(p_values: NDArray[np.float64]) -> float:
     """Return the Kolmogorov-Smirnov distance of p-values from the uniform distribution."""
-    n, ascending = len(p_values), np.sort(p_values)
-    above, below = np.arange(1, n + 1) / n - ascending, ascending - np.arange(n) / n
-    return float(max(above.max(), below.max()))
+    return float(kstest(p_values, "uniform").statistic)
 
 
 def _expected_distance() -> Average:
@@ -201,8 +191,8 @@ def _expected_distance() -> Average:
     for _ in range(N_RANK_DRAWS):
         calibration = np.sort(rng.random(N_TRAINING))
         ranks = np.searchsorted(calibration, rng.random(N_OF_EACH))
-        distances.append(uniform_distance(ranks / N_TRAINING))
-    return average(distances)
+        distances.append(_uniform_distance(ranks / N_TRAINING))
+    return claims.average(distances)
 
 
 def _change_rows(draws: list[_Draw], procedure: str) -> list[Row]:
@@ -211,12 +201,13 @@ def _change_rows(draws: list[_Draw], procedure: str) -> list[Row]:
 
     def judge(half_side: float, which: int) -> tuple[Average, Verdict]:
         all_scored = [draw.scored[half_side] for draw in draws]
-        change = average(s.flagged(high)[which] - s.flagged(low)[which] for s in all_scored)
-        return change, is_within(change, -np.inf, bound, f"small means at most {bound:g}")
+        more, fewer = ([s.flagged(a)[which] for s in all_scored] for a in (high, low))
+        change, small = claims.average_lead(more, fewer), f"small means at most {bound:g}"
+        return change, claims.is_within(change, -np.inf, bound, small)
 
     claim = f"small changes of alpha change little, alpha {low:g} to {high:g}"
     alarms, alarms_verdict = judge(HALF_SIDE, 0)
-    misses, misses_verdict = over_boxes(lambda half_side: judge(half_side, 1))
+    misses, misses_verdict = boxes.over_boxes(lambda half_side: judge(half_side, 1))
     return [
         Row(
             "change-alarms", "Sec. 2", f"{claim}: false-alarm rate", "small", alarms,

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.paper.averages import Average, average
-from lpe_dask.paper.claims import Row, Verdict, is_greater, over_choices
+from lpe_dask.paper import claims
+from lpe_dask.paper.claims import Average, Row, Verdict
 from lpe_dask.paper.fits import fit_and_score, generators
 
 #: Nominal rows at which p-values are compared with the exact ones.
@@ -81,7 +81,7 @@ def faster_row(n_draws: int) -> Row:
         for n_links in ALL_N_LINKS:
             judged[_named(pitch, n_links)] = _judge(falls, n_links)
     chosen = _named(PITCHES[0], ALL_N_LINKS[0])
-    verdict = over_choices(judged, chosen, "by the windings and K'")
+    verdict = claims.over_choices(judged, chosen, "by the windings and K'")
     return Row(
         "geodesic-faster", "Sec. 3",
         "on a manifold geodesic distance converges faster: fall of the logarithm of the "
@@ -99,8 +99,8 @@ def _named(pitch: float, n_links: int) -> str:
 
 
 def _judge(falls: list[_Falls], n_links: int) -> tuple[Average, Verdict]:
-    beyond = average(fall.geodesic[n_links] - fall.euclidean for fall in falls)
-    return beyond, is_greater(beyond, "beyond Euclidean distance")
+    beyond = claims.average(fall.geodesic[n_links] - fall.euclidean for fall in falls)
+    return beyond, claims.is_greater(beyond, "beyond Euclidean distance")
 
 
 def _falls(rng: np.random.Generator, sheet: Sheet) -> _Falls:

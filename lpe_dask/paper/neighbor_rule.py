@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lpe_dask.paper import banana, clairvoyant, real_data
-from lpe_dask.paper.averages import Average, average
-from lpe_dask.paper.claims import Row, all_of, is_close, with_error
-from lpe_dask.paper.data import DataMissing
-from lpe_dask.paper.fits import fit_and_score, generators
-from lpe_dask.pvalues import area
+from lpe_dask.paper.claims import Average, Row, all_of, average_lead, is_close, with_error
+from lpe_dask.paper.data import DataMissing, load_banana
+from lpe_dask.paper.fits import Parts, fit_and_score, generators
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,8 +23,8 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 #: Training rows of equation (f0f1): the larger n of Figure 3.
 N_OF_MIXTURE = clairvoyant.SIZES[1]
 
-#: Training rows, nominal test rows and anomalies.
-Parts = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+#: Gives the parts of a draw.
+Draw = Callable[[np.random.Generator], Parts]
 
 
 class Found(NamedTuple):
@@ -51,8 +48,7 @@ class Found(NamedTuple):
     def behind(self) -> Average:
         """Return by how much the rule is behind the best multiple, on the same draws."""
         best = max(FACTORS, key=self.means.__getitem__)
-        pairs = zip(self.areas[best], self.areas[1.0], strict=True)
-        return average(most - ours for most, ours in pairs)
+        return average_lead(self.areas[best], self.areas[1.0])
 
 
 def find(n_draws: int, folder: Path | None) -> list[Found]:
@@ -67,31 +63,31 @@ def find(n_draws: int, folder: Path | None) -> list[Found]:
     return found
 
 
-def _loaders(
-    folder: Path | None,
-) -> list[tuple[str, Callable[[], Callable[[np.random.Generator], Parts]]]]:
+def _loaders(folder: Path | None) -> list[tuple[str, Callable[[], Draw]]]:
     """Return names, and what loads a data set and returns how it is drawn from."""
     return [
         ("equation (f0f1)", lambda: partial(clairvoyant.draw_parts, n=N_OF_MIXTURE)),
-        ("Banana", partial(banana.parts_of, folder)),
+        ("Banana", lambda: partial(load_banana(folder).draw, banana.SIZES)),
         *(
-            (setting.name, partial(real_data.parts_of, setting, folder))
+            (setting.name, partial(_draw_of, setting, folder))
             for setting in real_data.SETTINGS
             if "n_neighbors" in setting.parameters
         ),
     ]
 
 
-def _areas(
-    draw: Callable[[np.random.Generator], Parts], n_draws: int
-) -> dict[float, list[float]]:
+def _draw_of(setting: real_data.Setting, folder: Path | None) -> Draw:
+    return partial(setting.load_scaled(folder).draw, setting.sizes)
+
+
+def _areas(draw: Draw, n_draws: int) -> dict[float, list[float]]:
     areas: dict[float, list[float]] = {factor: [] for factor in FACTORS}
     for rng in generators(7, n_draws):
         parts = draw(rng)
         for factor in FACTORS:
             n_neighbors = max(1, round(factor * len(parts[0]) ** 0.4))
             scored = fit_and_score(*parts, n_neighbors=n_neighbors)
-            areas[factor].append(area(scored.curve()))
+            areas[factor].append(scored.area())
     return areas
 
 

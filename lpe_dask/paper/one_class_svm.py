@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.svm import OneClassSVM
 
+from lpe_dask.paper.fits import rates
 from lpe_dask.pvalues import Curve, ranked_curve
 
 #: The kernel is exp(-|x - y|^2 / c) for these c. The paper's "c = 1.5" is one of them; if
@@ -53,8 +54,7 @@ def flagged(
     svm: OneClassSVM, test: NDArray[np.float64], is_anomaly: NDArray[np.bool_]
 ) -> tuple[float, float]:
     """Return the shares of nominal rows and of anomalies that a fitted SVM flags."""
-    is_flagged = svm.predict(test) == -1
-    return float(is_flagged[~is_anomaly].mean()), float(is_flagged[is_anomaly].mean())
+    return rates(svm.predict(test) == -1, is_anomaly)
 
 
 def decision_curve(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,20 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.svm import OneClassSVM
 
-from lpe_dask.paper.averages import Average, average, average_curve
-from lpe_dask.paper.claims import (
-    Experiment,
-    Row,
-    Verdict,
-    agrees_with_one_draw,
-    is_greater,
-    not_judged,
-)
+from lpe_dask.paper import claims
+from lpe_dask.paper.claims import Average, Experiment, Row, Verdict
 from lpe_dask.paper.data import DataMissing, Labelled, load_ionosphere, load_usps, load_wine
-from lpe_dask.paper.fits import Scored, fit_and_score, generators
+from lpe_dask.paper.fits import Parts, Scored, fit_and_score, generators
 from lpe_dask.paper.one_class_svm import flagged
 from lpe_dask.plots import draw_curve
-from lpe_dask.pvalues import area, most_false_alarms
+from lpe_dask.pvalues import most_false_alarms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,9 +49,7 @@ class Setting:
     name: str
     load: Callable[[Path | None], Labelled]
     scaled: str
-    n_training: int
-    n_nominal_test: int
-    n_anomalies: int
+    sizes: tuple[int, int, int]  # training rows, nominal test rows, anomalies
     parameters: Mapping[str, Any]
     is_scaled_by_column: bool = True
     reported: tuple[float, float] | None = None  # the paper's false alarms and misses
@@ -69,17 +59,23 @@ class Setting:
         """Return the parameters as text."""
         return ", ".join(f"{name}={value}" for name, value in self.parameters.items())
 
+    def load_scaled(self, folder: Path | None) -> Labelled:
+        """Return the data set, its rows in [0, 1]."""
+        data = self.load(folder)
+        rows = to_unit_range(data.rows, by_column=self.is_scaled_by_column)
+        return replace(data, rows=rows)
+
 
 BY_COLUMN = "min-max of each column over all rows"
 
 SETTINGS = (
     Setting(
-        "Wine", load_wine, BY_COLUMN, 39, 20, 119,
+        "Wine", load_wine, BY_COLUMN, (39, 20, 119),
         {"graph": "radius", "radius": 0.9},
     ),
-    Setting("Ionosphere", load_ionosphere, BY_COLUMN, 175, 50, 126, {"n_neighbors": 9}),
+    Setting("Ionosphere", load_ionosphere, BY_COLUMN, (175, 50, 126), {"n_neighbors": 9}),
     Setting(
-        "USPS", load_usps, "grey levels over their range", 400, 367, 33,
+        "USPS", load_usps, "grey levels over their range", (400, 367, 33),
         {"n_neighbors": 9}, False, (0.057, 0.061), (0.09, 0.07),
     ),
 )  # fmt: skip
@@ -140,30 +136,17 @@ def run(n_draws: int = 100, folder: Path | None = None) -> Experiment:
 
 
 def _find(setting: Setting, n_draws: int, folder: Path | None) -> _Found:
-    data = setting.load(folder)
-    rows = to_unit_range(data.rows, by_column=setting.is_scaled_by_column)
+    data = setting.load_scaled(folder)
     scored: dict[str, list[Scored]] = {metric: [] for metric in METRICS}
     svm = []
     for rng in generators(4, n_draws):
-        parts = _parts(setting, rows, data.is_nominal, rng)
+        parts = data.draw(setting.sizes, rng)
         for metric, parameters in METRICS.items():
             given = {**setting.parameters, **parameters}
             scored[metric].append(fit_and_score(*parts, **given))
         if setting.svm_reported is not None:
-            svm.append(_svm_rates(*parts))
+            svm.append(_svm_rates(parts))
     return _Found(setting, data.source, scored, svm)
-
-
-def parts_of(
-    setting: Setting, folder: Path | None
-) -> Callable[
-    [np.random.Generator],
-    tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
-]:
-    """Return what draws training rows, nominal test rows and anomalies of a data set."""
-    data = setting.load(folder)
-    rows = to_unit_range(data.rows, by_column=setting.is_scaled_by_column)
-    return partial(_parts, setting, rows, data.is_nominal)
 
 
 def to_unit_range(rows: NDArray[np.float64], *, by_column: bool) -> NDArray[np.float64]:
@@ -177,25 +160,8 @@ def to_unit_range(rows: NDArray[np.float64], *, by_column: bool) -> NDArray[np.f
     return np.asarray((rows - low) / extent)
 
 
-def _parts(
-    setting: Setting,
-    rows: NDArray[np.float64],
-    is_nominal: NDArray[np.bool_],
-    rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return training rows, nominal test rows and anomalies of one split."""
-    nominal = rng.permutation(np.flatnonzero(is_nominal))
-    anomalies = rng.permutation(np.flatnonzero(~is_nominal))[: setting.n_anomalies]
-    n = setting.n_training
-    test = nominal[n : n + setting.n_nominal_test]
-    return rows[nominal[:n]], rows[test], rows[anomalies]
-
-
-def _svm_rates(
-    training: NDArray[np.float64],
-    nominal: NDArray[np.float64],
-    anomalies: NDArray[np.float64],
-) -> tuple[float, float]:
+def _svm_rates(parts: Parts) -> tuple[float, float]:
+    training, nominal, anomalies = parts
     svm = OneClassSVM(gamma=1 / SVM_WIDTH, nu=SVM_NU).fit(training)
     test = np.concatenate([nominal, anomalies])
     return flagged(svm, test, np.arange(len(test)) >= len(nominal))
@@ -215,10 +181,10 @@ def _rows(found: _Found) -> list[Row]:
 
 def _procedure(found: _Found) -> str:
     setting = found.setting
-    n_splits = len(found.scored["Euclidean"])
+    n_splits, (n, n_test, n_anomalies) = len(found.scored["Euclidean"]), setting.sizes
     return (
-        f"{n_splits} splits: n={setting.n_training}, {setting.n_nominal_test} nominal test "
-        f"rows, {setting.n_anomalies} anomalies; {setting.scaled}"
+        f"{n_splits} splits: n={n}, {n_test} nominal test rows, {n_anomalies} anomalies; "
+        f"{setting.scaled}"
     )
 
 
@@ -226,14 +192,14 @@ def _metric_rows(found: _Found, metric: str) -> list[Row]:
     setting, all_scored = found.setting, found.scored[metric]
     procedure = _metric_procedure(found, metric)
     key, of_set = f"{setting.name}-{metric}".lower(), f"{setting.name}, {metric} distance"
-    areas = average(area(scored.curve()) for scored in all_scored)
+    areas = claims.average(scored.area() for scored in all_scored)
     curve = Row(
         f"{key}-auc", "Fig. 4", f"{of_set}: AUC", "-", areas, procedure,
-        *not_judged("the figure shows no number"),
+        *claims.not_judged("the figure shows no number"),
     )  # fmt: skip
     rows = [curve]
-    for which, (name, rates) in enumerate(_errors(all_scored).items()):
-        here = average(rates)
+    for which, (name, rates) in enumerate(_errors(_rates(all_scored)).items()):
+        here = claims.average(rates)
         shown, verdict = _judged_error(setting, metric, which, here)
         claim = f"{of_set}: {name} at alpha = {ALPHA:g}"
         rows.append(
@@ -242,9 +208,13 @@ def _metric_rows(found: _Found, metric: str) -> list[Row]:
     return rows
 
 
-def _errors(all_scored: list[Scored]) -> dict[str, list[float]]:
-    """Return both kinds of errors in each split."""
-    false_alarm, found = zip(*(scored.flagged(ALPHA) for scored in all_scored), strict=True)
+def _rates(all_scored: list[Scored]) -> list[tuple[float, float]]:
+    return [scored.flagged(ALPHA) for scored in all_scored]
+
+
+def _errors(rates: list[tuple[float, float]]) -> dict[str, list[float]]:
+    """Return both kinds of errors in each split, from what is flagged of either kind."""
+    false_alarm, found = zip(*rates, strict=True)
     missed = [1 - rate for rate in found]
     return {"false-alarm rate": list(false_alarm), "missed anomalies": missed}
 
@@ -254,13 +224,15 @@ def _judged_error(
 ) -> tuple[str, Verdict]:
     """Return the number of the paper, and the verdict."""
     if setting.reported is None:
-        bound = most_false_alarms(ALPHA, setting.n_training)
+        bound = most_false_alarms(ALPHA, setting.sizes[0])
         of_alarms = f"; the bound (floor(a n) + 1) / (n + 1) is {bound:.4f}"
-        return "-", not_judged(f"the paper gives none{'' if which else of_alarms}")
+        return "-", claims.not_judged(f"the paper gives none{'' if which else of_alarms}")
     reported = setting.reported[which]
     if metric != PAPER_METRIC:
-        return "-", not_judged(f"the paper's {reported:g} is with {PAPER_METRIC} distance")
-    return f"{reported:g}", agrees_with_one_draw(here, reported)
+        return "-", claims.not_judged(
+            f"the paper's {reported:g} is with {PAPER_METRIC} distance"
+        )
+    return f"{reported:g}", claims.agrees_with_one_draw(here, reported)
 
 
 def _metric_procedure(found: _Found, metric: str) -> str:
@@ -286,24 +258,18 @@ def _svm_procedure(found: _Found) -> str:
     )
 
 
-def _svm_errors(found: _Found) -> list[list[float]]:
-    """Return the false-alarm rates and the shares of missed anomalies, by split."""
-    false_alarm, detection = zip(*found.svm, strict=True)
-    return [list(false_alarm), [1 - rate for rate in detection]]
-
-
 def _svm_rows(found: _Found) -> list[Row]:
     """Return the rows that compare the SVM with what the paper quotes of it."""
     rows = []
-    names = ("false-alarm rate", "missed anomalies")
     reported = found.setting.svm_reported or (np.nan, np.nan)
-    for which, name in enumerate(names):
-        here = average(_svm_errors(found)[which])
+    for which, (name, rates) in enumerate(_errors(found.svm).items()):
+        here = claims.average(rates)
         rows.append(
             Row(
                 f"{found.setting.name}-svm-{which}".lower(), "Sec. 4",
                 f"{found.setting.name}, one-class SVM: {name}", f"{reported[which]:g}",
-                here, _svm_procedure(found), *agrees_with_one_draw(here, reported[which]),
+                here, _svm_procedure(found),
+                *claims.agrees_with_one_draw(here, reported[which]),
             )
         )  # fmt: skip
     return rows
@@ -312,17 +278,16 @@ def _svm_rows(found: _Found) -> list[Row]:
 def _contrast_rows(found: _Found) -> list[Row]:
     """Return the rows on the contrast that the paper draws: K-LPE errs less, both ways."""
     rows = []
-    ours = _errors(found.scored[PAPER_METRIC])
-    for which, (name, rates) in enumerate(ours.items()):
-        svm = _svm_errors(found)[which]
-        less = average(b - a for a, b in zip(rates, svm, strict=True))
+    ours, of_svm = _errors(_rates(found.scored[PAPER_METRIC])), _errors(found.svm)
+    for which, name in enumerate(ours):
+        less = claims.average_lead(of_svm[name], ours[name])
         rows.append(
             Row(
                 f"{found.setting.name}-contrast-{which}".lower(), "Sec. 4",
                 f"{found.setting.name}, {PAPER_METRIC} distance: K-LPE errs less than the "
                 f"one-class SVM, {name} of the SVM minus that of K-LPE", "less", less,
                 f"{_svm_procedure(found)}; on the same splits",
-                *is_greater(less, "less by"),
+                *claims.is_greater(less, "less by"),
             )
         )  # fmt: skip
     return rows
@@ -333,11 +298,11 @@ def _contrast_rows(found: _Found) -> list[Row]:
 
 def _draw_curves(ax: Axes, found: _Found) -> None:
     for metric, all_scored in found.scored.items():
-        curve = average_curve([scored.curve() for scored in all_scored])
-        mean = np.mean([area(scored.curve()) for scored in all_scored])
+        curve = claims.average_curve([scored.curve() for scored in all_scored])
+        mean = np.mean([scored.area() for scored in all_scored])
         draw_curve(ax, curve, f"{metric}: AUC {mean:.3f}")
     for metric, all_scored in found.scored.items():
-        rates = np.mean([scored.flagged(ALPHA) for scored in all_scored], axis=0)
+        rates = np.mean(_rates(all_scored), axis=0)
         marker = "P" if metric == "Euclidean" else "*"
         ax.plot(
             *rates, marker=marker, markersize=11, color="black", linestyle="",

@@ -7,7 +7,7 @@ from pathlib import Path
 from lpe_dask.paper import growth, manifold, neighbor_rule
 from lpe_dask.paper.boxes import contours
 from lpe_dask.paper.claims import Experiment
-from lpe_dask.paper.exact import make_cells
+from lpe_dask.paper.densities import make_cells
 
 #: Draws of the claims that take the most time, at most.
 _FEWER = 60

@@ -21,27 +21,26 @@ import paper_page
 from lpe_dask import LPE
 from lpe_dask.cli import commands
 from lpe_dask.paper import (
-    averages,
     banana,
     boxes,
+    claims,
     clairvoyant,
     data,
-    exact,
+    densities,
     fits,
     growth,
     level_sets,
     manifold,
-    mixture,
     one_class_svm,
     page,
     real_data,
     run,
     theory,
 )
-from lpe_dask.paper.averages import LEVELS
 from lpe_dask.paper.claims import (
     FAILS,
     HOLDS,
+    LEVELS,
     OPEN,
     UNDECIDED,
     Experiment,
@@ -102,7 +101,7 @@ def euclidean_only(monkeypatch):
 @pytest.fixture
 def coarse(monkeypatch):
     """Grids and sweeps that take no time."""
-    monkeypatch.setattr(exact.make_cells, "__defaults__", (40.0, 0.25))
+    monkeypatch.setattr(densities.make_cells, "__defaults__", (40.0, 0.25))
     monkeypatch.setattr(one_class_svm, "NUS", (0.1, 0.5))
     monkeypatch.setattr(level_sets, "N_RANK_DRAWS", 50)
     monkeypatch.setattr(growth, "SIZES", (50, 200))
@@ -126,7 +125,7 @@ def by_claim(experiment, pattern):
 def test_average__is_the_mean_with_its_error():
     values = [1.0, 4.0, 4.0, 7.0]
 
-    found = averages.average(iter(values))
+    found = claims.average(iter(values))
 
     assert found.mean == 4
     assert found.deviation == pytest.approx(np.sqrt((9 + 9) / 3))
@@ -140,7 +139,7 @@ def test_average_curve__is_the_mean_at_each_level():
         Curve(np.array([0.0, 0.25, 1.0]), np.array([0.0, 0.8, 1.0])),
     ]
 
-    found = averages.average_curve(curves)
+    found = claims.average_curve(curves)
 
     for level, mean in zip(*found, strict=True):
         total = 0.0
@@ -161,16 +160,16 @@ def test_densities__are_those_of_equation_f0f1():
 
     f0 = [gaussian(r, (8, 0), (1, 3)) / 2 + gaussian(r, (-8, 0), (1, 3)) / 2 for r in rows]
     f1 = [gaussian(row, (0, 0), (7, 7)) for row in rows]
-    assert np.exp(mixture.nominal_log_density(rows)) == pytest.approx(f0)
-    assert np.exp(mixture.anomalous_log_density(rows)) == pytest.approx(f1)
+    assert np.exp(densities.nominal_log_density(rows)) == pytest.approx(f0)
+    assert np.exp(densities.anomalous_log_density(rows)) == pytest.approx(f1)
 
 
 def test_draws__have_the_moments_of_the_densities():
     rng = np.random.default_rng(0)
 
     nominal, anomalous = (
-        mixture.draw_nominal(rng, 20000),
-        mixture.draw_anomalous(rng, 20000),
+        densities.draw_nominal(rng, 20000),
+        densities.draw_anomalous(rng, 20000),
     )
 
     assert nominal.mean(axis=0) == pytest.approx([0, 0], abs=0.3)
@@ -179,7 +178,7 @@ def test_draws__have_the_moments_of_the_densities():
 
 
 def test_make_cells__hold_all_of_both_masses():
-    cells = exact.make_cells(40.0, 0.25)
+    cells = densities.make_cells(40.0, 0.25)
 
     for log_density in (cells.nominal, cells.anomalous):
         assert np.exp(log_density).sum() * 0.25**2 == pytest.approx(1)
@@ -188,18 +187,18 @@ def test_make_cells__hold_all_of_both_masses():
 def test_density_level__bounds_the_share_of_the_mass():
     x = np.arange(-8, 8, 1e-3) + 5e-4
 
-    level = exact.density_level(norm.logpdf(x), 0.95)
+    level = densities.density_level(norm.logpdf(x), 0.95)
 
     assert level == pytest.approx(norm.logpdf(norm.ppf(0.975)), abs=1e-3)
 
 
 def test_density_level__of_the_mixture_is_reached_by_that_share_of_its_rows():
-    cells = exact.make_cells(20.0, 0.1)
-    rows = mixture.draw_nominal(np.random.default_rng(0), 40000)
+    cells = densities.make_cells(20.0, 0.1)
+    rows = densities.draw_nominal(np.random.default_rng(0), 40000)
 
-    level = exact.density_level(cells.nominal, 0.95)
+    level = densities.density_level(cells.nominal, 0.95)
 
-    inside = (mixture.nominal_log_density(rows) >= level).mean()
+    inside = (densities.nominal_log_density(rows) >= level).mean()
     assert inside == pytest.approx(0.95, abs=4 * np.sqrt(0.05 * 0.95 / 40000))
 
 
@@ -207,7 +206,7 @@ def test_clairvoyant_curve__is_the_closed_form_of_two_gaussians():
     """N(0, 1) against N(1.5, 1): rows beyond a bound are flagged."""
     x = np.arange(-9, 11, 1e-3)
 
-    curve = exact.clairvoyant_curve(norm.logpdf(x), norm.logpdf(x, 1.5))
+    curve = densities.clairvoyant_curve(norm.logpdf(x), norm.logpdf(x, 1.5))
 
     assert detection_at(curve, LEVELS) == pytest.approx(
         norm.sf(norm.isf(LEVELS) - 1.5), abs=1e-3
@@ -219,12 +218,14 @@ def test_level_set_curve__is_the_closed_form_of_two_gaussians():
     """The level sets of N(0, 1) are intervals around 0."""
     x = np.arange(-9, 11, 1e-3)
 
-    curve = exact.level_set_curve(norm.logpdf(x), norm.logpdf(x, 1.5))
+    curve = densities.level_set_curve(norm.logpdf(x), norm.logpdf(x, 1.5))
 
     bounds = norm.isf(LEVELS / 2)
     expected = norm.cdf(-bounds - 1.5) + norm.sf(bounds - 1.5)
     assert detection_at(curve, LEVELS) == pytest.approx(expected, abs=1e-3)
-    assert area(curve) < area(exact.clairvoyant_curve(norm.logpdf(x), norm.logpdf(x, 1.5)))
+    assert area(curve) < area(
+        densities.clairvoyant_curve(norm.logpdf(x), norm.logpdf(x, 1.5))
+    )
 
 
 def test_exact_curves__have_the_areas_of_a_simulation():
@@ -241,9 +242,9 @@ def test_exact_curves__have_the_areas_of_a_simulation():
         share = mannwhitneyu(rank(nominal), rank(anomalous)).statistic / n_rows**2
         return pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / n_rows))
 
-    cells = exact.make_cells()
-    of_ratio = area(exact.clairvoyant_curve(cells.nominal, cells.anomalous))
-    of_sets = area(exact.level_set_curve(cells.nominal, cells.anomalous))
+    cells = densities.make_cells()
+    of_ratio = area(densities.clairvoyant_curve(cells.nominal, cells.anomalous))
+    of_sets = area(densities.level_set_curve(cells.nominal, cells.anomalous))
     f1 = multivariate_normal([0, 0], [49, 49])
     assert of_ratio == simulated(lambda rows: f0(rows) / f1.pdf(rows))
     assert of_sets == simulated(f0)
@@ -253,13 +254,15 @@ def test_exact_curves__have_the_areas_of_a_simulation():
 def test_level_sets_p_values__are_the_mass_of_what_is_less_likely():
     x = np.arange(-9, 9, 1e-3)
 
-    p_values = exact.LevelSets.of(norm.logpdf(x)).p_values(norm.logpdf([0.0, 1.0, -3.0]))
+    p_values = densities.LevelSets.of(norm.logpdf(x)).p_values(
+        norm.logpdf([0.0, 1.0, -3.0])
+    )
 
     assert p_values == pytest.approx(2 * norm.sf([0.0, 1.0, 3.0]), abs=1e-3)
 
 
 def test_contours__find_the_area_outside_of_the_contour():
-    contour = boxes.contours(exact.make_cells(20.0, 0.1))[12.0]
+    contour = boxes.contours(densities.make_cells(20.0, 0.1))[12.0]
 
     found = detection_at(contour, np.array([0.05]))
 
@@ -348,14 +351,6 @@ def test_generators__do_not_depend_on_the_number_of_draws():
     assert len({*many, *other}) == 7
 
 
-def test_uniform_distance__is_that_of_kolmogorov_and_smirnov():
-    p_values = np.random.default_rng(0).random(50) ** 1.3
-
-    found = level_sets.uniform_distance(p_values)
-
-    assert found == pytest.approx(kstest(p_values, "uniform").statistic)
-
-
 def test_swept_curve__has_a_point_for_each_nu(monkeypatch):
     rng = np.random.default_rng(0)
     training, test = rng.standard_normal((40, 2)), rng.standard_normal((30, 2)) * 2
@@ -403,7 +398,7 @@ def test_to_unit_range__is_the_range_of_each_column_or_of_all(by_column):
 # Verdicts
 
 
-HERE = averages.Average(0.10, 0.02, 100)  # with a standard error of 0.002
+HERE = claims.Average(0.10, 0.02, 100)  # with a standard error of 0.002
 
 
 @pytest.mark.parametrize(
@@ -433,9 +428,9 @@ def test_verdicts__follow_the_rules():
     assert agrees_with_one_draw(HERE, 0.135).verdict == HOLDS
     assert agrees_with_one_draw(HERE, 0.145).verdict == FAILS
     assert is_greater(HERE, "gain") == (HOLDS, "gain: +0.1000 ± 0.0020")
-    assert is_greater(averages.Average(0.003, 0.02, 100), "gain").verdict == UNDECIDED
-    assert is_greater(averages.Average(-0.005, 0.02, 100), "gain").verdict == FAILS
-    assert is_greater(averages.Average(0.0, 0.0, 100), "gain").verdict == FAILS
+    assert is_greater(claims.Average(0.003, 0.02, 100), "gain").verdict == UNDECIDED
+    assert is_greater(claims.Average(-0.005, 0.02, 100), "gain").verdict == FAILS
+    assert is_greater(claims.Average(0.0, 0.0, 100), "gain").verdict == FAILS
     assert not_judged("no number") == (OPEN, "no number")
 
 
@@ -615,7 +610,7 @@ def test_banana__compares_with_the_svm(coarse, folder):
     ("behind", "expected"), [(0.0, HOLDS), (0.003, UNDECIDED), (0.005, FAILS)]
 )
 def test_banana__takes_only_the_best_bandwidth_for_the_best(behind, expected):
-    found = banana._is_best(averages.Average(behind, 0.02 * (behind > 0), 100), "why")
+    found = banana._is_best(claims.Average(behind, 0.02 * (behind > 0), 100), "why")
 
     assert found == (expected, "why")
 
@@ -902,7 +897,7 @@ def test_write_page__escapes_what_is_written_into_it(tmp_path):
         "Fig. 1",
         "a < b & c",
         "-",
-        averages.Average(0.5, 0.1, 4),
+        claims.Average(0.5, 0.1, 4),
         "n=3",
         OPEN,
         "<b>none</b>",
@@ -933,8 +928,8 @@ def test_page__is_made_from_the_table_beside_it():
 
 def test_page__has_the_exact_areas_of_today():
     """What is cheap to compute is compared on every run; see below for the rest."""
-    cells = exact.make_cells()
-    curves = [exact.clairvoyant_curve, exact.level_set_curve]
+    cells = densities.make_cells()
+    curves = [densities.clairvoyant_curve, densities.level_set_curve]
     clairvoyant_area, limit_area = (area(c(cells.nominal, cells.anomalous)) for c in curves)
 
     reason = stored_rows()["clairvoyant"]["reason"]

@@ -1,4 +1,9 @@
-"""What densities alone say, by sums over the cells of a fine grid and not by simulation."""
+"""The two densities of equation (f0f1): random rows of both, and what they alone say.
+
+f0 is an equal mixture of two Gaussians around (8, 0) and (-8, 0) with the variances 1 and
+9; f1 is one Gaussian around 0 with the variance 49 in each direction. Masses are sums over
+the cells of a fine grid, and no simulation.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,49 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.paper.mixture import anomalous_log_density, nominal_log_density
 from lpe_dask.pvalues import Curve, ranked_curve
 
-#: Half the side of the square that is summed over, and of its cells. Outside of the square
-#: f0 has a mass below 1e-15 and f1 one below 3e-8.
-HALF_SIDE, CELL = 40.0, 0.05
+#: Distance of the two centers of f0 from the origin, along the first axis.
+CENTER = 8.0
+
+#: Standard deviations of both parts of f0, and of f1.
+NOMINAL_DEVIATIONS = np.array([1.0, 3.0])
+ANOMALOUS_DEVIATIONS = np.array([7.0, 7.0])
+
+
+def nominal_log_density(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return log f0 of rows, of shape (..., 2)."""
+    center = np.array([CENTER, 0.0])
+    sides = (_log_gaussian(rows + side, NOMINAL_DEVIATIONS) for side in (-center, center))
+    log_density: NDArray[np.float64] = np.logaddexp(*sides) - np.log(2.0)
+    return log_density
+
+
+def anomalous_log_density(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return log f1 of rows, of shape (..., 2)."""
+    return _log_gaussian(rows, ANOMALOUS_DEVIATIONS)
+
+
+def _log_gaussian(
+    offsets: NDArray[np.float64], deviations: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    scaled = offsets / deviations
+    height: float = -np.log(2 * np.pi * deviations.prod())
+    log_density: NDArray[np.float64] = height - 0.5 * (scaled**2).sum(axis=-1)
+    return log_density
+
+
+def draw_nominal(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    """Return n independent rows of f0."""
+    rows: NDArray[np.float64] = rng.standard_normal((n, 2)) * NOMINAL_DEVIATIONS
+    rows[:, 0] += CENTER * rng.choice([-1.0, 1.0], n)
+    return rows
+
+
+def draw_anomalous(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    """Return n independent rows of f1."""
+    rows: NDArray[np.float64] = rng.standard_normal((n, 2)) * ANOMALOUS_DEVIATIONS
+    return rows
 
 
 class Cells(NamedTuple):
@@ -30,8 +72,11 @@ class Cells(NamedTuple):
     anomalous: NDArray[np.float64]
 
 
-def make_cells(half_side: float = HALF_SIDE, cell: float = CELL) -> Cells:
-    """Return the cells, of the side ``cell``, of a square of twice ``half_side``."""
+def make_cells(half_side: float = 40.0, cell: float = 0.05) -> Cells:
+    """Return the cells, of the side ``cell``, of a square of twice ``half_side``.
+
+    Outside of the usual one f0 has a mass below 1e-15 and f1 one below 3e-8.
+    """
     ends = np.arange(-half_side, half_side, cell) + cell / 2
     middles = np.stack(np.meshgrid(ends, ends), axis=-1).reshape(-1, 2)
     return Cells(middles, nominal_log_density(middles), anomalous_log_density(middles))
