@@ -636,15 +636,15 @@ def test_load__of_a_model_that_is_replaced_reads_the_new_one(
     """Also where the files that the manifest named are gone by now."""
     folder = tmp_path / "model"
     model.save(folder)
-    read = saving._read_parts
+    read = saving._read
 
     def replacing(*arguments):
-        monkeypatch.setattr(saving, "_read_parts", read)
+        monkeypatch.setattr(saving, "_read", read)
         for _ in range(2):
             other.save(folder, overwrite=True)
         return read(*arguments)
 
-    monkeypatch.setattr(saving, "_read_parts", replacing)
+    monkeypatch.setattr(saving, "_read", replacing)
     assert_same_scores(lpe_dask.load(folder), other)
 
 
