@@ -46,16 +46,9 @@ def arrays_of(block: Block) -> BlockArrays:
     arrays = BlockArrays(
         (block.rows if is_single else no_row).astype(np.float32, copy=False),
         (no_row if is_single else block.rows).astype(np.float64, copy=False),
-        block.numbers,
-        block.starts,
-        block.centers,
-        block.lows,
-        block.highs,
-        block.reaches,
-        block.longest,
-        block.groups.reshape(-1),
-        block.norms,
+        *(getattr(block, name) for name in BlockArrays._fields[2:]),
     )
+    arrays = arrays._replace(groups=block.groups.reshape(-1))
     return BlockArrays(*map(read_only, arrays))
 
 
