@@ -13,7 +13,7 @@ from typing import Any
 
 import fsspec
 
-from lpe_dask.storage import retried, whole_file
+from lpe_dask.storage import plain, retried, whole_file
 
 #: Name of the file of a record, in an output that is not finished.
 RECORD_NAME = "_run.json"
@@ -134,12 +134,7 @@ def _content(filesystem: Any, path: str) -> bytes:
     return content
 
 
-def _plain(value: Any) -> Any:
-    """Return an array or a number of some library as what JSON knows, in full."""
-    return value.tolist() if hasattr(value, "tolist") else repr(value)
-
-
 def digest(content: Any) -> str:
     """Return a hash of what JSON can hold, in hexadecimal digits."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=_plain)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=plain)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -22,10 +22,7 @@ from pydantic import (
 
 from lpe_dask.batch.unfinished import DayOfJob
 from lpe_dask.model import PARAMETERS
-from lpe_dask.search import PROCESS_BYTES, USABLE_SHARE
-
-#: Least memory of a worker: below, a plan has nothing left for data.
-MIN_WORKER_BYTES = int(PROCESS_BYTES / USABLE_SHARE)
+from lpe_dask.search import MIN_WORKER_BYTES, PROCESS_BYTES
 
 #: TOML promises whole numbers of 64 bits, and so do we.
 LARGEST_WHOLE = 2**63 - 1

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -72,7 +71,15 @@ from lpe_dask.pvalues import (
     doubt_about_rate,
     threshold,
 )
-from lpe_dask.storage import Lock, brief, check_token, retried, whole_file
+from lpe_dask.storage import (
+    Lock,
+    brief,
+    check_token,
+    package_versions,
+    plain,
+    retried,
+    whole_file,
+)
 from lpe_dask.tables import (
     FileTable,
     Paths,
@@ -590,7 +597,7 @@ def _summary(
         "radius_": model.radius,
         "seconds": round(seconds, 3),
         "peak_worker_bytes": peak_worker_bytes(),
-        "versions": _versions(),
+        "versions": package_versions(*_PACKAGES),
         MADE_FROM: record.content(),
     }
 
@@ -609,19 +616,9 @@ def _calibration_band(model: Fitted) -> dict[str, float] | None:
 @retried
 def _write_summary(summary: dict[str, Any], url: str) -> None:
     filesystem, folder = fsspec.core.url_to_fs(url)
-    text = json.dumps(summary, indent=2, default=_plain)
+    text = json.dumps(summary, indent=2, default=plain)
     with whole_file(filesystem, folder, SUMMARY_NAME) as file:
         file.write(text.encode() + b"\n")
-
-
-def _plain(value: Any) -> Any:
-    """Return a NumPy array or number as what JSON knows."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def _versions() -> dict[str, str]:
-    packages = {name: metadata.version(name) for name in _PACKAGES}
-    return {"python": platform.python_version()} | packages
 
 
 # Errors

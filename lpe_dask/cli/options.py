@@ -13,7 +13,7 @@ import click
 from dask.utils import format_bytes, parse_bytes
 
 from lpe_dask.model import PARAMETERS, Parameter
-from lpe_dask.search import PROCESS_BYTES, USABLE_SHARE
+from lpe_dask.search import MIN_WORKER_BYTES, PROCESS_BYTES
 
 
 def names(ctx: Any, param: Any, value: str | None) -> list[str] | None:
@@ -42,17 +42,16 @@ def _bytes(ctx: Any, param: Any, value: str | None) -> int | None:
     """Return an amount of memory, such as 4GiB, as a number of bytes."""
     if value is None:
         return None
-    least = int(PROCESS_BYTES / USABLE_SHARE)
     try:
         n_bytes: int = parse_bytes(value)
     except ValueError:
         raise click.BadParameter(
             f"{value!r} is not an amount of memory. Write it as 4GiB or 800MB."
         ) from None
-    if n_bytes < least:
+    if n_bytes < MIN_WORKER_BYTES:
         raise click.BadParameter(
             f"{value} is too little: a worker takes {format_bytes(PROCESS_BYTES)} before "
-            f"any data. Give at least {format_bytes(least)}."
+            f"any data. Give at least {format_bytes(MIN_WORKER_BYTES)}."
         )
     return n_bytes
 

@@ -11,13 +11,11 @@ the next time, for those who read it at the moment.
 from __future__ import annotations
 
 import json
-import platform
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from importlib import metadata
 from os import PathLike, fspath
 from typing import Any
 from uuid import uuid4
@@ -61,6 +59,8 @@ from lpe_dask.storage import (
     brief,
     check_token,
     hold,
+    package_versions,
+    plain,
     retried,
     retried_until_seen,
     write_columns,
@@ -75,9 +75,6 @@ CHECKED_BYTES = 64 * 2**20
 #: Names of the files beside those of the blocks.
 _CALIBRATION, _NOMINAL = "calibration.parquet", "nominal.parquet"
 _STARTS, _EDGES = "graph-starts.parquet", "graph-edges.parquet"
-
-#: Packages that a manifest names the version of.
-_PACKAGES = ("lpe_dask", "numpy", "pandas", "pyarrow")
 
 
 def model_url(path: str | PathLike[str]) -> str:
@@ -240,7 +237,7 @@ def _manifest(
         {
             "format": FORMAT,
             "data": data,
-            "parameters": json.loads(json.dumps(parameters, default=_plain)),
+            "parameters": json.loads(json.dumps(parameters, default=plain)),
             "source": fitted.source,
             "fitted": {
                 "n_samples": fitted.n_samples,
@@ -266,16 +263,9 @@ def _manifest(
                 name: FileEntry(n_bytes=file.n_bytes, sha256=file.sha256)
                 for name, file in files.items()
             },
-            "versions": {"python": platform.python_version()}
-            | {name: metadata.version(name) for name in _PACKAGES},
+            "versions": package_versions("lpe_dask", "numpy", "pandas", "pyarrow"),
         }
     )
-
-
-def _plain(value: Any) -> Any:
-    """Return an array or a number of some library as what JSON knows."""
-    plain = np.asarray(value).tolist()
-    return plain if isinstance(plain, list | int | float | str) else float(plain)
 
 
 def _is_published(data: str, url: str) -> bool:

@@ -6,6 +6,7 @@ from .packing import Space, load_blocks, pack_rows
 from .plan import (
     LARGEST_BLOCK,
     MAX_TASK_ROWS,
+    MIN_WORKER_BYTES,
     PROCESS_BYTES,
     SUMMED_BLOCKS,
     SUMMED_PIECES,
@@ -30,6 +31,7 @@ from .stored import load_graph, store_blocks, store_graph
 __all__ = [
     "LARGEST_BLOCK",
     "MAX_TASK_ROWS",
+    "MIN_WORKER_BYTES",
     "PROCESS_BYTES",
     "SUMMED_BLOCKS",
     "SUMMED_PIECES",

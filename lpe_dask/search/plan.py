@@ -39,6 +39,9 @@ CALIBRATION_COPIES = 2
 #: Share of a worker's memory that a plan may use; Dask spills above 0.6.
 USABLE_SHARE = 0.6
 
+#: Least memory of a worker: below, a plan has nothing left for data.
+MIN_WORKER_BYTES = int(PROCESS_BYTES / USABLE_SHARE)
+
 #: Bytes that one pass should not exceed.
 PASS_BYTES = 256 * 2**20
 

@@ -9,6 +9,7 @@ from .columns import (
     parquet_of,
     write_columns,
 )
+from .json_values import package_versions, plain
 from .lock import LOCK_NAME, Lock, LockedError, check_token, hold, is_dead, is_held, lease
 from .messages import brief
 from .retries import is_passing, retried, retried_until_seen
@@ -31,7 +32,9 @@ __all__ = [
     "is_held",
     "is_passing",
     "lease",
+    "package_versions",
     "parquet_of",
+    "plain",
     "read_array_part",
     "read_arrays",
     "retried",
