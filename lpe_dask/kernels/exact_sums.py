@@ -13,9 +13,11 @@ float64, so that every product of two finite numbers fits without overflow or un
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
+from operator import iadd
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,26 +124,22 @@ def totals_of(all_limbs: Sequence[NDArray[np.int64]]) -> Totals:
 def add_totals(parts: Iterable[Totals]) -> Totals:
     """Return the sums of totals that belong together, for up to 2**30 parts in all."""
     parts = list(parts)
-    first = min(part.first for part in parts)
-    stop = max(part.first + part.limbs.shape[1] for part in parts)
-    limbs = np.zeros((len(parts[0].limbs), stop - first), np.int64)
-    for part in parts:
-        start = part.first - first
-        limbs[:, start : start + part.limbs.shape[1]] += part.limbs
-    return Totals(first, limbs)
+    return Totals(min(part.first for part in parts), reduce(iadd, _aligned(parts)))
 
 
 def join_totals(parts: Sequence[Totals]) -> Totals:
     """Return the totals of all parts, one after another."""
+    return Totals(min(part.first for part in parts), np.concatenate([*_aligned(parts)]))
+
+
+def _aligned(parts: Sequence[Totals]) -> Iterator[NDArray[np.int64]]:
+    """Give copies of the limbs of each part, from the first limb of all to the last."""
     first = min(part.first for part in parts)
     stop = max(part.first + part.limbs.shape[1] for part in parts)
-    joined = []
     for part in parts:
-        limbs = np.zeros((len(part.limbs), stop - first), np.int64)
         start = part.first - first
-        limbs[:, start : start + part.limbs.shape[1]] = part.limbs
-        joined.append(limbs)
-    return Totals(first, np.concatenate(joined))
+        width = start, stop - first - start - part.limbs.shape[1]
+        yield np.pad(part.limbs, ((0, 0), width))
 
 
 def _trimmed(first: int, limbs: NDArray[np.int64]) -> Totals:
