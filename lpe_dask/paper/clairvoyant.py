@@ -53,7 +53,8 @@ def run(n_draws: int = 300) -> Experiment:
     left, middle, right = figure.subplots(1, 3)
     _draw_configuration(left)
     for ax, letter, n_trials in [(middle, "b", n_few), (right, "c", n_draws)]:
-        _draw_curves(ax, clairvoyant, limit, _first(trials, n_trials))
+        first = {n: of_size[:n_trials] for n, of_size in trials.items()}
+        _draw_curves(ax, clairvoyant, limit, first)
         ax.set_title(f"({letter}) averages over {n_trials} trials")
     return Experiment(
         3,
@@ -71,10 +72,6 @@ def draw_parts(rng: np.random.Generator, n: int) -> Parts:
     """Return n training rows, nominal test rows and anomalies."""
     training, test = draw_nominal(rng, n), draw_nominal(rng, N_OF_EACH)
     return training, test, draw_anomalous(rng, N_OF_EACH)
-
-
-def _first(trials: Trials, n_trials: int) -> Trials:
-    return {n: of_size[:n_trials] for n, of_size in trials.items()}
 
 
 # The table

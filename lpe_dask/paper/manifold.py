@@ -107,11 +107,11 @@ def _falls(rng: np.random.Generator, sheet: Sheet) -> _Falls:
     data = [(sheet.draw(rng, n), sheet.draw(rng, N_TEST)) for n in SIZES]
 
     def fall(**parameters: Any) -> float:
-        few, many = (
-            np.abs(_p_values(training, test, parameters) - exact).mean()
-            for (training, _), (test, exact) in data
-        )
-        return float(np.log(few / many))
+        errors = []
+        for (training, _), (test, exact) in data:
+            scored = fit_and_score(training, test, test[:0], **parameters)
+            errors.append(np.abs(scored.p_values - exact).mean())
+        return float(np.log(errors[0] / errors[1]))
 
     return _Falls(
         fall(),
@@ -120,9 +120,3 @@ def _falls(rng: np.random.Generator, sheet: Sheet) -> _Falls:
             for n_links in ALL_N_LINKS
         },
     )
-
-
-def _p_values(
-    training: NDArray[np.float64], test: NDArray[np.float64], parameters: dict[str, Any]
-) -> NDArray[np.float64]:
-    return fit_and_score(training, test, test[:0], **parameters).p_values

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import base64
-import csv
 import io
 from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+import pandas as pd
+
 from lpe_dask.paper import claims
 from lpe_dask.paper.claims import Experiment
 
 #: Pixels an inch.
 RESOLUTION = 110
-
-TABLE_COLUMNS = (
-    "key", "figure", "place", "claim", "paper", "here", "standard_error", "draws",
-    "verdict", "reason", "procedure",
-)  # fmt: skip
 
 
 def check_installed() -> None:
@@ -65,18 +61,17 @@ def write_page(
 
 
 def _write_table(path: Path, experiments: Sequence[Experiment]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(TABLE_COLUMNS)
-        for experiment in experiments:
-            for row in experiment.rows:
-                writer.writerow(
-                    [
-                        row.key, experiment.number, row.place, row.claim, row.paper,
-                        f"{row.here.mean:.6g}", f"{row.here.standard_error:.3g}",
-                        row.here.n_draws, row.verdict, row.reason, row.procedure,
-                    ]
-                )  # fmt: skip
+    records = [
+        {
+            "key": row.key, "figure": experiment.number, "place": row.place,
+            "claim": row.claim, "paper": row.paper, "here": f"{row.here.mean:.6g}",
+            "standard_error": f"{row.here.standard_error:.3g}", "draws": row.here.n_draws,
+            "verdict": row.verdict, "reason": row.reason, "procedure": row.procedure,
+        }
+        for experiment in experiments
+        for row in experiment.rows
+    ]  # fmt: skip
+    pd.DataFrame(records).to_csv(path, index=False, lineterminator="\n")
 
 
 def _render(
