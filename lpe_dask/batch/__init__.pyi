@@ -1,18 +1,20 @@
-from .fit import FitRun, measured_columns, prepare_new_fit
-from .runs import JobRun, next_job, prepare_job, run
-from .scoring import Run, check_is_alone, prepare_run, score_files, tables_to_score
+from .api import check_is_alone, fit_job, run, score_files, score_job
+from .days import next_job
+from .fit import Fit, measured_columns
+from .runs import Run, prepare
+from .scoring import Scoring, tables_to_score
 
 __all__ = [
-    "FitRun",
-    "JobRun",
+    "Fit",
     "Run",
+    "Scoring",
     "check_is_alone",
+    "fit_job",
     "measured_columns",
     "next_job",
-    "prepare_job",
-    "prepare_new_fit",
-    "prepare_run",
+    "prepare",
     "run",
     "score_files",
+    "score_job",
     "tables_to_score",
 ]

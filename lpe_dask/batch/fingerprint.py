@@ -15,16 +15,16 @@ import fsspec
 
 from lpe_dask.storage import plain, retried, whole_file
 
-#: Name of the file of a record, in an output that is not finished.
+#: Name of the file of a fingerprint, in an output that is not finished.
 RECORD_NAME = "_run.json"
 
-#: Name of the file that a run writes last, and where in it the record is.
+#: Name of the file that a run writes last, and where in it the fingerprint is.
 SUMMARY_NAME, MADE_FROM = "_summary.json", "made_from"
 
-#: A record that is not there; one that cannot be read is no reason to begin anew.
+#: A file that is not there; one that cannot be read is no reason to begin anew.
 _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
-#: What to call the parts of a record that differ.
+#: What to call the settings that differ.
 _WORDS = {
     "columns": "the columns to measure",
     "keep": "the columns to carry over",
@@ -38,8 +38,8 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
-    """What decides about an output.
+class Fingerprint:
+    """What decides about an output: two runs with the same one would write the same.
 
     Attributes
     ----------
@@ -57,12 +57,12 @@ class RunRecord:
         """Tells this run from others."""
         return digest(self.content())
 
-    def is_like(self, other: RunRecord) -> bool:
+    def is_like(self, other: Fingerprint) -> bool:
         """Return whether both say the same, whatever cut the input into partitions."""
         cut = ("n_parts", "versions")
         own, others = (
-            {name: value for name, value in record.settings.items() if name not in cut}
-            for record in (self, other)
+            {name: value for name, value in made_from.settings.items() if name not in cut}
+            for made_from in (self, other)
         )
         return self.data == other.data and own == others
 
@@ -72,12 +72,12 @@ class RunRecord:
 
     @retried
     def write(self, url: str) -> None:
-        """Write the record into an output folder that is not finished."""
+        """Write it into an output folder that is not finished."""
         filesystem, folder = fsspec.core.url_to_fs(url)
         with whole_file(filesystem, folder, RECORD_NAME) as file:
             file.write(json.dumps(self.content(), indent=1).encode() + b"\n")
 
-    def differences(self, earlier: RunRecord) -> str:
+    def differences(self, earlier: Fingerprint) -> str:
         """Return in words what has changed since an earlier run."""
         return ", ".join([
             *changed_files(earlier.data, self.data),
@@ -107,8 +107,8 @@ def changed_files(before: list[Any], now: list[Any]) -> list[str]:
     return [f"the input ({first} is {how}{more})"]
 
 
-def read_record(url: str) -> RunRecord | None:
-    """Return the record in an output folder; None without one that can be read.
+def read_fingerprint(url: str) -> Fingerprint | None:
+    """Return the fingerprint in an output folder; None without one that can be read.
 
     That of a run that was interrupted, or else of the one that wrote the summary.
     """
@@ -122,7 +122,7 @@ def read_record(url: str) -> RunRecord | None:
             settings = dict(content["settings"])
             if not isinstance(settings["n_parts"], int) or settings["n_parts"] < 1:
                 continue
-            return RunRecord(data, settings)
+            return Fingerprint(data, settings)
         except (*_NO_FILE, ValueError, KeyError, TypeError, RecursionError):
             continue
     return None

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import glob
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
-from os import PathLike, fspath
 from typing import Any
 from uuid import uuid4
 
@@ -32,7 +30,6 @@ from lpe_dask.model import (
     fit_model,
     learnt_by,
     model_source,
-    model_url,
     reserved_model,
     save_fitted,
     with_defaults,
@@ -66,7 +63,7 @@ class RunError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class FitRun:
+class Fit:
     """A fit whose arguments, files and columns have been checked; nothing is computed yet.
 
     Attributes
@@ -86,7 +83,7 @@ class FitRun:
     n_rows : int, optional
         Nominal rows in the files, where that is known.
     is_new : bool
-        Whether a model that is there is to stay.
+        Whether a model that is there is to stay, and the fit is refused then.
     check_calibration : bool
         Whether to judge the model by rows that are held out, once it is fitted.
     """
@@ -126,12 +123,11 @@ class FitRun:
         """
         expect(self.n_measured)
         if self.url is None:
-            return self._fit(self.checkpoint(folder))
+            return self._fit(folder)
         with reserved_model(self.url) as lock:
             if self.is_new:
                 check_absent(self.url)  # now nobody else makes one
-            checkpoint = self.checkpoint(self.url)
-            model = self._fit(checkpoint)
+            model = self._fit(self.url)
             with telling_input_from_run():
                 save_fitted(model, lock)
             _remove_checkpoints(self.url)
@@ -163,22 +159,6 @@ class FitRun:
             )  # fmt: skip
         return check.as_json()
 
-    def execute_alone(self, expect: Expect = ignore) -> dict[str, Any]:
-        """Fit, save, and return what was learnt; as `execute`."""
-        began = time.perf_counter()
-        model = self.execute(str(self.url), expect)
-        return {
-            "model": self.url,
-            "nominal_rows": model.n_samples,
-            "dropped_rows": model.n_dropped,
-            "calibration_kind_": model.calibration_kind,
-            "calibration_rows": len(model.calibration.values),
-            "n_neighbors_": model.n_neighbors,
-            "radius_": model.radius,
-            "calibration_check": self.calibration_check(model),
-            "seconds": round(time.perf_counter() - began, 3),
-        }
-
     def checkpoint(self, folder: str) -> Checkpoint:
         """Return what holds the rows that were measured, within a folder.
 
@@ -187,9 +167,9 @@ class FitRun:
         name = digest([self.source, metadata.version("lpe_dask")])
         return Checkpoint(f"{folder}/_fit-{name}")
 
-    def _fit(self, checkpoint: Checkpoint) -> Fitted:
+    def _fit(self, folder: str) -> Fitted:
         with telling_input_from_run():
-            model = fit_model(self.parameters, self.nominal, checkpoint)
+            model = fit_model(self.parameters, self.nominal, self.checkpoint(folder))
         check_unchanged(self.paths, self.stamps)
         return replace(model, source=self.source)
 
@@ -200,8 +180,9 @@ def prepare_fit(
     arguments: Mapping[str, Any],
     url: str | None = None,
     *,
+    is_new: bool = False,
     check_calibration: bool = False,
-) -> FitRun:
+) -> Fit:
     """Return the fit of nominal rows, checked as far as that goes without reading them.
 
     Parameters
@@ -214,8 +195,8 @@ def prepare_fit(
         Of `LPE`.
     url : str, optional
         Where to save the model.
-    check_calibration : bool
-        As in `FitRun`.
+    is_new, check_calibration : bool
+        As in `Fit`.
     """
     parameters = with_defaults(arguments)
     check_parameters(parameters)
@@ -231,18 +212,14 @@ def prepare_fit(
         check_output(url, paths_in(nominal))
     stamps = stamp_files(nominal)
     source = digest(
-        {
-            "files": stamps,
-            "columns": list(frame.columns),
-            "parameters": decisive,
-        }
+        {"files": stamps, "columns": list(frame.columns), "parameters": decisive}
     )
     is_drawn = parameters["calibration"] != "auto" and not _measures_all(parameters)
     if is_drawn and parameters["random_state"] is None:
         parameters["random_state"] = int(source[:8], 16)
-    return FitRun(
-        parameters, frame, source, nominal, stamps, url, count_rows(nominal),
-        check_calibration=check_calibration,
+    return Fit(
+        parameters, frame, source, nominal, stamps, url, count_rows(nominal), is_new,
+        check_calibration,
     )  # fmt: skip
 
 
@@ -258,74 +235,11 @@ def _measures_all(parameters: Mapping[str, Any]) -> bool:
     return takes_loo(parameters) and parameters["calibration_size"] is None
 
 
-def fit_table(
-    nominal: Paths,
-    model: str | PathLike[str],
-    *,
-    columns: Sequence[str] | None = None,
-    overwrite: bool = False,
-    check_calibration: bool = False,
-    **arguments: Any,
-) -> dict[str, Any]:
-    """Fit nominal rows in files, save the model, and return what was learnt; computes.
-
-    Parameters
-    ----------
-    nominal : str, path, or a sequence of them
-        Parquet or CSV; file, folder or glob; local or an fsspec URL.
-    model : str or path
-        Folder to save to, as for `LPE.save`.
-    columns : sequence of str, optional
-        Columns to measure; None: all.
-    overwrite : bool, default=False
-        Replace a model that is there, once the new one is fitted.
-    check_calibration : bool, default=False
-        Judge the model by rows that are held out: see `LPE.check_calibration`.
-    **arguments
-        Of `LPE`.
-
-    Returns
-    -------
-    summary : dict
-        nominal_rows, dropped_rows, calibration_kind_, calibration_rows, n_neighbors_,
-        radius_, calibration_check, seconds.
-
-    Raises
-    ------
-    ValueError, TypeError, OSError, MemoryError
-        For what was given.
-    RunError
-        If the fit failed after that; the same fit, started again, goes on from there.
-    """
-    return prepare_new_fit(
-        nominal, model, columns=columns, overwrite=overwrite,
-        check_calibration=check_calibration, **arguments,
-    ).execute_alone()  # fmt: skip
-
-
-def prepare_new_fit(
-    nominal: Paths,
-    model: str | PathLike[str],
-    *,
-    columns: Sequence[str] | None = None,
-    overwrite: bool = False,
-    check_calibration: bool = False,
-    **arguments: Any,
-) -> FitRun:
-    """Return the fit of `fit_table`, checked as far as that goes without reading rows."""
-    run = prepare_fit(
-        nominal, columns, arguments, model_url(model), check_calibration=check_calibration
-    )
-    if not overwrite:
-        check_absent(model)
-    return replace(run, is_new=not overwrite)
-
-
-def check_absent(path: str | PathLike[str]) -> None:
+def check_absent(path: str) -> None:
     """Raise FileExistsError if there is a model."""
     if model_source(path) is not None:
         raise FileExistsError(
-            f"there is a model at {fspath(path)}. Give another folder, or replace it "
+            f"there is a model at {path}. Give another folder, or replace it "
             f"(overwrite=True, --overwrite)."
         )
 

@@ -1,6 +1,6 @@
-"""Read a job file: what to fit and to score, and on which workers, as checked values.
+"""Read a job file: what to fit and to score, and on which workers, as a checked `Job`.
 
-    text --parse--> tables --fill--> texts without placeholders --check--> sections -> Job
+    text --parse--> tables --fill--> texts without placeholders --check--> Job
 
 One file is read and nothing else: neither data nor a model. All that can be known to be
 wrong from the file alone is found here, before a night's work begins, and is told with the
@@ -13,8 +13,8 @@ import datetime
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -24,41 +24,39 @@ from pydantic import ValidationError
 from lpe_dask.batch.fingerprint import digest
 from lpe_dask.batch.job import (
     DEFAULTS,
+    KEYS,
     LARGEST_WHOLE,
     SECTIONS,
-    ClusterSection,
     Job,
-    JobTables,
-    ModelSection,
-    NominalSection,
-    ScoreSection,
     Source,
+    conflicts,
+    cut,
+    shown,
 )
-from lpe_dask.batch.job_problems import Problems, cut, shown
 from lpe_dask.batch.placeholders import Placeholders, has_range
 from lpe_dask.batch.unfinished import DayOfJob
 from lpe_dask.model import METRIC_PARAMS, ParameterError, check_parameters, given_parameter
 from lpe_dask.storage import brief
 
-# Who reads a job takes its parts from here, too.
-__all__ = [
-    "ClusterSection",
-    "Job",
-    "ModelSection",
-    "NominalSection",
-    "ScoreSection",
-    "Source",
-    "read_job",
-]
-
 #: Most bytes of a job file; what is larger is another file, named by mistake.
 MAX_FILE_BYTES = 2**20
+
+#: Most levels of tables and lists, as a matrix in metric_params has.
+MAX_DEPTH = 5
+
+#: Most problems in one message.
+MAX_PROBLEMS = 5
 
 #: What any day is taken for where only the job matters.
 _SOME_DAY = datetime.date(2000, 1, 1)
 
-#: Most levels of tables and lists, as a matrix in metric_params has.
-MAX_DEPTH = 5
+_HEADER = re.compile(r"\s*\[+\s*([A-Za-z_][\w.\- \t]*?)\s*\]+\s*(?:#.*)?$")
+_KEY = re.compile(r"\s*(?P<quote>[\"']?)(?P<name>[\w.\- \t]+?)(?P=quote)\s*=")
+
+_TOO_DEEP = (
+    f"values are nested too deep; {MAX_DEPTH} levels of tables and lists are allowed. Take "
+    f"some out."
+)
 
 
 def read_job(
@@ -98,11 +96,14 @@ def read_job(
     ordinal = (date or datetime.date.today()).toordinal()
     day = datetime.date.fromordinal(ordinal)
     placeholders = Placeholders(day, os.environ if environment is None else environment)
-    checked = _check_keys(_fill(tables, placeholders, problems), problems)
+    filled = _fill(tables, placeholders, problems)
+    _check_arguments(filled, problems)
+    job = _check_keys(filled, problems)
     problems.raise_any()
-    _check_together(checked, problems)
+    for conflict in conflicts(job):
+        problems.add(*conflict)
     problems.raise_any()
-    return replace(_job_of(checked, name), today=_day_of_job(tables, placeholders, name))
+    return job.model_copy(update={"today": _day_of_job(tables, placeholders, name)})
 
 
 def _day_of_job(
@@ -119,29 +120,6 @@ def _day_of_job(
     said = _fill(decisive, fixed, Problems(path, ""))
     output = digest(said["score"]["output"])
     return DayOfJob(folder, digest(said), output, path, placeholders.day)
-
-
-def _job_of(tables: JobTables, path: str) -> Job:
-    nominal, score, given = tables.nominal, tables.score, _given(tables.model)
-    arguments = {name: value for name, value in given.items() if name in DEFAULTS}
-    if nominal is not None and "missing" in given:
-        nominal = nominal.model_copy(update={"missing": given["missing"]})
-    if score is not None and "alpha" in given:
-        score = score.model_copy(update={"alpha": given["alpha"]})
-    model = ModelSection(
-        tables.model.path, tables.model.refit, tables.model.check_calibration, arguments
-    )
-    return Job(nominal, model, score, tables.cluster, path)
-
-
-def _given(section: Any) -> dict[str, Any]:
-    """Return the keys of a section that stand in the file, in the order of its fields."""
-    if section is None:
-        return {}
-    names = type(section).model_fields
-    return {
-        name: getattr(section, name) for name in names if name in section.model_fields_set
-    }
 
 
 # From a file to tables
@@ -202,38 +180,25 @@ def _parse(path: str, text: str) -> dict[str, Any]:
         ) from error
 
 
-_TOO_DEEP = (
-    f"values are nested too deep; {MAX_DEPTH} levels of tables and lists are allowed. Take "
-    f"some out."
-)
-
-
-def _check_plain(tables: dict[str, Any], problems: Problems) -> None:
+def _check_plain(
+    value: Any, problems: Problems, names: tuple[str, ...] = (), depth: int = 0
+) -> None:
     """Report what is nested too deep to be looked at, or too large to be printed."""
-    for names, value, depth in _values(tables):
-        if depth > MAX_DEPTH:
-            problems.add(*names, _TOO_DEEP)
-        if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
-            problem = (
-                f"a whole number of {value.bit_length()} bits is too large; at most "
-                f"{LARGEST_WHOLE} is allowed. Give a smaller one."
-            )
-            problems.add(*names, problem)
-
-
-def _values(tables: dict[str, Any]) -> Iterator[tuple[tuple[str, str], Any, int]]:
-    """Yield each value with its section, key and level, down to one level too many."""
-    waiting: list[tuple[tuple[str, ...], Any, int]] = [((), tables, 0)]
-    while waiting:  # no recursion: dotted keys may nest by the thousand
-        names, value, depth = waiting.pop()
-        section, key = (*names, "", "")[:2]
-        yield (section, key), value, depth
-        if depth > MAX_DEPTH:
-            continue
-        if isinstance(value, dict):
-            waiting += [((*names, k)[:2], v, depth + 1) for k, v in value.items()]
-        elif isinstance(value, list):
-            waiting += [(names, v, depth + 1) for v in value]
+    section, key = (*names, "", "")[:2]
+    if depth > MAX_DEPTH:  # dotted keys may nest by the thousand
+        problems.add(section, key, _TOO_DEEP)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            _check_plain(item, problems, (*names, name)[:2], depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check_plain(item, problems, names, depth + 1)
+    elif isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+        problem = (
+            f"a whole number of {value.bit_length()} bits is too large; at most "
+            f"{LARGEST_WHOLE} is allowed. Give a smaller one."
+        )
+        problems.add(section, key, problem)
 
 
 def _fill(
@@ -258,77 +223,83 @@ def _filled(key: str, value: Any, placeholders: Placeholders) -> Any:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         return value  # if it should be text, its check will say so
     if key == "data":
-        return [source for text in texts for source in _sources(text, placeholders)]
-    filled = [placeholders.fill(text) for text in texts]
+        return [
+            Source(path, has_range(text))
+            for text in texts
+            for path in placeholders.expand(text)
+        ]
+    if any(map(has_range, texts)):
+        raise ValueError(
+            "a range of days can stand in data only, where it makes a list. Name one day, "
+            "for example {date}."
+        )
+    filled = [placeholders.expand(text)[0] for text in texts]
     return filled[0] if isinstance(value, str) else filled
-
-
-def _sources(text: str, placeholders: Placeholders) -> list[Source]:
-    if has_range(text):
-        return [Source(path, is_optional=True) for path in placeholders.fill_days(text)]
-    return [Source(placeholders.fill(text))]
 
 
 # Checks of each key
 
 
-def _check_keys(tables: dict[str, Any], problems: Problems) -> JobTables:
-    """Return the tables as checked values; empty ones where a problem was reported."""
-    _check_arguments(tables, problems)
+def _check_keys(tables: dict[str, Any], problems: Problems) -> Job:
+    """Return what the tables say, checked; nothing where a problem was reported."""
+    known: dict[str, Any] = {}
+    for section, table in tables.items():
+        if section not in SECTIONS:
+            problem = (
+                f"{shown(section)} is no section of a job.{_nearest(section, SECTIONS)} "
+                f"There are {', '.join(f'[{name}]' for name in SECTIONS)}, and each key "
+                f"stands below one of them. Correct it, or take it out."
+            )
+            problems.add(section, "", problem)
+        elif not isinstance(table, dict):
+            problem = (
+                f"{section}={shown(table)} must be a table of keys. Begin it with the line "
+                f"[{section}]."
+            )
+            problems.add(section, "", problem)
+        else:
+            _check_names(section, table, problems)
+            known[section] = {k: v for k, v in table.items() if k in KEYS[section]}
     try:
-        return JobTables.model_validate(tables)
+        return Job.model_validate(known | {"path": problems.path})
     except ValidationError as error:
         for details in error.errors(include_url=False, include_context=False):
-            section, key = (*map(str, details["loc"]), None)[:2]
-            problem = _problem_of_key(details["type"], str(section), key, tables)
-            problems.add(str(section), key or "", problem)
-        return JobTables()
+            section, key = map(str, details["loc"][:2])
+            is_missing = details["type"] == "missing"
+            value = None if is_missing else known[section][key]
+            problems.add(section, key, _wrong_value(section, key, value, is_missing))
+        return Job()
 
 
-def _problem_of_key(
-    kind: str, section: str, key: str | None, tables: dict[str, Any]
-) -> str:
-    if section not in SECTIONS:
-        return (
-            f"{shown(section)} is no section of a job.{_nearest(section, SECTIONS)} There "
-            f"are {', '.join(f'[{name}]' for name in SECTIONS)}, and each key stands below "
-            f"one of them. Correct it, or take it out."
-        )
-    if key is None:
-        return (
-            f"{section}={shown(tables[section])} must be a table of keys. Begin it with "
-            f"the line [{section}]."
-        )
-    if key == "anomaly_log_density":
-        return (
-            "a function cannot stand in a job file. Leave it out, or fit in Python with "
-            "LPE(anomaly_log_density=...)."
-        )
-    keys = SECTIONS[section].model_fields
-    if key not in keys:
-        return (
-            f"{shown(key)} is no key of [{section}].{_nearest(key, keys)} There are "
-            f"{', '.join(keys)}. Correct it, or take it out."
-        )
-    allowed, example = keys[key].description, f"{key} = {(keys[key].examples or [''])[0]}"
-    if kind == "missing":
+def _check_names(section: str, names: Iterable[str], problems: Problems) -> None:
+    for name in names:
+        if name == "anomaly_log_density":
+            problem = (
+                "a function cannot stand in a job file. Leave it out, or fit in Python "
+                "with LPE(anomaly_log_density=...)."
+            )
+        else:
+            problem = (
+                f"{shown(name)} is no key of [{section}].{_nearest(name, KEYS[section])} "
+                f"There are {', '.join(KEYS[section])}. Correct it, or take it out."
+            )
+        if name not in KEYS[section]:
+            problems.add(section, name, problem)
+
+
+def _wrong_value(section: str, key: str, value: Any, is_missing: bool) -> str:
+    known = SECTIONS[section].model_fields[key]
+    allowed, example = known.description, f"{key} = {(known.examples or [''])[0]}"
+    if is_missing:
         return f"{key} is missing, {allowed}. Add it, for example {example}."
-    return (
-        f"{key}={_shown(tables[section][key])} must be {allowed}. For example: {example}."
-    )
-
-
-def _shown(value: Any) -> str:
     if isinstance(value, list):
         value = [item.path if isinstance(item, Source) else item for item in value]
-    return shown(value)
+    return f"{key}={shown(value)} must be {allowed}. For example: {example}."
 
 
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
+def _nearest(name: str, known: Iterable[str]) -> str:
     """Return the question whether another name was meant, or where this one belongs."""
-    homes = [
-        f"[{section}]" for section, keys in SECTIONS.items() if name in keys.model_fields
-    ]
+    homes = [f"[{section}]" for section, keys in KEYS.items() if name in keys]
     if homes:
         return f" It belongs to {' or '.join(homes)}."
     nearest = get_close_matches(name[:80], known, n=1)
@@ -387,76 +358,84 @@ def _check_metric_array(given: dict[str, Any], columns: Any) -> None:
         given_parameter(metric, params, n_columns)
 
 
-# Checks of keys together
+# Problems, and the lines they stand on
 
 
-def _check_together(tables: JobTables, problems: Problems) -> None:
-    _check_purpose(tables, problems)
-    _check_agreement("nominal", tables.nominal, "missing", tables.model, problems)
-    _check_agreement("score", tables.score, "alpha", tables.model, problems)
-    _check_workers(tables.cluster, problems)
+@dataclass(frozen=True, slots=True)
+class Problems:
+    """What is wrong with a file, by section and key: the first thing found of each.
+
+    Attributes
+    ----------
+    path, text : str
+        The file, and what it holds.
+    """
+
+    path: str
+    text: str
+    found: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, section: str, key: str, problem: str) -> None:
+        """Note a problem; ``section`` and ``key`` are empty where it has none."""
+        self.found.setdefault((section, key), problem)
+
+    def raise_any(self) -> None:
+        """Raise ValueError with the first problems, a line for each, if there are any."""
+        if not self.found:
+            return
+        lines = {names: line_of(self.text, *names) for names in self.found}
+        ordered = sorted(lines, key=lambda names: lines[names] or 0)
+        message = [
+            f"{self._place(lines[names], *names)}: {self.found[names]}"
+            for names in ordered[:MAX_PROBLEMS]
+        ]
+        if n_more := len(ordered[MAX_PROBLEMS:]):
+            message.append(f"{self.path}: there are {n_more} more of such problems.")
+        raise ValueError("\n".join(message))
+
+    def _place(self, line: int | None, section: str, key: str) -> str:
+        place = self.path if line is None else f"{self.path}, line {line}"
+        if not _is_plain(section):
+            return place
+        return f"{place}, [{section}]" + (f" {key}" if _is_plain(key) else "")
 
 
-def _check_purpose(tables: JobTables, problems: Problems) -> None:
-    """Report a job that nothing would come of, and keys that would do nothing."""
-    nominal, model, score = tables.nominal, tables.model, tables.score
-    if nominal is None and score is None:
-        problem = (
-            "there is neither [nominal], what to fit, nor [score], what to score. Add one "
-            'of them, or both, with data = "...".'
-        )
-        problems.add("", "", problem)
-    if nominal is not None and score is None and model.path is None:
-        problem = (
-            "nothing would come of the fit: the model is not saved, and nothing is scored. "
-            'Add [score], or a path to [model], for example path = "models/kdd".'
-        )
-        problems.add("nominal", "", problem)
-    if nominal is not None and score is not None and score.columns is not None:
-        problem = (
-            "the columns to measure are those of [nominal], and those alone are measured "
-            "in [score]. Name them in [nominal], and take them out here."
-        )
-        problems.add("score", "columns", problem)
-    if nominal is None and model.refit:
-        problem = (
-            "refit=True needs rows to fit, but there is no [nominal]. Add it, or leave "
-            "refit out."
-        )
-        problems.add("model", "refit", problem)
-    if nominal is None and model.path is not None:
-        _check_loaded(tables, problems)
+def _is_plain(name: str) -> bool:
+    """Return whether a name can be printed as it is; others are quoted in the message."""
+    return re.fullmatch(r"[\w-]{1,60}", name) is not None
 
 
-def _check_loaded(tables: JobTables, problems: Problems) -> None:
-    idle = [name for name in _given(tables.model) if name not in ("path", "refit", "alpha")]
-    if idle:
-        problem = (
-            f"the model at {shown(tables.model.path)} is loaded, as there is no [nominal], "
-            f"and has all its arguments but alpha; given are {', '.join(idle)}. Leave them "
-            f"out, or add [nominal] to fit a model with them."
-        )
-        problems.add("model", idle[0], problem)
+def line_of(text: str, section: str, key: str) -> int | None:
+    r"""Return the number of the line where a key, or else its section, begins.
+
+    None where that is not known: names in quotes that need them are not looked for, and in
+    a text over several lines anything may look like a key.
+
+    Examples
+    --------
+    >>> line_of('[score]\noutput = "out"', "score", "output")
+    2
+    >>> line_of('[score]\noutput = "out"', "score", "data")
+    1
+    """
+    if '"""' in text or "'''" in text:
+        return None
+    addresses = list(_addresses(text))
+    for wanted in filter(None, (f"{section}.{key}", section)):
+        for number, address in enumerate(addresses, 1):
+            if address == wanted or address.startswith(f"{wanted}."):
+                return number
+    return None
 
 
-def _check_agreement(
-    name: str, section: Any, key: str, model: Any, problems: Problems
-) -> None:
-    """Report a key that stands in [model] too, with another value."""
-    given, elsewhere = _given(section), _given(model)
-    if key in given and key in elsewhere and given[key] != elsewhere[key]:
-        problem = (
-            f"{key}={given[key]!r}, but [model] has {key}={elsewhere[key]!r}. It may stand "
-            f"in either, and in both if they agree. Take one of them out."
-        )
-        problems.add(name, key, problem)
-
-
-def _check_workers(cluster: ClusterSection | None, problems: Problems) -> None:
-    idle = [name for name in _given(cluster) if name != "scheduler"]
-    if cluster is not None and cluster.scheduler is not None and idle:
-        problem = (
-            f"scheduler={shown(cluster.scheduler)} has its workers, but {', '.join(idle)} "
-            f"would describe workers to start. Leave out one or the other."
-        )
-        problems.add("cluster", "scheduler", problem)
+def _addresses(text: str) -> Iterator[str]:
+    """Yield for each line the dotted name that it begins; "" where it begins none."""
+    section = ""
+    for line in text.split("\n"):
+        header, key = _HEADER.match(line), _KEY.match(line)
+        if header:
+            section = re.sub(r"\s", "", header[1])
+            yield section
+        else:
+            name = re.sub(r"\s", "", key["name"]) if key else ""
+            yield f"{section}.{name}" if section and name else name

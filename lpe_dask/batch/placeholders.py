@@ -49,30 +49,33 @@ class Placeholders:
     Examples
     --------
     >>> placeholders = Placeholders(datetime.date(2026, 3, 1), {"DATA": "s3://logs"})
-    >>> placeholders.fill("${DATA}/{date-1d}")
-    's3://logs/2026-02-28'
-    >>> placeholders.fill_days("in/{date-1d..date}/*.csv")
+    >>> placeholders.expand("${DATA}/{date-1d}")
+    ['s3://logs/2026-02-28']
+    >>> placeholders.expand("in/{date-1d..date}/*.csv")
     ['in/2026-02-28/*.csv', 'in/2026-03-01/*.csv']
     """
 
     day: datetime.date
     environment: Mapping[str, str]
 
-    def fill(self, text: str) -> str:
-        """Return ``text`` with its placeholders filled.
+    def expand(self, text: str) -> list[str]:
+        """Return ``text`` filled, once for each day of the range in it, ascending.
 
         Raises
         ------
         ValueError
-            For an unknown placeholder, a variable that is not set, or a range.
+            For an unknown placeholder, a variable that is not set, more than one range, or
+            one that is empty or too long.
         """
         _check_braces(text)
-        if has_range(text):
+        ranges = [f for f in _PLACEHOLDER.finditer(text) if f.lastgroup == "last"]
+        if len(ranges) > 1:
             raise ValueError(
-                "a range of days can stand in data only, where it makes a list. Name one "
-                "day, for example {date}."
+                f"{len(ranges)} ranges of days stand in one path; one is allowed. Write "
+                f"the others as paths of their own, in a list."
             )
-        return _PLACEHOLDER.sub(self._value, text)
+        days = self._days(ranges[0]) if ranges else [self.day]
+        return [_PLACEHOLDER.sub(partial(self._value, range_day=day), text) for day in days]
 
     def folder_of_days(self, text: str) -> str | None:
         """Return the folder above all that differs from day to day in a path.
@@ -89,28 +92,10 @@ class Placeholders:
         """
         for found in _PLACEHOLDER.finditer(text):
             if found.lastgroup != "variable":
-                folder, slash, _ = self.fill(text[: found.start()]).rpartition("/")
+                folder, slash, _ = self.expand(text[: found.start()])[0].rpartition("/")
                 is_scheme = folder.endswith(":/")  # the day is the name of the storage
                 return None if is_scheme else folder or (slash or ".")
         return None
-
-    def fill_days(self, text: str) -> list[str]:
-        """Return ``text`` once for each day of the range in it, ascending.
-
-        Raises
-        ------
-        ValueError
-            As `fill`, and for more than one range, or one that is empty or too long.
-        """
-        _check_braces(text)
-        ranges = [f for f in _PLACEHOLDER.finditer(text) if f.lastgroup == "last"]
-        if len(ranges) != 1:
-            raise ValueError(
-                f"{len(ranges)} ranges of days stand in one path; one is allowed. Write "
-                f"the others as paths of their own, in a list."
-            )
-        days = self._days(ranges[0])
-        return [_PLACEHOLDER.sub(partial(self._value, range_day=day), text) for day in days]
 
     def _days(self, found: re.Match[str]) -> list[datetime.date]:
         first, last = self._day(found["first"]), self._day(found["last"])
@@ -127,12 +112,11 @@ class Placeholders:
             )
         return [first + datetime.timedelta(days=i) for i in range(n_days)]
 
-    def _value(self, found: re.Match[str], range_day: datetime.date | None = None) -> str:
+    def _value(self, found: re.Match[str], range_day: datetime.date) -> str:
         if found.lastgroup == "variable":
             return self._variable(found["variable"])
-        if found.lastgroup == "last" and range_day is not None:
-            return range_day.isoformat()
-        return self._day(found["day"]).isoformat()
+        day = range_day if found.lastgroup == "last" else self._day(found["day"])
+        return day.isoformat()
 
     def _variable(self, name: str) -> str:
         if _VARIABLE.fullmatch(name) is None:

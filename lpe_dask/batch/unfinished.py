@@ -63,9 +63,9 @@ class DayOfJob:
         return f"{self.folder.rstrip('/')}/{NOTES}"
 
     @contextmanager
-    def noted(self, now: datetime.datetime) -> Iterator[None]:
+    def noted(self) -> Iterator[None]:
         """Have a note of the run in the folder until it is finished, or refused."""
-        self._note(now)
+        self._note()
         try:
             yield
         except _REFUSED:
@@ -73,14 +73,14 @@ class DayOfJob:
             raise
         self.forget()
 
-    def _note(self, now: datetime.datetime) -> None:
+    def _note(self) -> None:
         """Write the note, but leave one that is there: the run is going on."""
         said = {
             "job": os.path.abspath(self.path),
             "says": self.job,
             "writes": self.output,
             "date": self.day.isoformat(),
-            "began": now.isoformat(),
+            "began": now().isoformat(),
         }
         try:
             if not any(note.is_of(self) for note in self.others()):
@@ -129,6 +129,11 @@ class Note:
     def is_of(self, day: DayOfJob) -> bool:
         """Return whether a run of this job and day has begun."""
         return (self.job, self.day) == (day.job, day.day)
+
+
+def now() -> datetime.datetime:
+    """Return the time, with the days of this machine's clock."""
+    return datetime.datetime.now().astimezone()
 
 
 @retried

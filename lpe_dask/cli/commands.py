@@ -47,7 +47,7 @@ _REFUSALS = (
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.version_option(package_name="lpe-dask")
+@click.version_option(package_name="lpe-dask", prog_name="lpe-dask")
 def cli() -> None:
     """Give each row of a table a p-value: how rarely a nominal row is as unusual.
 
@@ -108,12 +108,13 @@ def score(data: str, debug: bool, **options: Any) -> None:
     A run that was interrupted goes on when the same command is given again.
     """
     with _exit_codes(debug):
-        workers = _take_workers(options, debug)
-        output = options["output"]
-        if options["model"] is not None:
-            options = _without_defaults(options)
-        summary = _score_files(workers, data, **options)
-        click.echo(_result_line(summary, output), err=True)
+        from lpe_dask.batch import score_job
+
+        workers, existing = _take_workers(options, debug), _existing(options)
+        with _spool(options.pop("spool")):
+            if options["model"] is not None:
+                options = _without_defaults(options)
+            _do(score_job(data, **_arguments(options)), existing, workers)
 
 
 @cli.command(name="plan", short_help="Tell what a run would need; run nothing.")
@@ -175,14 +176,11 @@ def fit(nominal: str, debug: bool, **options: Any) -> None:
     interrupted goes on when the same command is given again.
     """
     with _exit_codes(debug):
-        from lpe_dask.batch import prepare_new_fit
+        from lpe_dask.batch import fit_job
 
-        workers = _take_workers(options, debug)
+        workers, existing = _take_workers(options, debug), _existing(options)
         with _spool(options.pop("spool")):
-            prepared = prepare_new_fit(nominal, **_arguments(options))
-            with workers.open(), _progress() as expect:
-                summary = prepared.execute_alone(expect)
-        click.echo(_fit_line(summary), err=True)
+            _do(fit_job(nominal, **_arguments(options)), existing, workers)
 
 
 @cli.command(short_help="Do what a job file says: fit, score, or both.")
@@ -205,21 +203,13 @@ def run(job: str, date: Any, overwrite: bool, debug: bool, **options: Any) -> No
     so and does nothing. Options about workers go before the section [cluster] of the file.
     """
     with _exit_codes(debug):
-        from lpe_dask.batch import next_job, prepare_job
+        from lpe_dask.batch import next_job
 
         day = None if date is None else date.date()
-        read = next_job(job, day, overwrite=overwrite)
+        due = next_job(job, day, overwrite=overwrite)
         with _spool(options.pop("spool")):
-            workers = _take_workers(_with_section(options, read.cluster), debug)
-            prepared = prepare_job(read, overwrite=overwrite)
-            if prepared.is_finished():
-                click.echo(_nothing_to_do(prepared.place), err=True)
-                return
-            with prepared.reserved() as lock, workers.open(), _progress() as expect:
-                summary = prepared.execute(lock, expect)
-        is_scored = prepared.scoring is not None
-        line = _result_line(summary, prepared.place) if is_scored else _fit_line(summary)
-        click.echo(line, err=True)
+            workers = _take_workers(_with_section(options, due.cluster), debug)
+            _do(due, "replace" if overwrite else "keep", workers)
 
 
 @cli.command(short_help="Score real handwritten digits, from end to end.")
@@ -236,17 +226,19 @@ def demo(output: str | None, debug: bool, **options: Any) -> None:
     is held out, so it is known which rows should be flagged, and how often by mistake.
     """
     with _exit_codes(debug), ExitStack() as stack:
+        from lpe_dask.batch import score_job
+
         workers = _take_workers(options, debug)
         folder = _demo_folder(output, stack)
         write_digits(folder)
-        _score_files(
-            workers,
-            str(folder / "digits.parquet"),
-            output=str(folder / "scores"),
-            nominal=str(folder / "nominal.parquet"),
+        job = score_job(
+            folder / "digits.parquet",
+            folder / "scores",
+            nominal=folder / "nominal.parquet",
             keep=["digit"],
-            spool=options["spool"],
         )
+        with _spool(options["spool"]):
+            _do(job, "refuse", workers, tell=False)
         click.echo(demo_table(folder / "scores"))
         click.echo(_demo_ending(folder, is_kept=output is not None), err=True)
 
@@ -302,15 +294,23 @@ def main() -> None:
 # What the commands do
 
 
-def _score_files(workers: ChosenWorkers, data: str, **options: Any) -> dict[str, Any]:
-    """Check everything, start or join the workers, run, and return the summary."""
-    from lpe_dask.batch import prepare_run
+def _do(job: Any, existing: Any, workers: ChosenWorkers, *, tell: bool = True) -> None:
+    """Check everything, start or join the workers, do a job, and tell what came out."""
+    from lpe_dask.batch import prepare
 
-    with _spool(options.pop("spool", None)):
-        run = prepare_run(data, **_arguments(options))
-        run.check_not_finished()
-        with run.reserved() as lock, workers.open(), _progress() as expect:
-            return run.execute(lock, expect)
+    prepared = prepare(job, existing)
+    if existing == "keep" and prepared.is_finished():
+        click.echo(_nothing_to_do(job.place), err=True)
+        return
+    with prepared.reserved() as lock, workers.open(), _progress() as expect:
+        summary = prepared.execute(lock, expect)
+    if tell:
+        click.echo(_summary_lines(summary, job.place), err=True)
+
+
+def _existing(options: dict[str, Any]) -> str:
+    """Take the option out that tells what becomes of a result that is there."""
+    return "replace" if options.pop("overwrite") else "refuse"
 
 
 def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
@@ -332,16 +332,16 @@ def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
 
 def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
     """Return what it takes to do a job; None if that is nothing, which is said."""
-    from lpe_dask.batch import next_job, prepare_job
+    from lpe_dask.batch import next_job, prepare
     from lpe_dask.forecast import check_no_others, forecast_job
 
-    read = next_job(job)
-    options = _with_section(options, read.cluster)
+    due = next_job(job)
+    options = _with_section(options, due.cluster)
     workers = _take_workers(options, debug)
     check_no_others(job, list(_given(options)))
-    prepared = prepare_job(read)
+    prepared = prepare(due)
     if prepared.is_finished():
-        click.echo(_nothing_to_do(prepared.place), err=True)
+        click.echo(_nothing_to_do(due.place), err=True)
         return None
     with workers.foreseen() as crew:
         return forecast_job(crew, prepared)
@@ -369,7 +369,7 @@ def _arguments(options: dict[str, Any]) -> dict[str, Any]:
 
 def _without_defaults(options: dict[str, Any]) -> dict[str, Any]:
     """Leave out the options of a model that were not given: a saved one has its own."""
-    kept = ("output", "model", "keep", "columns", "fdr", "overwrite", "spool")
+    kept = ("output", "model", "keep", "columns", "fdr")
     return {name: options[name] for name in kept} | _given(options)
 
 
@@ -393,7 +393,16 @@ def _progress() -> AbstractContextManager[Any]:
     return show_progress()
 
 
-def _result_line(summary: dict[str, Any], output: str) -> str:
+def _summary_lines(summary: dict[str, Any], place: str) -> str:
+    """Return what a run came to: of a table that was scored, or a model that was saved."""
+    if "rows" in summary:
+        lines, end = _score_lines(summary), f"written to {place}"
+    else:
+        lines, end = _fit_lines(summary), f"saved to {summary['model']}"
+    return "\n".join([*lines, *_check_lines(summary["calibration_check"]), end])
+
+
+def _score_lines(summary: dict[str, Any]) -> list[str]:
     flagged, share = summary["flagged"], summary["flagged_share"]
     decided = f"alpha {summary['alpha']:g}"
     if summary["fdr"] is not None:
@@ -412,18 +421,16 @@ def _result_line(summary: dict[str, Any], output: str) -> str:
             f"p-values compare with {summary['calibration_rows']} nominal rows: within "
             f"{band['half_width']:.3f} of those with all, {band['level']:.0%} sure"
         )
-    lines += _check_lines(summary["calibration_check"])
-    return "\n".join([*lines, f"written to {output}"])
+    return lines
 
 
-def _fit_line(summary: dict[str, Any]) -> str:
+def _fit_lines(summary: dict[str, Any]) -> list[str]:
     lines = [
         f"{summary['nominal_rows']} nominal rows fitted, in {summary['seconds']:.1f} s"
     ]
     if summary["dropped_rows"]:
         lines.append(f"{summary['dropped_rows']} dropped: NaN or inf")
-    lines += _check_lines(summary["calibration_check"])
-    return "\n".join([*lines, f"saved to {summary['model']}"])
+    return lines
 
 
 def _check_lines(check: dict[str, Any] | None) -> list[str]:

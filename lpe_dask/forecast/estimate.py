@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.batch import (
-    FitRun,
-    JobRun,
+    Fit,
     Run,
+    Scoring,
     check_is_alone,
     measured_columns,
     next_job,
-    prepare_job,
+    prepare,
     tables_to_score,
 )
 from lpe_dask.forecast.costs import Cost, search_cost, walk_seconds
@@ -122,7 +122,7 @@ def plan(
     given = {name: value for name, value in given.items() if value is not None}
     if is_job(data):
         check_no_others(data, [*given, *arguments])
-        return forecast_job(crew, prepare_job(next_job(data)))
+        return forecast_job(crew, prepare(next_job(data)))
     if model is not None:
         check_is_alone(model, nominal, arguments)
         return forecast_with_model(crew, data, model, columns)
@@ -171,7 +171,7 @@ def forecast_with_model(
     return _Forecaster.of_model(crew, model, scored).forecast()
 
 
-def forecast_job(crew: Crew, prepared: JobRun) -> Forecast:
+def forecast_job(crew: Crew, run: Run) -> Forecast:
     """Return what a job would need from its start, for workers that need not be there.
 
     Raises
@@ -179,28 +179,29 @@ def forecast_job(crew: Crew, prepared: JobRun) -> Forecast:
     FileExistsError
         If there is nothing to do.
     """
-    if prepared.is_finished():
+    if run.is_finished():
         raise FileExistsError(
-            f"nothing to do: {prepared.place} is there already. Plan a job whose output is "
+            f"nothing to do: {run.job.place} is there already. Plan a job whose output is "
             f"yet to be made."
         )
-    run = prepared.scoring
-    if run is None:
-        assert prepared.fit is not None
-        return _of_fit_run(crew, prepared.fit, None).forecast()
-    if isinstance(run.model, FitRun):
-        forecaster = _of_fit_run(crew, run.model, run)
+    scoring = run.scoring
+    if run.model is None:
+        assert run.fit is not None
+        forecaster = _of_fit(crew, run.fit, scoring)
     else:
-        scored = _files(run.paths, run.rows, run.kept)
+        assert scoring is not None
+        scored = _files(scoring.paths, scoring.rows, scoring.kept)
         forecaster = _Forecaster.of_model(crew, run.model, scored)
-    return replace(forecaster, decides_late=run.fdr is not None).forecast()
+    decides_late = scoring is not None and scoring.fdr is not None
+    return replace(forecaster, decides_late=decides_late).forecast()
 
 
-def _of_fit_run(crew: Crew, fit: FitRun, run: Run | None) -> _Forecaster:
+def _of_fit(crew: Crew, fit: Fit, scoring: Scoring | None) -> _Forecaster:
     learnt, scored = _files(fit.paths, fit.nominal, fit.nominal), None
-    is_own = run is not None and run.rows is None
-    if run is not None:
-        scored = _files(run.paths, fit.nominal if is_own else run.rows, run.kept)
+    is_own = scoring is not None and scoring.rows is None
+    if scoring is not None:
+        rows = fit.nominal if is_own else scoring.rows
+        scored = _files(scoring.paths, rows, scoring.kept)
     forecaster = _Forecaster.of_fit(crew, fit.parameters, learnt, scored, is_own=is_own)
     return replace(forecaster, saves=fit.url is not None)
 

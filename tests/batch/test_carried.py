@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
-from lpe_dask.batch.scoring import score_files
+from lpe_dask.batch.api import score_files
 from lpe_dask.tables import row_groups
 from lpe_dask.tables.errors import TableError
 

@@ -17,10 +17,11 @@ from scipy.stats import false_discovery_control
 
 import definitions
 import lpe_dask
-from lpe_dask.batch.fit import RunError, fit_table, prepare_new_fit
+from lpe_dask.batch.api import fit_job, score_files, score_job
+from lpe_dask.batch.fit import RunError
 from lpe_dask.batch.output import PROBE_NAME
 from lpe_dask.batch.parts import PartFolder
-from lpe_dask.batch.scoring import prepare_run, score_files
+from lpe_dask.batch.runs import prepare
 from lpe_dask.model import Fitted, checkpoint
 from lpe_dask.search import geodesic, join
 from lpe_dask.search.plan import share_of
@@ -67,6 +68,12 @@ def expected(tables, tmp_path_factory):
 
 def parts_in(out):
     return {path.name: path.read_bytes() for path in sorted(out.glob("part-*"))}
+
+
+def fit_files(nominal, model, *, overwrite=False, **arguments):
+    """Do what `lpe-dask fit` does."""
+    job = fit_job(nominal, model, **arguments)
+    return prepare(job, "replace" if overwrite else "refuse").execute(None)
 
 
 class Stop(Exception):
@@ -267,16 +274,16 @@ def test_score_files__keeps_the_draw_of_a_run_that_was_interrupted(
     assert (summary["parameters"]["random_state"] is None) == (calibration == "auto")
 
 
-def test_fit_table__is_taken_up(tables, tmp_path):
+def test_fit__is_taken_up(tables, tmp_path):
     given = {"nominal": tables["nominal"], "n_neighbors": 5}
     with (
         dask.config.set({"lpe-dask.block-rows": 512}),
         stop_after(checkpoint, "_record", 2),
         pytest.raises(RunError, match="Stop"),
     ):
-        fit_table(**given, model=tmp_path / "model")
+        fit_files(**given, model=tmp_path / "model")
 
-    fit_table(**given, model=tmp_path / "model")
+    fit_files(**given, model=tmp_path / "model")
 
     fitted = lpe_dask.LPE(n_neighbors=5).fit(pd.read_parquet(tables["nominal"]))
     loaded = lpe_dask.load(tmp_path / "model")
@@ -285,13 +292,13 @@ def test_fit_table__is_taken_up(tables, tmp_path):
     assert names == {"manif", "data-"}
 
 
-def test_fit_table__measures_rows_of_a_damaged_file_again(tables, tmp_path, caplog):
-    run = prepare_new_fit(tables["nominal"], tmp_path / "model")
-    folder = Path(run.checkpoint(str(tmp_path / "model")).url)
+def test_fit__measures_rows_of_a_damaged_file_again(tables, tmp_path, caplog):
+    run = prepare(fit_job(tables["nominal"], tmp_path / "model"))
+    folder = Path(run.fit.checkpoint(str(tmp_path / "model")).url)
     folder.mkdir(parents=True)
     (folder / "rows-0.parquet").write_bytes(b"PAR1")
 
-    assert run.execute_alone()["calibration_rows"] == 3000
+    assert run.execute(None)["calibration_rows"] == 3000
     assert "rows-0.parquet" in caplog.text
 
 
@@ -401,7 +408,7 @@ def test_score_files__names_files_that_are_new_or_gone(tables, tmp_path):
 def test_score_files__refuses_a_finished_output(tables, tmp_path):
     score_files(**tables, output=tmp_path / "out")
 
-    assert prepare_run(**tables, output=tmp_path / "out").is_finished()
+    assert prepare(score_job(**tables, output=tmp_path / "out")).is_finished()
     with pytest.raises(FileExistsError, match="exists"):
         score_files(**tables, output=tmp_path / "out")
 
@@ -413,10 +420,10 @@ def test_run__is_finished_whatever_version_did_it(tables, tmp_path):
     summary["made_from"]["settings"]["versions"] = ["0.0.1", "2020.1.0"]
     path.write_text(json.dumps(summary))
 
-    assert prepare_run(**tables, output=tmp_path / "out").is_finished()
+    assert prepare(score_job(**tables, output=tmp_path / "out")).is_finished()
     next((tmp_path / "out").glob("part-*")).unlink()
     with pytest.raises(FileExistsError, match="the versions of lpe_dask and Dask"):
-        prepare_run(**tables, output=tmp_path / "out")
+        prepare(score_job(**tables, output=tmp_path / "out"))
 
 
 def test_score_files__cannot_tell_functions_from_each_other(tables, tmp_path):
@@ -490,7 +497,7 @@ def test_score_files__passes_over_a_probe_that_a_run_left(tables, tmp_path):
     assert not list(out.glob(".*"))
 
 
-def test_fit_table__does_not_save_once_it_was_displaced(tables, tmp_path, monkeypatch):
+def test_fit__does_not_save_once_it_was_displaced(tables, tmp_path, monkeypatch):
     model, record = tmp_path / "model", checkpoint._record
 
     def displaced(*arguments):
@@ -501,7 +508,7 @@ def test_fit_table__does_not_save_once_it_was_displaced(tables, tmp_path, monkey
     monkeypatch.setattr(checkpoint, "_record", displaced)
 
     with pytest.raises(RunError, match="another run has taken over"):
-        fit_table(tables["nominal"], model)
+        fit_files(tables["nominal"], model)
 
     assert not (model / "manifest.json").exists()
 
@@ -521,7 +528,7 @@ def test_score_files__leaves_no_empty_folder_of_a_run_that_died(tables, tmp_path
 
 
 def test_score_files__refuses_an_output_in_its_model(tables, tmp_path):
-    fit_table(tables["nominal"], tmp_path / "model")
+    fit_files(tables["nominal"], tmp_path / "model")
 
     with pytest.raises(ValueError, match="in each other's way"):
         score_files(tables["data"], tmp_path / "model" / "out", model=tmp_path / "model")
@@ -539,21 +546,21 @@ def test_score_files__does_not_believe_a_record_that_was_edited(tables, tmp_path
         score_files(**tables, output=tmp_path / "out")
 
 
-def test_prepare_run__tells_long_arrays_from_each_other(tables, tmp_path):
+def test_prepare__tells_long_arrays_from_each_other(tables, tmp_path):
     long = np.ones(2)
     runs = [
-        prepare_run(**tables, output=tmp_path / "out", metric_params={"w": weights})
+        prepare(score_job(**tables, output=tmp_path / "out", metric_params={"w": weights}))
         for weights in (long, long * 2)
     ]
 
-    assert runs[0].record.run != runs[1].record.run
+    assert runs[0].scoring.made_from.run != runs[1].scoring.made_from.run
 
 
 # Saved models
 
 
 def test_score_files__with_a_saved_model(tables, expected, tmp_path):
-    fit_table(tables["nominal"], tmp_path / "model", n_neighbors=5)
+    fit_files(tables["nominal"], tmp_path / "model", n_neighbors=5)
 
     summary = score_files(tables["data"], tmp_path / "out", model=tmp_path / "model")
 
@@ -566,7 +573,7 @@ def test_score_files__with_a_saved_model(tables, expected, tmp_path):
 
 
 def test_score_files__takes_alpha_beside_a_model(tables, tmp_path):
-    fit_table(tables["nominal"], tmp_path / "model", n_neighbors=5)
+    fit_files(tables["nominal"], tmp_path / "model", n_neighbors=5)
 
     given = {"model": tmp_path / "model", "alpha": 0.3}
     summary = score_files(tables["data"], tmp_path / "out", **given)
@@ -577,7 +584,7 @@ def test_score_files__takes_alpha_beside_a_model(tables, tmp_path):
 
 
 def test_score_files__refuses_what_a_model_has_already(tables, tmp_path):
-    fit_table(tables["nominal"], tmp_path / "model")
+    fit_files(tables["nominal"], tmp_path / "model")
 
     with pytest.raises(ValueError, match="fitted: nominal, scale cannot be given"):
         score_files(**tables, output=tmp_path / "o", model=tmp_path / "model", scale=None)
@@ -585,11 +592,11 @@ def test_score_files__refuses_what_a_model_has_already(tables, tmp_path):
 
 def test_score_files__refuses_to_go_on_with_another_model(tables, tmp_path):
     model = tmp_path / "model"
-    fit_table(tables["nominal"], model, n_neighbors=5)
+    fit_files(tables["nominal"], model, n_neighbors=5)
     given = {"data": tables["data"], "output": tmp_path / "out", "model": model}
     with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
         score_files(**given)
-    fit_table(tables["nominal"], model, n_neighbors=6, overwrite=True)
+    fit_files(tables["nominal"], model, n_neighbors=6, overwrite=True)
 
     with pytest.raises(FileExistsError, match="the model or its parameters"):
         score_files(**given)
@@ -603,48 +610,49 @@ def test_score_files__refuses_columns_that_a_model_does_not_have(tables, tmp_pat
         score_files(tables["data"], tmp_path / "out", model=tmp_path / "model")
 
 
-def test_fit_table__refuses_to_replace_a_model(tables, tmp_path):
-    fit_table(tables["nominal"], tmp_path / "model")
+def test_fit__refuses_to_replace_a_model(tables, tmp_path):
+    fit_files(tables["nominal"], tmp_path / "model")
 
     with pytest.raises(FileExistsError, match=r"there is a model.*--overwrite"):
-        fit_table(tables["nominal"], tmp_path / "model")
+        fit_files(tables["nominal"], tmp_path / "model")
 
 
 @pytest.mark.parametrize("model", ["nominal", "nominal/model", "."])
-def test_fit_table__refuses_a_model_in_the_way_of_its_rows(tables, tmp_path, model):
+def test_fit__refuses_a_model_in_the_way_of_its_rows(tables, tmp_path, model):
     write_files(pd.read_parquet(tables["nominal"]), tmp_path / "nominal", 1000)
 
     with pytest.raises(ValueError, match="in each other's way"):
-        fit_table(tmp_path / "nominal", tmp_path / model)
+        fit_files(tmp_path / "nominal", tmp_path / model)
 
 
-def test_fit_table__does_not_replace_a_model_that_came_meanwhile(tables, tmp_path):
-    late = prepare_new_fit(tables["data"], tmp_path / "model", missing="drop")
-    fit_table(tables["nominal"], tmp_path / "model")
+def test_fit__does_not_replace_a_model_that_came_meanwhile(tables, tmp_path):
+    job = fit_job(tables["data"], tmp_path / "model", missing="drop")
+    late = prepare(job, "refuse")
+    fit_files(tables["nominal"], tmp_path / "model")
 
     with pytest.raises(FileExistsError, match="there is a model"):
-        late.execute_alone()
+        late.execute(None)
 
     assert lpe_dask.load(tmp_path / "model").n_samples_ == 3000
 
 
-def test_fit_table__removes_no_folder_of_another_kind(tables, tmp_path):
+def test_fit__removes_no_folder_of_another_kind(tables, tmp_path):
     rows = tmp_path / "model" / "data-2024" / "rows.parquet"
     rows.parent.mkdir(parents=True)
     rows.write_bytes(b"years of work")
 
     with pytest.raises(FileExistsError, match="data-2024"):
-        fit_table(tables["nominal"], tmp_path / "model")
+        fit_files(tables["nominal"], tmp_path / "model")
 
     assert rows.read_bytes() == b"years of work"
 
 
-def test_fit_table__refuses_a_folder_of_something_else(tables, tmp_path):
+def test_fit__refuses_a_folder_of_something_else(tables, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "notes.txt").touch()
 
     with pytest.raises(FileExistsError, match=r"holds what is no model: notes.txt"):
-        fit_table(tables["nominal"], tmp_path / "model")
+        fit_files(tables["nominal"], tmp_path / "model")
 
 
 # Decisions at a false discovery rate

@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 import lpe_dask
-from lpe_dask.batch import runs
+from lpe_dask.batch.fit import Fit
+from lpe_dask.batch.scoring import Scoring
 from lpe_dask.cli.commands import cli
 from lpe_dask.model import saving
 from lpe_dask.storage.lock import hold
@@ -97,7 +98,7 @@ def test_run__does_nothing_twice(caplog, at_most_computes):
 
 def test_run__loads_the_model_that_is_there(monkeypatch):
     run(WITH_MODEL)
-    monkeypatch.setattr(runs.FitRun, "execute", None)
+    monkeypatch.setattr(Fit, "execute", None)
 
     lpe_dask.run("job.toml", date=DAY - datetime.timedelta(1))
 
@@ -337,7 +338,7 @@ def test_run__needs_no_nominal_rows_once_there_is_a_model(caplog):
 def test_run__takes_up_what_was_interrupted(monkeypatch):
     """The model is there already: it is not fitted again."""
     with monkeypatch.context() as patch:
-        patch.setattr(runs.Run, "_make_way", fail)
+        patch.setattr(Scoring, "_make_way", fail)
         with pytest.raises(RuntimeError, match="stopped while it scored"):
             run(WITH_MODEL)
     saved = Path("model/manifest.json").read_text()

@@ -22,7 +22,9 @@ from hypothesis.extra import numpy as npst
 import lpe_dask
 from lpe_dask.batch import fit as fit_runs
 from lpe_dask.batch import parts
-from lpe_dask.batch.scoring import RunError, prepare_run, score_files
+from lpe_dask.batch.api import score_files, score_job
+from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.runs import prepare
 from lpe_dask.model import saving
 from lpe_dask.tasks import resources
 
@@ -339,11 +341,9 @@ def test_score_files__works_at_a_url(nominal):
         assert pd.read_parquet(file)["is_anomaly"].tolist() == [False, True]
 
 
-def test_prepare_run__computes_and_writes_nothing(
-    tmp_path, data, nominal, at_most_computes
-):
+def test_prepare__computes_and_writes_nothing(tmp_path, data, nominal, at_most_computes):
     with at_most_computes(0):
-        prepare_run(data, tmp_path / "out", nominal=nominal)
+        prepare(score_job(data, tmp_path / "out", nominal=nominal))
 
     assert not (tmp_path / "out").exists()
 
@@ -364,7 +364,7 @@ def test_prepare_run__computes_and_writes_nothing(
         ({"n_neighbors": 40}, ValueError, "n_neighbors=40 needs at least 41 nominal rows"),
         ({"alpha": 0.0}, ValueError, "alpha=0.0 must be a number between 0 and 1"),
         ({"metric": "cosine"}, ValueError, "metric='cosine' is not available"),
-        ({"neighbors": 3}, TypeError, "unexpected keyword argument 'neighbors'"),
+        ({"neighbors": 3}, TypeError, r"score_files\(\) knows no \['neighbors'\]"),
         ({"nominal": "nothing.parquet"}, FileNotFoundError, "no table at nothing.parquet"),
         ({"nominal": None}, TypeError, r"data: .*'name'.*columns=.*--columns y,x"),
     ],
@@ -702,13 +702,11 @@ def models(tmp_path, nominal):
     return tmp_path / "model-2", tmp_path / "model-4"
 
 
-def test_prepare_run__records_the_model_that_it_has_read(
-    tmp_path, data, models, monkeypatch
-):
+def test_prepare__records_the_model_that_it_has_read(tmp_path, data, models, monkeypatch):
     source = saving.model_source(models[0])
     replace_after_the_first_look(monkeypatch, *models)
 
-    run = prepare_run(data, tmp_path / "out", model=models[0])
+    run = prepare(score_job(data, tmp_path / "out", model=models[0]))
 
-    assert run.model.n_neighbors_ == 2
-    assert run.record.settings["model"] == source
+    assert run.model.n_neighbors == 2
+    assert run.scoring.made_from.settings["model"] == source

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from fsspec.implementations.local import LocalFileSystem
 
 import lpe_dask
-from lpe_dask.batch import parts, runs
+from lpe_dask.batch import days, parts, unfinished
 from lpe_dask.batch.fit import RunError
 from lpe_dask.batch.job_file import read_job
 from lpe_dask.batch.placeholders import Placeholders
@@ -49,7 +49,8 @@ def clock(monkeypatch):
 
     def set_to(text):
         now = datetime.datetime.fromisoformat(text).astimezone()
-        monkeypatch.setattr(runs, "_now", lambda: now)
+        for module in (days, unfinished):
+            monkeypatch.setattr(module, "now", lambda: now)
 
     return set_to
 
@@ -383,4 +384,4 @@ def test_notes__say_what_people_want_to_know(clock, folder):
     said = json.loads(note.read_text())
     assert said["job"] == str(folder / "job.toml")
     assert said["date"] == "2026-11-19"
-    assert datetime.datetime.fromisoformat(said["began"]) == runs._now()
+    assert datetime.datetime.fromisoformat(said["began"]) == unfinished.now()

@@ -26,12 +26,11 @@ from click.testing import CliRunner
 from distributed import LocalCluster
 
 import lpe_dask
-from lpe_dask.batch import scoring
+from lpe_dask.batch import runs
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli import commands, interrupts
 from lpe_dask.model.parameters import PARAMETERS
-from lpe_dask.tasks import spool
 from lpe_dask.tasks.resources import active_client
 
 COMMAND = Path(sys.executable).with_name("lpe-dask")
@@ -369,7 +368,7 @@ def test_score__shows_a_traceback_on_request_only(files, monkeypatch):
     def fail(*arguments, **options):
         raise KeyError("a mistake of ours")
 
-    monkeypatch.setattr(scoring, "prepare_run", fail)
+    monkeypatch.setattr("lpe_dask.batch.prepare", fail)
 
     short, long = score(), score("--debug")
 
@@ -413,7 +412,7 @@ def test_main__does_not_wait_for_threads_of_an_interrupted_run(monkeypatch, code
     monkeypatch.setattr(commands, "ignore_signals", lambda: done.append("ignored"))
     monkeypatch.setattr(commands, "cli", lambda **options: sys.exit(code))
     monkeypatch.setattr(multiprocessing, "active_children", lambda: [child])
-    monkeypatch.setattr(spool, "remove_spools", lambda: done.append("removed"))
+    monkeypatch.setattr("lpe_dask.tasks.remove_spools", lambda: done.append("removed"))
     monkeypatch.setattr(os, "_exit", ended.append)
 
     with pytest.raises(SystemExit):
@@ -490,7 +489,7 @@ def test_workers__are_started_as_asked_and_ended(files, monkeypatch):
         client.submit(time.sleep, 60)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(scoring.Run, "execute", interrupt)
+    monkeypatch.setattr(runs.Run, "execute", interrupt)
 
     given = ["data.parquet", "--nominal", "nominal.parquet", "--output", "out"]
     result = invoke("score", *given, "--workers", "1", "--memory-limit", "1GiB")
@@ -520,7 +519,7 @@ def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
             "calibration_check": None,
         }
 
-    monkeypatch.setattr(scoring.Run, "execute", look)
+    monkeypatch.setattr(runs.Run, "execute", look)
 
     result = invoke("score", "nominal.parquet", "--output", "out")
 
@@ -585,7 +584,7 @@ def test_workers__tell_of_faults_and_errors_are_told_once(files, monkeypatch, ca
     def fail(run, lock, expect):
         active_client().submit(log_and_fail).result()
 
-    monkeypatch.setattr(scoring.Run, "execute", fail)
+    monkeypatch.setattr(runs.Run, "execute", fail)
     given = ["score", "nominal.parquet", "--output", "out", "--workers", "1"]
 
     result = invoke(*given, *(["--debug"] if debug else []))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import lpe_dask
 from benchmarks import forecasts
-from lpe_dask.batch.scoring import score_files
+from lpe_dask.batch.api import score_files
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli import commands
 from lpe_dask.cli.cluster import ChosenWorkers

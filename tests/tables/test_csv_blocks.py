@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import lpe_dask
-from lpe_dask.batch.scoring import score_files
+from lpe_dask.batch.api import score_files
 from lpe_dask.cli import commands
 from lpe_dask.tables import csv_blocks
 from lpe_dask.tables.errors import TableError

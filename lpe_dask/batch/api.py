@@ -1,0 +1,243 @@
+"""What users call: score files, or do what a job file says."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from typing import Any
+
+from lpe_dask.batch.days import next_job
+from lpe_dask.batch.job import Job, ModelSection, NominalSection, ScoreSection, Source
+from lpe_dask.batch.output import check_output
+from lpe_dask.batch.runs import prepare
+from lpe_dask.model import check_names
+from lpe_dask.tables import Paths, paths_in
+
+logger = logging.getLogger(__name__)
+
+
+def run(
+    job: str | PathLike[str],
+    *,
+    date: datetime.date | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any] | None:
+    """Do what a job file says, as far as it is not done yet, and return a summary.
+
+    Computes, with the scheduler that is active: the section ``[cluster]`` is for the
+    command line, which starts workers or joins them.
+
+    Parameters
+    ----------
+    job : str or path
+        A TOML file; see ``jobs/README.md``.
+    date : datetime.date, optional
+        What ``{date}`` in it stands for; None: today, or the day of a run that began less
+        than 12 hours ago and was interrupted. That is said, and then today is left to the
+        next start.
+    overwrite : bool, default=False
+        Do all of it anew, also what is there: fit, save and score.
+
+    Returns
+    -------
+    summary : dict or None
+        What ``_summary.json`` in the output holds, or for a job that only fits what was
+        learnt; None if there was nothing to do.
+
+    Raises
+    ------
+    ValueError, TypeError, OSError, MemoryError
+        For what stands in the file, what it names, or another run that is at work on it.
+    RunError
+        If the job failed after that. Started again, it goes on from there.
+
+    Examples
+    --------
+    >>> import lpe_dask
+    >>> lpe_dask.run("jobs/nightly-scoring.toml")  # doctest: +SKIP
+    """
+    due = next_job(job, date, overwrite=overwrite)
+    prepared = prepare(due, "replace" if overwrite else "keep")
+    if prepared.is_finished():
+        logger.info("nothing to do")
+        return None
+    with prepared.reserved() as lock:
+        return prepared.execute(lock)
+
+
+def score_files(
+    data: Paths,
+    output: str | PathLike[str],
+    *,
+    nominal: Paths | None = None,
+    model: str | PathLike[str] | None = None,
+    columns: Sequence[str] | None = None,
+    keep: Sequence[str] | None = None,
+    alpha: float | None = None,
+    fdr: float | None = None,
+    overwrite: bool = False,
+    check_calibration: bool = False,
+    **arguments: Any,
+) -> dict[str, Any]:
+    """Score the rows of a table in files, write them with their p-values, return a summary.
+
+    What ``lpe-dask score`` does. Computes, with the active scheduler. A run that was
+    interrupted is taken up by the next one with the same files and arguments.
+
+    Parameters
+    ----------
+    data : str or path, or a sequence of them
+        Rows to score: Parquet or CSV; file, folder or glob; local or an fsspec URL.
+    output : str or path
+        Folder to make, one that all workers see: ``part-00000.parquet`` and so on in input
+        order, and ``_summary.json``.
+    nominal : as ``data``, optional
+        Nominal rows. None, without ``model``: each row is scored against all others.
+    model : str or path, optional
+        Folder of a model that `LPE.save` has written, instead of ``nominal``.
+    columns : sequence of str, optional
+        Columns to measure; None: all columns of the nominal rows, or those of the model.
+    keep : sequence of str, optional
+        Columns of ``data`` to carry over; None: all.
+    alpha : float, optional
+        False-alarm level of ``is_anomaly``. None: 0.05, or that of the model.
+    fdr : float, optional
+        False discovery rate of ``is_anomaly``, instead of alpha: see
+        `false_discovery_control`. Rows then have a ``q_value``, too.
+    overwrite : bool, default=False
+        Replace the output of an earlier run, once the nominal rows are fitted.
+    check_calibration : bool, default=False
+        Judge the model by rows that are held out: see `LPE.check_calibration`.
+    **arguments
+        Of `LPE`; none with ``model``.
+
+    Returns
+    -------
+    summary : dict
+        What ``_summary.json`` holds: rows, rows_nan, flagged, flagged_share and so on.
+
+    Raises
+    ------
+    ValueError, TypeError, OSError
+        For what was given: files, columns, parameters, rows, the output folder.
+    MemoryError
+        If the nominal rows do not fit the workers.
+    RuntimeError
+        If the run failed after that; finished parts stay.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> import lpe_dask
+    >>> folder = tempfile.mkdtemp()
+    >>> rng = np.random.default_rng(0)
+    >>> nominal = pd.DataFrame(rng.standard_normal((2000, 2)), columns=["speed", "load"])
+    >>> nominal.to_parquet(f"{folder}/nominal.parquet")
+    >>> rows = pd.DataFrame({"speed": [0.1, 6.0], "load": [0.3, 6.0], "id": ["a", "b"]})
+    >>> rows.to_parquet(f"{folder}/rows.parquet")
+    >>> summary = lpe_dask.score_files(
+    ...     f"{folder}/rows.parquet", f"{folder}/scored",
+    ...     nominal=f"{folder}/nominal.parquet", scale="standard", alpha=0.01,
+    ... )
+    >>> summary["rows"], summary["flagged"]
+    (2, 1)
+    >>> pd.read_parquet(f"{folder}/scored")[["id", "p_value", "is_anomaly"]]
+      id  p_value  is_anomaly
+    0  a    0.907       False
+    1  b      0.0        True
+    """
+    job = score_job(
+        data, output, nominal=nominal, model=model, columns=columns, keep=keep,
+        alpha=alpha, fdr=fdr, check_calibration=check_calibration, **arguments,
+    )  # fmt: skip
+    prepared = prepare(job, "replace" if overwrite else "refuse")
+    with prepared.reserved() as lock:
+        return prepared.execute(lock)
+
+
+def score_job(
+    data: Paths,
+    output: str | PathLike[str],
+    *,
+    nominal: Paths | None = None,
+    model: str | PathLike[str] | None = None,
+    columns: Sequence[str] | None = None,
+    keep: Sequence[str] | None = None,
+    alpha: float | None = None,
+    fdr: float | None = None,
+    check_calibration: bool = False,
+    **arguments: Any,
+) -> Job:
+    """Return the job that `score_files` does; what is given is checked by `prepare`.
+
+    Raises
+    ------
+    TypeError
+        For arguments that `LPE` has not got.
+    ValueError
+        If a saved model is given with what only a fit can take, or is in the way.
+    """
+    if model is not None:
+        odd = {"check_calibration": True} if check_calibration else {}
+        check_is_alone(model, nominal, arguments | odd)
+        check_output(fspath(output), [fspath(model)])
+    check_names("score_files", arguments)
+    score = ScoreSection.model_construct(
+        data=_sources(data), columns=columns, keep=keep, output=fspath(output),
+        alpha=alpha, fdr=fdr,
+    )  # fmt: skip
+    fitted = _model_section(model, check_calibration, arguments)
+    rows = None if nominal is None else _nominal_section(nominal, columns)
+    return Job.model_construct(nominal=rows, model=fitted, score=score)
+
+
+def fit_job(
+    nominal: Paths,
+    model: str | PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    check_calibration: bool = False,
+    **arguments: Any,
+) -> Job:
+    """Return the job that fits nominal rows and saves the model; as `score_job`."""
+    return Job.model_construct(
+        nominal=_nominal_section(nominal, columns),
+        model=_model_section(model, check_calibration, arguments),
+    )
+
+
+# Sections with values of Python, which the schema of job files is not for.
+
+
+def _nominal_section(paths: Paths, columns: Sequence[str] | None) -> NominalSection:
+    return NominalSection.model_construct(data=_sources(paths), columns=columns)
+
+
+def _model_section(
+    path: str | PathLike[str] | None, check_calibration: bool, arguments: dict[str, Any]
+) -> ModelSection:
+    return ModelSection.model_construct(
+        path=None if path is None else fspath(path),
+        check_calibration=check_calibration,
+        **arguments,
+    )
+
+
+def _sources(paths: Paths) -> tuple[Source, ...]:
+    return tuple(map(Source, paths_in(paths)))
+
+
+def check_is_alone(
+    model: str | PathLike[str], nominal: Any, arguments: Mapping[str, Any]
+) -> None:
+    """Raise ValueError if a saved model is given with what only a fit can take."""
+    odd = [*([] if nominal is None else ["nominal"]), *sorted(arguments)]
+    if odd:
+        raise ValueError(
+            f"the model {fspath(model)} is fitted: {', '.join(odd)} cannot be given with "
+            f"it. Leave them out, or leave out the model."
+        )
