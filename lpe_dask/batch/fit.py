@@ -200,14 +200,14 @@ def prepare_fit(
     """
     parameters = with_defaults(arguments)
     check_parameters(parameters)
-    if parameters["anomaly_log_density"] is not None:
-        # Functions cannot be told from each other, so no later run is the same.
-        parameters["anomaly_log_density"] = uuid4().hex
     frame = read_frame(nominal, columns)
     chosen = None if columns is None else as_given(columns, frame.columns)
     frame = measured_columns(nominal, frame, chosen)
     # Neither alpha nor the algorithm changes what is measured.
     decisive = {k: v for k, v in parameters.items() if k not in ("alpha", "algorithm")}
+    if decisive["anomaly_log_density"] is not None:
+        # Functions cannot be told from each other, so no later run is the same.
+        decisive["anomaly_log_density"] = uuid4().hex
     if url is not None:
         check_output(url, paths_in(nominal))
     stamps = stamp_files(nominal)
