@@ -57,6 +57,8 @@ class ChosenWorkers:
         Of each worker to start; None: they share the processor cores.
     profile : str, optional
         File for Dask's report on what the workers did.
+    spool : str, optional
+        Folder or URL for arrays that tasks read; None: as configured.
     """
 
     scheduler: str | None
@@ -65,9 +67,16 @@ class ChosenWorkers:
     debug: bool
     threads: int | None = None
     profile: str | None = None
+    spool: str | None = None
 
-    def open(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def open(self) -> Iterator[None]:
         """Return a context in which Dask computes on these workers."""
+        spool = {"lpe-dask.spool": self.spool} if self.spool else {}
+        with dask.config.set(spool), self._scheduler():
+            yield
+
+    def _scheduler(self) -> AbstractContextManager[None]:
         if self.scheduler == "threads":
             return dask.config.set(scheduler="threads")
         return self._start() if self.scheduler is None else self._join()

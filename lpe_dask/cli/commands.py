@@ -9,41 +9,23 @@ verdicts of `paper`; messages go to standard error.
 
 from __future__ import annotations
 
-import logging
-import multiprocessing
-import os
-import shutil
-import sys
-import tempfile
-import traceback
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
-import dask
 
 from lpe_dask.cli.cluster import ChosenWorkers
-from lpe_dask.cli.demo import demo_table, write_digits
-from lpe_dask.cli.interrupts import Terminated, ignore_signals, signals_raised
-from lpe_dask.cli.options import check_option, model_options, names, worker_options
-from lpe_dask.storage import LockedError
-
-logger = logging.getLogger(__name__)
-
-#: Exit codes.
-FAILED, REFUSED, LATER, INTERRUPTED, TERMINATED = 1, 2, 75, 130, 143
-
-#: What can be refused; any other error, and any in the middle of a run, is a failure.
-_REFUSALS = (
-    ValueError,
-    TypeError,
-    OSError,
-    MemoryError,
-    ImportError,
-    NotImplementedError,
+from lpe_dask.cli.demo import demo_ending, demo_folder, demo_table, write_digits
+from lpe_dask.cli.options import (
+    check_option,
+    columns_option,
+    model_options,
+    names,
+    take_workers,
+    worker_options,
 )
+from lpe_dask.cli.outcome import INTERRUPTED, TERMINATED, end_now, exit_codes, summary_lines
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -75,12 +57,7 @@ def cli() -> None:
     help="Folder of a model that was saved, instead of --nominal; of the options below "
     "that describe a model, only --alpha goes with it.",
 )
-@click.option(
-    "--columns",
-    callback=names,
-    metavar="A,B,C",
-    help="Columns to measure.  [default: all columns of the nominal rows]",
-)
+@columns_option("all columns of the nominal rows")
 @click.option(
     "--keep",
     callback=names,
@@ -98,7 +75,7 @@ def cli() -> None:
 @check_option
 @click.option("--overwrite", is_flag=True, help="Replace OUT if an earlier run wrote it.")
 @worker_options
-def score(data: str, debug: bool, **options: Any) -> None:
+def score(data: str, overwrite: bool, debug: bool, **options: Any) -> None:
     """Score each row of DATA and write it to OUT with its p-value.
 
     DATA is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as s3://.
@@ -107,14 +84,14 @@ def score(data: str, debug: bool, **options: Any) -> None:
     with --fdr also q_value, which is_anomaly then compares with that.
     A run that was interrupted goes on when the same command is given again.
     """
-    with _exit_codes(debug):
+    with exit_codes(debug):
         from lpe_dask.batch import score_job
 
-        workers, existing = _take_workers(options, debug), _existing(options)
-        with _spool(options.pop("spool")):
-            if options["model"] is not None:
-                options = _without_defaults(options)
-            _do(score_job(data, **_arguments(options)), existing, workers)
+        workers = take_workers(options, debug)
+        if options["model"] is not None:  # which has arguments of its own
+            options = _given(options)
+        existing = "replace" if overwrite else "refuse"
+        click.echo(_do(score_job(data, **options), existing, workers), err=True)
 
 
 @cli.command(name="plan", short_help="Tell what a run would need; run nothing.")
@@ -128,12 +105,7 @@ def score(data: str, debug: bool, **options: Any) -> None:
     help="Folder of a model that was saved, instead of --nominal and of the options below "
     "that describe a model.",
 )
-@click.option(
-    "--columns",
-    callback=names,
-    metavar="A,B,C",
-    help="Columns to measure.  [default: all columns of the nominal rows]",
-)
+@columns_option("all columns of the nominal rows")
 @model_options
 @worker_options
 def plan_run(data: str, debug: bool, **options: Any) -> None:
@@ -143,10 +115,9 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
     would take. Reads metadata and a sample of the rows, and starts no workers. Ends with
     exit code 2 if the run does not fit into the memory of the workers.
     """
-    with _exit_codes(debug):
+    with exit_codes(debug):
         from lpe_dask.forecast import is_job
 
-        del options["spool"]
         forecast = (_job_forecast if is_job(data) else _forecast)(data, debug, options)
         if forecast is not None:
             click.echo(forecast)
@@ -158,29 +129,24 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
 @click.option(
     "--model", required=True, metavar="MODEL", help="Folder to save the model to."
 )
-@click.option(
-    "--columns",
-    callback=names,
-    metavar="A,B,C",
-    help="Columns to measure.  [default: all]",
-)
+@columns_option("all")
 @model_options
 @check_option
 @click.option("--overwrite", is_flag=True, help="Replace a model that is there.")
 @worker_options
-def fit(nominal: str, debug: bool, **options: Any) -> None:
+def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
     """Learn from NOMINAL, rows known to be normal, and save the model to MODEL.
 
     NOMINAL is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as
     s3://. `lpe-dask score DATA --model MODEL` then scores tables with it. A fit that was
     interrupted goes on when the same command is given again.
     """
-    with _exit_codes(debug):
+    with exit_codes(debug):
         from lpe_dask.batch import fit_job
 
-        workers, existing = _take_workers(options, debug), _existing(options)
-        with _spool(options.pop("spool")):
-            _do(fit_job(nominal, **_arguments(options)), existing, workers)
+        workers = take_workers(options, debug)
+        existing = "replace" if overwrite else "refuse"
+        click.echo(_do(fit_job(nominal, **options), existing, workers), err=True)
 
 
 @cli.command(short_help="Do what a job file says: fit, score, or both.")
@@ -202,14 +168,14 @@ def run(job: str, date: Any, overwrite: bool, debug: bool, **options: Any) -> No
     A job that was interrupted goes on when it is started again; one that is finished says
     so and does nothing. Options about workers go before the section [cluster] of the file.
     """
-    with _exit_codes(debug):
+    with exit_codes(debug):
         from lpe_dask.batch import next_job
 
         day = None if date is None else date.date()
         due = next_job(job, day, overwrite=overwrite)
-        with _spool(options.pop("spool")):
-            workers = _take_workers(_with_section(options, due.cluster), debug)
-            _do(due, "replace" if overwrite else "keep", workers)
+        workers = take_workers(options, debug, due.cluster)
+        existing = "replace" if overwrite else "keep"
+        click.echo(_do(due, existing, workers), err=True)
 
 
 @cli.command(short_help="Score real handwritten digits, from end to end.")
@@ -225,11 +191,11 @@ def demo(output: str | None, debug: bool, **options: Any) -> None:
     The rows are the 8 x 8 images that come with scikit-learn. A third of the digits 0 to 4
     is held out, so it is known which rows should be flagged, and how often by mistake.
     """
-    with _exit_codes(debug), ExitStack() as stack:
+    with exit_codes(debug), ExitStack() as stack:
         from lpe_dask.batch import score_job
 
-        workers = _take_workers(options, debug)
-        folder = _demo_folder(output, stack)
+        workers = take_workers(options, debug)
+        folder = demo_folder(output, stack)
         write_digits(folder)
         job = score_job(
             folder / "digits.parquet",
@@ -237,10 +203,9 @@ def demo(output: str | None, debug: bool, **options: Any) -> None:
             nominal=folder / "nominal.parquet",
             keep=["digit"],
         )
-        with _spool(options["spool"]):
-            _do(job, "refuse", workers, tell=False)
+        _do(job, "refuse", workers)
         click.echo(demo_table(folder / "scores"))
-        click.echo(_demo_ending(folder, is_kept=output is not None), err=True)
+        click.echo(demo_ending(folder, is_kept=output is not None), err=True)
 
 
 @cli.command(short_help="Repeat the paper's experiments: figures and a table of claims.")
@@ -270,7 +235,7 @@ def paper(output: str, debug: bool, **options: Any) -> None:
     All is seeded: each run gives the same numbers. It takes some minutes, in this process,
     and needs matplotlib and jinja2 (pip install "lpe-dask[plot]").
     """
-    with _exit_codes(debug):
+    with exit_codes(debug):
         # Not needed for --help, and takes a second.
         from lpe_dask.paper import run_paper
 
@@ -287,30 +252,22 @@ def main() -> None:
         cli(prog_name="lpe-dask")
     except SystemExit as end:
         if end.code in (INTERRUPTED, TERMINATED):
-            _end_now(end.code)
+            end_now(end.code)
         raise
 
 
 # What the commands do
 
 
-def _do(job: Any, existing: Any, workers: ChosenWorkers, *, tell: bool = True) -> None:
-    """Check everything, start or join the workers, do a job, and tell what came out."""
+def _do(job: Any, existing: Any, workers: ChosenWorkers) -> str:
+    """Check everything, start or join the workers, do a job, and return what to tell."""
     from lpe_dask.batch import prepare
 
     prepared = prepare(job, existing)
     if existing == "keep" and prepared.is_finished():
-        click.echo(_nothing_to_do(job.place), err=True)
-        return
+        return _nothing_to_do(job.place)
     with prepared.reserved() as lock, workers.open(), _progress() as expect:
-        summary = prepared.execute(lock, expect)
-    if tell:
-        click.echo(_summary_lines(summary, job.place), err=True)
-
-
-def _existing(options: dict[str, Any]) -> str:
-    """Take the option out that tells what becomes of a result that is there."""
-    return "replace" if options.pop("overwrite") else "refuse"
+        return summary_lines(prepared.execute(lock, expect), job.place)
 
 
 def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
@@ -318,11 +275,11 @@ def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
     from lpe_dask.batch import check_is_alone
     from lpe_dask.forecast import forecast_score, forecast_with_model
 
-    workers = _take_workers(options, debug)
+    workers = take_workers(options, debug)
     if options["model"] is None:
         del options["model"]
         with workers.foreseen() as crew:
-            return forecast_score(crew, data, **_arguments(options))
+            return forecast_score(crew, data, **options)
     given = _given(options)
     path, columns = given.pop("model"), given.pop("columns", None)
     check_is_alone(path, given.pop("nominal", None), given)
@@ -336,8 +293,7 @@ def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
     from lpe_dask.forecast import check_no_others, forecast_job
 
     due = next_job(job)
-    options = _with_section(options, due.cluster)
-    workers = _take_workers(options, debug)
+    workers = take_workers(options, debug, due.cluster)
     check_no_others(job, list(_given(options)))
     prepared = prepare(due)
     if prepared.is_finished():
@@ -362,193 +318,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options as arguments of public functions."""
-    return options | ({"scale": None} if options.get("scale") == "none" else {})
-
-
-def _without_defaults(options: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the options of a model that were not given: a saved one has its own."""
-    kept = ("output", "model", "keep", "columns", "fdr")
-    return {name: options[name] for name in kept} | _given(options)
-
-
-def _spool(folder: str | None) -> Any:
-    """Return a context in which nominal rows that do not fit are spooled to ``folder``."""
-    configured = dask.config.get("lpe-dask.spool")
-    return dask.config.set({"lpe-dask.spool": folder or configured})
-
-
-def _with_section(options: dict[str, Any], section: Any) -> dict[str, Any]:
-    """Return options about workers, or those of a job file where none was given."""
-    names = ("scheduler", "workers", "memory_limit")
-    if section is None or any(options[name] is not None for name in names):
-        return options
-    return options | {name: getattr(section, name) for name in (*names, "threads")}
-
-
 def _progress() -> AbstractContextManager[Any]:
     from lpe_dask.cli.progress import show_progress
 
     return show_progress()
-
-
-def _summary_lines(summary: dict[str, Any], place: str) -> str:
-    """Return what a run came to: of a table that was scored, or a model that was saved."""
-    if "rows" in summary:
-        lines, end = _score_lines(summary), f"written to {place}"
-    else:
-        lines, end = _fit_lines(summary), f"saved to {summary['model']}"
-    return "\n".join([*lines, *_check_lines(summary["calibration_check"]), end])
-
-
-def _score_lines(summary: dict[str, Any]) -> list[str]:
-    flagged, share = summary["flagged"], summary["flagged_share"]
-    decided = f"alpha {summary['alpha']:g}"
-    if summary["fdr"] is not None:
-        decided = f"a false discovery rate of {summary['fdr']:g}"
-    lines = [
-        f"{summary['rows']} rows against {summary['nominal_rows']} nominal rows, "
-        f"in {summary['seconds']:.1f} s",
-        f"{flagged} flagged at {decided}" + ("" if share is None else f" ({share:.2%})"),
-    ]
-    if summary["rows_nan"]:
-        lines.append(f"{summary['rows_nan']} not measured: NaN or inf")
-    if summary["dropped_rows"]:
-        lines.append(f"{summary['dropped_rows']} nominal rows dropped: NaN or inf")
-    if (band := summary["calibration_band"]) is not None:
-        lines.append(
-            f"p-values compare with {summary['calibration_rows']} nominal rows: within "
-            f"{band['half_width']:.3f} of those with all, {band['level']:.0%} sure"
-        )
-    return lines
-
-
-def _fit_lines(summary: dict[str, Any]) -> list[str]:
-    lines = [
-        f"{summary['nominal_rows']} nominal rows fitted, in {summary['seconds']:.1f} s"
-    ]
-    if summary["dropped_rows"]:
-        lines.append(f"{summary['dropped_rows']} dropped: NaN or inf")
-    return lines
-
-
-def _check_lines(check: dict[str, Any] | None) -> list[str]:
-    """Return what was found about false alarms, for each level."""
-    if check is None:
-        return []
-    bounds = "exact bounds" if check["is_exact"] else "approximate bounds"
-    lines = [f"{check['n_held_out']} nominal rows were held out; flagged ({bounds}):"]
-    for level in check["levels"]:
-        line = f"  {level['flagged']} at alpha {level['alpha']:g}"
-        if level["upper"] is not None:
-            line += f", {level['lower']} to {level['upper']} are expected"
-        lines.append(f"{line}: {level['verdict']}")
-    return lines
-
-
-def _demo_folder(output: str | None, stack: ExitStack) -> Path:
-    """Return a new folder, which does not outlive the stack if it was not asked for."""
-    if output is None:
-        temporary = tempfile.TemporaryDirectory(prefix="lpe-dask-demo-")
-        return Path(stack.enter_context(temporary))
-    folder = Path(output)
-    if folder.exists():
-        raise FileExistsError(f"the output {output} exists. Give a folder that does not.")
-    folder.mkdir(parents=True)
-    stack.push(lambda kind, *rest: None if kind is None else shutil.rmtree(folder))
-    return folder
-
-
-def _demo_ending(folder: Path, *, is_kept: bool) -> str:
-    if not is_kept:
-        return "\nTo keep the tables and try it by hand: lpe-dask demo --output FOLDER"
-    tables = f"{folder / 'digits.parquet'} --nominal {folder / 'nominal.parquet'}"
-    return (
-        f"\nThe p-values are in {folder / 'scores'}. The same by hand:\n"
-        f"lpe-dask score {tables} --keep digit --output {folder / 'again'}"
-    )
-
-
-def _take_workers(options: dict[str, Any], debug: bool) -> ChosenWorkers:
-    """Take the options about workers out of those of a command, and check them."""
-    scheduler = options.pop("scheduler")
-    n_workers, memory_limit = options.pop("workers"), options.pop("memory_limit")
-    threads, profile = options.pop("threads", None), options.pop("profile")
-    if scheduler == "threads" and profile is not None:
-        raise click.UsageError(
-            "--profile needs workers to report on, but with --scheduler threads there are "
-            "none. Leave out one or the other."
-        )
-    if scheduler is not None and (n_workers, memory_limit) != (None, None):
-        raise click.UsageError(
-            f"--workers and --memory-limit describe a cluster to start, but --scheduler "
-            f"{scheduler} starts none. Leave out one or the other."
-        )
-    if scheduler is not None and scheduler != "threads" and ":" not in scheduler:
-        raise click.UsageError(
-            f"--scheduler {scheduler} is neither the address of a scheduler, such as "
-            f"tcp://10.0.0.1:8786, nor `threads`."
-        )
-    return ChosenWorkers(scheduler, n_workers, memory_limit, debug, threads, profile)
-
-
-# Messages and exit codes
-
-
-class _StderrHandler(logging.Handler):
-    """Prints records on what standard error is now: a progress line may have taken it."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr)
-
-
-@contextmanager
-def _exit_codes(debug: bool) -> Iterator[None]:
-    """Show the log, and turn errors into one paragraph each and an exit code."""
-    log, handler = logging.getLogger("lpe_dask"), _StderrHandler()
-    level = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.DEBUG if debug else logging.INFO)
-    try:
-        with signals_raised():
-            yield
-    except Terminated:
-        click.echo("Terminated.", err=True)
-        raise click.exceptions.Exit(TERMINATED) from None
-    except KeyboardInterrupt:
-        click.echo("Interrupted.", err=True)
-        raise click.exceptions.Exit(INTERRUPTED) from None
-    except click.ClickException:
-        raise
-    except Exception as error:
-        _refuse_or_fail(error, debug)
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
-
-
-def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
-    if debug:
-        traceback.print_exception(error)
-    # A job file may have several problems, with a line for each.
-    text = "\n".join(" ".join(line.split()) for line in str(error).splitlines())
-    is_refused = isinstance(error, _REFUSALS)
-    if not is_refused and not isinstance(error, RuntimeError):
-        text = f"{type(error).__name__}: {text} (--debug shows where)"
-    click.echo(f"Error: {text}", err=True)
-    code = LATER if isinstance(error, LockedError) else REFUSED if is_refused else FAILED
-    raise click.exceptions.Exit(code)
-
-
-def _end_now(code: int) -> NoReturn:
-    """End this process and its children without waiting for tasks that still run."""
-    from lpe_dask.tasks import remove_spools
-
-    ignore_signals()
-    for child in multiprocessing.active_children():
-        child.kill()
-    remove_spools()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

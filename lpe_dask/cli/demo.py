@@ -1,7 +1,10 @@
-"""The data and the table of `lpe-dask demo`: real handwritten digits."""
+"""The folder, the data and the table of `lpe-dask demo`: real handwritten digits."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 #: Levels at which the demo counts what is flagged.
@@ -9,6 +12,19 @@ DEMO_ALPHAS = (0.01, 0.05, 0.1)
 
 #: The demo takes the digits up to this one as nominal.
 LAST_NOMINAL_DIGIT = 4
+
+
+def demo_folder(output: str | None, stack: ExitStack) -> Path:
+    """Return a new folder, which does not outlive the stack if it was not asked for."""
+    if output is None:
+        temporary = tempfile.TemporaryDirectory(prefix="lpe-dask-demo-")
+        return Path(stack.enter_context(temporary))
+    folder = Path(output)
+    if folder.exists():
+        raise FileExistsError(f"the output {output} exists. Give a folder that does not.")
+    folder.mkdir(parents=True)
+    stack.push(lambda kind, *rest: None if kind is None else shutil.rmtree(folder))
+    return folder
 
 
 def write_digits(folder: Path) -> None:
@@ -42,3 +58,14 @@ def demo_table(scores: Path) -> str:
         shares = [f"{(rows['p_value'] <= alpha).mean():6.1%}" for alpha in DEMO_ALPHAS]
         lines.append(f"{len(rows):4d} digits {name:<15}" + "   ".join(shares))
     return "\n".join(lines)
+
+
+def demo_ending(folder: Path, *, is_kept: bool) -> str:
+    """Return how to go on by hand."""
+    if not is_kept:
+        return "\nTo keep the tables and try it by hand: lpe-dask demo --output FOLDER"
+    tables = f"{folder / 'digits.parquet'} --nominal {folder / 'nominal.parquet'}"
+    return (
+        f"\nThe p-values are in {folder / 'scores'}. The same by hand:\n"
+        f"lpe-dask score {tables} --keep digit --output {folder / 'again'}"
+    )

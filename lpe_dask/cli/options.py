@@ -12,6 +12,7 @@ from typing import Any
 import click
 from dask.utils import format_bytes, parse_bytes
 
+from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.model import PARAMETERS, Parameter
 from lpe_dask.search import MIN_WORKER_BYTES, PROCESS_BYTES
 
@@ -36,6 +37,11 @@ def _mapping(ctx: Any, param: Any, value: str | None) -> dict[str, Any] | None:
             f'{value!r} is no JSON object. Write it as {{"name": value}}.'
         )
     return mapping
+
+
+def _none(ctx: Any, param: Any, value: str) -> str | None:
+    """Return the value of a choice that has "none" among others."""
+    return None if value == "none" else value
 
 
 def _bytes(ctx: Any, param: Any, value: str | None) -> int | None:
@@ -65,6 +71,12 @@ def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return command
 
     return decorate
+
+
+def columns_option(default: str) -> Callable[[Any], Any]:
+    """Return the option for the columns to measure, which says what is the default."""
+    text = f"Columns to measure.  [default: {default}]"
+    return click.option("--columns", callback=names, metavar="A,B,C", help=text)
 
 
 check_option = click.option(
@@ -120,11 +132,53 @@ def _model_option(name: str, parameter: Parameter) -> Callable[[Any], Any]:
     if parameter.choices is not None:
         given["type"] = click.Choice([choice or "none" for choice in parameter.choices])
         default = default or "none"
+        given["callback"] = _none
     if default is not None:
         given["default"] = default
     return click.option(f"--{name.replace('_', '-')}", help=parameter.help, **given)
 
 
+# In the order of the signature, but what describes the rows comes last in the help.
+_ORDERED = sorted(PARAMETERS, key=lambda name: name == "missing")
+
 model_options = _options(
-    *(_model_option(name, known) for name, known in PARAMETERS.items() if known.is_option)
+    *(_model_option(n, PARAMETERS[n]) for n in _ORDERED if PARAMETERS[n].is_option)
 )
+
+
+def take_workers(
+    options: dict[str, Any], debug: bool, section: Any = None
+) -> ChosenWorkers:
+    """Take the options about workers out of those of a command, and check them.
+
+    Parameters
+    ----------
+    options : dict
+    debug : bool
+        As in `ChosenWorkers`.
+    section : ClusterSection, optional
+        Of a job file: stands for options of which none was given.
+    """
+    scheduler, n_workers, memory_limit = (
+        options.pop(name) for name in ("scheduler", "workers", "memory_limit")
+    )
+    profile, spool, threads = options.pop("profile"), options.pop("spool"), None
+    if section is not None and (scheduler, n_workers, memory_limit) == (None, None, None):
+        scheduler, n_workers = section.scheduler, section.workers
+        memory_limit, threads = section.memory_limit, section.threads
+    if scheduler == "threads" and profile is not None:
+        raise click.UsageError(
+            "--profile needs workers to report on, but with --scheduler threads there are "
+            "none. Leave out one or the other."
+        )
+    if scheduler is not None and (n_workers, memory_limit) != (None, None):
+        raise click.UsageError(
+            f"--workers and --memory-limit describe a cluster to start, but --scheduler "
+            f"{scheduler} starts none. Leave out one or the other."
+        )
+    if scheduler is not None and scheduler != "threads" and ":" not in scheduler:
+        raise click.UsageError(
+            f"--scheduler {scheduler} is neither the address of a scheduler, such as "
+            f"tcp://10.0.0.1:8786, nor `threads`."
+        )
+    return ChosenWorkers(scheduler, n_workers, memory_limit, debug, threads, profile, spool)

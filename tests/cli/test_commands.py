@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +30,7 @@ import lpe_dask
 from lpe_dask.batch import runs
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.cli import cluster as clusters
-from lpe_dask.cli import commands, interrupts
+from lpe_dask.cli import commands, interrupts, outcome
 from lpe_dask.model.parameters import PARAMETERS
 from lpe_dask.tasks.resources import active_client
 
@@ -214,7 +215,7 @@ def test_score__of_an_empty_table_is_done(files):
 
 
 def test_score__leaves_logging_as_it_was(files):
-    log = commands.logging.getLogger("lpe_dask")
+    log = logging.getLogger("lpe_dask")
     before = (log.level, list(log.handlers))
 
     score()
@@ -409,7 +410,7 @@ def test_score__ends_with_143_at_sigterm(files, monkeypatch):
 def test_main__does_not_wait_for_threads_of_an_interrupted_run(monkeypatch, code):
     ended, done = [], []
     child = SimpleNamespace(kill=lambda: done.append("killed"))
-    monkeypatch.setattr(commands, "ignore_signals", lambda: done.append("ignored"))
+    monkeypatch.setattr(outcome, "ignore_signals", lambda: done.append("ignored"))
     monkeypatch.setattr(commands, "cli", lambda **options: sys.exit(code))
     monkeypatch.setattr(multiprocessing, "active_children", lambda: [child])
     monkeypatch.setattr("lpe_dask.tasks.remove_spools", lambda: done.append("removed"))
@@ -600,7 +601,7 @@ def test_workers__tell_of_faults_and_errors_are_told_once(files, monkeypatch, ca
 
 
 def test_demo__shows_that_it_works_and_leaves_nothing(files, monkeypatch):
-    monkeypatch.setattr(commands.tempfile, "tempdir", str(files))
+    monkeypatch.setattr(tempfile, "tempdir", str(files))
     before = sorted(files.iterdir())
 
     result = invoke("demo", "--scheduler", "threads")

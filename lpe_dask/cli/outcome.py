@@ -1,0 +1,145 @@
+"""How a command ends: with which exit code, and with what it says."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import click
+
+from lpe_dask.cli.interrupts import Terminated, ignore_signals, signals_raised
+from lpe_dask.storage import LockedError
+
+#: Exit codes.
+FAILED, REFUSED, LATER, INTERRUPTED, TERMINATED = 1, 2, 75, 130, 143
+
+#: What can be refused; any other error, and any in the middle of a run, is a failure.
+_REFUSALS = (
+    ValueError,
+    TypeError,
+    OSError,
+    MemoryError,
+    ImportError,
+    NotImplementedError,
+)
+
+
+class _StderrHandler(logging.Handler):
+    """Prints records on what standard error is now: a progress line may have taken it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
+
+
+@contextmanager
+def exit_codes(debug: bool) -> Iterator[None]:
+    """Show the log, and turn errors into one paragraph each and an exit code."""
+    log, handler = logging.getLogger("lpe_dask"), _StderrHandler()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG if debug else logging.INFO)
+    try:
+        with signals_raised():
+            yield
+    except Terminated:
+        click.echo("Terminated.", err=True)
+        raise click.exceptions.Exit(TERMINATED) from None
+    except KeyboardInterrupt:
+        click.echo("Interrupted.", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except click.ClickException:
+        raise
+    except Exception as error:
+        _refuse_or_fail(error, debug)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
+    if debug:
+        traceback.print_exception(error)
+    # A job file may have several problems, with a line for each.
+    text = "\n".join(" ".join(line.split()) for line in str(error).splitlines())
+    is_refused = isinstance(error, _REFUSALS)
+    if not is_refused and not isinstance(error, RuntimeError):
+        text = f"{type(error).__name__}: {text} (--debug shows where)"
+    click.echo(f"Error: {text}", err=True)
+    code = LATER if isinstance(error, LockedError) else REFUSED if is_refused else FAILED
+    raise click.exceptions.Exit(code)
+
+
+def end_now(code: int) -> NoReturn:
+    """End this process and its children without waiting for tasks that still run."""
+    from lpe_dask.tasks import remove_spools
+
+    ignore_signals()
+    for child in multiprocessing.active_children():
+        child.kill()
+    remove_spools()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+# What came out
+
+
+def summary_lines(summary: dict[str, Any], place: str) -> str:
+    """Return what a run came to: of a table that was scored, or a model that was saved."""
+    if "rows" in summary:
+        lines, end = _score_lines(summary), f"written to {place}"
+    else:
+        lines, end = _fit_lines(summary), f"saved to {summary['model']}"
+    return "\n".join([*lines, *_check_lines(summary["calibration_check"]), end])
+
+
+def _score_lines(summary: dict[str, Any]) -> list[str]:
+    flagged, share = summary["flagged"], summary["flagged_share"]
+    decided = f"alpha {summary['alpha']:g}"
+    if summary["fdr"] is not None:
+        decided = f"a false discovery rate of {summary['fdr']:g}"
+    lines = [
+        f"{summary['rows']} rows against {summary['nominal_rows']} nominal rows, "
+        f"in {summary['seconds']:.1f} s",
+        f"{flagged} flagged at {decided}" + ("" if share is None else f" ({share:.2%})"),
+    ]
+    if summary["rows_nan"]:
+        lines.append(f"{summary['rows_nan']} not measured: NaN or inf")
+    if summary["dropped_rows"]:
+        lines.append(f"{summary['dropped_rows']} nominal rows dropped: NaN or inf")
+    if (band := summary["calibration_band"]) is not None:
+        lines.append(
+            f"p-values compare with {summary['calibration_rows']} nominal rows: within "
+            f"{band['half_width']:.3f} of those with all, {band['level']:.0%} sure"
+        )
+    return lines
+
+
+def _fit_lines(summary: dict[str, Any]) -> list[str]:
+    lines = [
+        f"{summary['nominal_rows']} nominal rows fitted, in {summary['seconds']:.1f} s"
+    ]
+    if summary["dropped_rows"]:
+        lines.append(f"{summary['dropped_rows']} dropped: NaN or inf")
+    return lines
+
+
+def _check_lines(check: dict[str, Any] | None) -> list[str]:
+    """Return what was found about false alarms, for each level."""
+    if check is None:
+        return []
+    bounds = "exact bounds" if check["is_exact"] else "approximate bounds"
+    lines = [f"{check['n_held_out']} nominal rows were held out; flagged ({bounds}):"]
+    for level in check["levels"]:
+        line = f"  {level['flagged']} at alpha {level['alpha']:g}"
+        if level["upper"] is not None:
+            line += f", {level['lower']} to {level['upper']} are expected"
+        lines.append(f"{line}: {level['verdict']}")
+    return lines
