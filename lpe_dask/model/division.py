@@ -119,7 +119,12 @@ def divide(
     return Division(n_rows, chosen, None, np.sort(order[size:]), is_disjoint=True)
 
 
-def divide_in_size(calibration: str, n_rows: int, calibration_size: int | None) -> Division:
+def divide_in_size(
+    calibration: str,
+    n_rows: int,
+    calibration_size: int | None,
+    random_state: int | None = None,
+) -> Division:
     """Return a division as large as that of `divide`, for plans: no rows are drawn.
 
     In place of numbers it has zeros, which take no memory. Parameters and errors are those
