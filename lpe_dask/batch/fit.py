@@ -9,7 +9,6 @@ that the same fit, started again, comes to the same end.
 
 from __future__ import annotations
 
-import glob
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,10 +17,8 @@ from importlib import metadata
 from typing import Any
 from uuid import uuid4
 
-import fsspec
-
 from lpe_dask.batch.fingerprint import changed_files, digest
-from lpe_dask.batch.output import check_output
+from lpe_dask.batch.output import check_output, remove_fits
 from lpe_dask.model import (
     Checkpoint,
     Fitted,
@@ -34,7 +31,7 @@ from lpe_dask.model import (
     save_fitted,
     with_defaults,
 )
-from lpe_dask.storage import brief, retried
+from lpe_dask.storage import brief
 from lpe_dask.tables import (
     Paths,
     as_given,
@@ -130,7 +127,7 @@ class Fit:
             model = self._fit(self.url)
             with telling_input_from_run():
                 save_fitted(model, lock)
-            _remove_checkpoints(self.url)
+            remove_fits(self.url)
         logger.info("saved the model to %s", self.url)
         return model
 
@@ -226,8 +223,7 @@ def prepare_fit(
 def takes_loo(parameters: Mapping[str, Any]) -> bool:
     """Return whether the calibration is "loo", whatever the number of nominal rows."""
     calibration = parameters["calibration"]
-    is_auto = calibration == "auto" and learnt_by(parameters) is None
-    return calibration == "loo" or is_auto
+    return calibration == "loo" or (calibration == "auto" and not learnt_by(parameters))
 
 
 def _measures_all(parameters: Mapping[str, Any]) -> bool:
@@ -266,13 +262,6 @@ def measured_columns(path: Paths, frame: Any, columns: Sequence[Any] | None) -> 
     except (ValueError, TypeError) as error:
         raise type(error)(f"{shown_paths(path)}: {error}") from error
     return frame
-
-
-def _remove_checkpoints(folder: str) -> None:
-    """Remove what this fit, and earlier ones that came to nothing, have left."""
-    filesystem, root = fsspec.core.url_to_fs(folder)
-    for path in retried(filesystem.glob)(f"{glob.escape(root)}/_fit-*"):
-        Checkpoint(filesystem.unstrip_protocol(path)).remove()
 
 
 @contextmanager

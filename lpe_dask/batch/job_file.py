@@ -272,19 +272,18 @@ def _check_keys(tables: dict[str, Any], problems: Problems) -> Job:
 
 
 def _check_names(section: str, names: Iterable[str], problems: Problems) -> None:
-    for name in names:
+    known = KEYS[section]
+    for name in [name for name in names if name not in known]:
+        problem = (
+            f"{shown(name)} is no key of [{section}].{_nearest(name, known)} There are "
+            f"{', '.join(known)}. Correct it, or take it out."
+        )
         if name == "anomaly_log_density":
             problem = (
                 "a function cannot stand in a job file. Leave it out, or fit in Python "
                 "with LPE(anomaly_log_density=...)."
             )
-        else:
-            problem = (
-                f"{shown(name)} is no key of [{section}].{_nearest(name, KEYS[section])} "
-                f"There are {', '.join(KEYS[section])}. Correct it, or take it out."
-            )
-        if name not in KEYS[section]:
-            problems.add(section, name, problem)
+        problems.add(section, name, problem)
 
 
 def _wrong_value(section: str, key: str, value: Any, is_missing: bool) -> str:

@@ -13,7 +13,7 @@ begins with an underscore is not seen by readers of Parquet folders.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os.path import realpath
 from typing import Any
@@ -24,25 +24,24 @@ import pyarrow.parquet as pq
 from fsspec.utils import glob_translate
 
 from lpe_dask.batch.fingerprint import RECORD_NAME, SUMMARY_NAME
-from lpe_dask.batch.parts import RESULT_COLUMNS, UNDECIDED, PartFolder
-from lpe_dask.storage import (
-    LOCK_NAME,
-    Lock,
-    brief,
-    hold,
-    retried,
-    retried_until_seen,
-    whole_file,
-)
+from lpe_dask.storage import Lock, brief, hold, retried, whole_file
 
 #: Name of a file that is written and removed, to see that this is possible.
 PROBE_NAME = ".part-probe.tmp"
 
-#: What runs write; and what they need besides, which is there before the first part.
+#: Folder for parts whose anomalies are not decided before all are measured.
+UNDECIDED = "_undecided"
+
+#: Columns that a run adds to those of the input.
+RESULT_COLUMNS = ("p_value", "statistic", "is_anomaly")
+
+#: What runs write; what they need besides, which is there before the first part; and what
+#: they need only while they are at work, but the lock.
 _WRITTEN_NAME = re.compile(r"part-\d{5,}\.parquet|_summary\.json|_run\.json|_undecided")
 _EARLY_NAME = re.compile(
     r"_lock\.json|_fit-[0-9a-f]+|\.+(part-|_summary|_run|_lock).*\.tmp"
 )
+_LEFT_NAME = re.compile(rf"(?!_lock\.json)({_EARLY_NAME.pattern})|_undecided|_run\.json")
 
 
 # The output folder
@@ -61,11 +60,12 @@ def check_output(output: str, inputs: list[str]) -> str:
 
 def is_begun(url: str) -> bool:
     """Return whether an output folder has anything in it that a first part comes after."""
-    return any(not _EARLY_NAME.fullmatch(name) for name in _names_in(url))
+    return any(not _EARLY_NAME.fullmatch(name) for name in names_in(url))
 
 
 @retried
-def _names_in(url: str) -> list[str]:
+def names_in(url: str) -> list[str]:
+    """Return the names of what is in a folder; none if it is not there."""
     filesystem, root = fsspec.core.url_to_fs(url)
     filesystem.invalidate_cache()
     if filesystem.isfile(root):
@@ -105,7 +105,7 @@ def _resolved(filesystem: Any, path: str) -> str:
 
 def check_replaceable(url: str) -> None:
     """Raise FileExistsError if what is there is not the output of a run."""
-    names = _names_in(url)
+    names = names_in(url)
     filesystem, root = fsspec.core.url_to_fs(url)
     own = [_WRITTEN_NAME.fullmatch(name) or _EARLY_NAME.fullmatch(name) for name in names]
     foreign = sorted(name for name, is_own in zip(names, own, strict=True) if not is_own)
@@ -141,7 +141,7 @@ def reserved(url: str) -> Iterator[Lock]:
         If nothing can be written there, or another run holds the lock.
     """
     filesystem, root = fsspec.core.url_to_fs(url)
-    there = _names_in(url)
+    there = names_in(url)
     # Of a run that died before its first part no empty folder is to stay, either.
     is_ours = not retried(filesystem.exists)(root) or (there and not is_begun(url))
     try:
@@ -169,49 +169,24 @@ def _try_writing(filesystem: Any, root: str) -> None:
     filesystem.rm_file(f"{root}/{PROBE_NAME}")
 
 
-@retried
-def _remove(filesystem: Any, path: str) -> None:
-    with suppress(FileNotFoundError):
-        filesystem.rm(path, recursive=True)
-
-
 def remove_output(url: str) -> None:
     """Remove what earlier runs have written to the output folder, the summary first."""
-    filesystem, root = fsspec.core.url_to_fs(url)
-    names = [name for name in _names_in(url) if _WRITTEN_NAME.fullmatch(name)]
-    for name in sorted(names, key=lambda name: name != SUMMARY_NAME):
-        _remove(filesystem, f"{root}/{name}")
+    _remove(url, _WRITTEN_NAME.fullmatch)
 
 
 def remove_fits(url: str) -> None:
     """Remove what fits have measured, so that the next begins anew."""
-    filesystem, root = fsspec.core.url_to_fs(url)
-    for name in _names_in(url):
-        if name.startswith("_fit-"):
-            _remove(filesystem, f"{root}/{name}")
+    _remove(url, re.compile("_fit-").match)
 
 
 def remove_leftovers(url: str) -> None:
     """Remove what runs need only while they are at work, but the lock."""
+    _remove(url, _LEFT_NAME.fullmatch)
+
+
+def _remove(url: str, is_wanted: Callable[[str], object]) -> None:
     filesystem, root = fsspec.core.url_to_fs(url)
-    for name in _names_in(url):
-        is_early = _EARLY_NAME.fullmatch(name) is not None and name != LOCK_NAME
-        if is_early or name in (UNDECIDED, RECORD_NAME):
-            _remove(filesystem, f"{root}/{name}")
-
-
-def unseen_parts(folder: PartFolder) -> set[str]:
-    """Return the names of the parts that are not to be seen from here."""
-    wanted = {folder.name(i) for i in range(folder.n_parts)}
-    return wanted - set(_names_in(folder.url))
-
-
-@retried_until_seen
-def check_parts(folder: PartFolder) -> None:
-    """Raise if the parts that workers wrote are not to be seen from here, nor soon."""
-    if unseen := unseen_parts(folder):
-        raise FileNotFoundError(
-            f"the workers wrote {folder.n_parts} parts, but {len(unseen)} of them are not "
-            f"to be seen from here in {folder.url}. Give an output that this machine and "
-            f"all workers share: a shared folder, or a URL such as s3://bucket/folder."
-        )
+    names = [name for name in names_in(url) if is_wanted(name)]
+    for name in sorted(names, key=lambda name: name != SUMMARY_NAME):
+        with suppress(FileNotFoundError):
+            retried(filesystem.rm)(f"{root}/{name}", recursive=True)

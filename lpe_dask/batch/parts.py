@@ -27,6 +27,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask.batch.output import RESULT_COLUMNS, UNDECIDED, names_in
 from lpe_dask.pvalues import Adjustment, adjusted_p_values
 from lpe_dask.storage import (
     check_token,
@@ -38,19 +39,12 @@ from lpe_dask.storage import (
 from lpe_dask.tables import READERS, FileTable, TableError
 from lpe_dask.tasks import delayed_tasks, enter
 
-#: Columns that a run adds to those of the input.
-RESULT_COLUMNS = ("p_value", "statistic", "is_anomaly")
-
-#: The one that it adds besides where a false discovery rate decides.
+#: The column that a run adds to the `RESULT_COLUMNS` where a false discovery rate decides.
 Q_VALUE = "q_value"
 #: A table of these without a row.
 _NO_RESULTS = pd.DataFrame(dict.fromkeys(RESULT_COLUMNS, np.empty(0))).astype(
     {"is_anomaly": "boolean"}
 )
-
-#: Folder in an output for parts whose anomalies are not decided before all are measured;
-#: readers of the output do not look into it.
-UNDECIDED = "_undecided"
 
 #: What parts count.
 PART_COUNTS = ("rows", "rows_nan", "flagged")
@@ -94,21 +88,27 @@ class PartFolder:
 
     def found(self) -> dict[int, dict[str, int]]:
         """Return the parts of this run that are there, and what they count."""
-        there = self._names()
-        numbers = [i for i in range(self.n_parts) if self.name(i) in there]
+        unseen = self.unseen()
+        numbers = [i for i in range(self.n_parts) if self.name(i) not in unseen]
         with ThreadPoolExecutor(READERS) as readers:
             counts = list(readers.map(self._counts_of, numbers))
         found = zip(numbers, counts, strict=True)
         return {i: of_part for i, of_part in found if of_part is not None}
 
-    @retried
-    def _names(self) -> set[str]:
-        filesystem, root = fsspec.core.url_to_fs(self.url)
-        filesystem.invalidate_cache()
-        try:
-            return {path.rsplit("/", 1)[-1] for path in filesystem.ls(root, detail=False)}
-        except (FileNotFoundError, NotADirectoryError):
-            return set()
+    def unseen(self) -> set[str]:
+        """Return the names of the parts that are not to be seen from here."""
+        return {self.name(i) for i in range(self.n_parts)} - set(names_in(self.url))
+
+    @retried_until_seen
+    def check_seen(self) -> None:
+        """Raise if the parts that workers wrote are not to be seen from here, nor soon."""
+        if unseen := self.unseen():
+            raise FileNotFoundError(
+                f"the workers wrote {self.n_parts} parts, but {len(unseen)} of them are "
+                f"not to be seen from here in {self.url}. Give an output that this machine "
+                f"and all workers share: a shared folder, or a URL such as "
+                f"s3://bucket/folder."
+            )
 
     @retried
     def _counts_of(self, number: int) -> dict[str, int] | None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
-from typing import Any
+from typing import Any, NoReturn
 
 import dask
 import dask.array as da
@@ -37,19 +37,17 @@ from lpe_dask.batch.fit import (
 )
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.output import (
+    RESULT_COLUMNS,
     check_output,
-    check_parts,
     check_replaceable,
     is_begun,
     remove_leftovers,
     remove_output,
     reserved,
-    unseen_parts,
 )
 from lpe_dask.batch.parts import (
     PART_COUNTS,
     Q_VALUE,
-    RESULT_COLUMNS,
     PartFolder,
     decision_writes,
     part_writes,
@@ -132,7 +130,7 @@ class Scoring:
         earlier = read_fingerprint(self.output)
         if self.overwrite or earlier is None or not self.made_from.is_like(earlier):
             return False
-        if unseen_parts(self._folder("", earlier)):
+        if self._folder("", earlier).unseen():
             return False
         filesystem, root = fsspec.core.url_to_fs(self.output)
         return bool(retried(filesystem.exists)(f"{root}/{SUMMARY_NAME}"))
@@ -143,10 +141,7 @@ class Scoring:
         is_there = retried(filesystem.exists)(root)
         is_empty = is_there and not retried(filesystem.ls)(root)
         if not self.overwrite and (is_empty or self.is_finished()):
-            raise FileExistsError(
-                f"the output {self.output} exists. Give another folder, or replace it "
-                f"(overwrite=True, --overwrite)."
-            )
+            self._refuse("exists")
 
     @contextmanager
     def reserved(self) -> Iterator[Lock]:
@@ -168,16 +163,18 @@ class Scoring:
             return
         earlier = read_fingerprint(self.output)
         if earlier is None:
-            raise FileExistsError(
-                f"the output {self.output} exists. Give another folder, or replace it "
-                f"(overwrite=True, --overwrite)."
+            self._refuse("exists")
+        elif earlier.run != self.made_from.run:
+            differences = self.made_from.differences(earlier)
+            self._refuse(
+                f"exists, and was made from something else; what differs: {differences}"
             )
-        if earlier.run != self.made_from.run:
-            raise FileExistsError(
-                f"the output {self.output} exists, and was made from something else; what "
-                f"differs: {self.made_from.differences(earlier)}. Give another folder, or "
-                f"replace it (overwrite=True, --overwrite)."
-            )
+
+    def _refuse(self, reason: str) -> NoReturn:
+        raise FileExistsError(
+            f"the output {self.output} {reason}. Give another folder, or replace it "
+            f"(overwrite=True, --overwrite)."
+        )
 
     def execute(
         self,
@@ -210,7 +207,7 @@ class Scoring:
             self._make_way()
             counts = self._write(folder, statistic, p_values, expect)
             self._warn_of_rate(model, counts)
-            check_parts(folder)
+            folder.check_seen()
             check_unchanged(self.paths, self.made_from.data)
             seconds = time.perf_counter() - began
             summary = score_summary(model, self.made_from, counts, check, seconds)

@@ -9,7 +9,7 @@ verdicts of `paper`; messages go to standard error.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -262,11 +262,12 @@ def main() -> None:
 def _do(job: Any, existing: Any, workers: ChosenWorkers) -> str:
     """Check everything, start or join the workers, do a job, and return what to tell."""
     from lpe_dask.batch import prepare
+    from lpe_dask.cli.progress import show_progress
 
     prepared = prepare(job, existing)
     if existing == "keep" and prepared.is_finished():
         return _nothing_to_do(job.place)
-    with prepared.reserved() as lock, workers.open(), _progress() as expect:
+    with prepared.reserved() as lock, workers.open(), show_progress() as expect:
         return summary_lines(prepared.execute(lock, expect), job.place)
 
 
@@ -316,9 +317,3 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
         for name, value in options.items()
         if context.get_parameter_source(name) not in (default, None)
     }
-
-
-def _progress() -> AbstractContextManager[Any]:
-    from lpe_dask.cli.progress import show_progress
-
-    return show_progress()
