@@ -12,9 +12,9 @@ from os import PathLike
 
 import fsspec
 
-from lpe_dask.batch.fingerprint import SUMMARY_NAME
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.job_file import read_job
+from lpe_dask.batch.output import SUMMARY_NAME
 from lpe_dask.batch.runs import prepare
 from lpe_dask.batch.unfinished import DayOfJob, Note, now
 from lpe_dask.storage import brief, is_held, retried

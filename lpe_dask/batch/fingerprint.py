@@ -13,13 +13,11 @@ from typing import Any
 
 import fsspec
 
-from lpe_dask.storage import plain, retried, whole_file
+from lpe_dask.batch.output import RECORD_NAME, SUMMARY_NAME, write_json
+from lpe_dask.storage import plain, retried
 
-#: Name of the file of a fingerprint, in an output that is not finished.
-RECORD_NAME = "_run.json"
-
-#: Name of the file that a run writes last, and where in it the fingerprint is.
-SUMMARY_NAME, MADE_FROM = "_summary.json", "made_from"
+#: Where in a summary the fingerprint is.
+MADE_FROM = "made_from"
 
 #: A file that is not there; one that cannot be read is no reason to begin anew.
 _NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
@@ -70,12 +68,9 @@ class Fingerprint:
         """Return what JSON can hold."""
         return {"data": self.data, "settings": self.settings}
 
-    @retried
     def write(self, url: str) -> None:
         """Write it into an output folder that is not finished."""
-        filesystem, folder = fsspec.core.url_to_fs(url)
-        with whole_file(filesystem, folder, RECORD_NAME) as file:
-            file.write(json.dumps(self.content(), indent=1).encode() + b"\n")
+        write_json(url, RECORD_NAME, self.content(), indent=1)
 
     def differences(self, earlier: Fingerprint) -> str:
         """Return in words what has changed since an earlier run."""

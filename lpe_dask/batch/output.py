@@ -12,6 +12,7 @@ begins with an underscore is not seen by readers of Parquet folders.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,8 +24,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.utils import glob_translate
 
-from lpe_dask.batch.fingerprint import RECORD_NAME, SUMMARY_NAME
 from lpe_dask.storage import Lock, brief, hold, retried, whole_file
+
+#: Names of what the parts are made from, while a run is not finished, and of what a run
+#: writes last.
+RECORD_NAME, SUMMARY_NAME = "_run.json", "_summary.json"
 
 #: Name of a file that is written and removed, to see that this is possible.
 PROBE_NAME = ".part-probe.tmp"
@@ -167,6 +171,24 @@ def _try_writing(filesystem: Any, root: str) -> None:
     with whole_file(filesystem, root, PROBE_NAME) as file:
         file.write(b"")
     filesystem.rm_file(f"{root}/{PROBE_NAME}")
+
+
+@retried
+def write_json(url: str, name: str, content: Any, **options: Any) -> None:
+    """Write what JSON can hold to a file in a folder, which is made if it is not there.
+
+    Parameters
+    ----------
+    url, name : str
+        Of the folder, and of the file in it.
+    content : object
+    **options
+        Of `json.dumps`.
+    """
+    filesystem, root = fsspec.core.url_to_fs(url)
+    filesystem.makedirs(root, exist_ok=True)
+    with whole_file(filesystem, root, name) as file:
+        file.write(json.dumps(content, **options).encode() + b"\n")
 
 
 def remove_output(url: str) -> None:

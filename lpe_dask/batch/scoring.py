@@ -25,7 +25,7 @@ import dask.array as da
 import fsspec
 from dask.delayed import Delayed
 
-from lpe_dask.batch.fingerprint import SUMMARY_NAME, Fingerprint, read_fingerprint
+from lpe_dask.batch.fingerprint import Fingerprint, read_fingerprint
 from lpe_dask.batch.fit import (
     Expect,
     Fit,
@@ -38,6 +38,7 @@ from lpe_dask.batch.fit import (
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.output import (
     RESULT_COLUMNS,
+    SUMMARY_NAME,
     check_output,
     check_replaceable,
     is_begun,

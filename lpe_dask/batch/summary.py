@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from importlib import metadata
 from typing import Any
 
-import fsspec
-
-from lpe_dask.batch.fingerprint import MADE_FROM, SUMMARY_NAME, Fingerprint
+from lpe_dask.batch.fingerprint import MADE_FROM, Fingerprint
+from lpe_dask.batch.output import SUMMARY_NAME, write_json
 from lpe_dask.batch.parts import PART_COUNTS
 from lpe_dask.model import Fitted
 from lpe_dask.pvalues import BAND_LEVEL, band_half_width
-from lpe_dask.storage import retried, whole_file
 from lpe_dask.tasks import peak_worker_bytes
 
 #: Packages that the summary names the version of.
@@ -108,13 +105,9 @@ def _calibration_band(model: Fitted) -> dict[str, float] | None:
     return {"level": BAND_LEVEL, "half_width": band_half_width(n_measured)}
 
 
-@retried
 def write_summary(summary: dict[str, Any], url: str) -> None:
     """Write the summary into an output folder."""
-    filesystem, folder = fsspec.core.url_to_fs(url)
-    text = json.dumps(summary, indent=2, default=_plain)
-    with whole_file(filesystem, folder, SUMMARY_NAME) as file:
-        file.write(text.encode() + b"\n")
+    write_json(url, SUMMARY_NAME, summary, indent=2, default=_plain)
 
 
 def _plain(value: Any) -> Any:

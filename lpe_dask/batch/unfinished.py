@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 import fsspec
 
-from lpe_dask.storage import brief, retried, whole_file
+from lpe_dask.batch.output import write_json
+from lpe_dask.storage import brief, retried
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class DayOfJob:
         }
         try:
             if not any(note.is_of(self) for note in self.others()):
-                _write(self.notes, f"{self.job}-{self.day}.json", said)
+                write_json(self.notes, f"{self.job}-{self.day}.json", said, indent=1)
         except (OSError, NotImplementedError) as error:
             logger.warning(
                 "it is not noted in %s that the run of %s has begun: %s If it is "
@@ -151,14 +152,6 @@ def _notes(folder: str) -> list[Note]:
                     began = datetime.datetime.fromisoformat(said["began"]).astimezone()
                     notes.append(Note(name, said["says"], said["writes"], day, began))
     return notes
-
-
-@retried
-def _write(folder: str, name: str, said: dict[str, str]) -> None:
-    filesystem, root = fsspec.core.url_to_fs(folder)
-    filesystem.makedirs(root, exist_ok=True)
-    with whole_file(filesystem, root, name) as file:
-        file.write(json.dumps(said, indent=1).encode() + b"\n")
 
 
 @retried
