@@ -70,7 +70,7 @@ class Fingerprint:
 
     def write(self, url: str) -> None:
         """Write it into an output folder that is not finished."""
-        write_json(url, RECORD_NAME, self.content(), indent=1)
+        write_json(url, RECORD_NAME, self.content())
 
     def differences(self, earlier: Fingerprint) -> str:
         """Return in words what has changed since an earlier run."""

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.utils import glob_translate
 
-from lpe_dask.storage import Lock, brief, hold, retried, whole_file
+from lpe_dask.storage import Lock, brief, hold, plain, retried, whole_file
 
 #: Names of what the parts are made from, while a run is not finished, and of what a run
 #: writes last.
@@ -174,21 +174,12 @@ def _try_writing(filesystem: Any, root: str) -> None:
 
 
 @retried
-def write_json(url: str, name: str, content: Any, **options: Any) -> None:
-    """Write what JSON can hold to a file in a folder, which is made if it is not there.
-
-    Parameters
-    ----------
-    url, name : str
-        Of the folder, and of the file in it.
-    content : object
-    **options
-        Of `json.dumps`.
-    """
+def write_json(url: str, name: str, content: Any, indent: int = 1) -> None:
+    """Write a file of JSON into a folder, which is made if it is not there."""
     filesystem, root = fsspec.core.url_to_fs(url)
     filesystem.makedirs(root, exist_ok=True)
     with whole_file(filesystem, root, name) as file:
-        file.write(json.dumps(content, **options).encode() + b"\n")
+        file.write(json.dumps(content, indent=indent, default=plain).encode() + b"\n")
 
 
 def remove_output(url: str) -> None:

@@ -45,6 +45,7 @@ from lpe_dask.batch.output import (
     remove_leftovers,
     remove_output,
     reserved,
+    write_json,
 )
 from lpe_dask.batch.parts import (
     PART_COUNTS,
@@ -54,7 +55,7 @@ from lpe_dask.batch.parts import (
     part_writes,
     undecided_p_values,
 )
-from lpe_dask.batch.summary import score_summary, write_summary
+from lpe_dask.batch.summary import score_summary
 from lpe_dask.model import Fitted
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
@@ -213,7 +214,7 @@ class Scoring:
             seconds = time.perf_counter() - began
             summary = score_summary(model, self.made_from, counts, check, seconds)
             check_token(lock.url, lock.token)
-            write_summary(summary, self.output)
+            write_json(self.output, SUMMARY_NAME, summary, indent=2)
             remove_leftovers(self.output)
         except (RunError, TableError):
             raise

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import platform
-from importlib import metadata
 from typing import Any
 
 from lpe_dask.batch.fingerprint import MADE_FROM, Fingerprint
-from lpe_dask.batch.output import SUMMARY_NAME, write_json
 from lpe_dask.batch.parts import PART_COUNTS
 from lpe_dask.model import Fitted
 from lpe_dask.pvalues import BAND_LEVEL, band_half_width
+from lpe_dask.storage import package_versions
 from lpe_dask.tasks import peak_worker_bytes
 
 #: Packages that the summary names the version of.
@@ -80,7 +78,7 @@ def score_summary(
         "radius_": model.radius,
         "seconds": round(seconds, 3),
         "peak_worker_bytes": peak_worker_bytes(),
-        "versions": _versions(),
+        "versions": package_versions(*_PACKAGES),
         MADE_FROM: made_from.content(),
     }
 
@@ -103,18 +101,3 @@ def _calibration_band(model: Fitted) -> dict[str, float] | None:
     if model.calibration_kind != "loo" or n_measured == model.n_samples:
         return None
     return {"level": BAND_LEVEL, "half_width": band_half_width(n_measured)}
-
-
-def write_summary(summary: dict[str, Any], url: str) -> None:
-    """Write the summary into an output folder."""
-    write_json(url, SUMMARY_NAME, summary, indent=2, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    """Return a NumPy array or number as what JSON knows."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def _versions() -> dict[str, str]:
-    packages = {name: metadata.version(name) for name in _PACKAGES}
-    return {"python": platform.python_version()} | packages

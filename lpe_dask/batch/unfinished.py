@@ -85,7 +85,7 @@ class DayOfJob:
         }
         try:
             if not any(note.is_of(self) for note in self.others()):
-                write_json(self.notes, f"{self.job}-{self.day}.json", said, indent=1)
+                write_json(self.notes, f"{self.job}-{self.day}.json", said)
         except (OSError, NotImplementedError) as error:
             logger.warning(
                 "it is not noted in %s that the run of %s has begun: %s If it is "

@@ -10,7 +10,7 @@ from .columns import (
     write_columns,
 )
 from .json_values import package_versions, plain
-from .lock import LOCK_NAME, Lock, LockedError, check_token, hold, is_dead, is_held, lease
+from .lock import Lock, LockedError, check_token, hold, is_dead, is_held, lease
 from .messages import brief
 from .retries import is_passing, retried, retried_until_seen
 from .whole_files import whole_file
@@ -20,7 +20,6 @@ __all__ = [
     "FLOATS",
     "INT32",
     "INT64",
-    "LOCK_NAME",
     "Lock",
     "LockedError",
     "StoredFile",
