@@ -136,24 +136,16 @@ class Fitted:
 
     def own(self, name: str) -> Any:
         """Return the "statistic" or the "p_value" of each nominal row, in their kind."""
-        own, kind, is_statistic = self.own_values.known(), self.nominal, name == "statistic"
-        if own.others is None and kind.frame is not None:
-            with lazily():
-                if is_statistic:
-                    return own.series(kind.frame)
-                return own.p_value_series(kind.frame, self.calibration)
-        if own.others is None and not kind.is_lazy:
-            values = own.statistic.value.copy() if is_statistic else None
-            return kind.restore(
-                own.own_p_values(self.calibration) if values is None else values, name
-            )
-        restored = partial(self._own_of_blocks, is_statistic, name)
-        return restored() if kind.is_lazy else eagerly(restored)
+        own, kind = self.own_values.known(), self.nominal
 
-    def _own_of_blocks(self, is_statistic: bool, name: str) -> Any:
-        with lazily():
-            statistic, p_values = self.blocks()
-            return self.nominal.restore(statistic if is_statistic else p_values, name)
+        def in_their_kind() -> Any:
+            with lazily():
+                if own.others is None and kind.frame is not None:
+                    return own.series(kind.frame, name, self.calibration)
+                statistic, p_values = self.blocks()
+                return kind.restore(statistic if name == "statistic" else p_values, name)
+
+        return in_their_kind() if kind.is_lazy else eagerly(in_their_kind)
 
     def blocks(
         self, X: Any = None, frame_sizes: Sequence[int] = ()

@@ -124,34 +124,14 @@ class OwnValues:
             nominal.checksums,
         )  # fmt: skip
 
-    def own_p_values(self, calibration: Calibration) -> NDArray[Any]:
-        """Return the p-values of the nominal rows, where all of them were measured."""
-        statistic, compared = self.statistic.value, self.compared.value
-        p_values: NDArray[Any] = calibration.own_function()(
-            compared, _is_known(statistic), calibration.values
-        )
-        return p_values
-
-    def series(self, frame: Any) -> Any:
-        """Return the statistic as a series of the dask frame that was fitted, lazily."""
+    def series(self, frame: Any, name: str, calibration: Calibration) -> Any:
+        """Return the "statistic" or "p_value" of a dask frame that was fitted, lazily."""
         assert self.row_hashes is not None
-        own = [self.statistic]
-        return look_up(frame, self.row_hashes, self.chunks, own, None, name="statistic")
-
-    def p_value_series(self, frame: Any, calibration: Calibration) -> Any:
-        """Return the p-values as a series of the dask frame that was fitted, lazily."""
-        assert self.row_hashes is not None
-        own = [self.compared, self.statistic]
-        function = partial(_p_values_of_own, function=calibration.own_function())
-        return look_up(
-            frame,
-            self.row_hashes,
-            self.chunks,
-            own,
-            function,
-            calibration.shared,
-            name="p_value",
-        )
+        given: tuple[Any, ...] = ([self.statistic], None)
+        if name == "p_value":
+            function = partial(_p_values_of_own, function=calibration.own_function())
+            given = ([self.compared, self.statistic], function, calibration.shared)
+        return look_up(frame, self.row_hashes, self.chunks, *given, name=name)
 
     def blocks(
         self, reference: Reference, calibration: Calibration
