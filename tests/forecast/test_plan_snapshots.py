@@ -1,0 +1,145 @@
+"""What is planned for a dozen shapes of data, so that no rule of a plan changes unseen.
+
+plan_snapshots.json holds the algorithm, blocks, tasks and bytes of each case. They follow
+from whole numbers and from samples that are the same everywhere; pairs and seconds do not,
+and are left out. Where a change is meant, write the file anew and read the difference:
+
+    PYTHONPATH=tests python -m forecast.test_plan_snapshots
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import lpe_dask
+from lpe_dask.forecast import costs, estimate, sample
+from lpe_dask.tasks.resources import Workers
+
+GIB = 2**30
+SNAPSHOTS = Path(__file__).with_name("plan_snapshots.json")
+
+
+class Case(NamedTuple):
+    """Some data, on some workers, with some arguments of `plan`."""
+
+    data: Callable[[], Any]
+    workers: Workers
+    arguments: Mapping[str, Any] = MappingProxyType({})
+
+
+def normal(n_rows, n_columns, n_chunks=64):
+    """Return what makes rows with independent columns: little can be pruned of many."""
+    chunks = (-(-n_rows // n_chunks), n_columns)
+    return lambda: da.random.default_rng(0).standard_normal((n_rows, n_columns), chunks)
+
+
+def clusters(n_rows, n_columns, n_chunks=64):
+    """Return what makes rows around few centers: most can be pruned."""
+
+    def rows():
+        rng = da.random.default_rng(1)
+        chunks = -(-n_rows // n_chunks)
+        noise = rng.standard_normal((n_rows, n_columns), (chunks, n_columns))
+        return noise + 100 * rng.integers(0, 9, (n_rows, 1), chunks=(chunks, 1))
+
+    return rows
+
+
+def carried_frame():
+    """Return a frame of which only some columns are measured."""
+    table = pd.DataFrame(np.random.default_rng(0).random((120_000, 6)), columns=[*"abcdef"])
+    return dd.from_pandas(table.assign(note="text"), npartitions=12)
+
+
+SIXTEEN = Workers(16, 1, 4 * GIB)
+LAPTOP = Workers(8, 8, 16 * GIB)
+SMALL = Workers(4, 2, 700 * 2**20)
+
+CASES = {
+    "ten million rows of 8 numbers on 16 workers": Case(normal(10**7, 8), SIXTEEN),
+    "ten million clustered rows of 4 numbers": Case(clusters(10**7, 4), SIXTEEN),
+    "a billion rows on a hundred workers": Case(
+        normal(10**9, 8, 4096), Workers(400, 4, 16 * GIB), {"algorithm": "brute"}
+    ),
+    "a billion clustered rows, 100,000 of them measured": Case(
+        clusters(10**9, 3, 4096), Workers(400, 4, 64 * GIB), {"calibration_size": 10**5}
+    ),
+    "few wide rows": Case(normal(5000, 900, 4), LAPTOP),
+    "rows for which there is too little memory": Case(normal(3 * 10**6, 40), SMALL),
+    "a few rows in this process": Case(normal(300, 2, 1), LAPTOP),
+    "large K": Case(clusters(400_000, 3), LAPTOP, {"n_neighbors": 2000}),
+    "radius": Case(
+        clusters(10**6, 3), LAPTOP, {"graph": "radius", "radius": 0.3, "scale": "standard"}
+    ),
+    "geodesic": Case(clusters(200_000, 3), LAPTOP, {"metric": "geodesic"}),
+    "geodesic along a graph of both directions": Case(
+        clusters(200_000, 3),
+        SIXTEEN,
+        {"metric": "geodesic", "metric_params": {"n_neighbors": 8, "graph": "union"}},
+    ),
+    "mahalanobis": Case(
+        normal(500_000, 12), SIXTEEN, {"metric": "mahalanobis", "scale": "minmax"}
+    ),
+    "calibration_size": Case(clusters(10**6, 5), LAPTOP, {"calibration_size": 10_000}),
+    "split": Case(clusters(10**6, 5), LAPTOP, {"calibration": "split"}),
+    "conformal": Case(clusters(10**6, 5), LAPTOP, {"calibration": "conformal"}),
+    "carried columns": Case(carried_frame, LAPTOP, {"columns": ["a", "b", "c"]}),
+}
+
+
+def planned(case):
+    """Return what is to stay of a plan."""
+    forecast = lpe_dask.plan(case.data(), **case.arguments)
+    cut, fits = forecast.plan, "fits" if forecast.fits else "does not fit"
+    place = "a spool" if forecast.is_spooled else "memory"
+    return {
+        "search": f"{forecast.algorithm}, K={forecast.n_neighbors}",
+        "cut": f"{cut.n_blocks} blocks of {cut.block_rows} rows in {place}, "
+        f"tasks of {cut.task_rows}, passes of {cut.pass_rows}",
+        "worker": f"{forecast.worker_bytes} bytes, {fits}",
+        "tasks": ", ".join(f"{kind} {n}" for kind, n in sorted(forecast.tasks.items())),
+    }
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """What is timed is left out, and so need not be timed well."""
+    be_quick(monkeypatch.setattr)
+
+
+def be_quick(set_to):
+    set_to(sample, "SAMPLE_ROWS", 16_384)
+    set_to(costs, "REPEAT_SECONDS", 0.0)
+    set_to(costs, "LEAST_REPEATS", 1)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("name", CASES)
+def test_plan__is_as_it_was(name, monkeypatch):
+    monkeypatch.setattr(estimate, "workers", lambda **_: CASES[name].workers)
+
+    with dask.config.set(scheduler="threads", num_workers=2):
+        assert planned(CASES[name]) == json.loads(SNAPSHOTS.read_text())[name]
+
+
+def main():
+    """Write the snapshots anew."""
+    be_quick(setattr)
+    snapshots = {}
+    for name, case in CASES.items():
+        estimate.workers = lambda case=case, **_: case.workers
+        snapshots[name] = planned(case)
+    SNAPSHOTS.write_text(json.dumps(snapshots, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
