@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from lpe_dask.batch.unfinished import DayOfJob
 from lpe_dask.model import PARAMETERS
-from lpe_dask.search import MIN_WORKER_BYTES, PROCESS_BYTES
+from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES
 
 #: TOML promises whole numbers of 64 bits, and so do we.
 LARGEST_WHOLE = 2**63 - 1

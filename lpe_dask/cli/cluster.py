@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,12 @@ from lpe_dask.cli.cluster_log import only_news
 from lpe_dask.cli.interrupts import signals_held
 from lpe_dask.storage import brief
 from lpe_dask.tasks import (
-    Crew,
+    Workers,
+    active_workers,
     let_garbage_be,
     logging_from,
     memory_of_machine,
     processes_and_threads,
-    workers,
     workers_of_machine,
 )
 
@@ -82,22 +82,21 @@ class ChosenWorkers:
         return self._start() if self.scheduler is None else self._join()
 
     @contextmanager
-    def foreseen(self) -> Iterator[Crew]:
+    def foreseen(self) -> Iterator[Workers]:
         """Return a context that tells which workers there would be, and starts none.
 
         Dask computes in this process meanwhile, or on the workers of a running scheduler.
         """
         if self.scheduler is not None:
             with self.open():
-                yield Crew(workers(wait=True), self.scheduler != "threads", LOAD_SECONDS)
+                yield replace(active_workers(wait=True), start_seconds=LOAD_SECONDS)
             return
         n_workers, threads = self._processes()
         limit = self.memory_limit
         if limit is None:
             limit = memory_of_machine() // n_workers
         with dask.config.set(scheduler="threads"):
-            found = workers_of_machine(n_workers, threads, limit)
-            yield Crew(found, True, START_SECONDS)
+            yield workers_of_machine(n_workers, threads, limit, START_SECONDS)
 
     def _processes(self) -> tuple[int, int]:
         """Return how many workers a cluster on this machine has, and threads of each."""

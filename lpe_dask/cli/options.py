@@ -14,7 +14,7 @@ from dask.utils import format_bytes, parse_bytes
 
 from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.model import PARAMETERS, Parameter
-from lpe_dask.search import MIN_WORKER_BYTES, PROCESS_BYTES
+from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES
 
 
 def names(ctx: Any, param: Any, value: str | None) -> list[str] | None:

@@ -26,7 +26,7 @@ from lpe_dask.search import (
     SUMMED_BLOCKS,
     SUMMED_PIECES,
     TASKS_PER_THREAD,
-    JoinPlan,
+    SearchPlan,
     n_shares,
 )
 
@@ -41,9 +41,9 @@ class FitShape:
 
     Attributes
     ----------
-    plan : JoinPlan
+    plan : SearchPlan
         Of the rows that new rows are measured among.
-    own_plan : JoinPlan, optional
+    own_plan : SearchPlan, optional
         Of the part that calibration rows are measured among, if that is another one.
     n_measured : int
         Calibration rows.
@@ -61,8 +61,8 @@ class FitShape:
         Whether the scheduler is one of `distributed`.
     """
 
-    plan: JoinPlan
-    own_plan: JoinPlan | None
+    plan: SearchPlan
+    own_plan: SearchPlan | None
     n_measured: int
     partitions: Sequence[int]
     keeps_near_rows: bool
@@ -101,21 +101,22 @@ def fit_tasks(shape: FitShape) -> Counter[str]:
     return tasks
 
 
-def most_blocks(plan: JoinPlan, *, keeps_near_rows: bool) -> int:
+def most_blocks(plan: SearchPlan, *, keeps_near_rows: bool) -> int:
     """Return how many blocks there are; at most, where near rows make a block.
 
-    Then each of up to `JoinPlan.n_blocks` parts makes as few blocks as its rows need, of
+    Then each of up to `SearchPlan.n_blocks` parts makes as few blocks as its rows need, of
     which only one is not full.
 
     Examples
     --------
-    >>> plan = JoinPlan(1000, 2, 5, 64, 64, 64, 1)
+    >>> shape = SearchShape(1000, 2, Statistic(5, None))
+    >>> plan = SearchPlan(shape, 64, 64, 64, 1)
     >>> most_blocks(plan, keeps_near_rows=False), most_blocks(plan, keeps_near_rows=True)
     (16, 23)
     """
     if not keeps_near_rows:
         return plan.n_blocks
-    rest = max(0, plan.n_reference - plan.n_blocks)
+    rest = max(0, plan.shape.n_reference - plan.n_blocks)
     return plan.n_blocks + rest // max(1, plan.largest_block_rows)
 
 
@@ -142,7 +143,7 @@ def _read_tasks(shape: FitShape, n_reads: int, *, is_part: bool) -> Counter[str]
     )
 
 
-def _pack_tasks(shape: FitShape, plan: JoinPlan) -> Counter[str]:
+def _pack_tasks(shape: FitShape, plan: SearchPlan) -> Counter[str]:
     """Return the tasks that put rows into blocks."""
     tasks = _read_tasks(shape, 1, is_part=shape.is_divided)
     tasks["pack"] = most_blocks(plan, keeps_near_rows=shape.keeps_near_rows)
@@ -155,11 +156,11 @@ def _pack_tasks(shape: FitShape, plan: JoinPlan) -> Counter[str]:
     return tasks
 
 
-def _measure_tasks(shape: FitShape, plan: JoinPlan) -> Counter[str]:
+def _measure_tasks(shape: FitShape, plan: SearchPlan) -> Counter[str]:
     """Return the tasks that measure rows of blocks among all others, and record it."""
     n_blocks = most_blocks(plan, keeps_near_rows=shape.keeps_near_rows)
     n_joins = n_blocks * plan.block_shares
-    if plan.graph_neighbors == 0:
+    if plan.shape.graph_neighbors == 0:
         return Counter({"self-join": n_joins, "record": n_joins})
     n_walks = -(-shape.n_measured // plan.task_rows)
     return Counter({"self-join": n_joins, "graph": 1, "walk": n_walks, "record": n_walks})
@@ -179,7 +180,7 @@ def _like_new_tasks(shape: FitShape) -> Counter[str]:
     # Those that put the shares together, too; then they are numbered, and recorded.
     tasks["self-join"] = min(n_joins, n_chunks * most_shares) + n_chunks
     tasks["record"] = 2 * n_chunks
-    if shape.plan.graph_neighbors > 0:
+    if shape.plan.shape.graph_neighbors > 0:
         n_blocks = most_blocks(shape.plan, keeps_near_rows=shape.keeps_near_rows)
         tasks += Counter({"graph": 1, "self-join": n_blocks * shape.plan.block_shares})
     return tasks
@@ -188,7 +189,7 @@ def _like_new_tasks(shape: FitShape) -> Counter[str]:
 def save_tasks(shape: FitShape) -> Counter[str]:
     """Return the tasks that write a model: its blocks, and a neighbor graph."""
     n_blocks = most_blocks(shape.plan, keeps_near_rows=shape.keeps_near_rows)
-    return Counter({"save": n_blocks + int(shape.plan.graph_neighbors > 0)})
+    return Counter({"save": n_blocks + int(shape.plan.shape.graph_neighbors > 0)})
 
 
 def load_tasks(n_blocks: int, *, has_graph: bool) -> Counter[str]:

@@ -37,7 +37,7 @@ from lpe_dask.forecast.models import ForeseenFit, SavedModel
 from lpe_dask.forecast.sample import Sample, take_sample
 from lpe_dask.model import Fitted, check_names, check_parameters, load_fitted, with_defaults
 from lpe_dask.pvalues import MERGED_HISTOGRAMS
-from lpe_dask.search import JoinPlan
+from lpe_dask.search import Needs, needs
 from lpe_dask.tables import (
     Paths,
     Table,
@@ -48,7 +48,7 @@ from lpe_dask.tables import (
     rows_of_partitions,
     select_columns,
 )
-from lpe_dask.tasks import Crew, active_client, workers
+from lpe_dask.tasks import Workers, active_workers
 
 #: Seconds to write a number, and for a task to be handed out and its result taken back: by
 #: the scheduler of this process, and by one of `distributed` (measured).
@@ -117,17 +117,17 @@ def plan(
     >>> forecast.pairs, forecast.fits
     (9000000, True)
     """
-    crew = Crew(workers(wait=True), active_client() is not None)
+    workers = active_workers(wait=True)
     given = {"nominal": nominal, "model": model, "columns": columns}
     given = {name: value for name, value in given.items() if value is not None}
     if is_job(data):
         check_no_others(data, [*given, *arguments])
-        return forecast_job(crew, prepare(next_job(data)))
+        return forecast_job(workers, prepare_job(next_job(data)))
     if model is not None:
         check_is_alone(model, nominal, arguments)
-        return forecast_with_model(crew, data, model, columns)
+        return forecast_with_model(workers, data, model, columns)
     check_names("plan", arguments)
-    return forecast_score(crew, data, nominal, columns, **arguments)
+    return forecast_score(workers, data, nominal, columns, **arguments)
 
 
 def is_job(data: Any) -> bool:
@@ -145,7 +145,7 @@ def check_no_others(job: str | PathLike[str], given: Sequence[str]) -> None:
 
 
 def forecast_score(
-    crew: Crew, data: Any, nominal: Any, columns: Any, **arguments: Any
+    workers: Workers, data: Any, nominal: Any, columns: Any, **arguments: Any
 ) -> Forecast:
     """Return what `plan` does, for workers that need not be there."""
     parameters = with_defaults(arguments)
@@ -154,11 +154,11 @@ def forecast_score(
     learnt = _open(data if is_own else nominal, columns)
     scored = learnt if is_own else _open(data, learnt.table.columns)
     _check_features(learnt.table, scored.table)
-    return _Forecaster.of_fit(crew, parameters, learnt, scored, is_own=is_own).forecast()
+    return _Forecaster.of_fit(workers, parameters, learnt, scored, is_own=is_own).forecast()
 
 
 def forecast_with_model(
-    crew: Crew, data: Any, path: str | PathLike[str], columns: Any
+    workers: Workers, data: Any, path: str | PathLike[str], columns: Any
 ) -> Forecast:
     """Return what `plan` does with a saved model, for workers that need not be there."""
     model = load_fitted(path)
@@ -168,10 +168,10 @@ def forecast_with_model(
     else:
         X = data if columns is None else select_columns(data, columns)
         scored = _collection(model.table(X))
-    return _Forecaster.of_model(crew, model, scored).forecast()
+    return _Forecaster.of_model(workers, model, scored).forecast()
 
 
-def forecast_job(crew: Crew, run: Run) -> Forecast:
+def forecast_job(workers: Workers, prepared: JobRun) -> Forecast:
     """Return what a job would need from its start, for workers that need not be there.
 
     Raises
@@ -184,25 +184,24 @@ def forecast_job(crew: Crew, run: Run) -> Forecast:
             f"nothing to do: {run.job.place} is there already. Plan a job whose output is "
             f"yet to be made."
         )
-    scoring = run.scoring
-    if run.model is None:
-        assert run.fit is not None
-        forecaster = _of_fit(crew, run.fit, scoring)
+    run = prepared.scoring
+    if run is None:
+        assert prepared.fit is not None
+        return _of_fit_run(workers, prepared.fit, None).forecast()
+    if isinstance(run.model, FitRun):
+        forecaster = _of_fit_run(workers, run.model, run)
     else:
-        assert scoring is not None
-        scored = _files(scoring.paths, scoring.rows, scoring.kept)
-        forecaster = _Forecaster.of_model(crew, run.model, scored)
-    decides_late = scoring is not None and scoring.fdr is not None
-    return replace(forecaster, decides_late=decides_late).forecast()
+        scored = _files(run.paths, run.rows, run.kept)
+        forecaster = _Forecaster.of_model(workers, run.model, scored)
+    return replace(forecaster, decides_late=run.fdr is not None).forecast()
 
 
-def _of_fit(crew: Crew, fit: Fit, scoring: Scoring | None) -> _Forecaster:
+def _of_fit_run(workers: Workers, fit: FitRun, run: Run | None) -> _Forecaster:
     learnt, scored = _files(fit.paths, fit.nominal, fit.nominal), None
-    is_own = scoring is not None and scoring.rows is None
-    if scoring is not None:
-        rows = fit.nominal if is_own else scoring.rows
-        scored = _files(scoring.paths, rows, scoring.kept)
-    forecaster = _Forecaster.of_fit(crew, fit.parameters, learnt, scored, is_own=is_own)
+    is_own = run is not None and run.rows is None
+    if run is not None:
+        scored = _files(run.paths, fit.nominal if is_own else run.rows, run.kept)
+    forecaster = _Forecaster.of_fit(workers, fit.parameters, learnt, scored, is_own=is_own)
     return replace(forecaster, saves=fit.url is not None)
 
 
@@ -272,7 +271,7 @@ class _Forecaster:
 
     Attributes
     ----------
-    crew : Crew
+    workers : Workers
     fit : ForeseenFit or SavedModel
     nominal, new : Sample
         Of the nominal rows, and of the rows to score.
@@ -286,7 +285,7 @@ class _Forecaster:
         Whether rows are flagged once all p-values are known.
     """
 
-    crew: Crew
+    workers: Workers
     fit: ForeseenFit | SavedModel
     nominal: Sample
     new: Sample
@@ -298,7 +297,7 @@ class _Forecaster:
     @classmethod
     def of_fit(
         cls,
-        crew: Crew,
+        workers: Workers,
         parameters: Mapping[str, Any],
         learnt: _Input,
         scored: _Input | None,
@@ -306,22 +305,22 @@ class _Forecaster:
         is_own: bool,
     ) -> _Forecaster:
         """Return that of a model to be fitted; takes samples."""
-        threads = crew.workers.n_threads
+        threads = workers.n_threads
         sample = take_sample(learnt.table.rows, learnt.counted, threads)
         new = sample if is_own else _sample_of(scored, threads)
-        fit = ForeseenFit.of(parameters, learnt.table, sample, crew)
-        return cls(crew, fit, sample, new, scored, is_own)
+        fit = ForeseenFit.of(parameters, learnt.table, sample, workers)
+        return cls(workers, fit, sample, new, scored, is_own)
 
     @classmethod
-    def of_model(cls, crew: Crew, model: Fitted, scored: _Input) -> _Forecaster:
+    def of_model(cls, workers: Workers, model: Fitted, scored: _Input) -> _Forecaster:
         """Return that of a model on disk; takes samples."""
-        saved, sample = SavedModel.of(model, crew)
-        new = _sample_of(scored, crew.workers.n_threads)
-        return cls(crew, saved, sample, new, scored, is_own=False)
+        saved, sample = SavedModel.of(model, workers)
+        new = _sample_of(scored, workers.n_threads)
+        return cls(workers, saved, sample, new, scored, is_own=False)
 
     def forecast(self) -> Forecast:
         """Return the forecast; tries the searches on the samples."""
-        fit, found = self.fit, self.crew.workers
+        fit, found = self.fit, self.workers
         began, began_work = time.perf_counter(), time.thread_time()
         own_cost, own_queries = self._own_search()
         row_cost, row_queries = self._row_search()
@@ -332,7 +331,7 @@ class _Forecaster:
         return Forecast(
             n_rows=self.new.n_rows,
             n_nominal=fit.n_nominal,
-            n_features=fit.plan.n_features,
+            n_features=fit.plan.shape.n_features,
             n_neighbors=fit.statistic.n_neighbors,
             radius=fit.statistic.radius,
             algorithm=fit.sampled.search.algorithm,
@@ -341,7 +340,7 @@ class _Forecaster:
             own_pairs=round(own_queries * own_cost.pairs),
             row_pairs=round(row_queries * row_cost.pairs),
             walks=walks,
-            plan=self._largest_plan(),
+            needs=self._largest_needs(),
             n_threads=found.n_threads,
             memory_limit=found.memory_limit,
             steps=self._steps(
@@ -359,7 +358,7 @@ class _Forecaster:
         fit = self.fit
         if fit.n_measured == 0:
             return Cost(0.0, 0.0), 0
-        n_reference = fit.plans[0].n_reference
+        n_reference = fit.plans[0].shape.n_reference
         if fit.is_like_new:
             rows = self._task_rows(self.nominal.sizes, fit.n_measured)
             queries: NDArray[np.floating] | None = fit.sampled.reference
@@ -379,7 +378,7 @@ class _Forecaster:
         if n_queries == 0 or len(self.new.rows) == 0:
             return Cost(0.0, 0.0), n_queries
         rows = self._task_rows(self.new.sizes, n_queries)
-        n_reference = fit.plan.n_reference
+        n_reference = fit.plan.shape.n_reference
         queries = fit.preparation.apply(self.new.rows)
         return (
             search_cost(fit.sampled, queries, n_reference, rows / n_reference),
@@ -404,12 +403,12 @@ class _Forecaster:
             len(new.sizes),
             max(new.sizes) if is_known else None,
             self.fit.plan.least_task_rows,
-            self.crew.workers.n_threads,
+            self.workers.n_threads,
         )
 
     def _tasks(self) -> Counter[str]:
         fit, shape = self.fit, self._score_shape()
-        tasks = fit.tasks(self.nominal.sizes, self.crew, saves=self.saves)
+        tasks = fit.tasks(self.nominal.sizes, self.workers, saves=self.saves)
         if self.scored is None:
             return tasks
         if self.decides_late:
@@ -418,19 +417,17 @@ class _Forecaster:
             return tasks + score_tasks(shape)
         return tasks + own_score_tasks(shape, all_measured=fit.n_measured == fit.n_nominal)
 
-    def _largest_plan(self) -> JoinPlan:
-        """Return the plan that needs most, with the partitions of the rows to score."""
+    def _largest_needs(self) -> Needs:
+        """Return what the search needs that needs most, with the partitions to score."""
         scored = self.scored
         is_frame = scored is not None and scored.table.frame is not None
-        plans = [
-            replace(
-                plan,
-                partition_rows=max(plan.partition_rows, *self.new.sizes, 0),
-                reads_frame=plan.reads_frame or is_frame,
-            )
-            for plan in self.fit.plans
-        ]
-        return max(plans, key=lambda plan: plan.worker_bytes)
+        found = []
+        for plan in self.fit.plans:
+            rows = max(plan.shape.partition_rows, *self.new.sizes, 0)
+            reads_frame = plan.shape.reads_frame or is_frame
+            shape = replace(plan.shape, partition_rows=rows, reads_frame=reads_frame)
+            found.append(needs(replace(plan, shape=shape)))
+        return max(found, key=lambda of_plan: of_plan.worker)
 
     # Seconds
 
@@ -443,9 +440,9 @@ class _Forecaster:
         slowdown: float,
     ) -> dict[str, float]:
         n_own, n_rows = tasks["self-join"], tasks["join"]
-        task_seconds = CLUSTER_TASK_SECONDS if self.crew.is_cluster else TASK_SECONDS
+        task_seconds = CLUSTER_TASK_SECONDS if self.workers.is_cluster else TASK_SECONDS
         steps = {
-            "start": self.crew.start_seconds,
+            "start": self.workers.start_seconds,
             "read": self._read_seconds(tasks) / slowdown,  # a clock has seen it already
             "prepare": self._prepare_seconds(),
             "search among nominal rows": self._shared(own_seconds, n_own),
@@ -459,7 +456,7 @@ class _Forecaster:
 
     def _shared(self, seconds: float, n_tasks: int) -> float:
         """Return the seconds of work that threads share, the last of which ends last."""
-        n_threads = self.crew.workers.n_threads
+        n_threads = self.workers.n_threads
         if n_tasks == 0:
             return 0.0
         return seconds / n_tasks * -(-n_tasks // n_threads)
@@ -483,7 +480,7 @@ class _Forecaster:
         params = self.fit.params
         if params is None:
             return 0.0
-        return walks * walk_seconds(self.fit.sampled, params) / self.crew.workers.n_threads
+        return walks * walk_seconds(self.fit.sampled, params) / self.workers.n_threads
 
     def _spool_seconds(self, n_tasks: int) -> float:
         """Return the seconds to read all blocks from a spool, once in each pass."""
@@ -491,12 +488,12 @@ class _Forecaster:
         if not plan.is_spooled:
             return 0.0
         n_passes = n_tasks * max(1, plan.task_rows // plan.pass_rows)
-        return n_passes * plan.reference_bytes / SPOOL_BYTES_A_SECOND
+        return n_passes * needs(plan).reference / SPOOL_BYTES_A_SECOND
 
     def _write_seconds(self, tasks: Counter[str]) -> float:
-        plan, seconds = self.fit.plan, 0.0
+        shape, seconds = self.fit.plan.shape, 0.0
         if self.saves:
-            numbers = plan.n_reference * (plan.n_features + 1 + 2 * plan.graph_neighbors)
+            numbers = shape.n_reference * (shape.n_features + 1 + 2 * shape.graph_neighbors)
             seconds = self._shared(WRITE_SECONDS * numbers, tasks["save"])
         if self.scored is not None:
             n_times = 2 if self.decides_late else 1

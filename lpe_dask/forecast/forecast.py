@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lpe_dask.search import USABLE_SHARE, JoinPlan
+from lpe_dask.search import Needs, SearchPlan
+from lpe_dask.tasks import USABLE_SHARE
 
 #: A slowdown that is worth a word.
 MENTIONED_SLOWDOWN = 1.2
@@ -41,8 +42,8 @@ class Forecast:
         nominal rows. All for "brute", about so many for "pruned".
     walks : int
         Walks along a neighbor graph.
-    plan : JoinPlan
-        The cut of the larger search.
+    needs : Needs
+        Bytes of a worker for the larger search.
     n_threads : int
         Of all workers.
     memory_limit : int
@@ -65,7 +66,7 @@ class Forecast:
     own_pairs: int
     row_pairs: int
     walks: int
-    plan: JoinPlan
+    needs: Needs
     n_threads: int
     memory_limit: int
     steps: Mapping[str, float]
@@ -87,6 +88,11 @@ class Forecast:
         return sum(self.steps.values())
 
     @property
+    def plan(self) -> SearchPlan:
+        """The cut of the larger search."""
+        return self.needs.plan
+
+    @property
     def is_spooled(self) -> bool:
         """Whether the nominal rows do not fit into the memory of each worker."""
         return self.plan.is_spooled
@@ -94,16 +100,16 @@ class Forecast:
     @property
     def worker_bytes(self) -> int:
         """Bytes of a worker at its peak, at most."""
-        return self.plan.worker_bytes
+        return self.needs.worker
 
     @property
     def fits(self) -> bool:
         """Whether a worker can hold what its tasks need."""
-        return self.plan.fits(self.memory_limit)
+        return self.needs.fits(self.memory_limit)
 
     def check(self) -> None:
         """Raise MemoryError, which says what to do, if a worker cannot hold its tasks."""
-        self.plan.check(self.memory_limit)
+        self.needs.check(self.memory_limit)
 
     def __str__(self) -> str:
         """Return all of it as a table."""

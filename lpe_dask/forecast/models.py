@@ -38,16 +38,17 @@ from lpe_dask.model import (
     plan_fit,
 )
 from lpe_dask.search import (
-    JoinPlan,
     NeighborGraphParams,
     Preparation,
     Search,
+    SearchPlan,
+    SearchShape,
     Statistic,
     choose_space,
     plan_for,
 )
 from lpe_dask.tables import Nominal, Table, read_nominal, read_table
-from lpe_dask.tasks import Crew
+from lpe_dask.tasks import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,9 @@ class ForeseenFit:
         In size.
     statistic : Statistic
     params : NeighborGraphParams, optional
-    plan : JoinPlan
+    plan : SearchPlan
         Of the rows that new rows are measured among.
-    own_plan : JoinPlan, optional
+    own_plan : SearchPlan, optional
         Of the part that calibration rows are measured among, if that is another one.
     sampled : Sampled
     preparation : Preparation
@@ -78,8 +79,8 @@ class ForeseenFit:
     division: Division
     statistic: Statistic
     params: NeighborGraphParams | None
-    plan: JoinPlan
-    own_plan: JoinPlan | None
+    plan: SearchPlan
+    own_plan: SearchPlan | None
     sampled: Sampled
     preparation: Preparation
     learn_seconds: float
@@ -87,7 +88,7 @@ class ForeseenFit:
 
     @classmethod
     def of(
-        cls, parameters: Mapping[str, Any], table: Table, sample: Sample, crew: Crew
+        cls, parameters: Mapping[str, Any], table: Table, sample: Sample, workers: Workers
     ) -> ForeseenFit:
         """Return what a fit to a table would settle, by a sample of it."""
         with dask.config.set(scheduler="sync"):
@@ -106,29 +107,25 @@ class ForeseenFit:
             is_whole = division.own_part is not None or not division.is_disjoint
             check_determined(n_nominal if is_whole else n_reference, n_features)
         metric, given = parameters["metric"], parameters["metric_params"]
-        params = graph_params(metric, given, n_reference)
-        reading: dict[str, Any] = {
-            "calibration_rows": division.n_calibration,
-            "reads_frame": table.frame is not None,
-        }
-        shape = n_reference, n_features
-        join_plan = plan_for(
-            crew.workers, shape, statistic, params, sample.sizes, **reading
-        )
-        own_plan = None
+        shape = SearchShape(
+            n_reference, n_features, statistic,
+            graph_params(metric, given, n_reference),
+            division.n_calibration, partition_rows=max(sample.sizes),
+            reads_frame=table.frame is not None,
+        )  # fmt: skip
+        join_plan, own_plan = plan_for(shape, workers), None
         if division.own_part is not None:
-            shape = len(division.own_part), n_features
-            own_params = graph_params(metric, given, shape[0])
-            own_plan = plan_for(
-                crew.workers, shape, statistic, own_params, sample.sizes, **reading
-            )
+            n_own = len(division.own_part)
+            own_params = graph_params(metric, given, n_own)
+            own_shape = replace(shape, n_reference=n_own, graph_params=own_params)
+            own_plan = plan_for(own_shape, workers)
         algorithm, space = choose_space(
-            nominal.sample, preparation, join_plan, parameters["algorithm"], statistic
+            nominal.sample, preparation, join_plan, parameters["algorithm"]
         )
         prepared = preparation.apply(rows)
-        search = _trial_search(algorithm, statistic, params, len(prepared))
+        search = _trial_search(algorithm, statistic, shape.graph_params, len(prepared))
         return cls(
-            parameters, division, statistic, params, join_plan, own_plan,
+            parameters, division, statistic, shape.graph_params, join_plan, own_plan,
             Sampled(prepared, space, search), preparation, learn_seconds,
             sample.is_exact and nominal.n_dropped == 0,
         )  # fmt: skip
@@ -145,7 +142,7 @@ class ForeseenFit:
         return self.division.is_disjoint and self.own_plan is None
 
     @property
-    def plans(self) -> list[JoinPlan]:
+    def plans(self) -> list[SearchPlan]:
         """The plans of all searches."""
         return [self.plan] if self.own_plan is None else [self.own_plan, self.plan]
 
@@ -163,15 +160,17 @@ class ForeseenFit:
         """Return the seconds of one thread to make all blocks of a search, and these."""
         of_row, prunes = pack_seconds(self.sampled), self.sampled.prunes
         return [
-            (of_row * plan.n_reference, most_blocks(plan, keeps_near_rows=prunes))
+            (of_row * plan.shape.n_reference, most_blocks(plan, keeps_near_rows=prunes))
             for plan in self.plans
         ]
 
-    def tasks(self, partitions: Sequence[int], crew: Crew, *, saves: bool) -> Counter[str]:
+    def tasks(
+        self, partitions: Sequence[int], workers: Workers, *, saves: bool
+    ) -> Counter[str]:
         """Return the tasks of the fit, by the rows of the partitions."""
         shape = FitShape(
             self.plan, self.own_plan, self.n_measured, partitions, self.sampled.prunes,
-            crew.workers.n_threads, self.learnt, self.is_like_new, crew.is_cluster,
+            workers.n_threads, self.learnt, self.is_like_new, workers.is_cluster,
         )  # fmt: skip
         return fit_tasks(shape) + (save_tasks(shape) if saves else Counter())
 
@@ -238,7 +237,7 @@ class SavedModel:
     n_nominal: int
     statistic: Statistic
     params: NeighborGraphParams | None
-    plan: JoinPlan
+    plan: SearchPlan
     sampled: Sampled
     n_files: int
     n_measured: int = 0
@@ -247,28 +246,21 @@ class SavedModel:
     learning_seconds: float = 0.0
 
     @classmethod
-    def of(cls, model: Fitted, crew: Crew) -> tuple[SavedModel, Sample]:
+    def of(cls, model: Fitted, workers: Workers) -> tuple[SavedModel, Sample]:
         """Return a model that was loaded, and a sample of its rows; reads some blocks."""
         reference = model.reference
         blocks = reference.blocks.tasks()
-        rows = rows_of_blocks(blocks, reference.n_features)
-        sample = take_sample(rows, None, crew.workers.n_threads)
-        shape = reference.n_rows, reference.n_features
-        plan = plan_for(
-            crew.workers, shape, reference.statistic, reference.graph_params, (),
-            block_rows=reference.block_rows, calibration_rows=reference.calibration_rows,
-        )  # fmt: skip
+        rows = rows_of_blocks(blocks, reference.shape.n_features)
+        sample = take_sample(rows, None, workers.n_threads)
+        shape = reference.shape
         search = _trial_search(
-            reference.algorithm,
-            reference.statistic,
-            reference.graph_params,
-            len(sample.rows),
+            reference.algorithm, shape.statistic, shape.graph_params, len(sample.rows)
         )
         rows_taken = sample.rows.astype(np.float64, copy=False)
         sampled = Sampled(rows_taken, reference.space, search)
         return cls(
-            model.n_samples, reference.statistic, reference.graph_params, plan, sampled,
-            len(blocks),
+            model.n_samples, shape.statistic, shape.graph_params, plan_for(shape, workers),
+            sampled, len(blocks),
         ), sample  # fmt: skip
 
     @property
@@ -277,7 +269,7 @@ class SavedModel:
         return self.sampled.space.preparation
 
     @property
-    def plans(self) -> list[JoinPlan]:
+    def plans(self) -> list[SearchPlan]:
         """The plan of the only search."""
         return [self.plan]
 
@@ -285,6 +277,8 @@ class SavedModel:
         """Return nothing: blocks are made as they are read, which the sample has timed."""
         return []
 
-    def tasks(self, partitions: Sequence[int], crew: Crew, *, saves: bool) -> Counter[str]:
+    def tasks(
+        self, partitions: Sequence[int], workers: Workers, *, saves: bool
+    ) -> Counter[str]:
         """Return the tasks that read the model."""
         return load_tasks(self.n_files, has_graph=self.params is not None)

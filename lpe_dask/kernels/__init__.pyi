@@ -5,11 +5,13 @@ from .bounds import TILE_ROWS
 from .exact_sums import Totals, add_totals, join_totals, sum_of_products, totals_of
 from .factors import cholesky, cholesky_of_inverse, dependent_columns
 from .paths import GRAPHS, NeighborGraph, walk_from_points, walk_from_rows
+from .pruned import FLAT_CELL_ROWS
 from .simd import LANES
 from .states import CountState, NearestState, QueryTiles
 
 __all__ = [
     "ALGORITHMS",
+    "FLAT_CELL_ROWS",
     "GRAPHS",
     "LANES",
     "TILE_ROWS",

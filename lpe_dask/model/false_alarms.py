@@ -61,7 +61,12 @@ def warn_of_false_alarms(
     if n_rows >= least or len(sample) < LEAST_ROWS:
         return
     ratio = added_false_alarms(
-        sample, reference.space.preparation, str(learnt), reference.statistic, n_rows, alpha
+        sample,
+        reference.space.preparation,
+        str(learnt),
+        reference.shape.statistic,
+        n_rows,
+        alpha,
     )
     bound = most_false_alarms(alpha, len(fitted.calibration.values))
     if not is_told(alpha, n_rows):

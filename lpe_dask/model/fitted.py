@@ -83,17 +83,17 @@ class Fitted:
     @property
     def n_features(self) -> int:
         """Columns of the rows."""
-        return self.reference.n_features
+        return self.reference.shape.n_features
 
     @property
     def n_neighbors(self) -> int | None:
         """K; None for counts within a radius."""
-        return self.reference.statistic.n_neighbors
+        return self.reference.shape.statistic.n_neighbors
 
     @property
     def radius(self) -> float | None:
         """Epsilon; None for distances to the K-th neighbor."""
-        return self.reference.statistic.radius
+        return self.reference.shape.statistic.radius
 
     def table(self, X: Any) -> Table:
         """Return rows as the model takes them; raises as `LPE.score_samples` does."""

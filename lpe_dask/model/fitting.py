@@ -52,8 +52,9 @@ from lpe_dask.pvalues import (
 from lpe_dask.search import (
     Preparation,
     Reference,
+    SearchShape,
     Statistic,
-    plan_for_workers,
+    plan_for_active_workers,
     prepare_reference,
 )
 from lpe_dask.tables import Nominal, Origin, map_blocks, read_nominal, read_table, take_rows
@@ -239,12 +240,14 @@ class _Search:
             own = self._reference(self._part(division.own_part), preparation)
             assert numbers is not None
             chosen = np.searchsorted(division.own_part, numbers)
-            statistic = measure_numbered(chosen, own.n_rows, own.own_tasks, checkpoint)
+            statistic = measure_numbered(
+                chosen, own.shape.n_reference, own.own_tasks, checkpoint
+            )
             del own  # its memory is free before the other part is packed
             return self._reference(searched, preparation), statistic
         reference = self._reference(searched, preparation)
         if not is_like_new:
-            numbers = np.arange(reference.n_rows) if numbers is None else numbers
+            numbers = np.arange(reference.shape.n_reference) if numbers is None else numbers
             tasks: Any = reference.own_tasks
         else:
             tasks = partial(_tasks_of_rows, reference, rows)
@@ -260,18 +263,18 @@ class _Search:
     def _reference(
         self, source: Callable[[], da.Array], preparation: Preparation
     ) -> Reference:
-        nominal, statistic = self.nominal, self.plan.statistic
-        shape = source().shape
+        nominal, (n_reference, n_features) = self.nominal, source().shape
         metric, given = self.parameters["metric"], self.parameters["metric_params"]
-        params = graph_params(metric, given, shape[0])
-        plan = plan_for_workers(
-            shape, statistic, params, nominal.input_chunks,
-            calibration_rows=self.plan.division.n_calibration,
-            reads_frame=nominal.row_hashes is not None, wait=True,
+        shape = SearchShape(
+            n_reference, n_features, self.plan.statistic,
+            graph_params(metric, given, n_reference), self.plan.division.n_calibration,
+            partition_rows=max(nominal.input_chunks),
+            reads_frame=nominal.row_hashes is not None,
         )  # fmt: skip
+        plan = plan_for_active_workers(shape, wait=True)
         return prepare_reference(
             source, nominal.sample, preparation, plan, self.parameters["algorithm"],
-            statistic, params, nominal.n_bytes,
+            nominal.n_bytes,
         )  # fmt: skip
 
 

@@ -46,6 +46,7 @@ from lpe_dask.search import (
     NeighborGraphParams,
     Reference,
     Results,
+    SearchShape,
     Statistic,
     load_blocks,
     load_graph,
@@ -193,7 +194,7 @@ def _write_files(fitted: Fitted, url: str) -> tuple[dict[str, StoredFile], list[
     reference = fitted.reference
     names = [block_name(i) for i in range(len(reference.blocks))]
     tasks = store_blocks(
-        reference.blocks.tasks(), len(names), reference.n_features,
+        reference.blocks.tasks(), len(names), reference.shape.n_features,
         [f"{url}/{name}" for name in names],
     )  # fmt: skip
     stored = compute(*tasks)
@@ -230,7 +231,11 @@ def _manifest(
     fitted: Fitted, data: str, files: dict[str, StoredFile], block_rows: list[int]
 ) -> Manifest:
     reference = fitted.reference
-    graph, calibration, names = reference.graph_params, fitted.calibration, fitted.columns
+    graph, calibration, names = (
+        reference.shape.graph_params,
+        fitted.calibration,
+        fitted.columns,
+    )
     parameters = dict(fitted.parameters)
     del parameters["anomaly_log_density"]  # a function: whoever loads has to have it
     return Manifest.model_validate(
@@ -252,7 +257,7 @@ def _manifest(
                 "has_anomaly_log_density": calibration.weight is not None,
             },
             "reference": {
-                "n_rows": reference.n_rows,
+                "n_rows": reference.shape.n_reference,
                 "algorithm": reference.algorithm,
                 "space": entry_of_space(reference.space),
                 "neighbor_graph": graph
@@ -457,8 +462,10 @@ def _reference(
         params = NeighborGraphParams(**dict(entry.neighbor_graph))
         edges = partial(load_graph, files[_STARTS], files[_EDGES], entry.n_rows)
         graph = Results(edges, 1, is_stored=True)
-    return Reference(
-        entry.n_rows, fitted.n_features_in, Statistic(fitted.n_neighbors, fitted.radius),
-        params, space, entry.algorithm, Results(load, len(blocks), is_stored=True), graph,
-        -(-max(entry.block_rows) // LARGEST_BLOCK), calibration_rows,
+    shape = SearchShape(
+        entry.n_rows, fitted.n_features_in,
+        Statistic(fitted.n_neighbors, fitted.radius), params,
+        calibration_rows, -(-max(entry.block_rows) // LARGEST_BLOCK),
     )  # fmt: skip
+    stored = Results(load, len(blocks), is_stored=True)
+    return Reference(shape, space, entry.algorithm, stored, graph)

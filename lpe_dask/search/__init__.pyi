@@ -2,50 +2,42 @@ from .handles import HeldBlock, handles_of
 from .held import Results
 from .join import Search, search_blocks
 from .locality import Split
+from .memory import Needs, needs, plan_for, plan_for_active_workers
 from .packing import Space, load_blocks, pack_rows
 from .plan import (
     LARGEST_BLOCK,
     MAX_TASK_ROWS,
-    MIN_WORKER_BYTES,
-    PROCESS_BYTES,
     SUMMED_BLOCKS,
     SUMMED_PIECES,
     TASKS_PER_THREAD,
-    USABLE_SHARE,
-    JoinPlan,
     NeighborGraphParams,
+    SearchPlan,
+    SearchShape,
     Statistic,
     n_shares,
     sample_neighbors,
 )
 from .preparation import LinearMap, Preparation, Scaling
-from .reference import (
-    Reference,
-    choose_space,
-    plan_for,
-    plan_for_workers,
-    prepare_reference,
-)
+from .reference import Reference, choose_space, prepare_reference
 from .stored import load_graph, store_blocks, store_graph
 
 __all__ = [
     "LARGEST_BLOCK",
     "MAX_TASK_ROWS",
-    "MIN_WORKER_BYTES",
-    "PROCESS_BYTES",
     "SUMMED_BLOCKS",
     "SUMMED_PIECES",
     "TASKS_PER_THREAD",
-    "USABLE_SHARE",
     "HeldBlock",
-    "JoinPlan",
     "LinearMap",
+    "Needs",
     "NeighborGraphParams",
     "Preparation",
     "Reference",
     "Results",
     "Scaling",
     "Search",
+    "SearchPlan",
+    "SearchShape",
     "Space",
     "Split",
     "Statistic",
@@ -54,9 +46,10 @@ __all__ = [
     "load_blocks",
     "load_graph",
     "n_shares",
+    "needs",
     "pack_rows",
     "plan_for",
-    "plan_for_workers",
+    "plan_for_active_workers",
     "prepare_reference",
     "sample_neighbors",
     "search_blocks",

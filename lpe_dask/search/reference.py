@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
@@ -28,19 +27,18 @@ from lpe_dask.search.geodesic import build_graph, walk_among_rows
 from lpe_dask.search.held import Results, new_entry
 from lpe_dask.search.join import Search, Weight, join, join_frame, self_join
 from lpe_dask.search.locality import learn_split
+from lpe_dask.search.memory import plan_for_active_workers
 from lpe_dask.search.packing import Space, prepare_blocks
 from lpe_dask.search.plan import (
-    JoinPlan,
-    NeighborGraphParams,
+    SearchPlan,
+    SearchShape,
     Statistic,
     n_shares,
-    plan_join,
     sample_neighbors,
-    walk_rows,
 )
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tables import Table
-from lpe_dask.tasks import Shared, Workers, eagerly, enter, lazily, settle, workers
+from lpe_dask.tasks import Shared, active_workers, eagerly, enter, lazily, settle
 
 logger = logging.getLogger(__name__)
 
@@ -51,33 +49,21 @@ class Reference:
 
     Attributes
     ----------
-    n_rows, n_features : int
-    statistic : Statistic
-        What they were prepared for.
-    graph_params : NeighborGraphParams, optional
-        Of the neighbor graph that distances go along; None: they go straight.
+    shape : SearchShape
+        Of the searches that they were prepared for.
     space : Space
     algorithm : str
         A name of `kernels.ALGORITHMS`.
     blocks : Results
     graph : Results, optional
         The neighbor graph, as the only one.
-    block_rows : int, optional
-        As in `JoinPlan`, where the cut into blocks is that of a stored model.
-    calibration_rows : int, optional
-        As in `JoinPlan`; None: as many as there are rows.
     """
 
-    n_rows: int
-    n_features: int
-    statistic: Statistic
-    graph_params: NeighborGraphParams | None
+    shape: SearchShape
     space: Space
     algorithm: str
     blocks: Results
     graph: Results | None = None
-    block_rows: int | None = None
-    calibration_rows: int | None = None
 
     @cached_property
     def _shared_space(self) -> Shared:
@@ -97,10 +83,10 @@ class Reference:
             Each gives the numbers of some of them and their statistic.
         """
         plan = self._plan(wait=True)
-        search = self._search(self.statistic, plan)
+        search = self._search(plan)
         if self.graph is not None:
             return walk_among_rows(self._graph_task(), numbers, search, plan.task_rows)
-        is_all = len(numbers) == self.n_rows
+        is_all = len(numbers) == self.shape.n_reference
         return self_join(
             len(self.blocks), self.blocks.tasks(), self._shared_space, search,
             plan.block_shares, None if is_all else enter(numbers, "lpe-chosen"),
@@ -134,9 +120,9 @@ class Reference:
         sizes = rows.chunks[0]
         plan = self._plan(frame_sizes or sizes, reads_frame=len(frame_sizes) > 0)
         shares = n_shares(
-            len(sizes), workers().n_threads, _largest(sizes), plan.least_task_rows
+            len(sizes), active_workers().n_threads, _largest(sizes), plan.least_task_rows
         )
-        search = self._search(statistic or self.statistic, plan)
+        search = self._search(plan, statistic)
         if plan.is_spooled:
             self.keep(plan)
         with lazily():
@@ -158,7 +144,7 @@ class Reference:
             measured = self.measure_rows(table.rows, statistic, weight)
             return table.restore(measured, "statistic")
         plan = self._plan(table.rows.chunks[0], reads_frame=True)
-        search = self._search(statistic or self.statistic, plan)
+        search = self._search(plan, statistic)
         if plan.is_spooled:
             self.keep(plan)
         with lazily():
@@ -173,7 +159,7 @@ class Reference:
         self.keep()
         return table.restore(self.measure_rows(table.rows, statistic, weight), "statistic")
 
-    def keep(self, plan: JoinPlan | None = None) -> None:
+    def keep(self, plan: SearchPlan | None = None) -> None:
         """Have blocks and graph ready for the active scheduler, if they are not; computes.
 
         Without this they are made, or read from the files of a model, by each search that
@@ -192,11 +178,11 @@ class Reference:
     def _graph_task(self) -> Delayed | None:
         return None if self.graph is None else self.graph.tasks()[0]
 
-    def _search(self, statistic: Statistic, plan: JoinPlan) -> Search:
-        n_edges = None if self.graph_params is None else self.graph_params.n_neighbors
+    def _search(self, plan: SearchPlan, statistic: Statistic | None = None) -> Search:
+        asked, params = statistic or self.shape.statistic, self.shape.graph_params
         return Search(
-            self.algorithm, statistic.n_neighbors, statistic.radius, plan.pass_rows,
-            statistic.enough, n_edges,
+            self.algorithm, asked.n_neighbors, asked.radius, plan.pass_rows, asked.enough,
+            None if params is None else params.n_neighbors,
         )  # fmt: skip
 
     def _plan(
@@ -205,106 +191,22 @@ class Reference:
         *,
         reads_frame: bool = False,
         wait: bool = False,
-    ) -> JoinPlan:
-        return plan_for_workers(
-            (self.n_rows, self.n_features), self.statistic, self.graph_params,
-            partition_sizes, self.blocks.is_spooled, self.block_rows,
-            calibration_rows=self.calibration_rows, reads_frame=reads_frame, wait=wait,
-        )  # fmt: skip
-
-
-def plan_for_workers(
-    shape: tuple[int, int],
-    statistic: Statistic,
-    graph_params: NeighborGraphParams | None,
-    partition_sizes: Sequence[int],
-    is_spooled: bool | None = None,
-    block_rows: int | None = None,
-    *,
-    calibration_rows: int | None = None,
-    reads_frame: bool = False,
-    wait: bool = False,
-) -> JoinPlan:
-    """Return the plan of a search for the workers at hand, which hold it.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Of the reference.
-    statistic : Statistic
-    graph_params : NeighborGraphParams, optional
-    partition_sizes : sequence of int
-        Rows of the partitions of the input; NaN where not known.
-    is_spooled : bool, optional
-        Where the reference is, if it has been prepared.
-    block_rows : int, optional
-        Of its cut, if it came as blocks.
-    calibration_rows, reads_frame
-        As in `plan_join`.
-    wait : bool
-        As in `resources.workers`. Without a worker ever seen nothing is refused.
-
-    Raises
-    ------
-    MemoryError
-        If a worker cannot hold what a task needs.
-    """
-    found = workers(wait=wait)
-    plan = plan_for(
-        found, shape, statistic, graph_params, partition_sizes, is_spooled, block_rows,
-        calibration_rows=calibration_rows, reads_frame=reads_frame,
-    )  # fmt: skip
-    if found.is_known:
-        plan.check(found.memory_limit)
-    return plan
-
-
-def plan_for(
-    found: Workers,
-    shape: tuple[int, int],
-    statistic: Statistic,
-    graph_params: NeighborGraphParams | None,
-    partition_sizes: Sequence[int],
-    is_spooled: bool | None = None,
-    block_rows: int | None = None,
-    *,
-    calibration_rows: int | None = None,
-    reads_frame: bool = False,
-) -> JoinPlan:
-    """Return the plan of a search for some workers, whether or not they can hold it.
-
-    Parameters are those of `plan_for_workers`, but for the workers.
-    """
-    n_neighbors, n_edges, n_walked = statistic.n_neighbors, 0, 0
-    if graph_params is not None:
-        n_edges = graph_params.n_neighbors
-        directed = graph_params.graph == "directed"
-        n_walked = walk_rows(shape[0], n_neighbors, n_edges, directed=directed)
-        n_neighbors = n_edges
-    return plan_join(
-        *shape,
-        n_neighbors or 0,
-        n_threads=found.n_threads,
-        threads=found.threads,
-        memory_limit=found.memory_limit,
-        block_rows=block_rows or dask.config.get("lpe-dask.block-rows", None),
-        partition_rows=_largest(partition_sizes) or 0,
-        is_spooled=is_spooled,
-        graph_neighbors=n_edges,
-        walk_rows=n_walked,
-        calibration_rows=calibration_rows,
-        reads_frame=reads_frame,
-    )
+    ) -> SearchPlan:
+        shape = replace(
+            self.shape,
+            is_spooled=self.blocks.is_spooled,
+            partition_rows=_largest(partition_sizes) or 0,
+            reads_frame=reads_frame,
+        )
+        return plan_for_active_workers(shape, wait=wait)
 
 
 def prepare_reference(
     source: Callable[[], da.Array],
     sample: NDArray[np.generic],
     preparation: Preparation,
-    plan: JoinPlan,
+    plan: SearchPlan,
     algorithm: str,
-    statistic: Statistic,
-    graph_params: NeighborGraphParams | None = None,
     n_bytes: int = 0,
 ) -> Reference:
     """Return nominal rows ready to be searched; computes.
@@ -317,12 +219,9 @@ def prepare_reference(
     sample : ndarray of shape (n_sampled, n_features)
         Some of them.
     preparation : Preparation
-    plan : JoinPlan
+    plan : SearchPlan
     algorithm : str
         A name of `kernels.ALGORITHMS`, or "auto".
-    statistic : Statistic
-    graph_params : NeighborGraphParams, optional
-        As in `Reference`.
     n_bytes : int, default=0
         Bytes of the rows, if this process has them.
 
@@ -331,29 +230,27 @@ def prepare_reference(
     OSError
         If the rows need a spool, and none can be written that all workers see.
     """
-    algorithm, space = choose_space(sample, preparation, plan, algorithm, statistic)
-    entry = None
+    algorithm, space = choose_space(sample, preparation, plan, algorithm)
+    shape, entry = plan.shape, None
     if plan.is_spooled:
         entry = new_entry()
         logger.info(
             "%d nominal rows do not fit into the memory of each worker: they are spooled "
-            "to %s", plan.n_reference, entry.url,
+            "to %s", shape.n_reference, entry.url,
         )  # fmt: skip
     chunks = partial(_chunks, source, plan.block_rows)
     blocks = prepare_blocks(
         chunks, space, algorithm, entry, plan.largest_block_rows, n_bytes
     )
-    reference = Reference(
-        plan.n_reference, plan.n_features, statistic, graph_params, space, algorithm,
-        blocks, calibration_rows=plan.calibration_rows,
-    )  # fmt: skip
+    reference = Reference(shape, space, algorithm, blocks)
+    graph_params = shape.graph_params
     if graph_params is None:
         return reference
-    search = reference._search(statistic, plan)
+    search = reference._search(plan)
 
     def make(_: Any) -> list[Delayed]:
         edges = self_join(len(blocks), blocks.tasks(), space, search, plan.block_shares)
-        return [build_graph(edges, plan.n_reference, graph_params)]
+        return [build_graph(edges, shape.n_reference, graph_params)]
 
     return replace(reference, graph=Results.of(make(None), None, make, n_bytes))
 
@@ -368,18 +265,21 @@ def _chunks(source: Callable[[], da.Array], block_rows: int) -> da.Array:
 def choose_space(
     sample: NDArray[np.generic],
     preparation: Preparation,
-    plan: JoinPlan,
+    plan: SearchPlan,
     algorithm: str,
-    statistic: Statistic,
 ) -> tuple[str, Space]:
     """Return the algorithm to search with, and the space to search in."""
     prepared = preparation.apply(sample)
     basis = None
     if algorithm == "auto":
         # Along a graph, too, what is searched for in space are the nearest rows.
-        n_neighbors = plan.n_neighbors or None
-        radius = None if n_neighbors is not None else statistic.radius
-        choice = choose_algorithm(prepared, plan.n_reference, n_neighbors, radius)
+        shape = plan.shape
+        choice = choose_algorithm(
+            prepared,
+            shape.n_reference,
+            shape.listed_neighbors or None,
+            shape.statistic.radius,
+        )
         algorithm, basis = choice.algorithm, choice.basis
         logger.info("algorithm=%s: %s", algorithm, choice.reason)
     kernel = ALGORITHMS[algorithm]
@@ -388,7 +288,7 @@ def choose_space(
     split = None
     if kernel.KEEPS_NEAR_ROWS_TOGETHER:
         split = learn_split(basis.points(prepared), plan.n_blocks)
-    is_sampled = sample_neighbors(plan.n_neighbors) is not None
+    is_sampled = sample_neighbors(plan.shape.listed_neighbors) is not None
     return algorithm, Space(preparation, basis, split, is_sampled)
 
 

@@ -7,18 +7,6 @@ from .private_uses import (
     simplified,
     under_own_keys,
 )
-from .resources import (
-    Crew,
-    Workers,
-    active_client,
-    compute,
-    is_naming,
-    is_sending,
-    memory_of_machine,
-    peak_worker_bytes,
-    workers,
-    workers_of_machine,
-)
 from .sources import check_reachable, settle, settle_tasks, with_kept
 from .spool import Entry, remove_spools, spool_at, spool_place
 from .unshared import carries, eagerly, is_eager, lazily, needs_sent, persist_cancellably
@@ -34,14 +22,31 @@ from .values import (
     same,
     value_of,
 )
+from .workers import (
+    MIN_WORKER_BYTES,
+    PROCESS_BYTES,
+    USABLE_SHARE,
+    Workers,
+    active_client,
+    active_workers,
+    compute,
+    is_naming,
+    is_sending,
+    memory_of_machine,
+    peak_worker_bytes,
+    workers_of_machine,
+)
 
 __all__ = [
-    "Crew",
+    "MIN_WORKER_BYTES",
+    "PROCESS_BYTES",
+    "USABLE_SHARE",
     "Entry",
     "Held",
     "Shared",
     "Workers",
     "active_client",
+    "active_workers",
     "carries",
     "check_reachable",
     "compute",
@@ -75,6 +80,5 @@ __all__ = [
     "under_own_keys",
     "value_of",
     "with_kept",
-    "workers",
     "workers_of_machine",
 ]

@@ -31,8 +31,8 @@ from lpe_dask.tasks.private_uses import (
     task_specs,
     without_aliases,
 )
-from lpe_dask.tasks.resources import active_client
 from lpe_dask.tasks.values import Held, same
+from lpe_dask.tasks.workers import active_client
 
 #: Start of the name of the layer that keeps futures alive.
 _KEEPER = "lpe-keep"

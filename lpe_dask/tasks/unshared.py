@@ -27,7 +27,7 @@ import numpy as np
 from dask.delayed import Delayed
 
 from lpe_dask.tasks.private_uses import function_of
-from lpe_dask.tasks.resources import active_client
+from lpe_dask.tasks.workers import active_client
 
 logger = logging.getLogger(__name__)
 

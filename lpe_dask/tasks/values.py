@@ -31,7 +31,6 @@ from dask.sizeof import sizeof
 
 from lpe_dask.storage import brief, read_array_part, read_arrays, retried, write_arrays
 from lpe_dask.tasks import unshared
-from lpe_dask.tasks.resources import active_client
 from lpe_dask.tasks.spool import (
     Entry,
     EntryName,
@@ -41,6 +40,7 @@ from lpe_dask.tasks.spool import (
     spool_at,
     spool_place,
 )
+from lpe_dask.tasks.workers import active_client
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from lpe_dask.batch.api import score_files, score_job
 from lpe_dask.batch.fit import RunError
 from lpe_dask.batch.runs import prepare
 from lpe_dask.model import saving
-from lpe_dask.tasks import resources
+from lpe_dask.tasks import workers
 
 RESULTS = ["p_value", "statistic", "is_anomaly"]
 
@@ -648,33 +648,33 @@ def test_score_files__sees_that_workers_write_to_another_place(
 
 def test_peak_process_bytes__is_what_was_in_use_at_most():
     block = np.ones(2**23)
-    during = resources.peak_process_bytes()
+    during = workers.peak_process_bytes()
     del block
 
     assert during >= 2**26
-    assert resources.peak_process_bytes() >= during - 2**21  # the kernel counts in lots
+    assert workers.peak_process_bytes() >= during - 2**21  # the kernel counts in lots
 
 
 def test_peak_process_bytes__has_another_source(tmp_path):
-    assert resources.peak_process_bytes(tmp_path / "no-such-file") > 2**25
+    assert workers.peak_process_bytes(tmp_path / "no-such-file") > 2**25
 
 
 def test_peak_worker_bytes__is_that_of_the_largest_worker(monkeypatch):
     client = SimpleNamespace(
         run=lambda function: {"tcp://a": 1, "tcp://b": 3, "tcp://c": 2}
     )
-    monkeypatch.setattr(resources, "active_client", lambda: client)
+    monkeypatch.setattr(workers, "active_client", lambda: client)
 
-    assert resources.peak_worker_bytes() == 3
+    assert workers.peak_worker_bytes() == 3
 
 
 def test_peak_worker_bytes__is_not_worth_a_run(monkeypatch):
     def fail(function):
         raise OSError("connection lost")
 
-    monkeypatch.setattr(resources, "active_client", lambda: SimpleNamespace(run=fail))
+    monkeypatch.setattr(workers, "active_client", lambda: SimpleNamespace(run=fail))
 
-    assert resources.peak_worker_bytes() is None
+    assert workers.peak_worker_bytes() is None
 
 
 # Models that are replaced meanwhile

@@ -75,8 +75,8 @@ def write_table(kind: str, n_rows: int, folder: Path) -> Path:
 
 def foresee(path: Path, scheduler: str | None, **arguments: Any) -> Forecast:
     """Return what `lpe-dask plan` prints for a table."""
-    with ChosenWorkers(scheduler, None, None, debug=False).foreseen() as crew:
-        return forecast_score(crew, str(path), None, None, **arguments)
+    with ChosenWorkers(scheduler, None, None, debug=False).foreseen() as workers:
+        return forecast_score(workers, str(path), None, None, **arguments)
 
 
 def run(

@@ -23,12 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lpe_dask.search.plan import Statistic
+from lpe_dask.search.memory import needs, plan_for_active_workers
+from lpe_dask.search.plan import SearchShape, Statistic
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.search.reference import plan_for_workers, prepare_reference
+from lpe_dask.search.reference import prepare_reference
 from lpe_dask.tables.nominal import read_nominal
 from lpe_dask.tables.table import read_table
-from lpe_dask.tasks.resources import peak_process_bytes
+from lpe_dask.tasks.workers import peak_process_bytes
 
 N_FEATURES, N_NEIGHBORS, FILE_ROWS = 256, 20, 10_000
 
@@ -56,14 +57,15 @@ def measure(folder: Path, n_queries: int) -> tuple[NDArray[np.float64], Any]:
     """Return the radii of new rows, and the plan, on the cluster that is active."""
     nominal = read_nominal(read_table(str(folder)), "error")
     queries = read_table(_rows(10**9, n_queries)).rows
-    radius = Statistic(N_NEIGHBORS, None)
-    plan = plan_for_workers(
-        nominal.rows.shape, radius, None, nominal.input_chunks,
+    shape = SearchShape(
+        *nominal.rows.shape, Statistic(N_NEIGHBORS, None),
         calibration_rows=1,  # no p-values are asked for
-        reads_frame=nominal.row_hashes is not None, wait=True,
+        partition_rows=max(nominal.input_chunks),
+        reads_frame=nominal.row_hashes is not None,
     )  # fmt: skip
+    plan = plan_for_active_workers(shape, wait=True)
     reference = prepare_reference(
-        lambda: nominal.rows, nominal.sample, Preparation(), plan, "brute", radius
+        lambda: nominal.rows, nominal.sample, Preparation(), plan, "brute"
     )
     return reference.measure_rows(queries).compute(), plan
 
@@ -117,7 +119,7 @@ def main(folder: Path, n_rows: int, n_queries: int) -> None:
         spilled = client.run(lambda dask_worker: dask_worker.data.spilled_total.disk)
         same = sorted(client.run(lambda: __import__("os").getpid()).values()) == pids
     click.echo(f"{n_queries} radii in {seconds:.0f} s, {plan.n_blocks} blocks")
-    click.echo(f"planned a worker: {plan.worker_bytes / 1e6:.0f} MB")
+    click.echo(f"planned a worker: {needs(plan).worker / 1e6:.0f} MB")
     click.echo(f"peaks: {[round(peak / 1e6) for peak in peaks.values()]} MB")
     click.echo(f"spilled: {list(spilled.values())} bytes; no worker restarted: {same}")
     query = _rows(10**9, n_queries)[7]

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import dask
 import dask.array as da
@@ -27,10 +28,11 @@ from lpe_dask.forecast.estimate import forecast_score, forecast_with_model
 from lpe_dask.model import fitting
 from lpe_dask.model.scaling import learn_moments
 from lpe_dask.search.join import Search
-from lpe_dask.search.plan import JoinPlan
+from lpe_dask.search.memory import needs
+from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tables.files import read_frame, rows_of_partitions
-from lpe_dask.tasks.resources import Crew, Workers, workers
+from lpe_dask.tasks.workers import Workers, active_client, active_workers
 
 GIB = 2**30
 
@@ -219,10 +221,10 @@ def test_tasks__pass_over_empty_partitions(files, algorithm):
 
 @pytest.mark.usefixtures("tries_little")
 def test_tasks__of_a_spool(files):
-    crew = Crew(Workers(2, 1, 520 * 2**20), is_cluster=True)
+    workers = Workers(2, 1, 520 * 2**20, is_cluster=True)
     write(gaussian(20_000, 40), "wide", 20)
 
-    spooled = forecast_score(crew, "wide", None, None, algorithm="pruned")
+    spooled = forecast_score(workers, "wide", None, None, algorithm="pruned")
 
     assert spooled.is_spooled
     assert spooled.tasks["split"] == spooled.plan.n_blocks + 1
@@ -231,9 +233,9 @@ def test_tasks__of_a_spool(files):
 
 @pytest.mark.usefixtures("tries_little")
 def test_tasks__on_a_cluster_count_each_piece_by_itself():
-    crew = Crew(Workers(2, 1, 4 * GIB), is_cluster=True)
+    workers = Workers(2, 1, 4 * GIB, is_cluster=True)
 
-    forecast = forecast_score(crew, gaussian(3000), None, None, algorithm="pruned")
+    forecast = forecast_score(workers, gaussian(3000), None, None, algorithm="pruned")
 
     assert not forecast.is_spooled
     assert forecast.tasks["split"] == 2 * forecast.plan.n_blocks
@@ -248,7 +250,7 @@ def test_most_blocks__bounds_those_of_any_split(n_blocks, block_rows, sizes):
     parts = sizes.draw(
         st.lists(st.integers(1, 3 * block_rows), min_size=n_blocks, max_size=n_blocks)
     )
-    plan = JoinPlan(sum(parts), 2, 5, block_rows, 64, 64, 1)
+    plan = SearchPlan(SearchShape(sum(parts), 2, Statistic(5, None)), block_rows, 64, 64, 1)
     parts = [*parts[: plan.n_blocks - 1], sum(parts[plan.n_blocks - 1 :])]
 
     ran = sum(-(-size // plan.largest_block_rows) for size in parts)
@@ -355,9 +357,9 @@ def test_model__fits_where_a_run_does(files):
 def test_model__in_a_spool(files):
     write(gaussian(20_000, 40), "wide", 20)
     lpe_dask.LPE(algorithm="brute").fit("wide").save("wide-model")
-    crew = Crew(Workers(2, 1, 520 * 2**20), is_cluster=True)
+    workers = Workers(2, 1, 520 * 2**20, is_cluster=True)
 
-    spooled = forecast_with_model(crew, "wide", "wide-model", None)
+    spooled = forecast_with_model(workers, "wide", "wide-model", None)
 
     assert spooled.is_spooled
     assert spooled.steps["read the spool"] > 0
@@ -569,20 +571,20 @@ def test_worker_bytes__are_those_that_a_fit_checks(files, monkeypatch, calibrati
     arguments = {"calibration": calibration, "metric": metric, "n_neighbors": 9}
     arguments["calibration_size"] = 200
     plans = []
-    original = fitting.plan_for_workers
+    original = fitting.plan_for_active_workers
     monkeypatch.setattr(
         fitting,
-        "plan_for_workers",
+        "plan_for_active_workers",
         lambda *given, **more: plans.append(original(*given, **more)) or plans[-1],
     )
 
     forecast = lpe_dask.plan("nominal", **arguments)
 
     lpe_dask.LPE(**arguments).fit("nominal")
-    assert forecast.worker_bytes == max(plan.worker_bytes for plan in plans)
-    assert forecast.plan.calibration_rows == 200
-    assert forecast.plan.reads_frame
-    assert forecast.memory_limit == workers().memory_limit
+    assert forecast.worker_bytes == max(needs(plan).worker for plan in plans)
+    assert forecast.plan.shape.calibration_rows == 200
+    assert forecast.plan.shape.reads_frame
+    assert forecast.memory_limit == active_workers().memory_limit
     forecast.check()
 
 
@@ -604,8 +606,8 @@ def test_fits__is_false_where_a_run_is_refused(files):
 def test_worker_bytes__count_the_larger_partitions_of_the_rows_to_score(files):
     forecast = lpe_dask.plan("data", "nominal")
 
-    assert forecast.plan.partition_rows == 3000
-    assert lpe_dask.plan("nominal", "data").plan.partition_rows == 3000
+    assert forecast.plan.shape.partition_rows == 3000
+    assert lpe_dask.plan("nominal", "data").plan.shape.partition_rows == 3000
 
 
 # What is read
@@ -899,14 +901,15 @@ def test_command__refuses_what_score_refuses(files, arguments):
 def test_foreseen__are_the_workers_that_are_started():
     chosen = ChosenWorkers(None, 1, 700 * 2**20, debug=False)
 
-    with chosen.foreseen() as crew:
+    with chosen.foreseen() as foreseen:
+        assert foreseen.start_seconds > 0
         assert dask.config.get("scheduler") == "threads"
     with chosen.open():
-        client = clusters.workers.__globals__["active_client"]()
+        client = active_client()
         address = client.scheduler.address
-        assert workers() == crew.workers
+        assert active_workers() == replace(foreseen, start_seconds=0.0)
         with ChosenWorkers(address, None, None, debug=False).foreseen() as joined:
-            assert joined.workers == crew.workers
+            assert joined == replace(foreseen, start_seconds=joined.start_seconds)
             assert joined.is_cluster
 
 
@@ -914,8 +917,9 @@ def test_foreseen__share_the_machine(monkeypatch):
     monkeypatch.setattr(clusters, "memory_of_machine", lambda: 8 * GIB)
     monkeypatch.setattr("distributed.deploy.utils.nprocesses_nthreads", lambda: (4, 2))
 
-    with ChosenWorkers(None, None, None, debug=False).foreseen() as crew:
-        assert crew.workers == Workers(8, 2, 2 * GIB)
+    with ChosenWorkers(None, None, None, debug=False).foreseen() as foreseen:
+        assert foreseen.n_threads == 8
+        assert (foreseen.threads, foreseen.memory_limit) == (2, 2 * GIB)
 
 
 # The text
@@ -927,9 +931,9 @@ def test_foreseen__share_the_machine(monkeypatch):
      (200_000, "2.3 days")],
 )  # fmt: skip
 def test_forecast__tells_times_in_units_that_fit(seconds, said):
-    plan = JoinPlan(10, 2, 5, 64, 64, 64, 1)
+    plan = SearchPlan(SearchShape(10, 2, Statistic(5, None)), 64, 64, 64, 1)
     forecast = lpe_dask.plan.__globals__["Forecast"](
-        10, 10, 2, 5, None, "brute", True, {"read": 1}, 0, 0, 0, plan, 2, GIB,
+        10, 10, 2, 5, None, "brute", True, {"read": 1}, 0, 0, 0, needs(plan), 2, GIB,
         {"search": seconds}, 1.5,
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ import pytest
 
 import lpe_dask
 from lpe_dask.forecast import costs, estimate, sample
-from lpe_dask.tasks.resources import Workers
+from lpe_dask.tasks.workers import Workers
 
 GIB = 2**30
 SNAPSHOTS = Path(__file__).with_name("plan_snapshots.json")
@@ -125,7 +125,7 @@ def be_quick(set_to):
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("name", CASES)
 def test_plan__is_as_it_was(name, monkeypatch):
-    monkeypatch.setattr(estimate, "workers", lambda **_: CASES[name].workers)
+    monkeypatch.setattr(estimate, "active_workers", lambda **_: CASES[name].workers)
 
     with dask.config.set(scheduler="threads", num_workers=2):
         assert planned(CASES[name]) == json.loads(SNAPSHOTS.read_text())[name]
@@ -136,7 +136,7 @@ def main():
     be_quick(setattr)
     snapshots = {}
     for name, case in CASES.items():
-        estimate.workers = lambda case=case, **_: case.workers
+        estimate.active_workers = lambda case=case, **_: case.workers
         snapshots[name] = planned(case)
     SNAPSHOTS.write_text(json.dumps(snapshots, indent=1) + "\n")
 

@@ -11,34 +11,37 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from lpe_dask.kernels import blocks, bounds, paths, simd
-from lpe_dask.kernels import pruned as cells
+from lpe_dask.kernels import blocks, paths, simd
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join, packing
 from lpe_dask.search.handles import Handles, SpooledBlock, SpooledPieces
 from lpe_dask.search.join import Search, self_join
 from lpe_dask.search.locality import learn_split
-from lpe_dask.search.packing import Space, gather_regions, region_sizes, split_chunks
-from lpe_dask.search.plan import (
+from lpe_dask.search.memory import (
     ARRAY_COPIES,
     CALIBRATION_COPIES,
-    CELL_ROWS,
     DICTIONARY_BYTES,
     DICTIONARY_COPIES,
     FRAME_COPIES,
-    PROCESS_BYTES,
-    ROW_MULTIPLE,
-    TILE_ROWS,
     WALK_ROW_BYTES,
-    JoinPlan,
+    block_bytes,
+    needs,
+    plan_for,
+)
+from lpe_dask.search.packing import Space, gather_regions, region_sizes, split_chunks
+from lpe_dask.search.plan import (
+    NeighborGraphParams,
+    SearchPlan,
+    SearchShape,
+    Statistic,
     n_shares,
-    plan_join,
     sample_neighbors,
     share_of,
-    walk_rows,
 )
 from lpe_dask.search.preparation import LinearMap, Preparation, Scaling
+from lpe_dask.tasks import PROCESS_BYTES
 from lpe_dask.tasks.values import LITERAL_BYTES, Held, enter
+from lpe_dask.tasks.workers import Workers
 from searching import all_distances, smallest
 
 GIB = 2**30
@@ -53,53 +56,59 @@ sizes = {
 }
 
 
+def shape_of(n_reference, n_features, n_neighbors, *, graph=None, **others):
+    """Return what a search for so many neighbors, or within a radius, is planned from."""
+    statistic = Statistic(n_neighbors or None, None if n_neighbors else 1.0)
+    return SearchShape(n_reference, n_features, statistic, graph, **others)
+
+
+def planned(*shape, n_threads, threads, memory_limit, **others):
+    return plan_for(shape_of(*shape, **others), Workers(n_threads, threads, memory_limit))
+
+
 @given(**sizes)
-def test_plan_join__cuts_so_that_tasks_are_small(
+def test_plan_for__cuts_so_that_tasks_are_small(
     n_reference, n_features, n_neighbors, n_threads, memory_limit
 ):
     """What a task adds is a small part of its worker, if a single row can be."""
-    cut = plan_join(
-        n_reference,
-        n_features,
-        n_neighbors,
-        n_threads=n_threads,
-        threads=1,
+    cut = planned(
+        n_reference, n_features, n_neighbors, n_threads=n_threads, threads=1,
         memory_limit=memory_limit,
-    )
+    )  # fmt: skip
 
     assert cut.block_rows % 64 == 0
     assert cut.pass_rows >= 1
     one_row = 8 * (1.25 * n_neighbors + 24 + 8 * n_features)
     tile = 256 * (16 * max(n_neighbors, 64) + 16 * n_features + 64)
     one_group = 64 * (10 * n_features + 12) * 8
-    assert cut.join_bytes <= 2 * max(one_row + tile + 4 * one_group, memory_limit / 8)
-    assert cut.pack_bytes <= max(2 * one_group, memory_limit / 4)
+    assert needs(cut).join <= 2 * max(one_row + tile + 4 * one_group, memory_limit / 8)
+    assert needs(cut).pack <= max(2 * one_group, memory_limit / 4)
 
 
-def test_plan_join__keeps_all_threads_busy():
-    cut = plan_join(200_000, 8, 60, n_threads=8, threads=4, memory_limit=8 * GIB)
+def test_plan_for__keeps_all_threads_busy():
+    cut = planned(200_000, 8, 60, n_threads=8, threads=4, memory_limit=8 * GIB)
 
     assert cut.n_blocks == 8
     assert cut.n_blocks * cut.block_shares == 8 * 4
 
 
-def test_plan_join__spools_what_does_not_fit():
+def test_plan_for__spools_what_does_not_fit():
     """12 bytes a number, and rows twice while they are gathered."""
     arguments = {"n_threads": 2, "threads": 1}
 
-    small = plan_join(10**6, 64, 20, memory_limit=4 * GIB, **arguments)
-    large = plan_join(10**6, 64, 20, memory_limit=GIB, **arguments)
+    small = planned(10**6, 64, 20, memory_limit=4 * GIB, **arguments)
+    large = planned(10**6, 64, 20, memory_limit=GIB, **arguments)
 
     assert not small.is_spooled
     assert large.is_spooled
-    assert large.held_bytes == 0
-    large.check(GIB)
+    assert needs(large).held == 0
+    needs(large).check(GIB)
 
 
-def test_plan_join__of_1e8_rows_is_small_without_computing(at_most_computes):
+def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
     """Its own tasks, not counting those that read the input: 5e4 and 10 MB at most."""
     n_reference, n_features = 10**8, 64
-    cut = plan_join(
+    cut = planned(
         n_reference, n_features, 1585, n_threads=64, threads=4, memory_limit=4 * GIB
     )
     sample = np.random.default_rng(0).standard_normal((5000, n_features))
@@ -131,7 +140,7 @@ def test_plan_join__of_1e8_rows_is_small_without_computing(at_most_computes):
         layer = next(name for name in task.dask.layers if task.key.startswith(name))
         own |= task.dask.layers[layer].mapping
     assert cut.is_spooled
-    cut.check(4 * GIB)
+    needs(cut).check(4 * GIB)
     assert len(gathers) < 1.2 * cut.n_blocks
     assert len(own) <= (2.3 + cut.block_shares) * cut.n_blocks <= 5e4
     assert cut.block_shares <= 6
@@ -144,10 +153,7 @@ def test_plan_join__of_1e8_rows_is_small_without_computing(at_most_computes):
 @pytest.mark.parametrize("kind", ["scaled", "all", "plain"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neighbors, kind):
-    cut = plan_join(
-        8000, n_features, n_neighbors or 0, n_threads=1, threads=1, memory_limit=4 * GIB
-    )
-    cut = JoinPlan(8000, n_features, n_neighbors or 0, 8000, 2000, 3000, 1)
+    cut = SearchPlan(shape_of(8000, n_features, n_neighbors), 8000, 2000, 3000, 1)
     search = Search(algorithm, n_neighbors, 1.0, cut.pass_rows)
     preparation = {
         "plain": Preparation(),
@@ -174,15 +180,15 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
 
     # What kernels allocate is not traced; what they may is the room of a tile.
     room = 256 * (16 * max(n_neighbors or 0, 64) + 16 * n_features + 64)
-    assert peak + room <= cut.join_bytes + statistic.nbytes
+    assert peak + room <= needs(cut).join + statistic.nbytes
     if n_neighbors == 400:  # here the bound must be near
-        assert peak + room >= 0.5 * cut.join_bytes
+        assert peak + room >= 0.5 * needs(cut).join
 
 
 @pytest.mark.parametrize("n_features", [2, 50])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_pack_bytes__bounds_what_packing_allocates(algorithm, n_features):
-    cut = plan_join(20_000, n_features, 60, n_threads=1, threads=1, memory_limit=4 * GIB)
+    cut = planned(20_000, n_features, 60, n_threads=1, threads=1, memory_limit=4 * GIB)
     rows = np.random.default_rng(0).random((cut.block_rows, n_features))
     preparation = Preparation(
         Scaling(np.zeros(n_features), None, np.ones(n_features)),
@@ -197,16 +203,16 @@ def test_pack_bytes__bounds_what_packing_allocates(algorithm, n_features):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert peak + rows.nbytes <= cut.pack_bytes
-    assert 0.8 * cut.block_bytes <= held.__sizeof__() <= cut.block_bytes
+    assert peak + rows.nbytes <= needs(cut).pack
+    assert 0.8 * block_bytes(cut) <= held.__sizeof__() <= block_bytes(cut)
 
 
 @pytest.mark.parametrize("n_edges", [1, 6, 60])
 @pytest.mark.parametrize("kind", sorted(paths.GRAPHS))
 def test_graph_bytes__bound_a_graph_and_what_it_is_made_of(kind, n_edges):
-    cut = plan_join(
-        3000, 2, n_edges, n_threads=1, threads=1, memory_limit=4 * GIB,
-        graph_neighbors=n_edges,
+    cut = planned(
+        3000, 2, 20, n_threads=1, threads=1, memory_limit=4 * GIB,
+        graph=NeighborGraphParams(n_edges, kind),
     )  # fmt: skip
     points = np.random.default_rng(0).random((3000, 2))
     search = Search("brute", 20, None, cut.pass_rows, None, n_edges)
@@ -223,11 +229,11 @@ def test_graph_bytes__bound_a_graph_and_what_it_is_made_of(kind, n_edges):
     tracemalloc.stop()
 
     n_bytes = graph.__sizeof__()
-    assert n_bytes <= cut.graph_bytes
-    assert n_bytes >= 0.4 * cut.graph_bytes
+    assert n_bytes <= needs(cut).graph
+    assert n_bytes >= 0.4 * needs(cut).graph
     given = sum(array.nbytes for array in (numbers, *edges))
     assert n_bytes < peak
-    assert peak + given <= cut.held_bytes - cut.reference_bytes
+    assert peak + given <= needs(cut).held - needs(cut).reference
 
 
 def test_walk_rows__bound_what_a_walk_touches():
@@ -242,8 +248,11 @@ def test_walk_rows__bound_what_a_walk_touches():
         edges = [graph.targets[graph.starts[j] : graph.starts[j + 1]] for j in settled]
         n_touched.append(len(np.unique(np.concatenate(edges))))
 
-    assert max(n_touched) <= walk_rows(2000, 20, 8, directed=True) == 168
-    assert walk_rows(2000, None, 8, directed=True) == 2000
+    graph = NeighborGraphParams(8, "directed")
+    assert max(n_touched) <= shape_of(2000, 3, 20, graph=graph).walk_rows == 168
+    assert shape_of(2000, 3, None, graph=graph).walk_rows == 2000
+    either_way = NeighborGraphParams(8, "union")
+    assert shape_of(2000, 3, 20, graph=either_way).walk_rows == 2000
 
 
 def reached(graph, start, radius):
@@ -256,23 +265,21 @@ def reached(graph, start, radius):
 
 
 def test_plan__tells_how_large_the_graph_is():
-    cut = plan_join(
-        10**8, 3, 8, n_threads=2, threads=2, memory_limit=2 * GIB, graph_neighbors=8
-    )
+    cut = planned(
+        10**8, 3, 8, n_threads=2, threads=2, memory_limit=2 * GIB,
+        graph=NeighborGraphParams(8, "directed"),
+    )  # fmt: skip
 
     assert cut.is_spooled
     with pytest.raises(MemoryError, match=r"on disk, their neighbor graph 19073"):
-        cut.check(2 * GIB)
+        needs(cut).check(2 * GIB)
 
 
 def test_constants__are_those_of_the_kernels():
-    """A plan knows no kernels, so what it takes from them is told twice."""
+    """What a plan takes from the arrays of the kernels."""
     room = paths._empty_room(paths.FIRST_ROOM)
     assert sum(array.nbytes for array in room) == WALK_ROW_BYTES * paths.FIRST_ROOM
-    assert ROW_MULTIPLE == simd.LANES
-    assert TILE_ROWS == bounds.TILE_ROWS
-    assert CELL_ROWS == cells.FLAT_CELL_ROWS
-    assert blocks.ALIGNMENT == 64
+    assert blocks.ALIGNMENT == simd.LANES == 64
 
 
 @given(n_neighbors=st.integers(1, 10**5))
@@ -286,12 +293,12 @@ def test_sample_neighbors__are_few_and_more_than_expected(n_neighbors):
 
 
 def test_check__says_what_to_do():
-    cut = JoinPlan(10**8, 100, 500, 10**5, 10**4, 1000, threads=4)
+    cut = SearchPlan(shape_of(10**8, 100, 500), 10**5, 10**4, 1000, threads=4)
 
     with pytest.raises(
         MemoryError, match=r"100000000 nominal rows x 100 columns"
     ) as caught:
-        cut.check(4 * GIB)
+        needs(cut).check(4 * GIB)
 
     message = str(caught.value)
     assert "4096 MiB" in message
@@ -300,109 +307,110 @@ def test_check__says_what_to_do():
 
 
 def test_check__of_a_spool_says_how_large_it_is():
-    cut = plan_join(
+    cut = planned(
         10**8, 50, 500, n_threads=4, threads=4, memory_limit=GIB, partition_rows=10**7
     )
 
     with pytest.raises(MemoryError, match=r"with the nominal rows, 6\d{4} MiB, on disk"):
-        cut.check(GIB)
+        needs(cut).check(GIB)
 
 
-def test_plan_join__of_rows_in_memory_does_not_make_room_by_spooling_them():
+def test_plan_for__of_rows_in_memory_does_not_make_room_by_spooling_them():
     """What is held stays held, whatever is to be scored."""
     arguments = {"n_threads": 2, "threads": 1, "memory_limit": 4 * GIB}
-    fitted = plan_join(10**6, 10, 20, **arguments)
+    fitted = planned(10**6, 10, 20, **arguments)
     assert not fitted.is_spooled
 
     # With the partition beside nothing else it would fit.
     scored = {"partition_rows": 18 * 10**6}
-    plan_join(10**6, 10, 20, **arguments, **scored).check(4 * GIB)
-    scoring = plan_join(10**6, 10, 20, **arguments, **scored, is_spooled=False)
+    needs(planned(10**6, 10, 20, **arguments, **scored)).check(4 * GIB)
+    scoring = planned(10**6, 10, 20, **arguments, **scored, is_spooled=False)
 
     with pytest.raises(MemoryError, match="of them the nominal rows"):
-        scoring.check(4 * GIB)
+        needs(scoring).check(4 * GIB)
 
 
 def test_check__counts_the_partitions_of_the_input():
     """They are as large as the user made them."""
     arguments = {"n_threads": 2, "threads": 2, "memory_limit": 4 * GIB}
-    small = plan_join(10**6, 10, 500, **arguments)
-    large = plan_join(10**6, 10, 500, **arguments, partition_rows=2 * 10**7)
+    small = planned(10**6, 10, 500, **arguments)
+    large = planned(10**6, 10, 500, **arguments, partition_rows=2 * 10**7)
 
-    assert large.partition_bytes - small.partition_bytes == 2 * 10**7 * 10 * 8
+    assert needs(large).partition - needs(small).partition == 2 * 10**7 * 10 * 8
     with pytest.raises(MemoryError, match=r"1526 MiB a partition .*smaller partitions"):
-        large.check(4 * GIB)
+        needs(large).check(4 * GIB)
 
 
 def test_worker_bytes__count_what_reading_a_partition_of_a_frame_takes():
     arguments = {"n_threads": 2, "threads": 2, "memory_limit": 4 * GIB}
-    array = plan_join(10**6, 10, 500, **arguments, partition_rows=10**6)
-    frame = plan_join(10**6, 10, 500, **arguments, partition_rows=10**6, reads_frame=True)
+    array = planned(10**6, 10, 500, **arguments, partition_rows=10**6)
+    frame = planned(10**6, 10, 500, **arguments, partition_rows=10**6, reads_frame=True)
 
     more = (FRAME_COPIES - ARRAY_COPIES) * 10**6 * 8 + DICTIONARY_BYTES
-    assert frame.worker_bytes - array.worker_bytes == 2 * 10 * more  # in two threads
-    array.check(4 * GIB)
+    assert needs(frame).worker - needs(array).worker == 2 * 10 * more  # in two threads
+    needs(array).check(4 * GIB)
     with pytest.raises(MemoryError, match=r"478 MiB a partition .*smaller partitions"):
-        replace(frame, threads=6).check(4 * GIB)
+        needs(replace(frame, threads=6)).check(4 * GIB)
 
 
 def test_partition_bytes__of_few_rows_are_few():
-    cut = plan_join(
+    cut = planned(
         10**6, 500, 20, n_threads=2, threads=2, memory_limit=4 * GIB, partition_rows=100,
         reads_frame=True,
     )  # fmt: skip
 
-    assert cut.partition_bytes == (FRAME_COPIES + DICTIONARY_COPIES) * 100 * 500 * 8
+    assert needs(cut).partition == (FRAME_COPIES + DICTIONARY_COPIES) * 100 * 500 * 8
 
 
 def test_worker_bytes__count_what_p_values_compare_with():
     """10^8 rows x 3 columns: the rows are on disk, but each worker has all statistics."""
     arguments = {"n_threads": 16, "threads": 1, "memory_limit": 2 * GIB}
-    cut = plan_join(10**8, 3, 20, **arguments)
-    sampled = plan_join(10**8, 3, 20, **arguments, calibration_rows=10**5)
+    cut = planned(10**8, 3, 20, **arguments)
+    sampled = planned(10**8, 3, 20, **arguments, calibration_rows=10**5)
 
-    assert cut.calibration_rows == 10**8
-    assert cut.calibration_bytes >= 8 * 10**8
-    assert cut.worker_bytes - sampled.worker_bytes == CALIBRATION_COPIES * 8 * (
+    assert needs(cut).calibration == 2 * 8 * 10**8
+    assert needs(cut).calibration >= 8 * 10**8
+    assert needs(cut).worker - needs(sampled).worker == CALIBRATION_COPIES * 8 * (
         10**8 - 10**5
     )
-    sampled.check(2 * GIB)
+    needs(sampled).check(2 * GIB)
     with pytest.raises(MemoryError, match=r"compare with 1526 MiB.*calibration_size="):
-        cut.check(2 * GIB)
+        needs(cut).check(2 * GIB)
 
 
 @pytest.mark.parametrize("is_spooled", [False, True])
-@pytest.mark.parametrize("graph_neighbors", [0, 5])
-def test_check__names_all_that_is_counted(is_spooled, graph_neighbors):
-    cut = plan_join(
+@pytest.mark.parametrize("graph", [None, NeighborGraphParams(5, "directed")])
+def test_check__names_all_that_is_counted(is_spooled, graph):
+    cut = planned(
         10**7, 3, 20, n_threads=2, threads=2, memory_limit=GIB, partition_rows=10**6,
-        is_spooled=is_spooled, graph_neighbors=graph_neighbors,
-        walk_rows=100 * graph_neighbors, reads_frame=True,
+        is_spooled=is_spooled, graph=graph, reads_frame=True,
     )  # fmt: skip
 
     with pytest.raises(MemoryError) as caught:
-        cut.check(GIB // 4)
+        needs(cut).check(GIB // 4)
 
     message = str(caught.value)
     counted = [
-        cut.worker_bytes, cut.reference_bytes if is_spooled else cut.held_bytes,
-        cut.calibration_bytes, PROCESS_BYTES, cut.task_bytes, cut.partition_bytes,
+        needs(cut).worker, needs(cut).reference if is_spooled else needs(cut).held,
+        needs(cut).calibration, PROCESS_BYTES, needs(cut).task, needs(cut).partition,
     ]  # fmt: skip
-    if graph_neighbors > 0:
-        counted += [cut.graph_bytes, cut.walk_bytes]
+    if graph is not None:
+        counted += [needs(cut).graph, needs(cut).walk]
     for n_bytes in counted:
         assert f" {n_bytes / 2**20:.0f} MiB" in message
 
 
 def test_check__accepts_what_fits():
-    plan_join(10**6, 10, 500, n_threads=2, threads=1, memory_limit=4 * GIB).check(4 * GIB)
+    cut = planned(10**6, 10, 500, n_threads=2, threads=1, memory_limit=4 * GIB)
+
+    needs(cut).check(4 * GIB)
 
 
-@given(n_rows=st.integers(0, 1000), n_parts=st.integers(1, 50))
-def test_share_of__every_row_once(n_rows, n_parts):
+@given(n_rows=st.integers(0, 1000), n_regions=st.integers(1, 50))
+def test_share_of__every_row_once(n_rows, n_regions):
     rows = list(range(n_rows))
 
-    shares = [rows[share_of(n_rows, i, n_parts)] for i in range(n_parts)]
+    shares = [rows[share_of(n_rows, i, n_regions)] for i in range(n_regions)]
 
     assert list(itertools.chain(*shares)) == rows
     assert max(map(len, shares)) - min(map(len, shares)) <= 1

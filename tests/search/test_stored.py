@@ -17,7 +17,7 @@ from lpe_dask.search import join as neighbors
 from lpe_dask.search import packing
 from lpe_dask.search.handles import Pieces, SpooledBlock, SpoolFolder
 from lpe_dask.search.held import Results
-from lpe_dask.search.plan import JoinPlan
+from lpe_dask.search.memory import Needs
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tasks.spool import Spool, spool_at
 from processes import local_cluster
@@ -31,7 +31,7 @@ QUERIES = RNG.integers(0, 1000, (300, 4)) * 0.1
 @pytest.fixture
 def no_room(monkeypatch):
     """Workers that have no room for the rows, but for a block of them."""
-    monkeypatch.setattr(JoinPlan, "fits", lambda plan, memory_limit: plan.is_spooled)
+    monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
     with dask.config.set({"lpe-dask.block-rows": 512}):
         yield
 

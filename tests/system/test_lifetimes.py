@@ -36,7 +36,7 @@ from lifetimes import (
 from lpe_dask.model import saving
 from lpe_dask.search import choice
 from lpe_dask.search import plan as planning
-from lpe_dask.search.plan import JoinPlan
+from lpe_dask.search.memory import Needs
 from lpe_dask.tables import table as inputs
 from lpe_dask.tasks import sources, unshared
 from lpe_dask.tasks import values as literals
@@ -106,7 +106,7 @@ def _nothing_is_carried(monkeypatch):
 
 
 def _is_spooled(monkeypatch):
-    monkeypatch.setattr(JoinPlan, "fits", lambda plan, memory_limit: plan.is_spooled)
+    monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
 
 
 def _many_blocks(monkeypatch):

@@ -17,9 +17,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE
-from lpe_dask.search.plan import JoinPlan, Statistic
-from lpe_dask.search.reference import plan_for
-from lpe_dask.tasks.resources import peak_process_bytes, workers
+from lpe_dask.search.memory import needs, plan_for
+from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic
+from lpe_dask.tasks.workers import active_workers, peak_process_bytes
 from making import as_array, as_frame, forget_peak
 
 pytestmark = pytest.mark.skipif(
@@ -80,9 +80,11 @@ def peak(client):
 
 
 def planned(n_rows, *, reads_frame):
-    sizes = [n_rows // N_PARTITIONS] * N_PARTITIONS
-    shape, measure = (n_rows, N_FEATURES), Statistic(N_NEIGHBORS, None)
-    return plan_for(workers(), shape, measure, None, sizes, reads_frame=reads_frame)
+    shape = SearchShape(
+        n_rows, N_FEATURES, Statistic(N_NEIGHBORS, None),
+        partition_rows=n_rows // N_PARTITIONS, reads_frame=reads_frame,
+    )  # fmt: skip
+    return needs(plan_for(shape, active_workers()))
 
 
 @pytest.mark.cluster
@@ -109,13 +111,13 @@ def test_worker_bytes__bound_whole_workers(client, table, n_rows, record_propert
 
     assert own_sum == pytest.approx(n_rows / 2, rel=0.02)
     assert scores_sum == pytest.approx(n_rows / 2, rel=0.02)
-    record_property("planned", plan.worker_bytes)
+    record_property("planned", plan.worker)
     for step, n_bytes in peaks.items():
         record_property(step, n_bytes)
     shown = {step: f"{n_bytes / 2**20:.0f}" for step, n_bytes in peaks.items()}
-    print(f"{n_rows} rows: planned {plan.worker_bytes / 2**20:.0f} MiB, took {shown}")
-    assert max(peaks.values()) <= plan.worker_bytes, peaks
-    assert plan.worker_bytes <= workers().memory_limit
+    print(f"{n_rows} rows: planned {plan.worker / 2**20:.0f} MiB, took {shown}")
+    assert max(peaks.values()) <= plan.worker, peaks
+    assert plan.worker <= active_workers().memory_limit
 
 
 @pytest.mark.slow
@@ -133,16 +135,16 @@ def test_worker_bytes__bound_whole_workers_that_read_a_spool(client, tmp_path):
         scores_sum = scores.sum().compute()
         taken = peak(client)
 
-    assert plan.is_spooled
+    assert plan.plan.is_spooled
     assert scores_sum == pytest.approx(n_rows / 2, rel=0.02)
-    print(f"{n_rows} rows: planned {plan.worker_bytes / 2**20:.0f} MiB, took {taken >> 20}")
-    assert taken <= plan.worker_bytes
+    print(f"{n_rows} rows: planned {plan.worker / 2**20:.0f} MiB, took {taken >> 20}")
+    assert taken <= plan.worker
 
 
 READ = """
 import sys, dask
 from lpe_dask.tables import read_frame, read_table
-from lpe_dask.tasks.resources import peak_process_bytes
+from lpe_dask.tasks.workers import peak_process_bytes
 from making import forget_peak
 
 def read(path):
@@ -172,7 +174,10 @@ def test_partition_bytes__bound_what_reading_a_partition_takes(
     frame = pd.DataFrame(rows, columns=names).astype("int64" if kind == "int64" else float)
     frame[:100].to_parquet(tmp_path / "few.parquet")
     frame.to_parquet(tmp_path / "many.parquet")
-    plan = JoinPlan(1, n_columns, 1, 64, 64, 64, 1, n_rows, reads_frame=True)
+    shape = SearchShape(
+        1, n_columns, Statistic(1, None), partition_rows=n_rows, reads_frame=True
+    )
+    bound_bytes = needs(SearchPlan(shape, 64, 64, 64, 1)).partition
 
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", READ, "few.parquet", "many.parquet"],
@@ -180,9 +185,9 @@ def test_partition_bytes__bound_what_reading_a_partition_takes(
     )  # fmt: skip
 
     taken = int(done.stdout)
-    copies, bound = taken / rows.nbytes, plan.partition_bytes / rows.nbytes
+    copies, bound = taken / rows.nbytes, bound_bytes / rows.nbytes
     print(f"{kind}, {n_rows} x {n_columns}: {copies:.2f} copies, planned {bound:.2f}")
-    assert rows.nbytes <= taken <= plan.partition_bytes
+    assert rows.nbytes <= taken <= bound_bytes
 
 
 def with_tests_on_path():

@@ -20,10 +20,10 @@ from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.search.handles import Pieces, SpoolFolder
 from lpe_dask.search.held import Results
-from lpe_dask.tasks import resources
-from lpe_dask.tasks.resources import Workers, active_client, memory_of_machine, workers
+from lpe_dask.tasks import workers
 from lpe_dask.tasks.spool import Spool, remove_spools, spool_at
 from lpe_dask.tasks.values import LITERAL_BYTES, enter
+from lpe_dask.tasks.workers import Workers, active_client, active_workers, memory_of_machine
 
 SMALL, LARGE = np.arange(10.0), np.arange(LITERAL_BYTES / 8 + 1)
 
@@ -258,14 +258,14 @@ def test_spool__of_another_machine_is_removed_when_it_is_silent(tmp_path):
 def test_workers__of_the_client_that_would_compute(client):
     with client.as_current(), dask.config.set(scheduler=client):
         assert active_client() is client
-        assert workers() == Workers(n_threads=6, threads=3, memory_limit=2**34)
+        assert active_workers() == Workers(6, 3, 2**34, is_cluster=True)
         with dask.config.set(scheduler="threads"):
             assert active_client() is None
 
 
 def test_workers__of_this_machine():
     with dask.config.set(scheduler="threads", num_workers=5):
-        found = workers()
+        found = active_workers()
 
     assert found == Workers(5, 5, memory_of_machine())
     assert active_client() is None
@@ -274,12 +274,12 @@ def test_workers__of_this_machine():
 @pytest.mark.parametrize(("configured", "expected"), [("1GiB", 2**30), (2**28, 2**28)])
 def test_workers__configured_memory(configured, expected):
     with dask.config.set({"lpe-dask.memory-limit": configured}):
-        assert workers().memory_limit == expected
+        assert active_workers().memory_limit == expected
 
 
 def test_workers__configuration_only_lowers():
     with dask.config.set({"lpe-dask.memory-limit": "1PiB"}):
-        assert workers().memory_limit == memory_of_machine()
+        assert active_workers().memory_limit == memory_of_machine()
 
 
 def test_memory_of_machine__is_that_of_the_container(tmp_path, monkeypatch):
@@ -287,9 +287,9 @@ def test_memory_of_machine__is_that_of_the_container(tmp_path, monkeypatch):
     limited.write_text(f"{2**20}\n")
     open_end.write_text("max\n")
 
-    monkeypatch.setattr(resources, "_CGROUP_LIMITS", (open_end, tmp_path / "missing"))
+    monkeypatch.setattr(workers, "_CGROUP_LIMITS", (open_end, tmp_path / "missing"))
     machine = memory_of_machine()
-    monkeypatch.setattr(resources, "_CGROUP_LIMITS", (open_end, limited))
+    monkeypatch.setattr(workers, "_CGROUP_LIMITS", (open_end, limited))
 
     assert machine > 2**20
     assert memory_of_machine() == 2**20

@@ -10,7 +10,7 @@ import pytest
 from distributed import worker_client
 
 from lpe_dask import LPE
-from lpe_dask.tasks.resources import workers
+from lpe_dask.tasks.workers import active_workers
 
 pytestmark = pytest.mark.cluster
 
@@ -92,7 +92,7 @@ def _fit_persisted(place):
 
 
 def test_workers__within_a_task_are_its_thread(client):
-    planned = client.submit(workers).result()
+    planned = client.submit(active_workers).result()
     limits = client.run(lambda dask_worker: dask_worker.memory_manager.memory_limit)
     assert (planned.n_threads, planned.threads) == (1, 1)
     assert planned.memory_limit in limits.values()  # a worker here has one thread

@@ -30,6 +30,16 @@ QUIET_SECONDS = 10
 #: Bytes of a worker of which nothing is known. A search is cut to suit it, and not refused.
 ASSUMED_BYTES = 2 * 2**30
 
+#: Bytes of a worker process before any data: interpreter, NumPy, numba, Dask (measured).
+#: One that finds no compiled kernels in numba's cache takes 275 MiB more to compile them.
+PROCESS_BYTES = 320 * 2**20
+
+#: Share of a worker's memory that a plan may use; Dask spills above 0.6.
+USABLE_SHARE = 0.6
+
+#: Least memory of a worker: below, a plan has nothing left for data.
+MIN_WORKER_BYTES = int(PROCESS_BYTES / USABLE_SHARE)
+
 #: Where Linux states the memory limit of a container (control groups 2 and 1).
 _CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -52,34 +62,22 @@ class Workers:
     is_known : bool
         Whether these are or were there; else they are assumed, and nothing is to be refused
         for their sake.
+    is_cluster : bool
+        Whether they are those of a scheduler of `distributed`.
+    start_seconds : float
+        Until they are ready, where a run is only planned.
     """
 
     n_threads: int
     threads: int
     memory_limit: int
     is_known: bool = True
+    is_cluster: bool = False
+    start_seconds: float = 0.0
 
 
 #: The workers that each client had when they were last looked at.
 _LAST: WeakKeyDictionary[Any, Workers] = WeakKeyDictionary()
-
-
-@dataclass(frozen=True, slots=True)
-class Crew:
-    """The workers of a run that is only planned.
-
-    Attributes
-    ----------
-    workers : Workers
-    is_cluster : bool
-        Whether they are those of a scheduler of `distributed`.
-    start_seconds : float
-        Until they are ready.
-    """
-
-    workers: Workers
-    is_cluster: bool
-    start_seconds: float = 0.0
 
 
 def active_client() -> Any | None:
@@ -120,7 +118,7 @@ def is_naming() -> bool:
     return private_uses.is_naming()
 
 
-def workers(*, wait: bool = False) -> Workers:
+def active_workers(*, wait: bool = False) -> Workers:
     """Return the workers that a compute would use now.
 
     The configuration key ``lpe-dask.memory-limit`` lowers, never raises, what is found.
@@ -139,7 +137,9 @@ def workers(*, wait: bool = False) -> Workers:
     return _limited(_of_task() if private_uses.is_in_task() else _of_machine())
 
 
-def workers_of_machine(n_workers: int, threads: int, memory_limit: int) -> Workers:
+def workers_of_machine(
+    n_workers: int, threads: int, memory_limit: int, start_seconds: float
+) -> Workers:
     """Return worker processes of this machine that are yet to be started.
 
     Parameters
@@ -149,9 +149,15 @@ def workers_of_machine(n_workers: int, threads: int, memory_limit: int) -> Worke
         Of each.
     memory_limit : int
         Bytes of each, as far as the machine has them.
+    start_seconds : float
+        Until they are ready.
     """
-    limit = min(memory_limit, memory_of_machine())
-    return _limited(Workers(n_workers * threads, threads, limit))
+    return _limited(
+        Workers(
+            n_workers * threads, threads, min(memory_limit, memory_of_machine()),
+            is_cluster=True, start_seconds=start_seconds,
+        )
+    )  # fmt: skip
 
 
 def _limited(found: Workers) -> Workers:
@@ -169,12 +175,14 @@ def _of_cluster(client: Any, wait: bool) -> Workers:
         _await_first_worker(client)
         known = _known_workers(client)
     if not known:
-        assumed = Workers(CPU_COUNT, 1, ASSUMED_BYTES, is_known=False)
+        assumed = Workers(
+            CPU_COUNT, 1, ASSUMED_BYTES, is_known=False, is_cluster=True
+        )  # fmt: skip
         return _LAST.get(client, assumed)
     threads = [worker["nthreads"] for worker in known]
     machine = memory_of_machine()
     limits = [worker["memory_limit"] or machine for worker in known]  # 0: not limited
-    found = Workers(sum(threads), max(threads), min(limits))
+    found = Workers(sum(threads), max(threads), min(limits), is_cluster=True)
     _LAST[client] = found
     return found
 

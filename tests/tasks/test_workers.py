@@ -9,8 +9,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE
-from lpe_dask.tasks import resources
-from lpe_dask.tasks.resources import Workers, workers
+from lpe_dask.tasks import workers
+from lpe_dask.tasks.workers import Workers, active_workers
 
 ROWS = np.random.default_rng(0).random((500, 2))
 
@@ -45,8 +45,8 @@ def test_workers__of_a_cluster_without_any_are_waited_for(is_slow, caplog):
     cluster = Cluster(is_slow=is_slow)
 
     with dask.config.set(scheduler=cluster.get):
-        assert workers(wait=True) == Workers(3, 3, 2**33)
-        assert workers(wait=True) == Workers(3, 3, 2**33)
+        assert active_workers(wait=True) == Workers(3, 3, 2**33, is_cluster=True)
+        assert active_workers(wait=True) == Workers(3, 3, 2**33, is_cluster=True)
 
     assert cluster.waits == ([10, None] if is_slow else [10])
     told = ["waiting for the first worker of the cluster"] if is_slow else []
@@ -55,23 +55,23 @@ def test_workers__of_a_cluster_without_any_are_waited_for(is_slow, caplog):
 
 def test_workers__that_nobody_knows_are_assumed_and_not_claimed():
     with dask.config.set(scheduler=Cluster().get):
-        assert not workers().is_known
+        assert not active_workers().is_known
 
 
 def test_workers__that_are_gone_are_remembered_as_long_as_their_client():
     cluster, other = Cluster(), Cluster()
     with dask.config.set(scheduler=cluster.get):
-        workers(wait=True)
+        active_workers(wait=True)
         cluster.workers = {}
-        assert workers() == Workers(3, 3, 2**33)
+        assert active_workers() == Workers(3, 3, 2**33, is_cluster=True)
     with dask.config.set(scheduler=other.get):
-        assert not workers().is_known
+        assert not active_workers().is_known
 
-    n_remembered = len(resources._LAST)
+    n_remembered = len(workers._LAST)
     del cluster
     gc.collect()
 
-    assert len(resources._LAST) < n_remembered
+    assert len(workers._LAST) < n_remembered
 
 
 def test_lazy_scores__are_not_refused_for_workers_that_nobody_knows():
@@ -99,11 +99,11 @@ def test_fit__asks_an_adaptive_cluster_for_its_first_worker():
         Client(cluster) as client,
     ):
         cluster.adapt(minimum=0, maximum=1, interval="50ms")
-        assert not workers().is_known
+        assert not active_workers().is_known
 
         model = LPE(3).fit(X)
 
-        assert workers() == Workers(1, 1, 2**34)
+        assert active_workers() == Workers(1, 1, 2**34, is_cluster=True)
         p_values = model.score_samples(X).compute()
         assert not [key for key in client.futures if "first-worker" in key]
 

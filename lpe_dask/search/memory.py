@@ -1,0 +1,259 @@
+"""Say how much memory a worker needs for a search, and so where the reference goes.
+
+    SearchShape, Workers --plan_for--> SearchPlan --needs--> Needs: worker, fits, check
+
+Tests measure that what is said here is enough, and not far too much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import dask
+
+from lpe_dask.kernels import LANES, TILE_ROWS
+from lpe_dask.search.plan import (
+    FLOAT_BYTES,
+    SINGLE_BYTES,
+    SearchPlan,
+    SearchShape,
+    pass_row_bytes,
+    plan_search,
+    reference_row_bytes,
+)
+from lpe_dask.tasks import PROCESS_BYTES, USABLE_SHARE, Workers, active_workers
+
+#: What a task takes for a partition of a frame that it reads, as a multiple of its size in
+#: float64: what is read, decoded and made rows, and what allocators keep of that (measured,
+#: `tests/system/test_worker_memory.py`). An array is there at once.
+FRAME_COPIES, ARRAY_COPIES = 6, 1
+
+#: What it takes besides for each column, as a multiple of its size, and at most. Writers of
+#: Parquet keep up to 1 MiB of the numbers of a column in a dictionary, which is read and
+#: decoded as well.
+DICTIONARY_COPIES, DICTIONARY_BYTES = 4, 2 * 2**20
+
+#: Copies of the statistics that p-values compare with which a worker may have for a moment.
+#: One of local files, and of other workers (measured); some filesystems hold bytes twice.
+CALIBRATION_COPIES = 2
+
+#: Bytes of an edge of a neighbor graph, and of a row that a walk along it touches.
+EDGE_BYTES, WALK_ROW_BYTES = 12, 60
+
+
+def plan_for(shape: SearchShape, workers: Workers) -> SearchPlan:
+    """Return the plan of a search for some workers, whether or not they can hold it.
+
+    The reference is in their memory where it fits, else in a spool, unless it is settled.
+    """
+    configured = dask.config.get("lpe-dask.block-rows", None)
+    shape = replace(shape, block_rows=shape.block_rows or configured)
+    plan = plan_search(shape, workers.n_threads, workers.threads, workers.memory_limit)
+    if shape.is_spooled is None and not needs(plan).fits(workers.memory_limit):
+        return replace(plan, is_spooled=True)
+    return plan
+
+
+def plan_for_active_workers(shape: SearchShape, *, wait: bool = False) -> SearchPlan:
+    """Return the plan of a search for the workers at hand, which hold it.
+
+    Parameters
+    ----------
+    shape : SearchShape
+    wait : bool, default=False
+        As in `active_workers`. Without a worker ever seen nothing is refused.
+
+    Raises
+    ------
+    MemoryError
+        If a worker cannot hold what a task needs.
+    """
+    workers = active_workers(wait=wait)
+    plan = plan_for(shape, workers)
+    if workers.is_known:
+        needs(plan).check(workers.memory_limit)
+    return plan
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Bytes that a worker needs for a search, at its peak.
+
+    Attributes
+    ----------
+    plan : SearchPlan
+    reference : int
+        Of all blocks.
+    graph : int
+        Of the neighbor graph, with every edge in both directions; 0 without one.
+    held : int
+        Of both, as far as each worker holds them.
+    calibration : int
+        Of the statistics that p-values compare with, of which each worker has all.
+    walk : int
+        Of the rows that a walk along the graph touches.
+    join : int
+        That a join task adds, beside its query rows and the reference.
+    pack : int
+        Of the task that prepares the largest block.
+    partition : int
+        That reading a partition of the input takes.
+    """
+
+    plan: SearchPlan
+    reference: int
+    graph: int
+    held: int
+    calibration: int
+    walk: int
+    join: int
+    pack: int
+    partition: int
+
+    @property
+    def task(self) -> int:
+        """What a task adds, beside what it reads of the input."""
+        return max(self.join, self.pack)
+
+    @property
+    def worker(self) -> int:
+        """All of a worker: the process, what it holds, and its tasks."""
+        tasks = self.plan.threads * (self.task + self.partition)
+        return PROCESS_BYTES + self.held + self.calibration + tasks
+
+    def fits(self, memory_limit: int) -> bool:
+        """Return whether a worker of ``memory_limit`` bytes can hold this."""
+        return self.worker <= int(USABLE_SHARE * memory_limit)
+
+    def check(self, memory_limit: int) -> None:
+        """Raise `MemoryError` if a worker of ``memory_limit`` bytes cannot hold this."""
+        if self.fits(memory_limit):
+            return
+        usable, shape = int(USABLE_SHARE * memory_limit), self.plan.shape
+        remedy = ""
+        if self.graph > 0:
+            remedy = (
+                " Walks take less along a graph with fewer edges, the directed one, and to "
+                "the K-th neighbor rather than within a radius."
+            )
+        raise MemoryError(
+            f"{shape.n_reference} nominal rows x {shape.n_features} columns need "
+            f"{_mebibytes(self.worker)} on each worker ({self._parts()}), but of its "
+            f"{_mebibytes(memory_limit)} a worker may use {_mebibytes(usable)}. Give each "
+            f"worker more memory (memory_limit= of the cluster, --memory-limit) or fewer "
+            f"threads (now {self.plan.threads}), cut the input into smaller partitions, "
+            f"compare with fewer rows (calibration_size=, --calibration-size), or use "
+            f"fewer nominal rows or columns.{remedy}"
+        )
+
+    def _parts(self) -> str:
+        """Return what the bytes of a worker are for."""
+        nominal = f"of them the nominal rows {_mebibytes(self.held)}"
+        if self.plan.is_spooled:
+            nominal = f"with the nominal rows, {_mebibytes(self.reference)}, on disk"
+        if self.graph > 0:
+            nominal += (
+                f", their neighbor graph {_mebibytes(self.graph)}, a walk along it "
+                f"{_mebibytes(self.walk)} for each thread"
+            )
+        return (
+            f"{nominal}, the statistics that p-values compare with "
+            f"{_mebibytes(self.calibration)}, a process without data "
+            f"{_mebibytes(PROCESS_BYTES)}, and for each thread {_mebibytes(self.task)} a "
+            f"task and {_mebibytes(self.partition)} a partition of the input"
+        )
+
+
+def needs(plan: SearchPlan) -> Needs:
+    """Return the bytes that a worker needs for a search."""
+    shape = plan.shape
+    reference = _blocks_bytes(plan, shape.n_reference, plan.n_blocks)
+    # A row's first edge, and of every edge the row it leads to and its length.
+    n_edges = 2 * shape.graph_neighbors
+    graph = shape.n_reference * (FLOAT_BYTES + n_edges * EDGE_BYTES) if n_edges else 0
+    calibration_rows = shape.calibration_rows
+    if calibration_rows is None:
+        calibration_rows = shape.n_reference
+    # Room doubles when it is full, so there may be twice as much, and that before it.
+    walk = 3 * WALK_ROW_BYTES * shape.walk_rows
+    return Needs(
+        plan=plan,
+        reference=reference,
+        graph=graph,
+        held=_held_bytes(plan, reference, graph),
+        calibration=CALIBRATION_COPIES * calibration_rows * FLOAT_BYTES,
+        walk=walk,
+        join=_join_bytes(plan) + walk,
+        pack=_pack_bytes(plan),
+        partition=_partition_bytes(shape),
+    )
+
+
+def block_bytes(plan: SearchPlan) -> int:
+    """Return the bytes of the largest block with its sample."""
+    return _blocks_bytes(plan, plan.largest_block_rows, 1)
+
+
+def _blocks_bytes(plan: SearchPlan, n_rows: int, n_blocks: int) -> int:
+    """Return the bytes of blocks of so many rows.
+
+    Beside the rows each has partly filled groups, and cells smaller than others.
+    """
+    n_features = plan.shape.n_features
+    partly_filled = 2 * LANES * SINGLE_BYTES * (n_features + 1)
+    rest = partly_filled + 4 * (16 * n_features + 24)
+    return n_rows * reference_row_bytes(n_features) + n_blocks * rest
+
+
+def _held_bytes(plan: SearchPlan, reference: int, graph: int) -> int:
+    """Return the bytes of the reference and its graph that each worker holds.
+
+    While blocks are gathered, the rows they are made of are there as well; while a graph
+    is, the edges from each block, once more in the order of the rows, with two numbers for
+    each.
+    """
+    shape = plan.shape
+    if graph > 0:
+        row_edges = 2 * shape.graph_neighbors * EDGE_BYTES + 2 * FLOAT_BYTES
+        graph += shape.n_reference * row_edges
+    if plan.is_spooled:
+        return graph
+    pieces = shape.n_reference * (shape.n_features + 1) * FLOAT_BYTES
+    return reference + max(pieces, graph)
+
+
+def _join_bytes(plan: SearchPlan) -> int:
+    """Return the bytes of one pass of a join task.
+
+    Its rows, prepared and in the basis, and for each the K nearest; the reservoirs of a
+    tile. Where blocks are read from a spool, two of them, and a copy of the query rows that
+    are the task's share of one.
+    """
+    shape = plan.shape
+    n_places = 2 * max(shape.listed_neighbors, 64)
+    tile = TILE_ROWS * (FLOAT_BYTES * n_places + 16 * shape.n_features + 64)
+    share = plan.task_rows * (shape.n_features + 1) * FLOAT_BYTES
+    blocks = 2 * block_bytes(plan) + share if plan.is_spooled else 0
+    return plan.pass_rows * pass_row_bytes(shape) + tile + blocks
+
+
+def _pack_bytes(plan: SearchPlan) -> int:
+    """Return the bytes of the task that prepares the largest block.
+
+    The rows as they came, prepared, as points and ordered, and the block itself.
+    """
+    row_bytes = (6 * plan.shape.n_features + 8) * FLOAT_BYTES
+    return plan.largest_block_rows * row_bytes + block_bytes(plan)
+
+
+def _partition_bytes(shape: SearchShape) -> int:
+    """Return the bytes that reading one partition of the input takes."""
+    column = shape.partition_rows * FLOAT_BYTES
+    if not shape.reads_frame:
+        return ARRAY_COPIES * column * shape.n_features
+    dictionary = min(DICTIONARY_COPIES * column, DICTIONARY_BYTES)
+    return (FRAME_COPIES * column + dictionary) * shape.n_features
+
+
+def _mebibytes(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:.0f} MiB"
