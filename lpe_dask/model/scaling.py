@@ -27,7 +27,7 @@ from lpe_dask.model.metrics import (
     seuclidean_map,
 )
 from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling
-from lpe_dask.tasks import compute
+from lpe_dask.tasks import compute, merge_tasks
 
 
 def learn_preparation(
@@ -193,20 +193,15 @@ def learn_covariance(rows: da.Array) -> NDArray[np.float64]:
 def _add_up(rows: da.Array, block_sums: object, *arguments: object) -> NDArray[np.float64]:
     """Compute the sums of every block, add them exactly, and round them once."""
     name = f"lpe-sums-{uuid4().hex}"
-    tasks: dict[Any, Any] = {
-        f"{name}-0-{i}": (block_sums, (rows.name, i, 0), *arguments)
+    of_blocks = {
+        f"{name}-of-{i}": (block_sums, (rows.name, i, 0), *arguments)
         for i in range(rows.numblocks[0])
     }
-    level, keys = 0, list(tasks)
-    while len(keys) > 1 or level == 0:
-        level += 1
-        groups = [keys[i : i + SUMMED_BLOCKS] for i in range(0, len(keys), SUMMED_BLOCKS)]
-        added = {f"{name}-{level}-{i}": (add_totals, g) for i, g in enumerate(groups)}
-        tasks |= added
-        keys = list(added)
+    merged, keys = merge_tasks(name, list(of_blocks), add_totals, SUMMED_BLOCKS)
+    tasks = of_blocks | merged | {f"{name}-all": (add_totals, keys)}
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
     total: Totals
-    (total,) = compute(Delayed(keys[0], graph, layer=name))
+    (total,) = compute(Delayed(f"{name}-all", graph, layer=name))
     return total.as_floats()
 
 

@@ -40,6 +40,7 @@ from lpe_dask.pvalues.decisions import (
     merge_histograms,
 )
 from lpe_dask.tables import map_values
+from lpe_dask.tasks import merge_tasks
 
 #: Histograms that one task merges.
 MERGED_HISTOGRAMS = 8
@@ -220,23 +221,13 @@ def _from_array(
     p_values: da.Array, function: Callable[..., Any], *arguments: Any
 ) -> Delayed:
     name = f"lpe-histogram-{uuid4().hex}"
-    tasks: dict[Any, Any] = {
-        f"{name}-0-{i}": (_histogram, (p_values.name, i))
+    counted = {
+        f"{name}-of-{i}": (_histogram, (p_values.name, i))
         for i in range(p_values.numblocks[0])
     }
-    level, keys = 0, list(tasks)
-    while len(keys) > MERGED_HISTOGRAMS:
-        level += 1
-        starts = range(0, len(keys), MERGED_HISTOGRAMS)
-        groups = [keys[start : start + MERGED_HISTOGRAMS] for start in starts]
-        merged = {
-            f"{name}-{level}-{i}": (merge_histograms, group)
-            for i, group in enumerate(groups)
-        }
-        tasks |= merged
-        keys = list(merged)
+    merged, keys = merge_tasks(name, list(counted), merge_histograms, MERGED_HISTOGRAMS)
     last = f"lpe-cut-off-{uuid4().hex}"
-    tasks[last] = (_from_parts, keys, function, *arguments)
+    tasks = counted | merged | {last: (_from_parts, keys, function, *arguments)}
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[p_values])
     return Delayed(last, graph, layer=name)
 

@@ -1,4 +1,4 @@
-from .layers import delayed_tasks
+from .layers import delayed_tasks, merge_tasks
 from .private_uses import (
     let_garbage_be,
     logging_from,
@@ -65,6 +65,7 @@ __all__ = [
     "let_garbage_be",
     "logging_from",
     "memory_of_machine",
+    "merge_tasks",
     "meta_of",
     "needs_sent",
     "peak_worker_bytes",
