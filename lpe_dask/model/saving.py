@@ -45,9 +45,9 @@ from lpe_dask.search import (
     LARGEST_BLOCK,
     NeighborGraphParams,
     Reference,
-    Results,
     SearchShape,
     Statistic,
+    StoredBlocks,
     load_blocks,
     load_graph,
     store_blocks,
@@ -461,11 +461,11 @@ def _reference(
     if entry.neighbor_graph is not None:
         params = NeighborGraphParams(**dict(entry.neighbor_graph))
         edges = partial(load_graph, files[_STARTS], files[_EDGES], entry.n_rows)
-        graph = Results(edges, 1, is_stored=True)
+        graph = StoredBlocks(edges, 1)
     shape = SearchShape(
         entry.n_rows, fitted.n_features_in,
         Statistic(fitted.n_neighbors, fitted.radius), params,
         calibration_rows, -(-max(entry.block_rows) // LARGEST_BLOCK),
     )  # fmt: skip
-    stored = Results(load, len(blocks), is_stored=True)
+    stored = StoredBlocks(load, len(blocks))
     return Reference(shape, space, entry.algorithm, stored, graph)

@@ -1,9 +1,8 @@
-from .handles import HeldBlock, handles_of
-from .held import Results
+from .held import HeldBlock
 from .join import Search, search_blocks
 from .locality import Split
 from .memory import Needs, needs, plan_for, plan_for_active_workers
-from .packing import Space, load_blocks, pack_rows
+from .packing import Space, pack_rows
 from .plan import (
     LARGEST_BLOCK,
     MAX_TASK_ROWS,
@@ -19,7 +18,8 @@ from .plan import (
 )
 from .preparation import LinearMap, Preparation, Scaling
 from .reference import Reference, choose_space, prepare_reference
-from .stored import load_graph, store_blocks, store_graph
+from .spooled import handles_of
+from .stored import StoredBlocks, load_blocks, load_graph, store_blocks, store_graph
 
 __all__ = [
     "LARGEST_BLOCK",
@@ -33,7 +33,6 @@ __all__ = [
     "NeighborGraphParams",
     "Preparation",
     "Reference",
-    "Results",
     "Scaling",
     "Search",
     "SearchPlan",
@@ -41,6 +40,7 @@ __all__ = [
     "Space",
     "Split",
     "Statistic",
+    "StoredBlocks",
     "choose_space",
     "handles_of",
     "load_blocks",

@@ -1,8 +1,7 @@
-r"""Prepared blocks, or a neighbor graph: how they are made, and where they are kept.
+r"""Blocks of nominal rows, or a neighbor graph, in memory.
 
     tasks  --keep-->  on a cluster    futures of the same tasks, under the same keys
                       in this process their values
-                      in a spool      their handles
 
 Graphs that search blocks hold the tasks that make them, all the way from the rows. Where a
 scheduler has the results already it takes those, by their keys; where it has not, because
@@ -15,14 +14,16 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
+import numpy as np
 from dask.delayed import Delayed
+from numpy.typing import NDArray
 
-from lpe_dask.search.handles import Handles, SpoolFolder
+from lpe_dask.kernels import Block
 from lpe_dask.tasks import (
-    Entry,
     Held,
     active_client,
     carries,
@@ -37,196 +38,106 @@ from lpe_dask.tasks import (
     needs_sent,
     persist_cancellably,
     settle_tasks,
-    spool_at,
-    spool_place,
     with_kept,
 )
 
-#: From an optional folder to put results into, to the tasks that make them.
-Make = Callable[[SpoolFolder | None], list[Delayed]]
 
+@dataclass(frozen=True, slots=True)
+class HeldBlock:
+    """A block in memory, with a sample of its rows as another one.
 
-def new_entry() -> Entry:
-    """Return an entry in a spool for blocks, which the workers at hand see.
-
-    Raises
-    ------
-    OSError
-        If nothing can be written there, or a worker does not see it.
-    """
-    place = spool_place()
-    try:
-        spool = spool_at(place)
-        if not is_shared():
-            raise OSError("not all workers see it")
-    except (OSError, ValueError) as error:
-        raise OSError(
-            f"the nominal rows do not fit into the memory of each worker, and the spool "
-            f"{place} cannot take them: {error}. Name a folder or URL that all workers can "
-            f"write to (configuration key lpe-dask.spool, --spool), or give each worker "
-            f"more memory."
-        ) from error
-    return spool.folder("blocks")
-
-
-class Results:
-    """Blocks, or a neighbor graph, and where they are kept.
-
-    Parameters
+    Attributes
     ----------
-    make : callable
-        Gives the tasks that make them, where ``is_stored`` also into a folder.
-    n_results : int
-        Blocks, or 1 for a graph.
-    is_stored : bool, default=False
-        Whether they come from a saved model. Then a lazy scoring reads its files itself,
-        and a pickled model does not contain the blocks.
-    n_bytes : int, default=0
-        Bytes of this process that the tasks are made of.
+    block : Block
+    sample : Block, optional
+        Where searches will want it.
     """
 
-    def __init__(
-        self, make: Make, n_results: int, *, is_stored: bool = False, n_bytes: int = 0
-    ) -> None:
-        self._make = make
-        self._n_results = n_results
-        self._is_stored = is_stored
-        self._n_bytes = n_bytes
-        self._tasks: list[Delayed] | None = None
-        self._futures: list[Any] = []
-        self._client: Any = None  # a weak reference to whose futures these are
-        self._values: list[Held] = []
-        self._spooled: Handles | None = None
+    block: Block
+    sample: Block | None
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the numbers."""
+        of_sample = 0 if self.sample is None else self.sample.__sizeof__()
+        return self.block.__sizeof__() + of_sample
+
+    @property
+    def low(self) -> NDArray[np.float64]:
+        """The lowest coordinates of its rows in the basis."""
+        return self.block.low
+
+    @property
+    def high(self) -> NDArray[np.float64]:
+        """The highest coordinates of its rows in the basis."""
+        return self.block.high
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the block."""
+        return self.block.n_rows
+
+    def load(self) -> Block:
+        """Return the block."""
+        return self.block
+
+    def load_sample(self) -> Block:
+        """Return the block of sampled rows."""
+        assert self.sample is not None
+        return self.sample
+
+
+class Rows(NamedTuple):
+    """Some rows of a region with their numbers, and how many the whole region has."""
+
+    rows: NDArray[np.floating]
+    numbers: NDArray[np.int64]
+    n_in_region: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Rows of one partition, sorted by the region of the reference they belong to.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n_rows, n_features)
+        As prepared.
+    numbers : ndarray of shape (n_rows,)
+        Their numbers in the reference.
+    starts : ndarray of shape (n_regions + 1,)
+        Region ``p`` is the rows from ``starts[p]`` to ``starts[p + 1]``.
+    """
+
+    rows: NDArray[np.floating]
+    numbers: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the numbers."""
+        return self.rows.nbytes + self.numbers.nbytes + self.starts.nbytes
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Return the rows of each region."""
+        return np.diff(self.starts)
+
+    def read(self, region: int, start: int, stop: int) -> Rows:
+        """Return rows ``start`` to ``stop`` of a region, or as many of them as it has."""
+        first, last = self.starts[region : region + 2]
+        which = slice(min(first + start, last), min(first + stop, last))
+        return Rows(self.rows[which], self.numbers[which], int(last - first))
+
+
+class SharedBlocks:
+    """All blocks of a reference, wherever they are: copies of a model share them."""
+
+    def __init__(self, n_blocks: int) -> None:
+        self._n_blocks = n_blocks
         self._token = uuid4().hex
         self._lock = threading.RLock()  # several threads may use one model
 
-    @classmethod
-    def of(
-        cls,
-        tasks: list[Delayed],
-        entry: Entry | None = None,
-        make: Make | None = None,
-        n_bytes: int = 0,
-    ) -> Self:
-        """Return what tasks make, kept where the active scheduler finds it; computes.
-
-        Parameters
-        ----------
-        tasks : list of Delayed
-        entry : Entry, optional
-            Of the spool that they put it into.
-        make : callable, optional
-            Gives such tasks anew; None: these are good for ever.
-        n_bytes : int, default=0
-            As for `Results`.
-        """
-        results = cls(make or (lambda folder: tasks), len(tasks), n_bytes=n_bytes)
-        results._tasks = settle_tasks(tasks)
-        if entry is None:
-            results.keep()
-        else:
-            results._spooled = Handles(compute(*tasks), entry)
-        if not results._futures:  # nothing is made of the rows again
-            results._make, results._tasks = _nothing, None
-        return results
-
     def __len__(self) -> int:
         """Return the number of blocks."""
-        return self._n_results
-
-    @property
-    def is_spooled(self) -> bool | None:
-        """Whether they are in a spool; None where that is not settled."""
-        if self._spooled is not None:
-            return True
-        return None if self._is_stored and not self._is_kept() else False
-
-    def keep(self, *, in_spool: bool = False) -> None:
-        """Have them ready where the active scheduler finds them; computes what is not."""
-        with self._lock:
-            if not self._is_kept():
-                self._keep(in_spool)
-
-    def _keep(self, in_spool: bool) -> None:
-        client = active_client()
-        if in_spool:
-            entry = new_entry()
-            tasks = self._make(SpoolFolder(entry.url))
-            self._spooled = Handles(compute(*tasks), entry)
-        elif client is None:
-            values = compute(*self._recipe())
-            self._values = [Held(value, "lpe-block") for value in values]
-        else:
-            self._futures = persist_cancellably(self._recipe())
-            self._client = weakref.ref(client)
-
-    def tasks(self) -> list[Delayed]:
-        """Return tasks that give a handle each, or all `Handles`, or the graph.
-
-        Raises
-        ------
-        RuntimeError
-            If what they are made of was in the memory of a cluster that is gone.
-        """
-        if self._spooled is not None:
-            return [enter(self._spooled, "lpe-blocks")]
-        if self._values:
-            return [enter(value, "lpe-block") for value in self._values]
-        with self._lock:
-            return self._recipe()
-
-    def _recipe(self) -> list[Delayed]:
-        """Return the tasks that make them, all the way from the rows."""
-        if not is_eager() and not is_shared() and self._need_client_data():
-            if carries(self._n_bytes) or not self._is_kept():
-                return self._make(None)
-            assert self._tasks is not None
-            return with_kept(self._tasks, _futures_of(self._futures))
-        if self._tasks is None:
-            self._tasks = settle_tasks(self._make(None))
-        check_reachable(self._tasks)
-        return self._tasks
-
-    def _need_client_data(self) -> bool:
-        """Return whether tasks need what was sent from this process, and is not kept."""
-        has_sent = self._tasks is not None and needs_sent(self._tasks)
-        return is_large(self._n_bytes) or has_sent
-
-    def _is_kept(self) -> bool:
-        if self._spooled is not None or self._values:
-            return True
-        holder = None if self._client is None else self._client()
-        is_here = holder is not None and holder is active_client()
-        if not (is_here and all(map(_is_alive, _futures_of(self._futures)))):
-            if self._futures and not is_shared() and self._need_client_data():
-                self._tasks = None  # what they were made of was sent, and let go
-            self._futures, self._client = [], None
-        return bool(self._futures)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Bring the results along: a copy of a model does not depend on a cluster."""
-        if self._spooled is not None and not self._is_stored:
-            raise TypeError(
-                "the nominal rows of this model are in a spool, which lives as long as the "
-                "model and cannot be copied with it. Save the model and load it there, or "
-                "fit where they fit into memory."
-            )
-        kept: list[Any] = []
-        if not self._is_stored:
-            kept = [held.value for held in self._values]
-            if not kept and is_naming():
-                kept = [self._token]  # of what is pickled now, only a hash is kept
-            if not kept and is_sending():
-                raise TypeError(
-                    "a model that was fitted on a cluster keeps its nominal rows there, "
-                    "and cannot go along with a task (client.submit, client.map, "
-                    "delayed). Send a copy that has them, "
-                    "pickle.loads(pickle.dumps(model)), or save the model (model.save) "
-                    "and load it in the task (lpe_dask.load)."
-                )
-            kept = kept or list(compute(*self._recipe()))
-        make = self._make if self._is_stored else _nothing
-        return _restored, (make, self._n_results, self._is_stored, kept)
+        return self._n_blocks
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Share them; nothing changes them."""
@@ -236,14 +147,131 @@ class Results:
         return self._token
 
 
-def _restored(make: Make, n_results: int, is_stored: bool, values: list[Any]) -> Results:
-    results = Results(make, n_results, is_stored=is_stored)
-    results._values = [Held(value, "lpe-block") for value in values]
-    return results
+class HeldBlocks(SharedBlocks):
+    """Blocks, or a neighbor graph as the only one, which are kept in memory.
+
+    Parameters
+    ----------
+    make : callable
+        Gives the tasks that make them, all the way from the rows.
+    n_blocks : int
+        Blocks, or 1 for a graph.
+    n_bytes : int, default=0
+        Bytes of this process that the tasks are made of.
+    """
+
+    is_spooled = False
+
+    def __init__(
+        self, make: Callable[[], list[Delayed]], n_blocks: int, n_bytes: int = 0
+    ) -> None:
+        super().__init__(n_blocks)
+        self._make = make
+        self._n_bytes = n_bytes
+        self._tasks: list[Delayed] | None = None
+        self._futures: list[Any] = []
+        self._client: Any = None  # a weak reference to whose futures these are
+        self._values: list[Held] = []
+
+    @classmethod
+    def of(
+        cls, tasks: list[Delayed], make: Callable[[], list[Delayed]], n_bytes: int = 0
+    ) -> Self:
+        """Return what tasks make, kept where the active scheduler finds it; computes.
+
+        Parameters
+        ----------
+        tasks : list of Delayed
+        make : callable
+            Gives such tasks anew.
+        n_bytes : int, default=0
+            As for `HeldBlocks`.
+        """
+        blocks = cls(make, len(tasks), n_bytes)
+        blocks._tasks = settle_tasks(tasks)
+        blocks.keep()
+        if blocks._values:  # nothing is made of the rows again
+            blocks._make, blocks._tasks = _nothing, None
+        return blocks
+
+    def keep(self, *, in_spool: bool = False) -> None:
+        """Have them ready where the active scheduler finds them; computes what is not."""
+        with self._lock:
+            if self.are_kept():
+                return
+            client = active_client()
+            if client is None:
+                values = compute(*self._recipe())
+                self._values = [Held(value, "lpe-block") for value in values]
+            else:
+                self._futures = persist_cancellably(self._recipe())
+                self._client = weakref.ref(client)
+
+    def tasks(self) -> list[Delayed]:
+        """Return a task for each, which gives a `HeldBlock`, or the graph.
+
+        Raises
+        ------
+        RuntimeError
+            If what they are made of was in the memory of a cluster that is gone.
+        """
+        if self._values:
+            return [enter(value, "lpe-block") for value in self._values]
+        with self._lock:
+            return self._recipe()
+
+    def are_kept(self) -> bool:
+        """Return whether the active scheduler finds them."""
+        if self._values:
+            return True
+        holder = None if self._client is None else self._client()
+        is_here = holder is not None and holder is active_client()
+        if not (is_here and all(map(_is_alive, _futures_of(self._futures)))):
+            if self._futures and not is_shared() and self._need_client_data():
+                self._tasks = None  # what they were made of was sent, and let go
+            self._futures, self._client = [], None
+        return bool(self._futures)
+
+    def _recipe(self) -> list[Delayed]:
+        """Return the tasks that make them, all the way from the rows."""
+        if not is_eager() and not is_shared() and self._need_client_data():
+            if carries(self._n_bytes) or not self.are_kept():
+                return self._make()
+            assert self._tasks is not None
+            return with_kept(self._tasks, _futures_of(self._futures))
+        if self._tasks is None:
+            self._tasks = settle_tasks(self._make())
+        check_reachable(self._tasks)
+        return self._tasks
+
+    def _need_client_data(self) -> bool:
+        """Return whether tasks need what was sent from this process, and is not kept."""
+        has_sent = self._tasks is not None and needs_sent(self._tasks)
+        return is_large(self._n_bytes) or has_sent
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Bring the results along: a copy of a model does not depend on a cluster."""
+        kept: list[Any] = [held.value for held in self._values]
+        if not kept and is_naming():
+            kept = [self._token]  # of what is pickled now, only a hash is kept
+        if not kept and is_sending():
+            raise TypeError(
+                "a model that was fitted on a cluster keeps its nominal rows there, and "
+                "cannot go along with a task (client.submit, client.map, delayed). Send a "
+                "copy that has them, pickle.loads(pickle.dumps(model)), or save the model "
+                "(model.save) and load it in the task (lpe_dask.load)."
+            )
+        return _restored, (self._n_blocks, kept or list(compute(*self._recipe())))
 
 
-def _nothing(folder: SpoolFolder | None) -> list[Delayed]:
-    raise AssertionError("values and spooled blocks are never made again")
+def _restored(n_blocks: int, values: list[Any]) -> HeldBlocks:
+    blocks = HeldBlocks(_nothing, n_blocks)
+    blocks._values = [Held(value, "lpe-block") for value in values]
+    return blocks
+
+
+def _nothing() -> list[Delayed]:
+    raise AssertionError("values are never made again")
 
 
 def _futures_of(persisted: list[Delayed]) -> list[Any]:

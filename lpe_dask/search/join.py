@@ -42,9 +42,9 @@ from lpe_dask.kernels import (
     walk_from_points,
     walk_from_rows,
 )
-from lpe_dask.search.handles import SpooledBlock, handles_of
 from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import sample_neighbors, share_of
+from lpe_dask.search.spooled import SpooledBlock, handles_of
 from lpe_dask.tables import float_rows
 from lpe_dask.tasks import Shared, delayed_tasks, enter, for_frames
 
@@ -127,7 +127,7 @@ def join(
     queries : dask array of shape (n_queries, n_features)
         As the user gave them; chunks may be unknown; one chunk of features.
     blocks : list of Delayed
-        Of handles, as `Results.tasks` gives.
+        Of handles, as `HeldBlocks.tasks` and its like give.
     space : Space or Shared
     search : Search
     n_shares : int

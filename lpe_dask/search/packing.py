@@ -9,7 +9,7 @@ blocks      b0   b1   b2      handles: in memory, or in a spool
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -21,12 +21,11 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import ALGORITHMS, Basis, Block, build_block, narrow
-from lpe_dask.search.handles import Handles, HeldBlock, Pieces, SpoolFolder, handles_of
-from lpe_dask.search.held import Results
+from lpe_dask.search.held import HeldBlock, HeldBlocks, Pieces
 from lpe_dask.search.locality import Split
 from lpe_dask.search.plan import SAMPLE_EVERY, SUMMED_PIECES, share_of
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.storage import FLOATS, INT64, StoredFile
+from lpe_dask.search.spooled import Handles, SpooledBlocks, SpoolFolder, handles_of
 from lpe_dask.tasks import (
     Entry,
     Held,
@@ -75,7 +74,7 @@ def prepare_blocks(
     entry: Entry | None = None,
     block_rows: int | None = None,
     n_bytes: int = 0,
-) -> Results:
+) -> HeldBlocks | SpooledBlocks:
     """Return the reference as blocks in memory or in a spool; computes.
 
     Parameters
@@ -93,21 +92,17 @@ def prepare_blocks(
     n_bytes : int, default=0
         Bytes of the rows, if this process has them.
     """
-    folder = None if entry is None else SpoolFolder(entry.url)
-    rows = source()
-    if space.split is None:
-        tasks = pack_chunks(rows, space, algorithm, folder)
-        return Results.of(
-            tasks, entry, lambda _: pack_chunks(source(), space, algorithm), n_bytes
-        )
-    tasks = split_chunks(rows, space, folder)
-    kept: Any = None  # on a cluster, until they have been gathered
-    pieces: list[Delayed]
     if entry is not None:
-        handles = compute(*tasks)
-        pieces = [enter(Handles(handles, entry), "lpe-pieces")]
-        sizes = np.sum(compute(*region_sizes(pieces, len(handles))), axis=0)
-    elif active_client() is not None:
+        return _spool_blocks(source(), space, algorithm, entry, block_rows)
+    if space.split is None:
+        return HeldBlocks.of(
+            pack_chunks(source(), space, algorithm),
+            lambda: pack_chunks(source(), space, algorithm),
+            n_bytes,
+        )
+    tasks = split_chunks(source(), space)
+    kept: Any = None  # on a cluster, until they have been gathered
+    if active_client() is not None:
         pieces, kept = tasks, persist_cancellably(tasks)
         by_piece = [size for piece in pieces for size in region_sizes([piece], 1)]
         sizes = np.sum(compute(*by_piece), axis=0)
@@ -115,17 +110,29 @@ def prepare_blocks(
         computed = compute(*tasks)
         sizes = np.sum([piece.sizes() for piece in computed], axis=0)
         pieces = [enter(Held(piece, "lpe-pieces"), "lpe-pieces") for piece in computed]
-    gathered = gather_regions(pieces, sizes, space, algorithm, folder, block_rows)
-    blocks = Results.of(
-        gathered, entry,
-        lambda _: gather_regions(
+    blocks = HeldBlocks.of(
+        gather_regions(pieces, sizes, space, algorithm, None, block_rows),
+        lambda: gather_regions(
             split_chunks(source(), space), sizes, space, algorithm, None, block_rows
         ),
         n_bytes,
-    )  # fmt: skip
+    )
     del kept
-    if folder is not None:
-        folder.remove_pieces()
+    return blocks
+
+
+def _spool_blocks(
+    rows: da.Array, space: Space, algorithm: str, entry: Entry, block_rows: int | None
+) -> SpooledBlocks:
+    folder = SpoolFolder(entry.url)
+    if space.split is None:
+        return SpooledBlocks.of(pack_chunks(rows, space, algorithm, folder), entry)
+    handles = compute(*split_chunks(rows, space, folder))
+    pieces = [enter(Handles(handles, entry), "lpe-pieces")]
+    sizes = np.sum(compute(*region_sizes(pieces, len(handles))), axis=0)
+    gathered = gather_regions(pieces, sizes, space, algorithm, folder, block_rows)
+    blocks = SpooledBlocks.of(gathered, entry)
+    folder.remove_pieces()
     return blocks
 
 
@@ -133,53 +140,25 @@ def pack_chunks(
     rows: da.Array, space: Space, algorithm: str, folder: SpoolFolder | None = None
 ) -> list[Delayed]:
     """Return one task for each row chunk of the reference, which makes it a block."""
-    name, entered = f"lpe-pack-{uuid4().hex}", enter(space, "lpe-space")
-    firsts = accumulate(rows.chunks[0], initial=0)
-    tasks = {
-        f"{name}-{i}": (_pack, (rows.name, i, 0), first, entered.key, algorithm, folder)
-        for i, first in zip(range(rows.numblocks[0]), firsts, strict=False)
-    }
-    return delayed_tasks(name, tasks, [rows, entered])
-
-
-def load_blocks(
-    files: Sequence[tuple[StoredFile, int]],
-    n_reference: int,
-    space: Space,
-    algorithm: str,
-    folder: SpoolFolder | None = None,
-) -> list[Delayed]:
-    """Return one task for each file of prepared rows, which makes it a block.
-
-    Parameters
-    ----------
-    files : sequence of (StoredFile, int)
-        With the columns that `block_columns` names, and their rows.
-    n_reference : int
-        Rows in all of them.
-    """
-    name, entered = f"lpe-load-{uuid4().hex}", enter(space, "lpe-space")
-    tasks = {
-        f"{name}-{i}": (_load, file, n_rows, n_reference, entered.key, algorithm, folder)
-        for i, (file, n_rows) in enumerate(files)
-    }
-    return delayed_tasks(name, tasks, [entered])
-
-
-def block_columns(n_features: int) -> list[str]:
-    """Return the columns of a file of prepared rows: their number, and coordinates."""
-    return ["number", *(f"x{k}" for k in range(n_features))]
+    return _chunk_tasks("lpe-pack", _pack, rows, space, algorithm, folder)
 
 
 def split_chunks(
     rows: da.Array, space: Space, folder: SpoolFolder | None = None
 ) -> list[Delayed]:
     """Return one task for each row chunk of the reference, which sorts it by region."""
-    name, entered = f"lpe-split-{uuid4().hex}", enter(space, "lpe-space")
-    firsts = accumulate(rows.chunks[0], initial=0)
+    return _chunk_tasks("lpe-split", _split, rows, space, folder)
+
+
+def _chunk_tasks(
+    name: str, function: Callable[..., Any], rows: da.Array, space: Space, *further: Any
+) -> list[Delayed]:
+    """Return one task for each row chunk: of the rows and the number of the first one."""
+    name, entered = f"{name}-{uuid4().hex}", enter(space, "lpe-space")
+    firsts = accumulate(rows.chunks[0][:-1], initial=0)
     tasks = {
-        f"{name}-{i}": (_split, (rows.name, i, 0), first, entered.key, folder)
-        for i, first in zip(range(rows.numblocks[0]), firsts, strict=False)
+        f"{name}-{i}": (function, (rows.name, i, 0), first, entered.key, *further)
+        for i, first in enumerate(firsts)
     }
     return delayed_tasks(name, tasks, [rows, entered])
 
@@ -247,29 +226,6 @@ def _pack(
     prepared = narrow(space.preparation.apply(rows))
     numbers = np.arange(first, first + len(rows))
     return pack_rows(prepared, numbers, space, algorithm, folder)
-
-
-def _load(
-    file: StoredFile,
-    n_rows: int,
-    n_reference: int,
-    space: Space,
-    algorithm: str,
-    folder: SpoolFolder | None,
-) -> Any:
-    name, *names = block_columns(len(space.basis.center))
-    columns = file.columns({name: INT64} | dict.fromkeys(names, FLOATS), n_rows)
-    numbers = columns.pop(name)
-    rows = np.empty((n_rows, len(names)), columns[names[0]].dtype)
-    for k, column in enumerate(names):
-        if columns[column].dtype != rows.dtype:
-            raise ValueError(f"{file.url} holds numbers of more than one type")
-        rows[:, k] = columns.pop(column)
-    if numbers.min() < 0 or numbers.max() >= n_reference:
-        raise ValueError(f"{file.url} holds no rows of a reference of {n_reference}")
-    if not np.isfinite(rows).all():
-        raise ValueError(f"{file.url} holds NaN or inf")
-    return pack_rows(rows, numbers, space, algorithm, folder)
 
 
 def _split(

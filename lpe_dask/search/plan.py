@@ -42,8 +42,8 @@ SAMPLE_EVERY = 16
 #: K from which on a sample is searched first. Below, what it saves is not worth the pass.
 MIN_SAMPLED_NEIGHBORS = 48
 
-#: Blocks whose exact sums one task adds, and pieces whose parts one task counts: the client
-#: adds up one array for so many.
+#: Blocks whose exact sums one task adds, and pieces whose regions one task counts: the
+#: client adds up one array for so many.
 SUMMED_BLOCKS, SUMMED_PIECES = 8, 64
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.search.choice import choose_algorithm
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
-from lpe_dask.search.held import Results, new_entry
+from lpe_dask.search.held import HeldBlocks
 from lpe_dask.search.join import Search, Weight, join, join_frame, self_join
 from lpe_dask.search.locality import learn_split
 from lpe_dask.search.memory import plan_for_active_workers
@@ -37,6 +37,8 @@ from lpe_dask.search.plan import (
     sample_neighbors,
 )
 from lpe_dask.search.preparation import Preparation
+from lpe_dask.search.spooled import SpooledBlocks, new_entry
+from lpe_dask.search.stored import StoredBlocks
 from lpe_dask.tables import Table
 from lpe_dask.tasks import Shared, active_workers, eagerly, enter, lazily, settle
 
@@ -54,16 +56,16 @@ class Reference:
     space : Space
     algorithm : str
         A name of `kernels.ALGORITHMS`.
-    blocks : Results
-    graph : Results, optional
+    blocks : HeldBlocks, SpooledBlocks or StoredBlocks
+    graph : HeldBlocks or StoredBlocks, optional
         The neighbor graph, as the only one.
     """
 
     shape: SearchShape
     space: Space
     algorithm: str
-    blocks: Results
-    graph: Results | None = None
+    blocks: HeldBlocks | SpooledBlocks | StoredBlocks
+    graph: HeldBlocks | StoredBlocks | None = None
 
     @cached_property
     def _shared_space(self) -> Shared:
@@ -248,11 +250,11 @@ def prepare_reference(
         return reference
     search = reference._search(plan)
 
-    def make(_: Any) -> list[Delayed]:
+    def make() -> list[Delayed]:
         edges = self_join(len(blocks), blocks.tasks(), space, search, plan.block_shares)
         return [build_graph(edges, shape.n_reference, graph_params)]
 
-    return replace(reference, graph=Results.of(make(None), None, make, n_bytes))
+    return replace(reference, graph=HeldBlocks.of(make(), make, n_bytes))
 
 
 def _chunks(source: Callable[[], da.Array], block_rows: int) -> da.Array:

@@ -6,7 +6,8 @@ files         --load_blocks, load_graph-->   blocks, graph: read when the tasks 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -14,10 +15,87 @@ import numpy as np
 from dask.delayed import Delayed
 
 from lpe_dask.kernels import NeighborGraph
-from lpe_dask.search.handles import SpoolFolder, handles_of
-from lpe_dask.search.packing import block_columns
-from lpe_dask.storage import FLOAT64, INT32, INT64, StoredFile, write_columns
-from lpe_dask.tasks import delayed_tasks
+from lpe_dask.search.held import HeldBlocks, SharedBlocks
+from lpe_dask.search.packing import Space, pack_rows
+from lpe_dask.search.spooled import SpooledBlocks, SpoolFolder, handles_of, new_entry
+from lpe_dask.storage import FLOAT64, FLOATS, INT32, INT64, StoredFile, write_columns
+from lpe_dask.tasks import delayed_tasks, enter
+
+
+class StoredBlocks(SharedBlocks):
+    """The blocks of a saved model, or its neighbor graph as the only one.
+
+    A lazy scoring reads their files itself, and a pickled model does not contain them.
+
+    Parameters
+    ----------
+    make : callable
+        From an optional folder to put them into, to the tasks that read them.
+    n_blocks : int
+        Blocks, or 1 for a graph.
+    """
+
+    def __init__(
+        self, make: Callable[[SpoolFolder | None], list[Delayed]], n_blocks: int
+    ) -> None:
+        super().__init__(n_blocks)
+        self._make = make
+        self._held = HeldBlocks(partial(make, None), n_blocks)
+        self._spooled: SpooledBlocks | None = None
+
+    @property
+    def is_spooled(self) -> bool | None:
+        """Whether they are in a spool; None where that is not settled."""
+        if self._spooled is not None:
+            return True
+        return False if self._held.are_kept() else None
+
+    def keep(self, *, in_spool: bool = False) -> None:
+        """Have them ready where the active scheduler finds them; computes what is not."""
+        with self._lock:
+            if self._spooled is not None:
+                return
+            if not in_spool or self._held.are_kept():
+                self._held.keep()
+                return
+            entry = new_entry()
+            self._spooled = SpooledBlocks.of(self._make(SpoolFolder(entry.url)), entry)
+
+    def tasks(self) -> list[Delayed]:
+        """Return tasks that give a handle each, or all `Handles`, or the graph."""
+        return (self._spooled or self._held).tasks()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredBlocks, (self._make, len(self))
+
+
+def load_blocks(
+    files: Sequence[tuple[StoredFile, int]],
+    n_reference: int,
+    space: Space,
+    algorithm: str,
+    folder: SpoolFolder | None = None,
+) -> list[Delayed]:
+    """Return one task for each file of prepared rows, which makes it a block.
+
+    Parameters
+    ----------
+    files : sequence of (StoredFile, int)
+        With the columns that `block_columns` names, and their rows.
+    n_reference : int
+        Rows in all of them.
+    """
+    name, entered = f"lpe-load-{uuid4().hex}", enter(space, "lpe-space")
+    tasks = {
+        f"{name}-{i}": (_load, file, n_rows, n_reference, entered.key, algorithm, folder)
+        for i, (file, n_rows) in enumerate(files)
+    }
+    return delayed_tasks(name, tasks, [entered])
+
+
+def block_columns(n_features: int) -> list[str]:
+    """Return the columns of a file of prepared rows: their number, and coordinates."""
+    return ["number", *(f"x{k}" for k in range(n_features))]
 
 
 def load_graph(
@@ -84,6 +162,29 @@ def _store_graph(
     starts = write_columns(starts_url, {"start": graph.starts})
     edges = write_columns(edges_url, {"target": graph.targets, "length": graph.lengths})
     return starts, edges
+
+
+def _load(
+    file: StoredFile,
+    n_rows: int,
+    n_reference: int,
+    space: Space,
+    algorithm: str,
+    folder: SpoolFolder | None,
+) -> Any:
+    name, *names = block_columns(len(space.basis.center))
+    columns = file.columns({name: INT64} | dict.fromkeys(names, FLOATS), n_rows)
+    numbers = columns.pop(name)
+    rows = np.empty((n_rows, len(names)), columns[names[0]].dtype)
+    for k, column in enumerate(names):
+        if columns[column].dtype != rows.dtype:
+            raise ValueError(f"{file.url} holds numbers of more than one type")
+        rows[:, k] = columns.pop(column)
+    if numbers.min() < 0 or numbers.max() >= n_reference:
+        raise ValueError(f"{file.url} holds no rows of a reference of {n_reference}")
+    if not np.isfinite(rows).all():
+        raise ValueError(f"{file.url} holds NaN or inf")
+    return pack_rows(rows, numbers, space, algorithm, folder)
 
 
 def _load_graph(starts: StoredFile, edges: StoredFile, n_rows: int) -> NeighborGraph:

@@ -1,4 +1,4 @@
-from .arrays import read_array_part, read_arrays, write_arrays
+from .arrays import ArrayFile, write_arrays
 from .columns import (
     FLOAT64,
     FLOATS,
@@ -20,6 +20,8 @@ __all__ = [
     "FLOATS",
     "INT32",
     "INT64",
+    "LOCK_NAME",
+    "ArrayFile",
     "Lock",
     "LockedError",
     "StoredFile",
@@ -34,8 +36,6 @@ __all__ = [
     "package_versions",
     "parquet_of",
     "plain",
-    "read_array_part",
-    "read_arrays",
     "retried",
     "retried_until_seen",
     "whole_file",

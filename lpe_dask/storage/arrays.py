@@ -2,14 +2,14 @@
 
 Not NumPy's own files: to read their headers it parses Python, which fails now and then in
 several threads at once (SystemError, "AST constructor recursion depth mismatch", with
-Python 3.11).
+Python 3.11). Nor Arrow's tensors, of which no part can be read.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -27,23 +27,31 @@ def write_arrays(file: BinaryIO, arrays: Sequence[NDArray[Any]]) -> None:
     file.writelines(np.ascontiguousarray(array).data for array in arrays)
 
 
-def read_arrays(file: BinaryIO) -> Iterator[NDArray[Any]]:
-    """Yield the arrays of a file that `write_arrays` wrote."""
-    for dtype, shape in _read_header(file):
-        numbers = file.read(dtype.itemsize * math.prod(shape))
-        yield np.frombuffer(numbers, dtype).reshape(shape)
+class ArrayFile:
+    """A file that `write_arrays` wrote, open to be read.
 
+    Parameters
+    ----------
+    file : file
+        At its beginning.
+    """
 
-def read_array_part(file: BinaryIO, start: int, stop: int) -> NDArray[Any]:
-    """Return rows ``start`` to ``stop`` of the first array of a file; reads no others."""
-    (dtype, (n_rows, *rest)), *_ = _read_header(file)
-    stop = min(stop, n_rows)
-    row_bytes = dtype.itemsize * math.prod(rest)
-    file.seek(row_bytes * start, 1)
-    numbers = file.read(row_bytes * max(0, stop - start))
-    return np.frombuffer(numbers, dtype).reshape(-1, *rest)
+    def __init__(self, file: BinaryIO) -> None:
+        n_bytes = int.from_bytes(file.read(HEADER_BYTES), "little")
+        header = json.loads(file.read(n_bytes))
+        self._file, self._start = file, HEADER_BYTES + n_bytes
+        self._kinds = [(np.dtype(name), shape) for name, shape in header]
 
+    def arrays(self) -> list[NDArray[Any]]:
+        """Return all arrays."""
+        return [self.part(i) for i in range(len(self._kinds))]
 
-def _read_header(file: BinaryIO) -> list[tuple[np.dtype[Any], list[int]]]:
-    n_bytes = int.from_bytes(file.read(HEADER_BYTES), "little")
-    return [(np.dtype(name), shape) for name, shape in json.loads(file.read(n_bytes))]
+    def part(self, i: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+        """Return rows ``start`` to ``stop`` of the ``i``-th array; reads no others."""
+        before = [dtype.itemsize * math.prod(shape) for dtype, shape in self._kinds[:i]]
+        dtype, (n_rows, *rest) = self._kinds[i]
+        row_bytes = dtype.itemsize * math.prod(rest)
+        start, stop, _ = slice(start, stop).indices(n_rows)
+        self._file.seek(self._start + sum(before) + row_bytes * start)
+        numbers = self._file.read(row_bytes * max(0, stop - start))
+        return np.frombuffer(numbers, dtype).reshape(max(0, stop - start), *rest)

@@ -29,17 +29,10 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from dask.sizeof import sizeof
 
-from lpe_dask.storage import brief, read_array_part, read_arrays, retried, write_arrays
+from lpe_dask.storage import ArrayFile, brief, retried, write_arrays
 from lpe_dask.tasks import unshared
-from lpe_dask.tasks.spool import (
-    Entry,
-    EntryName,
-    is_place_shared,
-    may_be_shared,
-    open_clients,
-    spool_at,
-    spool_place,
-)
+from lpe_dask.tasks.sharing import is_place_shared, may_be_shared
+from lpe_dask.tasks.spool import Entry, EntryName, open_clients, spool_at, spool_place
 from lpe_dask.tasks.workers import active_client
 
 logger = logging.getLogger(__name__)
@@ -197,7 +190,7 @@ class StoredValue:
         try:
             with fsspec.open(self._name.url, "rb") as file:
                 if self._is_array:
-                    return next(read_arrays(file))
+                    return ArrayFile(file).part(0)
                 return pickle.load(file)
         except FileNotFoundError as error:
             raise _gone(self._name.url) from error
@@ -207,7 +200,7 @@ class StoredValue:
         """Return rows ``start`` to ``stop`` of an array, and read no others."""
         try:
             with fsspec.open(self._name.url, "rb") as file:
-                return read_array_part(file, start, stop)
+                return ArrayFile(file).part(0, start, stop)
         except FileNotFoundError as error:
             raise _gone(self._name.url) from error
 

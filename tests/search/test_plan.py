@@ -14,7 +14,6 @@ from scipy.sparse.csgraph import dijkstra
 from lpe_dask.kernels import blocks, paths, simd
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join, packing
-from lpe_dask.search.handles import Handles, SpooledBlock, SpooledPieces
 from lpe_dask.search.join import Search, self_join
 from lpe_dask.search.locality import learn_split
 from lpe_dask.search.memory import (
@@ -39,6 +38,7 @@ from lpe_dask.search.plan import (
     share_of,
 )
 from lpe_dask.search.preparation import LinearMap, Preparation, Scaling
+from lpe_dask.search.spooled import Handles, SpooledBlock, SpooledPieces
 from lpe_dask.tasks import PROCESS_BYTES
 from lpe_dask.tasks.values import LITERAL_BYTES, Held, enter
 from lpe_dask.tasks.workers import Workers
@@ -119,7 +119,7 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
     with at_most_computes(0):
         splits = split_chunks(rows, space)
         n_regions = space.split.n_regions
-        piece = SpooledPieces(URL, "<f4", cut.block_rows, n_features, n_regions)
+        piece = SpooledPieces(URL)
         pieces = enter(Handles([piece] * len(splits), None), "lpe-pieces")
         counts = region_sizes([pieces], len(splits))
         sizes = np.full(n_regions, -(-n_reference // n_regions))

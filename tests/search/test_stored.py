@@ -15,10 +15,10 @@ from lpe_dask import LPE
 from lpe_dask.kernels import brute as tiles
 from lpe_dask.search import join as neighbors
 from lpe_dask.search import packing
-from lpe_dask.search.handles import Pieces, SpooledBlock, SpoolFolder
-from lpe_dask.search.held import Results
+from lpe_dask.search.held import HeldBlocks, Pieces
 from lpe_dask.search.memory import Needs
 from lpe_dask.search.preparation import Preparation
+from lpe_dask.search.spooled import SpooledBlock, SpooledBlocks, SpoolFolder
 from lpe_dask.tasks.spool import Spool, spool_at
 from processes import local_cluster
 from waiting import eventually
@@ -178,7 +178,7 @@ def test_fit__same_bits_from_a_spool_on_two_processes(spool_folder, expected):
 
 @pytest.mark.cluster
 def test_spool__that_a_worker_does_not_see_is_refused(spool_folder, monkeypatch):
-    monkeypatch.setattr("lpe_dask.tasks.spool._sees", lambda url: False)
+    monkeypatch.setattr("lpe_dask.tasks.sharing._sees", lambda url: False)
 
     with (
         LocalCluster(
@@ -233,7 +233,7 @@ def test_write_block__is_read_back_as_it_was(tmp_path):
 
 
 def test_held_blocks__are_shared_by_copies():
-    held = Results(lambda folder: [], 0)
+    held = HeldBlocks(list, 0)
 
     assert copy.deepcopy(held) is held
     assert len(held) == 0
@@ -255,7 +255,7 @@ def test_blocks__are_not_removed_by_those_they_were_sent_to(tmp_path):
     """Elsewhere an entry of a spool is a name, which removes nothing."""
     entry = spool_at(str(tmp_path)).folder("blocks")
     block = delayed(SpooledBlock)("file:///block", np.zeros(1), np.zeros(1), 1)
-    blocks = Results.of([block], entry)
+    blocks = SpooledBlocks.of([block], entry)
     (task,) = blocks.tasks()
 
     sent = pickle.loads(pickle.dumps(dict(task.dask)))

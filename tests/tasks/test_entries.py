@@ -15,7 +15,8 @@ from dask.delayed import delayed
 from distributed import Client
 
 from lpe_dask.tasks import spool
-from lpe_dask.tasks.spool import is_place_shared, spool_at
+from lpe_dask.tasks.sharing import is_place_shared
+from lpe_dask.tasks.spool import spool_at
 from lpe_dask.tasks.values import LITERAL_BYTES, enter
 from lpe_dask.tasks.workers import active_client
 from processes import local_cluster

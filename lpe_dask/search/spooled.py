@@ -1,0 +1,233 @@
+"""Blocks, and the pieces they are made of, in a spool: graphs hold handles of them.
+
+    block  --SpoolFolder--> file, SpooledBlock: low, high, n_rows, load(), load_sample()
+
+A join asks a handle for its box first, and loads only what it needs; blocks in memory
+(`HeldBlock`) offer the same.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import fsspec
+import numpy as np
+from dask.delayed import Delayed
+from numpy.typing import NDArray
+
+from lpe_dask.kernels import Block, block_of
+from lpe_dask.search.held import HeldBlock, Pieces, Rows, SharedBlocks
+from lpe_dask.storage import ArrayFile, retried, write_arrays
+from lpe_dask.tasks import Entry, compute, enter, is_shared, spool_at, spool_place
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledBlock:
+    """A block on storage.
+
+    Attributes
+    ----------
+    url : str
+        Of its file; that of its sample has one word more.
+    low, high : ndarray of shape (n_features,)
+        Its box in the basis.
+    n_rows : int
+    """
+
+    url: str
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    n_rows: int
+
+    def load(self) -> Block:
+        """Return the block, read anew."""
+        return _read_block(self.url)
+
+    def load_sample(self) -> Block:
+        """Return the block of sampled rows, read anew."""
+        return _read_block(sample_url(self.url))
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledPieces:
+    """`Pieces` on storage, of which single regions can be read.
+
+    Every task that gathers a region has the handles of all pieces, so they are small.
+
+    Attributes
+    ----------
+    url : str
+        Of the file: the starts of the regions, the numbers of all rows, and the rows.
+    """
+
+    url: str
+
+    @retried
+    def sizes(self) -> NDArray[np.int64]:
+        """Return the rows of each region, read anew."""
+        with fsspec.open(self.url, "rb") as file:
+            return np.diff(ArrayFile(file).part(0))
+
+    @retried
+    def read(self, region: int, start: int, stop: int) -> Rows:
+        """Return rows ``start`` to ``stop`` of a region, or as many of them as it has."""
+        with fsspec.open(self.url, "rb") as file:
+            arrays = ArrayFile(file)
+            first, last = arrays.part(0, region, region + 2).tolist()
+            which = min(first + start, last), min(first + stop, last)
+            numbers, rows = arrays.part(1, *which), arrays.part(2, *which)
+        return Rows(rows, numbers, last - first)
+
+
+class Handles:
+    """Handles of one kind that enter a graph together.
+
+    Parameters
+    ----------
+    handles : sequence of SpooledBlock or SpooledPieces
+    entry : Entry
+        Of the spool, with the files: kept as long as these handles, here or in a task.
+    """
+
+    def __init__(self, handles: Sequence[Any], entry: Any) -> None:
+        self._handles = list(handles)
+        self.entry = entry
+
+    def __iter__(self) -> Iterator[Any]:
+        """Go through the handles."""
+        return iter(self._handles)
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of a message, which decide whether it rides in a graph."""
+        return len(pickle.dumps(self._handles))
+
+
+def handles_of(blocks: Iterable[Any]) -> list[Any]:
+    """Return the handles in a list of handles or `Handles`."""
+    handles: list[Any] = []
+    for block in blocks:
+        handles += block if isinstance(block, Handles) else [block]
+    return handles
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolFolder:
+    """Where tasks write blocks and pieces; knows the place, and owns nothing.
+
+    A task that outlives its run finds no folder, and makes none.
+    """
+
+    url: str
+
+    def write_block(self, held: HeldBlock) -> SpooledBlock:
+        """Write a block and its sample, and return the handle."""
+        url = f"{self.url}/block-{uuid4().hex}"
+        _write(url, held.block.arrays())
+        if held.sample is not None:
+            _write(sample_url(url), held.sample.arrays())
+        return SpooledBlock(url, held.low, held.high, held.n_rows)
+
+    def write_pieces(self, pieces: Pieces) -> SpooledPieces:
+        """Write the pieces of a partition, and return what reads them."""
+        url = f"{self.url}/pieces-{uuid4().hex}"
+        _write(url, [pieces.starts, pieces.numbers, pieces.rows])
+        return SpooledPieces(url)
+
+    def remove_pieces(self) -> None:
+        """Remove the files of pieces; blocks have been made of them."""
+        filesystem, root = fsspec.core.url_to_fs(self.url)
+        for name in retried(filesystem.glob)(f"{root}/pieces-*"):
+            with suppress(FileNotFoundError):
+                retried(filesystem.rm_file)(name)
+
+
+def sample_url(url: str) -> str:
+    """Return the URL of the sample that belongs to a block."""
+    return f"{url}-sample"
+
+
+@retried
+def _write(url: str, arrays: Sequence[NDArray[Any]]) -> None:
+    with fsspec.open(url, "wb", auto_mkdir=False) as file:
+        write_arrays(file, arrays)
+
+
+@retried
+def _read_block(url: str) -> Block:
+    try:
+        with fsspec.open(url, "rb") as file:
+            return block_of(*ArrayFile(file).arrays())
+    except FileNotFoundError as error:
+        raise RuntimeError(
+            f"{url}, a block of nominal rows, is not there: it was removed, or this worker "
+            f"does not see its storage. Fit again with a folder or URL that all workers "
+            f"share (configuration key lpe-dask.spool, --spool), or save a model where it "
+            f"was fitted (model.save) and load it here (lpe_dask.load)."
+        ) from error
+
+
+# All blocks of a reference
+
+
+def new_entry() -> Entry:
+    """Return an entry in a spool for blocks, which the workers at hand see.
+
+    Raises
+    ------
+    OSError
+        If nothing can be written there, or a worker does not see it.
+    """
+    place = spool_place()
+    try:
+        spool = spool_at(place)
+        if not is_shared():
+            raise OSError("not all workers see it")
+    except (OSError, ValueError) as error:
+        raise OSError(
+            f"the nominal rows do not fit into the memory of each worker, and the spool "
+            f"{place} cannot take them: {error}. Name a folder or URL that all workers can "
+            f"write to (configuration key lpe-dask.spool, --spool), or give each worker "
+            f"more memory."
+        ) from error
+    return spool.folder("blocks")
+
+
+class SpooledBlocks(SharedBlocks):
+    """The blocks of a reference in a spool.
+
+    Parameters
+    ----------
+    handles : sequence of SpooledBlock
+    entry : Entry
+        Of the spool.
+    """
+
+    is_spooled = True
+
+    def __init__(self, handles: Sequence[SpooledBlock], entry: Entry) -> None:
+        super().__init__(len(handles))
+        self._handles = Handles(handles, entry)
+
+    @classmethod
+    def of(cls, tasks: list[Delayed], entry: Entry) -> SpooledBlocks:
+        """Return what tasks write into an entry; computes."""
+        return cls(compute(*tasks), entry)
+
+    def keep(self, *, in_spool: bool = True) -> None:
+        """Do nothing: they are kept already."""
+
+    def tasks(self) -> list[Delayed]:
+        """Return one task, which gives all `Handles`."""
+        return [enter(self._handles, "lpe-blocks")]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "the nominal rows of this model are in a spool, which lives as long as the "
+            "model and cannot be copied with it. Save the model and load it there, or "
+            "fit where they fit into memory."
+        )

@@ -1,0 +1,99 @@
+"""Find out whether the workers of a client see the storage where this process writes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from typing import Any
+from uuid import uuid4
+
+import fsspec
+
+from lpe_dask.storage import brief, retried
+from lpe_dask.tasks.spool import MARK_NAME, open_clients, spool_at, spool_place
+
+logger = logging.getLogger(__name__)
+
+
+def is_place_shared(client: Any) -> bool:
+    """Return whether the workers of a client see `spool_place`, where this process writes.
+
+    They are asked once for each client. While there are none, what is likely is returned.
+    """
+    place = spool_place()
+    with _probing:
+        seen = _seen.setdefault(client, {})
+        if place not in seen:
+            answer = _is_shared(client, place)
+            if answer is None:
+                return _is_likely_shared(client, place)
+            seen[place] = answer
+        return seen[place]
+
+
+_probing = threading.RLock()
+_seen: weakref.WeakKeyDictionary[Any, dict[str, bool]] = weakref.WeakKeyDictionary()
+
+
+def may_be_shared(place: str) -> bool:
+    """Return whether all clients of this process are known, or likely, to see a place.
+
+    For graphs that were built without a client: nobody can be asked at the moment at which
+    a client sends them.
+    """
+    return all(
+        _seen.get(client, {}).get(place, _is_likely_shared(client, place))
+        for client in open_clients()
+    )
+
+
+def _is_likely_shared(client: Any, place: str) -> bool:
+    """Return whether workers are in this process, or on this machine and the place too."""
+    address = getattr(client.scheduler, "address", "")
+    if address.startswith("inproc:"):
+        return True
+    return not place.startswith("memory:") and ("//127." in address or "//[::1]" in address)
+
+
+def _is_shared(client: Any, place: str) -> bool | None:
+    """Return whether a spool can be shared; None if there was no worker to ask."""
+    try:
+        spool = spool_at(place)
+    except (OSError, ValueError, ImportError, NotImplementedError) as error:
+        logger.info("no spool at %s: %s", place, brief(error))
+        return False
+    # A worker that is lost meanwhile has no answer.
+    answers = client.run(_sees, spool.url, on_error="ignore")
+    if not answers:
+        return None
+    blind = [worker for worker, sees in answers.items() if not sees]
+    if blind:
+        logger.info(
+            "workers do not share the storage %s with this process (%s does not): data "
+            "above 1 MiB are kept in their memory. Name a folder or URL that all of them "
+            "can write to (configuration key lpe-dask.spool, --spool).", place, blind[0],
+        )  # fmt: skip
+    return not blind
+
+
+# The functions below run on workers.
+
+
+def _sees(url: str) -> bool:
+    """Return whether this process can read and write in a spool."""
+    try:
+        _try_writing(url)
+    except Exception:  # filesystems have errors of their own
+        return False
+    return True
+
+
+@retried
+def _try_writing(url: str) -> None:
+    filesystem, root = fsspec.core.url_to_fs(url)
+    filesystem.invalidate_cache()
+    filesystem.info(f"{root}/{MARK_NAME}")  # there is one: this is the same storage
+    probe = f"{root}/probe-{uuid4().hex}"
+    filesystem.pipe_file(probe, b"\n")
+    filesystem.rm_file(probe)
