@@ -1,10 +1,9 @@
 from .calibration_check import check_calibration
 from .checkpoint import Checkpoint
 from .detector import LPE, fitted_of, load, score
-from .division import Division, divide_in_size
 from .fitted import Fitted
 from .fitting import fit_model, plan_fit
-from .metrics import given_parameter, graph_params
+from .metrics import given_parameter
 from .parameters import (
     METRIC_PARAMS,
     PARAMETERS,
@@ -16,26 +15,22 @@ from .parameters import (
     with_defaults,
 )
 from .saving import load_fitted, model_source, model_url, reserved_model, save_fitted
-from .scaling import check_determined, learn_preparation
+from .scaling import learn_preparation
 
 __all__ = [
     "LPE",
     "METRIC_PARAMS",
     "PARAMETERS",
     "Checkpoint",
-    "Division",
     "Fitted",
     "Parameter",
     "ParameterError",
     "check_calibration",
-    "check_determined",
     "check_names",
     "check_parameters",
-    "divide_in_size",
     "fit_model",
     "fitted_of",
     "given_parameter",
-    "graph_params",
     "learn_preparation",
     "learnt_by",
     "load",

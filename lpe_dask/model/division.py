@@ -11,55 +11,95 @@ The rows are drawn without replacement, by their number: neither chunks nor work
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Division:
-    """Numbers of nominal rows, ascending; None stands for all.
+    """How many nominal rows are measured, and among how many; which ones is drawn later.
 
     Attributes
     ----------
+    kind : {"loo", "split", "conformal"}
     n_rows : int
         Nominal rows.
-    calibration : ndarray of int, optional
-        Whose statistics p-values compare with.
-    own_part : ndarray of int, optional
-        What those are measured among, if they belong to it, each without itself.
-    reference : ndarray of int, optional
-        What new rows are measured among; those of ``calibration``, too, if there is no
-        ``own_part``.
-    is_disjoint : bool
-        Whether calibration and reference have no row in common.
+    n_drawn : int, optional
+        Rows that are drawn to be measured; None: all rows are measured.
+    random_state : int, optional
+        Of the draw.
     """
 
+    kind: str
     n_rows: int
-    calibration: NDArray[np.int64] | None = None
-    own_part: NDArray[np.int64] | None = None
-    reference: NDArray[np.int64] | None = None
-    is_disjoint: bool = False
-
-    @property
-    def n_reference(self) -> int:
-        """Rows that new rows are measured among."""
-        return self.n_rows if self.reference is None else len(self.reference)
+    n_drawn: int | None = None
+    random_state: int | None = None
 
     @property
     def n_calibration(self) -> int:
         """Rows whose statistics p-values compare with."""
-        return self.n_rows if self.calibration is None else len(self.calibration)
+        return self.n_rows if self.n_drawn is None else self.n_drawn
+
+    @property
+    def n_own(self) -> int:
+        """Rows among which those are measured, if they belong to these; 0 if not."""
+        return {"loo": self.n_rows, "split": (self.n_rows + 1) // 2, "conformal": 0}[
+            self.kind
+        ]
+
+    @property
+    def n_reference(self) -> int:
+        """Rows that new rows are measured among."""
+        if self.kind == "conformal":
+            return self.n_rows - self.n_calibration
+        return self.n_rows if self.kind == "loo" else self.n_rows - self.n_own
+
+    @property
+    def is_disjoint(self) -> bool:
+        """Whether calibration and reference have no row in common."""
+        return self.kind != "loo"
+
+    @property
+    def is_like_new(self) -> bool:
+        """Whether calibration rows are measured like new ones, among the reference."""
+        return self.kind == "conformal"
 
     @property
     def most_neighbors(self) -> int:
         """The largest K for which every row has a K-th neighbor."""
-        n_searched = self.n_reference
-        if self.own_part is not None:
-            n_searched = min(n_searched, len(self.own_part))
-        return n_searched - 1
+        return min(self.n_reference, self.n_own or self.n_reference) - 1
 
-    def check_neighbors(self, n_neighbors: int, calibration: str) -> None:
+    @property
+    def calibration(self) -> NDArray[np.int64] | None:
+        """Numbers of the rows whose statistics p-values compare with; None: of all."""
+        return self._numbers[0]
+
+    @property
+    def own_part(self) -> NDArray[np.int64] | None:
+        """Numbers of the rows that only those are measured among, each without itself."""
+        return self._numbers[1]
+
+    @property
+    def reference(self) -> NDArray[np.int64] | None:
+        """Numbers of the rows that new rows are measured among; None: of all."""
+        return self._numbers[2]
+
+    @cached_property
+    def _numbers(self) -> tuple[NDArray[np.int64] | None, ...]:
+        """Drawn when they are asked for, and ascending."""
+        if self.n_drawn is None:
+            return None, None, None
+        order = np.random.default_rng(self.random_state).permutation(self.n_rows)
+        chosen = np.sort(order[: self.n_drawn])
+        if self.kind == "loo":
+            return chosen, None, None
+        if self.kind == "split":
+            return chosen, np.sort(order[: self.n_own]), np.sort(order[self.n_own :])
+        return chosen, None, np.sort(order[self.n_drawn :])
+
+    def check_neighbors(self, n_neighbors: int) -> None:
         """Raise ValueError if a row has no K-th neighbor."""
         n, most = self.n_rows, self.most_neighbors
         if n_neighbors <= most:
@@ -74,7 +114,7 @@ class Division:
         if most > 0:
             remedy = f"Lower n_neighbors to {most} or less, or give more rows."
         raise ValueError(
-            f"n_neighbors={n_neighbors} is too many for calibration={calibration!r}, which "
+            f"n_neighbors={n_neighbors} is too many for calibration={self.kind!r}, which "
             f"measures new rows among {self.n_reference} of n_samples = {n} nominal rows. "
             f"{remedy}"
         )
@@ -105,60 +145,18 @@ def divide(
     >>> parts = divide("conformal", 5, 2, random_state=0)
     >>> len(parts.calibration), len(parts.reference)
     (2, 3)
-    """
-    if calibration == "loo" and calibration_size is None:
-        return Division(n_rows)
-    size, half = _calibration_rows(calibration, n_rows, calibration_size), (n_rows + 1) // 2
-    order = np.random.default_rng(random_state).permutation(n_rows)
-    chosen = np.sort(order[:size])
-    if calibration == "loo":
-        return Division(n_rows, chosen)
-    if calibration == "split":
-        own, others = np.sort(order[:half]), np.sort(order[half:])
-        return Division(n_rows, chosen, own, others, is_disjoint=True)
-    return Division(n_rows, chosen, None, np.sort(order[size:]), is_disjoint=True)
-
-
-def divide_in_size(
-    calibration: str,
-    n_rows: int,
-    calibration_size: int | None,
-    random_state: int | None = None,
-) -> Division:
-    """Return a division as large as that of `divide`, for plans: no rows are drawn.
-
-    In place of numbers it has zeros, which take no memory. Parameters and errors are those
-    of `divide`.
-
-    Examples
-    --------
-    >>> parts = divide_in_size("split", 10**12, None)
+    >>> parts = divide("split", 10**12, None, random_state=0)  # nothing is drawn yet
     >>> parts.n_reference, parts.most_neighbors
     (500000000000, 499999999999)
     """
     if calibration == "loo" and calibration_size is None:
-        return Division(n_rows)
-    size, half = _calibration_rows(calibration, n_rows, calibration_size), (n_rows + 1) // 2
-    chosen = _zeros(size)
-    if calibration == "loo":
-        return Division(n_rows, chosen)
-    if calibration == "split":
-        return Division(n_rows, chosen, _zeros(half), _zeros(n_rows - half), True)
-    return Division(n_rows, chosen, None, _zeros(n_rows - size), True)
-
-
-def _zeros(n_rows: int) -> NDArray[np.int64]:
-    return np.broadcast_to(np.int64(0), n_rows)
-
-
-def _calibration_rows(calibration: str, n_rows: int, calibration_size: int | None) -> int:
-    """Return how many rows are calibration rows, where that is not all."""
+        return Division(calibration, n_rows)
     half = (n_rows + 1) // 2
     most = {"loo": n_rows, "split": half, "conformal": n_rows - 1}[calibration]
     size = half if calibration_size is None else int(calibration_size)
     if size > most or (calibration != "loo" and n_rows < 2):
         raise ValueError(_too_few(calibration, n_rows, calibration_size, most))
-    return size
+    return Division(calibration, n_rows, size, random_state)
 
 
 def _too_few(calibration: str, n_rows: int, calibration_size: int | None, most: int) -> str:

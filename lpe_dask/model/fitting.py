@@ -39,7 +39,7 @@ from lpe_dask.model.parameters import (
     neighbors_by_rule,
     radius_by_rule,
 )
-from lpe_dask.model.scaling import learn_preparation
+from lpe_dask.model.scaling import check_determined, learn_preparation
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
     Calibration,
@@ -69,25 +69,30 @@ class FitPlan:
 
     Attributes
     ----------
-    calibration : {"loo", "split", "conformal"}
+    parameters : dict
+        The arguments of `LPE`.
     division : Division
     statistic : Statistic
     learnt : str, optional
         What is learnt from the nominal rows; see `validity.what_is_learnt`.
     """
 
-    calibration: str
+    parameters: Mapping[str, Any]
     division: Division
     statistic: Statistic
     learnt: str | None
 
+    def shape(self, n_reference: int, n_features: int, **reading: Any) -> SearchShape:
+        """Return that of a search among so many rows; ``reading`` as in `SearchShape`."""
+        metric, given = self.parameters["metric"], self.parameters["metric_params"]
+        return SearchShape(
+            n_reference, n_features, self.statistic,
+            graph_params(metric, given, n_reference), self.division.n_calibration,
+            **reading,
+        )  # fmt: skip
 
-def plan_fit(
-    parameters: Mapping[str, Any],
-    n_rows: int,
-    n_features: int,
-    divide: Callable[..., Division] = divide,
-) -> FitPlan:
+
+def plan_fit(parameters: Mapping[str, Any], n_rows: int, n_features: int) -> FitPlan:
     """Return what a fit of so many rows settles; a log line says what "auto" took.
 
     Parameters
@@ -95,8 +100,6 @@ def plan_fit(
     parameters : dict
         The arguments of `LPE`, checked.
     n_rows, n_features : int
-    divide : callable
-        `division.divide`, or `division.divide_in_size` for a forecast.
 
     Raises
     ------
@@ -110,12 +113,15 @@ def plan_fit(
         logger.info("calibration=%s: %s", calibration, reason)
         seed = seed or 0  # the same draw at each fit
     division = divide(calibration, n_rows, parameters["calibration_size"], seed)
-    statistic = _statistic(parameters, division, n_features, calibration)
-    return FitPlan(calibration, division, statistic, learnt)
+    statistic = _statistic(parameters, division, n_features)
+    if learnt == "covariance":
+        n_learnt_from = division.n_reference if division.is_like_new else n_rows
+        check_determined(n_learnt_from, n_features)
+    return FitPlan(parameters, division, statistic, learnt)
 
 
 def _statistic(
-    parameters: Mapping[str, Any], division: Division, n_features: int, calibration: str
+    parameters: Mapping[str, Any], division: Division, n_features: int
 ) -> Statistic:
     """Return what is asked of rows: K, or the radius; checked, or by their rules."""
     n, radius = division.n_reference, parameters["radius"]
@@ -124,7 +130,7 @@ def _statistic(
         return Statistic(None, float(radius))
     n_neighbors = parameters["n_neighbors"]
     n_neighbors = neighbors_by_rule(n) if n_neighbors is None else int(n_neighbors)
-    division.check_neighbors(n_neighbors, calibration)
+    division.check_neighbors(n_neighbors)
     return Statistic(n_neighbors, None)
 
 
@@ -167,7 +173,7 @@ def _fit(
     plan = plan_fit(parameters, *nominal.rows.shape)
     if on_start is not None:
         on_start()
-    search = _Search(nominal, plan, parameters, table.labels)
+    search = _Search(nominal, plan, table.labels)
     reference, statistic = search.measure(checkpoint)
     graph, log_density = parameters["graph"], parameters["anomaly_log_density"]
     weight = None if log_density is None else DensityWeight(log_density, graph)
@@ -180,10 +186,10 @@ def _fit(
         n_samples=nominal.rows.shape[0],
         n_dropped=nominal.n_dropped,
         offset=threshold(parameters["alpha"]),
-        calibration_kind=plan.calibration,
+        calibration_kind=plan.division.kind,
         reference=reference,
         calibration=Calibration.of(
-            graph, COUNTS_ITSELF[plan.calibration], weight, np.sort(compared)
+            graph, COUNTS_ITSELF[plan.division.kind], weight, np.sort(compared)
         ),
         own_values=OwnValues.of(X, nominal, plan.division, statistic, compared),
         nominal=NominalKind(table.restore, table.frame, table.is_lazy, Origin(X)),
@@ -205,15 +211,12 @@ class _Search:
     ----------
     nominal : Nominal
     plan : FitPlan
-    parameters : dict
-        The arguments of `LPE`.
     labels : list of str
         What to call the columns in an error.
     """
 
     nominal: Nominal
     plan: FitPlan
-    parameters: Mapping[str, Any]
     labels: list[str]
 
     def measure(
@@ -229,11 +232,11 @@ class _Search:
         searched = self._part(division.reference)
         # Were the rows to measure among those a scaling is learnt from, they would no
         # longer be exchangeable with new ones.
-        is_like_new = division.is_disjoint and division.own_part is None
-        metric, params = self.parameters["metric"], self.parameters["metric_params"]
+        parameters = self.plan.parameters
         preparation = learn_preparation(
-            searched() if is_like_new else rows,
-            self.parameters["scale"], metric, params, self.labels,
+            searched() if division.is_like_new else rows,
+            parameters["scale"], parameters["metric"], parameters["metric_params"],
+            self.labels,
         )  # fmt: skip
         numbers = division.calibration
         if division.own_part is not None:
@@ -246,7 +249,7 @@ class _Search:
             del own  # its memory is free before the other part is packed
             return self._reference(searched, preparation), statistic
         reference = self._reference(searched, preparation)
-        if not is_like_new:
+        if not division.is_like_new:
             numbers = np.arange(reference.shape.n_reference) if numbers is None else numbers
             tasks: Any = reference.own_tasks
         else:
@@ -263,19 +266,16 @@ class _Search:
     def _reference(
         self, source: Callable[[], da.Array], preparation: Preparation
     ) -> Reference:
-        nominal, (n_reference, n_features) = self.nominal, source().shape
-        metric, given = self.parameters["metric"], self.parameters["metric_params"]
-        shape = SearchShape(
-            n_reference, n_features, self.plan.statistic,
-            graph_params(metric, given, n_reference), self.plan.division.n_calibration,
-            partition_rows=max(nominal.input_chunks),
+        nominal = self.nominal
+        shape = self.plan.shape(
+            *source().shape, partition_rows=max(nominal.input_chunks),
             reads_frame=nominal.row_hashes is not None,
         )  # fmt: skip
         plan = plan_for_active_workers(shape, wait=True)
+        algorithm = self.plan.parameters["algorithm"]
         return prepare_reference(
-            source, nominal.sample, preparation, plan, self.parameters["algorithm"],
-            nominal.n_bytes,
-        )  # fmt: skip
+            source, nominal.sample, preparation, plan, algorithm, nominal.n_bytes
+        )
 
 
 def _tasks_of_rows(

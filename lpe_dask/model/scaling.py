@@ -66,7 +66,6 @@ def learn_preparation(
         return Preparation(scaling, seuclidean_map(variances))
     if params is not None:
         return Preparation(scaling, mahalanobis_map(params))
-    check_determined(*rows.shape)
     covariance = learn_covariance(scaled)
     return Preparation(scaling, learnt_mahalanobis_map(covariance, list(columns)))
 

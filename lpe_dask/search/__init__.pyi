@@ -1,8 +1,7 @@
-from .held import HeldBlock
-from .join import Search, search_blocks
+from .join import Search
 from .locality import Split
 from .memory import Needs, needs, plan_for, plan_for_active_workers
-from .packing import Space, pack_rows
+from .packing import Space
 from .plan import (
     LARGEST_BLOCK,
     MAX_TASK_ROWS,
@@ -17,9 +16,10 @@ from .plan import (
     sample_neighbors,
 )
 from .preparation import LinearMap, Preparation, Scaling
-from .reference import Reference, choose_space, prepare_reference
+from .reference import Reference, prepare_reference
 from .spooled import handles_of
 from .stored import StoredBlocks, load_blocks, load_graph, store_blocks, store_graph
+from .trial import Cost, SampledRows, Trial, choose_space
 
 __all__ = [
     "LARGEST_BLOCK",
@@ -27,12 +27,13 @@ __all__ = [
     "SUMMED_BLOCKS",
     "SUMMED_PIECES",
     "TASKS_PER_THREAD",
-    "HeldBlock",
+    "Cost",
     "LinearMap",
     "Needs",
     "NeighborGraphParams",
     "Preparation",
     "Reference",
+    "SampledRows",
     "Scaling",
     "Search",
     "SearchPlan",
@@ -41,18 +42,17 @@ __all__ = [
     "Split",
     "Statistic",
     "StoredBlocks",
+    "Trial",
     "choose_space",
     "handles_of",
     "load_blocks",
     "load_graph",
     "n_shares",
     "needs",
-    "pack_rows",
     "plan_for",
     "plan_for_active_workers",
     "prepare_reference",
     "sample_neighbors",
-    "search_blocks",
     "store_blocks",
     "store_graph",
 ]

@@ -274,9 +274,10 @@ def pack_rows(
     space: Space,
     algorithm: str,
     folder: SpoolFolder | None,
+    cell_rows: int | None = None,
 ) -> Any:
     """Return rows as the handle of a block, in memory or in a spool."""
-    block = _block(rows, numbers, space.basis, algorithm)
+    block = _block(rows, numbers, space.basis, algorithm, cell_rows)
     sample = None
     if space.with_samples:
         every = slice(None, None, SAMPLE_EVERY)
@@ -286,7 +287,12 @@ def pack_rows(
 
 
 def _block(
-    rows: NDArray[np.floating], numbers: NDArray[np.int64], basis: Basis, algorithm: str
+    rows: NDArray[np.floating],
+    numbers: NDArray[np.int64],
+    basis: Basis,
+    algorithm: str,
+    cell_rows: int | None = None,
 ) -> Block:
-    points = basis.points(rows)
-    return build_block(rows, numbers, points, ALGORITHMS[algorithm].arrange(points), basis)
+    points, kernel = basis.points(rows), ALGORITHMS[algorithm]
+    arrangement = kernel.arrange(points, cell_rows or kernel.CELL_ROWS)
+    return build_block(rows, numbers, points, arrangement, basis)

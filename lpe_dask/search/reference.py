@@ -21,12 +21,9 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import ALGORITHMS
-from lpe_dask.search.choice import choose_algorithm
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
 from lpe_dask.search.held import HeldBlocks
 from lpe_dask.search.join import Search, Weight, join, join_frame, self_join
-from lpe_dask.search.locality import learn_split
 from lpe_dask.search.memory import plan_for_active_workers
 from lpe_dask.search.packing import Space, prepare_blocks
 from lpe_dask.search.plan import (
@@ -34,11 +31,11 @@ from lpe_dask.search.plan import (
     SearchShape,
     Statistic,
     n_shares,
-    sample_neighbors,
 )
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.spooled import SpooledBlocks, new_entry
 from lpe_dask.search.stored import StoredBlocks
+from lpe_dask.search.trial import choose_space
 from lpe_dask.tables import Table
 from lpe_dask.tasks import Shared, active_workers, eagerly, enter, lazily, settle
 
@@ -262,36 +259,6 @@ def _chunks(source: Callable[[], da.Array], block_rows: int) -> da.Array:
     rows = source()
     chunks = rows.rechunk((block_rows, -1))
     return rows if chunks is rows else settle(chunks, "lpe-chunk")
-
-
-def choose_space(
-    sample: NDArray[np.generic],
-    preparation: Preparation,
-    plan: SearchPlan,
-    algorithm: str,
-) -> tuple[str, Space]:
-    """Return the algorithm to search with, and the space to search in."""
-    prepared = preparation.apply(sample)
-    basis = None
-    if algorithm == "auto":
-        # Along a graph, too, what is searched for in space are the nearest rows.
-        shape = plan.shape
-        choice = choose_algorithm(
-            prepared,
-            shape.n_reference,
-            shape.listed_neighbors or None,
-            shape.statistic.radius,
-        )
-        algorithm, basis = choice.algorithm, choice.basis
-        logger.info("algorithm=%s: %s", algorithm, choice.reason)
-    kernel = ALGORITHMS[algorithm]
-    if basis is None:
-        basis = kernel.basis(prepared)
-    split = None
-    if kernel.KEEPS_NEAR_ROWS_TOGETHER:
-        split = learn_split(basis.points(prepared), plan.n_blocks)
-    is_sampled = sample_neighbors(plan.shape.listed_neighbors) is not None
-    return algorithm, Space(preparation, basis, split, is_sampled)
 
 
 def _largest(sizes: Sequence[int]) -> int | None:

@@ -21,15 +21,22 @@ from lpe_dask.batch.api import score_files
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli import commands
 from lpe_dask.cli.cluster import ChosenWorkers
-from lpe_dask.forecast import costs
 from lpe_dask.forecast import sample as samples
 from lpe_dask.forecast.counts import _sum_tasks, most_blocks
 from lpe_dask.forecast.estimate import forecast_score, forecast_with_model
+from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.model import fitting
 from lpe_dask.model.scaling import learn_moments
+from lpe_dask.search import trial
 from lpe_dask.search.join import Search
 from lpe_dask.search.memory import needs
-from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic
+from lpe_dask.search.packing import Space
+from lpe_dask.search.plan import (
+    NeighborGraphParams,
+    SearchPlan,
+    SearchShape,
+    Statistic,
+)
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.tables.files import read_frame, rows_of_partitions
 from lpe_dask.tasks.workers import Workers, active_client, active_workers
@@ -69,7 +76,7 @@ KINDS = {
 @pytest.fixture(autouse=True)
 def quick_trials(monkeypatch):
     """What trials take is no result here."""
-    monkeypatch.setattr(costs, "REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr(trial, "REPEAT_SECONDS", 0.0)
 
 
 class TaskCounter(Callback):
@@ -108,8 +115,8 @@ def files(tmp_path, monkeypatch):
 @pytest.fixture
 def tries_little(monkeypatch):
     """Where only whole numbers are looked at, the speed is not measured for long."""
-    monkeypatch.setattr(costs, "REPEAT_SECONDS", 0.0)
-    monkeypatch.setattr(costs, "LEAST_REPEATS", 1)
+    monkeypatch.setattr(trial, "REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr(trial, "LEAST_REPEATS", 1)
 
 
 @pytest.fixture
@@ -555,10 +562,10 @@ def test_walks__are_one_a_row_that_is_measured(files):
 def test_walk_seconds__of_too_few_rows_are_not_known():
     """Where K' is as large as the sample there is no graph to walk along."""
     rows = np.zeros((5, 2))
-    space = costs.Space(Preparation(), costs.ALGORITHMS["brute"].basis(rows))
-    sampled = costs.Sampled(rows, space, Search("brute", 2, None, 1, None, 5))
+    space = Space(Preparation(), ALGORITHMS["brute"].basis(rows))
+    sampled = trial.SampledRows(rows, space, Search("brute", 2, None, 1, None, 5))
 
-    assert costs.walk_seconds(sampled, costs.NeighborGraphParams(5, "directed")) == 0.0
+    assert sampled.walk_seconds(NeighborGraphParams(5, "directed")) == 0.0
 
 
 # Memory

@@ -21,7 +21,8 @@ import pandas as pd
 import pytest
 
 import lpe_dask
-from lpe_dask.forecast import costs, estimate, sample
+from lpe_dask.forecast import estimate, sample
+from lpe_dask.search import trial
 from lpe_dask.tasks.workers import Workers
 
 GIB = 2**30
@@ -73,7 +74,7 @@ CASES = {
     "a billion clustered rows, 100,000 of them measured": Case(
         clusters(10**9, 3, 4096), Workers(400, 4, 64 * GIB), {"calibration_size": 10**5}
     ),
-    "few wide rows": Case(normal(5000, 900, 4), LAPTOP),
+    "few wide rows": Case(normal(5000, 300, 4), LAPTOP),
     "rows for which there is too little memory": Case(normal(3 * 10**6, 40), SMALL),
     "a few rows in this process": Case(normal(300, 2, 1), LAPTOP),
     "large K": Case(clusters(400_000, 3), LAPTOP, {"n_neighbors": 2000}),
@@ -118,8 +119,8 @@ def quick(monkeypatch):
 
 def be_quick(set_to):
     set_to(sample, "SAMPLE_ROWS", 16_384)
-    set_to(costs, "REPEAT_SECONDS", 0.0)
-    set_to(costs, "LEAST_REPEATS", 1)
+    set_to(trial, "REPEAT_SECONDS", 0.0)
+    set_to(trial, "LEAST_REPEATS", 1)
 
 
 @pytest.mark.usefixtures("quick")

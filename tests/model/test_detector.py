@@ -23,7 +23,7 @@ import definitions
 import lpe_dask
 from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.search import choice
+from lpe_dask.search import trial
 from lpe_dask.tasks.values import Held, Shared
 from strategies import point_sets, row_chunks
 
@@ -93,7 +93,7 @@ METRICS = [
 ALGORITHMS = ["brute", "pruned", "auto"]
 
 #: Lets "auto" look at a sample, however few rows there are.
-choosing = mock.patch.object(choice, "FEW_ROWS", 0)
+choosing = mock.patch.object(trial, "FEW_ROWS", 0)
 
 
 @pytest.mark.parametrize("scale", [None, "minmax", "standard"])

@@ -1,0 +1,278 @@
+"""Put a forecast together: what a run searches for, its tasks, its bytes and its seconds.
+
+Foreseen, samples --trials--> pairs, seconds a query --times all of them--> Forecast
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.forecast.costs import search_cost
+from lpe_dask.forecast.counts import (
+    decide_tasks,
+    model_tasks,
+    most_blocks,
+    own_score_tasks,
+    score_tasks,
+)
+from lpe_dask.forecast.forecast import Forecast
+from lpe_dask.forecast.foreseen import Foreseen
+from lpe_dask.forecast.sample import Sample
+from lpe_dask.pvalues import MERGED_HISTOGRAMS
+from lpe_dask.search import Cost, Needs, n_shares, needs
+from lpe_dask.tasks import Workers
+
+#: Seconds to write a number, and for a task to be handed out and its result taken back: by
+#: the scheduler of this process, and by one of `distributed` (measured).
+WRITE_SECONDS, TASK_SECONDS, CLUSTER_TASK_SECONDS = 1e-7, 1e-3, 1e-2
+
+#: Bytes of a spool that all threads together read in a second: those of a plain disk.
+SPOOL_BYTES_A_SECOND = 500e6
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The rows to score.
+
+    Attributes
+    ----------
+    sample : Sample
+    n_columns : int
+        To write, beside the results.
+    is_frame : bool
+        Whether they are those of a frame, and not of an array.
+    is_carried : bool
+        Whether the tasks that write results read them again, to carry columns over.
+    is_own : bool
+        Whether they are the nominal rows.
+    """
+
+    sample: Sample
+    n_columns: int
+    is_frame: bool
+    is_carried: bool
+    is_own: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forecaster:
+    """All that a forecast is made of.
+
+    Attributes
+    ----------
+    workers : Workers
+    model : Foreseen
+    nominal : Sample
+        Of the nominal rows.
+    scored : Scored, optional
+        None: there are no rows to score.
+    saves : bool, default=False
+        Whether the model is written.
+    decides_late : bool, default=False
+        Whether rows are flagged once all p-values are known.
+    """
+
+    workers: Workers
+    model: Foreseen
+    nominal: Sample
+    scored: Scored | None
+    saves: bool = False
+    decides_late: bool = False
+
+    def forecast(self) -> Forecast:
+        """Return the forecast; tries the searches on the samples."""
+        model, scored = self.model, self.scored
+        began, began_work = time.perf_counter(), time.thread_time()
+        n_own, n_rows = self._n_searched()
+        own_cost, row_cost = self._own_cost(), self._row_cost(n_rows)
+        worked = time.thread_time() - began_work
+        slowdown = max(1.0, (time.perf_counter() - began) / max(worked, 1e-9))
+        tasks = self._tasks()
+        walks = 0 if model.shape.graph_params is None else model.n_measured + n_rows
+        seconds = n_own * own_cost.seconds, n_rows * row_cost.seconds
+        return Forecast(
+            n_rows=0 if scored is None else scored.sample.n_rows,
+            n_nominal=model.n_nominal,
+            n_features=model.shape.n_features,
+            n_neighbors=model.shape.statistic.n_neighbors,
+            radius=model.shape.statistic.radius,
+            algorithm=model.sampled.search.algorithm,
+            is_exact=model.is_counted and (scored is None or scored.sample.is_exact),
+            tasks=dict(tasks),
+            own_pairs=round(n_own * own_cost.pairs),
+            row_pairs=round(n_rows * row_cost.pairs),
+            walks=walks,
+            needs=self._largest_needs(),
+            n_threads=self.workers.n_threads,
+            memory_limit=self.workers.memory_limit,
+            steps=self._steps(tasks, *seconds, walks, slowdown),
+            slowdown=slowdown,
+        )
+
+    def _n_searched(self) -> tuple[int, int]:
+        """Return how many nominal rows are searched for, and how many rows to score."""
+        model, scored = self.model, self.scored
+        n_own, n_rows = model.n_measured, 0 if scored is None else scored.sample.n_rows
+        if scored is not None and scored.is_own:  # those that the fit does not measure
+            n_rows = model.n_nominal - model.n_measured
+        if n_own > 0 and model.shape.graph_params is not None:
+            # A neighbor graph has edges from all rows, and is walked along from some.
+            n_own = model.plans[0].shape.n_reference
+        return n_own, n_rows
+
+    def _own_cost(self) -> Cost:
+        """Return what it costs to search for a nominal row."""
+        model, n_reference = self.model, self.model.plans[0].shape.n_reference
+        if model.n_measured == 0:
+            return Cost(0.0, 0.0)
+        if not model.is_like_new:
+            density = model.n_measured / n_reference
+            return search_cost(model.sampled, None, n_reference, density)
+        n_at_once = self._n_at_once(self.nominal, model.n_measured)
+        rows = model.sampled.reference
+        return search_cost(model.sampled, rows, n_reference, n_at_once / n_reference)
+
+    def _row_cost(self, n_rows: int) -> Cost:
+        """Return what it costs to search for a row to score, if there are any."""
+        if self.scored is None or n_rows == 0 or len(self.scored.sample.rows) == 0:
+            return Cost(0.0, 0.0)
+        sample, sampled = self.scored.sample, self.model.sampled
+        queries, n_reference = self._prepared(sample), self.model.shape.n_reference
+        n_at_once = self._n_at_once(sample, n_rows)
+        return search_cost(sampled, queries, n_reference, n_at_once / n_reference)
+
+    def _prepared(self, sample: Sample) -> NDArray[np.float64]:
+        return self.model.sampled.space.preparation.apply(sample.rows)
+
+    def _n_at_once(self, sample: Sample, n_queries: int) -> float:
+        """Return about how many new rows are searched for at a time."""
+        n_tasks = len(sample.sizes) * self._n_shares()
+        return min(self.model.plan.pass_rows, n_queries / n_tasks)
+
+    def _n_shares(self) -> int:
+        """Return how many tasks share a partition of new rows."""
+        scored = self.scored
+        # Without rows to score nominal ones may be measured like new ones.
+        sizes = self.nominal.sizes if scored is None else scored.sample.sizes
+        # Partitions of a frame are counted by no one before they are scored.
+        is_known = scored is None or scored.is_own or not scored.is_frame
+        return n_shares(
+            len(sizes), self.workers.n_threads, max(sizes) if is_known else None,
+            self.model.plan.least_task_rows,
+        )  # fmt: skip
+
+    def _tasks(self) -> Counter[str]:
+        model, scored = self.model, self.scored
+        tasks = model_tasks(model, self.nominal.sizes, self.workers, saves=self.saves)
+        if scored is None:
+            return tasks
+        n_partitions, shares = len(scored.sample.sizes), self._n_shares()
+        if self.decides_late:
+            tasks += decide_tasks(n_partitions, MERGED_HISTOGRAMS)
+        if not scored.is_own:
+            return tasks + score_tasks(n_partitions, shares)
+        all_measured = model.n_measured == model.n_nominal
+        return tasks + own_score_tasks(n_partitions, shares, all_measured=all_measured)
+
+    def _largest_needs(self) -> Needs:
+        """Return what the search needs that needs most, with the partitions to score."""
+        scored = self.scored
+        found = []
+        for plan in self.model.plans:
+            shape = plan.shape
+            if scored is not None:
+                shape = replace(
+                    shape,
+                    partition_rows=max(shape.partition_rows, *scored.sample.sizes),
+                    reads_frame=shape.reads_frame or scored.is_frame,
+                )
+            found.append(needs(replace(plan, shape=shape)))
+        return max(found, key=lambda of_plan: of_plan.worker)
+
+    # Seconds
+
+    def _steps(
+        self,
+        tasks: Counter[str],
+        own_seconds: float,
+        row_seconds: float,
+        n_walks: int,
+        slowdown: float,
+    ) -> dict[str, float]:
+        n_own, n_rows = tasks["self-join"], tasks["join"]
+        task_seconds = CLUSTER_TASK_SECONDS if self.workers.is_cluster else TASK_SECONDS
+        steps = {
+            "start": self.workers.start_seconds,
+            "read": self._read_seconds(tasks) / slowdown,  # a clock has seen it already
+            "prepare": self._prepare_seconds(),
+            "search among nominal rows": self._shared(own_seconds, n_own),
+            "search": self._shared(row_seconds, n_rows),
+            "walk": self._walk_seconds(n_walks),
+            "read the spool": self._spool_seconds(n_own + n_rows) / slowdown,
+            "write": self._write_seconds(tasks),
+            "hand out tasks": task_seconds * sum(tasks.values()),
+        }
+        return {name: slowdown * seconds for name, seconds in steps.items()}
+
+    def _shared(self, seconds: float, n_tasks: int) -> float:
+        """Return the seconds of work that threads share, the last of which ends last."""
+        if n_tasks == 0:
+            return 0.0
+        return seconds / n_tasks * -(-n_tasks // self.workers.n_threads)
+
+    def _read_seconds(self, tasks: Counter[str]) -> float:
+        nominal, scored = self.nominal, self.scored
+        n_nominal, seconds, n_new = len(nominal.sizes), 0.0, 0
+        if scored is not None:
+            n_new = 0 if scored.is_own else len(scored.sample.sizes)
+            n_times = int(not scored.is_own) + int(scored.is_carried)
+            of_all = n_times * scored.sample.n_rows * scored.sample.read_seconds
+            seconds = self._shared(of_all, len(scored.sample.sizes))
+        n_readings = (tasks["read"] + tasks["load"] - n_new) / n_nominal
+        of_all = n_readings * nominal.n_rows * nominal.read_seconds
+        return seconds + self._shared(of_all, n_nominal)
+
+    def _prepare_seconds(self) -> float:
+        """Return the seconds to learn from the nominal rows, and to make blocks of them.
+
+        Those of a saved model are made as they are read, which the sample has timed.
+        """
+        model = self.model
+        if model.n_files > 0:
+            return 0.0
+        seconds = self._shared(model.learn_seconds, len(self.nominal.sizes))
+        of_row, prunes = model.sampled.pack_seconds(), model.sampled.prunes
+        for plan in model.plans:
+            n_blocks = most_blocks(plan, keeps_near_rows=prunes)
+            seconds += self._shared(of_row * plan.shape.n_reference, n_blocks)
+        return seconds
+
+    def _walk_seconds(self, n_walks: int) -> float:
+        params = self.model.shape.graph_params
+        if params is None:
+            return 0.0
+        return n_walks * self.model.sampled.walk_seconds(params) / self.workers.n_threads
+
+    def _spool_seconds(self, n_tasks: int) -> float:
+        """Return the seconds to read all blocks from a spool, once in each pass."""
+        plan = self.model.plan
+        if not plan.is_spooled:
+            return 0.0
+        n_passes = n_tasks * max(1, plan.task_rows // plan.pass_rows)
+        return n_passes * needs(plan).reference / SPOOL_BYTES_A_SECOND
+
+    def _write_seconds(self, tasks: Counter[str]) -> float:
+        shape, scored, seconds = self.model.shape, self.scored, 0.0
+        if self.saves:
+            numbers = shape.n_reference * (shape.n_features + 1 + 2 * shape.graph_neighbors)
+            seconds = self._shared(WRITE_SECONDS * numbers, tasks["save"])
+        if scored is not None:
+            n_times = 2 if self.decides_late else 1
+            numbers = n_times * scored.sample.n_rows * (scored.n_columns + 3)  # and results
+            seconds += self._shared(WRITE_SECONDS * numbers, len(scored.sample.sizes))
+        return seconds
