@@ -279,13 +279,13 @@ def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
     workers = take_workers(options, debug)
     if options["model"] is None:
         del options["model"]
-        with workers.foreseen() as crew:
-            return forecast_score(crew, data, **options)
+        with workers.foreseen() as foreseen:
+            return forecast_score(foreseen, data, **_arguments(options))
     given = _given(options)
     path, columns = given.pop("model"), given.pop("columns", None)
     check_is_alone(path, given.pop("nominal", None), given)
-    with workers.foreseen() as crew:
-        return forecast_with_model(crew, data, path, columns)
+    with workers.foreseen() as foreseen:
+        return forecast_with_model(foreseen, data, path, columns)
 
 
 def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
@@ -300,8 +300,8 @@ def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
     if prepared.is_finished():
         click.echo(_nothing_to_do(due.place), err=True)
         return None
-    with workers.foreseen() as crew:
-        return forecast_job(crew, prepared)
+    with workers.foreseen() as foreseen:
+        return forecast_job(foreseen, prepared)
 
 
 def _nothing_to_do(place: str) -> str:
