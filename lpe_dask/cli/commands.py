@@ -280,7 +280,7 @@ def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
     if options["model"] is None:
         del options["model"]
         with workers.foreseen() as foreseen:
-            return forecast_score(foreseen, data, **_arguments(options))
+            return forecast_score(foreseen, data, **options)
     given = _given(options)
     path, columns = given.pop("model"), given.pop("columns", None)
     check_is_alone(path, given.pop("nominal", None), given)

@@ -107,7 +107,7 @@ def plan(
     given = {name: value for name, value in given.items() if value is not None}
     if is_job(data):
         check_no_others(data, [*given, *arguments])
-        return forecast_job(workers, prepare_job(next_job(data)))
+        return forecast_job(workers, prepare(next_job(data)))
     if model is not None:
         check_is_alone(model, nominal, arguments)
         return forecast_with_model(workers, data, model, columns)
@@ -156,7 +156,7 @@ def forecast_with_model(
     return _of_model(workers, model, scored).forecast()
 
 
-def forecast_job(workers: Workers, prepared: JobRun) -> Forecast:
+def forecast_job(workers: Workers, run: Run) -> Forecast:
     """Return what a job would need from its start, for workers that need not be there.
 
     Raises
@@ -169,23 +169,24 @@ def forecast_job(workers: Workers, prepared: JobRun) -> Forecast:
             f"nothing to do: {run.job.place} is there already. Plan a job whose output is "
             f"yet to be made."
         )
-    run = prepared.scoring
-    if run is None:
-        assert prepared.fit is not None
-        return _of_fit_run(workers, prepared.fit, None).forecast()
-    if isinstance(run.model, FitRun):
-        forecaster = _of_fit_run(workers, run.model, run)
+    scoring = run.scoring
+    if run.model is None:
+        assert run.fit is not None
+        forecaster = _of_fit_step(workers, run.fit, scoring)
     else:
-        scored = _files(run.paths, run.rows, run.kept)
+        assert scoring is not None
+        scored = _files(scoring.paths, scoring.rows, scoring.kept)
         forecaster = _of_model(workers, run.model, scored)
-    return replace(forecaster, decides_late=run.fdr is not None).forecast()
+    decides_late = scoring is not None and scoring.fdr is not None
+    return replace(forecaster, decides_late=decides_late).forecast()
 
 
-def _of_fit_run(workers: Workers, fit: FitRun, run: Run | None) -> Forecaster:
+def _of_fit_step(workers: Workers, fit: Fit, scoring: Scoring | None) -> Forecaster:
     learnt, scored = _files(fit.paths, fit.nominal, fit.nominal), None
-    is_own = run is not None and run.rows is None
-    if run is not None:
-        scored = _files(run.paths, fit.nominal if is_own else run.rows, run.kept)
+    is_own = scoring is not None and scoring.rows is None
+    if scoring is not None:
+        rows = fit.nominal if is_own else scoring.rows
+        scored = _files(scoring.paths, rows, scoring.kept)
     forecaster = _of_fit(workers, fit.parameters, learnt, scored, is_own=is_own)
     return replace(forecaster, saves=fit.url is not None)
 

@@ -20,7 +20,6 @@ __all__ = [
     "FLOATS",
     "INT32",
     "INT64",
-    "LOCK_NAME",
     "ArrayFile",
     "Lock",
     "LockedError",

@@ -32,7 +32,6 @@ from lpe_dask.batch.parts import PartFolder
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli import commands, interrupts, outcome
 from lpe_dask.model.parameters import PARAMETERS
-from lpe_dask.tasks import spool
 from lpe_dask.tasks.workers import active_client
 
 COMMAND = Path(sys.executable).with_name("lpe-dask")
