@@ -37,7 +37,7 @@ from lpe_dask.storage import (
     whole_file,
 )
 from lpe_dask.tables import READERS, FileTable, TableError
-from lpe_dask.tasks import delayed_tasks, enter
+from lpe_dask.tasks import enter, new_array, new_tasks
 
 #: The column that a run adds to the `RESULT_COLUMNS` where a false discovery rate decides.
 Q_VALUE = "q_value"
@@ -188,18 +188,15 @@ def decision_writes(
     numbers : sequence of int
     """
     entered = enter(adjustment, "lpe-adjustment")
-    name = f"lpe-decide-{uuid4().hex}"
-    tasks = {f"{name}-{i}": (_decide_part, entered.key, fdr, folder, i) for i in numbers}
-    return delayed_tasks(name, tasks, [entered])
+    tasks = ((_decide_part, entered.key, fdr, folder, i) for i in numbers)
+    return new_tasks("decide", tasks, [entered])
 
 
 def undecided_p_values(folder: PartFolder) -> da.Array:
     """Return the p-values in the undecided parts, as a dask array of unknown chunks."""
-    name = f"lpe-undecided-{uuid4().hex}"
-    tasks = {(name, i): (_read_p_values, folder, i) for i in range(folder.n_parts)}
-    graph = HighLevelGraph.from_collections(name, tasks)
+    tasks = ((_read_p_values, folder, i) for i in range(folder.n_parts))
     chunks = ((np.nan,) * folder.n_parts,)
-    return da.Array(graph, name, chunks, meta=np.empty(0))
+    return new_array("undecided", tasks, (), chunks, np.empty(0))
 
 
 def part_schema(kept: FileTable) -> pa.Schema:

@@ -13,16 +13,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask.search import handles_of
-from lpe_dask.tasks import compute, delayed_tasks
+from lpe_dask.tasks import compute, new_array, new_tasks
 
 #: Rows of a sample, and bytes of one as float64, at most.
 SAMPLE_ROWS, SAMPLE_BYTES = 65_536, 64 * 2**20
@@ -93,11 +91,9 @@ def take_sample(
 
 def rows_of_blocks(blocks: list[Delayed], n_features: int) -> da.Array:
     """Return the rows in blocks, one task of a handle each, as chunks of unknown length."""
-    name = f"lpe-block-rows-{uuid4().hex}"
-    tasks = {(name, i, 0): (_block_rows, block.key) for i, block in enumerate(blocks)}
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=blocks)
     chunks = ((np.nan,) * len(blocks), (n_features,))
-    return da.Array(graph, name, chunks, dtype=np.float64)
+    tasks = ((_block_rows, block.key) for block in blocks)
+    return new_array("block-rows", tasks, blocks, chunks, np.empty((0, 0)))
 
 
 def _partitions_to_read(n_partitions: int, sizes: Sequence[int] | None) -> list[int]:
@@ -115,9 +111,8 @@ def _partitions_to_read(n_partitions: int, sizes: Sequence[int] | None) -> list[
 def _read(
     rows: da.Array, numbers: list[int], n_sampled: int
 ) -> list[tuple[int, NDArray[np.generic]]]:
-    name = f"lpe-sample-{uuid4().hex}"
-    tasks = {f"{name}-{i}": (_some, (rows.name, i, 0), n_sampled) for i in numbers}
-    return list(compute(*delayed_tasks(name, tasks, [rows])))
+    tasks = ((_some, (rows.name, i, 0), n_sampled) for i in numbers)
+    return list(compute(*new_tasks("sample", tasks, [rows])))
 
 
 # Run inside tasks.

@@ -22,7 +22,7 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.storage import FLOAT64, INT64, columns_of, parquet_of, retried, whole_file
-from lpe_dask.tasks import compute, delayed_tasks
+from lpe_dask.tasks import compute, new_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -60,11 +60,8 @@ class Checkpoint:
 
     def recorded(self, tasks: list[Delayed]) -> list[Delayed]:
         """Return tasks that write what ``tasks`` give, and give it themselves."""
-        name = f"lpe-record-{uuid4().hex}"
-        recording = {
-            f"{name}-{i}": (_record, task.key, self.url) for i, task in enumerate(tasks)
-        }
-        return delayed_tasks(name, recording, tasks)
+        recording = ((_record, task.key, self.url) for task in tasks)
+        return new_tasks("record", recording, tasks)
 
     def remove(self) -> None:
         """Remove the folder: what it holds is in a model, or in an output, by now."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
-from uuid import uuid4
 
 import dask.array as da
 import numpy as np
@@ -58,7 +57,7 @@ from lpe_dask.search import (
     prepare_reference,
 )
 from lpe_dask.tables import Nominal, Origin, map_blocks, read_nominal, read_table, take_rows
-from lpe_dask.tasks import compute, delayed_tasks, eagerly, enter, settle
+from lpe_dask.tasks import compute, eagerly, enter, new_tasks, settle
 
 logger = logging.getLogger(__name__)
 
@@ -283,14 +282,12 @@ def _tasks_of_rows(
 ) -> list[Delayed]:
     """Return tasks for some rows each: their numbers, and their statistic as new rows."""
     measured = reference.measure_rows(take_rows(rows, numbers))
-    name = f"lpe-numbered-{uuid4().hex}"
     edges = np.cumsum([0, *measured.chunks[0]]).tolist()
     entered = [enter(numbers[start:stop], "lpe-chosen") for start, stop in pairwise(edges)]
-    tasks = {
-        f"{name}-{i}": (_numbered, of_chunk.key, (measured.name, i))
-        for i, of_chunk in enumerate(entered)
-    }
-    return delayed_tasks(name, tasks, [measured, *entered])
+    tasks = (
+        (_numbered, of_chunk.key, (measured.name, i)) for i, of_chunk in enumerate(entered)
+    )
+    return new_tasks("numbered", tasks, [measured, *entered])
 
 
 def _weighed(

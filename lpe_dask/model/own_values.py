@@ -12,11 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import dask.array as da
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask.model.division import Division
@@ -32,7 +30,7 @@ from lpe_dask.tables import (
     read_table,
     with_known_rows,
 )
-from lpe_dask.tasks import Shared, enter_parts
+from lpe_dask.tasks import Shared, enter_parts, new_array
 
 #: Columns of a file of them; the second only where p-values compare something else.
 _COLUMNS = ("statistic", "compared")
@@ -164,12 +162,9 @@ class OwnValues:
 
     def _stored(self, values: Shared, dtype: type[np.generic]) -> da.Array:
         """Return numbers on the client as a dask array in the chunks of the input."""
-        name = f"lpe-stored-{uuid4().hex}"
         edges = np.cumsum([0, *self.chunks]).tolist()
         parts, entered = enter_parts(values.held, edges)
-        tasks = {(name, i): part for i, part in enumerate(parts)}
-        graph = HighLevelGraph.from_collections(name, tasks, dependencies=entered)
-        return da.Array(graph, name, (self.chunks,), meta=np.empty(0, dtype))
+        return new_array("stored", parts, entered, (self.chunks,), np.empty(0, dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,13 +227,10 @@ def _filled(known: da.Array, measured: da.Array) -> da.Array:
 
 
 def _unknown_rows(rows: da.Array, is_known: da.Array) -> da.Array:
-    name = f"lpe-unknown-{uuid4().hex}"
-    tasks = {
-        (name, i, 0): (_blank, (rows.name, i, 0), (is_known.name, i))
-        for i in range(rows.numblocks[0])
-    }
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, is_known])
-    return da.Array(graph, name, rows.chunks, meta=np.empty((0, 0)))
+    blocks = (
+        (_blank, (rows.name, i, 0), (is_known.name, i)) for i in range(rows.numblocks[0])
+    )
+    return new_array("unknown", blocks, [rows, is_known], rows.chunks, np.empty((0, 0)))
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

@@ -12,7 +12,6 @@ New rows enter the graph through their own nearest rows, in `join.join`.
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from dask.delayed import Delayed
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from lpe_dask.kernels import GRAPHS, NeighborGraph, walk_from_rows
 from lpe_dask.search.join import Search
 from lpe_dask.search.plan import NeighborGraphParams
-from lpe_dask.tasks import delayed_tasks, enter
+from lpe_dask.tasks import enter, new_tasks
 
 
 def build_graph(
@@ -37,10 +36,9 @@ def build_graph(
     n_reference : int
     params : NeighborGraphParams
     """
-    name = f"lpe-graph-{uuid4().hex}"
     keys = [some.key for some in edges]
-    tasks = {name: (_graph, keys, n_reference, params.n_neighbors, params.graph)}
-    return delayed_tasks(name, tasks, edges)[0]
+    task = (_graph, keys, n_reference, params.n_neighbors, params.graph)
+    return new_tasks("graph", [task], edges)[0]
 
 
 def walk_among_rows(
@@ -60,12 +58,12 @@ def walk_among_rows(
         Rows of a task.
     """
     assert graph is not None
-    name, entered = f"lpe-walk-{uuid4().hex}", enter(numbers, "lpe-chosen")
-    tasks = {
-        f"{name}-{start}": (_walk, graph.key, entered.key, start, task_rows, search)
+    entered = enter(numbers, "lpe-chosen")
+    tasks = (
+        (_walk, graph.key, entered.key, start, task_rows, search)
         for start in range(0, len(numbers), task_rows)
-    }
-    return delayed_tasks(name, tasks, [graph, entered])
+    )
+    return new_tasks("walk", tasks, [graph, entered])
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

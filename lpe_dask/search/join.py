@@ -46,7 +46,7 @@ from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import sample_neighbors, share_of
 from lpe_dask.search.spooled import SpooledBlock, handles_of
 from lpe_dask.tables import float_rows
-from lpe_dask.tasks import Shared, delayed_tasks, enter, for_frames
+from lpe_dask.tasks import Shared, enter, for_frames, new_tasks
 
 #: Rows, as they came, and their statistic -> what p-values compare instead of it.
 Weight = Callable[[NDArray[np.generic], NDArray[np.float64]], NDArray[np.float64]]
@@ -210,14 +210,14 @@ def self_join(
     chosen : Delayed, optional
         Of the numbers of the rows to measure, ascending; None: all.
     """
-    name, entered = f"lpe-join-{uuid4().hex}", enter(space, "lpe-space")
+    entered = enter(space, "lpe-space")
     further = [entered.key, search, [block.key for block in blocks], _key(chosen)]
-    tasks = {
-        f"{name}-{i}-{share}": (_join_self, i, share, n_shares, *further)
+    tasks = (
+        (_join_self, i, share, n_shares, *further)
         for i in range(n_blocks)
         for share in range(n_shares)
-    }
-    return delayed_tasks(name, tasks, _given([*blocks, entered, chosen]))
+    )
+    return new_tasks("join", tasks, _given([*blocks, entered, chosen]))
 
 
 def _key(task: Delayed | None) -> Any:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
-from uuid import uuid4
 
 import dask.array as da
 import numpy as np
@@ -31,8 +30,8 @@ from lpe_dask.tasks import (
     Held,
     active_client,
     compute,
-    delayed_tasks,
     enter,
+    new_tasks,
     persist_cancellably,
 )
 
@@ -140,27 +139,27 @@ def pack_chunks(
     rows: da.Array, space: Space, algorithm: str, folder: SpoolFolder | None = None
 ) -> list[Delayed]:
     """Return one task for each row chunk of the reference, which makes it a block."""
-    return _chunk_tasks("lpe-pack", _pack, rows, space, algorithm, folder)
+    return _chunk_tasks("pack", _pack, rows, space, algorithm, folder)
 
 
 def split_chunks(
     rows: da.Array, space: Space, folder: SpoolFolder | None = None
 ) -> list[Delayed]:
     """Return one task for each row chunk of the reference, which sorts it by region."""
-    return _chunk_tasks("lpe-split", _split, rows, space, folder)
+    return _chunk_tasks("split", _split, rows, space, folder)
 
 
 def _chunk_tasks(
     name: str, function: Callable[..., Any], rows: da.Array, space: Space, *further: Any
 ) -> list[Delayed]:
     """Return one task for each row chunk: of the rows and the number of the first one."""
-    name, entered = f"{name}-{uuid4().hex}", enter(space, "lpe-space")
+    entered = enter(space, "lpe-space")
     firsts = accumulate(rows.chunks[0][:-1], initial=0)
-    tasks = {
-        f"{name}-{i}": (function, (rows.name, i, 0), first, entered.key, *further)
+    tasks = (
+        (function, (rows.name, i, 0), first, entered.key, *further)
         for i, first in enumerate(firsts)
-    }
-    return delayed_tasks(name, tasks, [rows, entered])
+    )
+    return new_tasks(name, tasks, [rows, entered])
 
 
 def region_sizes(pieces: list[Delayed], n_pieces: int) -> list[Delayed]:
@@ -173,13 +172,10 @@ def region_sizes(pieces: list[Delayed], n_pieces: int) -> list[Delayed]:
     n_pieces : int
         In all of these.
     """
-    name = f"lpe-sizes-{uuid4().hex}"
     keys = [piece.key for piece in pieces]
-    tasks = {
-        f"{name}-{start}": (_sizes, keys, start, start + SUMMED_PIECES)
-        for start in range(0, n_pieces, SUMMED_PIECES)
-    }
-    return delayed_tasks(name, tasks, pieces)
+    starts = range(0, n_pieces, SUMMED_PIECES)
+    tasks = ((_sizes, keys, start, start + SUMMED_PIECES) for start in starts)
+    return new_tasks("sizes", tasks, pieces)
 
 
 def gather_regions(
@@ -199,18 +195,16 @@ def gather_regions(
     sizes : ndarray of shape (n_regions,)
         Rows of each region in all pieces.
     """
-    name, entered = f"lpe-pack-{uuid4().hex}", enter(space, "lpe-space")
+    entered = enter(space, "lpe-space")
     keys = [piece.key for piece in pieces]
-    tasks: dict[Any, Any] = {}
+    tasks = []
     for region, size in enumerate(sizes.tolist()):
         n_blocks = -(-size // (block_rows or max(1, size)))
         for i in range(n_blocks):
             which = share_of(size, i, n_blocks)
-            tasks[f"{name}-{len(tasks)}"] = (
-                _gather, keys, region, which.start, which.stop, entered.key, algorithm,
-                folder,
-            )  # fmt: skip
-    return delayed_tasks(name, tasks, [*pieces, entered])
+            bounds = region, which.start, which.stop
+            tasks.append((_gather, keys, *bounds, entered.key, algorithm, folder))
+    return new_tasks("pack", tasks, [*pieces, entered])
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

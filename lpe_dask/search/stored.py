@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from dask.delayed import Delayed
@@ -19,7 +18,7 @@ from lpe_dask.search.held import HeldBlocks, SharedBlocks
 from lpe_dask.search.packing import Space, pack_rows
 from lpe_dask.search.spooled import SpooledBlocks, SpoolFolder, handles_of, new_entry
 from lpe_dask.storage import FLOAT64, FLOATS, INT32, INT64, StoredFile, write_columns
-from lpe_dask.tasks import delayed_tasks, enter
+from lpe_dask.tasks import enter, new_tasks
 
 
 class StoredBlocks(SharedBlocks):
@@ -85,12 +84,12 @@ def load_blocks(
     n_reference : int
         Rows in all of them.
     """
-    name, entered = f"lpe-load-{uuid4().hex}", enter(space, "lpe-space")
-    tasks = {
-        f"{name}-{i}": (_load, file, n_rows, n_reference, entered.key, algorithm, folder)
-        for i, (file, n_rows) in enumerate(files)
-    }
-    return delayed_tasks(name, tasks, [entered])
+    entered = enter(space, "lpe-space")
+    tasks = (
+        (_load, file, n_rows, n_reference, entered.key, algorithm, folder)
+        for file, n_rows in files
+    )
+    return new_tasks("load", tasks, [entered])
 
 
 def block_columns(n_features: int) -> list[str]:
@@ -105,8 +104,7 @@ def load_graph(
 
     A graph is never spooled, so there is no ``folder`` to put it into.
     """
-    key = f"lpe-load-graph-{uuid4().hex}"
-    return delayed_tasks(key, {key: (_load_graph, starts, edges, n_rows)}, [])
+    return new_tasks("load-graph", [(_load_graph, starts, edges, n_rows)])
 
 
 def store_blocks(
@@ -124,25 +122,21 @@ def store_blocks(
     urls : sequence of str
         Of the files to write.
     """
-    name, names = f"lpe-store-{uuid4().hex}", block_columns(n_features)
-    keys = [block.key for block in blocks]
-    is_single = len(keys) == n_blocks  # each task then needs its own block only
-    tasks = {
-        f"{name}-{i}": (
-            (_store_block, [keys[i]], 0, names, url)
-            if is_single
-            else (_store_block, keys, i, names, url)
-        )
-        for i, url in enumerate(urls)
-    }
-    return delayed_tasks(name, tasks, blocks)
+    names, keys = block_columns(n_features), [block.key for block in blocks]
+    if len(keys) == n_blocks:  # each task then needs its own block only
+        given = [([key], 0) for key in keys]
+    else:
+        given = [(keys, i) for i in range(n_blocks)]
+    pairs = zip(given, urls, strict=True)
+    return new_tasks(
+        "store", ((_store_block, *of, names, url) for of, url in pairs), blocks
+    )
 
 
 def store_graph(graph: Delayed, starts_url: str, edges_url: str) -> Delayed:
     """Return the task that writes a neighbor graph and gives its two `StoredFile`."""
-    key = f"lpe-store-graph-{uuid4().hex}"
-    tasks = {key: (_store_graph, graph.key, starts_url, edges_url)}
-    return delayed_tasks(key, tasks, [graph])[0]
+    task = (_store_graph, graph.key, starts_url, edges_url)
+    return new_tasks("store-graph", [task], [graph])[0]
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

@@ -7,22 +7,20 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-from uuid import uuid4
 
 import dask.array as da
 import numpy as np
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask.tables.table import Table, changed_rows, row_hashes, with_known_rows
 from lpe_dask.tasks import (
     Held,
     compute,
-    delayed_tasks,
     enter_parts,
     is_shared,
     meta_of,
+    new_array,
+    new_tasks,
     settle,
 )
 
@@ -180,14 +178,10 @@ class _Survey:
 
 
 def _survey_blocks(rows: da.Array, *, is_frame: bool) -> list[_Survey]:
-    name = f"lpe-survey-{uuid4().hex}"
     n_chunks = rows.numblocks[0]
     n_sampled = max(MIN_SAMPLED_ROWS, -(-SAMPLE_ROWS // n_chunks))
-    tasks = {
-        f"{name}-{i}": (_survey, (rows.name, i, 0), n_sampled, is_frame)
-        for i in range(n_chunks)
-    }
-    return list(compute(*delayed_tasks(name, tasks, [rows])))
+    tasks = ((_survey, (rows.name, i, 0), n_sampled, is_frame) for i in range(n_chunks))
+    return list(compute(*new_tasks("survey", tasks, [rows])))
 
 
 def checked_rows(rows: da.Array, checksums: list[int]) -> da.Array:
@@ -200,13 +194,11 @@ def checked_rows(rows: da.Array, checksums: list[int]) -> da.Array:
     checksums : list of int
         Of the chunks, as `checksum` gives them.
     """
-    name = f"lpe-checked-{uuid4().hex}"
-    tasks = {
-        (name, i, 0): (_checked, (rows.name, i, 0), i, n_rows, expected)
+    tasks = (
+        (_checked, (rows.name, i, 0), i, n_rows, expected)
         for i, (n_rows, expected) in enumerate(zip(rows.chunks[0], checksums, strict=True))
-    }
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
-    return da.Array(graph, name, rows.chunks, meta=meta_of(rows))
+    )
+    return new_array("checked", tasks, [rows], rows.chunks, meta_of(rows))
 
 
 def checksum(rows: NDArray[np.generic]) -> int:
@@ -226,16 +218,16 @@ def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
     """
     edges = np.cumsum([0, *rows.chunks[0]])
     starts = np.searchsorted(numbers, edges)
-    name = f"lpe-take-{uuid4().hex}"
     used = np.flatnonzero(np.diff(starts)).tolist()
     parts, entered = enter_parts(Held(numbers, "lpe-chosen"), starts.tolist())
-    chosen = f"lpe-chosen-{uuid4().hex}"
-    tasks: dict[Any, Any] = {(chosen, k): parts[i] for k, i in enumerate(used)}
-    for k, i in enumerate(used):
-        tasks[name, k, 0] = (_take, (rows.name, i, 0), (chosen, k), int(edges[i]))
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows, *entered])
+    chosen = new_tasks("chosen", (parts[i] for i in used), entered)
+    tasks = (
+        (_take, (rows.name, i, 0), of_chunk.key, int(edges[i]))
+        for i, of_chunk in zip(used, chosen, strict=True)
+    )
     sizes = tuple(int(starts[i + 1] - starts[i]) for i in used)
-    return da.Array(graph, name, (sizes, rows.chunks[1]), meta=meta_of(rows))
+    chunks = (sizes, rows.chunks[1])
+    return new_array("take", tasks, [rows, *chosen[:1]], chunks, meta_of(rows))
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

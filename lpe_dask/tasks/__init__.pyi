@@ -1,4 +1,4 @@
-from .layers import delayed_tasks, merge_tasks
+from .layers import merge_tasks, new_array, new_tasks
 from .private_uses import (
     let_garbage_be,
     logging_from,
@@ -50,7 +50,6 @@ __all__ = [
     "carries",
     "check_reachable",
     "compute",
-    "delayed_tasks",
     "eagerly",
     "enter",
     "enter_parts",
@@ -68,6 +67,8 @@ __all__ = [
     "merge_tasks",
     "meta_of",
     "needs_sent",
+    "new_array",
+    "new_tasks",
     "peak_worker_bytes",
     "persist_cancellably",
     "processes_and_threads",

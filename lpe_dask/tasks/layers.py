@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from uuid import uuid4
 
+import dask.array as da
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 
-def delayed_tasks(
-    name: str, tasks: dict[Any, Any], dependencies: list[Any]
+def new_tasks(
+    name: str, tasks: Iterable[Any], dependencies: Sequence[Any] = ()
 ) -> list[Delayed]:
-    """Return each task of a new layer as a `Delayed`, all of them in one graph.
+    """Return tasks as collections of their own, in one graph.
 
     Parameters
     ----------
     name : str
-        Of the layer.
-    tasks : dict
-        From key to task.
-    dependencies : list of collections
+        What the tasks do; their keys begin with ``lpe-`` and this.
+    tasks : iterable
+        A function and its arguments, each.
+    dependencies : sequence of collections
         Whose keys the tasks name.
     """
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
-    return [Delayed(key, graph, layer=name) for key in tasks]
+    layer = f"lpe-{name}-{uuid4().hex}"
+    keyed = {f"{layer}-{i}": task for i, task in enumerate(tasks)}
+    graph = HighLevelGraph.from_collections(layer, keyed, dependencies=dependencies)
+    return [Delayed(key, graph, layer=layer) for key in keyed]
+
+
+def new_array(
+    name: str,
+    blocks: Iterable[Any],
+    dependencies: Sequence[Any],
+    chunks: tuple[tuple[float, ...], ...],
+    meta: Any,
+) -> da.Array:
+    """Return an array each of whose blocks of rows is made by a task.
+
+    Parameters
+    ----------
+    name, blocks, dependencies
+        As for `new_tasks`.
+    chunks : tuple of tuple of int
+        Of the array, all columns in one; NaN for unknown sizes.
+    meta : ndarray
+        An empty array of its type.
+    """
+    layer, columns = f"lpe-{name}-{uuid4().hex}", (0,) * (len(chunks) - 1)
+    keyed = {(layer, i, *columns): task for i, task in enumerate(blocks)}
+    graph = HighLevelGraph.from_collections(layer, keyed, dependencies=dependencies)
+    return da.Array(graph, layer, chunks, meta=meta)
 
 
 def merge_tasks(

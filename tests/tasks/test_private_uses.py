@@ -30,7 +30,7 @@ UNDOCUMENTED = {
 }
 
 #: Documented, although they begin with an underscore: of named tuples, and of `os`.
-DOCUMENTED = {"_asdict", "_exit"}
+DOCUMENTED = {"_asdict", "_exit", "_fields", "_replace"}
 
 
 def is_private(name):
