@@ -10,14 +10,12 @@ import datetime
 import logging
 from os import PathLike
 
-import fsspec
-
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.job_file import read_job
 from lpe_dask.batch.output import SUMMARY_NAME
 from lpe_dask.batch.runs import prepare
 from lpe_dask.batch.unfinished import DayOfJob, Note, now
-from lpe_dask.storage import brief, is_held, retried
+from lpe_dask.storage import Folder, brief, is_held
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +74,7 @@ def _is_settled(path: str | PathLike[str], day: datetime.date) -> bool:
         job = read_job(path, day)
         assert job.today is not None
         assert job.score is not None
-        filesystem, root = fsspec.core.url_to_fs(job.score.output)
-        if retried(filesystem.exists)(f"{root}/{SUMMARY_NAME}"):
+        if Folder(job.score.output).exists(SUMMARY_NAME):
             job.today.forget()
             return True
         return is_held(job.score.output)

@@ -11,16 +11,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import fsspec
-
 from lpe_dask.batch.output import RECORD_NAME, SUMMARY_NAME, write_json
-from lpe_dask.storage import plain, retried
+from lpe_dask.storage import Folder, plain
 
 #: Where in a summary the fingerprint is.
 MADE_FROM = "made_from"
-
-#: A file that is not there; one that cannot be read is no reason to begin anew.
-_NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 #: What to call the settings that differ.
 _WORDS = {
@@ -107,26 +102,20 @@ def read_fingerprint(url: str) -> Fingerprint | None:
 
     That of a run that was interrupted, or else of the one that wrote the summary.
     """
-    filesystem, folder = fsspec.core.url_to_fs(url)
-    for name, keys in ((RECORD_NAME, []), (SUMMARY_NAME, [MADE_FROM])):
-        try:
-            content = json.loads(_content(filesystem, f"{folder}/{name}"))
-            for key in keys:
-                content = content[key]
+    folder = Folder(url)
+    for name in (RECORD_NAME, SUMMARY_NAME):
+        try:  # a file that cannot be read at the moment is no reason to begin anew
+            content = json.loads(folder.read(name) or b"")
+            if name == SUMMARY_NAME:
+                content = content[MADE_FROM]
             data = [[str(file_name), *stamp] for file_name, *stamp in content["data"]]
             settings = dict(content["settings"])
             if not isinstance(settings["n_parts"], int) or settings["n_parts"] < 1:
                 continue
             return Fingerprint(data, settings)
-        except (*_NO_FILE, ValueError, KeyError, TypeError, RecursionError):
+        except (IsADirectoryError, ValueError, KeyError, TypeError, RecursionError):
             continue
     return None
-
-
-@retried
-def _content(filesystem: Any, path: str) -> bytes:
-    content: bytes = filesystem.cat_file(path)
-    return content
 
 
 def digest(content: Any) -> str:

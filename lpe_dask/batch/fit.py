@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
@@ -127,7 +127,8 @@ class Fit:
             model = self._fit(self.url)
             with telling_input_from_run():
                 save_fitted(model, lock)
-            remove_fits(self.url)
+            with suppress(OSError):  # the model is there
+                remove_fits(self.url)
         logger.info("saved the model to %s", self.url)
         return model
 

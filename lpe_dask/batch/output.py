@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from os.path import realpath
 from typing import Any
 
@@ -24,14 +24,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.utils import glob_translate
 
-from lpe_dask.storage import Lock, brief, hold, plain, retried, whole_file
+from lpe_dask.storage import Folder, Lock, plain, reserved, retried
 
 #: Names of what the parts are made from, while a run is not finished, and of what a run
 #: writes last.
 RECORD_NAME, SUMMARY_NAME = "_run.json", "_summary.json"
-
-#: Name of a file that is written and removed, to see that this is possible.
-PROBE_NAME = ".part-probe.tmp"
 
 #: Folder for parts whose anomalies are not decided before all are measured.
 UNDECIDED = "_undecided"
@@ -55,11 +52,9 @@ def check_output(output: str, inputs: list[str]) -> str:
     """Return the URL of the output folder, which is not in the way of the inputs."""
     if not output.strip():
         raise ValueError("the output has no name. Give a folder to write to.")
-    filesystem, root = fsspec.core.url_to_fs(output)
     for path in inputs:
         _check_apart(output, path)
-    url: str = filesystem.unstrip_protocol(root.rstrip("/"))
-    return url
+    return Folder(output).full_url()
 
 
 def is_begun(url: str) -> bool:
@@ -67,20 +62,14 @@ def is_begun(url: str) -> bool:
     return any(not _EARLY_NAME.fullmatch(name) for name in names_in(url))
 
 
-@retried
 def names_in(url: str) -> list[str]:
     """Return the names of what is in a folder; none if it is not there."""
-    filesystem, root = fsspec.core.url_to_fs(url)
-    filesystem.invalidate_cache()
-    if filesystem.isfile(root):
+    folder = Folder(url)
+    if folder.is_file():
         raise FileExistsError(
             f"the output {url} is a file; a run writes a folder. Give another name."
         )
-    try:
-        names = filesystem.ls(root, detail=False)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
+    return folder.names()
 
 
 def _check_apart(output: str, data: str) -> None:
@@ -109,14 +98,13 @@ def _resolved(filesystem: Any, path: str) -> str:
 
 def check_replaceable(url: str) -> None:
     """Raise FileExistsError if what is there is not the output of a run."""
-    names = names_in(url)
-    filesystem, root = fsspec.core.url_to_fs(url)
+    names, folder = names_in(url), Folder(url)
     own = [_WRITTEN_NAME.fullmatch(name) or _EARLY_NAME.fullmatch(name) for name in names]
     foreign = sorted(name for name, is_own in zip(names, own, strict=True) if not is_own)
     if not foreign and not {SUMMARY_NAME, RECORD_NAME} & set(names):
         # Perhaps the output of a run before there were records, that was interrupted.
         parts = [name for name in names if name.endswith(".parquet")]
-        foreign = [name for name in parts[:1] if not _is_part(filesystem, f"{root}/{name}")]
+        foreign = [name for name in parts[:1] if not _is_part(folder, name)]
     if foreign:
         raise FileExistsError(
             f"the output {url} holds files that no run wrote: {', '.join(foreign[:3])}. "
@@ -126,8 +114,8 @@ def check_replaceable(url: str) -> None:
 
 
 @retried
-def _is_part(filesystem: Any, path: str) -> bool:
-    with filesystem.open(path) as file:
+def _is_part(folder: Folder, name: str) -> bool:
+    with folder.filesystem.open(folder.path(name)) as file:
         try:
             names = pq.read_schema(file).names
         except pa.ArrowInvalid:
@@ -136,7 +124,7 @@ def _is_part(filesystem: Any, path: str) -> bool:
 
 
 @contextmanager
-def reserved(url: str) -> Iterator[Lock]:
+def reserved_output(url: str) -> Iterator[Lock]:
     """Make the output folder and lock it; take it away if the work comes to nothing.
 
     Raises
@@ -144,42 +132,19 @@ def reserved(url: str) -> Iterator[Lock]:
     OSError
         If nothing can be written there, or another run holds the lock.
     """
-    filesystem, root = fsspec.core.url_to_fs(url)
-    there = names_in(url)
     # Of a run that died before its first part no empty folder is to stay, either.
-    is_ours = not retried(filesystem.exists)(root) or (there and not is_begun(url))
-    try:
-        _try_writing(filesystem, root)
-    except (OSError, NotImplementedError) as error:
-        raise OSError(
-            f"nothing can be written to the output {url}: {brief(error)} Give a folder "
-            f"that may be written to."
-        ) from error
-    try:
-        with hold(url, "score a table") as lock:
-            yield lock
-    except BaseException:
-        if is_ours:
-            with suppress(Exception):
-                filesystem.rmdir(root)  # as long as it is empty
-        raise
+    is_ours = not Folder(url).exists() or (bool(names_in(url)) and not is_begun(url))
+    refusal = "nothing can be written to the output {url}"
+    with reserved(url, "score a table", refusal, is_ours=is_ours) as lock:
+        yield lock
 
 
-@retried
-def _try_writing(filesystem: Any, root: str) -> None:
-    filesystem.makedirs(root, exist_ok=True)
-    with whole_file(filesystem, root, PROBE_NAME) as file:
-        file.write(b"")
-    filesystem.rm_file(f"{root}/{PROBE_NAME}")
-
-
-@retried
 def write_json(url: str, name: str, content: Any, indent: int = 1) -> None:
     """Write a file of JSON into a folder, which is made if it is not there."""
-    filesystem, root = fsspec.core.url_to_fs(url)
-    filesystem.makedirs(root, exist_ok=True)
-    with whole_file(filesystem, root, name) as file:
-        file.write(json.dumps(content, indent=indent, default=plain).encode() + b"\n")
+    folder = Folder(url)
+    folder.make()
+    text = json.dumps(content, indent=indent, default=plain)
+    folder.write(name, text.encode() + b"\n")
 
 
 def remove_output(url: str) -> None:
@@ -198,8 +163,6 @@ def remove_leftovers(url: str) -> None:
 
 
 def _remove(url: str, is_wanted: Callable[[str], object]) -> None:
-    filesystem, root = fsspec.core.url_to_fs(url)
     names = [name for name in names_in(url) if is_wanted(name)]
     for name in sorted(names, key=lambda name: name != SUMMARY_NAME):
-        with suppress(FileNotFoundError):
-            retried(filesystem.rm)(f"{root}/{name}", recursive=True)
+        Folder(url).remove(name)

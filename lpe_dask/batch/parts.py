@@ -18,7 +18,6 @@ from typing import Any
 from uuid import uuid4
 
 import dask.array as da
-import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -30,11 +29,11 @@ from numpy.typing import NDArray
 from lpe_dask.batch.output import RESULT_COLUMNS, UNDECIDED, names_in
 from lpe_dask.pvalues import Adjustment, adjusted_p_values
 from lpe_dask.storage import (
+    Folder,
     check_token,
     is_passing,
     retried,
     retried_until_seen,
-    whole_file,
 )
 from lpe_dask.tables import READERS, FileTable, TableError
 from lpe_dask.tasks import enter, new_array, new_tasks
@@ -83,8 +82,7 @@ class PartFolder:
 
     def make(self) -> None:
         """Make the folder, if it is not there."""
-        filesystem, root = fsspec.core.url_to_fs(self.url)
-        retried(filesystem.makedirs)(root, exist_ok=True)
+        Folder(self.url).make()
 
     def found(self) -> dict[int, dict[str, int]]:
         """Return the parts of this run that are there, and what they count."""
@@ -113,9 +111,8 @@ class PartFolder:
     @retried
     def _counts_of(self, number: int) -> dict[str, int] | None:
         """Return what a part counts; None if it is no part of this run, or damaged."""
-        filesystem, root = fsspec.core.url_to_fs(self.url)
         try:
-            with filesystem.open(f"{root}/{self.name(number)}", "rb") as file:
+            with self.open(number) as file:
                 metadata = pq.read_metadata(file).metadata or {}
             said = json.loads(metadata[_KEY])
             is_ours = (said["run"], said["part"]) == (self.run, number)
@@ -125,13 +122,17 @@ class PartFolder:
                 raise
             return None
 
+    def open(self, number: int) -> Any:
+        """Return a part, as a file to read."""
+        folder = Folder(self.url)
+        return folder.filesystem.open(folder.path(self.name(number)), "rb")
+
     @retried
     def publish(self, number: int, table: pa.Table, counts: dict[str, int]) -> None:
         """Write a part; it gets its name when it is whole, and the lock is still held."""
         said = {"run": self.run, "part": number, "counts": counts}
         metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(said).encode()}
-        filesystem, root = fsspec.core.url_to_fs(self.url)
-        with whole_file(filesystem, root, self.name(number)) as file:
+        with Folder(self.url).whole_file(self.name(number)) as file:
             pq.write_table(table.replace_schema_metadata(metadata), file)
             check_token(self.lock_url, self.token)
 
@@ -301,6 +302,5 @@ def _read_p_values(folder: PartFolder, number: int) -> NDArray[np.float64]:
 def _read_undecided(
     folder: PartFolder, number: int, columns: list[str] | None = None
 ) -> pa.Table:
-    filesystem, root = fsspec.core.url_to_fs(folder.undecided().url)
-    with filesystem.open(f"{root}/{folder.name(number)}", "rb") as file:
+    with folder.undecided().open(number) as file:
         return pq.ParquetFile(file).read(columns=columns)

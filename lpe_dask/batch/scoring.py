@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 
 import dask
 import dask.array as da
-import fsspec
 from dask.delayed import Delayed
 
 from lpe_dask.batch.fingerprint import Fingerprint, read_fingerprint
@@ -44,7 +43,7 @@ from lpe_dask.batch.output import (
     is_begun,
     remove_leftovers,
     remove_output,
-    reserved,
+    reserved_output,
     write_json,
 )
 from lpe_dask.batch.parts import (
@@ -66,7 +65,7 @@ from lpe_dask.pvalues import (
     doubt_about_rate,
     threshold,
 )
-from lpe_dask.storage import Lock, brief, check_token, retried
+from lpe_dask.storage import Folder, Lock, brief, check_token
 from lpe_dask.tables import (
     FileTable,
     Paths,
@@ -134,14 +133,12 @@ class Scoring:
             return False
         if self._folder("", earlier).unseen():
             return False
-        filesystem, root = fsspec.core.url_to_fs(self.output)
-        return bool(retried(filesystem.exists)(f"{root}/{SUMMARY_NAME}"))
+        return Folder(self.output).exists(SUMMARY_NAME)
 
     def check_not_finished(self) -> None:
         """Raise FileExistsError if there is an output that this run would not change."""
-        filesystem, root = fsspec.core.url_to_fs(self.output)
-        is_there = retried(filesystem.exists)(root)
-        is_empty = is_there and not retried(filesystem.ls)(root)
+        folder = Folder(self.output)
+        is_empty = folder.exists() and not folder.names()
         if not self.overwrite and (is_empty or self.is_finished()):
             self._refuse("exists")
 
@@ -154,7 +151,7 @@ class Scoring:
         OSError
             If nothing can be written there, or another run is at work on it.
         """
-        with reserved(self.output) as lock:
+        with reserved_output(self.output) as lock:
             self.check_free()  # now nobody changes it
             yield lock
 

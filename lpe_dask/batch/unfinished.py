@@ -20,10 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-import fsspec
-
 from lpe_dask.batch.output import write_json
-from lpe_dask.storage import brief, retried
+from lpe_dask.storage import Folder, brief
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +96,7 @@ class DayOfJob:
         with suppress(OSError, NotImplementedError):  # the next start looks at the output
             for note in self.others():
                 if note.day == self.day:
-                    _remove(self.notes, note.name)
+                    Folder(self.notes).remove_file(note.name)
 
     def others(self) -> list[Note]:
         """Return the notes of this job, also from before it was edited."""
@@ -137,25 +135,13 @@ def now() -> datetime.datetime:
     return datetime.datetime.now().astimezone()
 
 
-@retried
-def _notes(folder: str) -> list[Note]:
-    filesystem, root = fsspec.core.url_to_fs(folder)
-    filesystem.invalidate_cache()
-    notes = []
-    with suppress(FileNotFoundError, NotADirectoryError):
-        for path in sorted(filesystem.ls(root, detail=False)):
-            name = path.rsplit("/", 1)[-1]
-            if name.endswith(".json"):
-                with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-                    said = json.loads(filesystem.cat_file(path))
-                    day = datetime.date.fromisoformat(said["date"])
-                    began = datetime.datetime.fromisoformat(said["began"]).astimezone()
-                    notes.append(Note(name, said["says"], said["writes"], day, began))
+def _notes(url: str) -> list[Note]:
+    folder, notes = Folder(url), []
+    for name in folder.names():
+        if name.endswith(".json"):
+            with suppress(ValueError, KeyError, TypeError):
+                said = json.loads(folder.read(name) or b"")
+                day = datetime.date.fromisoformat(said["date"])
+                began = datetime.datetime.fromisoformat(said["began"]).astimezone()
+                notes.append(Note(name, said["says"], said["writes"], day, began))
     return notes
-
-
-@retried
-def _remove(folder: str, name: str) -> None:
-    filesystem, root = fsspec.core.url_to_fs(folder)
-    with suppress(FileNotFoundError):
-        filesystem.rm_file(f"{root}/{name}")

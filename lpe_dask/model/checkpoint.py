@@ -8,20 +8,17 @@ A statistic belongs to a row, not to a block, so a fit may go on with other work
 
 from __future__ import annotations
 
-import glob
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-import fsspec
 import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.storage import FLOAT64, INT64, columns_of, parquet_of, retried, whole_file
+from lpe_dask.storage import FLOAT64, INT64, Folder, columns_of, parquet_of
 from lpe_dask.tasks import compute, new_tasks
 
 logger = logging.getLogger(__name__)
@@ -46,12 +43,11 @@ class Checkpoint:
     def known(self, n_rows: int) -> NDArray[np.float64]:
         """Return the statistic of all rows, of shape (n_rows,), NaN where not known."""
         statistic = np.full(n_rows, np.nan)
-        filesystem, root = fsspec.core.url_to_fs(self.url)
-        filesystem.invalidate_cache()
-        for path in retried(filesystem.glob)(f"{glob.escape(root)}/rows-*.parquet"):
-            content = retried(filesystem.cat_file)(path)
+        folder = Folder(self.url)
+        for name in folder.names("rows-"):
+            content = folder.read(name) or b""
             try:
-                columns = columns_of(content, _COLUMNS, path)
+                columns = columns_of(content, _COLUMNS, folder.path(name))
             except ValueError as error:  # its rows are measured again
                 logger.warning("passed over a file that is damaged: %s", error)
                 continue
@@ -62,12 +58,6 @@ class Checkpoint:
         """Return tasks that write what ``tasks`` give, and give it themselves."""
         recording = ((_record, task.key, self.url) for task in tasks)
         return new_tasks("record", recording, tasks)
-
-    def remove(self) -> None:
-        """Remove the folder: what it holds is in a model, or in an output, by now."""
-        filesystem, root = fsspec.core.url_to_fs(self.url)
-        with suppress(OSError):
-            filesystem.rm(root, recursive=True)
 
 
 def measure_numbered(
@@ -105,13 +95,11 @@ def measure_numbered(
 # Runs inside tasks.
 
 
-@retried
 def _record(
     measured: tuple[NDArray[np.int64], NDArray[np.float64]], url: str
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    filesystem, folder = fsspec.core.url_to_fs(url)
-    filesystem.makedirs(folder, exist_ok=True)
+    folder = Folder(url)
+    folder.make()
     columns: dict[str, NDArray[Any]] = dict(zip(_COLUMNS, measured, strict=True))
-    with whole_file(filesystem, folder, f"rows-{uuid4().hex}.parquet") as file:
-        file.write(parquet_of(columns))
+    folder.write(f"rows-{uuid4().hex}.parquet", parquet_of(columns))
     return measured

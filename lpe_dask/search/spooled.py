@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels import Block, block_of
 from lpe_dask.search.held import HeldBlock, Pieces, Rows, SharedBlocks
-from lpe_dask.storage import ArrayFile, retried, write_arrays
+from lpe_dask.storage import ArrayFile, Folder, retried, write_arrays
 from lpe_dask.tasks import Entry, compute, enter, is_shared, spool_at, spool_place
 
 
@@ -140,10 +139,9 @@ class SpoolFolder:
 
     def remove_pieces(self) -> None:
         """Remove the files of pieces; blocks have been made of them."""
-        filesystem, root = fsspec.core.url_to_fs(self.url)
-        for name in retried(filesystem.glob)(f"{root}/pieces-*"):
-            with suppress(FileNotFoundError):
-                retried(filesystem.rm_file)(name)
+        folder = Folder(self.url)
+        for name in folder.names("pieces-"):
+            folder.remove_file(name)
 
 
 def sample_url(url: str) -> str:

@@ -9,11 +9,11 @@ from .columns import (
     parquet_of,
     write_columns,
 )
+from .folder import Folder, whole_file
 from .json_values import package_versions, plain
-from .lock import Lock, LockedError, check_token, hold, is_dead, is_held, lease
+from .lock import Lock, LockedError, check_token, hold, is_dead, is_held, lease, reserved
 from .messages import brief
 from .retries import is_passing, retried, retried_until_seen
-from .whole_files import whole_file
 
 __all__ = [
     "FLOAT64",
@@ -21,6 +21,7 @@ __all__ = [
     "INT32",
     "INT64",
     "ArrayFile",
+    "Folder",
     "Lock",
     "LockedError",
     "StoredFile",
@@ -35,6 +36,7 @@ __all__ = [
     "package_versions",
     "parquet_of",
     "plain",
+    "reserved",
     "retried",
     "retried_until_seen",
     "whole_file",

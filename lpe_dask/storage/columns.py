@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from lpe_dask.storage.folder import bring_to_disk
 from lpe_dask.storage.retries import retried
-from lpe_dask.storage.whole_files import bring_to_disk
 
 #: What a column may hold, each as the types that it may have.
 INT32, INT64, FLOAT64 = (pa.int32(),), (pa.int64(),), (pa.float64(),)

@@ -13,6 +13,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -74,6 +75,10 @@ _LASTING = (
 )  # fmt: skip
 
 
+#: Whether nothing is tried again in this context: who is there comes back by itself.
+tries_once: ContextVar[bool] = ContextVar("tries_once", default=False)
+
+
 def retried(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Return a function that is tried again after errors that pass."""
     return _patient(function, is_passing)
@@ -86,6 +91,24 @@ def retried_until_seen(function: Callable[_P, _R]) -> Callable[_P, _R]:
     old.
     """
     return _patient(function, _is_passing_or_unseen)
+
+
+def retried_as_a_whole(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return a function that is tried again from its beginning, and nothing in it alone.
+
+    For what has to look again before it does a thing again.
+    """
+
+    @retried
+    @wraps(function)
+    def whole(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        before = tries_once.set(True)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            tries_once.reset(before)
+
+    return whole
 
 
 def is_passing(error: BaseException) -> bool:
@@ -139,6 +162,8 @@ def _patient(
 ) -> Callable[_P, _R]:
     @wraps(function)
     def patient(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if tries_once.get():
+            return function(*args, **kwargs)
         given = dask.config.get("lpe-dask.retries")
         first, longest = given["first-pause"], given["longest-pause"]
         attempts = Retrying(

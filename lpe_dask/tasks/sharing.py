@@ -8,9 +8,7 @@ import weakref
 from typing import Any
 from uuid import uuid4
 
-import fsspec
-
-from lpe_dask.storage import brief, retried
+from lpe_dask.storage import Folder, brief
 from lpe_dask.tasks.spool import MARK_NAME, open_clients, spool_at, spool_place
 
 logger = logging.getLogger(__name__)
@@ -82,18 +80,12 @@ def _is_shared(client: Any, place: str) -> bool | None:
 
 def _sees(url: str) -> bool:
     """Return whether this process can read and write in a spool."""
+    folder, probe = Folder(url), f"probe-{uuid4().hex}"
     try:
-        _try_writing(url)
+        if folder.read(MARK_NAME) is None:  # this is not the same storage
+            return False
+        folder.write(probe, b"\n")
+        folder.remove_file(probe)
     except Exception:  # filesystems have errors of their own
         return False
     return True
-
-
-@retried
-def _try_writing(url: str) -> None:
-    filesystem, root = fsspec.core.url_to_fs(url)
-    filesystem.invalidate_cache()
-    filesystem.info(f"{root}/{MARK_NAME}")  # there is one: this is the same storage
-    probe = f"{root}/probe-{uuid4().hex}"
-    filesystem.pipe_file(probe, b"\n")
-    filesystem.rm_file(probe)

@@ -30,7 +30,7 @@ import dask
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.storage import Lock, brief, is_dead, lease, retried
+from lpe_dask.storage import Folder, Lock, brief, is_dead, lease
 from lpe_dask.tasks.private_uses import (
     clients_of_process,
     is_reading_graph,
@@ -80,22 +80,22 @@ class Spool:
     """
 
     def __init__(self, place: str) -> None:
-        filesystem, root = fsspec.core.url_to_fs(place)
         self.place = place
-        path = f"{root.rstrip('/')}/{_PREFIX}{uuid4().hex}"
-        self.url: str = filesystem.unstrip_protocol(path)
+        around = Folder(place)
+        folder = Folder(around.full_url(f"{_PREFIX}{uuid4().hex}"))
+        self.url = folder.url
         self._held: list[Lock] = []
         self._remove = remove = weakref.finalize(
             self, _remove_folder, self.url, self._held, os.getpid()
         )
         try:
-            _make_private(filesystem, path)
+            _make_private(folder)
             self._held.append(lease(self.url, "keep the data of a process"))
-            retried(filesystem.pipe_file)(f"{path}/{MARK_NAME}", b"\n")
+            folder.write(MARK_NAME, b"\n")
         except BaseException:
             remove()
             raise
-        _collect(filesystem, root.rstrip("/"), self.url)
+        _collect(around, self.url)
 
     @property
     def is_lost(self) -> bool:
@@ -109,8 +109,7 @@ class Spool:
     def folder(self, kind: str) -> Entry:
         """Return a new entry that is a folder: writers of files do not make it."""
         entry = self.entry(kind)
-        filesystem, path = fsspec.core.url_to_fs(entry.url)
-        retried(filesystem.makedirs)(path, exist_ok=True)
+        Folder(entry.url).make()
         return entry
 
 
@@ -302,22 +301,22 @@ def _needed(entries: list[_LetGo]) -> set[str]:
 # The folder
 
 
-def _make_private(filesystem: Any, path: str) -> None:
+def _make_private(folder: Folder) -> None:
     """Make a folder that only its owner may look into, where there are such things."""
-    if isinstance(filesystem, LocalFileSystem):
+    if isinstance(folder.filesystem, LocalFileSystem):
+        path = folder.path()
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.mkdir(path, 0o700)
     else:
-        retried(filesystem.makedirs)(path, exist_ok=True)
+        folder.make()
 
 
-def _collect(filesystem: Any, root: str, own: str) -> None:
+def _collect(place: Folder, own: str) -> None:
     """Remove the spools in a place whose processes have died."""
     with suppress(Exception):  # others collect there, too, and not all may be looked into
-        filesystem.invalidate_cache()
-        for path in filesystem.ls(root, detail=False):
-            url = filesystem.unstrip_protocol(path.rstrip("/"))
-            if path.rsplit("/", 1)[-1].startswith(_PREFIX) and url != own:
+        for name in place.names(_PREFIX):
+            url = place.full_url(name)
+            if url != own:
                 with suppress(Exception):
                     if is_dead(url):
                         _remove(url)

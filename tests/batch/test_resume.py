@@ -19,7 +19,6 @@ import definitions
 import lpe_dask
 from lpe_dask.batch.api import fit_job, score_files, score_job
 from lpe_dask.batch.fit import RunError
-from lpe_dask.batch.output import PROBE_NAME
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.runs import prepare
 from lpe_dask.model import Fitted, checkpoint
@@ -490,7 +489,7 @@ def test_score_files__removes_nothing_once_it_was_displaced(tables, tmp_path, mo
 def test_score_files__passes_over_a_probe_that_a_run_left(tables, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
-    (out / f".{PROBE_NAME}.0a1b.tmp").touch()
+    (out / "..part-probe.tmp.0a1b.tmp").touch()
 
     score_files(**tables, output=out)
 

@@ -26,7 +26,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lpe_dask.storage import folder as folders
 from lpe_dask.storage import lock as locks
+from lpe_dask.storage import owner as owners
+from lpe_dask.storage.folder import Folder
 from lpe_dask.storage.lock import DEAD_SECONDS, LOCK_NAME, LockedError, check_token, hold
 
 #: Waits for a line, takes the lock, and says whether it did; keeps it until the next line.
@@ -259,7 +262,7 @@ def test_hold__leaves_no_lock_on_a_full_disk(tmp_path, monkeypatch):
 
 def test_hold__gives_up_where_the_lock_comes_and_goes(folder, monkeypatch):
     monkeypatch.setattr(locks, "_ATTEMPTS", (0.0, 0.01))
-    monkeypatch.setattr(locks._Folder, "create", lambda *arguments: False)
+    monkeypatch.setattr(Folder, "create", lambda *arguments: False)
 
     with pytest.raises(LockedError, match="from one run to another"), hold(folder, "score"):
         pass
@@ -389,8 +392,8 @@ def test_hold__lets_the_age_decide_where_the_start_of_a_process_differs(folder):
 
 
 def test_hold__knows_machines_without_linux(folder, monkeypatch, tmp_path):
-    monkeypatch.setattr(locks, "_BOOT_ID", tmp_path / "missing")
-    monkeypatch.setattr(locks, "_PID_NAMESPACE", tmp_path / "missing")
+    monkeypatch.setattr(owners, "_BOOT_ID", tmp_path / "missing")
+    monkeypatch.setattr(owners, "_PID_NAMESPACE", tmp_path / "missing")
 
     with hold(folder, "score"):
         assert values(folder)["boot"] == str(psutil.boot_time())
@@ -404,7 +407,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=5,
 )
-field_names = st.sampled_from(sorted(locks._Owner.__dataclass_fields__))
+field_names = st.sampled_from(sorted(owners.Owner.model_fields))
 contents = st.one_of(
     st.binary(),
     json_values.map(json.dumps).map(str.encode),
@@ -481,7 +484,7 @@ def test_hold__looks_again_before_it_replaces(folder, monkeypatch, beat):
     def find_dead(place, name):
         left = judge(place, name)
         if beat is None:
-            place.remove(name)
+            place.remove_file(name)
         else:
             write(folder, later)
         return left
@@ -511,7 +514,7 @@ def test_hold__tries_again_where_the_lock_was_just_released(folder, monkeypatch)
     def released(place, name, content):
         return False
 
-    monkeypatch.setattr(locks._Folder, "create", once(released, locks._Folder.create))
+    monkeypatch.setattr(Folder, "create", once(released, Folder.create))
 
     with hold(folder, "score") as lock:
         check_token(folder, lock.token)
@@ -538,7 +541,7 @@ opened = MemoryFileSystem.open
 def test_hold__settles_who_wrote_last_where_files_are_not_exclusive(
     folder, monkeypatch, open_file
 ):
-    monkeypatch.setattr(locks, "SETTLE_SECONDS", 0.5)
+    monkeypatch.setattr(folders, "SETTLE_SECONDS", 0.5)
     monkeypatch.setattr(MemoryFileSystem, "open", open_file)
 
     assert race(folder, 4) == ["held", "refused", "refused", "refused"]
@@ -551,7 +554,7 @@ def test_hold__reports_a_failure_that_left_nothing(folder, monkeypatch):
     def fail(*arguments):
         raise OSError(errno.EIO, "the connection was lost")
 
-    monkeypatch.setattr(locks._Folder, "_write_if_absent", fail)
+    monkeypatch.setattr(Folder, "_write_if_absent", fail)
 
     with (
         pytest.raises(OSError, match=r"cannot be locked.*connection"),
@@ -566,8 +569,8 @@ def test_hold__has_the_lock_though_the_answer_was_lost(folder, monkeypatch):
         write_if_absent(place, name, content)
         raise OSError(errno.EINVAL, "At least one of the pre-conditions did not hold")
 
-    write_if_absent = locks._Folder._write_if_absent
-    monkeypatch.setattr(locks._Folder, "_write_if_absent", answer_nothing)
+    write_if_absent = Folder._write_if_absent
+    monkeypatch.setattr(Folder, "_write_if_absent", answer_nothing)
 
     with hold(folder, "score") as lock:
         check_token(folder, lock.token)
@@ -618,7 +621,7 @@ def test_lock__gives_signs_of_life(folder, fast):
 def test_lock__is_lost_to_another_run(folder, fast, left, caplog):
     left = left and foreign(folder)
     with hold(folder, "score") as lock:
-        lock._folder.replace = lambda name, content: None  # no beat is under way
+        lock._folder.write = lambda name, content: None  # no beat is under way
         write(folder, left)
         assert is_soon(lambda: lock.is_lost)
 
@@ -635,7 +638,7 @@ def test_lock__is_lost_when_it_is_removed(folder, fast):
 
 def remove(lock):
     with suppress(FileNotFoundError):  # a beat may have written it again
-        lock._folder.remove(LOCK_NAME)
+        lock._folder.remove_file(LOCK_NAME)
     return True
 
 
@@ -661,7 +664,7 @@ def test_lock__outlives_a_beat_that_failed(folder, fast, monkeypatch, caplog):
         raise OSError(errno.EIO, "the connection was lost")
 
     with hold(folder, "score") as lock:
-        monkeypatch.setattr(locks, "whole_file", once(fail, locks.whole_file))
+        monkeypatch.setattr(Folder, "whole_file", once(fail, Folder.whole_file))
         assert is_soon(lambda: values(folder)["beat"] >= 3)
         assert not lock.is_lost
 
@@ -688,7 +691,7 @@ def test_lock__does_not_wait_for_a_beat_that_hangs(folder, fast, monkeypatch, ca
         end.wait(60)
 
     with hold(folder, "score"):
-        monkeypatch.setattr(locks._Folder, "replace", hang)
+        monkeypatch.setattr(Folder, "write", hang)
         assert is_hanging.wait(30)
     end.set()
 
@@ -701,7 +704,7 @@ def test_lock__does_not_wait_for_a_beat_that_hangs(folder, fast, monkeypatch, ca
 def test_check_token__is_one_small_read(folder, monkeypatch):
     with hold(folder, "score") as lock:
         reads = []
-        filesystem = type(lock._folder._filesystem)
+        filesystem = type(lock._folder.filesystem)
         cat_file = filesystem.cat_file
         monkeypatch.setattr(
             filesystem, "cat_file", lambda *path: reads.append(path) or cat_file(*path)
@@ -723,8 +726,8 @@ def test_check_token__stops_the_tasks_of_a_run_that_ended(folder):
 
 def test_check_token__waits_for_a_beat_that_hides_the_lock(folder, monkeypatch):
     with hold(folder, "score") as lock:
-        read = locks._Folder.read
-        monkeypatch.setattr(locks._Folder, "read", once(lambda place, name: None, read))
+        read = Folder.read
+        monkeypatch.setattr(Folder, "read", once(lambda place, name: None, read))
         check_token(folder, lock.token)
 
 

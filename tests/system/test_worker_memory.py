@@ -143,7 +143,8 @@ def test_worker_bytes__bound_whole_workers_that_read_a_spool(client, tmp_path):
 
 READ = """
 import sys, dask
-from lpe_dask.tables import read_frame, read_table
+from lpe_dask.tables.files import read_frame
+from lpe_dask.tables.table import read_table
 from lpe_dask.tasks.workers import peak_process_bytes
 from making import forget_peak
 

@@ -1,0 +1,251 @@
+"""The files of a folder on any storage: whole, tried again, past what fsspec remembers.
+
+A file that is replaced is written under another name and then moved: whatever is visible is
+whole. What is read or listed is what the storage says now, not what fsspec remembers of it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import UTC, datetime
+from functools import cached_property
+from os import PathLike, fspath
+from typing import Any
+from uuid import uuid4
+
+import fsspec
+
+from lpe_dask.storage.retries import is_passing, retried
+
+#: Seconds until a file that was written is looked at again, where the filesystem does not
+#: exclude that another run writes it, too: whoever wrote last has it.
+SETTLE_SECONDS = 3
+
+#: What `Folder.read` and `Folder.names` take for nothing.
+_NOT_THERE = (FileNotFoundError, NotADirectoryError)
+
+# The filesystem in memory looks whether a file exists and makes it in two steps.
+_one_creates = threading.Lock()
+
+
+class Folder:
+    """A folder, which need not exist; its methods are tried again after errors that pass.
+
+    Parameters
+    ----------
+    url : str or path
+        Folder or fsspec URL.
+
+    Attributes
+    ----------
+    url : str
+        As it was given.
+    filesystem : fsspec filesystem
+    """
+
+    def __init__(self, url: str | PathLike[str]) -> None:
+        self.url = fspath(url)
+        self.filesystem, root = fsspec.core.url_to_fs(self.url)
+        self._root = root.rstrip("/")
+
+    def full_url(self, name: str = "") -> str:
+        """Return the URL of the folder, or of a file, the same from everywhere."""
+        url: str = self.filesystem.unstrip_protocol(self.path(name))
+        return url
+
+    def path(self, name: str = "") -> str:
+        """Return the path of a file in this folder, or its own."""
+        return f"{self._root}/{name}" if name or not self._root else self._root
+
+    # Look
+
+    @retried
+    def exists(self, name: str = "") -> bool:
+        """Return whether a file, or the folder, is there."""
+        self._forget()
+        return bool(self.filesystem.exists(self.path(name)))
+
+    @retried
+    def is_file(self) -> bool:
+        """Return whether there is a file instead of a folder."""
+        self._forget()
+        return bool(self.filesystem.isfile(self.path()))
+
+    @retried
+    def names(self, prefix: str = "") -> list[str]:
+        """Return the names of all that is in the folder; none if it is not there."""
+        self._forget()
+        try:
+            paths = self.filesystem.ls(self.path(), detail=False)
+        except _NOT_THERE:
+            return []
+        names = sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in paths)
+        return [name for name in names if name.startswith(prefix)]
+
+    @retried
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file, None if there is none."""
+        self._forget()
+        try:
+            content: bytes = self.filesystem.cat_file(self.path(name))
+        except _NOT_THERE:
+            return None
+        return content
+
+    @retried
+    def age(self, name: str) -> float | None:
+        """Return the seconds since a file was written, by the clock of the filesystem.
+
+        None where the filesystem does not tell.
+        """
+        with self._probe() as probe:
+            self.filesystem.pipe_file(self.path(probe), b"\n")
+            self._forget()
+            try:
+                now = self.filesystem.modified(self.path(probe))
+                written = self.filesystem.modified(self.path(name))
+            except NotImplementedError:
+                return None
+        seconds: float = (now - written).total_seconds()
+        return seconds
+
+    def seconds_unchanged(self) -> float:
+        """Return how long ago the folder itself was changed, about; 0 if unknown."""
+        try:
+            changed = self.filesystem.modified(self.path())
+        except (OSError, NotImplementedError):
+            return 0.0
+        seconds: float = (datetime.now(UTC) - changed).total_seconds()
+        return seconds
+
+    # Write
+
+    @retried
+    def make(self) -> None:
+        """Make the folder, and those around it, where they are not there."""
+        self.filesystem.makedirs(self.path(), exist_ok=True)
+
+    @retried
+    def write(self, name: str, content: bytes | memoryview) -> None:
+        """Write a file, in the place of another if there is one."""
+        with self.whole_file(name) as file:
+            file.write(content)
+
+    def whole_file(self, name: str) -> AbstractContextManager[Any]:
+        """Give a file to write, which gets its name when it is complete; tried once."""
+        return whole_file(self.filesystem, self._root, name)
+
+    @retried
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a file that was not there, and return whether it is this one that is now.
+
+        What is there afterwards decides, not the error: filesystems report a file that
+        exists in several ways, and an answer may be lost.
+        """
+        failure = None
+        with _one_creates:
+            try:
+                self._write_if_absent(name, content)
+            except OSError as error:
+                failure = error
+        if not (failure or self._is_exclusive):
+            time.sleep(SETTLE_SECONDS)
+        found = self.read(name)
+        if found is None and not isinstance(failure, FileExistsError | None):
+            raise failure
+        return found == content
+
+    @retried
+    def remove_file(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        with suppress(FileNotFoundError):
+            self.filesystem.rm_file(self.path(name))
+
+    @retried
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with all that is in it, if it is there."""
+        with suppress(FileNotFoundError):
+            self.filesystem.rm(self.path(name), recursive=True)
+
+    def remove_if_empty(self) -> None:
+        """Remove the folder itself if nothing is in it; raises nothing."""
+        with suppress(Exception):
+            self.filesystem.rmdir(self.path())
+
+    # Whether files can be made exclusively
+
+    @cached_property
+    def _is_exclusive(self) -> bool:
+        """Whether the filesystem refuses to make a file that is there.
+
+        Tried, not looked up: it depends on the version of a library, and on the server.
+        """
+        with self._probe() as probe:
+            try:
+                self._write_new(probe, b"\n")
+            except (OSError, ValueError, NotImplementedError) as error:
+                if is_passing(error):  # which tells nothing
+                    raise
+                return False  # it knows no such mode
+            try:
+                self._write_new(probe, b"\n")
+            except OSError as error:
+                if is_passing(error):
+                    raise
+                return True
+        return False
+
+    def _write_if_absent(self, name: str, content: bytes) -> None:
+        if self._is_exclusive:
+            self._write_new(name, content)
+        elif self.read(name) is None:
+            self.write(name, content)
+
+    def _write_new(self, name: str, content: bytes) -> None:
+        with self.filesystem.open(self.path(name), "xb") as file:
+            try:
+                file.write(content)
+                file.flush()
+            except BaseException:  # a full disk leaves no file of nobody
+                with suppress(Exception):
+                    self.filesystem.rm_file(self.path(name))
+                raise
+
+    @contextmanager
+    def _probe(self) -> Iterator[str]:
+        """Give the name of a file to try things on, which is removed afterwards."""
+        name = f"._lock.{uuid4().hex}.tmp"
+        try:
+            yield name
+        finally:
+            with suppress(Exception):
+                self.filesystem.rm_file(self.path(name))
+
+    def _forget(self) -> None:
+        self.filesystem.invalidate_cache(self._root)
+
+
+@contextmanager
+def whole_file(filesystem: Any, folder: str, name: str) -> Iterator[Any]:
+    """Give a file to write, which gets its name in ``folder`` only when it is complete."""
+    temporary = f"{folder}/.{name}.{uuid4().hex}.tmp"
+    try:
+        with filesystem.open(temporary, "wb") as file:
+            yield file
+            bring_to_disk(file)
+        filesystem.mv(temporary, f"{folder}/{name}")
+    except BaseException:
+        with suppress(Exception):
+            filesystem.rm_file(temporary)
+        raise
+
+
+def bring_to_disk(file: Any) -> None:
+    """See that a loss of power leaves no name without its content, on a local disk."""
+    file.flush()
+    with suppress(AttributeError, OSError):  # what is no file of this machine has no number
+        os.fsync(file.fileno())
