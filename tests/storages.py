@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import time
+from collections import Counter
 from contextlib import contextmanager
 
 import fsspec
@@ -144,3 +145,28 @@ def _made(path):
         return os.stat(path).st_ctime
     except FileNotFoundError:  # it was there a moment ago
         return time.time()
+
+
+class CountingFileSystem(LocalFileSystem):
+    """A local folder, at ``counting:///path``, that counts what is asked of it."""
+
+    protocol = ("counting",)
+    cachable = False
+
+    #: How often each file was opened, and each folder gone through.
+    opened, listed = Counter(), Counter()
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return LocalFileSystem._strip_protocol(str(path).removeprefix("counting://"))
+
+    def unstrip_protocol(self, name):
+        return f"counting://{self._strip_protocol(name)}"
+
+    def find(self, path, *arguments, **options):
+        self.listed[os.path.basename(path)] += 1
+        return super().find(path, *arguments, **options)
+
+    def _open(self, path, mode="rb", **options):
+        self.opened[os.path.basename(path)] += 1
+        return super()._open(path, mode, **options)

@@ -37,7 +37,7 @@ class Fingerprint:
     Attributes
     ----------
     data : list
-        Name, bytes and time of change of each file, as `files.stamp_files` gives them.
+        Name, bytes and time of change of each file, as `TableFiles.stamps` has them.
     settings : dict
         All else, by the names that `_WORDS` has.
     """
@@ -82,7 +82,7 @@ def changed_files(before: list[Any], now: list[Any]) -> list[str]:
     Parameters
     ----------
     before, now : list
-        As `files.stamp_files` gives them.
+        As `TableFiles.stamps` has them.
     """
     if before == now:
         return []

@@ -33,15 +33,16 @@ from lpe_dask.model import (
 )
 from lpe_dask.storage import brief
 from lpe_dask.tables import (
+    FileTable,
     Paths,
+    TableFiles,
     as_given,
     check_numeric,
-    count_rows,
+    find_files,
+    open_table,
     paths_in,
-    read_frame,
     select_columns,
     shown_paths,
-    stamp_files,
 )
 
 logger = logging.getLogger(__name__)
@@ -73,12 +74,8 @@ class Fit:
         Tells these files and parameters from others.
     url : str, optional
         Where to save the model.
-    paths : str, path, or a sequence of them
-        The files.
-    stamps : list
-        What `stamp_files` says of them.
-    n_rows : int, optional
-        Nominal rows in the files, where that is known.
+    table : FileTable
+        With all columns.
     is_new : bool
         Whether a model that is there is to stay, and the fit is refused then.
     check_calibration : bool
@@ -88,17 +85,15 @@ class Fit:
     parameters: dict[str, Any]
     nominal: Any
     source: str
-    paths: Paths
-    stamps: list[list[Any]]
+    table: FileTable
     url: str | None = None
-    n_rows: int | None = None
     is_new: bool = False
     check_calibration: bool = False
 
     @property
     def n_measured(self) -> int | None:
         """Calibration rows, where it is known before the fit that these are all rows."""
-        return self.n_rows if _measures_all(self.parameters) else None
+        return self.table.n_rows if _measures_all(self.parameters) else None
 
     def execute(self, folder: str, expect: Expect = ignore) -> Fitted:
         """Fit, save if that was asked for, and return the model; computes.
@@ -168,7 +163,7 @@ class Fit:
     def _fit(self, folder: str) -> Fitted:
         with telling_input_from_run():
             model = fit_model(self.parameters, self.nominal, self.checkpoint(folder))
-        check_unchanged(self.paths, self.stamps)
+        check_unchanged(self.table.files)
         return replace(model, source=self.source)
 
 
@@ -186,7 +181,7 @@ def prepare_fit(
     Parameters
     ----------
     nominal : str, path, or a sequence of them
-        As for `read_frame`.
+        As for `open_table`.
     columns : sequence, optional
         Columns to measure, as for `column_names.as_given`; None: all.
     arguments : mapping
@@ -198,7 +193,8 @@ def prepare_fit(
     """
     parameters = with_defaults(arguments)
     check_parameters(parameters)
-    frame = read_frame(nominal, columns)
+    table = open_table(nominal, columns)
+    frame = table.frame()
     chosen = None if columns is None else as_given(columns, frame.columns)
     frame = measured_columns(nominal, frame, chosen)
     # Neither alpha nor the algorithm changes what is measured.
@@ -208,17 +204,12 @@ def prepare_fit(
         decisive["anomaly_log_density"] = uuid4().hex
     if url is not None:
         check_output(url, paths_in(nominal))
-    stamps = stamp_files(nominal)
-    source = digest(
-        {"files": stamps, "columns": list(frame.columns), "parameters": decisive}
-    )
+    files, names = table.files.stamps, list(frame.columns)
+    source = digest({"files": files, "columns": names, "parameters": decisive})
     is_drawn = parameters["calibration"] != "auto" and not _measures_all(parameters)
     if is_drawn and parameters["random_state"] is None:
         parameters["random_state"] = int(source[:8], 16)
-    return Fit(
-        parameters, frame, source, nominal, stamps, url, count_rows(nominal), is_new,
-        check_calibration,
-    )  # fmt: skip
+    return Fit(parameters, frame, source, table, url, is_new, check_calibration)
 
 
 def takes_loo(parameters: Mapping[str, Any]) -> bool:
@@ -241,9 +232,9 @@ def check_absent(path: str) -> None:
         )
 
 
-def check_unchanged(paths: Paths, stamps: list[list[Any]]) -> None:
+def check_unchanged(files: TableFiles) -> None:
     """Raise RunError if files are not what they were when the run began."""
-    changed = changed_files(stamps, stamp_files(paths))
+    changed = changed_files(files.stamps, find_files(files.paths).stamps)
     if changed:
         raise RunError(
             f"the run stopped because its files changed while it read them: {changed[0]}. "

@@ -71,12 +71,9 @@ from lpe_dask.tables import (
     Paths,
     TableError,
     as_given,
-    count_rows,
     open_table,
     paths_in,
-    rows_of_partitions,
     shown_paths,
-    stamp_files,
 )
 
 logger = logging.getLogger(__name__)
@@ -98,10 +95,6 @@ class Scoring:
         What decides about the output.
     overwrite : bool
         Whether an earlier output gives way.
-    paths : str, path, or a sequence of them
-        The files of the rows to score.
-    n_rows : int, optional
-        Rows in them, where that is known.
     """
 
     rows: Any | None
@@ -109,8 +102,6 @@ class Scoring:
     output: str
     made_from: Fingerprint
     overwrite: bool
-    paths: Paths
-    n_rows: int | None
 
     @property
     def alpha(self) -> float:
@@ -198,7 +189,7 @@ class Scoring:
             When the run began, by `time.perf_counter`.
         """
         with telling_input_from_run():
-            sizes, _ = rows_of_partitions(self.paths, len(self.kept.parts))
+            sizes, _ = self.kept.rows_of_parts()
             statistic, p_values = model.blocks(self.rows, sizes)
         folder = self._folder(lock.token)
         try:
@@ -207,7 +198,7 @@ class Scoring:
             counts = self._write(folder, statistic, p_values, expect)
             self._warn_of_rate(model, counts)
             folder.check_seen()
-            check_unchanged(self.paths, self.made_from.data)
+            check_unchanged(self.kept.files)
             seconds = time.perf_counter() - began
             summary = score_summary(model, self.made_from, counts, check, seconds)
             check_token(lock.url, lock.token)
@@ -245,7 +236,8 @@ class Scoring:
         """Write the parts that are not there yet, and return what all of them count."""
         measured = folder if self.fdr is None else folder.undecided()
         there = sum(counts["rows"] for counts in measured.found().values())
-        expect(None if self.n_rows is None else self.n_rows - there)
+        n_rows = self.kept.n_rows
+        expect(None if n_rows is None else n_rows - there)
         if self.fdr is None:
             write = partial(part_writes, self.kept, statistic, p_values)
             return _counts(_write_missing(folder, partial(write, threshold(self.alpha))))
@@ -311,8 +303,10 @@ def prepare_scoring(
     inputs = paths_in(data)
     if model is None:
         assert fit is not None
-        table, rows = _open(data, list(fit.nominal.columns))
-        inputs += paths_in(fit.paths) + ([] if fit.url is None else [fit.url])
+        table, rows = fit.table, fit.nominal
+        if not job.is_own:
+            table, rows = _open(data, list(rows.columns))
+        inputs += paths_in(fit.table.files.paths) + ([] if fit.url is None else [fit.url])
     else:
         table, rows = tables_to_score(model, data, given.columns)
     origin = fit if model is None else model
@@ -329,10 +323,8 @@ def prepare_scoring(
         "versions": [metadata.version("lpe_dask"), dask.__version__],
     }
     url = check_output(given.output, inputs)
-    scoring = Scoring(
-        None if job.is_own else rows, kept, url, Fingerprint(stamp_files(data), settings),
-        overwrite, data, count_rows(data),
-    )  # fmt: skip
+    made_from = Fingerprint(table.files.stamps, settings)
+    scoring = Scoring(None if job.is_own else rows, kept, url, made_from, overwrite)
     if not scoring.is_finished():
         scoring.check_free()
     if given.fdr is not None and job.is_own and takes_loo(origin.parameters):

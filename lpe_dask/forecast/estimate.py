@@ -31,13 +31,12 @@ from lpe_dask.forecast.foreseen import foresee_fit, look_at_model
 from lpe_dask.forecast.sample import Sample, take_sample
 from lpe_dask.model import Fitted, check_names, check_parameters, load_fitted, with_defaults
 from lpe_dask.tables import (
-    Paths,
+    FileTable,
     Table,
     as_given,
     is_paths,
-    read_frame,
+    open_table,
     read_table,
-    rows_of_partitions,
     select_columns,
 )
 from lpe_dask.tasks import Workers, active_workers
@@ -149,7 +148,7 @@ def forecast_with_model(
     model = load_fitted(path)
     if is_paths(data):
         table, rows = tables_to_score(model, data, columns)
-        scored = _files(data, rows, table)
+        scored = _files(table, rows)
     else:
         X = data if columns is None else select_columns(data, columns)
         scored = _collection(model.table(X))
@@ -175,18 +174,17 @@ def forecast_job(workers: Workers, run: Run) -> Forecast:
         forecaster = _of_fit_step(workers, run.fit, scoring)
     else:
         assert scoring is not None
-        scored = _files(scoring.paths, scoring.rows, scoring.kept)
+        scored = _files(scoring.kept, scoring.rows)
         forecaster = _of_model(workers, run.model, scored)
     decides_late = scoring is not None and scoring.fdr is not None
     return replace(forecaster, decides_late=decides_late).forecast()
 
 
 def _of_fit_step(workers: Workers, fit: Fit, scoring: Scoring | None) -> Forecaster:
-    learnt, scored = _files(fit.paths, fit.nominal, fit.nominal), None
+    learnt, scored = _files(fit.table, fit.nominal), None
     is_own = scoring is not None and scoring.rows is None
     if scoring is not None:
-        rows = fit.nominal if is_own else scoring.rows
-        scored = _files(scoring.paths, rows, scoring.kept)
+        scored = _files(scoring.kept, fit.nominal if is_own else scoring.rows)
     forecaster = _of_fit(workers, fit.parameters, learnt, scored, is_own=is_own)
     return replace(forecaster, saves=fit.url is not None)
 
@@ -226,7 +224,7 @@ class _Input:
     ----------
     table : Table
     counted : tuple of list of int and bool, optional
-        As `files.rows_of_partitions` gives it.
+        As `FileTable.rows_of_parts` gives it.
     n_columns : int
         Columns to carry over.
     is_carried : bool
@@ -250,9 +248,10 @@ class _Input:
 
 def _open(X: Any, columns: Sequence[Any] | None) -> _Input:
     if is_paths(X):
-        frame = read_frame(X, columns)
+        opened = open_table(X, columns)
+        frame = opened.frame()
         chosen = None if columns is None else as_given(columns, frame.columns)
-        return _files(X, measured_columns(X, frame, chosen), frame)
+        return _files(opened, measured_columns(X, frame, chosen))
     return _collection(read_table(X if columns is None else select_columns(X, columns)))
 
 
@@ -260,10 +259,10 @@ def _collection(table: Table) -> _Input:
     return _Input(table, None, table.rows.shape[1])
 
 
-def _files(paths: Paths, measured: Any, kept: Any) -> _Input:
-    """Return what is read of files: frames to be measured, and to be carried over."""
-    counted = rows_of_partitions(paths, measured.npartitions)
-    return _Input(read_table(measured), counted, len(kept.columns), is_carried=True)
+def _files(kept: FileTable, measured: Any) -> _Input:
+    """Return what is read of files: a frame to be measured, and what is carried over."""
+    n_columns = len(kept.columns)
+    return _Input(read_table(measured), kept.rows_of_parts(), n_columns, is_carried=True)
 
 
 def _check_features(learnt: Table, scored: Table) -> None:

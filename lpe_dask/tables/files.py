@@ -1,7 +1,9 @@
 """Find tables in Parquet or CSV files, and read them lazily.
 
-    path --row_groups or csv_blocks--> FileTable --> Dask DataFrame, to be measured
-                                           +-------> parts, read as Arrow to be carried over
+    path --> TableFiles --row_groups or csv_blocks--> FileTable
+    FileTable --> Dask DataFrame, to be measured
+        +-------> parts, read as Arrow to be carried over
+        +-------> rows of each part, and stamps of the files
 
 A path is a file, a folder or a glob, local or at any fsspec URL. Only names, metadata and a
 sample of a CSV are read here.
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import Any
 
@@ -37,11 +39,39 @@ Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True)
+class TableFiles:
+    """The files of a table as they were found: listed once, and never again.
+
+    Attributes
+    ----------
+    paths : str, path, or a sequence of them
+        Where they were looked for.
+    filesystem : fsspec filesystem
+    names : list of str
+        In the order of the rows.
+    stamps : list
+        Name, bytes and time of change of each file. Where a storage has a hash or a
+        version of its files, this stands for the time.
+    """
+
+    paths: Paths
+    filesystem: Any
+    names: list[str]
+    stamps: list[list[Any]]
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether they are CSV files rather than Parquet."""
+        return _kind(self.names[0]) == "csv"
+
+
+@dataclass(frozen=True, slots=True)
 class FileTable:
     """A table in files, cut into partitions; nothing of it is read yet.
 
     Attributes
     ----------
+    files : TableFiles
     parts : list of RowGroups or CsvBlock
         The partitions.
     schema : pyarrow.Schema
@@ -50,6 +80,7 @@ class FileTable:
         Of the whole table, where it only counts and the number of rows is known.
     """
 
+    files: TableFiles
     parts: list[Any]
     schema: pa.Schema
     index: pd.RangeIndex | None
@@ -64,11 +95,27 @@ class FileTable:
         """Columns that pandas takes for the index."""
         return index_names(self.schema)
 
+    @property
+    def n_rows(self) -> int | None:
+        """Rows of the table, as the footers of its files say; None for CSV."""
+        return None if self.files.is_csv else sum(part.n_rows for part in self.parts)
+
+    def rows_of_parts(self) -> tuple[list[int], bool]:
+        """Return the rows of each partition, and whether that is exact.
+
+        Those of CSV files are worked out from the bytes of all files and of the first rows
+        of one.
+        """
+        if not self.files.is_csv:
+            return [part.n_rows for part in self.parts], True
+        n_rows = csv_blocks.count_rows(self.files.filesystem, self.files.names)
+        return [n_rows // len(self.parts)] * len(self.parts), False
+
     def select(self, columns: Sequence[Any]) -> FileTable:
         """Return the same partitions with some columns, and the index."""
         names = [*map(str, columns), *self.index_columns]
         fields = [self.schema.field(name) for name in names]
-        return FileTable(self.parts, pa.schema(fields, self.schema.metadata), self.index)
+        return replace(self, schema=pa.schema(fields, self.schema.metadata))
 
     def frame(self) -> Any:
         """Return the table as a Dask DataFrame, which reads what is selected from it.
@@ -113,12 +160,13 @@ def open_table(path: Paths, columns: Sequence[Any] | None = None) -> FileTable:
     ValueError
         If the files are neither Parquet nor CSV, of both kinds, or cannot be read.
     """
-    filesystem, names = _files_at_all(path)
+    files = find_files(path)
+    filesystem, names = files.filesystem, files.names
     kinds = {_kind(name) for name in names}
     if kinds == {"parquet"}:
-        return FileTable(*row_groups.open_files(filesystem, names))
+        return FileTable(files, *row_groups.open_files(filesystem, names))
     if kinds == {"csv"}:
-        return FileTable(*csv_blocks.open_files(filesystem, names, columns), None)
+        return FileTable(files, *csv_blocks.open_files(filesystem, names, columns), None)
     raise ValueError(
         f"{shown_paths(path)} holds {_some(names)}. A table is made of Parquet files "
         f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "
@@ -129,26 +177,6 @@ def open_table(path: Paths, columns: Sequence[Any] | None = None) -> FileTable:
 def read_frame(path: Paths, columns: Sequence[Any] | None = None) -> Any:
     """Return the table at ``path`` as a Dask DataFrame; as `open_table`."""
     return open_table(path, columns).frame()
-
-
-def rows_of_partitions(path: Paths, n_partitions: int) -> tuple[list[int], bool]:
-    """Return the rows of each partition of `read_frame`, and whether that is exact.
-
-    Those of Parquet files stand in their metadata. Those of CSV files are worked out from
-    the bytes of all files and of the first rows of one.
-
-    Parameters
-    ----------
-    path : str or path, or a sequence of them
-    n_partitions : int
-        Of the frame.
-    """
-    filesystem, names = _files_at_all(path)
-    if _kind(names[0]) == "csv":
-        n_rows = csv_blocks.count_rows(filesystem, names)
-        return [n_rows // n_partitions] * n_partitions, False
-    pieces = row_groups.cut(row_groups.read_footers(filesystem, names))
-    return [n_rows for _, _, n_rows in pieces], True
 
 
 def is_paths(X: Any) -> bool:
@@ -176,39 +204,16 @@ def paths_in(path: Paths) -> list[str]:
     return [fspath(p) for p in ([path] if isinstance(path, str | PathLike) else path)]
 
 
-def stamp_files(path: Paths) -> list[list[Any]]:
-    """Return name, bytes and time of change of each file of a table, in its order.
-
-    Where a storage has a hash or a version of its files, this stands for the time.
+def find_files(path: Paths) -> TableFiles:
+    """Return the files of a table that are at ``path`` now.
 
     Raises
     ------
     FileNotFoundError
         If nothing is there.
+    ValueError
+        If they are on different storages, or a file is named more than once.
     """
-    for place in paths_in(path):
-        fsspec.core.url_to_fs(place)[0].invalidate_cache()  # also what files there are
-    filesystem, names = _files_at_all(path)
-    return [_stamp(filesystem, name) for name in names]
-
-
-def count_rows(path: Paths) -> int | None:
-    """Return the rows of a table, as the footers of its files say; None for CSV."""
-    filesystem, names = _files_at_all(path)
-    if {_kind(name) for name in names} != {"parquet"}:
-        return None
-    footers = row_groups.read_footers(filesystem, names)
-    return sum(footer.num_rows for footer in footers)
-
-
-@retried
-def _stamp(filesystem: Any, name: str) -> list[Any]:
-    info = filesystem.info(name)
-    changed = next((info[key] for key in _CHANGED if info.get(key) is not None), None)
-    return [filesystem.unstrip_protocol(name), info.get("size"), str(changed)]
-
-
-def _files_at_all(path: Paths) -> tuple[Any, list[str]]:
     found = [_files_at(one) for one in paths_in(path)]
     if not found:
         raise FileNotFoundError(
@@ -224,7 +229,15 @@ def _files_at_all(path: Paths) -> tuple[Any, list[str]]:
             f"{shown_paths(path)} name {_some(twice)} more than once, and its rows would "
             f"count as often. Name each file once."
         )
-    return found[0][0], names
+    filesystem = found[0][0]
+    return TableFiles(path, filesystem, names, [_stamp(filesystem, name) for name in names])
+
+
+@retried
+def _stamp(filesystem: Any, name: str) -> list[Any]:
+    info = filesystem.info(name)
+    changed = next((info[key] for key in _CHANGED if info.get(key) is not None), None)
+    return [filesystem.unstrip_protocol(name), info.get("size"), str(changed)]
 
 
 @retried

@@ -94,7 +94,7 @@ class RowGroups:
         return self.name, self.file.token, self.groups.start, self.groups.stop, self.first
 
 
-def read_footers(filesystem: Any, names: Sequence[str]) -> list[pq.FileMetaData]:
+def _footers(filesystem: Any, names: Sequence[str]) -> list[pq.FileMetaData]:
     """Return what stands at the ends of Parquet files."""
     with ThreadPoolExecutor(READERS) as readers:
         return list(readers.map(partial(_footer, filesystem), names))
@@ -111,7 +111,7 @@ def _footer(filesystem: Any, name: str) -> pq.FileMetaData:
             raise ValueError(f"{name} is not a readable Parquet file: {error}.") from error
 
 
-def cut(footers: Sequence[pq.FileMetaData]) -> list[tuple[int, range, int]]:
+def _cut(footers: Sequence[pq.FileMetaData]) -> list[tuple[int, range, int]]:
     """Return number of the file, row groups and rows of each partition."""
     sizes = [
         [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
@@ -135,13 +135,13 @@ def open_files(
     ValueError
         If a file cannot be read, has two columns of one name, or others than the first.
     """
-    footers = read_footers(filesystem, names)
+    footers = _footers(filesystem, names)
     schemas = [footer.schema.to_arrow_schema() for footer in footers]
     for name, of_file in zip(names, schemas, strict=True):
         _check_names(name, of_file)
     schema = _common_schema(names, schemas)
     files, keys = _files(filesystem, names, schema, footers)
-    pieces = cut(footers)
+    pieces = _cut(footers)
     firsts = accumulate((n_rows for _, _, n_rows in pieces), initial=0)
     parts = [
         RowGroups(files[number], groups, first, n_rows)
@@ -168,7 +168,10 @@ def _files(
     folders = [part for part in names[0].split("/")[:-1] if "=" in part]
     has_keys = any(part.split("=")[0] not in schema.names for part in folders)
     hive = ds.HivePartitioning.discover(infer_dictionary=True) if has_keys else None
-    found = ds.dataset(names, format="parquet", filesystem=filesystem, partitioning=hive)
+    found = ds.dataset(
+        names, None if has_keys else schema, format="parquet", filesystem=filesystem,
+        partitioning=hive,
+    )  # fmt: skip
     keys = pa.schema([field for field in found.schema if field.name not in schema.names])
     files = [
         ParquetFile(of.path, of.filesystem, of.partition_expression, keys, _token(footer))

@@ -27,6 +27,7 @@ from lpe_dask.batch.fit import RunError
 from lpe_dask.batch.runs import prepare
 from lpe_dask.model import saving
 from lpe_dask.tasks import workers
+from storages import CountingFileSystem
 
 RESULTS = ["p_value", "statistic", "is_anomaly"]
 
@@ -81,6 +82,27 @@ def tables(draw):
     cuts = draw(st.lists(st.integers(0, n_rows), max_size=3))
     frame = pd.DataFrame(rows, index=pd.Index(index, dtype="int64"), columns=["x", "y"])
     return frame, [0, *sorted(cuts), n_rows]
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_prepare__lists_files_once_and_reads_each_footer_once(
+    tmp_path, nominal, data, is_own
+):
+    fsspec.register_implementation("counting", CountingFileSystem, clobber=True)
+    CountingFileSystem.listed.clear()
+    CountingFileSystem.opened.clear()
+    known = None if is_own else f"counting://{nominal}"
+
+    job = score_job(
+        f"counting://{data}", tmp_path / "out", nominal=known, columns=["x", "y"]
+    )
+
+    run = prepare(job)
+
+    assert run.scoring.kept.rows_of_parts() == ([4, 4, 2], True)
+    footers = dict.fromkeys(["000.parquet", "001.parquet", "002.parquet"], 1)
+    assert CountingFileSystem.listed == {"data": 1}
+    assert CountingFileSystem.opened == footers | ({} if is_own else {nominal.name: 1})
 
 
 @given(

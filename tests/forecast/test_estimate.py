@@ -38,7 +38,7 @@ from lpe_dask.search.plan import (
     Statistic,
 )
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.tables.files import read_frame, rows_of_partitions
+from lpe_dask.tables.files import open_table
 from lpe_dask.tasks.workers import Workers, active_client, active_workers
 
 GIB = 2**30
@@ -690,22 +690,23 @@ def test_plan__of_csv_counts_about(files, name):
     assert not forecast.is_exact
 
 
-def test_rows_of_partitions__of_small_csv_files_takes_their_lines(files):
+def test_rows_of_parts__of_small_csv_files_takes_their_lines(files):
     gaussian(5).to_csv("one.csv", index=False)
     gaussian(5).to_csv("two.csv", index=False)
 
-    assert rows_of_partitions("one.csv", 1) == ([5], False)
-    assert sum(rows_of_partitions(["one.csv", "two.csv"], 2)[0]) == pytest.approx(10, abs=2)
+    assert open_table("one.csv").rows_of_parts() == ([5], False)
+    both, _ = open_table(["one.csv", "two.csv"]).rows_of_parts()
+    assert sum(both) == pytest.approx(10, abs=2)
 
 
-def test_rows_of_partitions__are_those_of_the_partitions(files):
+def test_rows_of_parts__are_those_of_the_partitions(files):
     gaussian(1000).to_parquet("nominal/part.8.parquet", row_group_size=70)
-    frame = read_frame("nominal")
+    table = open_table("nominal")
 
-    rows, is_exact = rows_of_partitions("nominal", frame.npartitions)
+    rows, is_exact = table.rows_of_parts()
 
     assert is_exact
-    assert rows == [len(partition) for partition in frame.partitions]
+    assert rows == [len(partition) for partition in table.frame().partitions]
 
 
 # What there may be

@@ -15,7 +15,7 @@ from lpe_dask.batch.api import score_files
 from lpe_dask.cli import commands
 from lpe_dask.tables import csv_blocks
 from lpe_dask.tables.errors import TableError
-from lpe_dask.tables.files import open_table, read_frame, rows_of_partitions
+from lpe_dask.tables.files import open_table, read_frame
 
 
 @pytest.fixture(autouse=True)
@@ -276,8 +276,9 @@ def test_csv__is_read_again_where_a_storage_fails_for_the_moment(monkeypatch):
         )
 
     with dask.config.set({"lpe-dask.retries": BRIEF}):
-        n_rows, _ = rows_of_partitions("memory://busy/a.csv", 1)
-        frame = read_frame("memory://busy/a.csv")
+        table = open_table("memory://busy/a.csv")
+        n_rows, _ = table.rows_of_parts()
+        frame = table.frame()
         with pytest.raises(TableError, match="line 62: column 'x' has 'oops'"):
             frame.compute()
 

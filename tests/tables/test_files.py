@@ -15,7 +15,7 @@ import pytest
 import lpe_dask
 from lpe_dask.tables import row_groups
 from lpe_dask.tables.csv_blocks import CSV_SAMPLE_BYTES
-from lpe_dask.tables.files import count_rows, open_table, read_frame, stamp_files
+from lpe_dask.tables.files import find_files, open_table, read_frame
 
 
 def write(path, **columns):
@@ -84,8 +84,8 @@ def test_count_rows__asks_the_footers(tmp_path):
     pd.DataFrame({"x": range(3)}).to_csv(tmp_path / "c.csv")
 
     both = [tmp_path / "b.parquet", tmp_path / "a.parquet"]
-    assert count_rows(tmp_path / "*.parquet") == count_rows(both) == 8
-    assert count_rows(tmp_path / "c.csv") is None
+    assert open_table(tmp_path / "*.parquet").n_rows == open_table(both).n_rows == 8
+    assert open_table(tmp_path / "c.csv").n_rows is None
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def test_read_frame__takes_a_csv_without_rows(tmp_path):
     assert both["x"].tolist() == [1.5]
 
 
-def test_stamp_files__tells_files_that_changed(tmp_path):
+def test_find_files__tells_files_that_changed(tmp_path):
     path = tmp_path / "a.parquet"
     pd.DataFrame({"x": range(5)}).to_parquet(path)
-    ((name, n_bytes, before),) = stamp_files(path)
+    ((name, n_bytes, before),) = find_files(path).stamps
     os.utime(path, (1, 1))
-    ((_, _, after),) = stamp_files(path)
+    ((_, _, after),) = find_files(path).stamps
 
     assert (name, n_bytes) == (f"file://{path}", path.stat().st_size)
     assert before != after
@@ -161,7 +161,7 @@ def test_read_frame__takes_several_places_in_their_order(tmp_path):
     with pytest.raises(FileNotFoundError, match="no files are named"):
         read_frame([])
     with pytest.raises(ValueError, match="on different storages"):
-        stamp_files([tmp_path / "a.parquet", memory_file()])
+        find_files([tmp_path / "a.parquet", memory_file()])
 
 
 def test_read_frame__refuses_to_count_rows_twice(tmp_path):
@@ -242,8 +242,8 @@ def test_read_frame__passes_over_what_a_run_is_at_work_on(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         FRAME.to_parquet(tmp_path / name)
 
-    assert len(read_frame(tmp_path).compute()) == len(FRAME) == count_rows(tmp_path)
-    assert len(stamp_files(tmp_path)) == 1
+    assert len(read_frame(tmp_path).compute()) == len(FRAME) == open_table(tmp_path).n_rows
+    assert len(find_files(tmp_path).stamps) == 1
 
 
 def test_read_frame__of_a_url():
