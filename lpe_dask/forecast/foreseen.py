@@ -80,7 +80,7 @@ def foresee_fit(
 ) -> Foreseen:
     """Return what a fit to a table would settle, by a sample of it."""
     with dask.config.set(scheduler="sync"):
-        drawn = replace(read_table(sample.rows), labels=table.labels)
+        drawn = replace(read_table(sample.rows), columns=table.columns)
         nominal = read_nominal(drawn, parameters["missing"])
         rows = nominal.rows.compute()
         began = time.thread_time()

@@ -1,4 +1,5 @@
 from .column_names import as_given, name_from_json, name_to_json, places_of
+from .columns import select_columns
 from .errors import TableError
 from .files import (
     FileTable,
@@ -12,21 +13,11 @@ from .files import (
     shown_paths,
 )
 from .nominal import Nominal, checked_rows, read_nominal, take_rows
+from .numeric import check_numeric, float_rows
 from .origin import Origin
+from .results import changed_rows, look_up, map_blocks, map_values, to_numpy
 from .row_groups import READERS
-from .table import (
-    Table,
-    changed_rows,
-    check_numeric,
-    float_rows,
-    look_up,
-    map_blocks,
-    map_values,
-    read_table,
-    select_columns,
-    to_numpy,
-    with_known_rows,
-)
+from .table import Table, read_table, with_known_rows
 
 __all__ = [
     "READERS",

@@ -12,7 +12,8 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.tables.table import Table, changed_rows, row_hashes, with_known_rows
+from lpe_dask.tables.results import changed_rows, row_hashes
+from lpe_dask.tables.table import Table, with_known_rows
 from lpe_dask.tasks import (
     Held,
     compute,

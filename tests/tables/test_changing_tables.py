@@ -11,7 +11,8 @@ import pytest
 
 from lpe_dask import LPE
 from lpe_dask.tables.nominal import read_nominal
-from lpe_dask.tables.table import read_table, row_hashes
+from lpe_dask.tables.results import row_hashes
+from lpe_dask.tables.table import read_table
 
 N_ROWS, N_PARTS = 100, 2
 META = pd.DataFrame({"a": [1.0], "b": [1.0]})

@@ -17,7 +17,8 @@ import lpe_dask
 from lpe_dask import LPE
 from lpe_dask.cli import commands
 from lpe_dask.tables.column_names import as_given, identity, name_from_json, name_to_json
-from lpe_dask.tables.table import columns_at, read_table
+from lpe_dask.tables.columns import columns_at
+from lpe_dask.tables.table import read_table
 
 RNG = np.random.default_rng(0)
 NOMINAL = RNG.integers(0, 9, (60, 3)) * [1.0, 10.0, 100.0]

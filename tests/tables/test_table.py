@@ -16,13 +16,9 @@ from hypothesis import strategies as st
 
 import lpe_dask
 from lpe_dask import LPE
-from lpe_dask.tables.table import (
-    CONVERTED_ROWS,
-    check_numeric,
-    float_rows,
-    read_table,
-    select_columns,
-)
+from lpe_dask.tables.columns import select_columns
+from lpe_dask.tables.numeric import CONVERTED_ROWS, check_numeric, float_rows
+from lpe_dask.tables.table import read_table
 from strategies import row_chunks
 
 ROWS = np.array([[1, 0], [2, 1], [3, 1], [5, 0], [8, 1], [13, 0]])

@@ -1,0 +1,67 @@
+"""Choose columns of a frame, by name or by position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from dask.base import is_dask_collection
+
+from lpe_dask.tables.column_names import check_distinct, identity, places_of
+from lpe_dask.tables.files import is_paths, read_frame
+from lpe_dask.tasks import meta_of
+
+
+def select_columns(X: Any, columns: Sequence[Any]) -> Any:
+    """Return the frame ``X``, or that in the files it names, with these columns only.
+
+    Names are the same as `column_names.identity` says.
+    """
+    if is_paths(X):
+        X = read_frame(X, columns=columns)
+    if not is_frame(X):
+        raise TypeError(
+            f"columns={list(columns)} selects columns of a frame by name, but the rows "
+            f"came as {type(X).__name__}. Select by position instead, for example X[:, [0, "
+            f"1]]."
+        )
+    check_distinct(columns)
+    places = places_of(X.columns)
+    missing = [name for name in columns if identity(name) not in places]
+    if missing:
+        raise ValueError(
+            f"the rows lack the columns {missing}; needed are {list(columns)}, found are "
+            f"{list(X.columns)}. Add them, or choose others (columns=, --columns)."
+        )
+    chosen = columns_at(X, [place for name in columns for place in places[identity(name)]])
+    check_distinct(chosen.columns)
+    return chosen
+
+
+def columns_at(frame: Any, places: Sequence[int]) -> Any:
+    """Return the columns of a frame at these positions.
+
+    By name where that means the same, so that no others are read: pandas and Dask take
+    booleans for a choice of rows, and NaN for no name.
+    """
+    names = list(frame.columns)
+    if list(places) == list(range(len(names))):
+        return frame
+    if isinstance(frame, pd.DataFrame):
+        return frame.iloc[:, list(places)]
+    if all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
+        return frame[[names[place] for place in places]]
+    meta = meta_of(frame).iloc[:, list(places)]
+    # Dask could not enforce it: names that are NaN are unequal to it.
+    return frame.map_partitions(columns_at, list(places), meta=meta, enforce_metadata=False)
+
+
+def is_frame(X: Any) -> bool:
+    """Return whether ``X`` is a pandas or Dask DataFrame."""
+    return isinstance(X, pd.DataFrame) or (
+        is_dask_collection(X)
+        and hasattr(X, "map_partitions")
+        and X.ndim == 2
+        and hasattr(X, "columns")
+    )
