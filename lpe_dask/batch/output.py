@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from os.path import realpath
 from typing import Any
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.utils import glob_translate
 
-from lpe_dask.storage import Folder, Lock, plain, reserved, retried
+from lpe_dask.storage import Folder, Lock, hold, plain, retried
 
 #: Names of what the parts are made from, while a run is not finished, and of what a run
 #: writes last.
@@ -123,8 +123,7 @@ def _is_part(folder: Folder, name: str) -> bool:
     return set(RESULT_COLUMNS) <= set(names)
 
 
-@contextmanager
-def reserved_output(url: str) -> Iterator[Lock]:
+def reserved_output(url: str) -> AbstractContextManager[Lock]:
     """Make the output folder and lock it; take it away if the work comes to nothing.
 
     Raises
@@ -135,8 +134,7 @@ def reserved_output(url: str) -> Iterator[Lock]:
     # Of a run that died before its first part no empty folder is to stay, either.
     is_ours = not Folder(url).exists() or (bool(names_in(url)) and not is_begun(url))
     refusal = "nothing can be written to the output {url}"
-    with reserved(url, "score a table", refusal, is_ours=is_ours) as lock:
-        yield lock
+    return hold(url, "score a table", refusal, is_ours=is_ours)
 
 
 def write_json(url: str, name: str, content: Any, indent: int = 1) -> None:

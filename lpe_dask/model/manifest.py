@@ -15,7 +15,6 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-import fsspec
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
@@ -32,7 +31,7 @@ from pydantic import (
 from lpe_dask.model.metrics import given_parameter
 from lpe_dask.model.parameters import PARAMETERS, check_parameters
 from lpe_dask.search import sample_neighbors
-from lpe_dask.storage import retried, whole_file
+from lpe_dask.storage import Folder
 from lpe_dask.tables import name_from_json, places_of
 
 #: The version of the format that is written, and the latest that can be read.
@@ -293,17 +292,13 @@ def block_name(i: int) -> str:
     return f"block-{i:05}.parquet"
 
 
-@retried
 def write_manifest(manifest: Manifest, url: str) -> None:
     """Publish a model: write its manifest, in the place of an earlier one."""
     content = manifest.model_dump(mode="json")
     text = json.dumps({"sha256": _digest(content), **content}, indent=1, allow_nan=False)
-    filesystem, folder = fsspec.core.url_to_fs(url)
-    with whole_file(filesystem, folder, MANIFEST_NAME) as file:
-        file.write(text.encode() + b"\n")
+    Folder(url).write(MANIFEST_NAME, text.encode() + b"\n")
 
 
-@retried
 def read_manifest(url: str) -> Manifest:
     """Return the manifest of the model at ``url``.
 
@@ -315,12 +310,9 @@ def read_manifest(url: str) -> Manifest:
         If it is cut short, altered, or of a newer format.
     """
     name = f"{url}/{MANIFEST_NAME}"
-    filesystem, path = fsspec.core.url_to_fs(name)
-    filesystem.invalidate_cache()  # another may have been put in its place
-    try:
-        text = filesystem.cat_file(path)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise FileNotFoundError(f"{name} is missing: there is no model") from error
+    text = Folder(url).read(MANIFEST_NAME)
+    if text is None:
+        raise FileNotFoundError(f"{name} is missing: there is no model")
     content = _parse(text, name)
     try:
         return Manifest.model_validate(content)

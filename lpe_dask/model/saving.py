@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from typing import Any
 from uuid import uuid4
 
-import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,14 +54,13 @@ from lpe_dask.search import (
 )
 from lpe_dask.storage import (
     FLOAT64,
+    Folder,
     Lock,
     StoredFile,
-    brief,
     check_token,
     hold,
     package_versions,
     plain,
-    retried,
     retried_until_seen,
     write_columns,
 )
@@ -80,16 +78,13 @@ _STARTS, _EDGES = "graph-starts.parquet", "graph-edges.parquet"
 
 def model_url(path: str | PathLike[str]) -> str:
     """Return the URL of a model's folder, the same from wherever it is looked at."""
-    filesystem, root = fsspec.core.url_to_fs(fspath(path))
-    url: str = filesystem.unstrip_protocol(root.rstrip("/"))
-    return url
+    return Folder(path).full_url()
 
 
 # Write
 
 
-@contextmanager
-def reserved_model(url: str) -> Iterator[Lock]:
+def reserved_model(url: str) -> AbstractContextManager[Lock]:
     """Make the folder of a model and lock it; take it away if the work comes to nothing.
 
     Raises
@@ -99,34 +94,18 @@ def reserved_model(url: str) -> Iterator[Lock]:
     OSError
         If nothing can be written there, or another run holds the lock.
     """
-    filesystem, root = fsspec.core.url_to_fs(url)
-    existed = retried(filesystem.exists)(root)
+    existed = Folder(url).exists()
     if existed:
-        _check_place(filesystem, root, url)
-    try:
-        retried(filesystem.makedirs)(root, exist_ok=True)
-    except OSError as error:
-        raise OSError(
-            f"no model can be written to {url}: {brief(error)} Give a folder that may be "
-            f"written to."
-        ) from error
-    try:
-        with hold(url, "save a model") as lock:
-            yield lock
-    except BaseException:
-        if not existed:
-            with suppress(Exception):
-                filesystem.rmdir(root)  # as long as it is empty
-        raise
+        _check_place(Folder(url))
+    refusal = "no model can be written to {url}"
+    return hold(url, "save a model", refusal, is_ours=not existed)
 
 
 def save_model(fitted: Fitted, path: str | PathLike[str], *, overwrite: bool) -> None:
     """Write a model to a folder, as `LPE.save` does; computes."""
     url = model_url(path)
-    filesystem, root = fsspec.core.url_to_fs(url)
     with reserved_model(url) as lock:
-        is_there = retried(filesystem.exists)(f"{root}/{MANIFEST_NAME}")
-        if is_there and not overwrite:
+        if Folder(url).exists(MANIFEST_NAME) and not overwrite:
             raise FileExistsError(
                 f"there is a model at {url}. Give another folder, or replace it "
                 f"(overwrite=True)."
@@ -146,32 +125,29 @@ def save_fitted(fitted: Fitted, lock: Lock) -> None:
     """
     check_parameters(fitted.parameters)
     url = lock.url
-    filesystem, root = fsspec.core.url_to_fs(url)
     data = f"data-{uuid4().hex[:12]}"
     try:
-        retried(filesystem.makedirs)(f"{root}/{data}", exist_ok=True)
+        Folder(f"{url}/{data}").make()
         files, block_rows = _write_files(fitted, f"{url}/{data}")
-        _check_seen(filesystem, files)
+        _check_seen(files)
         replaced = _data_of(url)
         check_token(url, lock.token)
         write_manifest(_manifest(fitted, data, files, block_rows), url)
     except BaseException:
         with suppress(Exception):  # the next save tidies up
             if not _is_published(data, url):
-                filesystem.rm(f"{root}/{data}", recursive=True)
+                Folder(url).remove(data)
         raise
-    _remove_others(filesystem, root, {data, replaced})
+    _remove_others(Folder(url), {data, replaced})
 
 
-def _check_place(filesystem: Any, root: str, url: str) -> None:
-    names = ["a file"]
-    if filesystem.isdir(root):
-        names = _names_in(filesystem, root)
+def _check_place(folder: Folder) -> None:
+    names = ["a file"] if folder.is_file() else folder.names()
     foreign = sorted(name for name in names if not _is_ours(name))
     if foreign:
         raise FileExistsError(
-            f"{url} holds what is no model: {', '.join(foreign[:3])}. Give a folder of its "
-            f"own to the model."
+            f"{folder.url} holds what is no model: {', '.join(foreign[:3])}. Give a folder "
+            f"of its own to the model."
         )
 
 
@@ -181,12 +157,6 @@ def _is_ours(name: str) -> bool:
 
 def _is_data(name: str) -> bool:
     return re.fullmatch(DATA_PATTERN, name) is not None
-
-
-@retried
-def _names_in(filesystem: Any, root: str) -> list[str]:
-    paths = filesystem.ls(root, detail=False)
-    return [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
 
 
 def _write_files(fitted: Fitted, url: str) -> tuple[dict[str, StoredFile], list[int]]:
@@ -210,21 +180,15 @@ def _write_files(fitted: Fitted, url: str) -> tuple[dict[str, StoredFile], list[
     return files, [n_rows for n_rows, _ in stored]
 
 
-def _check_seen(filesystem: Any, files: dict[str, StoredFile]) -> None:
+def _check_seen(files: dict[str, StoredFile]) -> None:
     for file in files.values():
         try:
-            _look_for(filesystem, file)
+            retried_until_seen(file.check_size)()
         except (OSError, ValueError) as error:
             raise OSError(
                 f"the workers wrote a file that is not to be seen from here: {error}. Give "
                 f"a folder that this machine and all workers share."
             ) from error
-
-
-@retried_until_seen
-def _look_for(filesystem: Any, file: StoredFile) -> None:
-    filesystem.invalidate_cache()
-    file.check_size()
 
 
 def _manifest(
@@ -289,14 +253,14 @@ def _data_of(url: str) -> str | None:
         return None
 
 
-def _remove_others(filesystem: Any, root: str, kept: Iterable[str | None]) -> None:
+def _remove_others(folder: Folder, kept: Iterable[str | None]) -> None:
     """Remove the files of models before the last, and what an interrupted save has left."""
     kept = set(kept)
-    for name in _names_in(filesystem, root):
+    for name in folder.names():
         is_old = _is_data(name) and name not in kept
         if is_old or name.startswith(f".{MANIFEST_NAME}."):
             with suppress(OSError):
-                filesystem.rm(f"{root}/{name}", recursive=True)
+                folder.remove(name)
 
 
 # Read

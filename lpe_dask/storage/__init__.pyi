@@ -9,9 +9,9 @@ from .columns import (
     parquet_of,
     write_columns,
 )
-from .folder import Folder, whole_file
+from .folder import Folder
 from .json_values import package_versions, plain
-from .lock import Lock, LockedError, check_token, hold, is_dead, is_held, lease, reserved
+from .lock import Lock, LockedError, check_token, hold, is_dead, is_held, lease
 from .messages import brief
 from .retries import is_passing, retried, retried_until_seen
 
@@ -36,10 +36,8 @@ __all__ = [
     "package_versions",
     "parquet_of",
     "plain",
-    "reserved",
     "retried",
     "retried_until_seen",
-    "whole_file",
     "write_arrays",
     "write_columns",
 ]

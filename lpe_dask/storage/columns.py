@@ -60,6 +60,7 @@ class StoredFile:
     def check_size(self) -> None:
         """Raise if the file is not there, or of another size; does not read it."""
         filesystem, path = fsspec.core.url_to_fs(self.url)
+        filesystem.invalidate_cache(path)
         with self._telling_if_missing():
             n_bytes = filesystem.size(path)
         if n_bytes is not None:  # some servers do not tell

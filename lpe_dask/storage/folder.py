@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from os import PathLike, fspath
@@ -135,9 +135,19 @@ class Folder:
         with self.whole_file(name) as file:
             file.write(content)
 
-    def whole_file(self, name: str) -> AbstractContextManager[Any]:
+    @contextmanager
+    def whole_file(self, name: str) -> Iterator[Any]:
         """Give a file to write, which gets its name when it is complete; tried once."""
-        return whole_file(self.filesystem, self._root, name)
+        temporary = self.path(f".{name}.{uuid4().hex}.tmp")
+        try:
+            with self.filesystem.open(temporary, "wb") as file:
+                yield file
+                bring_to_disk(file)
+            self.filesystem.mv(temporary, self.path(name))
+        except BaseException:
+            with suppress(Exception):
+                self.filesystem.rm_file(temporary)
+            raise
 
     @retried
     def create(self, name: str, content: bytes) -> bool:
@@ -227,21 +237,6 @@ class Folder:
 
     def _forget(self) -> None:
         self.filesystem.invalidate_cache(self._root)
-
-
-@contextmanager
-def whole_file(filesystem: Any, folder: str, name: str) -> Iterator[Any]:
-    """Give a file to write, which gets its name in ``folder`` only when it is complete."""
-    temporary = f"{folder}/.{name}.{uuid4().hex}.tmp"
-    try:
-        with filesystem.open(temporary, "wb") as file:
-            yield file
-            bring_to_disk(file)
-        filesystem.mv(temporary, f"{folder}/{name}")
-    except BaseException:
-        with suppress(Exception):
-            filesystem.rm_file(temporary)
-        raise
 
 
 def bring_to_disk(file: Any) -> None:

@@ -59,41 +59,14 @@ class LockedError(OSError):
 
 
 @contextmanager
-def reserved(
-    url: str | PathLike[str], purpose: str, refusal: str, *, is_ours: bool
-) -> Iterator[Lock]:
-    """Make a folder and hold its lock; remove it, if empty, when the context fails.
-
-    Parameters
-    ----------
-    url, purpose, refusal
-        As for `hold`.
-    is_ours : bool
-        Whether the folder may be removed: it was not there, or of a run that died.
-
-    Raises
-    ------
-    LockedError, OSError
-        As `hold`.
-    """
-    try:
-        with hold(url, purpose, refusal, is_made=True) as lock:
-            yield lock
-    except BaseException:
-        if is_ours:
-            Folder(url).remove_if_empty()
-        raise
-
-
-@contextmanager
 def hold(
     url: str | PathLike[str],
     purpose: str,
     refusal: str = "the folder {url} cannot be locked",
     *,
-    is_made: bool = False,
+    is_ours: bool = False,
 ) -> Iterator[Lock]:
-    """Give a lock on a folder, held until the context ends or another run displaces it.
+    """Make a folder and give its lock, until the context ends or another run displaces it.
 
     Parameters
     ----------
@@ -103,8 +76,9 @@ def hold(
         What the run does, for the message that a second run gets.
     refusal : str
         Begins the message where nothing can be written; ``{url}`` stands for the folder.
-    is_made : bool, default=False
-        Whether to make the folder if it is not there.
+    is_ours : bool, default=False
+        Whether the folder is removed, if it is empty, when the context fails: it was not
+        there, or of a run that died.
 
     Raises
     ------
@@ -113,23 +87,32 @@ def hold(
     OSError
         If nothing can be written there.
     """
-    folder, owner = Folder(url), Owner.of_this_process(purpose)
+    folder = Folder(url)
     try:
-        if is_made:
-            folder.make()
+        lock = _locked(folder, purpose, refusal)
+        try:
+            yield lock
+        finally:
+            lock.release()
+    except BaseException:
+        if is_ours:
+            folder.remove_if_empty()
+        raise
+
+
+def _locked(folder: Folder, purpose: str, refusal: str) -> Lock:
+    owner = Owner.of_this_process(purpose)
+    try:
+        folder.make()
         _acquire(folder, owner.as_json())
     except LockedError:
         raise
     except (OSError, NotImplementedError) as error:
         raise OSError(
-            f"{refusal.format(url=url)}: {brief(error)} Give a folder that may be written "
-            f"to."
+            f"{refusal.format(url=folder.url)}: {brief(error)} Give a folder that may be "
+            f"written to."
         ) from error
-    lock = Lock(folder, owner)
-    try:
-        yield lock
-    finally:
-        lock.release()
+    return Lock(folder, owner)
 
 
 def lease(url: str | PathLike[str], purpose: str) -> Lock:
@@ -155,15 +138,13 @@ def is_dead(url: str | PathLike[str]) -> bool:
     `DEAD_SECONDS` after its last change.
     """
     folder = Folder(url)
-    content = folder.read(LOCK_NAME)
-    owner = Owner.from_json(content)
-    is_running = None if owner is None else owner.is_running()
-    if is_running is not None:
-        return not is_running
-    if content is None:
+    try:
+        _content_if_dead(folder, LOCK_NAME, is_watched=False)
+    except FileNotFoundError:
         return folder.seconds_unchanged() >= 10 * DEAD_SECONDS
-    age = folder.age(LOCK_NAME)
-    return age is not None and age >= DEAD_SECONDS
+    except LockedError:
+        return False
+    return True
 
 
 def is_held(url: str | PathLike[str]) -> bool:
@@ -321,8 +302,12 @@ def _claim(folder: Folder, dead: bytes, content: bytes) -> Iterator[None]:
                 folder.remove_file(name)
 
 
-def _content_if_dead(folder: Folder, name: str) -> bytes:
-    """Return the content of a lock or a claim whose owner is dead; raise if it lives."""
+def _content_if_dead(folder: Folder, name: str, *, is_watched: bool = True) -> bytes:
+    """Return the content of a lock or a claim whose owner is dead; raise if it lives.
+
+    A file of no age is watched for as long as it takes, or taken for that of a run that
+    lives.
+    """
     content = folder.read(name)
     if content is None:
         raise FileNotFoundError(f"{name} is gone")
@@ -330,7 +315,13 @@ def _content_if_dead(folder: Folder, name: str) -> bytes:
     is_running = None if owner is None else owner.is_running()
     if is_running is False:
         return content
-    silence = 0.0 if is_running else _seconds_of_silence(folder, name, content)
+    silence = 0.0
+    if not is_running:
+        age = folder.age(name)
+        if age is not None and age > -DEAD_SECONDS:
+            silence = max(age, 0.0)
+        elif is_watched:
+            silence = _seconds_watched(folder, name, content)
     if silence >= DEAD_SECONDS:
         return content
     who = "a run that cannot be told from it" if owner is None else str(owner)
@@ -342,15 +333,12 @@ def _content_if_dead(folder: Folder, name: str) -> bytes:
     )
 
 
-def _seconds_of_silence(folder: Folder, name: str, content: bytes) -> float:
-    """Return how long ago a file was written, as far as that matters.
+def _seconds_watched(folder: Folder, name: str, content: bytes) -> float:
+    """Return for how long a file stayed as it is, as far as that matters.
 
-    Where the filesystem does not know, or puts it far into the future, the file is watched
-    for as long as it takes: no time that another machine wrote is believed.
+    Where the filesystem does not know when it was written, or puts that far into the
+    future: no time that another machine wrote is believed.
     """
-    age = folder.age(name)
-    if age is not None and age > -DEAD_SECONDS:
-        return max(age, 0.0)
     logger.info("Watching for %d s whether %s lives.", DEAD_SECONDS, folder.path(name))
     began = time.monotonic()
     while (watched := time.monotonic() - began) < DEAD_SECONDS:

@@ -34,25 +34,23 @@ logger = logging.getLogger(__name__)
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+
+def _numbers(names: str) -> set[int]:
+    """Return the numbers of errors, as far as this operating system has them."""
+    found = {getattr(errno, name) for name in names.split() if hasattr(errno, name)}
+    return found | {socket.EAI_AGAIN}
+
+
 #: What an operating system says of disks and networks that may be well again soon. ESTALE:
 #: a file of NFS was replaced by another machine; EBUSY, EREMOTEIO: S3 said 503, 500.
-_PASSING_NUMBERS = {
-    getattr(errno, name)
-    for name in (
-        "EAGAIN", "EBUSY", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "EHOSTDOWN",
-        "EHOSTUNREACH", "EINTR", "EIO", "ENETDOWN", "ENETRESET", "ENETUNREACH", "EPIPE",
-        "EREMOTEIO", "ESHUTDOWN", "ESTALE", "ETIMEDOUT",
-    )
-    if hasattr(errno, name)
-} | {socket.EAI_AGAIN}  # fmt: skip
+_PASSING_NUMBERS = _numbers(
+    "EAGAIN EBUSY ECONNABORTED ECONNREFUSED ECONNRESET EHOSTDOWN EHOSTUNREACH EINTR EIO "
+    "ENETDOWN ENETRESET ENETUNREACH EPIPE EREMOTEIO ESHUTDOWN ESTALE ETIMEDOUT"
+)
 
 #: Those that come where no server was reached: the address may be wrong. Libraries that
 #: have names of their own for it have tried for some seconds already.
-_UNREACHED_NUMBERS = {
-    getattr(errno, name)
-    for name in ("ECONNREFUSED", "EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH")
-    if hasattr(errno, name)
-} | {socket.EAI_AGAIN}
+_UNREACHED_NUMBERS = _numbers("ECONNREFUSED EHOSTDOWN EHOSTUNREACH ENETDOWN ENETUNREACH")
 _UNREACHED_NAMES = {
     "ClientConnectorError", "ConnectTimeoutError", "EndpointConnectionError",
     "ServiceRequestError",

@@ -161,13 +161,13 @@ class Entry:
     def __init__(self, spool: Spool, url: str) -> None:
         self.url = url
         self.spool = spool
-        self._sent = _Sent()
+        self._sent = threading.Event()
         finalizer = weakref.finalize(self, _let_go, spool, url, self._sent, os.getpid())
         finalizer.atexit = False  # the whole folder goes then
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as a name: only this process removes the entry."""
-        self._sent.was_sent = True
+        self._sent.set()
         _janitor.start()
         return EntryName, (self.url,)
 
@@ -191,20 +191,14 @@ class EntryName:
 _named: weakref.WeakSet[EntryName] = weakref.WeakSet()
 
 
-class _Sent:
-    """Whether an entry was ever sent somewhere."""
-
-    was_sent = False
-
-
-def _let_go(spool: Spool, url: str, sent: _Sent, pid: int) -> None:
+def _let_go(spool: Spool, url: str, sent: threading.Event, pid: int) -> None:
     """Remove an entry that this process needs no more, now or when no scheduler does.
 
     A finalizer: it may run at any moment in any thread, so it takes no lock.
     """
     if os.getpid() != pid:
         return
-    if sent.was_sent and open_clients():
+    if sent.is_set() and open_clients():
         _janitor.incoming.put(_LetGo(spool, url))
     else:
         _remove(url)

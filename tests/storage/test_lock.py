@@ -230,7 +230,7 @@ def test_hold__is_not_seen_by_those_who_read_the_folder(tmp_path):
 def test_hold__says_that_nothing_can_be_written(tmp_path):
     (tmp_path / "file").touch()
 
-    for name in ("file", "missing"):
+    for name in ("file", "file/out"):
         with (
             pytest.raises(OSError, match=rf"{name} cannot be locked: .* Give a folder"),
             hold(tmp_path / name, "score"),

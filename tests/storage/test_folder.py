@@ -1,0 +1,117 @@
+"""The files of a folder, on a local disk and in memory."""
+
+import errno
+import os
+from uuid import uuid4
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from lpe_dask.storage.folder import Folder
+from lpe_dask.storage.retries import retried, retried_as_a_whole
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request, tmp_path):
+    """A folder that is not there yet."""
+    is_local = request.param == "local"
+    folder = Folder(tmp_path / "out" if is_local else f"memory://{uuid4().hex}/out")
+    yield folder
+    if folder.exists():
+        folder.filesystem.rm(folder.path(), recursive=True)
+
+
+def test_folder__that_is_not_there_holds_nothing(folder):
+    assert not folder.exists()
+    assert not folder.is_file()
+    assert folder.names() == []
+    assert folder.read("a") is None
+    folder.remove("a")
+    folder.remove_file("a")
+    folder.remove_if_empty()
+
+
+def test_folder__that_is_a_file_holds_nothing(folder):
+    around = Folder(folder.url.removesuffix("/out"))
+    around.write("out", b"1")
+
+    assert folder.is_file()
+    assert folder.read("a") is None
+
+
+def test_write__replaces_a_file_and_leaves_no_other(folder):
+    folder.make()
+    folder.write("b", b"1")
+    folder.write("b", b"22")
+    folder.write("a", b"")
+    with pytest.raises(KeyError), folder.whole_file("c"):
+        raise KeyError
+
+    assert folder.names() == ["a", "b"]
+    assert folder.names("b") == ["b"]
+    assert folder.read("b") == b"22"
+    assert folder.read("c") is None
+
+
+def test_create__is_for_the_first(folder):
+    folder.make()
+
+    assert folder.create("a", b"1")
+    assert folder.create("a", b"1")  # the answer may have been lost
+    assert not folder.create("a", b"2")
+    assert folder.names() == ["a"]
+
+
+def test_remove__takes_what_is_in_a_folder_along(folder):
+    Folder(f"{folder.url}/inner").make()
+    Folder(f"{folder.url}/inner").write("a", b"1")
+    folder.remove_if_empty()
+    assert folder.names() == ["inner"]
+
+    folder.remove("inner")
+    folder.remove_if_empty()
+
+    assert not folder.exists()
+
+
+def test_full_url__is_the_same_from_everywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert Folder("out/").full_url() == Folder(tmp_path / "out").full_url()
+    assert Folder("out").full_url("a") == f"file://{tmp_path}/out/a"
+    assert Folder("/").path() == "/"
+    assert Folder("/").names() == sorted(os.listdir("/"))
+
+
+def test_folder__is_asked_again_after_what_passes(monkeypatch):
+    def busy(filesystem, *arguments, **options):
+        calls.append(arguments)
+        if len(calls) % 2:
+            raise OSError(errno.EBUSY, "slow down")
+        return ls(filesystem, *arguments, **options)
+
+    calls, ls = [], MemoryFileSystem.ls
+    fsspec.filesystem("memory").pipe_file("/busy/a", b"1")
+    monkeypatch.setattr(MemoryFileSystem, "ls", busy)
+
+    assert Folder("memory://busy").names() == ["a"]
+    assert len(calls) == 2
+
+
+def test_retried_as_a_whole__begins_anew():
+    def step():
+        steps.append(None)
+        if len(steps) == 2:
+            raise TimeoutError
+
+    @retried_as_a_whole
+    def two_steps():
+        retried(step)()
+        retried(step)()
+
+    steps = []
+
+    two_steps()
+
+    assert len(steps) == 4
