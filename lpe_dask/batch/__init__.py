@@ -1,6 +1,6 @@
 """From files to files: jobs, and runs that resume where they were interrupted.
 
-What leaves reads a job, prepares what it asks for, and runs it.
+Public names: to read a job, to prepare it, and to run it.
 """
 
 import lazy_loader

@@ -10,7 +10,6 @@ from typing import Any
 
 from lpe_dask.batch.days import next_job
 from lpe_dask.batch.job import Job, ModelSection, NominalSection, ScoreSection, Source
-from lpe_dask.batch.output import check_output
 from lpe_dask.batch.runs import prepare
 from lpe_dask.model import check_names
 from lpe_dask.tables import Paths, paths_in
@@ -34,24 +33,24 @@ def run(
     job : str or path
         A TOML file; see ``jobs/README.md``.
     date : datetime.date, optional
-        What ``{date}`` in it stands for; None: today, or the day of a run that began less
-        than 12 hours ago and was interrupted. That is said, and then today is left to the
-        next start.
+        The value of ``{date}`` in it; None: today, or the day of a run that began less
+        than 12 hours ago and was interrupted; a warning tells that, and today is left to
+        the next start.
     overwrite : bool, default=False
-        Do all of it anew, also what is there: fit, save and score.
+        Start from scratch: fit, save and score, whatever exists.
 
     Returns
     -------
     summary : dict or None
-        What ``_summary.json`` in the output holds, or for a job that only fits what was
-        learnt; None if there was nothing to do.
+        What ``_summary.json`` in the output contains, or for a job that only fits what was
+        learned; None if there was nothing to do.
 
     Raises
     ------
     ValueError, TypeError, OSError, MemoryError
-        For what stands in the file, what it names, or another run that is at work on it.
+        For the content of the file, what it names, or another run that holds the lock.
     RunError
-        If the job failed after that. Started again, it goes on from there.
+        If the job failed after that. Started again, it resumes from there.
 
     Examples
     --------
@@ -63,8 +62,7 @@ def run(
     if prepared.is_finished():
         logger.info("nothing to do")
         return None
-    with prepared.reserved() as lock:
-        return prepared.execute(lock)
+    return prepared.execute()
 
 
 def score_files(
@@ -83,8 +81,8 @@ def score_files(
 ) -> dict[str, Any]:
     """Score the rows of a table in files, write them with their p-values, return a summary.
 
-    What ``lpe-dask score`` does. Computes, with the active scheduler. A run that was
-    interrupted is taken up by the next one with the same files and arguments.
+    What ``lpe-dask score`` does. Computes, with the active scheduler. The next run with
+    the same files and arguments resumes one that was interrupted.
 
     Parameters
     ----------
@@ -116,7 +114,7 @@ def score_files(
     Returns
     -------
     summary : dict
-        What ``_summary.json`` holds: rows, rows_nan, flagged, flagged_share and so on.
+        What ``_summary.json`` contains: rows, rows_nan, flagged, flagged_share and so on.
 
     Raises
     ------
@@ -154,9 +152,7 @@ def score_files(
         data, output, nominal=nominal, model=model, columns=columns, keep=keep,
         alpha=alpha, fdr=fdr, check_calibration=check_calibration, **arguments,
     )  # fmt: skip
-    prepared = prepare(job, "replace" if overwrite else "refuse")
-    with prepared.reserved() as lock:
-        return prepared.execute(lock)
+    return prepare(job, "replace" if overwrite else "refuse").execute()
 
 
 def score_job(
@@ -177,54 +173,43 @@ def score_job(
     Raises
     ------
     TypeError
-        For arguments that `LPE` has not got.
+        For arguments that `LPE` does not have.
     ValueError
-        If a saved model is given with what only a fit can take, or is in the way.
+        If a saved model is given with what only a fit can take.
     """
     if model is not None:
         odd = {"check_calibration": True} if check_calibration else {}
         check_is_alone(model, nominal, arguments | odd)
-        check_output(fspath(output), [fspath(model)])
     check_names("score_files", arguments)
+    job = fit_job(
+        nominal, model, columns=columns, check_calibration=check_calibration, **arguments
+    )
     score = ScoreSection.model_construct(
         data=_sources(data), columns=columns, keep=keep, output=fspath(output),
         alpha=alpha, fdr=fdr,
     )  # fmt: skip
-    fitted = _model_section(model, check_calibration, arguments)
-    rows = None if nominal is None else _nominal_section(nominal, columns)
-    return Job.model_construct(nominal=rows, model=fitted, score=score)
+    return job.model_copy(update={"score": score})
 
 
 def fit_job(
-    nominal: Paths,
-    model: str | PathLike[str],
+    nominal: Paths | None,
+    model: str | PathLike[str] | None,
     *,
     columns: Sequence[str] | None = None,
     check_calibration: bool = False,
     **arguments: Any,
 ) -> Job:
     """Return the job that fits nominal rows and saves the model; as `score_job`."""
-    return Job.model_construct(
-        nominal=_nominal_section(nominal, columns),
-        model=_model_section(model, check_calibration, arguments),
-    )
-
-
-# Sections with values of Python, which the schema of job files is not for.
-
-
-def _nominal_section(paths: Paths, columns: Sequence[str] | None) -> NominalSection:
-    return NominalSection.model_construct(data=_sources(paths), columns=columns)
-
-
-def _model_section(
-    path: str | PathLike[str] | None, check_calibration: bool, arguments: dict[str, Any]
-) -> ModelSection:
-    return ModelSection.model_construct(
-        path=None if path is None else fspath(path),
+    # The schema is that of job files: not all values of Python are in it.
+    section = ModelSection.model_construct(
+        path=None if model is None else fspath(model),
         check_calibration=check_calibration,
         **arguments,
     )
+    if nominal is None:
+        return Job.model_construct(model=section)
+    rows = NominalSection.model_construct(data=_sources(nominal), columns=columns)
+    return Job.model_construct(nominal=rows, model=section)
 
 
 def _sources(paths: Paths) -> tuple[Source, ...]:
@@ -238,6 +223,6 @@ def check_is_alone(
     odd = [*([] if nominal is None else ["nominal"]), *sorted(arguments)]
     if odd:
         raise ValueError(
-            f"the model {fspath(model)} is fitted: {', '.join(odd)} cannot be given with "
-            f"it. Leave them out, or leave out the model."
+            f"{', '.join(odd)} cannot be combined with the saved model {fspath(model)}. "
+            f"Leave them out, or leave out the model."
         )

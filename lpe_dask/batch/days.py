@@ -1,7 +1,7 @@
-"""Find the day that a job is to be done for next: a run of another day may be interrupted.
+"""Choose the day to do a job for: today, or the day of a run that was interrupted.
 
-A start at five past midnight finishes what was interrupted before, and leaves today to the
-next start; what cannot be finished now is told.
+A start at five past midnight finishes a run that was interrupted before midnight, and
+leaves today to the next start; a warning names runs that cannot be finished now.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from lpe_dask.storage import Folder, brief, is_held
 
 logger = logging.getLogger(__name__)
 
-#: A run that began less than so long ago is finished before today is taken.
+#: A run that began less than this time ago is finished before that of today is started.
 FINISHED_WITHIN = datetime.timedelta(hours=12)
 
 
 def next_job(
     path: str | PathLike[str], date: datetime.date | None = None, *, overwrite: bool = False
 ) -> Job:
-    """Return the job that a file describes, of the day that is to be done next.
+    """Return the job that a file describes, for the day that is to be done next.
 
-    That is ``date``, where it is given, and else as `run` says. A run that is at work, or
-    would be refused, does not keep today from being done.
+    That is ``date`` if it is given, or else as `run` says. A run that is in progress, or
+    would be refused, does not prevent that of today.
     """
     time = now()
     job = read_job(path, date or time.date())
@@ -39,65 +39,60 @@ def next_job(
     for note in sorted(_notes_beside(job.today), key=lambda note: note.began):
         if note.job == job.today.job and time - note.began < FINISHED_WITHIN:
             unfinished = read_job(path, note.day)
-            if _goes_on(unfinished, overwrite):
+            if _is_resumable(unfinished, note.day, overwrite):
                 return unfinished
         elif not _is_settled(path, note.day):
             older.append(note)
     if older:
         logger.warning(
-            "not finished, and too long ago to be taken up now, or from before the job was "
-            "edited: the run of %s. Finish it with --date, or remove its note from %s.",
-            ", ".join(f"{note.day} (--date {note.day})" for note in older),
-            job.today.notes,
-        )
+            "unfinished run of %s: it is too old to resume automatically, or the job was "
+            "edited since. Finish it with --date, or remove its note from %s.",
+            ", ".join(f"{note.day} (--date {note.day})" for note in older), job.today.notes,
+        )  # fmt: skip
     return job
 
 
 def _notes_beside(today: DayOfJob) -> list[Note]:
-    """Return the notes of other days; none where they cannot be read, which is said."""
+    """Return the notes of other days; none, and a warning, if they cannot be read."""
     try:
         return [note for note in today.others() if note.day != today.day]
-    except ConnectionError:  # the outputs are there, too: no more waiting
+    except ConnectionError:  # the outputs are on the same storage: no more waiting
         raise
     except (OSError, NotImplementedError) as error:
         logger.warning(
-            "whether the run of another day was interrupted is not known, as the notes in "
-            "%s cannot be read: %s Such a run goes on with --date.",
+            "cannot tell whether a run of another day was interrupted: the notes in %s "
+            "cannot be read: %s Use --date to resume such a run.",
             today.notes, brief(error),
         )  # fmt: skip
         return []
 
 
 def _is_settled(path: str | PathLike[str], day: datetime.date) -> bool:
-    """Return whether an older run is finished or at work, so that nothing is to be said."""
+    """Return whether an older run is finished or in progress; neither needs a warning."""
     try:
         job = read_job(path, day)
-        assert job.today is not None
-        assert job.score is not None
-        if Folder(job.score.output).exists(SUMMARY_NAME):
+        if job.today and Folder(job.place).exists(SUMMARY_NAME):
             job.today.forget()
             return True
-        return is_held(job.score.output)
+        return is_held(job.place)
     except (ValueError, OSError):
         return False
 
 
-def _goes_on(job: Job, overwrite: bool) -> bool:
-    """Return whether an unfinished run is to be finished now, and say so."""
-    assert job.today is not None
-    day = job.today.day
+def _is_resumable(job: Job, day: datetime.date, overwrite: bool) -> bool:
+    """Return whether an unfinished run is to be finished now, and log the reason."""
     try:
         if prepare(job, "replace" if overwrite else "keep").is_finished():
             return False
-        is_at_work = is_held(job.place)
+        is_running = is_held(job.place)
     except (ValueError, TypeError, OSError, MemoryError) as error:
         logger.warning("the run of %s cannot be finished now: %s", day, brief(error))
         return False
-    if is_at_work:
-        logger.info("the run of %s is still at work elsewhere", day)
+    if is_running:
+        logger.info("the run of %s is still running elsewhere", day)
         return False
     logger.warning(
-        "the run of %s was interrupted: it is finished first, and nothing else. Start "
-        "again for today, or give `run` a --date.", day,
+        "the run of %s was interrupted: only this run is finished now. Start again for "
+        "today, or give `run` a --date.", day,
     )  # fmt: skip
     return True

@@ -1,7 +1,7 @@
-"""What an output was made from, so that a later run can tell whether it is the same.
+"""What an output was made from, so that a later run can tell whether it is the same run.
 
-A run is the same if its files, its settings and its model are: then what is there of its
-output is what it would write, bit for bit.
+A run is the same if its files, settings and model are the same: then the existing part of
+its output is what it would write, bit for bit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Fingerprint:
     data : list
         Name, bytes and time of change of each file, as `TableFiles.stamps` has them.
     settings : dict
-        All else, by the names that `_WORDS` has.
+        Everything else, by the keys of `_WORDS`.
     """
 
     data: list[Any]
@@ -51,16 +51,16 @@ class Fingerprint:
         return digest(self.content())
 
     def is_like(self, other: Fingerprint) -> bool:
-        """Return whether both say the same, whatever cut the input into partitions."""
+        """Return whether both are the same except for how the input was partitioned."""
         cut = ("n_parts", "versions")
         own, others = (
-            {name: value for name, value in made_from.settings.items() if name not in cut}
-            for made_from in (self, other)
+            {name: value for name, value in settings.items() if name not in cut}
+            for settings in (self.settings, other.settings)
         )
         return self.data == other.data and own == others
 
     def content(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return it as values of JSON."""
         return {"data": self.data, "settings": self.settings}
 
     def write(self, url: str) -> None:
@@ -69,15 +69,13 @@ class Fingerprint:
 
     def differences(self, earlier: Fingerprint) -> str:
         """Return in words what has changed since an earlier run."""
-        return ", ".join([
-            *changed_files(earlier.data, self.data),
-            *(words for name, words in _WORDS.items()
-              if earlier.settings.get(name) != self.settings.get(name)),
-        ])  # fmt: skip
+        before, now = earlier.settings, self.settings
+        changed = [_WORDS[name] for name in _WORDS if before.get(name) != now.get(name)]
+        return ", ".join(changed_files(earlier.data, self.data) + changed)
 
 
 def changed_files(before: list[Any], now: list[Any]) -> list[str]:
-    """Return in words the first file that is not as it was, and how many there are.
+    """Return in words the first file that has changed, and how many have.
 
     Parameters
     ----------
@@ -98,13 +96,13 @@ def changed_files(before: list[Any], now: list[Any]) -> list[str]:
 
 
 def read_fingerprint(url: str) -> Fingerprint | None:
-    """Return the fingerprint in an output folder; None without one that can be read.
+    """Return the fingerprint in an output folder; None without a valid one.
 
-    That of a run that was interrupted, or else of the one that wrote the summary.
+    That of an interrupted run, or else of the run that wrote the summary.
     """
     folder = Folder(url)
     for name in (RECORD_NAME, SUMMARY_NAME):
-        try:  # a file that cannot be read at the moment is no reason to begin anew
+        try:  # other OSErrors are no reason to start from scratch
             content = json.loads(folder.read(name) or b"")
             if name == SUMMARY_NAME:
                 content = content[MADE_FROM]
@@ -119,6 +117,6 @@ def read_fingerprint(url: str) -> Fingerprint | None:
 
 
 def digest(content: Any) -> str:
-    """Return a hash of what JSON can hold, in hexadecimal digits."""
+    """Return a hash of values of JSON, in hexadecimal digits."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=plain)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,10 +1,10 @@
-"""Fit nominal rows in files as one run: it goes on where an earlier one was interrupted.
+"""Fit nominal rows in files as one run, which resumes an earlier one if interrupted.
 
     NOMINAL --read--> frame --fit--> MODEL, if it is to be saved
                                +--> _fit-<hex>/    what has been measured, meanwhile
 
 Everything about a fit follows from its files and parameters, also which rows are drawn, so
-that the same fit, started again, comes to the same end.
+that the same fit, started again, has the same result.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from lpe_dask.batch.fingerprint import changed_files, digest
+from lpe_dask.batch.job import Job, Source
 from lpe_dask.batch.output import check_output, remove_fits
 from lpe_dask.model import (
     Checkpoint,
@@ -27,6 +28,7 @@ from lpe_dask.model import (
     fit_model,
     learnt_by,
     model_source,
+    model_url,
     reserved_model,
     save_fitted,
     with_defaults,
@@ -39,6 +41,7 @@ from lpe_dask.tables import (
     as_given,
     check_numeric,
     find_files,
+    is_there,
     open_table,
     paths_in,
     select_columns,
@@ -47,13 +50,12 @@ from lpe_dask.tables import (
 
 logger = logging.getLogger(__name__)
 
+#: What happens to an existing model or output: it is kept, as the result of the run; or the
+#: run is refused; or it is replaced.
+Existing = Literal["keep", "refuse", "replace"]
 
 #: Is told how many rows the next searches measure; None where that is not known.
 Expect = Callable[[int | None], None]
-
-
-def ignore(n_rows: int | None) -> None:
-    """Do not mind how many rows there are."""
 
 
 class RunError(RuntimeError):
@@ -77,9 +79,7 @@ class Fit:
     table : FileTable
         With all columns.
     is_new : bool
-        Whether a model that is there is to stay, and the fit is refused then.
-    check_calibration : bool
-        Whether to judge the model by rows that are held out, once it is fitted.
+        Whether the fit is refused if a model exists.
     """
 
     parameters: dict[str, Any]
@@ -88,21 +88,15 @@ class Fit:
     table: FileTable
     url: str | None = None
     is_new: bool = False
-    check_calibration: bool = False
 
-    @property
-    def n_measured(self) -> int | None:
-        """Calibration rows, where it is known before the fit that these are all rows."""
-        return self.table.n_rows if _measures_all(self.parameters) else None
-
-    def execute(self, folder: str, expect: Expect = ignore) -> Fitted:
+    def execute(self, folder: str, expect: Expect) -> Fitted:
         """Fit, save if that was asked for, and return the model; computes.
 
         Parameters
         ----------
         folder : str
             URL of a folder for what is measured meanwhile, where the model is not saved;
-            whoever calls holds its lock, and removes it from there at the end.
+            the caller holds its lock, and removes it from there at the end.
         expect : callable
             Is told how many rows are going to be measured; None where that is not known.
 
@@ -113,14 +107,14 @@ class Fit:
         RunError
             If it failed after that; what was measured stays.
         """
-        expect(self.n_measured)
+        expect(self.table.n_rows if _measures_all(self.parameters) else None)
         if self.url is None:
             return self._fit(folder)
         with reserved_model(self.url) as lock:
             if self.is_new:
                 check_absent(self.url)  # now nobody else makes one
             model = self._fit(self.url)
-            with telling_input_from_run():
+            with input_errors_pass():
                 save_fitted(model, lock)
             with suppress(OSError):  # the model is there
                 remove_fits(self.url)
@@ -130,17 +124,15 @@ class Fit:
     def calibration_check(self, model: Fitted) -> dict[str, Any] | None:
         """Return what `LPE.check_calibration` finds, for a summary; computes.
 
-        None where that was not asked for, or cannot be done, which a log line tells.
+        None, and a warning, if it cannot be done.
 
         Parameters
         ----------
         model : Fitted
             That `execute` has fitted, now or at an earlier time.
         """
-        if not self.check_calibration:
-            return None
         try:
-            with telling_input_from_run():
+            with input_errors_pass():
                 check = check_calibration(model, self.nominal)
         except ValueError as error:  # the model itself is right
             logger.warning("the calibration could not be checked: %s", error)
@@ -153,63 +145,69 @@ class Fit:
         return check.as_json()
 
     def checkpoint(self, folder: str) -> Checkpoint:
-        """Return what holds the rows that were measured, within a folder.
+        """Return the checkpoint of the rows measured so far, within a folder.
 
-        By this version: another one may change results.
+        By this version only: another one may change results.
         """
         name = digest([self.source, metadata.version("lpe_dask")])
         return Checkpoint(f"{folder}/_fit-{name}")
 
     def _fit(self, folder: str) -> Fitted:
-        with telling_input_from_run():
+        with input_errors_pass():
             model = fit_model(self.parameters, self.nominal, self.checkpoint(folder))
         check_unchanged(self.table.files)
         return replace(model, source=self.source)
 
 
-def prepare_fit(
-    nominal: Paths,
-    columns: Sequence[Any] | None,
-    arguments: Mapping[str, Any],
-    url: str | None = None,
-    *,
-    is_new: bool = False,
-    check_calibration: bool = False,
-) -> Fit:
-    """Return the fit of nominal rows, checked as far as that goes without reading them.
+def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
+    """Return the fit of a job, checked as far as that goes without reading rows.
 
     Parameters
     ----------
-    nominal : str, path, or a sequence of them
-        As for `open_table`.
-    columns : sequence, optional
-        Columns to measure, as for `column_names.as_given`; None: all.
-    arguments : mapping
-        Of `LPE`.
-    url : str, optional
-        Where to save the model.
-    is_new, check_calibration : bool
-        As in `Fit`.
+    job : Job
+    data : str, path, or a sequence of them
+        The files of the rows to score, which are nominal if the job names no others.
+    existing : {"keep", "refuse", "replace"}
+        What happens to an existing model.
     """
-    parameters = with_defaults(arguments)
+    section = job.nominal or job.score
+    assert section is not None
+    nominal = data if job.is_own else paths_of(section.data)
+    parameters = with_defaults(job.lpe_arguments)
     check_parameters(parameters)
-    table = open_table(nominal, columns)
+    table = open_table(nominal, section.columns)
     frame = table.frame()
-    chosen = None if columns is None else as_given(columns, frame.columns)
+    chosen = section.columns and as_given(section.columns, frame.columns)
     frame = measured_columns(nominal, frame, chosen)
     # Neither alpha nor the algorithm changes what is measured.
     decisive = {k: v for k, v in parameters.items() if k not in ("alpha", "algorithm")}
     if decisive["anomaly_log_density"] is not None:
         # Functions cannot be told from each other, so no later run is the same.
         decisive["anomaly_log_density"] = uuid4().hex
-    if url is not None:
-        check_output(url, paths_in(nominal))
+    path, is_new = job.model.path, existing == "refuse"
+    url = None if path is None else check_output(model_url(path), paths_in(nominal))
     files, names = table.files.stamps, list(frame.columns)
     source = digest({"files": files, "columns": names, "parameters": decisive})
     is_drawn = parameters["calibration"] != "auto" and not _measures_all(parameters)
     if is_drawn and parameters["random_state"] is None:
         parameters["random_state"] = int(source[:8], 16)
-    return Fit(parameters, frame, source, table, url, is_new, check_calibration)
+    if is_new and path is not None:
+        check_absent(path)
+    return Fit(parameters, frame, source, table, url, is_new)
+
+
+def paths_of(sources: Sequence[Source]) -> list[str]:
+    """Return the paths of a job's table; days of a range may have no files."""
+    absent = [s.path for s in sources if s.is_optional and not is_there(s.path)]
+    if absent:
+        logger.warning("there are no files at %s: left out", ", ".join(absent))
+    there = [s.path for s in sources if s.path not in absent]
+    if absent and not there:
+        raise FileNotFoundError(
+            f"there are no files at {', '.join(absent)}. At least one day of the range "
+            f"must have files."
+        )
+    return there
 
 
 def takes_loo(parameters: Mapping[str, Any]) -> bool:
@@ -237,9 +235,9 @@ def check_unchanged(files: TableFiles) -> None:
     changed = changed_files(files.stamps, find_files(files.paths).stamps)
     if changed:
         raise RunError(
-            f"the run stopped because its files changed while it read them: {changed[0]}. "
-            f"Start it again when they stay as they are; what it has written is refused "
-            f"then, and replaced with overwrite=True (--overwrite)."
+            f"the run stopped because an input file changed while it was read: "
+            f"{changed[0]}. Start it again with overwrite=True (--overwrite) when the "
+            f"files no longer change; the existing output would be refused otherwise."
         )
 
 
@@ -257,8 +255,8 @@ def measured_columns(path: Paths, frame: Any, columns: Sequence[Any] | None) -> 
 
 
 @contextmanager
-def telling_input_from_run() -> Iterator[None]:
-    """Let errors about what was given pass; anything else is a `RunError`."""
+def input_errors_pass() -> Iterator[None]:
+    """Let errors about the input pass; turn any other into a `RunError`."""
     try:
         yield
     except (ValueError, TypeError):

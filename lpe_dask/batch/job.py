@@ -1,8 +1,8 @@
 """What a job is: what to fit and to score, from which files, and on which workers.
 
-A job file says it (job_file.py reads and checks it), or the arguments of a command or a
-call do (api.py). The keys of each section of a file stand here, with what each may be and
-how it is written; messages are made of that, and of the rules that tie keys to one another.
+Jobs are made from a job file (job_file.py reads and checks it) or from the arguments of a
+command or a call (api.py). This file has the keys of each section, with the allowed values
+and an example, from which messages are made, and the rules that tie keys to one another.
 Those about the arguments of `LPE` are in model/parameters.py.
 """
 
@@ -20,14 +20,17 @@ from lpe_dask.batch.unfinished import DayOfJob
 from lpe_dask.model import PARAMETERS
 from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES
 
-#: TOML promises whole numbers of 64 bits, and so do we.
+#: The largest whole number that TOML guarantees.
 LARGEST_WHOLE = 2**63 - 1
 
-#: Arguments of `LPE` that a file can say -> what it has where the file is silent.
+#: Arguments of `LPE` that a file can contain -> their default values.
 DEFAULTS = {name: known.default for name, known in PARAMETERS.items() if known.is_option}
 
-#: Amounts of memory that are read: Dask takes more, such as 1e3GB.
+#: Allowed amounts of memory: Dask reads more, such as 1e3GB.
 _AMOUNT = re.compile(r"\s*[0-9]{1,15}(\.[0-9]{1,15})?\s*[A-Za-z]{0,3}\s*")
+
+#: A path, which is not empty.
+_PATH = r"^[^\x00]+$"
 
 _Item = TypeVar("_Item")
 
@@ -41,37 +44,26 @@ class Source:
     path : str
         File, folder or glob; local or an fsspec URL.
     is_optional : bool
-        Whether nothing may be there: for a day of a range, such as a Sunday.
+        Whether files may be missing: for a day of a range, such as a Sunday.
     """
 
     path: str
     is_optional: bool = False
 
 
-# Checks of one value; the message is that of the key, so that theirs is seen by us only.
-
-
-def _check_path(path: str) -> str:
-    if not path or "\0" in path:
-        raise ValueError("no path")
-    return path
-
-
-def _check_source(source: Source) -> Source:
-    _check_path(source.path)
-    return source
-
-
-def _check_scheduler(scheduler: str) -> str:
-    if scheduler != "threads" and ":" not in scheduler:
-        raise ValueError("no address")
-    return scheduler
+# Checks of one value; users see the description of the key, and not these messages.
 
 
 def _check_distinct(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
     if len(set(items)) < len(items):
-        raise ValueError("twice")
+        raise ValueError("an item occurs twice")
     return items
+
+
+def _check_sources(sources: tuple[Source, ...]) -> tuple[Source, ...]:
+    if not all(re.match(_PATH, source.path) for source in sources):
+        raise ValueError("not a path")
+    return _check_distinct(sources)
 
 
 def _as_bytes(value: Any) -> Any:
@@ -86,15 +78,12 @@ def _key(description: str, example: str, default: Any = None, **limits: Any) -> 
     return Field(default, description=description, examples=[example], **limits)
 
 
-_Path = Annotated[str, AfterValidator(_check_path)]
-# Lists become tuples, which are frozen; nothing else becomes what it was not.
+# Lists become tuples, which are frozen; nothing else is converted.
 _Names = Annotated[
     tuple[str | int, ...], AfterValidator(_check_distinct), Field(strict=False)
 ]
 _Sources = Annotated[
-    tuple[Annotated[Source, AfterValidator(_check_source)], ...],
-    AfterValidator(_check_distinct),
-    Field(strict=False, min_length=1),
+    tuple[Source, ...], AfterValidator(_check_sources), Field(strict=False, min_length=1)
 ]
 _SOURCES = "a path or a list of paths, at least one, none empty and none twice"
 _NAMES = "a list of column names, at least one and none twice"
@@ -118,7 +107,7 @@ class NominalSection(Section):
     columns : sequence, optional
         Columns to measure; None: all.
     missing : {"error", "drop"}
-        What to do about a row with NaN or inf; may stand among the arguments of `LPE`, too.
+        What to do about a row with NaN or inf; may be in [model] instead.
     """
 
     data: _Sources = _key(_SOURCES, '"nominal/*.parquet"', ...)
@@ -127,19 +116,19 @@ class NominalSection(Section):
 
 
 class ModelSection(Section, extra="allow"):
-    """The model to load, or to fit. What is no key of its own is an argument of `LPE`.
+    """The model to load, or to fit. All other keys are arguments of `LPE`.
 
     Attributes
     ----------
     path : str, optional
         Where it is, or is to be saved; None: it is not kept.
     refit : bool
-        Whether to fit again although there is one.
+        Whether to fit again if there is a model.
     check_calibration : bool
         Whether to judge the model by nominal rows that are held out.
     """
 
-    path: _Path | None = _key("a path, not empty", '"models/kdd"')
+    path: str | None = _key("a path, not empty", '"models/kdd"', pattern=_PATH)
     refit: bool = _key(_SWITCH, "true", default=False)
     check_calibration: bool = _key(_SWITCH, "true", default=False)
 
@@ -161,7 +150,7 @@ class ScoreSection(Section):
         Columns to carry over; None: all.
     output : str
     alpha : float, optional
-        False-alarm level; may stand among the arguments of `LPE`, too.
+        False-alarm level; may be in [model] instead.
     fdr : float, optional
         Level for the control of false discoveries; None: no such control.
     """
@@ -172,7 +161,7 @@ class ScoreSection(Section):
         "a list of column names, none twice; an empty one carries over none",
         '["id", "ts"]',
     )
-    output: _Path = _key("a path, not empty", '"out/{date}"', ...)
+    output: str = _key("a path, not empty", '"out/{date}"', ..., pattern=_PATH)
     alpha: float | None = _key(_LEVEL, "0.05", gt=0, lt=1)
     fdr: float | None = _key(_LEVEL, "0.1", gt=0, lt=1)
 
@@ -190,8 +179,10 @@ class ClusterSection(Section):
         Bytes of each.
     """
 
-    scheduler: Annotated[str, AfterValidator(_check_scheduler)] | None = _key(
-        'the address of a scheduler, or "threads"', '"tcp://10.0.0.1:8786"'
+    scheduler: str | None = _key(
+        'the address of a scheduler, or "threads"',
+        '"tcp://10.0.0.1:8786"',
+        pattern="^threads$|:",
     )
     workers: int | None = _key(_WHOLE, "4", ge=1)
     memory_limit: Annotated[int | None, BeforeValidator(_as_bytes)] = _key(
@@ -221,8 +212,9 @@ KEYS["model"] += DEFAULTS
 class Job(Section):
     """What is to be done.
 
-    At least one of ``nominal`` and ``score`` is there. Without ``nominal``, the model at
-    ``model.path`` scores; without that, too, the rows of ``score`` score each other.
+    At least one of ``nominal`` and ``score`` is given. Without ``nominal``, the model at
+    ``model.path`` scores; without that, too, the rows of ``score`` are scored against each
+    other.
 
     Attributes
     ----------
@@ -232,9 +224,9 @@ class Job(Section):
     cluster : ClusterSection, optional
         None: a cluster on this machine, sized to it.
     path : str
-        The file that says it; "" where no file does.
+        The file that it was read from; "" if there is none.
     today : DayOfJob, optional
-        The day of the run; None where no day stands in the output.
+        The day of the run; None if the output has no day in its name.
     """
 
     nominal: NominalSection | None = None
@@ -246,7 +238,7 @@ class Job(Section):
 
     @property
     def lpe_arguments(self) -> dict[str, Any]:
-        """The arguments of `LPE` that were given, those beside its section among them."""
+        """The arguments of `LPE` that were given, in [model] or in another section."""
         arguments = self.model.arguments
         if self.nominal is not None and "missing" in self.nominal.model_fields_set:
             arguments["missing"] = self.nominal.missing
@@ -256,7 +248,7 @@ class Job(Section):
 
     @property
     def alpha(self) -> float | None:
-        """The false-alarm level, where one was given; None: that of the model."""
+        """The false-alarm level, if one was given; None: that of the model."""
         return self.lpe_arguments.get("alpha")
 
     @property
@@ -272,45 +264,50 @@ class Job(Section):
         return place
 
 
-# What contradicts itself
+# Contradictions
 
 
 def conflicts(job: Job) -> Iterator[tuple[str, str, str]]:
     """Yield what cannot be meant: a section, a key in it or "", and what is wrong.
 
-    That is a job that nothing would come of, and keys that would do nothing.
+    That is a job without a result, and keys without an effect.
     """
     nominal, model, score = job.nominal, job.model, job.score
     if nominal is None and score is None:
         problem = (
-            "there is neither [nominal], what to fit, nor [score], what to score. Add one "
-            'of them, or both, with data = "...".'
+            "the job has neither a [nominal] section (rows to fit) nor a [score] section "
+            '(rows to score). Add one of them, or both, with data = "...".'
         )
         yield "", "", problem
     if nominal is not None and score is None and model.path is None:
         problem = (
-            "nothing would come of the fit: the model is not saved, and nothing is scored. "
+            "the fit would have no result: the model is not saved and nothing is scored. "
             'Add [score], or a path to [model], for example path = "models/kdd".'
         )
         yield "nominal", "", problem
     if nominal is not None and score is not None and score.columns is not None:
         problem = (
-            "the columns to measure are those of [nominal], and those alone are measured "
-            "in [score]. Name them in [nominal], and take them out here."
+            "the columns to measure are those of [nominal], also for the rows to score. "
+            "Name them in [nominal], and remove them here."
         )
         yield "score", "columns", problem
     if nominal is None:
         yield from _conflicts_of_loaded(model)
     yield from _disagreement("nominal", nominal, "missing", model)
     yield from _disagreement("score", score, "alpha", model)
-    yield from _conflicts_of_workers(job.cluster)
+    given = _given(job.cluster)
+    idle = [name for name in given if name != "scheduler"]
+    if "scheduler" in given and idle:
+        problem = (
+            f"scheduler={shown(given['scheduler'])} has its workers, but {', '.join(idle)} "
+            f"would describe workers to start. Leave out one or the other."
+        )
+        yield "cluster", "scheduler", problem
 
 
 def _given(section: Section | None) -> dict[str, Any]:
     """Return the keys that were given."""
-    if section is None:
-        return {}
-    return {name: value for name, value in section if name in section.model_fields_set}
+    return {} if section is None else section.model_dump(exclude_unset=True)
 
 
 def _conflicts_of_loaded(model: ModelSection) -> Iterator[tuple[str, str, str]]:
@@ -324,9 +321,9 @@ def _conflicts_of_loaded(model: ModelSection) -> Iterator[tuple[str, str, str]]:
     idle = [name for name in KEYS["model"] if name in given]
     if model.path is not None and idle:
         problem = (
-            f"the model at {shown(model.path)} is loaded, as there is no [nominal], and "
-            f"has all its arguments but alpha; given are {', '.join(idle)}. Leave them "
-            f"out, or add [nominal] to fit a model with them."
+            f"without [nominal] the model at {shown(model.path)} is loaded, and only alpha "
+            f"may be given with it, not {', '.join(idle)}. Leave them out, or add "
+            f"[nominal] to fit a model with them."
         )
         yield "model", idle[0], problem
 
@@ -337,21 +334,10 @@ def _disagreement(
     given, elsewhere = _given(section), _given(model)
     if key in given and key in elsewhere and given[key] != elsewhere[key]:
         problem = (
-            f"{key}={given[key]!r}, but [model] has {key}={elsewhere[key]!r}. It may stand "
-            f"in either, and in both if they agree. Take one of them out."
+            f"{key}={given[key]!r}, but [model] has {key}={elsewhere[key]!r}. Give it in "
+            f"one of them, or the same value in both."
         )
         yield name, key, problem
-
-
-def _conflicts_of_workers(cluster: ClusterSection | None) -> Iterator[tuple[str, str, str]]:
-    given = _given(cluster)
-    idle = [name for name in given if name != "scheduler"]
-    if "scheduler" in given and idle:
-        problem = (
-            f"scheduler={shown(given['scheduler'])} has its workers, but {', '.join(idle)} "
-            f"would describe workers to start. Leave out one or the other."
-        )
-        yield "cluster", "scheduler", problem
 
 
 def shown(value: Any) -> str:

@@ -2,9 +2,9 @@
 
     text --parse--> tables --fill--> texts without placeholders --check--> Job
 
-One file is read and nothing else: neither data nor a model. All that can be known to be
-wrong from the file alone is found here, before a night's work begins, and is told with the
-line it stands on; a problem in one key does not hide those in others.
+One file is read and nothing else: neither data nor a model. All errors that can be found
+from the file alone are found here, before hours of work begin, and are reported with their
+line numbers; a problem with one key does not hide those with others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lpe_dask.batch.unfinished import DayOfJob
 from lpe_dask.model import METRIC_PARAMS, ParameterError, check_parameters, given_parameter
 from lpe_dask.storage import brief
 
-#: Most bytes of a job file; what is larger is another file, named by mistake.
+#: Most bytes of a job file; a larger file was named by mistake.
 MAX_FILE_BYTES = 2**20
 
 #: Most levels of tables and lists, as a matrix in metric_params has.
@@ -47,15 +47,15 @@ MAX_DEPTH = 5
 #: Most problems in one message.
 MAX_PROBLEMS = 5
 
-#: What any day is taken for where only the job matters.
+#: Replaces the day of a run where days must not matter.
 _SOME_DAY = datetime.date(2000, 1, 1)
 
 _HEADER = re.compile(r"\s*\[+\s*([A-Za-z_][\w.\- \t]*?)\s*\]+\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*(?P<quote>[\"']?)(?P<name>[\w.\- \t]+?)(?P=quote)\s*=")
 
 _TOO_DEEP = (
-    f"values are nested too deep; {MAX_DEPTH} levels of tables and lists are allowed. Take "
-    f"some out."
+    f"values are nested too deep; {MAX_DEPTH} levels of tables and lists are allowed. "
+    f"Remove some."
 )
 
 
@@ -66,8 +66,8 @@ def read_job(
 ) -> Job:
     """Return the job that a TOML file describes, checked as far as the file alone tells.
 
-    Placeholders (see placeholders.py) are filled in the texts and lists of texts that stand
-    directly in a section; no text in metric_params is a path or a day.
+    Placeholders (see placeholders.py) are filled in the texts and lists of texts that are
+    values of a key; no text in metric_params is a path or a day.
 
     Parameters
     ----------
@@ -75,14 +75,14 @@ def read_job(
         A local file. Paths in it that are relative start from the current folder, as on the
         command line, and not from the folder of the file.
     date : datetime.date, optional
-        What ``{date}`` means; None: today, by the clock of this machine.
+        The value of ``{date}``; None: today, by the clock of this machine.
     environment : mapping of str to str, optional
-        What ``${NAME}`` means; None: what the environment of this process has.
+        The values of ``${NAME}``; None: those of this process.
 
     Raises
     ------
     ValueError
-        For what stands in the file, a line for each of the first problems.
+        For the content of the file, with a line for each of the first problems.
     OSError
         If the file cannot be read; FileNotFoundError if it is not there.
     """
@@ -92,9 +92,8 @@ def read_job(
     tables = _parse(name, text)
     _check_plain(tables, problems)
     problems.raise_any()
-    # A datetime is a date to Python, but would not be written like one.
-    ordinal = (date or datetime.date.today()).toordinal()
-    day = datetime.date.fromordinal(ordinal)
+    # A datetime is a date to Python, but would be formatted with its time.
+    day = datetime.date.fromordinal((date or datetime.date.today()).toordinal())
     placeholders = Placeholders(day, os.environ if environment is None else environment)
     filled = _fill(tables, placeholders, problems)
     _check_arguments(filled, problems)
@@ -109,17 +108,17 @@ def read_job(
 def _day_of_job(
     tables: dict[str, Any], placeholders: Placeholders, path: str
 ) -> DayOfJob | None:
-    """Return the day of a run among those of the job, if its output has one."""
+    """Return which run of the job this is, if the output has the day in its name."""
     score = tables.get("score")
     folder = placeholders.folder_of_days(score["output"]) if score is not None else None
     if folder is None:
         return None
     decisive = {name: table for name, table in tables.items() if name != "cluster"}
-    # All days of a job say the same, once another day stands in place of each.
+    # Filled with one and the same day, the job is the same for all its runs.
     fixed = replace(placeholders, day=_SOME_DAY)
-    said = _fill(decisive, fixed, Problems(path, ""))
-    output = digest(said["score"]["output"])
-    return DayOfJob(folder, digest(said), output, path, placeholders.day)
+    filled = _fill(decisive, fixed, Problems(path, ""))
+    output = digest(filled["score"]["output"])
+    return DayOfJob(folder, digest(filled), output, path, placeholders.day)
 
 
 # From a file to tables
@@ -138,14 +137,13 @@ def _read_text(path: str) -> str:
         raise IsADirectoryError(
             f"{path} is a folder; a job is one TOML file. Give the path of a file in it."
         ) from error
-    except (OSError, ValueError) as error:  # ValueError: no name of a file at all
+    except (OSError, ValueError) as error:  # ValueError: an impossible name
         raise OSError(
-            f"the job file {path} cannot be read: {brief(error)} Give a TOML file that may "
-            f"be read."
+            f"the job file {path} cannot be read: {brief(error)} Give a readable TOML file."
         ) from error
     if len(data) > MAX_FILE_BYTES:
         raise ValueError(
-            f"{path} has more than {MAX_FILE_BYTES} bytes, the most of a job file. Give "
+            f"{path} has more than {MAX_FILE_BYTES} bytes, the limit for a job file. Give "
             f"the path of a job, and name the data in it."
         )
     try:
@@ -153,8 +151,8 @@ def _read_text(path: str) -> str:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise ValueError(
-            f"{path}, line {line}: this is not text in UTF-8, which a job file is written "
-            f"in. Save it as UTF-8, or give another file."
+            f"{path}, line {line}: this is not text in UTF-8, the encoding of job files. "
+            f"Save it as UTF-8, or give another file."
         ) from error
 
 
@@ -169,11 +167,11 @@ def _parse(path: str, text: str) -> dict[str, Any]:
         if found := re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", reason):
             reason, line = f"{found[1]} in column {found[3]}", int(found[2])
         raise ValueError(
-            f"{path}, line {line}: this is not TOML: {cut(reason, 150)}. A line holds "
+            f"{path}, line {line}: this is not TOML: {cut(reason, 150)}. A line contains "
             f'[section] or key = value, with texts in quotes, as in output = "out". '
             f"Correct it."
         ) from error
-    except ValueError as error:  # Python stops at some thousand digits, without a line
+    except ValueError as error:  # too many digits for Python, which gives no line
         raise ValueError(
             f"{path}: a number in it cannot be read: {cut(str(error), 80)}. Whole numbers "
             f"up to {LARGEST_WHOLE} are allowed. Give a smaller one."
@@ -183,9 +181,9 @@ def _parse(path: str, text: str) -> dict[str, Any]:
 def _check_plain(
     value: Any, problems: Problems, names: tuple[str, ...] = (), depth: int = 0
 ) -> None:
-    """Report what is nested too deep to be looked at, or too large to be printed."""
+    """Report values that are nested too deep, and numbers that are too large."""
     section, key = (*names, "", "")[:2]
-    if depth > MAX_DEPTH:  # dotted keys may nest by the thousand
+    if depth > MAX_DEPTH:  # dotted keys may nest thousands of levels deep
         problems.add(section, key, _TOO_DEEP)
     elif isinstance(value, dict):
         for name, item in value.items():
@@ -221,7 +219,7 @@ def _fill(
 def _filled(key: str, value: Any, placeholders: Placeholders) -> Any:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        return value  # if it should be text, its check will say so
+        return value  # if it must be text, `_check_keys` reports it
     if key == "data":
         return [
             Source(path, has_range(text))
@@ -230,7 +228,7 @@ def _filled(key: str, value: Any, placeholders: Placeholders) -> Any:
         ]
     if any(map(has_range, texts)):
         raise ValueError(
-            "a range of days can stand in data only, where it makes a list. Name one day, "
+            "a range of days is allowed in data only, which may be a list. Name one day, "
             "for example {date}."
         )
     filled = [placeholders.expand(text)[0] for text in texts]
@@ -241,14 +239,14 @@ def _filled(key: str, value: Any, placeholders: Placeholders) -> Any:
 
 
 def _check_keys(tables: dict[str, Any], problems: Problems) -> Job:
-    """Return what the tables say, checked; nothing where a problem was reported."""
+    """Return the job in the tables, checked; an empty one if a problem was reported."""
     known: dict[str, Any] = {}
     for section, table in tables.items():
         if section not in SECTIONS:
             problem = (
-                f"{shown(section)} is no section of a job.{_nearest(section, SECTIONS)} "
-                f"There are {', '.join(f'[{name}]' for name in SECTIONS)}, and each key "
-                f"stands below one of them. Correct it, or take it out."
+                f"unknown section {shown(section)}.{_nearest(section, SECTIONS)} Sections "
+                f"are {', '.join(f'[{name}]' for name in SECTIONS)}; every key must be in "
+                f"one of them. Correct it, or remove it."
             )
             problems.add(section, "", problem)
         elif not isinstance(table, dict):
@@ -275,12 +273,12 @@ def _check_names(section: str, names: Iterable[str], problems: Problems) -> None
     known = KEYS[section]
     for name in [name for name in names if name not in known]:
         problem = (
-            f"{shown(name)} is no key of [{section}].{_nearest(name, known)} There are "
-            f"{', '.join(known)}. Correct it, or take it out."
+            f"unknown key {shown(name)} in [{section}].{_nearest(name, known)} Keys are "
+            f"{', '.join(known)}. Correct it, or remove it."
         )
         if name == "anomaly_log_density":
             problem = (
-                "a function cannot stand in a job file. Leave it out, or fit in Python "
+                "a job file cannot contain a function. Leave it out, or fit in Python "
                 "with LPE(anomaly_log_density=...)."
             )
         problems.add(section, name, problem)
@@ -297,7 +295,7 @@ def _wrong_value(section: str, key: str, value: Any, is_missing: bool) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return the question whether another name was meant, or where this one belongs."""
+    """Return a hint: where this name belongs, or which similar name may be meant."""
     homes = [f"[{section}]" for section, keys in KEYS.items() if name in keys]
     if homes:
         return f" It belongs to {' or '.join(homes)}."
@@ -306,7 +304,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _check_arguments(tables: dict[str, Any], problems: Problems) -> None:
-    """Report what `LPE` would refuse of [model], as far as no rows are needed for that."""
+    """Report what `LPE` would refuse in [model], as far as no rows are needed for that."""
     table, nominal = tables.get("model"), tables.get("nominal")
     if not isinstance(table, dict):
         return
@@ -316,11 +314,11 @@ def _check_arguments(tables: dict[str, Any], problems: Problems) -> None:
     left_out: set[str] = set()
     while (refusal := _refusal(given, columns)) is not None:
         if not left_out.isdisjoint(refusal.names):
-            return  # perhaps it comes of what was left out
+            return  # perhaps only because of what was left out
         message = str(refusal)
         key = refusal.names[0] if refusal.names[0] in given else ""
-        is_offered = re.search(r"\b(in|or) None\b", message)  # TOML has no word for it
-        hint = " For None, leave the key out." if is_offered else ""
+        is_allowed = re.search(r"\b(in|or) None\b", message)  # TOML has no None
+        hint = " For None, leave the key out." if is_allowed else ""
         problems.add("model", key, cut(message, 600) + hint)
         if not key:
             return
@@ -341,7 +339,7 @@ def _refusal(given: dict[str, Any], columns: Any) -> ParameterError | None:
 
 
 def _check_metric_array(given: dict[str, Any], columns: Any) -> None:
-    """Raise ValueError for weights, variances or covariances that no rows would suit."""
+    """Raise ValueError for weights, variances or covariances that fit no rows."""
     metric, params = given.get("metric", DEFAULTS["metric"]), given.get("metric_params")
     if metric == "geodesic" or not params:
         return
@@ -357,17 +355,17 @@ def _check_metric_array(given: dict[str, Any], columns: Any) -> None:
         given_parameter(metric, params, n_columns)
 
 
-# Problems, and the lines they stand on
+# Problems and their lines
 
 
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """What is wrong with a file, by section and key: the first thing found of each.
+    """The problems of a file, by section and key: the first one found for each.
 
     Attributes
     ----------
     path, text : str
-        The file, and what it holds.
+        The file and its content.
     """
 
     path: str
@@ -375,7 +373,7 @@ class Problems:
     found: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add(self, section: str, key: str, problem: str) -> None:
-        """Note a problem; ``section`` and ``key`` are empty where it has none."""
+        """Note a problem; ``section`` and ``key`` are empty if there is none."""
         self.found.setdefault((section, key), problem)
 
     def raise_any(self) -> None:
@@ -389,7 +387,7 @@ class Problems:
             for names in ordered[:MAX_PROBLEMS]
         ]
         if n_more := len(ordered[MAX_PROBLEMS:]):
-            message.append(f"{self.path}: there are {n_more} more of such problems.")
+            message.append(f"{self.path}: there are {n_more} more such problems.")
         raise ValueError("\n".join(message))
 
     def _place(self, line: int | None, section: str, key: str) -> str:
@@ -407,8 +405,8 @@ def _is_plain(name: str) -> bool:
 def line_of(text: str, section: str, key: str) -> int | None:
     r"""Return the number of the line where a key, or else its section, begins.
 
-    None where that is not known: names in quotes that need them are not looked for, and in
-    a text over several lines anything may look like a key.
+    None if that is not known: names that need quotes are not searched for, and within a
+    text of several lines anything may look like a key.
 
     Examples
     --------
@@ -428,7 +426,7 @@ def line_of(text: str, section: str, key: str) -> int | None:
 
 
 def _addresses(text: str) -> Iterator[str]:
-    """Yield for each line the dotted name that it begins; "" where it begins none."""
+    """Yield for each line the dotted name that begins there, or "" if none does."""
     section = ""
     for line in text.split("\n"):
         header, key = _HEADER.match(line), _KEY.match(line)

@@ -1,13 +1,13 @@
 """The folder that a run writes, from before its first part to its summary.
 
-    OUT/_lock.json                held while a run is at work
+    OUT/_lock.json                held during a run
     OUT/_fit-<hex>/               rows that its fit has measured
     OUT/_run.json                 what the parts are made from
     OUT/part-00000.parquet, ...   the rows with p_value, statistic, is_anomaly, q_value
     OUT/_summary.json             what was done; written last
 
-Every file is written under another name and then moved: whatever is visible is whole. What
-begins with an underscore is not seen by readers of Parquet folders.
+Every file is written under another name and then moved: all visible files are complete.
+Readers of Parquet folders ignore names that begin with an underscore.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ from fsspec.utils import glob_translate
 
 from lpe_dask.storage import Folder, Lock, hold, plain, retried
 
-#: Names of what the parts are made from, while a run is not finished, and of what a run
-#: writes last.
+#: Names of the fingerprint of an unfinished run, and of the file that a run writes last.
 RECORD_NAME, SUMMARY_NAME = "_run.json", "_summary.json"
 
-#: Folder for parts whose anomalies are not decided before all are measured.
+#: Folder for parts whose anomalies cannot be decided before all are measured.
 UNDECIDED = "_undecided"
 
 #: Columns that a run adds to those of the input.
 RESULT_COLUMNS = ("p_value", "statistic", "is_anomaly")
 
-#: What runs write; what they need besides, which is there before the first part; and what
-#: they need only while they are at work, but the lock.
+#: What runs write; what they write before the first part; and what they need only until
+#: they have finished, except for the lock.
 _WRITTEN_NAME = re.compile(r"part-\d{5,}\.parquet|_summary\.json|_run\.json|_undecided")
 _EARLY_NAME = re.compile(
     r"_lock\.json|_fit-[0-9a-f]+|\.+(part-|_summary|_run|_lock).*\.tmp"
@@ -49,7 +48,7 @@ _LEFT_NAME = re.compile(rf"(?!_lock\.json)({_EARLY_NAME.pattern})|_undecided|_ru
 
 
 def check_output(output: str, inputs: list[str]) -> str:
-    """Return the URL of the output folder, which is not in the way of the inputs."""
+    """Return the URL of the output folder, which must not overlap any input."""
     if not output.strip():
         raise ValueError("the output has no name. Give a folder to write to.")
     for path in inputs:
@@ -58,12 +57,12 @@ def check_output(output: str, inputs: list[str]) -> str:
 
 
 def is_begun(url: str) -> bool:
-    """Return whether an output folder has anything in it that a first part comes after."""
+    """Return whether an output folder has more than what precedes the first part."""
     return any(not _EARLY_NAME.fullmatch(name) for name in names_in(url))
 
 
 def names_in(url: str) -> list[str]:
-    """Return the names of what is in a folder; none if it is not there."""
+    """Return the names in a folder; none if it does not exist."""
     folder = Folder(url)
     if folder.is_file():
         raise FileExistsError(
@@ -73,7 +72,7 @@ def names_in(url: str) -> list[str]:
 
 
 def _check_apart(output: str, data: str) -> None:
-    """Raise if the output is the input, holds it, or lies in an input folder."""
+    """Raise ValueError if the output is the input, contains it, or is inside it."""
     filesystem, root = fsspec.core.url_to_fs(output)
     other, path = fsspec.core.url_to_fs(data)
     if filesystem.protocol != other.protocol:
@@ -82,13 +81,13 @@ def _check_apart(output: str, data: str) -> None:
     places = other.glob(path) if is_glob else [path]
     own = [root.rstrip("/"), f"{root.rstrip('/')}/part-00000.parquet"]
     if is_glob and any(re.match(glob_translate(path), name) for name in own):
-        places = [root]  # what is written would be read
+        places = [root]  # the output would be read
     ends = [_resolved(filesystem, name) + "/" for name in [root, *places]]
     for end in ends[1:]:
         if end.startswith(ends[0]) or ends[0].startswith(end):
             raise ValueError(
-                f"the output {output} and the input {data} are in each other's way: one of "
-                f"them is, or lies in, the other. Give an output folder of its own."
+                f"the output {output} and the input {data} overlap: one is the other, or "
+                f"is inside it. Give a separate output folder."
             )
 
 
@@ -97,19 +96,19 @@ def _resolved(filesystem: Any, path: str) -> str:
 
 
 def check_replaceable(url: str) -> None:
-    """Raise FileExistsError if what is there is not the output of a run."""
+    """Raise FileExistsError if the folder has files that are not the output of a run."""
     names, folder = names_in(url), Folder(url)
     own = [_WRITTEN_NAME.fullmatch(name) or _EARLY_NAME.fullmatch(name) for name in names]
     foreign = sorted(name for name, is_own in zip(names, own, strict=True) if not is_own)
     if not foreign and not {SUMMARY_NAME, RECORD_NAME} & set(names):
-        # Perhaps the output of a run before there were records, that was interrupted.
+        # Perhaps the output of an interrupted run of a version without fingerprints.
         parts = [name for name in names if name.endswith(".parquet")]
         foreign = [name for name in parts[:1] if not _is_part(folder, name)]
     if foreign:
         raise FileExistsError(
-            f"the output {url} holds files that no run wrote: {', '.join(foreign[:3])}. "
-            f"Only the output of an earlier run is replaced. Give another folder, or move "
-            f"those files away."
+            f"the output {url} contains files that are not the output of a run: "
+            f"{', '.join(foreign[:3])}. Only output of an earlier run can be replaced. "
+            f"Give another folder, or move those files away."
         )
 
 
@@ -124,21 +123,21 @@ def _is_part(folder: Folder, name: str) -> bool:
 
 
 def reserved_output(url: str) -> AbstractContextManager[Lock]:
-    """Make the output folder and lock it; take it away if the work comes to nothing.
+    """Make the output folder and lock it; remove it again if the run fails before writing.
 
     Raises
     ------
     OSError
         If nothing can be written there, or another run holds the lock.
     """
-    # Of a run that died before its first part no empty folder is to stay, either.
+    # Also the folder of an earlier run that died before its first part is removed again.
     is_ours = not Folder(url).exists() or (bool(names_in(url)) and not is_begun(url))
     refusal = "nothing can be written to the output {url}"
     return hold(url, "score a table", refusal, is_ours=is_ours)
 
 
 def write_json(url: str, name: str, content: Any, indent: int = 1) -> None:
-    """Write a file of JSON into a folder, which is made if it is not there."""
+    """Write a file of JSON into a folder, which is made if it does not exist."""
     folder = Folder(url)
     folder.make()
     text = json.dumps(content, indent=indent, default=plain)
@@ -151,12 +150,12 @@ def remove_output(url: str) -> None:
 
 
 def remove_fits(url: str) -> None:
-    """Remove what fits have measured, so that the next begins anew."""
+    """Remove what fits have measured, so that the next one starts from scratch."""
     _remove(url, re.compile("_fit-").match)
 
 
 def remove_leftovers(url: str) -> None:
-    """Remove what runs need only while they are at work, but the lock."""
+    """Remove what runs need only until they have finished, except for the lock."""
     _remove(url, _LEFT_NAME.fullmatch)
 
 

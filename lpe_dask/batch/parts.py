@@ -2,10 +2,10 @@
 
     partition, statistic, p-value --one task each--> part-00000.parquet ...
 
-What is carried over is read as Arrow by the task that writes it, and never anything else.
+Columns to carry over are read as Arrow by the task that writes them, without conversion.
 
-A part says in its metadata which run it belongs to and what it counts, so that a run that
-was interrupted finds the parts that are done, and needs no other record of them.
+The metadata of a part names its run and its counts, so that a run can be resumed from the
+finished parts, without any other record of them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,6 @@ _NO_RESULTS = pd.DataFrame(dict.fromkeys(RESULT_COLUMNS, np.empty(0))).astype(
     {"is_anomaly": "boolean"}
 )
 
-#: What parts count.
-PART_COUNTS = ("rows", "rows_nan", "flagged")
-
 #: Key of the metadata of a part.
 _KEY = b"lpe_dask"
 
@@ -60,7 +57,7 @@ class PartFolder:
     ----------
     url : str
     run : str
-        Tells this run from others.
+        Identifies the run.
     n_parts : int
     lock_url, token : str
         Of the lock that the run holds.
@@ -81,11 +78,11 @@ class PartFolder:
         return replace(self, url=f"{self.url}/{UNDECIDED}")
 
     def make(self) -> None:
-        """Make the folder, if it is not there."""
+        """Make the folder, if it does not exist."""
         Folder(self.url).make()
 
     def found(self) -> dict[int, dict[str, int]]:
-        """Return the parts of this run that are there, and what they count."""
+        """Return the counts of the parts of this run that exist."""
         unseen = self.unseen()
         numbers = [i for i in range(self.n_parts) if self.name(i) not in unseen]
         with ThreadPoolExecutor(READERS) as readers:
@@ -94,23 +91,23 @@ class PartFolder:
         return {i: of_part for i, of_part in found if of_part is not None}
 
     def unseen(self) -> set[str]:
-        """Return the names of the parts that are not to be seen from here."""
+        """Return the names of the parts that are not visible from this machine."""
         return {self.name(i) for i in range(self.n_parts)} - set(names_in(self.url))
 
     @retried_until_seen
     def check_seen(self) -> None:
-        """Raise if the parts that workers wrote are not to be seen from here, nor soon."""
+        """Raise if the parts that workers wrote do not become visible soon."""
         if unseen := self.unseen():
             raise FileNotFoundError(
                 f"the workers wrote {self.n_parts} parts, but {len(unseen)} of them are "
-                f"not to be seen from here in {self.url}. Give an output that this machine "
-                f"and all workers share: a shared folder, or a URL such as "
+                f"not visible from this machine in {self.url}. Give an output that this "
+                f"machine and all workers share: a shared folder, or a URL such as "
                 f"s3://bucket/folder."
             )
 
     @retried
     def _counts_of(self, number: int) -> dict[str, int] | None:
-        """Return what a part counts; None if it is no part of this run, or damaged."""
+        """Return the counts of a part; None if it is not of this run, or damaged."""
         try:
             with self.open(number) as file:
                 metadata = pq.read_metadata(file).metadata or {}
@@ -118,7 +115,7 @@ class PartFolder:
             is_ours = (said["run"], said["part"]) == (self.run, number)
             return {name: int(n) for name, n in said["counts"].items()} if is_ours else None
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-            if is_passing(error):  # rather look again than write it anew
+            if is_passing(error):  # reading it again is cheaper than writing it again
                 raise
             return None
 
@@ -129,7 +126,7 @@ class PartFolder:
 
     @retried
     def publish(self, number: int, table: pa.Table, counts: dict[str, int]) -> None:
-        """Write a part; it gets its name when it is whole, and the lock is still held."""
+        """Write a part; it gets its name once complete, if the lock is still held."""
         said = {"run": self.run, "part": number, "counts": counts}
         metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(said).encode()}
         with Folder(self.url).whole_file(self.name(number)) as file:
@@ -154,7 +151,7 @@ def part_writes(
     statistic, p_values : dask array of shape (n_rows,)
         In the same partitions.
     offset : float, optional
-        A row is an anomaly if its p-value is below this; None: that is yet to be decided.
+        A row is an anomaly if its p-value is below this; None: not decided yet.
     folder : PartFolder
     numbers : sequence of int
         Of the partitions to write.
@@ -210,8 +207,8 @@ def part_schema(kept: FileTable) -> pa.Schema:
     names = said.get("column_indexes", [])
     for_pandas = {
         **results.pandas_metadata,
-        "index_columns": kept.index_columns if index is None else [_described(index)],
-        # Of several levels, or numbers, the names of the results are none.
+        "index_columns": kept.index_columns if index is None else _described(index),
+        # The names of the results are text of one level.
         "column_indexes": names if [n["pandas_type"] for n in names] == ["unicode"] else [],
         "columns": [
             *(
@@ -226,9 +223,8 @@ def part_schema(kept: FileTable) -> pa.Schema:
     return pa.schema([*kept.schema, *results], metadata)
 
 
-def _described(index: pd.RangeIndex) -> dict[str, Any]:
-    places = {"start": index.start, "stop": index.stop, "step": index.step}
-    return {"kind": "range", "name": index.name, **places}
+def _described(index: pd.RangeIndex) -> Any:
+    return pa.Schema.from_pandas(pd.DataFrame(index=index)).pandas_metadata["index_columns"]
 
 
 # The functions below run inside tasks.
@@ -267,14 +263,14 @@ def _typed(column: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArr
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise TableError(
             f"{file} has column {field.name!r} as {column.type}, but with the other files "
-            f"it is {field.type}, which does not hold all of its values: {error}. Write it "
-            f"with the same type in all files, or leave it out (keep=, --keep)."
+            f"it is {field.type}, which cannot represent all of its values: {error}. Write "
+            f"it with the same type in all files, or leave it out (keep=, --keep)."
         ) from error
 
 
 def _counts(is_nan: NDArray[np.bool_], is_flagged: NDArray[np.bool_]) -> dict[str, int]:
-    values = (len(is_nan), int(is_nan.sum()), int(is_flagged.sum()))
-    return dict(zip(PART_COUNTS, values, strict=True))
+    n_nan, n_flagged = int(is_nan.sum()), int(is_flagged.sum())
+    return {"rows": len(is_nan), "rows_nan": n_nan, "flagged": n_flagged}
 
 
 def _decide_part(

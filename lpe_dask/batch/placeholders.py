@@ -5,8 +5,8 @@
     {date-7d}           days before it; {date+1d}: after it
     {date-7d..date}     each day of a range, both ends included: one text for each
 
-Braces mean nothing else, so a slip is refused and not taken for a name of a file. What
-comes from the environment is taken as it is: it is not searched for placeholders again.
+Braces have no other meaning, so a typing error is refused and not taken for the name of a
+file. Values of environment variables are not searched for placeholders again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-#: Most days of a range, ten years: more is a slip of the pen.
+from lpe_dask.batch.job import cut
+
+#: Most days of a range, ten years: more is a typing error.
 MAX_RANGE_DAYS = 3660
 
-#: What there is, for messages.
+#: All placeholders, for messages.
 KNOWN = "{date}, {date-7d}, {date+1d}, ${NAME}, and for data {date-7d..date}"
 
 _PLACEHOLDER = re.compile(
@@ -32,13 +34,13 @@ _DAY = re.compile(r"date(?:([+-][0-9]+)d)?")
 
 
 def has_range(text: str) -> bool:
-    """Return whether a range of days stands in ``text``."""
+    """Return whether ``text`` contains a range of days."""
     return any(found.lastgroup == "last" for found in _PLACEHOLDER.finditer(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholders:
-    """What to put in place of placeholders.
+    """The values of placeholders.
 
     Attributes
     ----------
@@ -67,20 +69,24 @@ class Placeholders:
             For an unknown placeholder, a variable that is not set, more than one range, or
             one that is empty or too long.
         """
-        _check_braces(text)
+        if brace := re.search(r"[{}]", _PLACEHOLDER.sub("", text)):
+            raise ValueError(
+                f"unmatched brace {brace[0]}. Braces are for placeholders: {KNOWN}. "
+                f"Complete it, or remove it."
+            )
         ranges = [f for f in _PLACEHOLDER.finditer(text) if f.lastgroup == "last"]
         if len(ranges) > 1:
             raise ValueError(
-                f"{len(ranges)} ranges of days stand in one path; one is allowed. Write "
-                f"the others as paths of their own, in a list."
+                f"{len(ranges)} ranges of days are in one path; one is allowed. Write the "
+                f"others as separate paths, in a list."
             )
         days = self._days(ranges[0]) if ranges else [self.day]
         return [_PLACEHOLDER.sub(partial(self._value, range_day=day), text) for day in days]
 
     def folder_of_days(self, text: str) -> str | None:
-        """Return the folder above all that differs from day to day in a path.
+        """Return the folder that contains the paths of all days.
 
-        None where there is no day in it, or no folder above.
+        None if there is no day in ``text``, or no folder above it.
 
         Examples
         --------
@@ -93,7 +99,7 @@ class Placeholders:
         for found in _PLACEHOLDER.finditer(text):
             if found.lastgroup != "variable":
                 folder, slash, _ = self.expand(text[: found.start()])[0].rpartition("/")
-                is_scheme = folder.endswith(":/")  # the day is the name of the storage
+                is_scheme = folder.endswith(":/")  # the day is the name of a bucket
                 return None if is_scheme else folder or (slash or ".")
         return None
 
@@ -102,13 +108,13 @@ class Placeholders:
         n_days = (last - first).days + 1
         if n_days < 1:
             raise ValueError(
-                f"the range {_cut(found[0])} is empty: it goes back from {first} to "
+                f"the range {cut(found[0], 60)} is empty: it goes back from {first} to "
                 f"{last}. Write the earlier day first, for example {{date-7d..date}}."
             )
         if n_days > MAX_RANGE_DAYS:
             raise ValueError(
-                f"the range {_cut(found[0])} has {n_days} days; at most {MAX_RANGE_DAYS} "
-                f"are allowed. Shorten it, or name the files by a glob."
+                f"the range {cut(found[0], 60)} has {n_days} days; at most "
+                f"{MAX_RANGE_DAYS} are allowed. Shorten it, or name the files by a glob."
             )
         return [first + datetime.timedelta(days=i) for i in range(n_days)]
 
@@ -122,10 +128,11 @@ class Placeholders:
         if _VARIABLE.fullmatch(name) is None:
             raise ValueError(_unknown(f"${{{name}}}"))
         value = self.environment.get(name, "")
-        if not value:  # a path without its beginning would be another path
+        if not value:  # without its beginning it would be another path
             raise ValueError(
-                f"the environment variable {_cut(name)} is not set, or empty. Set it, for "
-                f"example by export {_cut(name)}=VALUE, or write its value into the file."
+                f"the environment variable {cut(name, 60)} is not set, or empty. Set it, "
+                f"for example by export {cut(name, 60)}=VALUE, or write its value into the "
+                f"file."
             )
         return value
 
@@ -137,22 +144,10 @@ class Placeholders:
             return self.day + datetime.timedelta(days=int(found[1] or 0))
         except (OverflowError, ValueError):  # too many days, or too many digits
             raise ValueError(
-                f"the day {{{_cut(text)}}} is outside the years 1 to 9999. Give fewer days."
+                f"the day {{{cut(text, 60)}}} is outside the years 1 to 9999. Give fewer "
+                f"days."
             ) from None
 
 
-def _check_braces(text: str) -> None:
-    rest = _PLACEHOLDER.sub("", text)
-    if brace := re.search(r"[{}]", rest):
-        raise ValueError(
-            f"a brace stands alone: {brace[0]}. Braces are for placeholders: {KNOWN}. "
-            f"Complete it, or take it out."
-        )
-
-
 def _unknown(placeholder: str) -> str:
-    return f"{_cut(placeholder)!r} is no placeholder. There are {KNOWN}. Use one of them."
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:60]}..."
+    return f"unknown placeholder {cut(placeholder, 60)!r}. Placeholders are {KNOWN}."

@@ -3,9 +3,9 @@
     DATA --read--> frame --measure--> statistic, p-value                             (lazy)
     one task a partition --write--> OUT/part-00000.parquet ... --> OUT/_summary.json
 
-A part is written under another name and then moved, and the summary comes last: whatever is
-visible in OUT is whole, and a run that was interrupted goes on with the parts that are not
-there yet. No table passes through the client.
+A part is written under another name and then moved, and the summary comes last: every file
+visible in OUT is complete, and an interrupted run resumes with the missing parts. No table
+passes through the client.
 """
 
 from __future__ import annotations
@@ -24,36 +24,20 @@ import dask
 import dask.array as da
 from dask.delayed import Delayed
 
+from lpe_dask.batch import output, parts
 from lpe_dask.batch.fingerprint import Fingerprint, read_fingerprint
 from lpe_dask.batch.fit import (
+    Existing,
     Expect,
     Fit,
     RunError,
     check_unchanged,
+    input_errors_pass,
     measured_columns,
     takes_loo,
-    telling_input_from_run,
 )
 from lpe_dask.batch.job import Job
-from lpe_dask.batch.output import (
-    RESULT_COLUMNS,
-    SUMMARY_NAME,
-    check_output,
-    check_replaceable,
-    is_begun,
-    remove_leftovers,
-    remove_output,
-    reserved_output,
-    write_json,
-)
-from lpe_dask.batch.parts import (
-    PART_COUNTS,
-    Q_VALUE,
-    PartFolder,
-    decision_writes,
-    part_writes,
-    undecided_p_values,
-)
+from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.model import Fitted
 from lpe_dask.pvalues import (
@@ -94,7 +78,7 @@ class Scoring:
     made_from : Fingerprint
         What decides about the output.
     overwrite : bool
-        Whether an earlier output gives way.
+        Whether an earlier output is replaced.
     """
 
     rows: Any | None
@@ -104,33 +88,27 @@ class Scoring:
     overwrite: bool
 
     @property
-    def alpha(self) -> float:
-        """The false-alarm level."""
-        return float(self.made_from.settings["alpha"])
-
-    @property
-    def fdr(self) -> float | None:
-        """The false discovery rate, where that decides."""
-        fdr: float | None = self.made_from.settings["fdr"]
-        return fdr
+    def fdr(self) -> Any:
+        """The false discovery rate; None: alpha decides."""
+        return self.made_from.settings["fdr"]
 
     def is_finished(self) -> bool:
-        """Return whether the output is there already, made from the same input.
+        """Return whether the output exists already, made from the same input.
 
-        Perhaps by other versions, which may cut it into other parts.
+        Other versions may have made it, from other partitions.
         """
         earlier = read_fingerprint(self.output)
         if self.overwrite or earlier is None or not self.made_from.is_like(earlier):
             return False
         if self._folder("", earlier).unseen():
             return False
-        return Folder(self.output).exists(SUMMARY_NAME)
+        return Folder(self.output).exists(output.SUMMARY_NAME)
 
     def check_not_finished(self) -> None:
         """Raise FileExistsError if there is an output that this run would not change."""
         folder = Folder(self.output)
         is_empty = folder.exists() and not folder.names()
-        if not self.overwrite and (is_empty or self.is_finished()):
+        if is_empty or self.is_finished():
             self._refuse("exists")
 
     @contextmanager
@@ -140,16 +118,16 @@ class Scoring:
         Raises
         ------
         OSError
-            If nothing can be written there, or another run is at work on it.
+            If nothing can be written there, or another run holds the lock.
         """
-        with reserved_output(self.output) as lock:
+        with output.reserved_output(self.output) as lock:
             self.check_free()  # now nobody changes it
             yield lock
 
     def check_free(self) -> None:
-        """Raise FileExistsError if the output folder holds anything that is to stay."""
-        check_replaceable(self.output)
-        if self.overwrite or not is_begun(self.output):
+        """Raise FileExistsError if the output folder has anything not to be replaced."""
+        output.check_replaceable(self.output)
+        if self.overwrite or not output.is_begun(self.output):
             return
         earlier = read_fingerprint(self.output)
         if earlier is None:
@@ -157,7 +135,7 @@ class Scoring:
         elif earlier.run != self.made_from.run:
             differences = self.made_from.differences(earlier)
             self._refuse(
-                f"exists, and was made from something else; what differs: {differences}"
+                f"exists, and was written by another run, which differs in: {differences}"
             )
 
     def _refuse(self, reason: str) -> NoReturn:
@@ -188,29 +166,29 @@ class Scoring:
         began : float
             When the run began, by `time.perf_counter`.
         """
-        with telling_input_from_run():
+        with input_errors_pass():
             sizes, _ = self.kept.rows_of_parts()
-            statistic, p_values = model.blocks(self.rows, sizes)
+            blocks = model.blocks(self.rows, sizes)
         folder = self._folder(lock.token)
         try:
             check_token(lock.url, lock.token)  # the fit may have taken hours
-            self._make_way()
-            counts = self._write(folder, statistic, p_values, expect)
+            self._clear_other_output()
+            counts = self._write(folder, blocks, expect)
             self._warn_of_rate(model, counts)
             folder.check_seen()
             check_unchanged(self.kept.files)
             seconds = time.perf_counter() - began
             summary = score_summary(model, self.made_from, counts, check, seconds)
             check_token(lock.url, lock.token)
-            write_json(self.output, SUMMARY_NAME, summary, indent=2)
-            remove_leftovers(self.output)
+            output.write_json(self.output, output.SUMMARY_NAME, summary, indent=2)
+            output.remove_leftovers(self.output)
         except (RunError, TableError):
             raise
         except Exception as error:
             raise RunError(
-                f"the run stopped while it scored: {brief(error)} The parts that are in "
-                f"{self.output} are whole, but not all are there; the same run, started "
-                f"again, goes on from there."
+                f"the run stopped while it scored: {brief(error)} The output parts in "
+                f"{self.output} are complete, but some are missing; start the same run "
+                f"again to resume."
             ) from error
         return summary
 
@@ -219,39 +197,37 @@ class Scoring:
         n_parts = int(made_from.settings["n_parts"])
         return PartFolder(self.output, made_from.run, n_parts, self.output, token)
 
-    def _make_way(self) -> None:
-        """Leave nothing in the output but what this run has written."""
+    def _clear_other_output(self) -> None:
+        """Remove from the output what other runs have written."""
         earlier = read_fingerprint(self.output)
         if self.overwrite or earlier is None or earlier.run != self.made_from.run:
-            remove_output(self.output)
+            output.remove_output(self.output)
             self.made_from.write(self.output)
 
     def _write(
-        self,
-        folder: PartFolder,
-        statistic: da.Array,
-        p_values: da.Array,
-        expect: Expect,
+        self, folder: PartFolder, blocks: tuple[da.Array, da.Array], expect: Expect
     ) -> dict[str, Any]:
-        """Write the parts that are not there yet, and return what all of them count."""
+        """Write the missing parts, and return the counts of all parts together."""
         measured = folder if self.fdr is None else folder.undecided()
-        there = sum(counts["rows"] for counts in measured.found().values())
-        n_rows = self.kept.n_rows
-        expect(None if n_rows is None else n_rows - there)
-        if self.fdr is None:
-            write = partial(part_writes, self.kept, statistic, p_values)
-            return _counts(_write_missing(folder, partial(write, threshold(self.alpha))))
         measured.make()
-        _write_missing(measured, partial(part_writes, self.kept, statistic, p_values, None))
-        adjusted: Adjustment = adjustment(undecided_p_values(folder)).compute()
-        decide = partial(decision_writes, adjusted, self.fdr)
-        counts = _counts(_write_missing(folder, decide))
+        found = measured.found()
+        n_done = sum(counts["rows"] for counts in found.values())
+        n_rows = self.kept.n_rows
+        expect(None if n_rows is None else n_rows - n_done)
+        offset = threshold(self.made_from.settings["alpha"]) if self.fdr is None else None
+        write = partial(parts.part_writes, self.kept, *blocks, offset)
+        counts: dict[str, Any] = _write_missing(measured, found, write)
+        if self.fdr is None:
+            return counts | {"fdr_cut_off": None}
+        adjusted: Adjustment = adjustment(parts.undecided_p_values(folder)).compute()
+        decide = partial(parts.decision_writes, adjusted, self.fdr)
+        counts = _write_missing(folder, folder.found(), decide)
         cut = discovery_cut_off(adjusted, self.fdr)
         return counts | {"fdr_cut_off": None if math.isnan(cut) else cut}
 
     def _warn_of_rate(self, model: Fitted, counts: dict[str, Any]) -> None:
         counts_itself = COUNTS_ITSELF[model.calibration_kind]
-        is_ranked = self.rows is None and not counts_itself  # which was said before
+        is_ranked = self.rows is None and not counts_itself  # `prepare_scoring` warned
         if self.fdr is None or is_ranked:
             return
         doubt = doubt_about_rate(
@@ -263,25 +239,23 @@ class Scoring:
 
 
 def _write_missing(
-    folder: PartFolder, writes: Callable[[PartFolder, list[int]], list[Delayed]]
-) -> list[dict[str, int]]:
-    """Write the parts that are not there yet, and return the counts of all."""
-    found = folder.found()
+    folder: PartFolder,
+    found: dict[int, dict[str, int]],
+    writes: Callable[[PartFolder, list[int]], list[Delayed]],
+) -> dict[str, int]:
+    """Write the parts that are not found, and return the counts of all parts together."""
     missing = [i for i in range(folder.n_parts) if i not in found]
     if found:
-        logger.info("%d of %d parts are there already", len(found), folder.n_parts)
+        logger.info("%d of %d parts exist already", len(found), folder.n_parts)
     written = dask.compute(*writes(folder, missing)) if missing else ()
-    return [*found.values(), *written]
-
-
-def _counts(of_parts: list[dict[str, int]]) -> dict[str, int]:
-    return {name: sum(counts[name] for counts in of_parts) for name in PART_COUNTS}
+    counts = [*found.values(), *written]
+    return {name: sum(of_part[name] for of_part in counts) for name in counts[0]}
 
 
 def prepare_scoring(
-    job: Job, data: Paths, fit: Fit | None, model: Fitted | None, overwrite: bool
+    job: Job, data: Paths, fit: Fit | None, model: Fitted | None, existing: Existing
 ) -> Scoring:
-    """Return what a job is to score, with a model that is there or is to be fitted.
+    """Return what a job is to score, with a model that exists or is to be fitted.
 
     Parameters
     ----------
@@ -291,27 +265,32 @@ def prepare_scoring(
     fit : Fit, optional
         How the model is fitted, or was.
     model : Fitted, optional
-        None: it comes of ``fit``.
-    overwrite : bool
-        As in `Scoring`.
+        None: it is the result of ``fit``.
+    existing : {"keep", "refuse", "replace"}
+        What happens to an existing output.
     """
     given, alpha = job.score, job.alpha
+    origin = fit if model is None else model
     assert given is not None
+    assert origin is not None
     for name, level in (("alpha", alpha), ("fdr", given.fdr)):
         if level is not None:
             check_level(name, level)
-    inputs = paths_in(data)
-    if model is None:
-        assert fit is not None
-        table, rows = fit.table, fit.nominal
+    inputs = paths_in(data) + ([] if fit is None else paths_in(fit.table.files.paths))
+    if job.model.path is not None:
+        inputs.append(job.model.path)
+    url = output.check_output(given.output, inputs)
+    if isinstance(origin, Fit):
+        table, rows = origin.table, origin.nominal
         if not job.is_own:
-            table, rows = _open(data, list(rows.columns))
-        inputs += paths_in(fit.table.files.paths) + ([] if fit.url is None else [fit.url])
+            table = open_table(data, rows.columns)
+            rows = measured_columns(data, table.frame(), list(rows.columns))
     else:
-        table, rows = tables_to_score(model, data, given.columns)
-    origin = fit if model is None else model
-    assert origin is not None
-    kept = _kept(data, table, given.keep, with_q_value=given.fdr is not None)
+        table, rows = tables_to_score(origin, data, given.columns)
+    results = [*output.RESULT_COLUMNS]
+    if given.fdr is not None:
+        results.append(parts.Q_VALUE)
+    kept = _kept(data, table, given.keep, results)
     settings = {
         "columns": list(map(str, rows.columns)),
         "keep": list(map(str, kept.columns)),
@@ -322,16 +301,18 @@ def prepare_scoring(
         "n_parts": len(kept.parts),
         "versions": [metadata.version("lpe_dask"), dask.__version__],
     }
-    url = check_output(given.output, inputs)
     made_from = Fingerprint(table.files.stamps, settings)
+    overwrite = existing == "replace"
     scoring = Scoring(None if job.is_own else rows, kept, url, made_from, overwrite)
     if not scoring.is_finished():
         scoring.check_free()
+    if existing == "refuse":
+        scoring.check_not_finished()
     if given.fdr is not None and job.is_own and takes_loo(origin.parameters):
         logger.warning(
-            "no row can be flagged with fdr=%g: p-values of rows among themselves are "
-            "spread evenly, so none is small for so many. Give nominal rows, or decide by "
-            "alpha.", given.fdr,
+            "no row can be flagged with fdr=%g: p-values of rows scored against each other "
+            "are ranks, so none is small enough. Give nominal rows, or decide by alpha.",
+            given.fdr,
         )  # fmt: skip
     return scoring
 
@@ -340,12 +321,10 @@ def tables_to_score(
     model: Fitted, data: Paths, columns: Sequence[Any] | None
 ) -> tuple[FileTable, Any]:
     """Return a table in files, and of it the frame of columns that a model measures."""
-    if columns is None:
-        table, rows = _open(data, model.columns)
-    else:
-        table = open_table(data, columns)
-        chosen = as_given(columns, table.columns)
-        rows = measured_columns(data, table.frame(), chosen)
+    names = model.columns if columns is None else columns
+    table = open_table(data, names)
+    chosen = names if columns is None else as_given(columns, table.columns)
+    rows = measured_columns(data, table.frame(), chosen)
     if len(rows.columns) != model.n_features:
         raise ValueError(
             f"{shown_paths(data)} has {len(rows.columns)} columns to measure, but the "
@@ -355,30 +334,24 @@ def tables_to_score(
     return table, rows
 
 
-def _open(data: Paths, columns: Sequence[Any] | None) -> tuple[FileTable, Any]:
-    table = open_table(data, columns)
-    return table, measured_columns(data, table.frame(), columns)
-
-
 def _kept(
-    path: Paths, table: FileTable, keep: Sequence[Any] | None, *, with_q_value: bool
+    path: Paths, table: FileTable, keep: Sequence[Any] | None, results: Sequence[str]
 ) -> FileTable:
-    """Return the columns to carry over, none of which hides a result."""
-    there = table.columns
-    names = there if keep is None else list(dict.fromkeys(as_given(keep, there)))
-    missing = [name for name in names if name not in there]
+    """Return the columns to carry over, none of which has the name of a result."""
+    existing = table.columns
+    names = existing if keep is None else list(dict.fromkeys(as_given(keep, existing)))
+    missing = [name for name in names if name not in existing]
     if missing:
         raise ValueError(
             f"{shown_paths(path)} has no columns {missing} to keep, but "
-            f"{there}. Name some of these (keep=, --keep)."
+            f"{existing}. Name some of these (keep=, --keep)."
         )
-    results = (*RESULT_COLUMNS, Q_VALUE) if with_q_value else RESULT_COLUMNS
     kept = table.select(names)
     hidden = [name for name in results if name in kept.schema.names]
     if hidden:
         raise ValueError(
-            f"{shown_paths(path)} has {hidden} already, but that is what the output calls "
-            f"its results ({', '.join(results)}). Name the columns to carry over "
+            f"{shown_paths(path)} has {hidden} already, but these are names of results in "
+            f"the output ({', '.join(results)}). Name the columns to carry over "
             f"without them (keep=, --keep), or rename them in the input."
         )
     return kept

@@ -1,11 +1,10 @@
-"""Tell what a run did: ``_summary.json`` in its output, or what a fit has learnt."""
+"""Tell what a run did: ``_summary.json`` in its output, or what a fit has learned."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from lpe_dask.batch.fingerprint import MADE_FROM, Fingerprint
-from lpe_dask.batch.parts import PART_COUNTS
 from lpe_dask.model import Fitted
 from lpe_dask.pvalues import BAND_LEVEL, band_half_width
 from lpe_dask.storage import package_versions
@@ -15,24 +14,24 @@ from lpe_dask.tasks import peak_worker_bytes
 _PACKAGES = ("lpe_dask", "dask", "distributed", "numpy", "numba", "pandas", "pyarrow")
 
 
-def fit_summary(
-    model: Fitted, url: str, check: dict[str, Any] | None, seconds: float
+def model_summary(
+    model: Fitted, check: dict[str, Any] | None, seconds: float
 ) -> dict[str, Any]:
-    """Return what a fit has learnt.
+    """Return what a run tells about its model.
 
     Parameters
     ----------
     model : Fitted
-    url : str
-        Where it was saved.
     check : dict, optional
         What was found about its calibration.
     seconds : float
         That the run took.
     """
     return {
-        "model": url,
-        **_nominal_counts(model),
+        "nominal_rows": model.n_samples,
+        "dropped_rows": model.n_dropped,
+        "calibration_kind_": model.calibration_kind,
+        "calibration_rows": len(model.calibration.values),
         "n_neighbors_": model.n_neighbors,
         "radius_": model.radius,
         "calibration_check": check,
@@ -47,48 +46,29 @@ def score_summary(
     check: dict[str, Any] | None,
     seconds: float,
 ) -> dict[str, Any]:
-    """Return what ``_summary.json`` holds.
+    """Return what ``_summary.json`` contains.
 
     Parameters
     ----------
     model : Fitted
     made_from : Fingerprint
     counts : dict
-        What all parts count, and ``fdr_cut_off`` where a false discovery rate decides.
-    check : dict, optional
-        What was found about the model's calibration.
-    seconds : float
-        That the run took.
+        Those of all parts together, and ``fdr_cut_off``.
+    check, seconds
+        As in `model_summary`.
     """
-    rows, rows_nan, flagged = (counts[name] for name in PART_COUNTS)
-    measured, settings = rows - rows_nan, made_from.settings
+    measured, alpha = counts["rows"] - counts["rows_nan"], made_from.settings["alpha"]
     return {
-        "rows": rows,
-        "rows_nan": rows_nan,
-        **_nominal_counts(model),
+        **counts,
+        "flagged_share": counts["flagged"] / measured if measured else None,
+        **model_summary(model, check, seconds),
         "calibration_band": _calibration_band(model),
-        "calibration_check": check,
-        "flagged": flagged,
-        "flagged_share": flagged / measured if measured else None,
-        "alpha": settings["alpha"],
-        "fdr": settings["fdr"],
-        "fdr_cut_off": counts.get("fdr_cut_off"),
-        "parameters": model.parameters | {"alpha": settings["alpha"]},
-        "n_neighbors_": model.n_neighbors,
-        "radius_": model.radius,
-        "seconds": round(seconds, 3),
+        "alpha": alpha,
+        "fdr": made_from.settings["fdr"],
+        "parameters": model.parameters | {"alpha": alpha},
         "peak_worker_bytes": peak_worker_bytes(),
         "versions": package_versions(*_PACKAGES),
         MADE_FROM: made_from.content(),
-    }
-
-
-def _nominal_counts(model: Fitted) -> dict[str, Any]:
-    return {
-        "nominal_rows": model.n_samples,
-        "dropped_rows": model.n_dropped,
-        "calibration_kind_": model.calibration_kind,
-        "calibration_rows": len(model.calibration.values),
     }
 
 

@@ -1,13 +1,12 @@
-"""Remember which days of a job are not finished, for the start that comes after midnight.
+"""Remember which days of a job are not finished, for a start after midnight.
 
     out/2026-11-20/                       the output of a day
     out/_runs/<job>-2026-11-20.json       beside it, from the start of its run to its end
 
-A job is known by what it says, not by the name of its file: several jobs may share a
-folder, also those of one file with other variables, and one that was edited is another one,
-as its outputs are. What has the same name for its outputs is the job before it was edited.
-These files decide nothing but which day is taken, and whoever has no use for one may remove
-it.
+A job is identified by its content, not by the name of its file: several jobs may share a
+folder, also those of one file with different variables. An edited job is another job with
+the same name of its outputs. These files only decide which day is chosen; users may remove
+them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ logger = logging.getLogger(__name__)
 #: Name of the folder, beside the outputs.
 NOTES = "_runs"
 
-#: What a run may be refused for: started again, it would be refused again.
+#: Errors with which a run is refused: it would be refused again.
 _REFUSED = (ValueError, TypeError, MemoryError)
 
 
@@ -39,12 +38,12 @@ class DayOfJob:
     Attributes
     ----------
     folder : str
-        That holds the outputs of all days.
+        Contains the outputs of all days.
     job : str
-        Tells the job from others.
+        Hash of the job, without the day.
     output : str
-        Tells its outputs from those of others; the same after most edits, but not with
-        other variables.
+        Hash of the name of its output, without the day; the same after most edits, but not
+        with other variables.
     path : str
         Of its file.
     day : date
@@ -63,7 +62,7 @@ class DayOfJob:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Have a note of the run in the folder until it is finished, or refused."""
+        """Keep a note of the run in the folder until the run is finished or refused."""
         self._note()
         try:
             yield
@@ -73,7 +72,7 @@ class DayOfJob:
         self.forget()
 
     def _note(self) -> None:
-        """Write the note, but leave one that is there: the run is going on."""
+        """Write the note, unless there is one: then the run is being resumed."""
         said = {
             "job": os.path.abspath(self.path),
             "says": self.job,
@@ -86,9 +85,9 @@ class DayOfJob:
                 write_json(self.notes, f"{self.job}-{self.day}.json", said)
         except (OSError, NotImplementedError) as error:
             logger.warning(
-                "it is not noted in %s that the run of %s has begun: %s If it is "
-                "interrupted, go on with --date %s.",
-                self.notes, self.day, brief(error), self.day,
+                "cannot write the note of the run of %s to %s: %s If the run is "
+                "interrupted, resume it with --date %s.",
+                self.day, self.notes, brief(error), self.day,
             )  # fmt: skip
 
     def forget(self) -> None:
@@ -105,7 +104,7 @@ class DayOfJob:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What tells that a run has begun.
+    """The note of a run that has begun.
 
     Attributes
     ----------
@@ -116,7 +115,7 @@ class Note:
     day : date
         What ``{date}`` stood for.
     began : datetime
-        When the run began first.
+        When the run began for the first time.
     """
 
     name: str
@@ -126,12 +125,12 @@ class Note:
     began: datetime.datetime
 
     def is_of(self, day: DayOfJob) -> bool:
-        """Return whether a run of this job and day has begun."""
+        """Return whether this is the note of that run."""
         return (self.job, self.day) == (day.job, day.day)
 
 
 def now() -> datetime.datetime:
-    """Return the time, with the days of this machine's clock."""
+    """Return the local time of this machine."""
     return datetime.datetime.now().astimezone()
 
 

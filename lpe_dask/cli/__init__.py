@@ -1,6 +1,6 @@
 """The command line, `lpe-dask`.
 
-What leaves is `main`; commands, options, workers and progress stay inside.
+Public name: `main`; commands, options, workers and progress are internal.
 """
 
 import lazy_loader

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -29,10 +29,10 @@ from lpe_dask.tasks import (
 
 logger = logging.getLogger(__name__)
 
-#: What `distributed` logs from this level on is for the user.
+#: Users see what `distributed` logs from this level on.
 LOG_LEVEL = logging.WARNING
 
-#: Seconds to wait for a scheduler to answer, and then for it to have a worker.
+#: Seconds to wait for a scheduler to answer, and then for its first worker.
 CONNECT_SECONDS = 10
 WORKER_SECONDS = 60
 
@@ -52,7 +52,7 @@ class ChosenWorkers:
     n_workers, memory_limit : int, optional
         Of the cluster to start; bytes of each worker.
     debug : bool
-        Whether to let all warnings of `distributed` through, at any time.
+        Whether to show all warnings of `distributed`, at any time.
     threads : int, optional
         Of each worker to start; None: they share the processor cores.
     profile : str, optional
@@ -73,98 +73,86 @@ class ChosenWorkers:
     def open(self) -> Iterator[None]:
         """Return a context in which Dask computes on these workers."""
         spool = {"lpe-dask.spool": self.spool} if self.spool else {}
-        with dask.config.set(spool), self._scheduler():
+        if self.scheduler == "threads":
+            scheduler = dask.config.set(scheduler="threads")
+        else:
+            scheduler = self._distributed()
+        with dask.config.set(spool), scheduler:
             yield
 
-    def _scheduler(self) -> AbstractContextManager[None]:
-        if self.scheduler == "threads":
-            return dask.config.set(scheduler="threads")
-        return self._start() if self.scheduler is None else self._join()
-
     @contextmanager
-    def foreseen(self) -> Iterator[Workers]:
-        """Return a context that tells which workers there would be, and starts none.
+    def planned(self) -> Iterator[Workers]:
+        """Return a context that gives the workers of a run, but starts none.
 
-        Dask computes in this process meanwhile, or on the workers of a running scheduler.
+        Within it Dask computes in this process, or on the workers of a running scheduler.
         """
         if self.scheduler is not None:
             with self.open():
                 yield replace(active_workers(wait=True), start_seconds=LOAD_SECONDS)
             return
         n_workers, threads = self._processes()
-        limit = self.memory_limit
-        if limit is None:
-            limit = memory_of_machine() // n_workers
+        limit = self.memory_limit or memory_of_machine() // n_workers
         with dask.config.set(scheduler="threads"):
             yield workers_of_machine(n_workers, threads, limit, START_SECONDS)
 
     def _processes(self) -> tuple[int, int]:
         """Return how many workers a cluster on this machine has, and threads of each."""
-        if self.n_workers is None:
+        n_workers, threads = self.n_workers, self.threads
+        if n_workers is None and threads is None:
             return processes_and_threads()
-        return self.n_workers, self.threads or max(1, CPU_COUNT // self.n_workers)
+        n_workers = n_workers or max(1, CPU_COUNT // (threads or 1))
+        return n_workers, threads or max(1, CPU_COUNT // n_workers)
 
     @contextmanager
-    def _start(self) -> Iterator[None]:
-        from distributed import Client, LocalCluster
-
-        limit = self.memory_limit
-        options: dict[str, Any] = {} if limit is None else {"memory_limit": limit}
-        if self.n_workers is not None:
-            n_workers, threads = self._processes()
-            options |= {"n_workers": n_workers, "threads_per_worker": threads}
-        elif self.threads is not None:
-            options["threads_per_worker"] = self.threads
-        if not self.debug:
-            options["preload"] = ["lpe_dask.cli.cluster_log"]
+    def _distributed(self) -> Iterator[None]:
         with _quiet_distributed(self.debug) as silence, ExitStack() as stack:
-            with signals_held():
-                cluster = LocalCluster(
-                    host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0",
-                    silence_logs=LOG_LEVEL,
-                    **options,
-                )
-                stack.push(partial(_end_cluster, cluster))
-                let_garbage_be()
-            stack.enter_context(Client(cluster))
+            client = self._start(stack) if self.scheduler is None else self._join(stack)
             stack.callback(silence)
-            logger.info("dashboard: %s", cluster.dashboard_link)
+            if self.scheduler is not None:
+                _wait_for_worker(client, self.scheduler)
+            logger.info("dashboard: %s", client.dashboard_link)
             with self._profiled():
                 yield
 
-    @contextmanager
-    def _join(self) -> Iterator[None]:
+    def _start(self, stack: ExitStack) -> Any:
+        """Return a client of a new cluster on this machine."""
+        from distributed import Client, LocalCluster
+
+        n_workers, threads = self._processes()
+        with signals_held():
+            cluster = LocalCluster(
+                n_workers=n_workers,
+                threads_per_worker=threads,
+                memory_limit=self.memory_limit or "auto",
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                silence_logs=LOG_LEVEL,
+                preload=None if self.debug else ["lpe_dask.cli.cluster_log"],
+            )
+            stack.push(partial(_end_cluster, cluster))
+            let_garbage_be()
+        return stack.enter_context(Client(cluster))
+
+    def _join(self, stack: ExitStack) -> Any:
+        """Return a client of a running cluster."""
         from distributed import Client
 
-        with _quiet_distributed(self.debug) as silence:
-            try:
-                # Not the default client yet: one that fails would stay the default.
-                client = Client(
-                    self.scheduler, timeout=CONNECT_SECONDS, set_as_default=False
-                )
-            except (OSError, ValueError) as error:
-                raise OSError(
-                    f"no scheduler answers at {self.scheduler} ({error}). Give the address "
-                    f"that the scheduler printed at its start, for example "
-                    f"tcp://10.0.0.1:8786, or leave --scheduler out to work on this "
-                    f"machine."
-                ) from error
-            with (
-                client,
-                client.as_current(),
-                dask.config.set(scheduler=client),
-                ExitStack() as stack,
-            ):
-                stack.callback(silence)
-                _wait_for_worker(client, self.scheduler)
-                logger.info("dashboard: %s", client.dashboard_link)
-                with self._profiled():
-                    yield
+        try:
+            # Not the default client yet: it would remain so even if it failed.
+            client = Client(self.scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise OSError(
+                f"no scheduler answers at {self.scheduler} ({error}). Give the address "
+                f"that the scheduler printed at its start, for example "
+                f"tcp://10.0.0.1:8786, or leave --scheduler out to work on this machine."
+            ) from error
+        for context in client, client.as_current(), dask.config.set(scheduler=client):
+            stack.enter_context(context)
+        return client
 
     @contextmanager
     def _profiled(self) -> Iterator[None]:
-        """Write the report at the end, if one was asked for and the work was done."""
+        """Write Dask's report at the end, if it was asked for and no error came."""
         if self.profile is None:
             yield
             return
@@ -174,15 +162,15 @@ class ChosenWorkers:
         report.__enter__()
         yield
         try:
-            report.__exit__(None, None, None)  # not after an error: who would answer?
+            report.__exit__(None, None, None)  # after an error no scheduler may answer
         except Exception as error:
             logger.warning("no profile was written to %s: %s", self.profile, brief(error))
         else:
             logger.info("profile: %s", self.profile)
 
 
-def _wait_for_worker(client: Any, address: str | None) -> None:
-    """Return when the cluster can run tasks; asks for it, so that an adaptive one grows."""
+def _wait_for_worker(client: Any, address: str) -> None:
+    """Return once the cluster runs a task, for which an adaptive one starts a worker."""
     if not client.scheduler_info(n_workers=-1)["workers"]:
         logger.info("waiting for the first worker of %s", address)
     try:
@@ -195,11 +183,11 @@ def _wait_for_worker(client: Any, address: str | None) -> None:
 
 
 def _end_cluster(cluster: Any, kind: type[BaseException] | None, *rest: Any) -> None:
-    """End the workers; in the middle of their tasks, if the run was interrupted."""
+    """End the workers; if the run was interrupted, in the middle of their tasks."""
     if kind is not None and issubclass(kind, KeyboardInterrupt):
         nannies = cluster.workers.values()
         for nanny in nannies:
-            nanny.close_gracefully()  # it is not to start its process again
+            nanny.close_gracefully()  # so that it does not restart its process
         for pid in filter(None, [nanny.pid for nanny in nannies]):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -208,10 +196,10 @@ def _end_cluster(cluster: Any, kind: type[BaseException] | None, *rest: Any) -> 
 
 @contextmanager
 def _quiet_distributed(debug: bool) -> Iterator[Callable[[], object]]:
-    """Let the log of `distributed` tell of faults only: warnings, while there is work.
+    """Show only warnings of `distributed`, and only until the work has ended.
 
-    What fails reaches the command as an error, and is said there once. Gives a function to
-    call when the work has ended: what is cut off then is cut off on purpose.
+    The command itself prints the error of a task, once. Gives a function to call when the
+    work has ended: connections that break after that are closed on purpose.
     """
     with ExitStack() as stack:
         stack.enter_context(logging_from(LOG_LEVEL))
@@ -219,7 +207,7 @@ def _quiet_distributed(debug: bool) -> Iterator[Callable[[], object]]:
             yield lambda: None
             return
         stack.enter_context(only_news())
-        stack.enter_context(_muted("asyncio"))  # tells of requests nobody waits for
+        stack.enter_context(_muted("asyncio"))  # logs requests that nobody waits for
 
         def silence() -> None:
             stack.enter_context(logging_from(logging.CRITICAL))
@@ -230,7 +218,7 @@ def _quiet_distributed(debug: bool) -> Iterator[Callable[[], object]]:
 
 @contextmanager
 def _muted(name: str) -> Iterator[None]:
-    """Let a logger say nothing while the context is open."""
+    """Silence a logger while the context is open."""
     muted = logging.getLogger(name)
     level = muted.level
     muted.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Leave out of the log of `distributed` what a command says in other words.
+"""Remove from the log of `distributed` what a command reports itself.
 
 Loaded by the commands, and by the workers that they start (`preload`).
 """
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-#: How records begin whose cause reaches the command as an error, which it prints once: a
-#: task that raised, others that were cancelled for it, a scheduler that is gone.
+#: Beginnings of records whose cause reaches the command as an error, which it prints once:
+#: a task that raised, others that were cancelled for it, a lost scheduler.
 REPEATED = ("Compute Failed", "Async instruction for", "Failed to reconnect to scheduler")
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """Return whether a record tells what nothing else does; a filter for handlers."""
+    """Return whether a record is not reported otherwise; a filter for handlers."""
     return not record.getMessage().startswith(REPEATED)
 
 

@@ -2,14 +2,15 @@
 
 Starts or joins the workers, calls public functions, and turns errors into messages and exit
 codes: 0 done, 1 failed after the start, 2 refused what was given, 130 interrupted, 143
-terminated (SIGTERM), 75 try again later: another run is at work there. What a command is
-there to tell goes to standard output, as the forecast of `plan`, the table of `demo`, the
-verdicts of `paper`; messages go to standard error.
+terminated (SIGTERM), 75 try again later: another run holds the lock. The results of a
+command go to standard output: the forecast of `plan`, the table of `demo`, the verdicts of
+`paper`; messages go to standard error.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def cli() -> None:
 @columns_option("all columns of the nominal rows")
 @click.option(
     "--keep",
-    callback=names,
+    type=names,
     metavar="ID,TS",
     help='Columns of DATA to carry over to OUT; "" for none.  [default: all]',
 )
@@ -82,16 +83,15 @@ def score(data: str, overwrite: bool, debug: bool, **options: Any) -> None:
     OUT gets the columns of DATA, and p_value (from 0 to 1, low is anomalous), statistic (to
     rank rows by) and is_anomaly (p_value at most alpha; empty where a number is missing);
     with --fdr also q_value, which is_anomaly then compares with that.
-    A run that was interrupted goes on when the same command is given again.
+    An interrupted run resumes when the same command is given again.
     """
     with exit_codes(debug):
         from lpe_dask.batch import score_job
 
         workers = take_workers(options, debug)
-        if options["model"] is not None:  # which has arguments of its own
+        if options["model"] is not None:  # its arguments are not those of the defaults
             options = _given(options)
-        existing = "replace" if overwrite else "refuse"
-        click.echo(_do(score_job(data, **options), existing, workers), err=True)
+        click.echo(_do(score_job(data, **options), workers, overwrite), err=True)
 
 
 @cli.command(name="plan", short_help="Tell what a run would need; run nothing.")
@@ -111,8 +111,8 @@ def score(data: str, overwrite: bool, debug: bool, **options: Any) -> None:
 def plan_run(data: str, debug: bool, **options: Any) -> None:
     """Tell what `score` would need: tasks, pairs of rows, memory and time.
 
-    Of a job file, which ends in .toml, tell what `run` would need, for the day that it
-    would take. Reads metadata and a sample of the rows, and starts no workers. Ends with
+    For a job file, which ends in .toml, tell what `run` would need, for the day that it
+    would choose. Reads metadata and a sample of the rows, and starts no workers. Ends with
     exit code 2 if the run does not fit into the memory of the workers.
     """
     with exit_codes(debug):
@@ -132,21 +132,20 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
 @columns_option("all")
 @model_options
 @check_option
-@click.option("--overwrite", is_flag=True, help="Replace a model that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing model.")
 @worker_options
 def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
     """Learn from NOMINAL, rows known to be normal, and save the model to MODEL.
 
     NOMINAL is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as
-    s3://. `lpe-dask score DATA --model MODEL` then scores tables with it. A fit that was
-    interrupted goes on when the same command is given again.
+    s3://. `lpe-dask score DATA --model MODEL` then scores tables with it. An interrupted
+    fit resumes when the same command is given again.
     """
     with exit_codes(debug):
         from lpe_dask.batch import fit_job
 
         workers = take_workers(options, debug)
-        existing = "replace" if overwrite else "refuse"
-        click.echo(_do(fit_job(nominal, **options), existing, workers), err=True)
+        click.echo(_do(fit_job(nominal, **options), workers, overwrite), err=True)
 
 
 @cli.command(short_help="Do what a job file says: fit, score, or both.")
@@ -155,18 +154,20 @@ def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
     "--date",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="YYYY-MM-DD",
-    help="What {date} in the file stands for.  [default: today, or the day of a run that "
+    help="The value of {date} in the file.  [default: today, or the day of a run that "
     "began less than 12 hours ago and was interrupted]",
 )
 @click.option(
-    "--overwrite", is_flag=True, help="Do all of it anew: replace the model and the output."
+    "--overwrite",
+    is_flag=True,
+    help="Start from scratch: replace the model and the output.",
 )
 @worker_options
 def run(job: str, date: Any, overwrite: bool, debug: bool, **options: Any) -> None:
     """Do what the job file JOB says, as far as it is not done yet.
 
-    A job that was interrupted goes on when it is started again; one that is finished says
-    so and does nothing. Options about workers go before the section [cluster] of the file.
+    An interrupted job resumes when it is started again; a finished job says so and does
+    nothing. Options about workers replace the section [cluster] of the file.
     """
     with exit_codes(debug):
         from lpe_dask.batch import next_job
@@ -174,8 +175,7 @@ def run(job: str, date: Any, overwrite: bool, debug: bool, **options: Any) -> No
         day = None if date is None else date.date()
         due = next_job(job, day, overwrite=overwrite)
         workers = take_workers(options, debug, due.cluster)
-        existing = "replace" if overwrite else "keep"
-        click.echo(_do(due, existing, workers), err=True)
+        click.echo(_do(due, workers, overwrite, keep=True), err=True)
 
 
 @cli.command(short_help="Score real handwritten digits, from end to end.")
@@ -203,7 +203,7 @@ def demo(output: str | None, debug: bool, **options: Any) -> None:
             nominal=folder / "nominal.parquet",
             keep=["digit"],
         )
-        _do(job, "refuse", workers)
+        _do(job, workers)
         click.echo(demo_table(folder / "scores"))
         click.echo(demo_ending(folder, is_kept=output is not None), err=True)
 
@@ -259,16 +259,24 @@ def main() -> None:
 # What the commands do
 
 
-def _do(job: Any, existing: Any, workers: ChosenWorkers) -> str:
-    """Check everything, start or join the workers, do a job, and return what to tell."""
+def _do(
+    job: Any, workers: ChosenWorkers, overwrite: bool = False, *, keep: bool = False
+) -> str:
+    """Check everything, start or join the workers, do a job, and return what to print."""
     from lpe_dask.batch import prepare
+
+    run = prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
+    if keep and run.is_finished():
+        return _nothing_to_do(job.place)
+    return summary_lines(run.execute(_with_progress(workers)), job.place)
+
+
+@contextmanager
+def _with_progress(workers: ChosenWorkers) -> Iterator[Any]:
     from lpe_dask.cli.progress import show_progress
 
-    prepared = prepare(job, existing)
-    if existing == "keep" and prepared.is_finished():
-        return _nothing_to_do(job.place)
-    with prepared.reserved() as lock, workers.open(), show_progress() as expect:
-        return summary_lines(prepared.execute(lock, expect), job.place)
+    with workers.open(), show_progress() as expect:
+        yield expect
 
 
 def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
@@ -279,17 +287,17 @@ def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
     workers = take_workers(options, debug)
     if options["model"] is None:
         del options["model"]
-        with workers.foreseen() as foreseen:
+        with workers.planned() as foreseen:
             return forecast_score(foreseen, data, **options)
     given = _given(options)
     path, columns = given.pop("model"), given.pop("columns", None)
     check_is_alone(path, given.pop("nominal", None), given)
-    with workers.foreseen() as foreseen:
+    with workers.planned() as foreseen:
         return forecast_with_model(foreseen, data, path, columns)
 
 
 def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
-    """Return what it takes to do a job; None if that is nothing, which is said."""
+    """Return what it takes to do a job; None, and a message, if that is nothing."""
     from lpe_dask.batch import next_job, prepare
     from lpe_dask.forecast import check_no_others, forecast_job
 
@@ -300,7 +308,7 @@ def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
     if prepared.is_finished():
         click.echo(_nothing_to_do(due.place), err=True)
         return None
-    with workers.foreseen() as foreseen:
+    with workers.planned() as foreseen:
         return forecast_job(foreseen, prepared)
 
 
@@ -309,7 +317,7 @@ def _nothing_to_do(place: str) -> str:
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, rather than left to their defaults."""
+    """Return the options that were given, without those that have their defaults."""
     context = click.get_current_context()
     default = click.core.ParameterSource.DEFAULT
     return {

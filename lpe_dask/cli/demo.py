@@ -15,7 +15,7 @@ LAST_NOMINAL_DIGIT = 4
 
 
 def demo_folder(output: str | None, stack: ExitStack) -> Path:
-    """Return a new folder, which does not outlive the stack if it was not asked for."""
+    """Return a new folder, which is removed with the stack if it was not asked for."""
     if output is None:
         temporary = tempfile.TemporaryDirectory(prefix="lpe-dask-demo-")
         return Path(stack.enter_context(temporary))
@@ -61,7 +61,7 @@ def demo_table(scores: Path) -> str:
 
 
 def demo_ending(folder: Path, *, is_kept: bool) -> str:
-    """Return how to go on by hand."""
+    """Return the commands to continue with."""
     if not is_kept:
         return "\nTo keep the tables and try it by hand: lpe-dask demo --output FOLDER"
     tables = f"{folder / 'digits.parquet'} --nominal {folder / 'nominal.parquet'}"

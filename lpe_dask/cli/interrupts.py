@@ -9,25 +9,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from types import FrameType
+from typing import Any
 
-#: What ends a command: Ctrl-C on a terminal, and what supervisors and batch systems send.
+#: Signals that end a command: Ctrl-C on a terminal, and that of supervisors.
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-#: Seconds after a signal in which the command ends, and no further one stops it from that.
+#: Seconds after a signal for the command to end; further signals are ignored meanwhile.
 ENDING_SECONDS = 10.0
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came: whatever cleans up after Ctrl-C does the same after this."""
+    """SIGTERM came; a subclass, so that the same code cleans up as after Ctrl-C."""
 
 
 @contextmanager
 def signals_raised() -> Iterator[None]:
     """Raise KeyboardInterrupt at Ctrl-C and `Terminated` at SIGTERM within the context.
 
-    For commands; a library leaves signals alone. A signal that is ignored stays so, as of
-    commands in the background. After one that came, this goes on beyond the context: then
-    the process is to end, and what follows soon must not stop it from cleaning up.
+    For commands; a library leaves signals alone. Ignored signals stay ignored, as those of
+    commands in the background. After a signal the handlers remain beyond the context: the
+    process is going to end, and a second signal must not stop it from cleaning up.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can handle signals
@@ -41,24 +42,21 @@ def signals_raised() -> Iterator[None]:
         came.append(now)
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    taken = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]
-    for number in taken:
-        signal.signal(number, raise_it)
+    taken = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, raise_it) for number in taken}
     try:
         yield
     finally:
         if not came:
-            for number in taken:
-                signal.signal(number, before[number])
+            _restore(before)
 
 
 @contextmanager
 def signals_held() -> Iterator[None]:
     """Let signals wait for the end of the context.
 
-    Ctrl-C does not even reach a process started in it: a terminal interrupts all processes
-    of a command, but only this one is to mind, and ends the others.
+    Processes started in it ignore Ctrl-C: a terminal interrupts all processes of a command,
+    but only this one is to react, and ends the others.
     """
     held: list[int] = []
     before = {
@@ -69,14 +67,18 @@ def signals_held() -> Iterator[None]:
         with _interrupts_blocked():
             yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _restore(before)
         if held:  # also instead of an error: the signal may be why something failed
             signal.raise_signal(held[0])
 
 
+def _restore(handlers: dict[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
 def ignore_signals() -> None:
-    """Let no signal stop the end of this process."""
+    """Ignore signals from now on, while this process ends."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 

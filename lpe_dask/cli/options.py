@@ -1,6 +1,6 @@
 """The options that several commands share: those about workers, and those of a model.
 
-Each is checked as far as it can be without looking at data.
+Each is checked as far as that is possible without data.
 """
 
 from __future__ import annotations
@@ -17,24 +17,20 @@ from lpe_dask.model import PARAMETERS, Parameter
 from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES
 
 
-def names(ctx: Any, param: Any, value: str | None) -> list[str] | None:
+def names(value: str) -> list[str]:
     """Return names that were separated by commas."""
-    if value is None:
-        return None
     return [name.strip() for name in value.split(",") if name.strip()]
 
 
-def _mapping(ctx: Any, param: Any, value: str | None) -> dict[str, Any] | None:
+def _mapping(value: str) -> dict[str, Any]:
     """Return a JSON object as a dict."""
-    if value is None:
-        return None
     try:
         mapping = json.loads(value)
     except json.JSONDecodeError as error:
         raise click.BadParameter(f"{value!r} is not JSON: {error}.") from None
     if not isinstance(mapping, dict):
         raise click.BadParameter(
-            f'{value!r} is no JSON object. Write it as {{"name": value}}.'
+            f'{value!r} is not a JSON object. Write it as {{"name": value}}.'
         )
     return mapping
 
@@ -44,10 +40,8 @@ def _none(ctx: Any, param: Any, value: str) -> str | None:
     return None if value == "none" else value
 
 
-def _bytes(ctx: Any, param: Any, value: str | None) -> int | None:
+def _bytes(value: str) -> int:
     """Return an amount of memory, such as 4GiB, as a number of bytes."""
-    if value is None:
-        return None
     try:
         n_bytes: int = parse_bytes(value)
     except ValueError:
@@ -74,9 +68,9 @@ def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def columns_option(default: str) -> Callable[[Any], Any]:
-    """Return the option for the columns to measure, which says what is the default."""
+    """Return the option for the columns to measure, which tells the default."""
     text = f"Columns to measure.  [default: {default}]"
-    return click.option("--columns", callback=names, metavar="A,B,C", help=text)
+    return click.option("--columns", type=names, metavar="A,B,C", help=text)
 
 
 check_option = click.option(
@@ -102,7 +96,7 @@ worker_options = _options(
     ),
     click.option(
         "--memory-limit",
-        callback=_bytes,
+        type=_bytes,
         metavar="BYTES",
         help="Memory of each worker to start, for example 4GiB.  [default: an equal share "
         "of the machine's]",
@@ -125,9 +119,8 @@ worker_options = _options(
 
 def _model_option(name: str, parameter: Parameter) -> Callable[[Any], Any]:
     """Return the option for an argument of `LPE`."""
-    given: dict[str, Any] = {"type": parameter.type, "metavar": parameter.metavar}
-    if parameter.type is dict:
-        given |= {"type": str, "callback": _mapping}
+    kind: Any = _mapping if parameter.type is dict else parameter.type
+    given: dict[str, Any] = {"type": kind, "metavar": parameter.metavar}
     default = parameter.default
     if parameter.choices is not None:
         given["type"] = click.Choice([choice or "none" for choice in parameter.choices])
@@ -138,7 +131,7 @@ def _model_option(name: str, parameter: Parameter) -> Callable[[Any], Any]:
     return click.option(f"--{name.replace('_', '-')}", help=parameter.help, **given)
 
 
-# In the order of the signature, but what describes the rows comes last in the help.
+# In the order of the signature, except for the option about rows, the last in the help.
 _ORDERED = sorted(PARAMETERS, key=lambda name: name == "missing")
 
 model_options = _options(
@@ -149,7 +142,7 @@ model_options = _options(
 def take_workers(
     options: dict[str, Any], debug: bool, section: Any = None
 ) -> ChosenWorkers:
-    """Take the options about workers out of those of a command, and check them.
+    """Remove the options about workers from those of a command, and check them.
 
     Parameters
     ----------
@@ -157,12 +150,11 @@ def take_workers(
     debug : bool
         As in `ChosenWorkers`.
     section : ClusterSection, optional
-        Of a job file: stands for options of which none was given.
+        Of a job file: is used if none of its options was given.
     """
-    scheduler, n_workers, memory_limit = (
-        options.pop(name) for name in ("scheduler", "workers", "memory_limit")
-    )
-    profile, spool, threads = options.pop("profile"), options.pop("spool"), None
+    taken = ("scheduler", "workers", "memory_limit", "profile", "spool")
+    scheduler, n_workers, memory_limit, profile, spool = map(options.pop, taken)
+    threads = None
     if section is not None and (scheduler, n_workers, memory_limit) == (None, None, None):
         scheduler, n_workers = section.scheduler, section.workers
         memory_limit, threads = section.memory_limit, section.threads

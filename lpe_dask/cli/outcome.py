@@ -1,4 +1,4 @@
-"""How a command ends: with which exit code, and with what it says."""
+"""How a command ends: its exit code, and its messages."""
 
 from __future__ import annotations
 
@@ -19,19 +19,14 @@ from lpe_dask.storage import LockedError
 #: Exit codes.
 FAILED, REFUSED, LATER, INTERRUPTED, TERMINATED = 1, 2, 75, 130, 143
 
-#: What can be refused; any other error, and any in the middle of a run, is a failure.
+#: Errors about the input; any other error, and any in the middle of a run, is a failure.
 _REFUSALS = (
-    ValueError,
-    TypeError,
-    OSError,
-    MemoryError,
-    ImportError,
-    NotImplementedError,
-)
+    ValueError, TypeError, OSError, MemoryError, ImportError, NotImplementedError,
+)  # fmt: skip
 
 
 class _StderrHandler(logging.Handler):
-    """Prints records on what standard error is now: a progress line may have taken it."""
+    """Prints to the current standard error: a progress line may have replaced it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(self.format(record), file=sys.stderr)
@@ -47,12 +42,10 @@ def exit_codes(debug: bool) -> Iterator[None]:
     try:
         with signals_raised():
             yield
-    except Terminated:
-        click.echo("Terminated.", err=True)
-        raise click.exceptions.Exit(TERMINATED) from None
-    except KeyboardInterrupt:
-        click.echo("Interrupted.", err=True)
-        raise click.exceptions.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt as error:
+        is_sigterm = isinstance(error, Terminated)
+        click.echo("Terminated." if is_sigterm else "Interrupted.", err=True)
+        raise click.exceptions.Exit(TERMINATED if is_sigterm else INTERRUPTED) from None
     except click.ClickException:
         raise
     except Exception as error:
@@ -88,11 +81,11 @@ def end_now(code: int) -> NoReturn:
     os._exit(code)
 
 
-# What came out
+# Results
 
 
 def summary_lines(summary: dict[str, Any], place: str) -> str:
-    """Return what a run came to: of a table that was scored, or a model that was saved."""
+    """Return the result of a run in words: of a scored table, or of a saved model."""
     if "rows" in summary:
         lines, end = _score_lines(summary), f"written to {place}"
     else:
@@ -123,12 +116,9 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
 
 
 def _fit_lines(summary: dict[str, Any]) -> list[str]:
-    lines = [
-        f"{summary['nominal_rows']} nominal rows fitted, in {summary['seconds']:.1f} s"
-    ]
-    if summary["dropped_rows"]:
-        lines.append(f"{summary['dropped_rows']} dropped: NaN or inf")
-    return lines
+    n_rows, n_dropped = summary["nominal_rows"], summary["dropped_rows"]
+    dropped = [f"{n_dropped} dropped: NaN or inf"] if n_dropped else []
+    return [f"{n_rows} nominal rows fitted, in {summary['seconds']:.1f} s", *dropped]
 
 
 def _check_lines(check: dict[str, Any] | None) -> list[str]:

@@ -1,12 +1,12 @@
-"""Show how far a search has come, and how long it will take.
+"""Show the progress of a search, and the time left.
 
     scheduler of a cluster  ---- polled by a thread ----+
                                                         +--> tiles done, total --> one line
-    scheduler of this process  ---- calls us back ------+
+    scheduler of this process  ---- callback -----------+
 
 A tile is one join task: a share of the rows against all blocks of the nominal rows. A run
 may search more than once (the nominal rows among themselves, then the rows to score); each
-search is counted on its own. What is shown decides nothing: if it fails, the run goes on.
+search is counted on its own. If showing the progress fails, the run continues.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ POLL_SECONDS = 0.3
 #: Seconds between two records where there is no terminal.
 LOG_SECONDS = 10.0
 
-#: Seconds after which a rate says something.
+#: Seconds after which a rate is meaningful.
 LEAST_SECONDS = 0.5
 
 #: Seconds that the end of a run may wait for an answer to the last look.
@@ -59,7 +59,7 @@ _OPEN_STATES = ("waiting", "no-worker", "queued", "processing")
 
 @dataclass(slots=True)
 class _Search:
-    """How far one search has come.
+    """The progress of one search.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class _Search:
     done, total : int
         Tiles.
     n_rows : int, optional
-        Rows that all tiles together measure, where that is known.
+        Rows that all tiles together measure, if that is known.
     """
 
     began: float
@@ -93,7 +93,7 @@ class _Search:
 
 
 def _rate(per_second: float) -> str:
-    """Return a rate with three digits that count."""
+    """Return a rate with three significant digits."""
     digits = max(0, 2 - math.floor(math.log10(max(per_second, 1e-9))))
     return f"{per_second:,.{digits}f}"
 
@@ -111,7 +111,7 @@ class Tally:
     show : callable
         ``show(search, now)`` is called when a search is new or has moved.
     clock : callable
-        Seconds that only ever grow.
+        Seconds that never decrease.
     """
 
     show: _Show
@@ -120,11 +120,11 @@ class Tally:
     _searches: dict[str, _Search] = field(default_factory=dict)
 
     def expect(self, n_rows: int | None) -> None:
-        """Take note that each search from now on measures so many rows; None: unknown."""
+        """Set how many rows each search from now on measures; None: unknown."""
         self._n_rows = n_rows
 
     def put(self, name: str, done: int, total: int) -> None:
-        """Take note that ``done`` of the ``total`` tiles of a search are done."""
+        """Set how many of the ``total`` tiles of a search are done."""
         now = self.clock()
         new = _Search(began=now, moved=now, n_rows=self._n_rows)
         search = self._searches.setdefault(name, new)
@@ -133,17 +133,15 @@ class Tally:
             self.show(search, now)
 
     def put_open(self, counts: Mapping[str, tuple[int, int]]) -> None:
-        """Take in what `count_tiles` found.
+        """Set the counts that `count_tiles` returned.
 
-        A scheduler forgets the tiles that nobody needs any more, so what is missing of a
-        search that it once knew is done.
+        A scheduler forgets tiles that nobody needs any more, so the missing tiles of a
+        search that it once had are done.
         """
-        for name, search in self._searches.items():
-            if name not in counts:
-                self.put(name, search.total, search.total)
-        for name, (n_open, n_known) in counts.items():
-            known_before = self._searches[name].total if name in self._searches else 0
-            total = max(n_known, known_before)
+        before = {name: search.total for name, search in self._searches.items()}
+        for name in {**before, **counts}:
+            n_open, n_known = counts.get(name, (0, 0))
+            total = max(n_known, before.get(name, 0))
             self.put(name, total - n_open, total)
 
 
@@ -153,8 +151,8 @@ def show_progress(
 ) -> Iterator[Callable[[int | None], None]]:
     """Show tiles and rows done, their rate and the time left while the context is open.
 
-    Gives a function that is to be told how many rows the next searches measure; without
-    that, tiles are all that is shown.
+    Gives a function to call with the number of rows that the next searches measure; without
+    it, only tiles are shown.
 
     On a terminal this is one line, kept up to date; elsewhere log records of level INFO, at
     most one in `LOG_SECONDS` and one at the end of each search. Computes inside may run on
@@ -201,7 +199,7 @@ class _TileCallback(Callback):
 
 @contextmanager
 def _polling(client: Any, tally: Tally) -> Iterator[None]:
-    """Look at the scheduler from a thread, which ends with the context."""
+    """Ask the scheduler from a thread, which ends with the context."""
     stop = threading.Event()
 
     def poll() -> None:
@@ -209,7 +207,7 @@ def _polling(client: Any, tally: Tally) -> Iterator[None]:
             while not stop.wait(POLL_SECONDS):
                 tally.put_open(client.run_on_scheduler(count_tiles))
         except (Exception, asyncio.CancelledError) as error:
-            logger.debug("the scheduler does not tell how far it is: %r", error)
+            logger.debug("the scheduler does not tell its progress: %r", error)
 
     thread = threading.Thread(target=poll, name="lpe-progress", daemon=True)
     thread.start()
@@ -218,24 +216,24 @@ def _polling(client: Any, tally: Tally) -> Iterator[None]:
     finally:
         stop.set()
         thread.join(LAST_POLL_SECONDS)
-    tally.put_open({})  # nothing was raised, so all is done
+    tally.put_open({})  # no error was raised, so all is done
 
 
 def count_tiles(dask_scheduler: Any) -> dict[str, tuple[int, int]]:
-    """Return, for each search that a scheduler knows, its open tiles and its known ones.
+    """Return how many tiles of each search are open, and how many the scheduler has.
 
     Runs on the scheduler.
     """
     counts: dict[str, tuple[int, int]] = {}
     known = dask_scheduler.task_prefixes
-    prefixes = [known[name] for name in TILE_PREFIXES if name in known]
-    for group in [group for prefix in prefixes for group in prefix.groups]:
-        search = _search_of(group.name)
-        if search is not None:
-            n_open, n_known = counts.get(search, (0, 0))
-            n_open += sum(group.states[state] for state in _OPEN_STATES)
-            n_known += sum(group.states.values()) - group.states["forgotten"]
-            counts[search] = (n_open, n_known)
+    for prefix in [known[name] for name in TILE_PREFIXES if name in known]:
+        for group in prefix.groups:
+            search = _search_of(group.name)
+            if search is not None:
+                n_open, n_known = counts.get(search, (0, 0))
+                n_open += sum(group.states[state] for state in _OPEN_STATES)
+                n_known += sum(group.states.values()) - group.states["forgotten"]
+                counts[search] = (n_open, n_known)
     return counts
 
 
@@ -250,7 +248,7 @@ def _search_of(key: Any) -> str | None:
 
 
 class _Description(ProgressColumn):
-    """The words beside the bar; made anew at each refresh, so that the time left runs."""
+    """The text beside the bar; made at each refresh, so that the time left is current."""
 
     def render(self, task: Task) -> Text:
         return Text(task.fields["search"].describe(time.monotonic()))
@@ -259,7 +257,7 @@ class _Description(ProgressColumn):
 @contextmanager
 def _line(console: Console) -> Iterator[_Show]:
     """Give a function that keeps one line of a terminal up to date."""
-    # The bar takes what the words leave of the line.
+    # The bar fills the rest of the line.
     words = _Description(table_column=Column(no_wrap=True))
     bar = BarColumn(bar_width=None, table_column=Column(ratio=1))
     with Progress(
@@ -279,7 +277,7 @@ def _line(console: Console) -> Iterator[_Show]:
 
 @contextmanager
 def _records() -> Iterator[_Show]:
-    """Give a function that logs, far enough apart to read."""
+    """Give a function that logs, at most once in `LOG_SECONDS`."""
     logged: list[float] = []
 
     def show(search: _Search, now: float) -> None:

@@ -303,24 +303,24 @@ def test_range__has_ten_years_at_most(read, refusal):
     [
         ("${NOT_THERE}/x", "environment variable NOT_THERE is not set, or empty. Set it"),
         ("${EMPTY}/x", "environment variable EMPTY is not set, or empty"),
-        ("${}", r"'${}' is no placeholder. There are {date}, {date-7d}"),
-        ("${1A}", "'${1A}' is no placeholder"),
-        ("{dat}", "'{dat}' is no placeholder"),
-        ("{}", "'{}' is no placeholder"),
-        ("{date-7}", "'{date-7}' is no placeholder"),
-        ("{date - 7d}", "'{date - 7d}' is no placeholder"),
-        ("{date-7d..}", "'{}' is no placeholder"),
-        ("{a..date}", "'{a}' is no placeholder"),
-        ("{date..date..date}", "'{date..date}' is no placeholder"),
-        ("{date-1d..date}{date-1d..date}", "2 ranges of days stand in one path"),
+        ("${}", r"unknown placeholder '${}'. Placeholders are {date}, {date-7d}"),
+        ("${1A}", "unknown placeholder '${1A}'"),
+        ("{dat}", "unknown placeholder '{dat}'"),
+        ("{}", "unknown placeholder '{}'"),
+        ("{date-7}", "unknown placeholder '{date-7}'"),
+        ("{date - 7d}", "unknown placeholder '{date - 7d}'"),
+        ("{date-7d..}", "unknown placeholder '{}'"),
+        ("{a..date}", "unknown placeholder '{a}'"),
+        ("{date..date..date}", "unknown placeholder '{date..date}'"),
+        ("{date-1d..date}{date-1d..date}", "2 ranges of days are in one path"),
         ("{date..date-1d}", "is empty: it goes back from 2026-11-20 to 2026-11-19"),
         ("{date-999999d}", "the day {date-999999d} is outside the years 1 to 9999"),
         ("{date+99999999999999d}", "is outside the years"),
         ("{date+" + "9" * 5000 + "d}", "is outside the years"),
-        ("{date", "a brace stands alone: {"),
-        ("date}", "a brace stands alone: }"),
-        ("{{date}}", "a brace stands alone: {"),
-        ("{date..date}}", "a brace stands alone: }"),
+        ("{date", "unmatched brace {"),
+        ("date}", "unmatched brace }"),
+        ("{{date}}", "unmatched brace {"),
+        ("{date..date}}", "unmatched brace }"),
     ],
 )
 def test_placeholders__of_no_meaning_are_refused(refusal, text, message):
@@ -343,7 +343,7 @@ def test_placeholders__of_no_meaning_are_refused(refusal, text, message):
 def test_range__stands_in_data_only(refusal, text, place):
     (line,) = refusal(text)
 
-    assert line.startswith(f", {place}: a range of days can stand in data only")
+    assert line.startswith(f", {place}: a range of days is allowed in data only")
 
 
 def test_date__is_today_unless_told(tmp_path, monkeypatch):
@@ -372,12 +372,12 @@ def test_has_range__tells_a_range_from_two_dots():
     ("text", "place", "message"),
     [
         # sections and keys
-        ("", "", "neither [nominal], what to fit, nor [score]"),
-        ("[model]\nscale = 'minmax'", "", "neither [nominal]"),
+        ("", "", "neither a [nominal] section (rows to fit) nor a [score]"),
+        ("[model]\nscale = 'minmax'", "", "neither a [nominal]"),
         (
             f"{SCORE}[socre]",
             ", line 4, [socre]",
-            "'socre' is no section of a job. Did you mean",
+            "unknown section 'socre'. Did you mean",
         ),
         (f"data = 5\n{SCORE}", ", line 1, [data]", "It belongs to [nominal] or [score]."),
         (f"{SCORE}[a.b]", ", line 4, [a]", "[nominal], [model], [score], [cluster]"),
@@ -386,23 +386,27 @@ def test_has_range__tells_a_range_from_two_dots():
         (
             f"{SCORE}outptu = 1",
             ", line 4, [score] outptu",
-            "Did you mean output? There are data,",
+            "Did you mean output? Keys are data,",
         ),
         (f"{SCORE}missing = 1", ", line 4, [score] missing", "It belongs to [nominal] or"),
         (f"{SCORE}columns = 1", ", line 4, [score] columns", "a list of column names"),
         (
             f"{NOMINAL}{SCORE}columns = ['a']",
             ", line 6, [score] columns",
-            "Name them in [nominal], and take them out here",
+            "Name them in [nominal], and remove them here",
         ),
         (
             f"{SCORE}zzz = 1",
             ", line 4, [score] zzz",
-            "'zzz' is no key of [score]. There are",
+            "unknown key 'zzz' in [score]. Keys are",
         ),
-        (f"{SCORE}'a\\nb' = 1", ", line 1, [score]", r"'a\\nb' is no key"),
-        (f"{SCORE}'' = 1", ", line 1, [score]", "'' is no key"),
-        (f"{SCORE}[model]\nbeta = 1", ", line 5, [model] beta", "no key of [model]"),
+        (f"{SCORE}'a\\nb' = 1", ", line 1, [score]", r"unknown key 'a\\nb'"),
+        (f"{SCORE}'' = 1", ", line 1, [score]", "unknown key ''"),
+        (
+            f"{SCORE}[model]\nbeta = 1",
+            ", line 5, [model] beta",
+            "unknown key 'beta' in [model]",
+        ),
         ("[score]\ndata = 'a'", ", line 1, [score] output", "output is missing, a path"),
         ("[nominal]", ", line 1, [nominal] data", "data is missing, a path or a list"),
         # [nominal] and [score]
@@ -468,7 +472,7 @@ def test_has_range__tells_a_range_from_two_dots():
             ", line 3, [nominal] missing",
             'must be "error" or "drop"',
         ),
-        (NOMINAL, ", line 1, [nominal]", "nothing would come of the fit"),
+        (NOMINAL, ", line 1, [nominal]", "the fit would have no result"),
         (
             f"{NOMINAL}[model]\nrefit=true",
             ", line 1, [nominal]",
@@ -532,12 +536,12 @@ def test_has_range__tells_a_range_from_two_dots():
         (
             f"{SCORE}[model]\nanomaly_log_density='f'",
             ", line 5, [model] anomaly_log_density",
-            "a function cannot stand in a job file",
+            "a job file cannot contain a function",
         ),
         (
             f"{SCORE}[model]\npath='m'\nscale='minmax'\nmissing='drop'\nalpha=0.1",
             ", line 6, [model] scale",
-            "given are scale, missing. Leave them out",
+            "may be given with it, not scale, missing. Leave them out",
         ),
         (
             f"{SCORE}alpha=0.1\n[model]\nalpha=0.2",
@@ -646,7 +650,7 @@ def test_read_job__tells_several_problems_in_the_order_of_the_file(refusal):
         ", line 7, [score] keep",
         "",
     ]
-    assert lines[-1] == ": there are 3 more of such problems."
+    assert lines[-1] == ": there are 3 more such problems."
 
 
 def test_read_job__tells_nothing_that_may_come_of_another_problem(refusal):

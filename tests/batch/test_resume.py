@@ -72,7 +72,7 @@ def parts_in(out):
 def fit_files(nominal, model, *, overwrite=False, **arguments):
     """Do what `lpe-dask fit` does."""
     job = fit_job(nominal, model, **arguments)
-    return prepare(job, "replace" if overwrite else "refuse").execute(None)
+    return prepare(job, "replace" if overwrite else "refuse").execute()
 
 
 class Stop(Exception):
@@ -297,7 +297,7 @@ def test_fit__measures_rows_of_a_damaged_file_again(tables, tmp_path, caplog):
     folder.mkdir(parents=True)
     (folder / "rows-0.parquet").write_bytes(b"PAR1")
 
-    assert run.execute(None)["calibration_rows"] == 3000
+    assert run.execute()["calibration_rows"] == 3000
     assert "rows-0.parquet" in caplog.text
 
 
@@ -334,7 +334,7 @@ def test_score_files__refuses_to_go_on_with_something_else(
             score_files(**given, output=out)
     before = parts_in(out)
 
-    with pytest.raises(FileExistsError, match=rf"what differs: {words}\..*--overwrite"):
+    with pytest.raises(FileExistsError, match=rf"differs in: {words}\..*--overwrite"):
         score_files(**{**given, **change}, output=out)
 
     assert parts_in(out) == before
@@ -380,7 +380,7 @@ def test_score_files__notices_files_that_change_while_it_reads(
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, touch)
-        with pytest.raises(RunError, match=r"files changed while.*1.parquet is changed"):
+        with pytest.raises(RunError, match=r"file changed while.*1.parquet is changed"):
             score_files(**given)
 
     assert not (tmp_path / "out" / "_summary.json").exists()
@@ -529,7 +529,7 @@ def test_score_files__leaves_no_empty_folder_of_a_run_that_died(tables, tmp_path
 def test_score_files__refuses_an_output_in_its_model(tables, tmp_path):
     fit_files(tables["nominal"], tmp_path / "model")
 
-    with pytest.raises(ValueError, match="in each other's way"):
+    with pytest.raises(ValueError, match="overlap: one is the other"):
         score_files(tables["data"], tmp_path / "model" / "out", model=tmp_path / "model")
 
 
@@ -585,7 +585,9 @@ def test_score_files__takes_alpha_beside_a_model(tables, tmp_path):
 def test_score_files__refuses_what_a_model_has_already(tables, tmp_path):
     fit_files(tables["nominal"], tmp_path / "model")
 
-    with pytest.raises(ValueError, match="fitted: nominal, scale cannot be given"):
+    with pytest.raises(
+        ValueError, match="nominal, scale cannot be combined with the saved model"
+    ):
         score_files(**tables, output=tmp_path / "o", model=tmp_path / "model", scale=None)
 
 
@@ -620,7 +622,7 @@ def test_fit__refuses_to_replace_a_model(tables, tmp_path):
 def test_fit__refuses_a_model_in_the_way_of_its_rows(tables, tmp_path, model):
     write_files(pd.read_parquet(tables["nominal"]), tmp_path / "nominal", 1000)
 
-    with pytest.raises(ValueError, match="in each other's way"):
+    with pytest.raises(ValueError, match="overlap: one is the other"):
         fit_files(tmp_path / "nominal", tmp_path / model)
 
 
@@ -630,7 +632,7 @@ def test_fit__does_not_replace_a_model_that_came_meanwhile(tables, tmp_path):
     fit_files(tables["nominal"], tmp_path / "model")
 
     with pytest.raises(FileExistsError, match="there is a model"):
-        late.execute(None)
+        late.execute()
 
     assert lpe_dask.load(tmp_path / "model").n_samples_ == 3000
 

@@ -309,7 +309,7 @@ def test_run__refuses_a_model_of_another_kind(change, words):
 
 @pytest.mark.parametrize("path", ["out", "out/2026-11-20/model", "out/2026-11-20"])
 def test_run__refuses_a_model_in_the_way_of_the_output(path):
-    with pytest.raises(ValueError, match="in each other's way"):
+    with pytest.raises(ValueError, match="overlap: one is the other"):
         run(WITH_MODEL.replace('path = "model"', f'path = "{path}"'))
 
     assert not Path("out").exists()
@@ -338,7 +338,7 @@ def test_run__needs_no_nominal_rows_once_there_is_a_model(caplog):
 def test_run__takes_up_what_was_interrupted(monkeypatch):
     """The model is there already: it is not fitted again."""
     with monkeypatch.context() as patch:
-        patch.setattr(Scoring, "_make_way", fail)
+        patch.setattr(Scoring, "_clear_other_output", fail)
         with pytest.raises(RuntimeError, match="stopped while it scored"):
             run(WITH_MODEL)
     saved = Path("model/manifest.json").read_text()
@@ -474,7 +474,7 @@ def test_command__refuses_a_model_with_other_parameters():
     result = invoke(*given, "--scale", "minmax")
 
     assert result.exit_code == 2
-    assert "scale cannot be given" in result.stderr
+    assert "scale cannot be combined" in result.stderr
 
 
 def test_command__flags_at_a_false_discovery_rate():

@@ -449,7 +449,7 @@ def test_score_files__refuses_an_output_in_the_way_of_the_nominal_rows(tmp_path,
     frame.to_parquet(tmp_path / "rows.parquet")
     output = tmp_path / ("nominal/out" if name == "nominal/*" else "nominal")
 
-    with pytest.raises(ValueError, match="in each other's way"):
+    with pytest.raises(ValueError, match="overlap: one is the other"):
         score_files(
             tmp_path / "rows.parquet", output, nominal=tmp_path / name, columns=["x", "y"],
             overwrite=True,
@@ -461,7 +461,7 @@ def test_score_files__refuses_an_output_that_its_glob_would_find(tmp_path):
     (tmp_path / "logs").mkdir()
     frame.to_parquet(tmp_path / "logs" / "a.parquet")
 
-    with pytest.raises(ValueError, match="in each other's way"):
+    with pytest.raises(ValueError, match="overlap: one is the other"):
         score_files(f"{tmp_path}/*/*.parquet", tmp_path / "out", columns=["x", "y"])
 
 
@@ -469,7 +469,7 @@ def test_score_files__refuses_an_output_that_its_glob_would_find(tmp_path):
 def test_score_files__refuses_an_output_in_the_way_of_the_input(tmp_path, data, output):
     before = names_in(data)
 
-    with pytest.raises(ValueError, match="in each other's way"):
+    with pytest.raises(ValueError, match="overlap: one is the other"):
         score_files(data, tmp_path / output, columns=["x", "y"], overwrite=True)
 
     assert names_in(data) == before
@@ -537,7 +537,7 @@ def test_score_files__replaces_nothing_that_no_run_wrote(tmp_path, data, nominal
     (tmp_path / "out").mkdir()
     pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "out" / name)
 
-    with pytest.raises(FileExistsError, match=f"no run wrote: {name}"):
+    with pytest.raises(FileExistsError, match=f"not the output of a run: {name}"):
         score_files(data, tmp_path / "out", nominal=nominal, overwrite=True)
 
     assert names_in(tmp_path / "out") == [name]
@@ -547,7 +547,7 @@ def test_score_files__does_not_take_a_broken_file_for_a_part(tmp_path, data, nom
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "part-00000.parquet").write_bytes(b"something else")
 
-    with pytest.raises(FileExistsError, match="no run wrote"):
+    with pytest.raises(FileExistsError, match="not the output of a run"):
         score_files(data, tmp_path / "out", nominal=nominal, overwrite=True)
 
 
@@ -589,7 +589,7 @@ def test_score_files__leaves_whole_parts_when_the_disk_is_full(
     write_table = pq.write_table
     patch_parts(monkeypatch, write_two)
 
-    with pytest.raises(RunError, match=r"OSError: .*No space left.*goes on from there"):
+    with pytest.raises(RunError, match=r"OSError: .*No space left.*again to resume"):
         score_files(data, tmp_path / "out", nominal=nominal)
 
     names = [name for name in names_in(tmp_path / "out") if name.startswith("part-")]
@@ -659,7 +659,7 @@ def test_score_files__sees_that_workers_write_to_another_place(
 
     monkeypatch.setattr(parts, "_write_part", write_elsewhere)
 
-    with pytest.raises(RunError, match=r"3 of them are not to be seen.*shared folder"):
+    with pytest.raises(RunError, match=r"3 of them are not visible.*shared folder"):
         score_files(data, tmp_path / "out", nominal=nominal)
 
     assert "_summary.json" not in names_in(tmp_path / "out")

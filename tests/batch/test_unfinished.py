@@ -90,7 +90,7 @@ def test_run__first_finishes_the_run_that_was_interrupted_before_midnight(clock,
     lpe_dask.run("job.toml")
 
     assert days_done() == ["2026-11-19"]
-    assert "the run of 2026-11-19 was interrupted: it is finished first" in caplog.text
+    assert "the run of 2026-11-19 was interrupted: only this run is finished" in caplog.text
     assert notes() == []
     lpe_dask.run("job.toml")
     assert days_done() == ["2026-11-19", "2026-11-20"]
@@ -105,7 +105,7 @@ def test_run__takes_today_twelve_hours_later_and_names_the_other_day(clock, capl
     lpe_dask.run("job.toml")
 
     assert days_done() == ["2026-11-19"]
-    assert "the run of 2026-11-18 (--date 2026-11-18)" in caplog.text
+    assert "unfinished run of 2026-11-18 (--date 2026-11-18)" in caplog.text
     lpe_dask.run("job.toml", date=datetime.date(2026, 11, 18))
     assert days_done() == ["2026-11-18", "2026-11-19"]
     assert notes() == []
@@ -178,7 +178,7 @@ def test_run__leaves_a_run_that_is_at_work_alone(clock, caplog):
         lpe_dask.run("job.toml")
 
     assert days_done() == ["2026-11-20"]
-    assert "the run of 2026-11-19 is still at work elsewhere" in caplog.text
+    assert "the run of 2026-11-19 is still running elsewhere" in caplog.text
 
 
 def test_run__takes_no_run_of_another_job_that_writes_there(clock, caplog):
@@ -282,8 +282,8 @@ def test_run__works_where_nothing_can_be_noted(clock, caplog):
     lpe_dask.run("job.toml")
 
     assert days_done() == ["2026-11-19"]
-    assert "it is not noted in out/_runs that the run of 2026-11-19" in caplog.text
-    assert "go on with --date 2026-11-19" in caplog.text
+    assert "cannot write the note of the run of 2026-11-19 to out/_runs" in caplog.text
+    assert "resume it with --date 2026-11-19" in caplog.text
 
 
 def test_run__takes_today_where_notes_cannot_be_read(clock, caplog, monkeypatch):
@@ -320,7 +320,9 @@ def test_command__finishes_the_other_day_and_says_so(clock):
     result = CliRunner().invoke(cli, command)
 
     assert result.exit_code == 0, result.output
-    assert "the run of 2026-11-19 was interrupted: it is finished first" in result.stderr
+    assert (
+        "the run of 2026-11-19 was interrupted: only this run is finished" in result.stderr
+    )
     assert "written to out/2026-11-19" in result.stderr
     assert days_done() == ["2026-11-19"]
 

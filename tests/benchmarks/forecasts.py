@@ -75,7 +75,7 @@ def write_table(kind: str, n_rows: int, folder: Path) -> Path:
 
 def foresee(path: Path, scheduler: str | None, **arguments: Any) -> Forecast:
     """Return what `lpe-dask plan` prints for a table."""
-    with ChosenWorkers(scheduler, None, None, debug=False).foreseen() as workers:
+    with ChosenWorkers(scheduler, None, None, debug=False).planned() as workers:
         return forecast_score(workers, str(path), None, None, **arguments)
 
 

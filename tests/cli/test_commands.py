@@ -240,9 +240,9 @@ def test_score__leaves_logging_as_it_was(files):
         (["--alpha", "1"], "alpha=1.0 must be a number between 0 and 1"),
         (["--graph", "radius"], "give radius"),
         (["--graph", "radius", "--radius", "-1"], "radius=-1.0 must be a finite number"),
-        (["--output", "data.parquet"], "in each other's way"),
-        (["--output", "full"], "no run wrote: notes.txt"),
-        (["--output", "full", "--overwrite"], "no run wrote: notes.txt"),
+        (["--output", "data.parquet"], "overlap: one is the other"),
+        (["--output", "full"], "not the output of a run: notes.txt"),
+        (["--output", "full", "--overwrite"], "not the output of a run: notes.txt"),
         (["--output", "nominal.csv/out"], "nothing can be written to the output"),
         (["--output", "nonsense://out"], "Protocol not known: nonsense"),
     ],
@@ -323,7 +323,7 @@ def test_score__replaces_its_own_output_only_on_request(files):
         (["--scheduler", "processes"], "neither the address of a scheduler"),
         (["--metric", "cosine"], "'cosine' is not one of"),
         (["--metric-params", "w=1"], "'w=1' is not JSON"),
-        (["--metric-params", "[1, 2]"], "'[1, 2]' is no JSON object"),
+        (["--metric-params", "[1, 2]"], "'[1, 2]' is not a JSON object"),
         (["--alpha", "low"], "'low' is not a valid float"),
         (["--fdr", "low"], "'low' is not a valid float"),
         (["--false", "0.1"], "No such option"),
@@ -490,7 +490,7 @@ def test_workers__are_started_as_asked_and_ended(files, monkeypatch):
         client.submit(time.sleep, 60)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs.Run, "execute", interrupt)
+    monkeypatch.setattr(runs.Run, "fit_and_score", interrupt)
 
     given = ["data.parquet", "--nominal", "nominal.parquet", "--output", "out"]
     result = invoke("score", *given, "--workers", "1", "--memory-limit", "1GiB")
@@ -520,7 +520,7 @@ def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
             "calibration_check": None,
         }
 
-    monkeypatch.setattr(runs.Run, "execute", look)
+    monkeypatch.setattr(runs.Run, "fit_and_score", look)
 
     result = invoke("score", "nominal.parquet", "--output", "out")
 
@@ -585,7 +585,7 @@ def test_workers__tell_of_faults_and_errors_are_told_once(files, monkeypatch, ca
     def fail(run, lock, expect):
         active_client().submit(log_and_fail).result()
 
-    monkeypatch.setattr(runs.Run, "execute", fail)
+    monkeypatch.setattr(runs.Run, "fit_and_score", fail)
     given = ["score", "nominal.parquet", "--output", "out", "--workers", "1"]
 
     result = invoke(*given, *(["--debug"] if debug else []))

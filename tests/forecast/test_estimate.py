@@ -807,7 +807,7 @@ def invoke(*arguments):
 
 @pytest.fixture
 def no_cluster(monkeypatch):
-    monkeypatch.setattr(ChosenWorkers, "_start", lambda self: pytest.fail("a cluster"))
+    monkeypatch.setattr(ChosenWorkers, "_start", lambda *_: pytest.fail("a cluster"))
 
 
 @pytest.mark.usefixtures("tries_little", "no_cluster")
@@ -867,15 +867,15 @@ def test_command__tells_of_a_model(files):
     assert "4.5e+07 pairs of rows to score" in result.stdout
     assert "load " in result.stdout
     assert odd.exit_code == 2
-    assert "nominal, scale cannot be given with it" in odd.stderr
+    assert "nominal, scale cannot be combined with" in odd.stderr
 
 
 @pytest.mark.usefixtures("tries_little", "no_cluster")
 def test_command__tells_of_a_job(files, monkeypatch):
     seen = []
-    original = ChosenWorkers.foreseen
+    original = ChosenWorkers.planned
     monkeypatch.setattr(
-        ChosenWorkers, "foreseen", lambda self: seen.append(self) or original(self)
+        ChosenWorkers, "planned", lambda self: seen.append(self) or original(self)
     )
     job = write_job(NOMINAL, BRUTE, SCORE, "[cluster]\nworkers = 3\nthreads = 2\n")
 
@@ -906,26 +906,26 @@ def test_command__refuses_what_score_refuses(files, arguments):
 
 
 @pytest.mark.cluster
-def test_foreseen__are_the_workers_that_are_started():
+def test_planned__are_the_workers_that_are_started():
     chosen = ChosenWorkers(None, 1, 700 * 2**20, debug=False)
 
-    with chosen.foreseen() as foreseen:
+    with chosen.planned() as foreseen:
         assert foreseen.start_seconds > 0
         assert dask.config.get("scheduler") == "threads"
     with chosen.open():
         client = active_client()
         address = client.scheduler.address
         assert active_workers() == replace(foreseen, start_seconds=0.0)
-        with ChosenWorkers(address, None, None, debug=False).foreseen() as joined:
+        with ChosenWorkers(address, None, None, debug=False).planned() as joined:
             assert joined == replace(foreseen, start_seconds=joined.start_seconds)
             assert joined.is_cluster
 
 
-def test_foreseen__share_the_machine(monkeypatch):
+def test_planned__share_the_machine(monkeypatch):
     monkeypatch.setattr(clusters, "memory_of_machine", lambda: 8 * GIB)
     monkeypatch.setattr("distributed.deploy.utils.nprocesses_nthreads", lambda: (4, 2))
 
-    with ChosenWorkers(None, None, None, debug=False).foreseen() as foreseen:
+    with ChosenWorkers(None, None, None, debug=False).planned() as foreseen:
         assert foreseen.n_threads == 8
         assert (foreseen.threads, foreseen.memory_limit) == (2, 2 * GIB)
 

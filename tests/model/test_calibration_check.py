@@ -182,5 +182,5 @@ def test_job__checks_the_calibration_when_asked_to(tmp_path, monkeypatch):
 
     assert summary["calibration_check"]["n_held_out"] == 20
     assert summary["calibration_check"]["holds"] is True
-    with pytest.raises(ValueError, match="check_calibration cannot be given"):
+    with pytest.raises(ValueError, match="check_calibration cannot be combined"):
         lpe_dask.score_files("rows.parquet", "other", model="m", check_calibration=True)
