@@ -49,7 +49,7 @@ class Checkpoint:
             try:
                 columns = columns_of(content, _COLUMNS, folder.path(name))
             except ValueError as error:  # its rows are measured again
-                logger.warning("passed over a file that is damaged: %s", error)
+                logger.warning("ignored a damaged checkpoint file: %s", error)
                 continue
             statistic[columns["number"]] = columns["statistic"]
         return statistic

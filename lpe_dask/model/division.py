@@ -107,7 +107,7 @@ class Division:
         if not self.is_disjoint:
             raise ValueError(
                 f"n_neighbors={n_neighbors} needs at least {n_neighbors + 1} nominal rows, "
-                f"because a row is no neighbor of itself; there are n_samples = {n}. Lower "
+                f"because a row is not its own neighbor; there are n_samples = {n}. Lower "
                 f"n_neighbors, or give more rows."
             )
         remedy = "Give more rows, or another calibration."

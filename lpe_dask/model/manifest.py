@@ -130,7 +130,7 @@ class LinearMapEntry(_Section):
     @model_validator(mode="after")
     def _is_one_map(self) -> LinearMapEntry:
         if sum(v is not None for v in (self.factor, self.divisor, self.matrix)) > 1:
-            raise ValueError("factor, divisor and matrix exclude each other")
+            raise ValueError("only one of factor, divisor and matrix may be set")
         _check_divisor(self.divisor)
         return self
 
@@ -283,7 +283,7 @@ class Manifest(_Section):
         if metric != "geodesic":
             given_parameter(metric, params, fitted.n_features_in)
         if sample_neighbors(listed) is not None and not reference.space.with_samples:
-            raise ValueError("so many neighbors are searched for with samples of the rows")
+            raise ValueError("a search for so many neighbors needs samples of the rows")
         return self
 
 
@@ -329,7 +329,7 @@ def _parse(text: bytes, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{name} was cut short or altered: it is no JSON") from error
     if not isinstance(content, dict) or type(content.get("format")) is not int:
-        raise ValueError(f"{name} is no manifest of a model: it names no format")
+        raise ValueError(f"{name} is not a model manifest: the format is missing")
     if content["format"] > FORMAT:
         raise NewerFormatError(
             f"{name} is of format {content['format']}, and this version of lpe_dask reads "

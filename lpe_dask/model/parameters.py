@@ -302,7 +302,8 @@ def check_names(function: str, arguments: Mapping[str, Any]) -> None:
     unknown = sorted(set(arguments) - set(PARAMETERS))
     if unknown:
         raise TypeError(
-            f"{function}() knows no {unknown}; arguments of LPE are {sorted(PARAMETERS)}."
+            f"{function}() got unexpected arguments {unknown}; arguments of LPE are "
+            f"{sorted(PARAMETERS)}."
         )
 
 

@@ -85,7 +85,7 @@ def model_url(path: str | PathLike[str]) -> str:
 
 
 def reserved_model(url: str) -> AbstractContextManager[Lock]:
-    """Make the folder of a model and lock it; take it away if the work comes to nothing.
+    """Make the folder of a model and lock it; remove it again if the work fails.
 
     Raises
     ------
@@ -146,8 +146,8 @@ def _check_place(folder: Folder) -> None:
     foreign = sorted(name for name in names if not _is_ours(name))
     if foreign:
         raise FileExistsError(
-            f"{folder.url} holds what is no model: {', '.join(foreign[:3])}. Give a folder "
-            f"of its own to the model."
+            f"{folder.url} contains files that are not part of a model: "
+            f"{', '.join(foreign[:3])}. Give a folder of its own to the model."
         )
 
 
@@ -186,8 +186,8 @@ def _check_seen(files: dict[str, StoredFile]) -> None:
             retried_until_seen(file.check_size)()
         except (OSError, ValueError) as error:
             raise OSError(
-                f"the workers wrote a file that is not to be seen from here: {error}. Give "
-                f"a folder that this machine and all workers share."
+                f"a file that the workers wrote is not visible from this machine: {error}. "
+                f"Give a folder that this machine and all workers share."
             ) from error
 
 
@@ -282,7 +282,7 @@ def load_fitted(
     try:
         manifest, fitted = _read_latest(model_url(path))
     except (OSError, ValueError) as error:
-        remedy = "Save it again, or give the folder of a model that is whole."
+        remedy = "Save it again, or give the folder of a complete model."
         if isinstance(error, NewerFormatError):
             remedy = "Load it with a newer version, or fit again."
         kinds = (FileNotFoundError, OSError, ValueError)

@@ -1,4 +1,4 @@
-r"""Weigh a statistic by a known density of the anomalies: footnote 1 of the paper, mended.
+r"""Weigh a statistic by a known density of the anomalies: footnote 1, corrected.
 
     K-LPE          f1(x) R(x)**d    compared as  log f1(x) + d log R(x)    large: anomalous
     epsilon-LPE    N(x) / f1(x)     compared as  log N(x) - log f1(x)      small: anomalous

@@ -652,7 +652,9 @@ def test_fit__refuses_a_folder_of_something_else(tables, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "notes.txt").touch()
 
-    with pytest.raises(FileExistsError, match=r"holds what is no model: notes.txt"):
+    with pytest.raises(
+        FileExistsError, match=r"contains files that are not part of a model: notes.txt"
+    ):
         fit_files(tables["nominal"], tmp_path / "model")
 
 

@@ -386,8 +386,16 @@ def test_prepare__computes_and_writes_nothing(tmp_path, data, nominal, at_most_c
         ({"n_neighbors": 40}, ValueError, "n_neighbors=40 needs at least 41 nominal rows"),
         ({"alpha": 0.0}, ValueError, "alpha=0.0 must be a number between 0 and 1"),
         ({"metric": "cosine"}, ValueError, "metric='cosine' is not available"),
-        ({"neighbors": 3}, TypeError, r"score_files\(\) knows no \['neighbors'\]"),
-        ({"refit": True}, TypeError, r"score_files\(\) knows no \['refit'\]"),
+        (
+            {"neighbors": 3},
+            TypeError,
+            r"score_files\(\) got unexpected arguments \['neighbors'\]",
+        ),
+        (
+            {"refit": True},
+            TypeError,
+            r"score_files\(\) got unexpected arguments \['refit'\]",
+        ),
         ({"nominal": "nothing.parquet"}, FileNotFoundError, "no table at nothing.parquet"),
         ({"nominal": None}, TypeError, r"data: .*'name'.*columns=.*--columns y,x"),
     ],

@@ -792,7 +792,9 @@ def test_plan__refuses_what_score_refuses(data, nominal, arguments):
 
 
 def test_plan__refuses_other_arguments_and_numbers_of_columns():
-    with pytest.raises(TypeError, match=r"plan\(\) knows no \['neighbors'\]"):
+    with pytest.raises(
+        TypeError, match=r"plan\(\) got unexpected arguments \['neighbors'\]"
+    ):
         lpe_dask.plan(gaussian(20), neighbors=3)
     with pytest.raises(ValueError, match="have 2 features, but the nominal rows have 3"):
         lpe_dask.plan(np.zeros((9, 2)), np.zeros((9, 3)))

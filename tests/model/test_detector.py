@@ -565,7 +565,9 @@ def test_score__selects_columns():
 
 
 def test_score__unknown_argument():
-    with pytest.raises(TypeError, match=r"score\(\) knows no \['n_neighbours'\]"):
+    with pytest.raises(
+        TypeError, match=r"score\(\) got unexpected arguments \['n_neighbours'\]"
+    ):
         lpe_dask.score(np.zeros((5, 2)), n_neighbours=3)
 
 

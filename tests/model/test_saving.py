@@ -362,7 +362,8 @@ def test_save__keeps_what_is_there(model, other, tmp_path):
         other.save(tmp_path / "model")
     for name, found in [("mine", "notes.txt"), ("data", "data-2024"), ("file", "a file")]:
         with pytest.raises(
-            FileExistsError, match=f"{name} holds what is no model: {found}"
+            FileExistsError,
+            match=f"{name} contains files that are not part of a model: {found}",
         ):
             other.save(tmp_path / name, overwrite=True)
     other.save(tmp_path / "empty")  # of what is hidden, or a lock, it takes no notice
