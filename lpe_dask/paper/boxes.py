@@ -1,30 +1,30 @@
-"""Uniform rows in a box whose size the paper does not give: judged in several of them."""
+"""Uniform rows in a box: the paper does not give its size, so several are judged."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lpe_dask.paper.claims import Average, Verdict, over_choices
+from lpe_dask.paper.claims import Judged, over_choices
 from lpe_dask.paper.densities import Cells
-from lpe_dask.paper.fits import Scored
+from lpe_dask.paper.fits import Floats, Scored
 from lpe_dask.pvalues import Curve, detection_at, ranked_curve
 
-#: Half the side of the box that was chosen, and of all that are tried.
+#: Half the side of the chosen box, and of all boxes tried.
 HALF_SIDE = 12.0
 HALF_SIDES = (8.0, 10.0, 11.0, HALF_SIDE, 14.0, 16.0, 20.0)
 
 #: Half the side of a box -> the ROC curve of the exact contours.
 Contours = dict[float, Curve]
 
-#: On so much of false-alarm rates to either side the exact curve is taken as straight.
+#: The exact curve is taken as straight between false-alarm rates up to this far apart from
+#: the mean.
 _NEAR = 0.005
 
 
-def in_boxes(uniform: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return rows of the square of half side 1, spread over each box in turn."""
+def in_boxes(uniform: Floats) -> Floats:
+    """Return rows of the square of half side 1, scaled to each box in turn."""
     return np.concatenate([side * uniform for side in HALF_SIDES])
 
 
@@ -32,18 +32,14 @@ def by_box(scored: Scored) -> dict[float, Scored]:
     """Return for each half side the scores of nominal rows and of the rows of its box."""
     nominal = np.flatnonzero(~scored.is_anomaly)
     boxes = np.split(np.flatnonzero(scored.is_anomaly), len(HALF_SIDES))
-    found = {}
-    for side, rows in zip(HALF_SIDES, boxes, strict=True):
-        chosen = np.append(nominal, rows)
-        found[side] = Scored(
-            scored.p_values[chosen], scored.statistic[chosen], scored.is_anomaly[chosen]
-        )
-    return found
+    chosen = [np.append(nominal, rows) for rows in boxes]
+    return {
+        side: Scored(scored.p_values[rows], scored.statistic[rows], scored.is_anomaly[rows])
+        for side, rows in zip(HALF_SIDES, chosen, strict=True)
+    }
 
 
-def over_boxes(
-    judge: Callable[[float], tuple[Average, Verdict]],
-) -> tuple[Average, Verdict]:
+def over_boxes(judge: Callable[[float], Judged]) -> Judged:
     """Return the number in the chosen box, and the verdict over all of them."""
     judged = {f"±{side:g}": judge(side) for side in HALF_SIDES}
     chosen = f"±{HALF_SIDE:g}"
@@ -59,7 +55,7 @@ def contours(cells: Cells) -> Contours:
 
 
 def contour_gaps(contour: Curve, rates: Sequence[tuple[float, float]]) -> list[float]:
-    """Return what the exact contour finds beyond K-LPE, draw by draw.
+    """Return the detection rate of the exact contour minus that of K-LPE, for each draw.
 
     Parameters
     ----------
@@ -67,12 +63,12 @@ def contour_gaps(contour: Curve, rates: Sequence[tuple[float, float]]) -> list[f
         Of `contours`.
     rates : sequence of (float, float)
         False-alarm rate and detection rate of each draw. The contour is that of the mean
-        false-alarm rate; what a draw is off from it counts along the exact curve.
+        false-alarm rate; the difference of a draw from the mean is corrected for by the
+        slope of the exact curve.
     """
     false_alarm, found = np.array(rates).T
     mean = float(false_alarm.mean())
     levels = np.array([mean, mean - _NEAR, mean + _NEAR]).clip(0.0, 1.0)
     exact, below, above = detection_at(contour, levels)
     slope = (above - below) / (2 * _NEAR)
-    gaps: list[float] = (exact + slope * (false_alarm - mean) - found).tolist()
-    return gaps
+    return list(exact + slope * (false_alarm - mean) - found)

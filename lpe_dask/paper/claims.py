@@ -1,8 +1,8 @@
-"""The table: each claim of the paper, what comes out here, and whether the claim holds.
+"""The table: each claim of the paper, the result here, and whether the claim holds.
 
-A claim is judged once, under the settings that the paper gives it. What is measured beside
-it is shown as a number that is not judged. What comes out is an average over draws: a
-number with its standard error, or a ROC curve.
+A claim is judged once, under the settings that the paper gives it. Other numbers are shown
+but not judged. Results are averages over draws: a number with its standard error, or a ROC
+curve.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ HOLDS, FAILS, UNDECIDED, OPEN = "holds", "does not hold", "undecided", "not judg
 #: False-alarm rates at which ROC curves are averaged.
 LEVELS: NDArray[np.float64] = np.linspace(0.0, 1.0, 201)
 
-#: What is known of an average is known up to so many standard errors, either way.
+#: An average is known up to this many standard errors, in both directions.
 STANDARD_ERRORS = 2.0
 
 #: A number of the paper, which comes from one draw or an unknown number of them, agrees if
-#: it lies at most so many standard deviations of single draws from the average here.
+#: it is at most this many standard deviations of single draws from the average here.
 DEVIATIONS = 2.0
 
 #: A rate of false alarms is about its level if it is at least this share of it.
@@ -38,11 +38,11 @@ LEAST_SHARE = 0.5
 #: Two rates that a figure shows by eye are close if they differ by no more than this.
 CLOSE = 0.02
 
-#: What tends to 0 falls at least like n to the power of minus this: by the paper's lemma on
-#: K-LPE, deviations of m^(-1/10) are what m rows allow.
+#: A number that tends to 0 falls at least like n to the power of minus this: by the paper's
+#: lemma on K-LPE, m rows allow deviations of m^(-1/10).
 SLOWEST_RATE = 0.1
 
-#: What the paper claims and no row judges, and why.
+#: Claims of the paper that no row judges, and why.
 NOT_JUDGED = (
     (
         "Computing is linear in the dimension and quadratic in the number of rows",
@@ -84,6 +84,10 @@ class Average(NamedTuple):
         """The standard deviation of the mean."""
         return float(self.deviation / np.sqrt(self.n_draws))
 
+    def __str__(self) -> str:
+        """Return the mean with its standard error."""
+        return f"{self.mean:.4f} ± {self.standard_error:.4f}"
+
     def minus(self, other: Average) -> Average:
         """Return the difference to the mean of other draws, over as many draws as here."""
         error = np.hypot(self.standard_error, other.standard_error)
@@ -119,10 +123,14 @@ def average_curve(curves: Sequence[Curve]) -> Curve:
 
 
 class Verdict(NamedTuple):
-    """Whether a claim holds, and by what that is judged."""
+    """Whether a claim holds, and why."""
 
     verdict: str
     reason: str
+
+
+#: A number, and the verdict on it.
+Judged = tuple[Average, Verdict]
 
 
 @dataclass(frozen=True)
@@ -153,14 +161,10 @@ class Row:
     verdict: str
     reason: str
 
-    def shown(self) -> str:
-        """Return the number with its standard error, as the page shows it."""
-        return f"{self.here.mean:.4f} ± {self.here.standard_error:.4f}"
-
 
 @dataclass(frozen=True)
 class Experiment:
-    """What one experiment gives: a figure, its rows of the table, and what to know.
+    """The result of one experiment: a figure, its rows of the table, and notes.
 
     Attributes
     ----------
@@ -172,9 +176,9 @@ class Experiment:
     sources : sequence of str
         Where the data are from; empty for random rows.
     skipped : sequence of str
-        What could not be had, and why.
+        Which data are not available, and why.
     remarks : sequence of str
-        How the text was read where it cannot be taken as it stands.
+        How the text was interpreted where it cannot be taken literally.
     """
 
     number: int
@@ -190,8 +194,8 @@ class Experiment:
 def is_within(here: Average, low: float, high: float, reason: str) -> Verdict:
     """Judge whether a number lies between two bounds.
 
-    It does if all that is within `STANDARD_ERRORS` of it does, it does not if nothing of
-    that does, and else it is undecided.
+    It does if the whole interval of `STANDARD_ERRORS` around it does, it does not if no
+    part of that interval does, and else it is undecided.
     """
     error = STANDARD_ERRORS * here.standard_error
     if low <= here.mean - error and here.mean + error <= high:
@@ -206,17 +210,15 @@ def is_controlled(here: Average, level: float, bound: float) -> Verdict:
     A test that never alarms controls nothing.
     """
     least = LEAST_SHARE * level
-    return is_within(
-        here,
-        least,
-        bound,
+    reason = (
         f"the bound (floor(a n) + 1) / (n + 1) is {bound:.4f}; about the level means at "
-        f"least {least:.4f}",
+        f"least {least:.4f}"
     )
+    return is_within(here, least, bound, reason)
 
 
 def is_close(gap: Average, reason: str) -> Verdict:
-    """Judge whether what is missing to a number is at most `CLOSE`."""
+    """Judge whether a difference is at most `CLOSE`."""
     return is_within(gap, -np.inf, CLOSE, f"{reason}; close means within {CLOSE:g}")
 
 
@@ -227,15 +229,15 @@ def is_greater(difference: Average, named: str) -> Verdict:
 
 
 def vanishes(all_values: Sequence[Sequence[float]], sizes: Sequence[int]) -> Verdict:
-    """Judge whether what is missing tends to 0 with n.
+    """Judge whether a difference tends to 0 with n.
 
-    It does if it is positive at first and each step to a larger n takes off at least the
-    share that n^(-1/10) loses, the rate of the paper's lemma on K-LPE.
+    It does if it is positive at first and falls with each step to a larger n at least like
+    n^(-1/10), the rate of the paper's lemma on K-LPE.
 
     Parameters
     ----------
     all_values : sequence of sequence of float
-        What is missing in each draw, for each of ``sizes``.
+        The difference in each draw, for each of ``sizes``.
     sizes : sequence of int
         n, increasing.
     """
@@ -246,30 +248,22 @@ def vanishes(all_values: Sequence[Sequence[float]], sizes: Sequence[int]) -> Ver
         )
         for (before, after), pair in zip(pairwise(sizes), pairwise(all_values), strict=True)
     ]
-    named = ", ".join(
-        f"n={n}: {gap.mean:.4f} ± {gap.standard_error:.4f}"
-        for n, gap in zip(sizes, gaps, strict=True)
-    )
+    named = ", ".join(f"n={n}: {gap}" for n, gap in zip(sizes, gaps, strict=True))
     verdicts = [is_greater(number, "") for number in (gaps[0], *steps)]
     return all_of(verdicts, f"{named}; each step has to fall at least like n^(-1/10)")
 
 
 def all_of(verdicts: Sequence[Verdict], reason: str) -> Verdict:
-    """Judge a claim of several parts: it holds if all do, and fails if one does."""
-    names = {verdict.verdict for verdict in verdicts}
-    for name in (FAILS, UNDECIDED):
-        if name in names:
-            return Verdict(name, reason)
-    return Verdict(HOLDS, reason)
+    """Judge a claim of several parts: it holds if all hold, and fails if one fails."""
+    names = {HOLDS, *(verdict.verdict for verdict in verdicts)}
+    return Verdict(next(n for n in (FAILS, UNDECIDED, HOLDS) if n in names), reason)
 
 
-def over_choices(
-    judged: Mapping[str, tuple[Average, Verdict]], chosen: str, named: str
-) -> Verdict:
+def over_choices(judged: Mapping[str, Judged], chosen: str, named: str) -> Verdict:
     """Judge a claim under each of several choices that the paper leaves open.
 
-    Where the verdicts differ, the choice decides and not the claim: it is undecided. The
-    reason begins with that of ``chosen``.
+    Where the verdicts differ, the claim is undecided. The reason begins with that of
+    ``chosen``.
     """
     verdicts = {verdict.verdict for _, verdict in judged.values()}
     listed = ", ".join(
@@ -292,7 +286,7 @@ def agrees_with_one_draw(here: Average, paper: float) -> Verdict:
 
 
 def not_judged(reason: str) -> Verdict:
-    """Return the verdict on a number that the paper claims nothing about, or not here."""
+    """Return the verdict on a number that is shown, but not judged."""
     return Verdict(OPEN, reason)
 
 

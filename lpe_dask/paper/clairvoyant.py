@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from lpe_dask.paper import claims
@@ -15,16 +13,13 @@ from lpe_dask.paper.densities import (
     level_set_curve,
     make_cells,
 )
+from lpe_dask.paper.figures import draw_curves, draw_plane, make_figure
 from lpe_dask.paper.fits import Parts, Scored, fit_and_score, generators
-from lpe_dask.plots import draw_curve
 from lpe_dask.pvalues import Curve, area, most_false_alarms
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 N_NEIGHBORS, ALPHA = 6, 0.05
 
-#: Nominal rows to learn from, in increasing order.
+#: Numbers of training rows, in increasing order.
 SIZES = (40, 160)
 
 #: Trials that the paper averages over.
@@ -33,14 +28,12 @@ N_PAPER_TRIALS = 15
 #: Test rows of each kind in a trial; the paper does not say.
 N_OF_EACH = 500
 
-#: n -> what each trial gives.
+#: n -> the scores of each trial.
 Trials = dict[int, list[Scored]]
 
 
 def run(n_draws: int = 300) -> Experiment:
     """Return Figure 3 and its rows of the table; ``n_draws`` is at least 2."""
-    from matplotlib.figure import Figure
-
     cells = make_cells()
     clairvoyant = clairvoyant_curve(cells.nominal, cells.anomalous)
     limit = level_set_curve(cells.nominal, cells.anomalous)
@@ -49,13 +42,20 @@ def run(n_draws: int = 300) -> Experiment:
         for n in SIZES:
             trials[n].append(fit_and_score(*draw_parts(rng, n), n_neighbors=N_NEIGHBORS))
     n_few = min(N_PAPER_TRIALS, n_draws)
-    figure = Figure(figsize=(15, 4.8), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    _draw_configuration(left)
-    for ax, letter, n_trials in [(middle, "b", n_few), (right, "c", n_draws)]:
-        first = {n: of_size[:n_trials] for n, of_size in trials.items()}
-        _draw_curves(ax, clairvoyant, limit, first)
-        ax.set_title(f"({letter}) averages over {n_trials} trials")
+    figure, (left, *others) = make_figure(3, (15, 4.8))
+    (rng,), n = generators(3, 1), SIZES[1]
+    nominal, anomalies = draw_nominal(rng, n), draw_anomalous(rng, n)
+    draw_plane(
+        left, "(a) configuration", (f"f1 ({n} rows)", anomalies),
+        (f"f0 ({n} rows)", nominal), markersize=8,
+    )  # fmt: skip
+    exact = {
+        f"clairvoyant: AUC {area(clairvoyant):.3f}": claims.at_levels(clairvoyant),
+        f"level sets of f0: AUC {area(limit):.3f}": claims.at_levels(limit),
+    }
+    for ax, letter, n_trials in zip(others, "bc", (n_few, n_draws), strict=True):
+        title = f"({letter}) averages over {n_trials} trials"
+        draw_curves(ax, title, exact | _mean_curves(trials, n_trials))
     return Experiment(
         3,
         "The clairvoyant ROC curve",
@@ -74,51 +74,58 @@ def draw_parts(rng: np.random.Generator, n: int) -> Parts:
     return training, test, draw_anomalous(rng, N_OF_EACH)
 
 
-# The table
-
-
-def _rows(trials: Trials, clairvoyant: Curve, limit: Curve) -> list[Row]:
-    procedure = (
-        f"equation (f0f1), K={N_NEIGHBORS}, no scaling, {N_OF_EACH} test rows of each kind "
-        f"in each of {len(trials[SIZES[0]])} trials (the paper averages {N_PAPER_TRIALS}); "
-        f"ROC by the p-value"
-    )
-    return [
-        *_area_rows(trials, procedure),
-        _growth_row(trials, procedure),
-        _gap_row(trials, clairvoyant, limit, procedure),
-        *_false_alarm_rows(trials, procedure),
-    ]
-
-
 def _areas(of_size: list[Scored]) -> list[float]:
     return [scored.area() for scored in of_size]
 
 
-def _area_rows(trials: Trials, procedure: str) -> list[Row]:
+def _mean_curve(of_size: list[Scored]) -> Curve:
+    return claims.average_curve([scored.curve() for scored in of_size])
+
+
+def _mean_curves(trials: Trials, n_trials: int) -> dict[str, Curve]:
+    """Return label -> mean curve of the first trials, for each n."""
+    first = {n: of_size[:n_trials] for n, of_size in trials.items()}
+    return {
+        f"K-LPE, n = {n}: AUC {np.mean(_areas(of_size)):.3f}": _mean_curve(of_size)
+        for n, of_size in first.items()
+    }
+
+
+# The table
+
+
+def _rows(trials: Trials, clairvoyant: Curve, limit: Curve) -> list[Row]:
+    few, many = (_areas(trials[n]) for n in SIZES)
+    gain = claims.average_lead(many, few)
+    procedure = (
+        f"equation (f0f1), K={N_NEIGHBORS}, no scaling, {N_OF_EACH} test rows of each kind "
+        f"in each of {len(few)} trials (the paper averages {N_PAPER_TRIALS}); ROC by the "
+        f"p-value"
+    )
     return [
+        *(
+            Row(
+                f"auc-{n}", "Fig. 3 (b)", f"AUC with n={n}", "-",
+                claims.average(_areas(of_size)), procedure,
+                *claims.not_judged("the figure shows no number"),
+            )
+            for n, of_size in trials.items()
+        ),
         Row(
-            f"auc-{n}", "Fig. 3 (b)", f"AUC with n={n}", "-",
-            claims.average(_areas(of_size)), procedure,
-            *claims.not_judged("the figure shows no number"),
-        )
-        for n, of_size in trials.items()
+            "larger-n", "Fig. 3 (b)",
+            f"larger n results in a better ROC curve: gain of AUC, n={SIZES[0]} to "
+            f"{SIZES[1]}",
+            "better", gain, procedure, *claims.is_greater(gain, "gain"),
+        ),
+        _gap_row(trials[SIZES[1]], clairvoyant, limit, procedure),
+        *(_false_alarm_row(n, of_size, procedure) for n, of_size in trials.items()),
     ]  # fmt: skip
 
 
-def _growth_row(trials: Trials, procedure: str) -> Row:
-    few, many = (_areas(trials[n]) for n in SIZES)
-    gain = claims.average_lead(many, few)
-    return Row(
-        "larger-n", "Fig. 3 (b)",
-        f"larger n results in a better ROC curve: gain of AUC, n={SIZES[0]} to {SIZES[1]}",
-        "better", gain, procedure, *claims.is_greater(gain, "gain"),
-    )  # fmt: skip
-
-
-def _gap_row(trials: Trials, clairvoyant: Curve, limit: Curve, procedure: str) -> Row:
-    of_size = trials[SIZES[1]]
-    mean = claims.average_curve([scored.curve() for scored in of_size])
+def _gap_row(
+    of_size: list[Scored], clairvoyant: Curve, limit: Curve, procedure: str
+) -> Row:
+    mean = _mean_curve(of_size)
     gaps = claims.at_levels(clairvoyant).detection - mean.detection
     gap = claims.average(area(clairvoyant) - auc for auc in _areas(of_size))
     return Row(
@@ -134,38 +141,12 @@ def _gap_row(trials: Trials, clairvoyant: Curve, limit: Curve, procedure: str) -
     )  # fmt: skip
 
 
-def _false_alarm_rows(trials: Trials, procedure: str) -> list[Row]:
-    return [
-        Row(
-            f"type-1-{n}", "Sec. 2", f"false-alarm rate at alpha = {ALPHA:g}, n={n}", "-",
-            claims.average(scored.flagged(ALPHA)[0] for scored in of_size), procedure,
-            *claims.not_judged(
-                f"control of false alarms is judged with Fig. 1; the bound here is "
-                f"{most_false_alarms(ALPHA, n):.4f}"
-            ),
-        )
-        for n, of_size in trials.items()
-    ]  # fmt: skip
-
-
-# The figure
-
-
-def _draw_configuration(ax: Axes) -> None:
-    (rng,) = generators(3, 1)
-    nominal, anomalies = draw_nominal(rng, SIZES[1]), draw_anomalous(rng, SIZES[1])
-    ax.plot(*anomalies.T, "k.", markersize=5, label=f"f1 ({SIZES[1]} rows)")
-    ax.plot(*nominal.T, "+", color="#d55e00", markersize=8, label=f"f0 ({SIZES[1]} rows)")
-    ax.set(xlabel="feature 1", ylabel="feature 2", title="(a) configuration")
-    ax.legend(fontsize="small", framealpha=0.9)
-
-
-def _draw_curves(ax: Axes, clairvoyant: Curve, limit: Curve, trials: Trials) -> None:
-    draw_curve(
-        ax, claims.at_levels(clairvoyant), f"clairvoyant: AUC {area(clairvoyant):.3f}"
-    )
-    draw_curve(ax, claims.at_levels(limit), f"level sets of f0: AUC {area(limit):.3f}")
-    for n, of_size in trials.items():
-        curve = claims.average_curve([scored.curve() for scored in of_size])
-        draw_curve(ax, curve, f"K-LPE, n = {n}: AUC {np.mean(_areas(of_size)):.3f}")
-    ax.legend(fontsize="small", loc="lower right")
+def _false_alarm_row(n: int, of_size: list[Scored], procedure: str) -> Row:
+    return Row(
+        f"type-1-{n}", "Sec. 2", f"false-alarm rate at alpha = {ALPHA:g}, n={n}", "-",
+        claims.average(scored.flagged(ALPHA)[0] for scored in of_size), procedure,
+        *claims.not_judged(
+            f"control of false alarms is judged with Fig. 1; the bound here is "
+            f"{most_false_alarms(ALPHA, n):.4f}"
+        ),
+    )  # fmt: skip

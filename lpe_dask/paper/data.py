@@ -15,6 +15,8 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+import pandas as pd
+import sklearn.datasets
 from numpy.typing import NDArray
 
 from lpe_dask.paper.fits import Parts
@@ -24,7 +26,7 @@ USPS_ID = 41082
 
 
 class DataMissing(Exception):
-    """A data set cannot be had: no such file, an unreadable one, or no network."""
+    """A data set is not available: no such file, an unreadable one, or no network."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Labelled:
     realisation: NDArray[np.integer] | None = None
 
     def draw(self, sizes: tuple[int, int, int], rng: np.random.Generator) -> Parts:
-        """Return so many training rows, nominal test rows and anomalies, at most."""
+        """Return at most ``sizes`` training rows, nominal test rows and anomalies."""
         n_training, n_test, n_anomalies = sizes
         nominal = rng.permutation(np.flatnonzero(self.is_nominal))
         anomalies = rng.permutation(np.flatnonzero(~self.is_nominal))[:n_anomalies]
@@ -57,38 +59,38 @@ class Labelled:
 
 
 def load_banana(folder: Path | None) -> Labelled:
-    """Return all rows of Banana; nominal is the larger class, y = -1.
+    """Return all rows of Banana; the larger class, y = -1, is nominal.
 
     Parameters
     ----------
     folder : Path, optional
-        Holds banana.npz. None: OpenML, which marks no realisation.
+        Contains banana.npz. None: OpenML, which marks no realisation.
 
     Raises
     ------
     DataMissing
     """
+    marked: list[NDArray[Any]] = []
     if folder is None:
         rows, labels = _from_openml(name="banana", version=1)
         source = "Banana: OpenML, all rows; it marks no realisation"
-        return Labelled(rows, labels == _most_frequent(labels), source)
-    rows, labels, marked = _from_file(folder, "banana", "X", "y", "realisation_train")
-    return Labelled(rows, labels == -1, "Banana: banana.npz, all rows", marked)
+    else:
+        rows, labels, *marked = _from_file(folder, "banana", "X", "y", "realisation_train")
+        source = "Banana: banana.npz, all rows"
+    return Labelled(rows, labels == _most_frequent(labels), source, *marked)
 
 
 def load_wine(folder: Path | None) -> Labelled:
-    """Return the rows of Wine; nominal is class 0. None: the copy of scikit-learn."""
+    """Return the rows of Wine; class 0 is nominal. None: the copy of scikit-learn."""
     if folder is None:
-        from sklearn.datasets import load_wine as load
-
-        rows, labels = load(return_X_y=True)
+        rows, labels = sklearn.datasets.load_wine(return_X_y=True)
         return Labelled(rows, labels == 0, "Wine: scikit-learn")
     rows, labels = _from_file(folder, "wine", "X", "y")
     return Labelled(rows, labels == 0, "Wine: wine.npz")
 
 
 def load_ionosphere(folder: Path | None) -> Labelled:
-    """Return the rows of Ionosphere; nominal is its larger class. None: OpenML."""
+    """Return the rows of Ionosphere; its larger class is nominal. None: OpenML."""
     if folder is None:
         rows, labels = _from_openml(name="ionosphere", version=1)
         source = "Ionosphere: OpenML"
@@ -99,42 +101,38 @@ def load_ionosphere(folder: Path | None) -> Labelled:
 
 
 def load_usps(folder: Path | None) -> Labelled:
-    """Return the digits of both parts of USPS; nominal is digit 0. None: OpenML."""
+    """Return the digits of both parts of USPS; digit 0 is nominal. None: OpenML."""
     if folder is None:
         rows, labels = _from_openml(data_id=USPS_ID)
-        digits = labels.astype(np.int64)
-        # OpenML counts the classes from 1, in the order of the digits.
-        return Labelled(rows, digits == digits.min(), "USPS: OpenML, both parts")
+        # OpenML numbers the classes from 1, in the order of the digits.
+        return Labelled(rows, labels.astype(np.int64) == 1, "USPS: OpenML, both parts")
     parts = _from_file(folder, "usps", "X_train", "X_test", "y_train", "y_test")
     rows, digits = np.concatenate(parts[:2]), np.concatenate(parts[2:])
     return Labelled(rows, digits == 0, "USPS: usps.npz, both parts")
 
 
 def _most_frequent(labels: NDArray[Any]) -> Any:
-    names, counts = np.unique(labels, return_counts=True)
-    return names[counts.argmax()]
+    return pd.Series(labels).mode()[0]
 
 
 def _from_file(folder: Path, name: str, *keys: str) -> list[NDArray[Any]]:
-    """Return arrays of a file; rows, which are called X, as float64."""
+    """Return arrays of a file; those of rows, whose names begin with X, as float64."""
     path = folder / f"{name}.npz"
     try:
-        # NumPy leaves a file that it cannot read open, if it has opened it.
+        # If NumPy opens a file itself, it does not close it when it cannot read it.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {key: file[key] for key in keys}
     except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
         raise DataMissing(
-            f"{path} cannot be read ({error}); it has to hold {', '.join(keys)}"
+            f"{path} cannot be read ({error}); it must contain {', '.join(keys)}"
         ) from error
     return [a.astype(np.float64) if key[0] == "X" else a for key, a in arrays.items()]
 
 
 def _from_openml(**which: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    from sklearn.datasets import fetch_openml
-
     try:
-        with warnings.catch_warnings(action="ignore"):  # of retries: the error says enough
-            found = fetch_openml(**which, as_frame=False, parser="auto")
+        with warnings.catch_warnings(action="ignore"):  # about retries
+            found = sklearn.datasets.fetch_openml(**which, as_frame=False, parser="auto")
     except (OSError, ValueError) as error:  # no network, no such data set, a broken cache
         name = which.get("name", which.get("data_id"))
         raise DataMissing(

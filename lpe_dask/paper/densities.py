@@ -1,8 +1,8 @@
-"""The two densities of equation (f0f1): random rows of both, and what they alone say.
+"""The two densities of equation (f0f1): random rows of both, and exact values from them.
 
 f0 is an equal mixture of two Gaussians around (8, 0) and (-8, 0) with the variances 1 and
 9; f1 is one Gaussian around 0 with the variance 49 in each direction. Masses are sums over
-the cells of a fine grid, and no simulation.
+the cells of a fine grid, not simulations.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.stats import multivariate_normal
 
+from lpe_dask.paper.fits import Floats
 from lpe_dask.pvalues import Curve, ranked_curve
 
 #: Distance of the two centers of f0 from the origin, along the first axis.
@@ -21,39 +22,35 @@ CENTER = 8.0
 NOMINAL_DEVIATIONS = np.array([1.0, 3.0])
 ANOMALOUS_DEVIATIONS = np.array([7.0, 7.0])
 
+_LEFT, _RIGHT = (
+    multivariate_normal([center, 0.0], NOMINAL_DEVIATIONS**2)
+    for center in (-CENTER, CENTER)
+)
+_ANOMALOUS = multivariate_normal([0.0, 0.0], ANOMALOUS_DEVIATIONS**2)
 
-def nominal_log_density(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+
+def nominal_log_density(rows: Floats) -> Floats:
     """Return log f0 of rows, of shape (..., 2)."""
-    center = np.array([CENTER, 0.0])
-    sides = (_log_gaussian(rows + side, NOMINAL_DEVIATIONS) for side in (-center, center))
-    log_density: NDArray[np.float64] = np.logaddexp(*sides) - np.log(2.0)
+    log_density: Floats = np.logaddexp(_LEFT.logpdf(rows), _RIGHT.logpdf(rows)) - np.log(2)
     return log_density
 
 
-def anomalous_log_density(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def anomalous_log_density(rows: Floats) -> Floats:
     """Return log f1 of rows, of shape (..., 2)."""
-    return _log_gaussian(rows, ANOMALOUS_DEVIATIONS)
-
-
-def _log_gaussian(
-    offsets: NDArray[np.float64], deviations: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    scaled = offsets / deviations
-    height: float = -np.log(2 * np.pi * deviations.prod())
-    log_density: NDArray[np.float64] = height - 0.5 * (scaled**2).sum(axis=-1)
+    log_density: Floats = _ANOMALOUS.logpdf(rows)
     return log_density
 
 
-def draw_nominal(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+def draw_nominal(rng: np.random.Generator, n: int) -> Floats:
     """Return n independent rows of f0."""
-    rows: NDArray[np.float64] = rng.standard_normal((n, 2)) * NOMINAL_DEVIATIONS
+    rows: Floats = rng.standard_normal((n, 2)) * NOMINAL_DEVIATIONS
     rows[:, 0] += CENTER * rng.choice([-1.0, 1.0], n)
     return rows
 
 
-def draw_anomalous(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+def draw_anomalous(rng: np.random.Generator, n: int) -> Floats:
     """Return n independent rows of f1."""
-    rows: NDArray[np.float64] = rng.standard_normal((n, 2)) * ANOMALOUS_DEVIATIONS
+    rows: Floats = rng.standard_normal((n, 2)) * ANOMALOUS_DEVIATIONS
     return rows
 
 
@@ -67,9 +64,9 @@ class Cells(NamedTuple):
         log f0 and log f1.
     """
 
-    middles: NDArray[np.float64]
-    nominal: NDArray[np.float64]
-    anomalous: NDArray[np.float64]
+    middles: Floats
+    nominal: Floats
+    anomalous: Floats
 
 
 def make_cells(half_side: float = 40.0, cell: float = 0.05) -> Cells:
@@ -82,7 +79,7 @@ def make_cells(half_side: float = 40.0, cell: float = 0.05) -> Cells:
     return Cells(middles, nominal_log_density(middles), anomalous_log_density(middles))
 
 
-def density_level(log_density: NDArray[np.float64], share: float) -> float:
+def density_level(log_density: Floats, share: float) -> float:
     """Return the log density whose level set has a given share of the mass.
 
     Parameters
@@ -103,34 +100,32 @@ def density_level(log_density: NDArray[np.float64], share: float) -> float:
 
 
 class LevelSets(NamedTuple):
-    """How much mass f0 has where it is at most so high.
+    """The mass of f0 where its density is at most a given height.
 
     Attributes
     ----------
     heights : ndarray of shape (n_cells,)
         log f0 in cells of equal size that hold all of its mass, ascending.
     mass : ndarray of shape (n_cells + 1,)
-        Of the cells before each, and of all, which is 1.
+        Of all cells before each one; the last is the mass of all cells, 1.
     """
 
-    heights: NDArray[np.float64]
-    mass: NDArray[np.float64]
+    heights: Floats
+    mass: Floats
 
     @classmethod
-    def of(cls, log_density: NDArray[np.float64]) -> Self:
-        """Return those of a log density in cells, in any order."""
+    def of(cls, log_density: Floats) -> Self:
+        """Return the level sets of a log density in cells, in any order."""
         heights = np.sort(log_density)
         mass = np.append(0.0, np.exp(heights).cumsum())
         return cls(heights, mass / mass[-1])
 
-    def p_values(self, log_density: NDArray[np.float64]) -> NDArray[np.float64]:
+    def p_values(self, log_density: Floats) -> Floats:
         """Return the paper's p-values of rows by their log f0, for uniform anomalies."""
         return self.mass[np.searchsorted(self.heights, log_density, side="right")]
 
 
-def clairvoyant_curve(
-    nominal_log: NDArray[np.float64], anomalous_log: NDArray[np.float64]
-) -> Curve:
+def clairvoyant_curve(nominal_log: Floats, anomalous_log: Floats) -> Curve:
     """Return the ROC curve of the likelihood ratio, which no other test exceeds.
 
     Parameters
@@ -148,10 +143,8 @@ def clairvoyant_curve(
     )
 
 
-def level_set_curve(
-    nominal_log: NDArray[np.float64], anomalous_log: NDArray[np.float64]
-) -> Curve:
-    """Return the ROC curve of the level sets of f0: what K-LPE tends to, without f1.
+def level_set_curve(nominal_log: Floats, anomalous_log: Floats) -> Curve:
+    """Return the ROC curve of the level sets of f0, to which K-LPE converges without f1.
 
     Parameters and result are those of `clairvoyant_curve`.
     """

@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 from lpe_dask.model import LPE
 from lpe_dask.pvalues import Curve, area, ranked_curve
 
+#: Rows of shape (n, n_features), or one number for each of n rows.
+Floats = NDArray[np.float64]
+
 #: Training rows, nominal test rows and anomalies.
-Parts = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+Parts = tuple[Floats, Floats, Floats]
 
 
 class Scored(NamedTuple):
@@ -22,14 +25,14 @@ class Scored(NamedTuple):
     ----------
     p_values, statistic : ndarray of shape (n,)
     is_anomaly : ndarray of shape (n,)
-        What they are in truth.
+        The true label.
     least_p_value : float
-        That of a row without any neighbor. Along a graph nominal rows may have too few
-        neighbors as well, and then it is above 0.
+        The p-value of a row without any neighbor. It is above 0 if some nominal rows have
+        too few neighbors along the graph.
     """
 
-    p_values: NDArray[np.float64]
-    statistic: NDArray[np.float64]
+    p_values: Floats
+    statistic: Floats
     is_anomaly: NDArray[np.bool_]
     least_p_value: float = 0.0
 
@@ -54,18 +57,21 @@ def rates(
 
 
 def generators(figure: int, n_draws: int) -> Iterator[np.random.Generator]:
-    """Give the random generator of each draw of the experiment of a figure."""
+    """Yield the random generator of each draw of the experiment of a figure."""
     for draw in range(n_draws):
         yield np.random.default_rng((figure, draw))
 
 
+def join_test(nominal: Floats, anomalies: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the rows of a test set, the nominal ones first, and which are anomalies."""
+    rows = np.concatenate([nominal, anomalies])
+    return rows, np.arange(len(rows)) >= len(nominal)
+
+
 def fit_and_score(
-    training: NDArray[np.float64],
-    nominal: NDArray[np.float64],
-    anomalies: NDArray[np.float64],
-    **parameters: Any,
+    training: Floats, nominal: Floats, anomalies: Floats, **parameters: Any
 ) -> Scored:
-    """Return the scores of nominal rows and anomalies, against training rows.
+    """Fit the training rows, and return the scores of nominal rows and anomalies.
 
     Parameters
     ----------
@@ -74,12 +80,12 @@ def fit_and_score(
     **parameters
         Of `LPE`.
     """
-    # So few rows are fastest compared one by one; the results of all algorithms are equal.
-    # "loo" is the form of the paper.
+    # Brute force is fastest for so few rows; the results of all algorithms are equal. "loo"
+    # is the form of the paper.
     given = {"algorithm": "brute", "calibration": "loo", **parameters}
     model = LPE(**given).fit(training)
-    statistic = model.statistic(np.concatenate([nominal, anomalies]))
-    is_anomaly = np.arange(len(statistic)) >= len(nominal)
+    rows, is_anomaly = join_test(nominal, anomalies)
+    statistic = model.statistic(rows)
     farthest = np.array([np.inf if model.radius_ is None else 0.0])
     least = float(model.p_values_of(farthest)[0])
     return Scored(model.p_values_of(statistic), statistic, is_anomaly, least)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import kstest
 
 from lpe_dask.paper import boxes, claims
 from lpe_dask.paper.boxes import HALF_SIDE
-from lpe_dask.paper.claims import Average, Experiment, Row, Verdict
+from lpe_dask.paper.claims import Average, Experiment, Judged, Row
 from lpe_dask.paper.densities import (
     Cells,
     density_level,
@@ -18,7 +17,8 @@ from lpe_dask.paper.densities import (
     make_cells,
     nominal_log_density,
 )
-from lpe_dask.paper.fits import Scored, fit_and_score, generators
+from lpe_dask.paper.figures import make_figure
+from lpe_dask.paper.fits import Floats, Scored, fit_and_score, generators
 from lpe_dask.plots import plot_scores
 from lpe_dask.pvalues import most_false_alarms
 
@@ -33,33 +33,30 @@ N_OF_EACH = 75
 #: Decisions and the exact contour are consistent if they agree on this share of the rows.
 AGREEMENT = 0.95
 
-#: Levels around alpha, between which rates may change by so many times what alpha does.
+#: Levels around alpha, and how many times more than alpha rates may change between them.
 NEAR_LEVELS, LARGEST_FACTOR = (0.04, 0.06), 2.0
 
-#: Draws of uniform ranks from which the expected distance to uniformity is learnt.
+#: Draws of uniform ranks for the expected distance from the uniform distribution.
 N_RANK_DRAWS = 4000
 
 
 class _Draw(NamedTuple):
-    training: NDArray[np.float64]
-    nominal: NDArray[np.float64]
-    uniform: NDArray[np.float64]  # in the square of half side 1
+    training: Floats
+    nominal: Floats
+    uniform: Floats  # in the square of half side 1
     scored: dict[float, Scored]  # by the half side of the box
 
-    def rows(self, half_side: float = HALF_SIDE) -> NDArray[np.float64]:
-        """Return the test rows, for one box."""
+    def rows(self, half_side: float = HALF_SIDE) -> Floats:
+        """Return the test rows for one box."""
         return np.concatenate([self.nominal, half_side * self.uniform])
 
 
 def run(n_draws: int = 1000) -> Experiment:
     """Return Figure 1 and its rows of the table; ``n_draws`` is at least 2."""
-    from matplotlib.figure import Figure
-
     cells = make_cells()
     draws = [_draw(rng) for rng in generators(1, n_draws)]
     level = density_level(cells.nominal, 1 - ALPHA)
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
+    figure, (left, middle, right) = make_figure(3, (13, 4.2))
     _draw_levels(left)
     _draw_decisions(middle, draws[0], level)
     all_scored = [draw.scored[HALF_SIDE] for draw in draws]
@@ -121,12 +118,12 @@ def _false_alarm_row(draws: list[_Draw], procedure: str) -> Row:
 
 
 def _agreement_row(draws: list[_Draw], level: float, procedure: str) -> Row:
-    def judge(half_side: float) -> tuple[Average, Verdict]:
+    def judge(half_side: float) -> Judged:
         agreement = claims.average(
-            (
+            np.mean(
                 (nominal_log_density(draw.rows(half_side)) < level)
                 == (draw.scored[half_side].p_values <= ALPHA)
-            ).mean()
+            )
             for draw in draws
         )
         reason = f"consistent means at least {AGREEMENT:g}"
@@ -141,14 +138,10 @@ def _agreement_row(draws: list[_Draw], level: float, procedure: str) -> Row:
 
 
 def _contour_row(draws: list[_Draw], cells: Cells, procedure: str) -> Row:
-    gaps = {
-        side: claims.average(
-            boxes.contour_gaps(
-                contour, [draw.scored[side].flagged(ALPHA) for draw in draws]
-            )
-        )
-        for side, contour in boxes.contours(cells).items()
-    }
+    gaps = {}
+    for side, contour in boxes.contours(cells).items():
+        rates = [draw.scored[side].flagged(ALPHA) for draw in draws]
+        gaps[side] = claims.average(boxes.contour_gaps(contour, rates))
     listed = ", ".join(f"±{side:g} {gap.mean:.4f}" for side, gap in gaps.items())
     return Row(
         "contour-gap", "Fig. 1, sec. 2",
@@ -176,15 +169,15 @@ def _uniformity_row(draws: list[_Draw], procedure: str) -> Row:
     )  # fmt: skip
 
 
-def _uniform_distance(p_values: NDArray[np.float64]) -> float:
+def _uniform_distance(p_values: Floats) -> float:
     """Return the Kolmogorov-Smirnov distance of p-values from the uniform distribution."""
     return float(kstest(p_values, "uniform").statistic)
 
 
 def _expected_distance() -> Average:
-    """Return the distance of p-values if all radii were independent.
+    """Return the expected distance of p-values if all radii were independent.
 
-    Those of neighbors are not, which makes it a little larger.
+    Radii of neighboring rows are not, which makes the distance a little larger.
     """
     rng = np.random.default_rng((1, N_RANK_DRAWS))
     distances = []
@@ -199,31 +192,30 @@ def _change_rows(draws: list[_Draw], procedure: str) -> list[Row]:
     low, high = NEAR_LEVELS
     bound = LARGEST_FACTOR * (high - low)
 
-    def judge(half_side: float, which: int) -> tuple[Average, Verdict]:
+    def judge(half_side: float, which: int) -> Judged:
         all_scored = [draw.scored[half_side] for draw in draws]
         more, fewer = ([s.flagged(a)[which] for s in all_scored] for a in (high, low))
         change, small = claims.average_lead(more, fewer), f"small means at most {bound:g}"
         return change, claims.is_within(change, -np.inf, bound, small)
 
-    claim = f"small changes of alpha change little, alpha {low:g} to {high:g}"
-    alarms, alarms_verdict = judge(HALF_SIDE, 0)
-    misses, misses_verdict = boxes.over_boxes(lambda half_side: judge(half_side, 1))
+    judged = {
+        "alarms": ("false-alarm rate", judge(HALF_SIDE, 0)),
+        "misses": ("rate of misses", boxes.over_boxes(lambda side: judge(side, 1))),
+    }
     return [
         Row(
-            "change-alarms", "Sec. 2", f"{claim}: false-alarm rate", "small", alarms,
-            procedure, *alarms_verdict,
-        ),
-        Row(
-            "change-misses", "Sec. 2", f"{claim}: rate of misses", "small", misses,
-            procedure, *misses_verdict,
-        ),
+            f"change-{key}", "Sec. 2",
+            f"small changes of alpha change little, alpha {low:g} to {high:g}: {rate}",
+            "small", change, procedure, *verdict,
+        )
+        for key, (rate, (change, verdict)) in judged.items()
     ]  # fmt: skip
 
 
 # The figure
 
 
-def _plane() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _plane() -> tuple[Floats, Floats]:
     ends = np.linspace(-1.15 * HALF_SIDE, 1.15 * HALF_SIDE, 300)
     rows = np.stack(np.meshgrid(ends, ends), axis=-1)
     return ends, nominal_log_density(rows)
@@ -256,5 +248,5 @@ def _draw_decisions(ax: Axes, draw: _Draw, level: float) -> None:
             color="black", markerfacecolor="none", label=name,
         )  # fmt: skip
     ax.set(xlabel="feature 1", ylabel="feature 2", title="(b) one draw")
-    ax.set_ylim(-1.8 * HALF_SIDE, 1.15 * HALF_SIDE)  # room for the legend, below all rows
+    ax.set_ylim(-1.8 * HALF_SIDE, 1.15 * HALF_SIDE)  # room for the legend below all rows
     ax.legend(fontsize="small", loc="lower center")

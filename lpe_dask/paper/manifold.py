@@ -6,19 +6,19 @@ row is known. How tightly it is rolled, and K', the paper does not say.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.integrate import cumulative_trapezoid
 
 from lpe_dask.paper import claims
-from lpe_dask.paper.claims import Average, Row, Verdict
-from lpe_dask.paper.fits import fit_and_score, generators
+from lpe_dask.paper.claims import Judged, Row
+from lpe_dask.paper.fits import Floats, fit_and_score, generators
 
 #: Nominal rows at which p-values are compared with the exact ones.
 SIZES = (200, 3200)
 
-#: Distances of the windings, and links of the graph; the first of each is the chosen one.
+#: Distances of the windings, and neighbors in the graph (K'); the first ones are chosen.
 PITCHES = (2 * np.pi, 0.3 * np.pi)
 ALL_N_LINKS = (5, 8)
 
@@ -44,16 +44,13 @@ class Sheet:
         length = 2 * _ENDS * _ALONG
         self.turns = np.linspace(0.0, np.sqrt(2 * length / self.growth) + 1.0, 20_001)
         speed = self.growth * np.hypot(1.0, self.turns)
-        steps = (speed[1:] + speed[:-1]) / 2 * np.diff(self.turns)
-        self.lengths = np.append(0.0, steps.cumsum())
+        self.lengths = cumulative_trapezoid(speed, self.turns, initial=0.0)
 
-    def draw(
-        self, rng: np.random.Generator, n: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def draw(self, rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
         """Return n rows in space, and their exact p-values.
 
-        The mass of a Gaussian of two columns where it is lower than at distance r, in
-        standard deviations, is exp(-r^2 / 2).
+        The mass of a Gaussian of two columns farther than r standard deviations from its
+        center is exp(-r^2 / 2).
         """
         on_sheet = rng.standard_normal((n, 2))
         on_sheet[:, 0] = on_sheet[:, 0].clip(-_ENDS, _ENDS)
@@ -65,16 +62,14 @@ class Sheet:
         return rows, np.exp(-(on_sheet**2).sum(axis=1) / 2)
 
 
-class _Falls(NamedTuple):
-    """By how much the logarithm of the error falls in a draw, from few rows to many."""
-
-    euclidean: float
-    geodesic: dict[int, float]  # by K'
+#: K', or None for Euclidean distance -> by how much the logarithm of the error falls in one
+#: draw, from few training rows to many.
+_Falls = dict[int | None, float]
 
 
 def faster_row(n_draws: int) -> Row:
     """Return the row on geodesic distances."""
-    judged: dict[str, tuple[Average, Verdict]] = {}
+    judged: dict[str, Judged] = {}
     for pitch in PITCHES:
         sheet = Sheet(pitch)
         falls = [_falls(rng, sheet) for rng in generators(6, n_draws)]
@@ -98,25 +93,21 @@ def _named(pitch: float, n_links: int) -> str:
     return f"windings {pitch:.2f} apart, K'={n_links}"
 
 
-def _judge(falls: list[_Falls], n_links: int) -> tuple[Average, Verdict]:
-    beyond = claims.average(fall.geodesic[n_links] - fall.euclidean for fall in falls)
+def _judge(falls: list[_Falls], n_links: int) -> Judged:
+    beyond = claims.average(fall[n_links] - fall[None] for fall in falls)
     return beyond, claims.is_greater(beyond, "beyond Euclidean distance")
 
 
 def _falls(rng: np.random.Generator, sheet: Sheet) -> _Falls:
     data = [(sheet.draw(rng, n), sheet.draw(rng, N_TEST)) for n in SIZES]
-
-    def fall(**parameters: Any) -> float:
+    falls = {}
+    for n_links in (None, *ALL_N_LINKS):
+        parameters: dict[str, Any] = {}
+        if n_links is not None:
+            parameters = {"metric": "geodesic", "metric_params": {"n_neighbors": n_links}}
         errors = []
         for (training, _), (test, exact) in data:
             scored = fit_and_score(training, test, test[:0], **parameters)
             errors.append(np.abs(scored.p_values - exact).mean())
-        return float(np.log(errors[0] / errors[1]))
-
-    return _Falls(
-        fall(),
-        {
-            n_links: fall(metric="geodesic", metric_params={"n_neighbors": n_links})
-            for n_links in ALL_N_LINKS
-        },
-    )
+        falls[n_links] = float(np.log(errors[0] / errors[1]))
+    return falls

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.svm import OneClassSVM
 
-from lpe_dask.paper.fits import rates
+from lpe_dask.paper.fits import Parts, join_test, rates
 from lpe_dask.pvalues import Curve, ranked_curve
 
 #: The kernel is exp(-|x - y|^2 / c) for these c. The paper's "c = 1.5" is one of them; if
@@ -24,46 +23,35 @@ WIDTHS = (0.1, 0.25, 0.5, 2 / 3, 1.0, 1.5, 2.0, 3.0, 4.5, 8.0, 16.0)
 NUS: Sequence[float] = tuple(np.linspace(0.02, 0.98, 25).tolist())
 
 
-def swept_curve(
-    training: NDArray[np.float64],
-    test: NDArray[np.float64],
-    is_anomaly: NDArray[np.bool_],
-    width: float,
-) -> Curve:
+def swept_curve(parts: Parts, width: float) -> Curve:
     """Return the ROC curve that varying nu gives, at one bandwidth.
 
-    Points are joined in the order of their false-alarm rates. Where more false alarms come
-    with fewer anomalies, the better point before counts, in favor of the SVM.
+    Points are joined in the order of their false-alarm rates. Where a point has more false
+    alarms and fewer detections than one before it, the detection rate of the earlier one
+    counts, in favor of the SVM.
 
     Parameters
     ----------
-    training, test : ndarray of shape (n, n_features)
-    is_anomaly : ndarray of shape (n_test,)
+    parts : Parts
     width : float
         c of the kernel exp(-|x - y|^2 / c).
     """
-    points = [(0.0, 0.0), (1.0, 1.0)]
-    for nu in NUS:
-        svm = OneClassSVM(gamma=1 / width, nu=nu).fit(training)
-        points.append(flagged(svm, test, is_anomaly))
+    points = [(0.0, 0.0), (1.0, 1.0), *(svm_rates(parts, width, nu) for nu in NUS)]
     false_alarm, detection = np.array(sorted(points)).T
     return Curve(false_alarm, np.maximum.accumulate(detection))
 
 
-def flagged(
-    svm: OneClassSVM, test: NDArray[np.float64], is_anomaly: NDArray[np.bool_]
-) -> tuple[float, float]:
-    """Return the shares of nominal rows and of anomalies that a fitted SVM flags."""
+def svm_rates(parts: Parts, width: float, nu: float) -> tuple[float, float]:
+    """Return the shares of nominal rows and of anomalies that one fit flags."""
+    training, nominal, anomalies = parts
+    test, is_anomaly = join_test(nominal, anomalies)
+    svm = OneClassSVM(gamma=1 / width, nu=nu).fit(training)
     return rates(svm.predict(test) == -1, is_anomaly)
 
 
-def decision_curve(
-    training: NDArray[np.float64],
-    test: NDArray[np.float64],
-    is_anomaly: NDArray[np.bool_],
-    width: float,
-    nu: float,
-) -> Curve:
+def decision_curve(parts: Parts, width: float, nu: float) -> Curve:
     """Return the ROC curve of the decision function of one fit; see `swept_curve`."""
+    training, nominal, anomalies = parts
+    test, is_anomaly = join_test(nominal, anomalies)
     svm = OneClassSVM(gamma=1 / width, nu=nu).fit(training)
     return ranked_curve(svm.decision_function(test), ~is_anomaly, is_anomaly)

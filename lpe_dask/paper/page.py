@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -14,12 +13,12 @@ import pandas as pd
 from lpe_dask.paper import claims
 from lpe_dask.paper.claims import Experiment
 
-#: Pixels an inch.
+#: Pixels per inch.
 RESOLUTION = 110
 
 
 def check_installed() -> None:
-    """Raise ImportError if what draws the pictures and the page is not installed."""
+    """Raise ImportError if Matplotlib or Jinja2 is not installed."""
     try:
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
@@ -46,22 +45,37 @@ def write_page(
     skipped : sequence of str
         What could not be run, and why.
     n_draws : int, optional
-        For the page, if it is not the usual number.
+        Stated on the page if it is not the usual number.
     """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     pictures = {}
     for experiment in experiments:
-        picture = io.BytesIO()
-        experiment.figure.savefig(picture, format="png", dpi=RESOLUTION)
-        pictures[experiment.number] = base64.b64encode(picture.getvalue()).decode()
         path = folder / f"figure-{experiment.number}.png"
-        path.write_bytes(picture.getvalue())
-    _write_table(folder / "table.csv", experiments)
-    page = _render(experiments, pictures, skipped, n_draws)
+        experiment.figure.savefig(path, format="png", dpi=RESOLUTION)
+        pictures[experiment.number] = base64.b64encode(path.read_bytes()).decode()
+    table = _table(experiments)
+    table.to_csv(folder / "table.csv", index=False, lineterminator="\n")
+    environment = Environment(
+        loader=PackageLoader("lpe_dask.paper", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+    )
+    page = environment.get_template("page.html.jinja").render(
+        version=version("lpe-dask"),
+        experiments=experiments,
+        pictures=pictures,
+        skipped=skipped,
+        draws=n_draws,
+        rules=claims,
+        n_rows=len(table),
+        counts=Counter(table["verdict"]),
+    )
     (folder / "index.html").write_text(page, encoding="utf-8")
 
 
-def _write_table(path: Path, experiments: Sequence[Experiment]) -> None:
-    records = [
+def _table(experiments: Sequence[Experiment]) -> pd.DataFrame:
+    return pd.DataFrame(
         {
             "key": row.key, "figure": experiment.number, "place": row.place,
             "claim": row.claim, "paper": row.paper, "here": f"{row.here.mean:.6g}",
@@ -70,31 +84,4 @@ def _write_table(path: Path, experiments: Sequence[Experiment]) -> None:
         }
         for experiment in experiments
         for row in experiment.rows
-    ]  # fmt: skip
-    pd.DataFrame(records).to_csv(path, index=False, lineterminator="\n")
-
-
-def _render(
-    experiments: Sequence[Experiment],
-    pictures: dict[int, str],
-    skipped: Sequence[str],
-    n_draws: int | None,
-) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("lpe_dask.paper", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-    )
-    rows = [row for experiment in experiments for row in experiment.rows]
-    return environment.get_template("page.html.jinja").render(
-        version=version("lpe-dask"),
-        experiments=experiments,
-        pictures=pictures,
-        skipped=skipped,
-        draws=n_draws,
-        rules=claims,
-        n_rows=len(rows),
-        counts=Counter(row.verdict for row in rows),
-    )
+    )  # fmt: skip

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.svm import OneClassSVM
 
 from lpe_dask.paper import claims
 from lpe_dask.paper.claims import Average, Experiment, Row, Verdict
 from lpe_dask.paper.data import DataMissing, Labelled, load_ionosphere, load_usps, load_wine
-from lpe_dask.paper.fits import Parts, Scored, fit_and_score, generators
-from lpe_dask.paper.one_class_svm import flagged
+from lpe_dask.paper.figures import make_figure
+from lpe_dask.paper.fits import Floats, Scored, fit_and_score, generators
+from lpe_dask.paper.one_class_svm import svm_rates
 from lpe_dask.plots import draw_curve
 from lpe_dask.pvalues import most_false_alarms
 
@@ -27,18 +26,18 @@ ALPHA = 0.05
 #: Neighbors of the graph that geodesic distances run along; the paper does not say.
 N_LINKS = 5
 
-#: Name -> what it takes for `LPE`.
+#: Name -> parameters of `LPE`.
 METRICS: Mapping[str, Mapping[str, Any]] = {
     "Euclidean": {},
     "geodesic": {"metric": "geodesic", "metric_params": {"n_neighbors": N_LINKS}},
 }
 
-#: The distance that the paper's numbers are of.
+#: The distance with which the paper's numbers were obtained.
 PAPER_METRIC = "geodesic"
 
 #: Of the one-class SVM on USPS: nu, and the width c of its kernel exp(-|x - y|^2 / c) for
-#: grey levels in [0, 1]. Its authors took half of the 256 pixels for levels in [-1, 1],
-#: where distances are twice as long.
+#: gray levels in [0, 1]. Its authors took c = 256 / 2, half of the number of pixels, for
+#: levels in [-1, 1], where distances are twice as long.
 SVM_NU, SVM_WIDTH = 0.05, 0.5 * 256 / 4
 
 
@@ -91,12 +90,12 @@ REMARKS = (
 
 @dataclass(frozen=True)
 class _Found:
-    """What the splits of one data set give."""
+    """Results of the splits of one data set."""
 
     setting: Setting
     source: str
     scored: Mapping[str, list[Scored]]  # by metric
-    svm: list[tuple[float, float]]
+    svm: list[tuple[float, float]]  # shares flagged of nominal rows and of anomalies
 
 
 def run(n_draws: int = 100, folder: Path | None = None) -> Experiment:
@@ -105,10 +104,8 @@ def run(n_draws: int = 100, folder: Path | None = None) -> Experiment:
     Raises
     ------
     DataMissing
-        If none of the three data sets is to be had.
+        If none of the three data sets is available.
     """
-    from matplotlib.figure import Figure
-
     found, skipped = [], []
     for setting in SETTINGS:
         try:
@@ -117,8 +114,7 @@ def run(n_draws: int = 100, folder: Path | None = None) -> Experiment:
             skipped.append(f"{setting.name}: {error}")
     if not found:
         raise DataMissing("; ".join(skipped))
-    figure = Figure(figsize=(5 * len(found), 4.8), layout="constrained")
-    axes = figure.subplots(1, len(found), squeeze=False)[0]
+    figure, axes = make_figure(len(found), (5 * len(found), 4.8))
     for ax, of_set in zip(axes, found, strict=True):
         _draw_curves(ax, of_set)
     return Experiment(
@@ -145,14 +141,14 @@ def _find(setting: Setting, n_draws: int, folder: Path | None) -> _Found:
             given = {**setting.parameters, **parameters}
             scored[metric].append(fit_and_score(*parts, **given))
         if setting.svm_reported is not None:
-            svm.append(_svm_rates(parts))
+            svm.append(svm_rates(parts, SVM_WIDTH, SVM_NU))
     return _Found(setting, data.source, scored, svm)
 
 
-def to_unit_range(rows: NDArray[np.float64], *, by_column: bool) -> NDArray[np.float64]:
-    """Return rows in [0, 1], each column by its own range or all by the common one.
+def to_unit_range(rows: Floats, *, by_column: bool) -> Floats:
+    """Return rows scaled to [0, 1], by the range of each column or of all columns.
 
-    A column that is constant becomes 0.
+    A constant column becomes 0.
     """
     axis = 0 if by_column else None
     low, high = rows.min(axis=axis), rows.max(axis=axis)
@@ -160,31 +156,21 @@ def to_unit_range(rows: NDArray[np.float64], *, by_column: bool) -> NDArray[np.f
     return np.asarray((rows - low) / extent)
 
 
-def _svm_rates(parts: Parts) -> tuple[float, float]:
-    training, nominal, anomalies = parts
-    svm = OneClassSVM(gamma=1 / SVM_WIDTH, nu=SVM_NU).fit(training)
-    test = np.concatenate([nominal, anomalies])
-    return flagged(svm, test, np.arange(len(test)) >= len(nominal))
-
-
 # The table
 
 
 def _rows(found: _Found) -> list[Row]:
-    rows = []
-    for metric in METRICS:
-        rows += _metric_rows(found, metric)
+    rows = [row for metric in METRICS for row in _metric_rows(found, metric)]
     if found.setting.svm_reported is not None:
-        rows += [*_svm_rows(found), *_contrast_rows(found)]
+        rows += _svm_rows(found, found.setting.svm_reported)
     return rows
 
 
 def _procedure(found: _Found) -> str:
-    setting = found.setting
-    n_splits, (n, n_test, n_anomalies) = len(found.scored["Euclidean"]), setting.sizes
+    n, n_test, n_anomalies = found.setting.sizes
     return (
-        f"{n_splits} splits: n={n}, {n_test} nominal test rows, {n_anomalies} anomalies; "
-        f"{setting.scaled}"
+        f"{len(found.scored['Euclidean'])} splits: n={n}, {n_test} nominal test rows, "
+        f"{n_anomalies} anomalies; {found.setting.scaled}"
     )
 
 
@@ -193,11 +179,12 @@ def _metric_rows(found: _Found, metric: str) -> list[Row]:
     procedure = _metric_procedure(found, metric)
     key, of_set = f"{setting.name}-{metric}".lower(), f"{setting.name}, {metric} distance"
     areas = claims.average(scored.area() for scored in all_scored)
-    curve = Row(
-        f"{key}-auc", "Fig. 4", f"{of_set}: AUC", "-", areas, procedure,
-        *claims.not_judged("the figure shows no number"),
-    )  # fmt: skip
-    rows = [curve]
+    rows = [
+        Row(
+            f"{key}-auc", "Fig. 4", f"{of_set}: AUC", "-", areas, procedure,
+            *claims.not_judged("the figure shows no number"),
+        )
+    ]  # fmt: skip
     for which, (name, rates) in enumerate(_errors(_rates(all_scored)).items()):
         here = claims.average(rates)
         shown, verdict = _judged_error(setting, metric, which, here)
@@ -213,10 +200,11 @@ def _rates(all_scored: list[Scored]) -> list[tuple[float, float]]:
 
 
 def _errors(rates: list[tuple[float, float]]) -> dict[str, list[float]]:
-    """Return both kinds of errors in each split, from what is flagged of either kind."""
-    false_alarm, found = zip(*rates, strict=True)
-    missed = [1 - rate for rate in found]
-    return {"false-alarm rate": list(false_alarm), "missed anomalies": missed}
+    """Return both kinds of errors in each split, from the shares that are flagged."""
+    return {
+        "false-alarm rate": [false_alarm for false_alarm, _ in rates],
+        "missed anomalies": [1 - detection for _, detection in rates],
+    }
 
 
 def _judged_error(
@@ -241,8 +229,7 @@ def _metric_procedure(found: _Found, metric: str) -> str:
         f"{_procedure(found)}; {found.setting.named()}, {metric} distance{links}; ROC by "
         f"the p-value"
     )
-    least = [scored.least_p_value for scored in found.scored[metric]]
-    unable = float(np.mean(np.array(least) > ALPHA))
+    unable = np.mean([scored.least_p_value > ALPHA for scored in found.scored[metric]])
     if unable:
         procedure += (
             f"; in {unable:.0%} of the splits no row can be flagged at {ALPHA:g}, as more "
@@ -251,46 +238,34 @@ def _metric_procedure(found: _Found, metric: str) -> str:
     return procedure
 
 
-def _svm_procedure(found: _Found) -> str:
-    return (
+def _svm_rows(found: _Found, reported: tuple[float, float]) -> list[Row]:
+    """Return the rows on the SVM: against the paper's numbers for it, and against K-LPE."""
+    name, key = found.setting.name, f"{found.setting.name}-".lower()
+    procedure = (
         f"{_procedure(found)}; one-class SVM with nu={SVM_NU:g} and the kernel "
         f"exp(-|x-y|^2/c), c={SVM_WIDTH:g}, at its own threshold"
     )
-
-
-def _svm_rows(found: _Found) -> list[Row]:
-    """Return the rows that compare the SVM with what the paper quotes of it."""
-    rows = []
-    reported = found.setting.svm_reported or (np.nan, np.nan)
-    for which, (name, rates) in enumerate(_errors(found.svm).items()):
-        here = claims.average(rates)
+    ours, of_svm = _errors(_rates(found.scored[PAPER_METRIC])), _errors(found.svm)
+    rows, contrasts = [], []
+    for which, (kind, rates) in enumerate(of_svm.items()):
+        here, less = claims.average(rates), claims.average_lead(rates, ours[kind])
         rows.append(
             Row(
-                f"{found.setting.name}-svm-{which}".lower(), "Sec. 4",
-                f"{found.setting.name}, one-class SVM: {name}", f"{reported[which]:g}",
-                here, _svm_procedure(found),
+                f"{key}svm-{which}", "Sec. 4", f"{name}, one-class SVM: {kind}",
+                f"{reported[which]:g}", here, procedure,
                 *claims.agrees_with_one_draw(here, reported[which]),
             )
         )  # fmt: skip
-    return rows
-
-
-def _contrast_rows(found: _Found) -> list[Row]:
-    """Return the rows on the contrast that the paper draws: K-LPE errs less, both ways."""
-    rows = []
-    ours, of_svm = _errors(_rates(found.scored[PAPER_METRIC])), _errors(found.svm)
-    for which, name in enumerate(ours):
-        less = claims.average_lead(of_svm[name], ours[name])
-        rows.append(
+        contrasts.append(
             Row(
-                f"{found.setting.name}-contrast-{which}".lower(), "Sec. 4",
-                f"{found.setting.name}, {PAPER_METRIC} distance: K-LPE errs less than the "
-                f"one-class SVM, {name} of the SVM minus that of K-LPE", "less", less,
-                f"{_svm_procedure(found)}; on the same splits",
+                f"{key}contrast-{which}", "Sec. 4",
+                f"{name}, {PAPER_METRIC} distance: K-LPE errs less than the one-class SVM, "
+                f"{kind} of the SVM minus that of K-LPE",
+                "less", less, f"{procedure}; on the same splits",
                 *claims.is_greater(less, "less by"),
             )
         )  # fmt: skip
-    return rows
+    return [*rows, *contrasts]
 
 
 # The figure

@@ -1,4 +1,4 @@
-"""All experiments, one after another, into a folder that is whole or not there at all."""
+"""Run all experiments, and write their output folder completely or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lpe_dask.paper.page import check_installed, write_page
 
 logger = logging.getLogger(__name__)
 
-#: What a run writes; only a folder of such files is replaced.
+#: Names of the files that a run writes; only a folder of such files is replaced.
 _OWN_NAME = re.compile(r"figure-[1-5]\.png|index\.html|table\.csv")
 
 #: The fewest draws that have a standard error.
@@ -38,16 +38,16 @@ def run_paper(
 ) -> list[Experiment]:
     """Run the paper's experiments, write figures and a page, and return the experiments.
 
-    Computes in this process. What needs data that cannot be had is left out; the log and
-    the page say so.
+    Computes in this process. Experiments whose data are not available are left out; the log
+    and the page say so.
 
     Parameters
     ----------
     output : path
         Folder to write: figure-1.png to figure-5.png, index.html and table.csv.
     data : path, optional
-        Folder of banana.npz, wine.npz, ionosphere.npz and usps.npz. None: OpenML, by the
-        network, and scikit-learn.
+        Folder of banana.npz, wine.npz, ionosphere.npz and usps.npz. None: fetch them from
+        OpenML and scikit-learn.
     overwrite : bool, default=False
         Replace ``output`` if an earlier run wrote it.
     draws : int, optional
@@ -56,9 +56,9 @@ def run_paper(
     Raises
     ------
     FileExistsError
-        If ``output`` exists, and is not to be replaced or was not written by a run.
+        If ``output`` exists, and ``overwrite`` is False or it was not written by a run.
     FileNotFoundError
-        If there is no folder ``data``.
+        If the folder ``data`` does not exist.
     ImportError
         If matplotlib or jinja2 is missing.
     ValueError
@@ -72,28 +72,28 @@ def run_paper(
     folder = None if data is None else _checked_data(Path(data))
     place = _checked_output(Path(output), overwrite)
     place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as made:
+    with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as parent:
         experiments, skipped = _run_all(folder, draws)
-        whole = Path(made) / "page"
-        whole.mkdir()
-        write_page(whole, experiments, skipped, draws)
+        complete = Path(parent) / "page"
+        complete.mkdir()
+        write_page(complete, experiments, skipped, draws)
         if place.exists():
             shutil.rmtree(place)
-        whole.rename(place)
+        complete.rename(place)
     return experiments
 
 
 def _checked_data(folder: Path) -> Path:
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"there is no folder {folder}. Give the one that holds banana.npz, wine.npz, "
-            f"ionosphere.npz and usps.npz, or leave out --data to ask OpenML."
+            f"there is no folder {folder}. Give the folder of banana.npz, wine.npz, "
+            f"ionosphere.npz and usps.npz, or leave out --data to fetch them from OpenML."
         )
     return folder
 
 
 def _checked_output(place: Path, overwrite: bool) -> Path:
-    """Return the absolute path of the output; it does not exist, or may be replaced."""
+    """Return the absolute path of the output, which does not exist or may be replaced."""
     place = place.resolve()
     if not place.exists():
         return place
@@ -107,17 +107,17 @@ def _checked_output(place: Path, overwrite: bool) -> Path:
     foreign = sorted(p.name for p in place.iterdir() if not _OWN_NAME.fullmatch(p.name))
     if foreign:
         raise FileExistsError(
-            f"the output {place} holds files that no run wrote: {', '.join(foreign[:3])}. "
-            f"Only the output of an earlier run is replaced. Give another folder, or move "
-            f"those files away."
+            f"the output {place} contains files that are not the output of a run: "
+            f"{', '.join(foreign[:3])}. Only output of an earlier run can be replaced. "
+            f"Give another folder, or move those files away."
         )
     return place
 
 
 def _run_all(folder: Path | None, draws: int | None) -> tuple[list[Experiment], list[str]]:
-    """Return the experiments that could be run, and what could not be."""
+    """Return the experiments that could be run, and what was skipped and why."""
     given = {} if draws is None else {"n_draws": draws}
-    all_of_them: dict[int, Callable[..., Experiment]] = {
+    runs: dict[int, Callable[..., Experiment]] = {
         1: level_sets.run,
         2: partial(banana.run, folder=folder),
         3: clairvoyant.run,
@@ -126,7 +126,7 @@ def _run_all(folder: Path | None, draws: int | None) -> tuple[list[Experiment], 
     }
     experiments, skipped = [], []
     with _many_small_fits():
-        for number, run in all_of_them.items():
+        for number, run in runs.items():
             began = time.perf_counter()
             try:
                 experiment = run(**given)
@@ -145,9 +145,9 @@ def _run_all(folder: Path | None, draws: int | None) -> tuple[list[Experiment], 
 
 @contextmanager
 def _many_small_fits() -> Iterator[None]:
-    """Compute in this thread, and log what is said about experiments, not about fits.
+    """Compute in this thread, and log messages about experiments, but not about fits.
 
-    Fits warn if no row can be flagged; the table says in how many splits that is so.
+    Fits warn if no row can be flagged; the table gives the share of such splits.
     """
     package, own = logging.getLogger("lpe_dask"), logging.getLogger("lpe_dask.paper")
     levels = package.level, own.level

@@ -354,10 +354,9 @@ def test_generators__do_not_depend_on_the_number_of_draws():
 def test_swept_curve__has_a_point_for_each_nu(monkeypatch):
     rng = np.random.default_rng(0)
     training, test = rng.standard_normal((40, 2)), rng.standard_normal((30, 2)) * 2
-    is_anomaly = np.arange(30) >= 15
     monkeypatch.setattr(one_class_svm, "NUS", (0.3,))
 
-    curve = one_class_svm.swept_curve(training, test, is_anomaly, 2.0)
+    curve = one_class_svm.swept_curve((training, test[:15], test[15:]), 2.0)
 
     is_flagged = OneClassSVM(gamma=0.5, nu=0.3).fit(training).predict(test) == -1
     rates = [is_flagged[:15].mean(), is_flagged[15:].mean()]
@@ -366,9 +365,9 @@ def test_swept_curve__has_a_point_for_each_nu(monkeypatch):
 
 def test_swept_curve__never_falls():
     rng = np.random.default_rng(0)
-    rows, is_anomaly = rng.standard_normal((60, 2)), np.arange(60) >= 30
+    rows = rng.standard_normal((60, 2))
 
-    curve = one_class_svm.swept_curve(rows[:20], rows, is_anomaly, 0.5)
+    curve = one_class_svm.swept_curve((rows[:20], rows[:30], rows[30:]), 0.5)
 
     assert (np.diff(curve.false_alarm) >= 0).all()
     assert (np.diff(curve.detection) >= 0).all()
@@ -376,11 +375,9 @@ def test_swept_curve__never_falls():
 
 def test_decision_curve__ranks_what_is_far_out_first():
     training = np.random.default_rng(0).standard_normal((50, 2))
-    test = np.array([[0.0, 0.1], [0.2, 0.0], [6.0, 0.0], [2.5, 2.5]])
+    nominal, anomalies = np.array([[0, 0.1], [0.2, 0]]), np.array([[6, 0], [2.5, 2.5]])
 
-    curve = one_class_svm.decision_curve(
-        training, test, np.array([False, False, True, True]), 2.0, 0.1
-    )
+    curve = one_class_svm.decision_curve((training, nominal, anomalies), 2.0, 0.1)
 
     assert area(curve) == 1
 
@@ -561,7 +558,7 @@ def test_data__says_when_there_is_no_network(monkeypatch):
 def test_data__says_which_file_cannot_be_read(folder, spoil):
     spoil(folder / "wine.npz")
 
-    with pytest.raises(data.DataMissing, match=r"wine\.npz cannot be read .* hold X, y"):
+    with pytest.raises(data.DataMissing, match=r"wine\.npz cannot be read .* contain X, y"):
         data.load_wine(folder)
 
 
@@ -699,7 +696,7 @@ def test_real_data__judges_only_what_the_paper_gives_a_number_for(folder):
 
 def test_real_data__judges_both_numbers_of_the_svm(folder, monkeypatch):
     """As the paper quotes them, and against K-LPE on the same splits."""
-    monkeypatch.setattr(real_data, "flagged", lambda *arguments: (0.9, 0.999))
+    monkeypatch.setattr(real_data, "svm_rates", lambda *arguments: (0.9, 0.999))
 
     experiment = real_data.run(n_draws=2, folder=folder)
 
@@ -840,7 +837,7 @@ def test_paper__replaces_what_an_earlier_run_wrote(tmp_path, quick):
     [
         (
             lambda out: (out.mkdir(), (out / "thesis.tex").touch()),
-            "no run wrote: thesis.tex",
+            "not the output of a run: thesis.tex",
         ),
         (lambda out: out.touch(), "is a file"),
     ],
