@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lpe_dask.paper import claims
+from lpe_dask.paper import claims, densities
 from lpe_dask.paper.claims import Experiment, Row
-from lpe_dask.paper.densities import (
-    clairvoyant_curve,
-    draw_anomalous,
-    draw_nominal,
-    level_set_curve,
-    make_cells,
-)
 from lpe_dask.paper.figures import draw_curves, draw_plane, make_figure
 from lpe_dask.paper.fits import Parts, Scored, fit_and_score, generators
 from lpe_dask.pvalues import Curve, area, most_false_alarms
@@ -34,9 +27,9 @@ Trials = dict[int, list[Scored]]
 
 def run(n_draws: int = 300) -> Experiment:
     """Return Figure 3 and its rows of the table; ``n_draws`` is at least 2."""
-    cells = make_cells()
-    clairvoyant = clairvoyant_curve(cells.nominal, cells.anomalous)
-    limit = level_set_curve(cells.nominal, cells.anomalous)
+    cells = densities.make_cells()
+    clairvoyant = densities.clairvoyant_curve(cells.nominal, cells.anomalous)
+    limit = densities.level_set_curve(cells.nominal, cells.anomalous)
     trials: Trials = {n: [] for n in SIZES}
     for rng in generators(3, n_draws):
         for n in SIZES:
@@ -44,7 +37,7 @@ def run(n_draws: int = 300) -> Experiment:
     n_few = min(N_PAPER_TRIALS, n_draws)
     figure, (left, *others) = make_figure(3, (15, 4.8))
     (rng,), n = generators(3, 1), SIZES[1]
-    nominal, anomalies = draw_nominal(rng, n), draw_anomalous(rng, n)
+    nominal, anomalies = densities.draw_nominal(rng, n), densities.draw_anomalous(rng, n)
     draw_plane(
         left, "(a) configuration", (f"f1 ({n} rows)", anomalies),
         (f"f0 ({n} rows)", nominal), markersize=8,
@@ -70,8 +63,8 @@ def run(n_draws: int = 300) -> Experiment:
 
 def draw_parts(rng: np.random.Generator, n: int) -> Parts:
     """Return n training rows, nominal test rows and anomalies."""
-    training, test = draw_nominal(rng, n), draw_nominal(rng, N_OF_EACH)
-    return training, test, draw_anomalous(rng, N_OF_EACH)
+    training, test = densities.draw_nominal(rng, n), densities.draw_nominal(rng, N_OF_EACH)
+    return training, test, densities.draw_anomalous(rng, N_OF_EACH)
 
 
 def _areas(of_size: list[Scored]) -> list[float]:

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from lpe_dask.paper.boxes import (
-    HALF_SIDE,
-    by_box,
-    contour_gaps,
-    contours,
-    in_boxes,
-    over_boxes,
-)
+from lpe_dask.paper import boxes
+from lpe_dask.paper.boxes import HALF_SIDE
 from lpe_dask.paper.claims import Row, average, vanishes
 from lpe_dask.paper.densities import Cells, LevelSets, draw_nominal, nominal_log_density
 from lpe_dask.paper.fits import fit_and_score, generators
@@ -60,10 +54,10 @@ def run_trials(n_draws: int, cells: Cells) -> Trials:
     errors = [[error for error, _ in of_size] for of_size in by_size]
     gaps = {
         side: [
-            contour_gaps(contour, [rates[side] for _, rates in of_size])
+            boxes.contour_gaps(contour, [rates[side] for _, rates in of_size])
             for of_size in by_size
         ]
-        for side, contour in contours(cells).items()
+        for side, contour in boxes.contours(cells).items()
     }
     return Trials(errors, gaps)
 
@@ -73,10 +67,14 @@ def _trial(
 ) -> tuple[float, dict[float, tuple[float, float]]]:
     """Return the error of nominal p-values, and both rates for each box."""
     training, nominal = draw_nominal(rng, n), draw_nominal(rng, N_OF_EACH)
-    scored = fit_and_score(training, nominal, in_boxes(rng.uniform(-1, 1, (N_OF_EACH, 2))))
+    scored = fit_and_score(
+        training, nominal, boxes.in_boxes(rng.uniform(-1, 1, (N_OF_EACH, 2)))
+    )
     exact = level_sets.p_values(nominal_log_density(nominal))
     error = float(np.abs(scored.p_values[:N_OF_EACH] - exact).mean())
-    return error, {side: in_box.flagged(ALPHA) for side, in_box in by_box(scored).items()}
+    return error, {
+        side: in_box.flagged(ALPHA) for side, in_box in boxes.by_box(scored).items()
+    }
 
 
 def consistency_row(trials: Trials) -> Row:
@@ -91,7 +89,7 @@ def consistency_row(trials: Trials) -> Row:
 
 def type_2_row(trials: Trials) -> Row:
     """Return the row on the type II error, judged in each box."""
-    gap, verdict = over_boxes(
+    gap, verdict = boxes.over_boxes(
         lambda side: (average(trials.gaps[side][-1]), vanishes(trials.gaps[side], SIZES))
     )
     return Row(

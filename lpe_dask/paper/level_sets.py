@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.stats import kstest
 
-from lpe_dask.paper import boxes, claims
+from lpe_dask.paper import boxes, claims, densities
 from lpe_dask.paper.boxes import HALF_SIDE
 from lpe_dask.paper.claims import Average, Experiment, Judged, Row
-from lpe_dask.paper.densities import (
-    Cells,
-    density_level,
-    draw_nominal,
-    make_cells,
-    nominal_log_density,
-)
+from lpe_dask.paper.densities import Cells
 from lpe_dask.paper.figures import make_figure
 from lpe_dask.paper.fits import Floats, Scored, fit_and_score, generators
 from lpe_dask.plots import plot_scores
@@ -53,9 +47,9 @@ class _Draw(NamedTuple):
 
 def run(n_draws: int = 1000) -> Experiment:
     """Return Figure 1 and its rows of the table; ``n_draws`` is at least 2."""
-    cells = make_cells()
+    cells = densities.make_cells()
     draws = [_draw(rng) for rng in generators(1, n_draws)]
-    level = density_level(cells.nominal, 1 - ALPHA)
+    level = densities.density_level(cells.nominal, 1 - ALPHA)
     figure, (left, middle, right) = make_figure(3, (13, 4.2))
     _draw_levels(left)
     _draw_decisions(middle, draws[0], level)
@@ -84,7 +78,10 @@ def run(n_draws: int = 1000) -> Experiment:
 
 
 def _draw(rng: np.random.Generator) -> _Draw:
-    training, nominal = draw_nominal(rng, N_TRAINING), draw_nominal(rng, N_OF_EACH)
+    training, nominal = (
+        densities.draw_nominal(rng, N_TRAINING),
+        densities.draw_nominal(rng, N_OF_EACH),
+    )
     uniform = rng.uniform(-1, 1, (N_OF_EACH, 2))
     scored = fit_and_score(
         training, nominal, boxes.in_boxes(uniform), n_neighbors=N_NEIGHBORS, alpha=ALPHA
@@ -121,7 +118,7 @@ def _agreement_row(draws: list[_Draw], level: float, procedure: str) -> Row:
     def judge(half_side: float) -> Judged:
         agreement = claims.average(
             np.mean(
-                (nominal_log_density(draw.rows(half_side)) < level)
+                (densities.nominal_log_density(draw.rows(half_side)) < level)
                 == (draw.scored[half_side].p_values <= ALPHA)
             )
             for draw in draws
@@ -218,14 +215,14 @@ def _change_rows(draws: list[_Draw], procedure: str) -> list[Row]:
 def _plane() -> tuple[Floats, Floats]:
     ends = np.linspace(-1.15 * HALF_SIDE, 1.15 * HALF_SIDE, 300)
     rows = np.stack(np.meshgrid(ends, ends), axis=-1)
-    return ends, nominal_log_density(rows)
+    return ends, densities.nominal_log_density(rows)
 
 
 def _draw_levels(ax: Axes) -> None:
     ends, log_density = _plane()
     shares = (0.99, 0.95, 0.8, 0.5)
-    cells = make_cells(HALF_SIDE * 1.5, 0.1)
-    levels = [density_level(cells.nominal, share) for share in shares]
+    cells = densities.make_cells(HALF_SIDE * 1.5, 0.1)
+    levels = [densities.density_level(cells.nominal, share) for share in shares]
     lines = ax.contour(
         ends, ends, log_density, levels=levels, colors="black", linestyles="-"
     )

@@ -606,8 +606,10 @@ def test_banana__compares_with_the_svm(coarse, folder):
 @pytest.mark.parametrize(
     ("behind", "expected"), [(0.0, HOLDS), (0.003, UNDECIDED), (0.005, FAILS)]
 )
-def test_banana__takes_only_the_best_bandwidth_for_the_best(behind, expected):
-    found = banana._is_best(claims.Average(behind, 0.02 * (behind > 0), 100), "why")
+def test_is_within__of_a_distance_from_the_best_holds_for_the_best_only(behind, expected):
+    here = claims.Average(behind, 0.02 * (behind > 0), 100)
+
+    found = is_within(here, -np.inf, 0.0, "why")
 
     assert found == (expected, "why")
 
