@@ -1,8 +1,8 @@
 """Pictures of p-values: their densities, a level set, the ROC curve, the calibration.
 
-Each function draws on the Axes it is given, or on those of a new figure, and returns them.
-What is told apart is so by line style, marker or hatch, and not by color alone. Matplotlib
-is loaded by the first picture, which raises ImportError if it is missing.
+Each function draws on the given Axes, or on those of a new figure, and returns them. Parts
+differ by line style, marker or hatch, not only by color. Matplotlib is imported when the
+first picture is drawn, which raises ImportError if it is missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from lpe_dask.model import LPE
 
-#: Color, line style and marker of one curve after the other; in gray they differ as well.
+#: Color, line style and marker of successive curves; they also differ in gray.
 CURVE_STYLES = (
     ("black", "-", "o"),
     ("#d55e00", "--", "s"),
@@ -43,7 +43,7 @@ CURVE_STYLES = (
     ("#b8860b", (0, (12, 3, 2, 3)), "*"),
 )
 
-#: By this gid a curve is known as one of ours, and the next one takes the next style.
+#: The gid of our curves, which are counted to choose the style of the next one.
 _CURVE_ID = "lpe-dask-roc"
 
 
@@ -55,7 +55,7 @@ def plot_scores(
     bins: int = 20,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the density of p-values; that of anomalies apart, where labels are known.
+    """Draw the density of p-values; that of anomalies separately if there are labels.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def plot_level_set(
     resolution: int = 150,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw where a model of two features finds rows nominal; computes.
+    """Draw the region in which a model of two features finds rows nominal; computes.
 
     The grays are the p-values of the plane, dark for low ones, with a scale beside it; the
     line bounds the region ``p > alpha``, at the model's ``offset_``. The Axes are returned,
@@ -135,7 +135,7 @@ def plot_level_set(
         Rows to draw: circles, and crosses for those that the model flags. Rows with NaN or
         inf are left out, and the legend says how many.
     box : ((left, right), (bottom, top)), optional
-        What to show. None: the rows ``X`` and a tenth of their range around them.
+        The region to show. None: the rows ``X`` and a tenth of their range around them.
     resolution : int, default=150
         Points of the grid along each side; all of them are scored.
     ax : Axes, optional
@@ -167,7 +167,7 @@ def plot_level_set(
     )
     bar = ax.figure.colorbar(grays, ax=ax)
     bar.set_label("p-value (share of nominal rows)")
-    # Without both sides of the line in view there is no line to draw.
+    # There is a line to draw only if p-values on both sides of it are in view.
     if p_values.min() < model.offset_ <= p_values.max():
         ax.contour(x, y, p_values, levels=[model.offset_], colors="black", linewidths=1.8)
     alpha = np.nextafter(model.offset_, -np.inf)  # as it was when the model was fitted
@@ -203,7 +203,7 @@ def plot_roc(
         As `LPE.statistic` gives it for the same rows.
     graph : {"knn", "radius"}, default="knn"
         That of the model: a large statistic is anomalous for "knn", a small one for
-        "radius". Of no meaning without ``statistic``.
+        "radius". Ignored without ``statistic``.
     label : str, default="LPE"
         For the legend, before the area under the curve (AUC).
 
@@ -224,7 +224,7 @@ def plot_roc(
     is_found = known.is_anomaly
     if is_found is None or is_found.all() or not is_found.any():
         raise ValueError(
-            f"is_anomaly names {0 if is_found is None else is_found.sum()} anomalies among "
+            f"is_anomaly has {0 if is_found is None else is_found.sum()} anomalies among "
             f"{len(known.p_values)} rows with a p-value; a ROC curve needs anomalies and "
             f"nominal rows. Give both, or draw plot_scores."
         )
@@ -241,10 +241,10 @@ def plot_roc(
 
 
 def draw_curve(ax: Axes, curve: Curve, label: str) -> None:
-    """Draw a ROC curve in the first style that the Axes do not have yet, with its frame."""
+    """Draw a ROC curve in the next style, and the frame with the first curve."""
     n_before = sum(line.get_gid() == _CURVE_ID for line in ax.get_lines())
     if n_before == 0:
-        ax.plot([0, 1], [0, 1], color="0.6", linewidth=0.8, zorder=1)  # what chance gives
+        ax.plot([0, 1], [0, 1], color="0.6", linewidth=0.8, zorder=1)  # chance
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
         ax.set_xlabel("false-alarm rate (share of nominal rows)")
         ax.set_ylabel("detection rate (share of anomalies)")
@@ -304,7 +304,7 @@ def plot_calibration(p_values: Any, *, ax: Axes | None = None) -> Axes:
 
 
 class _Known(NamedTuple):
-    """The rows with a p-value, and what is known about them."""
+    """The rows with a p-value, and their labels."""
 
     p_values: NDArray[np.float64]
     is_anomaly: NDArray[np.bool_] | None
@@ -319,14 +319,14 @@ def _known(p_values: Any, is_anomaly: Any) -> _Known:
     values = _computed(p_values).astype(np.float64)
     if values.ndim != 1:
         raise ValueError(
-            f"p_values has the shape {values.shape}; it has to be one number a row, of "
+            f"p_values has the shape {values.shape}; it must be one number per row, of "
             f"shape (n,)."
         )
     rows = ~np.isnan(values)
     known = values[rows]
     if len(known) == 0:
         raise ValueError(
-            f"p_values has {len(values)} rows, and not one of them is a number: there is "
+            f"p_values has {len(values)} rows, but none of them is a number: there is "
             f"nothing to draw. Give at least one p-value."
         )
     if known.min() < 0 or known.max() > 1:
@@ -343,12 +343,12 @@ def _computed(values: Any) -> NDArray[Any]:
 
 
 def _beside(name: str, values: Any, rows: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return what was given beside p-values, of the rows that have one."""
+    """Return values given in addition to p-values, of the rows that have a p-value."""
     computed = _computed(values)
     if computed.shape != rows.shape:
         raise ValueError(
             f"{name} has the shape {computed.shape}, and p_values {rows.shape}. Give one "
-            f"of each a row."
+            f"of each per row."
         )
     return computed[rows]
 
@@ -360,8 +360,9 @@ def _truths(is_anomaly: Any, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
     )
     if others:
         raise ValueError(
-            f"is_anomaly holds {', '.join(others[:3])}; it takes True or 1 for anomalies "
-            f"and False or 0 for nominal rows. For labels of predict give labels == -1."
+            f"is_anomaly contains {', '.join(others[:3])}; it takes True or 1 for "
+            f"anomalies and False or 0 for nominal rows. For labels of predict give "
+            f"labels == -1."
         )
     return labels.astype(bool)
 
@@ -378,17 +379,17 @@ def _checked_rows(model: LPE, X: Any) -> NDArray[np.float64]:
         X = select_columns(X, names)
     rows = _computed(X).astype(np.float64)
     if rows.ndim != 2 or rows.shape[1] != 2:
-        raise ValueError(f"X has the shape {rows.shape}; it has to be (n, 2).")
+        raise ValueError(f"X has the shape {rows.shape}; it must be (n, 2).")
     return rows
 
 
 def _check_level(alpha: Any) -> None:
     if not isinstance(alpha, Real) or not 0 <= float(alpha) <= 1:
-        raise ValueError(f"alpha={alpha!r} is no level; it has to be between 0 and 1.")
+        raise ValueError(f"alpha={alpha!r} must be between 0 and 1.")
 
 
 def _corners(rows: NDArray[np.float64], box: Any, resolution: Any) -> tuple[Any, Any]:
-    """Return the lowest and the highest corner of what to show: a box, or all rows."""
+    """Return the lowest and the highest corner of the region to show."""
     if not isinstance(resolution, Integral) or resolution < 2:
         raise ValueError(
             f"resolution={resolution!r} must be a whole number of at least 2: the points "
@@ -398,7 +399,8 @@ def _corners(rows: NDArray[np.float64], box: Any, resolution: Any) -> tuple[Any,
         sides = np.asarray(box, dtype=np.float64)
         if sides.shape != (2, 2) or not (sides[:, 0] < sides[:, 1]).all():
             raise ValueError(
-                f"box={box!r} must be ((left, right), (bottom, top)), in numbers that grow."
+                f"box={box!r} must be ((left, right), (bottom, top)), with left < right "
+                f"and bottom < top."
             )
         return sides[:, 0], sides[:, 1]
     if len(rows) == 0:

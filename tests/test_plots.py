@@ -128,8 +128,8 @@ def test_pictures__say_how_to_install_what_is_missing(monkeypatch):
     [
         ([0.5, 1.5], "p_values reach from 0.5 to 1.5"),
         ([-0.5, 0.5], "between 0 and 1"),
-        ([np.nan, np.nan], "2 rows, and not one of them is a number"),
-        ([], "0 rows, and not one"),
+        ([np.nan, np.nan], "2 rows, but none of them is a number"),
+        ([], "0 rows, but none"),
         ([[0.1, 0.2]], re.escape("p_values has the shape (1, 2)")),
     ],
 )
@@ -141,7 +141,7 @@ def test_pictures__refuse_what_is_no_p_value(p_values, message, ax):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([1, -1, 1, 1, -1, 1], "is_anomaly holds -1; .* give labels == -1"),
+        ([1, -1, 1, 1, -1, 1], "is_anomaly contains -1; .* give labels == -1"),
         ([1, 0], re.escape("is_anomaly has the shape (2,), and p_values (6,)")),
     ],
 )
@@ -162,7 +162,7 @@ def test_pictures__need_no_label_where_there_is_no_p_value(ax):
 def test_pictures__refuse_an_unknown_label(ax):
     labels = pd.Series([True, None, False, False, False, True], dtype="boolean")
 
-    with pytest.raises(ValueError, match="is_anomaly holds <NA>"):
+    with pytest.raises(ValueError, match="is_anomaly contains <NA>"):
         lpe_dask.plot_scores(P_VALUES, labels, ax=ax)
 
 
@@ -426,8 +426,8 @@ def test_plot_level_set__says_the_level_of_the_fit():
         ({"resolution": 1}, "resolution=1 must be a whole number of at least 2"),
         ({"resolution": 2.5}, "resolution=2.5"),
         ({"box": ((0, 1, 2), (0, 1, 2))}, r"must be \(\(left, right\), \(bottom, top\)\)"),
-        ({"box": ((1, 1), (0, 1))}, "in numbers that grow"),
-        ({"box": ((0, float("nan")), (0, 1))}, "in numbers that grow"),
+        ({"box": ((1, 1), (0, 1))}, "with left < right"),
+        ({"box": ((0, float("nan")), (0, 1))}, "with left < right"),
     ],
 )
 def test_plot_level_set__says_what_it_takes(arguments, message):
@@ -453,5 +453,5 @@ def test_plot_roc__refuses_a_statistic_without_a_number():
 
 
 def test_plot_scores__refuses_a_level_that_is_no_number():
-    with pytest.raises(ValueError, match="alpha='x' is no level"):
+    with pytest.raises(ValueError, match="alpha='x' must be between 0 and 1"):
         lpe_dask.plot_scores([0.5], alpha="x")
