@@ -17,7 +17,7 @@ import dask.array as da
 import numpy as np
 
 from lpe_dask.model.own_values import OwnValues, StoredOwnValues
-from lpe_dask.pvalues import Calibration, labels, labels_by_count
+from lpe_dask.pvalues import Calibration, labels
 from lpe_dask.search import Reference, Statistic
 from lpe_dask.tables import Origin, Table, map_values, read_table
 from lpe_dask.tasks import eagerly, lazily
@@ -126,7 +126,7 @@ class Fitted:
         radius = bound if self.radius is None else self.radius
         statistic = Statistic(None, radius, enough)
         counts = self.reference.measure_table(self.table(X), statistic)
-        function = partial(labels_by_count, enough=enough)
+        function = partial(labels, offset=enough)
         return map_values(counts, function, name="prediction", dtype=np.int64)
 
     def labels_of(self, p_values: Any) -> Any:

@@ -127,7 +127,7 @@ class OwnValues:
         assert self.row_hashes is not None
         given: tuple[Any, ...] = ([self.statistic], None)
         if name == "p_value":
-            function = partial(_p_values_of_own, function=calibration.own_function())
+            function = partial(_p_values_of_own, function=calibration.function())
             given = ([self.compared, self.statistic], function, calibration.shared)
         return look_up(frame, self.row_hashes, self.chunks, *given, name=name)
 
@@ -247,7 +247,7 @@ def _p_values_of_own(
     *,
     function: Any,
 ) -> NDArray[np.float64]:
-    p_values: NDArray[np.float64] = function(compared, _is_known(statistic), calibration)
+    p_values: NDArray[np.float64] = function(compared, calibration, _is_known(statistic))
     return p_values
 
 

@@ -6,7 +6,6 @@ from .decisions import (
     discovery_cut_off,
     doubt_about_rate,
     labels,
-    labels_by_count,
     margin,
     threshold,
 )
@@ -46,7 +45,6 @@ __all__ = [
     "false_discovery_control",
     "finer_rank",
     "labels",
-    "labels_by_count",
     "log_densities",
     "margin",
     "most_false_alarms",

@@ -2,7 +2,7 @@
 
     statistic, rows --weight--> what is compared --calibration--> p-values
 
-A model whose parameters were changed after its fit goes on as it was fitted.
+Changing the parameters of a model after its fit does not change its calibration.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lpe_dask.tasks import Shared
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """What statistics are compared with to become p-values, and how.
+    """The values that statistics are compared with to get p-values, and how.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Calibration:
     counts_itself : {0, 1}
         See `formulas.p_values`.
     weight : DensityWeight, optional
-        What is compared instead of the statistic.
+        How the statistic is weighed before it is compared.
     shared : Shared
         The values of the calibration rows, an ascending array of shape (m,).
     """
@@ -55,12 +55,12 @@ class Calibration:
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """What p-values compare with, ascending, of shape (m,)."""
+        """The values of the calibration rows, ascending, of shape (m,)."""
         values: NDArray[np.float64] = self.shared.value
         return values
 
     def compared(self, rows: da.Array, statistic: da.Array) -> da.Array:
-        """Return what p-values compare, for rows as they came and their statistic."""
+        """Return the values to compare, of rows in the user's units and their statistic."""
         if self.weight is None:
             return statistic
         return map_blocks(
@@ -69,40 +69,34 @@ class Calibration:
 
     def p_values(self, compared: Any) -> Any:
         """Return the p-values of new rows, of the kind of ``compared``."""
-        function = self._function()
+        function = self.function()
         return map_values(compared, function, self.shared, name="p_value", dtype=np.float64)
 
     def own_p_values(self, compared: da.Array, is_own: da.Array) -> da.Array:
         """Return the p-values of rows some of which are calibration rows."""
+        function = partial(_own_p_values, function=self.function())
         return map_blocks(
-            [compared, is_own], self.own_function(), self.shared,
-            name="p_value", dtype=np.float64,
-        )  # fmt: skip
+            [compared, is_own], function, self.shared, name="p_value", dtype=np.float64
+        )
 
-    def own_function(self) -> Any:
-        """Return the function from such rows, which are, and the values to p-values.
-
-        All of them arrays; the p-value of what is NaN is NaN.
-        """
-        return partial(_own_p_values, function=self._function())
+    def function(self) -> Any:
+        """Return `formulas.p_values` with the arguments of this calibration."""
+        return partial(p_values, graph=self.graph, counts_itself=self.counts_itself)
 
     def least_p_value(self) -> float:
-        """Return the p-value of a row as anomalous as can be."""
+        """Return the p-value of the most anomalous row possible."""
         is_high = self.graph == "knn"
         most = np.inf if is_high else -np.inf if self.weight is not None else 0.0
-        return float(self._function()(np.array([most]), self.values)[0])
+        return float(self.function()(np.array([most]), self.values)[0])
 
     def nominal_bound(self, offset: float) -> float | None:
-        """Return the statistic that divides nominal rows from others, None without one.
+        """Return the statistic that separates nominal rows from anomalies, or None.
 
         See `decisions.nominal_bound`.
         """
         shares = possible_p_values(len(self.values), self.counts_itself)
         bound = decisions.nominal_bound(self.graph, self.values, offset, shares)
         return bound if self.weight is None and 0 < bound < np.inf else None
-
-    def _function(self) -> Any:
-        return partial(p_values, graph=self.graph, counts_itself=self.counts_itself)
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

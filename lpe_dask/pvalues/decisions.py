@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 def check_level(name: str, level: Any) -> None:
-    """Raise ValueError if ``level``, the argument ``name``, is no number in (0, 1)."""
+    """Raise ValueError if ``level``, the argument ``name``, is not a number in (0, 1)."""
     is_number = isinstance(level, Real) and not isinstance(level, bool)
     if not is_number or not 0 < level < 1:
         raise ValueError(
@@ -40,9 +40,12 @@ def margin(p_values: NDArray[np.float64], offset: float) -> NDArray[np.float64]:
     return p_values - offset
 
 
-def labels(p_values: NDArray[np.float64], offset: float) -> NDArray[np.int64]:
-    """Return -1 where the p-value is below ``offset`` (an anomaly), else 1; 1 for NaN."""
-    return np.where(p_values < offset, np.int64(-1), np.int64(1))
+def labels(values: NDArray[np.float64], offset: float) -> NDArray[np.int64]:
+    """Return -1 where a p-value or a count is below ``offset`` (an anomaly), else 1.
+
+    1 for NaN.
+    """
+    return np.where(values < offset, np.int64(-1), np.int64(1))
 
 
 def nominal_bound(
@@ -85,12 +88,7 @@ def nominal_bound(
     return float(calibration[place])
 
 
-def labels_by_count(counts: NDArray[np.float64], enough: int) -> NDArray[np.int64]:
-    """Return 1 where at least ``enough`` rows were counted, else -1; 1 for NaN."""
-    return np.where(counts < enough, np.int64(-1), np.int64(1))
-
-
-# False discovery control: the p-values of all rows decide on each of them.
+# False discovery control: the decision on each row depends on the p-values of all rows.
 
 
 class Histogram(NamedTuple):
@@ -154,9 +152,9 @@ class Adjustment:
 
 
 def adjustment_of(histogram: Histogram) -> Adjustment:
-    r"""Return what p-values become that are adjusted for the false discovery rate.
+    r"""Return the adjusted p-values for the false discovery rate.
 
-    Of m p-values, of which c(u) are at most u, the one that is v becomes
+    Of m p-values, of which c(u) are at most u, v becomes
 
     .. math:: \min \{u \cdot (m / c(u)) : u \ge v\}
 
@@ -183,7 +181,7 @@ def adjustment_of(histogram: Histogram) -> Adjustment:
 def adjusted_p_values(
     p_values: NDArray[np.number], adjustment: Adjustment
 ) -> NDArray[np.float64]:
-    """Return what p-values become, which ``adjustment`` was made of; NaN for NaN."""
+    """Return the adjusted p-values, by an adjustment made of them; NaN for NaN."""
     numbers = np.asarray(p_values, np.float64)
     steps = np.searchsorted(adjustment.p_values, numbers)  # NaN comes after all others
     return np.append(adjustment.adjusted, math.nan)[steps]
@@ -223,13 +221,13 @@ def discoveries(p_values: NDArray[np.number], cut_off: float) -> NDArray[np.bool
 def doubt_about_rate(
     q: float, n_rows: int, n_flagged: int, n_calibration: int, *, counts_itself: int
 ) -> str | None:
-    """Return in words why a false discovery rate does not hold, or flags nothing.
+    """Return the reason why a false discovery rate does not hold, or flags nothing.
 
     Where a row does not count itself, a nominal one has p = 0 with probability
-    1 / (m + 1), and 0 is flagged whatever q is. Of N rows, R of them flagged, about
-    (N - R) / (m + 1) are. They come on top of the share that q stands for, which is
-    q (1 - R / N). Where a row counts itself, no p-value is below 1 / (m + 1), so that it
-    takes N / (q (m + 1)) rows of that to flag one.
+    1 / (m + 1), and 0 is flagged for every q. Of N rows, R of them flagged, about
+    (N - R) / (m + 1) are such rows, in addition to the share q (1 - R / N) that q allows.
+    Where a row counts itself, no p-value is below 1 / (m + 1), so N / (q (m + 1)) rows must
+    have this p-value for one to be flagged.
 
     Parameters
     ----------
@@ -245,7 +243,7 @@ def doubt_about_rate(
     -------
     doubt : str, optional
         None where the sum is at most 1.1 q or nothing was flagged; in the conformal form
-        where a row was flagged, or one alone could have been.
+        where a row was flagged, or a single row could be.
     """
     enough = math.ceil(n_rows / q)
     if counts_itself:

@@ -10,9 +10,9 @@ r"""Build the Dask graph that controls the false discovery rate, without a shuff
                     /     |     \
     flags      p0 <= .  p1 <= .  p2 <= .
 
-Whether a row is flagged depends on all others, but only through one number, which needs of
-each partition no more than its histogram. Adjusted p-values depend on them through a step
-function of the p-value, which stands in the place of the cut-off then.
+Whether a row is flagged depends on all other rows, but only through one number, the
+cut-off, which is computed from the histograms of the partitions. For adjusted p-values, a
+step function of the p-value takes the place of the cut-off.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def false_discovery_control(
 
 
 def adjustment(p_values: da.Array) -> Delayed:
-    """Return what `false_discovery_control` makes of each p-value, lazily.
+    """Return the step function from p-values to adjusted p-values, lazily.
 
     Parameters
     ----------
@@ -156,15 +156,21 @@ def adjustment(p_values: da.Array) -> Delayed:
     Returns
     -------
     adjustment : Delayed
-        A `decisions.Adjustment`, at most 16 bytes for each value that p-values have.
+        A `decisions.Adjustment`, at most 16 bytes for each distinct p-value.
     """
     return _from_array(p_values, adjustment_of)
 
 
 def _checked(p_values: Any) -> Any:
-    """Return p-values as one of the kinds that `map_values` knows, one number a row."""
+    """Return p-values in one of the kinds that `map_values` accepts, one number per row."""
     if is_dask_collection(p_values):
-        _check_kind(p_values)
+        is_frame = isinstance(getattr(p_values, "divisions", None), tuple)
+        if not is_frame and not isinstance(p_values, da.Array):
+            raise TypeError(
+                f"p-values came as {type(p_values).__name__}, but can be an array, a "
+                f"Series, a dask array or a dask Series. Convert them, for example with "
+                f"dask.array.from_delayed(p_values, (n_rows,), float)."
+            )
     elif not isinstance(p_values, pd.Series):
         p_values = np.asarray(p_values)
     if p_values.ndim != 1:
@@ -172,7 +178,9 @@ def _checked(p_values: Any) -> Any:
             f"p-values must be one number a row, of 1 dimension, but have {p_values.ndim}. "
             f"Choose a column, for example frame['p_value'] or array[:, 0]."
         )
-    if not _is_real(p_values.dtype):
+    types, dtype = pd.api.types, p_values.dtype
+    is_other = types.is_bool_dtype(dtype) or types.is_complex_dtype(dtype)
+    if is_other or not types.is_numeric_dtype(dtype):
         raise TypeError(
             f"p-values must be real numbers, but have dtype {p_values.dtype}. Convert "
             f"them, for example with p_values.astype(float)."
@@ -180,35 +188,18 @@ def _checked(p_values: Any) -> Any:
     return p_values
 
 
-def _check_kind(collection: Any) -> None:
-    is_frame = isinstance(getattr(collection, "divisions", None), tuple)
-    if not is_frame and not isinstance(collection, da.Array):
-        raise TypeError(
-            f"p-values came as {type(collection).__name__}, but can be an array, a Series, "
-            f"a dask array or a dask Series. Convert them, for example with "
-            f"dask.array.from_delayed(p_values, (n_rows,), float)."
-        )
-
-
-def _is_real(dtype: Any) -> bool:
-    types = pd.api.types
-    is_other = types.is_bool_dtype(dtype) or types.is_complex_dtype(dtype)
-    return types.is_numeric_dtype(dtype) and not is_other
-
-
 def _from_all(p_values: Any, function: Callable[..., Any], *arguments: Any) -> Any:
     """Return ``function(histogram, *arguments)``, or for Dask a task that gives it."""
-    if isinstance(p_values, np.ndarray):
-        return function(_histogram(p_values), *arguments)
-    if isinstance(p_values, pd.Series):
-        return function(_histogram(p_values.to_numpy()), *arguments)
+    if isinstance(p_values, (np.ndarray, pd.Series)):
+        return function(_histogram(np.asarray(p_values)), *arguments)
     if isinstance(p_values, da.Array):
         return _from_array(p_values, function, *arguments)
     # An expression of the Series itself, so that Dask sees both uses of its partitions and
     # computes them once: a graph beside it would have other names for the same partitions.
     return p_values.reduction(
         _frame_histogram,
-        combine=_merged_frames,
+        combine=_from_frames,
+        combine_kwargs={"function": _as_frame},
         aggregate=_from_frames,
         aggregate_kwargs={"function": function, "arguments": arguments},
         meta=0.0,  # one value, whatever it is
@@ -262,19 +253,12 @@ def _frame_histogram(p_values: pd.Series) -> pd.DataFrame:
     return _as_frame(_histogram(p_values.to_numpy()))
 
 
-def _merged_frames(frame: pd.DataFrame) -> pd.DataFrame:
-    return _as_frame(merge_histograms([_from_frame(frame)]))
-
-
 def _from_frames(
-    frame: pd.DataFrame, function: Callable[..., Any], arguments: tuple[Any, ...]
+    frame: pd.DataFrame, function: Callable[..., Any], arguments: tuple[Any, ...] = ()
 ) -> Any:
-    return function(merge_histograms([_from_frame(frame)]), *arguments)
+    parts = Histogram(frame["values"].to_numpy(), frame["counts"].to_numpy())
+    return function(merge_histograms([parts]), *arguments)
 
 
 def _as_frame(histogram: Histogram) -> pd.DataFrame:
     return pd.DataFrame(histogram._asdict())
-
-
-def _from_frame(frame: pd.DataFrame) -> Histogram:
-    return Histogram(frame["values"].to_numpy(), frame["counts"].to_numpy())

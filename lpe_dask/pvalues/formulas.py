@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 #: calibration -> how often a new row counts itself among the nominal rows.
 COUNTS_ITSELF = {"loo": 0, "split": 0, "conformal": 1}
 
-#: With which probability p-values are within the bands that summaries and pictures state.
+#: The probability that p-values are within the bands of summaries and pictures.
 BAND_LEVEL = 0.95
 
 
@@ -41,7 +41,7 @@ def p_values(
     calibration : ndarray of shape (m,)
         The statistics of nominal rows, ascending, without NaN, not empty.
     is_own : ndarray of shape (n_queries,), optional
-        Which of the rows are among those of ``calibration`` already.
+        Which of the rows are already among those of ``calibration``.
     graph : {"knn", "radius"}
     counts_itself : {0, 1}
         1 for the conformal form.
@@ -69,7 +69,7 @@ def p_values(
     >>> p_values(np.array([0.0, 2.0, 9.0]), nominal, graph="radius")
     array([0.  , 0.75, 1.  ])
     """
-    counts = _AS_ANOMALOUS[graph](statistic, calibration)
+    counts = _as_anomalous(statistic, calibration, graph)
     if counts_itself:
         counts = counts + (1 if is_own is None else ~is_own)
     shares = counts / (len(calibration) + counts_itself)
@@ -112,26 +112,14 @@ def band_half_width(n_calibration: int, level: float = BAND_LEVEL) -> float:
     return math.sqrt(math.log(2 / (1 - level)) / (2 * n_calibration))
 
 
-def _at_least_as_large(
-    statistic: NDArray[np.float64], calibration: NDArray[np.float64]
+def _as_anomalous(
+    statistic: NDArray[np.float64], calibration: NDArray[np.float64], graph: str
 ) -> NDArray[np.int64]:
-    return len(calibration) - _ranks(statistic, calibration, "left")
-
-
-def _at_most_as_large(
-    statistic: NDArray[np.float64], calibration: NDArray[np.float64]
-) -> NDArray[np.int64]:
-    return _ranks(statistic, calibration, "right")
-
-
-#: graph -> how many nominal rows are at least as anomalous.
-_AS_ANOMALOUS = {"knn": _at_least_as_large, "radius": _at_most_as_large}
-
-
-def _ranks(
-    statistic: NDArray[np.float64], calibration: NDArray[np.float64], side: str
-) -> NDArray[np.int64]:
-    order = np.argsort(statistic)  # sorted needles walk through a long vector in its order
+    """Return how many nominal rows are at least as anomalous as each row."""
+    order = np.argsort(statistic)  # sorted values find their places in a long vector faster
     ranks = np.empty(len(statistic), np.int64)
-    ranks[order] = np.searchsorted(calibration, statistic[order], side=side)  # type: ignore[call-overload]
+    if graph == "knn":
+        ranks[order] = np.searchsorted(calibration, statistic[order], side="left")
+        return len(calibration) - ranks
+    ranks[order] = np.searchsorted(calibration, statistic[order], side="right")
     return ranks
