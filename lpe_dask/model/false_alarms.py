@@ -49,7 +49,7 @@ def warn_of_false_alarms(
     ----------
     fitted : Fitted
     learnt : str, optional
-        As `validity.what_is_learnt` gives it.
+        As `validity.what_is_learned` gives it.
     sample : ndarray of shape (n_sampled, n_features)
         Some nominal rows, as they came.
     """

@@ -73,7 +73,7 @@ class FitPlan:
     division : Division
     statistic : Statistic
     learnt : str, optional
-        What is learnt from the nominal rows; see `validity.what_is_learnt`.
+        What is learnt from the nominal rows; see `validity.what_is_learned`.
     """
 
     parameters: Mapping[str, Any]

@@ -16,7 +16,7 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
-from lpe_dask.pvalues import COUNTS_ITSELF, check_level, what_is_learnt
+from lpe_dask.pvalues import COUNTS_ITSELF, check_level, what_is_learned
 
 #: metric -> the parameters that it takes.
 METRIC_PARAMS = {
@@ -293,8 +293,8 @@ def with_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def learnt_by(parameters: Mapping[str, Any]) -> str | None:
-    """Return what a fit learns from the nominal rows; see `validity.what_is_learnt`."""
-    return what_is_learnt(*(parameters[n] for n in ("scale", "metric", "metric_params")))
+    """Return what a fit learns from the nominal rows; see `validity.what_is_learned`."""
+    return what_is_learned(*(parameters[n] for n in ("scale", "metric", "metric_params")))
 
 
 def check_names(function: str, arguments: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """From statistics to p-values, and from p-values to decisions.
 
-What leaves compares statistics with those of nominal rows, flags rows at a false-alarm
-level or a false discovery rate, and says what is promised.
+Public names: compare statistics with those of nominal rows, flag rows at a false-alarm
+level or a false discovery rate, and tell what is promised.
 """
 
 import lazy_loader

@@ -19,7 +19,7 @@ from .validity import (
     enough_rows,
     most_false_alarms,
     places_flagged,
-    what_is_learnt,
+    what_is_learned,
 )
 
 __all__ = [
@@ -52,5 +52,5 @@ __all__ = [
     "ranked_curve",
     "threshold",
     "weigh",
-    "what_is_learnt",
+    "what_is_learned",
 ]

@@ -1,11 +1,11 @@
-r"""Weigh a statistic by a known density of the anomalies: footnote 1, corrected.
+r"""Weigh a statistic by a known density of anomalies: footnote 1 of the paper, corrected.
 
     K-LPE          f1(x) R(x)**d    compared as  log f1(x) + d log R(x)    large: anomalous
     epsilon-LPE    N(x) / f1(x)     compared as  log N(x) - log f1(x)      small: anomalous
 
 R**d is the volume that holds K rows, so the first is about f1 / f0, the likelihood ratio;
-the paper's printed form is reversed and leaves the dimension out. R**d would overflow:
-logarithms are compared, and ties are ties of these.
+the paper's printed form is reversed and omits the dimension. R**d could overflow, so
+logarithms are compared, also for ties.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class DensityWeight:
     def __call__(
         self, rows: NDArray[np.generic], statistic: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return what p-values compare, of shape (n_rows,); NaN where it is not measured.
+        """Return the weighed statistics, of shape (n_rows,); NaN for rows not measured.
 
-        Where the density is 0 a row is as nominal as can be, whatever its statistic.
+        Where the density is 0 a row is as nominal as possible, for every statistic.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ def weigh(
     statistic: NDArray[np.float64],
     n_features: int,
 ) -> NDArray[np.float64]:
-    """Return what p-values compare, of shape (n_rows,).
+    """Return the weighed statistics, of shape (n_rows,).
 
     Parameters
     ----------
@@ -79,8 +79,8 @@ def weigh(
     >>> weigh("knn", np.array([0.0, -np.inf]), np.array([1.0, np.inf]), n_features=2)
     array([  0., -inf])
     """
-    # xlogy takes the logarithm of one number at a time: the same bits however rows are cut,
-    # which NumPy's does not promise.
+    # xlogy takes the logarithm of one number at a time, so not one bit depends on how rows
+    # are divided into blocks. NumPy does not promise that.
     with np.errstate(invalid="ignore"):
         if graph == "knn":
             return np.where(logs == -np.inf, logs, logs + xlogy(n_features, statistic))
@@ -95,29 +95,28 @@ def log_densities(
     Raises
     ------
     ValueError
-        If the function gives something else than one number for each row, below inf and not
-        NaN.
+        If the function does not give one number for each row, or gives inf or NaN.
     """
     if len(rows) == 0:
         return np.empty(0)
     found = np.asarray(log_density(rows))
     if found.dtype.kind not in "biuf":
         raise ValueError(
-            f"anomaly_log_density gave an array of dtype {found.dtype}; it has to give "
+            f"anomaly_log_density gave an array of dtype {found.dtype}; it must give "
             f"real numbers."
         )
     values = found.astype(np.float64)
     if values.shape != (len(rows),):
         raise ValueError(
             f"anomaly_log_density gave an array of shape {values.shape} for rows of shape "
-            f"{rows.shape}; it has to give one logarithm for each row, shape "
+            f"{rows.shape}; it must give one logarithm for each row, shape "
             f"({len(rows)},)."
         )
     is_bad = np.isnan(values) | (values == np.inf)
     if is_bad.any():
         raise ValueError(
             f"anomaly_log_density gave {values[is_bad][0]} for the row "
-            f"{rows[is_bad][0].tolist()}; it has to give the logarithm of a density, a "
-            f"number below inf (-inf where the density is 0)."
+            f"{rows[is_bad][0].tolist()}; it must give the logarithm of a density: a "
+            f"finite number, or -inf where the density is 0."
         )
     return values

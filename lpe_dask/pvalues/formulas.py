@@ -89,12 +89,12 @@ def possible_p_values(n_calibration: int, counts_itself: int = 0) -> NDArray[np.
 
 
 def band_half_width(n_calibration: int, level: float = BAND_LEVEL) -> float:
-    r"""Return how far p-values against a sample of nominal rows are off, all at once.
+    r"""Return the half width of the band of p-values against a sample of nominal rows.
 
     .. math:: \sqrt{\ln(2 / (1 - \mathrm{level})) / (2 m)}
 
     With probability ``level``, no p-value against m independent nominal statistics differs
-    by more from the one against all that there could be (the inequality of Dvoretzky,
+    by more from the p-value against the whole distribution (the inequality of Dvoretzky,
     Kiefer and Wolfowitz with Massart's constant).
 
     Parameters

@@ -31,12 +31,12 @@ def ranked_curve(
     nominal_mass: NDArray[np.float64 | np.bool_],
     anomalous_mass: NDArray[np.float64 | np.bool_],
 ) -> Curve:
-    """Return the curve of the tests that flag what has the lowest ranks.
+    """Return the curve of the tests that flag the rows of the lowest ranks.
 
     Parameters
     ----------
     rank : ndarray of shape (n_rows,)
-        What is flagged first ranks lowest; equal ranks are flagged together.
+        The row flagged first ranks lowest; equal ranks are flagged together.
     nominal_mass, anomalous_mass : ndarray of shape (n_rows,)
         What each row adds to the two rates, in any unit: 0 or 1 for rows with a label, or
         the masses of two densities in the cells of a grid. Neither is 0 throughout.
@@ -61,7 +61,7 @@ def ranked_curve(
 def finer_rank(
     p_values: NDArray[np.float64], statistic: NDArray[np.float64], graph: str
 ) -> NDArray[np.float64]:
-    """Return the statistic so that what is flagged first ranks lowest.
+    """Return the statistic, with its sign such that rows flagged first rank lowest.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def finer_rank(
     Raises
     ------
     ValueError
-        If the statistic is NaN somewhere, or orders rows other than the p-values do.
+        If the statistic contains NaN, or orders rows differently from the p-values.
     """
     if graph not in ("knn", "radius"):
         raise ValueError(f"graph={graph!r} is unknown; it is 'knn' or 'radius'.")
@@ -111,7 +111,7 @@ def detection_at(curve: Curve, levels: NDArray[np.float64]) -> NDArray[np.float6
     ----------
     curve : Curve
     levels : ndarray of shape (n_levels,)
-        From 0 to 1. Where the curve rises upright, its upper end counts.
+        From 0 to 1. Where the curve is vertical, its upper end counts.
 
     Returns
     -------

@@ -2,12 +2,13 @@ r"""What is promised about false alarms, and which calibration keeps the promise
 
 A row drawn like the nominal ones is flagged at level a, on average over nominal sets, with
 
-    scale and metric given     "loo"         P(p <= a) <= (floor(a m) + 1) / (m + 1)
-    whatever is learnt         "conformal"   P(p <= a) <= a
-    learnt from the same rows  "loo"         about as where they are given, for many rows
+    scale and metric given      "loo"         P(p <= a) <= (floor(a m) + 1) / (m + 1)
+    learned or given            "conformal"   P(p <= a) <= a
+    learned from the same rows  "loo"         about as where they are given, for many rows
 
-for m calibration rows. What is learnt fits the rows that it was learnt from better than
-new ones, which makes these look more anomalous; the effect fades with the number of rows.
+for m calibration rows. A learned scale or metric fits the rows from which it was learned
+better than new rows, which makes new rows look more anomalous; the effect fades with the
+number of rows.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-#: What is learnt -> c and the power of d, such that "loo" is right from c * d**power rows
+#: What is learned -> c and the power of d, such that "loo" is right from c * d**power rows
 #: on: at levels from 0.01 it raises at most a tenth more false alarms than where it is
 #: given, for normal and clustered rows and for Student's t with 3 degrees of freedom
-#: (`make false-alarms` shows it; docs/calibration.md has the figures). With a covariance
-#: every row is in part measured by itself, the more so the more columns there are.
+#: (`make false-alarms` measures this; docs/calibration.md has the figures). With a
+#: covariance every row is in part measured by itself, more so with more columns.
 ENOUGH_ROWS = {"ranges": (200, 1.0), "variances": (70, 1.0), "covariance": (40, 1.5)}
 
 #: A neighbor graph with edges in both directions: nominal rows have more of them than new
@@ -28,24 +29,24 @@ ENOUGH_ROWS = {"ranges": (200, 1.0), "variances": (70, 1.0), "covariance": (40, 
 #: look rather less anomalous.)
 GRAPH = "neighbor graph"
 
-#: Scale -> what is learnt for it.
+#: Scale -> what is learned for it.
 _BY_SCALE = {None: None, "minmax": "ranges", "standard": "variances"}
 
-#: Metric -> what is learnt for it where no parameters are given. None of these changes with
-#: the scale: what is learnt for that makes no difference then.
+#: Metric -> what is learned for it where no parameters are given. These metrics do not
+#: depend on the scale, so what is learned for the scale makes no difference.
 _BY_METRIC = {"seuclidean": "variances", "mahalanobis": "covariance"}
 
 
 def most_false_alarms(alpha: float, n: int) -> float:
     """Return the largest average rate of false alarms that n calibration rows allow.
 
-    If a new nominal row took part in the neighborhoods of the others, its place among the
-    n + 1 statistics would be uniform, and ``floor(alpha n) + 1`` places are flagged. As it
-    takes no part, the others' statistics are more anomalous and its p-value is larger, so
-    that the rate is at most this, and below it by less than 1 / n or so.
+    If a new nominal row could be a neighbor of the others, its place among the n + 1
+    statistics would be uniform, and ``floor(alpha n) + 1`` places are flagged. As it
+    cannot, the others' statistics are more anomalous and its p-value is larger, so the rate
+    is at most this, and lower by about 1 / n at most.
 
     Holds for "loo", for rows exchangeable with the nominal ones, and where scale and metric
-    were given, not learnt.
+    were given, not learned.
 
     Examples
     --------
@@ -69,21 +70,22 @@ def places_flagged(alpha: float, n: int) -> int:
     return most
 
 
-def what_is_learnt(
+def what_is_learned(
     scale: str | None, metric: str, metric_params: Mapping[str, Any] | None
 ) -> str | None:
-    """Return what is learnt from the nominal rows for distances; None if nothing.
+    """Return what is learned from the nominal rows for distances; None if nothing.
 
     Parameters are those of `LPE`.
 
     Returns
     -------
-    learnt : {None, "ranges", "variances", "covariance", "neighbor graph"}
+    learned : {None, "ranges", "variances", "covariance", "neighbor graph"}
 
     Examples
     --------
-    >>> what_is_learnt("minmax", "euclidean", None), what_is_learnt(None, "euclidean", None)
-    ('ranges', None)
+    >>> what_is_learned("minmax", "euclidean", None)
+    'ranges'
+    >>> what_is_learned(None, "euclidean", None)
     """
     if metric == "geodesic" and (metric_params or {}).get("graph") == "union":
         return GRAPH
@@ -92,7 +94,7 @@ def what_is_learnt(
     return _BY_SCALE[scale]
 
 
-def enough_rows(learnt: str | None, n_features: int) -> float:
+def enough_rows(learned: str | None, n_features: int) -> float:
     """Return how many nominal rows "loo" needs to be right; inf if no number is enough.
 
     Examples
@@ -100,21 +102,23 @@ def enough_rows(learnt: str | None, n_features: int) -> float:
     >>> enough_rows("variances", 10), enough_rows("covariance", 16), enough_rows(None, 10)
     (700.0, 2560.0, 0)
     """
-    if learnt is None:
+    if learned is None:
         return 0
-    if learnt == GRAPH:
+    if learned == GRAPH:
         return math.inf
-    factor, power = ENOUGH_ROWS[learnt]
+    factor, power = ENOUGH_ROWS[learned]
     return float(math.ceil(factor * n_features**power))
 
 
-def choose_calibration(learnt: str | None, n_rows: int, n_features: int) -> tuple[str, str]:
+def choose_calibration(
+    learned: str | None, n_rows: int, n_features: int
+) -> tuple[str, str]:
     """Return the calibration that ``"auto"`` stands for, and the reason in words.
 
     Parameters
     ----------
-    learnt : str, optional
-        As `what_is_learnt` gives it.
+    learned : str, optional
+        As `what_is_learned` gives it.
     n_rows : int
         Nominal rows.
     n_features : int
@@ -124,12 +128,12 @@ def choose_calibration(learnt: str | None, n_rows: int, n_features: int) -> tupl
     calibration : {"loo", "conformal"}
     reason : str
     """
-    if learnt is None:
-        return "loo", "nothing is learnt from the nominal rows"
-    if learnt == GRAPH:
+    if learned is None:
+        return "loo", "nothing is learned from the nominal rows"
+    if learned == GRAPH:
         return "conformal", "in the union graph nominal rows have more edges than new ones"
-    least = enough_rows(learnt, n_features)
-    given = f"{learnt} of {n_features} columns learnt from {n_rows} nominal rows"
+    least = enough_rows(learned, n_features)
+    given = f"{learned} of {n_features} columns learned from {n_rows} nominal rows"
     if n_rows >= least:
         return "loo", f"{given}; 'loo' is right from {least:.0f} rows on"
     return "conformal", f"{given}; 'loo' would need {least:.0f}"

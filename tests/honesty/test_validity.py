@@ -14,7 +14,7 @@ from lpe_dask.pvalues.validity import (
     enough_rows,
     most_false_alarms,
     places_flagged,
-    what_is_learnt,
+    what_is_learned,
 )
 
 ALPHAS = (0.01, 0.05, 0.1)
@@ -49,14 +49,14 @@ def test_places_flagged__counts_p_values_as_they_are_compared(alpha, n):
         ({"metric": "geodesic", "scale": "minmax"}, "ranges"),
     ],
 )
-def test_what_is_learnt__is_what_distances_depend_on(arguments, learnt):
+def test_what_is_learned__is_what_distances_depend_on(arguments, learnt):
     arguments = {"scale": None, "metric": "euclidean", "metric_params": None} | arguments
 
-    assert what_is_learnt(**arguments) == learnt
+    assert what_is_learned(**arguments) == learnt
 
 
 @pytest.mark.parametrize("metric", ["seuclidean", "mahalanobis"])
-def test_what_is_learnt__does_not_depend_on_a_scale_that_the_metric_undoes(metric):
+def test_what_is_learned__does_not_depend_on_a_scale_that_the_metric_undoes(metric):
     nominal = np.random.default_rng(0).standard_normal((200, 3)) * [1, 5, 0.1]
 
     plain = LPE(metric=metric, calibration="loo").fit(nominal).p_values_
@@ -91,9 +91,9 @@ def test_auto__logs_what_it_took_and_why(caplog):
     assert (len(few.calibration_), len(many.calibration_)) == (45, 180)
     logged = [line for line in caplog.messages if line.startswith("calibration=")]
     assert logged == [
-        "calibration=conformal: variances of 2 columns learnt from 90 nominal rows; 'loo' "
+        "calibration=conformal: variances of 2 columns learned from 90 nominal rows; 'loo' "
         "would need 140",
-        "calibration=loo: variances of 2 columns learnt from 180 nominal rows; 'loo' is "
+        "calibration=loo: variances of 2 columns learned from 180 nominal rows; 'loo' is "
         "right from 140 rows on",
     ]
 

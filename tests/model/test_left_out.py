@@ -8,7 +8,7 @@ from lpe_dask import LPE
 from lpe_dask.model import left_out
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.left_out import MOST_ROWS, added_false_alarms
-from lpe_dask.pvalues.validity import what_is_learnt
+from lpe_dask.pvalues.validity import what_is_learned
 from lpe_dask.search.plan import Statistic
 from lpe_dask.search.preparation import Preparation
 
@@ -18,7 +18,7 @@ ROWS = np.random.default_rng(1).standard_t(3, (40, 4))
 def estimated(nominal, arguments, asked, alpha):
     model = LPE(calibration="loo", **arguments).fit(nominal)
     given = {"scale": None, "metric": "euclidean", "metric_params": None} | arguments
-    learnt = what_is_learnt(given["scale"], given["metric"], given["metric_params"])
+    learnt = what_is_learned(given["scale"], given["metric"], given["metric_params"])
     preparation = fitted_of(model).reference.space.preparation
     return added_false_alarms(nominal, preparation, learnt, asked, len(nominal), alpha)
 
@@ -26,7 +26,7 @@ def estimated(nominal, arguments, asked, alpha):
 @pytest.mark.parametrize(
     ("learnt", "size"), [("variances", np.var), ("ranges", lambda x: np.ptp(x) ** 2)]
 )
-def test_stretched__is_what_is_learnt_with_a_row_over_what_is_without_it(learnt, size):
+def test_stretched__is_what_is_learned_with_a_row_over_what_is_without_it(learnt, size):
     found = left_out._STRETCHED[learnt](ROWS, len(ROWS))
 
     for i, j in np.ndindex(ROWS.shape):
