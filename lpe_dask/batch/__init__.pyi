@@ -1,6 +1,6 @@
 from .api import check_is_alone, fit_job, run, score_files, score_job
 from .days import next_job
-from .fit import Fit, measured_columns
+from .fit import Fit, open_measured
 from .runs import Run, prepare
 from .scoring import Scoring, tables_to_score
 
@@ -10,8 +10,8 @@ __all__ = [
     "Scoring",
     "check_is_alone",
     "fit_job",
-    "measured_columns",
     "next_job",
+    "open_measured",
     "prepare",
     "run",
     "score_files",

@@ -175,10 +175,7 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     nominal = data if job.is_own else paths_of(section.data)
     parameters = with_defaults(job.lpe_arguments)
     check_parameters(parameters)
-    table = open_table(nominal, section.columns)
-    frame = table.frame()
-    chosen = section.columns and as_given(section.columns, frame.columns)
-    frame = measured_columns(nominal, frame, chosen)
+    table, frame = open_measured(nominal, section.columns)
     # Neither alpha nor the algorithm changes what is measured.
     decisive = {k: v for k, v in parameters.items() if k not in ("alpha", "algorithm")}
     if decisive["anomaly_log_density"] is not None:
@@ -241,17 +238,33 @@ def check_unchanged(files: TableFiles) -> None:
         )
 
 
-def measured_columns(path: Paths, frame: Any, columns: Sequence[Any] | None) -> Any:
-    """Return the columns to measure, which are numbers; errors name the files."""
+def open_measured(
+    path: Paths, given: Sequence[Any] | None, names: Sequence[Any] | None = None
+) -> tuple[FileTable, Any]:
+    """Return a table in files, and the frame of its columns to measure, which are numbers.
+
+    Errors name the files.
+
+    Parameters
+    ----------
+    path : str, path, or a sequence of them
+    given : sequence, optional
+        Columns to measure as a user gives them, see `column_names.as_given`.
+    names : sequence, optional
+        Columns to measure if none are given, by their exact names; None: all.
+    """
+    table = open_table(path, names if given is None else given)
+    frame = table.frame()
+    chosen = names if given is None else as_given(given, frame.columns)
     try:
-        if columns is not None:
-            frame = select_columns(frame, columns)
+        if chosen is not None:
+            frame = select_columns(frame, chosen)
         if len(frame.columns) == 0:
             raise ValueError("no columns to measure. Name some (columns=, --columns).")
         check_numeric(frame)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{shown_paths(path)}: {error}") from error
-    return frame
+    return table, frame
 
 
 @contextmanager

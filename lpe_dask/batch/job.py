@@ -247,11 +247,6 @@ class Job(Section):
         return arguments
 
     @property
-    def alpha(self) -> float | None:
-        """The false-alarm level, if one was given; None: that of the model."""
-        return self.lpe_arguments.get("alpha")
-
-    @property
     def is_own(self) -> bool:
         """Whether the rows to score are the nominal ones, too."""
         return self.nominal is None and self.model.path is None

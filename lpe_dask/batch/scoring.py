@@ -33,7 +33,7 @@ from lpe_dask.batch.fit import (
     RunError,
     check_unchanged,
     input_errors_pass,
-    measured_columns,
+    open_measured,
     takes_loo,
 )
 from lpe_dask.batch.job import Job
@@ -55,7 +55,6 @@ from lpe_dask.tables import (
     Paths,
     TableError,
     as_given,
-    open_table,
     paths_in,
     shown_paths,
 )
@@ -269,7 +268,7 @@ def prepare_scoring(
     existing : {"keep", "refuse", "replace"}
         What happens to an existing output.
     """
-    given, alpha = job.score, job.alpha
+    given, alpha = job.score, job.lpe_arguments.get("alpha")
     origin = fit if model is None else model
     assert given is not None
     assert origin is not None
@@ -283,8 +282,7 @@ def prepare_scoring(
     if isinstance(origin, Fit):
         table, rows = origin.table, origin.nominal
         if not job.is_own:
-            table = open_table(data, rows.columns)
-            rows = measured_columns(data, table.frame(), list(rows.columns))
+            table, rows = open_measured(data, None, list(rows.columns))
     else:
         table, rows = tables_to_score(origin, data, given.columns)
     results = [*output.RESULT_COLUMNS]
@@ -321,10 +319,7 @@ def tables_to_score(
     model: Fitted, data: Paths, columns: Sequence[Any] | None
 ) -> tuple[FileTable, Any]:
     """Return a table in files, and of it the frame of columns that a model measures."""
-    names = model.columns if columns is None else columns
-    table = open_table(data, names)
-    chosen = names if columns is None else as_given(columns, table.columns)
-    rows = measured_columns(data, table.frame(), chosen)
+    table, rows = open_measured(data, columns, model.columns)
     if len(rows.columns) != model.n_features:
         raise ValueError(
             f"{shown_paths(data)} has {len(rows.columns)} columns to measure, but the "

@@ -81,7 +81,8 @@ class DayOfJob:
             "began": now().isoformat(),
         }
         try:
-            if not any(note.is_of(self) for note in self.others()):
+            noted = {(note.job, note.day) for note in self.others()}
+            if (self.job, self.day) not in noted:
                 write_json(self.notes, f"{self.job}-{self.day}.json", said)
         except (OSError, NotImplementedError) as error:
             logger.warning(
@@ -99,7 +100,15 @@ class DayOfJob:
 
     def others(self) -> list[Note]:
         """Return the notes of this job, also from before it was edited."""
-        return [note for note in _notes(self.notes) if note.output == self.output]
+        folder, notes = Folder(self.notes), []
+        for name in [name for name in folder.names() if name.endswith(".json")]:
+            with suppress(ValueError, KeyError, TypeError):  # not a note
+                note = json.loads(folder.read(name) or b"")
+                day = datetime.date.fromisoformat(note["date"])
+                began = datetime.datetime.fromisoformat(note["began"]).astimezone()
+                if note["writes"] == self.output:
+                    notes.append(Note(name, note["says"], day, began))
+        return notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +119,8 @@ class Note:
     ----------
     name : str
         Of its file.
-    job, output : str
-        As `DayOfJob` has them.
+    job : str
+        As in `DayOfJob`.
     day : date
         What ``{date}`` stood for.
     began : datetime
@@ -120,27 +129,10 @@ class Note:
 
     name: str
     job: str
-    output: str
     day: datetime.date
     began: datetime.datetime
-
-    def is_of(self, day: DayOfJob) -> bool:
-        """Return whether this is the note of that run."""
-        return (self.job, self.day) == (day.job, day.day)
 
 
 def now() -> datetime.datetime:
     """Return the local time of this machine."""
     return datetime.datetime.now().astimezone()
-
-
-def _notes(url: str) -> list[Note]:
-    folder, notes = Folder(url), []
-    for name in folder.names():
-        if name.endswith(".json"):
-            with suppress(ValueError, KeyError, TypeError):
-                said = json.loads(folder.read(name) or b"")
-                day = datetime.date.fromisoformat(said["date"])
-                began = datetime.datetime.fromisoformat(said["began"]).astimezone()
-                notes.append(Note(name, said["says"], said["writes"], day, began))
-    return notes

@@ -146,8 +146,9 @@ class ChosenWorkers:
                 f"that the scheduler printed at its start, for example "
                 f"tcp://10.0.0.1:8786, or leave --scheduler out to work on this machine."
             ) from error
-        for context in client, client.as_current(), dask.config.set(scheduler=client):
-            stack.enter_context(context)
+        stack.enter_context(client)
+        stack.enter_context(client.as_current())
+        stack.enter_context(dask.config.set(scheduler=client))  # takes effect when made
         return client
 
     @contextmanager

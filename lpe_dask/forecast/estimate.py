@@ -20,8 +20,8 @@ from lpe_dask.batch import (
     Run,
     Scoring,
     check_is_alone,
-    measured_columns,
     next_job,
+    open_measured,
     prepare,
     tables_to_score,
 )
@@ -33,9 +33,7 @@ from lpe_dask.model import Fitted, check_names, check_parameters, load_fitted, w
 from lpe_dask.tables import (
     FileTable,
     Table,
-    as_given,
     is_paths,
-    open_table,
     read_table,
     select_columns,
 )
@@ -248,10 +246,7 @@ class _Input:
 
 def _open(X: Any, columns: Sequence[Any] | None) -> _Input:
     if is_paths(X):
-        opened = open_table(X, columns)
-        frame = opened.frame()
-        chosen = None if columns is None else as_given(columns, frame.columns)
-        return _files(opened, measured_columns(X, frame, chosen))
+        return _files(*open_measured(X, columns))
     return _collection(read_table(X if columns is None else select_columns(X, columns)))
 
 
