@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from lpe_dask.paper.figures import draw_curves, draw_plane, make_figure
 from lpe_dask.paper.fits import Floats, Scored, fit_and_score, generators
 from lpe_dask.paper.one_class_svm import WIDTHS, decision_curve, swept_curve
 from lpe_dask.pvalues import Curve, area, most_false_alarms, ranked_curve
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Training rows, nominal test rows and anomalies.
 SIZES = 109, 108, 183
@@ -43,6 +46,9 @@ Method = int | tuple[float | None, float] | str
 
 #: Method -> AUC of each draw.
 Areas = dict[Method, list[float]]
+
+#: nu of an SVM -> its best width.
+Widths = dict[float | None, float]
 
 
 class _Split(NamedTuple):
@@ -69,32 +75,13 @@ def run(n_draws: int = 100, folder: Path | None = None) -> Experiment:
         for method in splits[0].curves
     }
     widths = {nu: _best_width(areas, nu) for nu in (None, *RANKING_NUS)}
-    figure, (left, middle, right) = make_figure(3, (16, 5))
-    training, test = splits[0].training, splits[0].test
-    draw_plane(
-        left, "(a) one draw", (f"test ({len(test)})", test),
-        (f"nominal, training ({len(training)})", training),
-        markersize=9, markeredgewidth=1.6,
-    )  # fmt: skip
-    labels: dict[str, Method] = {
-        **{f"K-LPE, K = {k}": k for k in ALL_N_NEIGHBORS},
-        f"SVM, swept over nu, c = {widths[None]:.3g}": (None, widths[None]),
-        f"SVM, decision function, c = {widths[0.05]:.3g}": (0.05, widths[0.05]),
-    }
-    curves = {
-        label: claims.average_curve([split.curves[method] for split in splits])
-        for label, method in labels.items()
-    }
-    draw_curves(middle, "(b) averaged ROC curves", curves)
-    draw_curves(right, "(c) the same, nearer", curves)
-    right.set(xlim=(0.0, 0.3), ylim=(0.3, 1.0))
     return Experiment(
         2,
         "Banana: robustness in K, and the one-class SVM",
         f"(a) One draw: training rows (crosses) and unlabeled test rows (dots). (b) ROC "
         f"curves, averaged over {n_draws} draws, and (c) their left part; c is the width "
         f"of the kernel exp(-|x-y|^2/c).",
-        figure,
+        _draw_figure(splits, widths),
         _rows(splits, areas, widths),
         (data.source,),
         remarks=(
@@ -133,12 +120,33 @@ def _best_width(areas: Areas, nu: float | None) -> float:
     return max(WIDTHS, key=lambda width: float(np.mean(areas[nu, width])))
 
 
+def _draw_figure(splits: list[_Split], widths: Widths) -> Figure:
+    figure, (left, middle, right) = make_figure(3, (16, 5))
+    training, test = splits[0].training, splits[0].test
+    draw_plane(
+        left, "(a) one draw", (f"test ({len(test)})", test),
+        (f"nominal, training ({len(training)})", training),
+        markersize=9, markeredgewidth=1.6,
+    )  # fmt: skip
+    labels: dict[str, Method] = {
+        **{f"K-LPE, K = {k}": k for k in ALL_N_NEIGHBORS},
+        f"SVM, swept over nu, c = {widths[None]:.3g}": (None, widths[None]),
+        f"SVM, decision function, c = {widths[0.05]:.3g}": (0.05, widths[0.05]),
+    }
+    curves = {
+        label: claims.average_curve([split.curves[method] for split in splits])
+        for label, method in labels.items()
+    }
+    draw_curves(middle, "(b) averaged ROC curves", curves)
+    draw_curves(right, "(c) the same, nearer", curves)
+    right.set(xlim=(0.0, 0.3), ylim=(0.3, 1.0))
+    return figure
+
+
 # The table
 
 
-def _rows(
-    splits: list[_Split], areas: Areas, widths: dict[float | None, float]
-) -> list[Row]:
+def _rows(splits: list[_Split], areas: Areas, widths: Widths) -> list[Row]:
     n_nominal, n_anomalies = _test_sizes(splits[0].scored[N_NEIGHBORS])
     procedure = (
         f"{len(splits)} draws from all rows: class -1 nominal, n={SIZES[0]}, "

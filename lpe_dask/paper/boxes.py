@@ -15,9 +15,6 @@ from lpe_dask.pvalues import Curve, detection_at, ranked_curve
 HALF_SIDE = 12.0
 HALF_SIDES = (8.0, 10.0, 11.0, HALF_SIDE, 14.0, 16.0, 20.0)
 
-#: Half the side of a box -> the ROC curve of the exact contours.
-Contours = dict[float, Curve]
-
 #: The exact curve is taken as straight between false-alarm rates up to this far apart from
 #: the mean.
 _NEAR = 0.005
@@ -46,7 +43,7 @@ def over_boxes(judge: Callable[[float], Judged]) -> Judged:
     return judged[chosen][0], over_choices(judged, chosen, "by the box")
 
 
-def contours(cells: Cells) -> Contours:
+def contours(cells: Cells) -> dict[float, Curve]:
     """Return for each box the ROC curve of the level sets of f0 against uniform rows."""
     farthest, nominal = np.abs(cells.middles).max(axis=1), np.exp(cells.nominal)
     return {

@@ -47,8 +47,12 @@ def run(n_draws: int = 300) -> Experiment:
         f"level sets of f0: AUC {area(limit):.3f}": claims.at_levels(limit),
     }
     for ax, letter, n_trials in zip(others, "bc", (n_few, n_draws), strict=True):
-        title = f"({letter}) averages over {n_trials} trials"
-        draw_curves(ax, title, exact | _mean_curves(trials, n_trials))
+        first = {n: of_size[:n_trials] for n, of_size in trials.items()}
+        averaged = {
+            f"K-LPE, n = {n}: AUC {np.mean(_areas(of_size)):.3f}": _mean_curve(of_size)
+            for n, of_size in first.items()
+        }
+        draw_curves(ax, f"({letter}) averages over {n_trials} trials", exact | averaged)
     return Experiment(
         3,
         "The clairvoyant ROC curve",
@@ -73,15 +77,6 @@ def _areas(of_size: list[Scored]) -> list[float]:
 
 def _mean_curve(of_size: list[Scored]) -> Curve:
     return claims.average_curve([scored.curve() for scored in of_size])
-
-
-def _mean_curves(trials: Trials, n_trials: int) -> dict[str, Curve]:
-    """Return label -> mean curve of the first trials, for each n."""
-    first = {n: of_size[:n_trials] for n, of_size in trials.items()}
-    return {
-        f"K-LPE, n = {n}: AUC {np.mean(_areas(of_size)):.3f}": _mean_curve(of_size)
-        for n, of_size in first.items()
-    }
 
 
 # The table

@@ -70,14 +70,12 @@ def load_banana(folder: Path | None) -> Labelled:
     ------
     DataMissing
     """
-    marked: list[NDArray[Any]] = []
     if folder is None:
         rows, labels = _from_openml(name="banana", version=1)
         source = "Banana: OpenML, all rows; it marks no realisation"
-    else:
-        rows, labels, *marked = _from_file(folder, "banana", "X", "y", "realisation_train")
-        source = "Banana: banana.npz, all rows"
-    return Labelled(rows, labels == _most_frequent(labels), source, *marked)
+        return Labelled(rows, labels == _most_frequent(labels), source)
+    rows, labels, marked = _from_file(folder, "banana", "X", "y", "realisation_train")
+    return Labelled(rows, labels == -1, "Banana: banana.npz, all rows", marked)
 
 
 def load_wine(folder: Path | None) -> Labelled:

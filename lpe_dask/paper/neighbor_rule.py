@@ -34,22 +34,17 @@ Areas = dict[str, pd.DataFrame]
 
 def find_areas(n_draws: int, folder: Path | None) -> Areas:
     """Return the AUC of each K on each data set that is available."""
-    loaders: dict[str, Callable[[], Draw]] = {
-        "equation (f0f1)": lambda: partial(clairvoyant.draw_parts, n=N_OF_MIXTURE),
-        "Banana": lambda: partial(load_banana(folder).draw, banana.SIZES),
+    draws: dict[str, Draw] = {
+        "equation (f0f1)": partial(clairvoyant.draw_parts, n=N_OF_MIXTURE)
     }
+    with suppress(DataMissing):  # reported by the experiment with its figure
+        draws["Banana"] = partial(load_banana(folder).draw, banana.SIZES)
     for setting in real_data.SETTINGS:
         if "n_neighbors" in setting.parameters:
-            loaders[setting.name] = partial(_draw_of, setting, folder)
-    areas = {}
-    for name, load in loaders.items():
-        with suppress(DataMissing):  # reported by the experiment with its figure
-            areas[name] = _areas(load(), n_draws)
-    return areas
-
-
-def _draw_of(setting: real_data.Setting, folder: Path | None) -> Draw:
-    return partial(setting.load_scaled(folder).draw, setting.sizes)
+            with suppress(DataMissing):
+                data = setting.load_scaled(folder)
+                draws[setting.name] = partial(data.draw, setting.sizes)
+    return {name: _areas(draw, n_draws) for name, draw in draws.items()}
 
 
 def _areas(draw: Draw, n_draws: int) -> pd.DataFrame:
