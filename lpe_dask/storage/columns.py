@@ -1,4 +1,4 @@
-"""Files of columns of numbers, in Parquet, that tell when they were changed.
+"""Parquet files of columns of numbers whose changes are detected.
 
     columns --write_columns--> file, StoredFile (its size and hash)
     StoredFile --columns--> the same columns, or an error that names the file
@@ -9,8 +9,7 @@ Nothing but numbers is ever read: no text, no objects, no code.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -24,12 +23,12 @@ from numpy.typing import NDArray
 from lpe_dask.storage.folder import bring_to_disk
 from lpe_dask.storage.retries import retried
 
-#: What a column may hold, each as the types that it may have.
+#: Kinds of columns, each as the types that it may have.
 INT32, INT64, FLOAT64 = (pa.int32(),), (pa.int64(),), (pa.float64(),)
 FLOATS = (pa.float32(), pa.float64())
 
-#: Most bytes of numbers for each byte of a file. Snappy packs equal numbers 21 to 1; what
-#: claims to hold far more would only fill the memory.
+#: Most bytes of numbers for each byte of a file. Snappy packs equal numbers 21 to 1; a file
+#: that declares far more would only fill the memory.
 MOST_EXPANSION = 64
 
 #: Names of columns, and the types that each may have.
@@ -53,16 +52,18 @@ class StoredFile:
     sha256: str
 
     def check(self) -> None:
-        """Raise if the file is not there as it was written; reads it."""
+        """Raise if the file is missing or was changed; reads it."""
         self._content()
 
     @retried
     def check_size(self) -> None:
-        """Raise if the file is not there, or of another size; does not read it."""
+        """Raise if the file is missing or of another size; does not read it."""
         filesystem, path = fsspec.core.url_to_fs(self.url)
         filesystem.invalidate_cache(path)
-        with self._telling_if_missing():
+        try:
             n_bytes = filesystem.size(path)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FileNotFoundError(f"{self.url} is missing") from error
         if n_bytes is not None:  # some servers do not tell
             self._check_bytes(n_bytes)
 
@@ -79,28 +80,21 @@ class StoredFile:
         Raises
         ------
         FileNotFoundError
-            If the file is not there.
+            If the file does not exist.
         ValueError
-            If it is not what was written, or does not hold these columns.
+            If it was changed, or does not hold these columns.
         """
         return columns_of(self._content(), expected, self.url, n_rows)
 
     @retried
     def _content(self) -> bytes:
-        self.check_size()  # what has become far larger is not read
-        with self._telling_if_missing(), fsspec.open(self.url, "rb") as file:
+        self.check_size()  # a file that is far larger now is not read
+        with fsspec.open(self.url, "rb") as file:
             content: bytes = file.read()
         self._check_bytes(len(content))
         if hashlib.sha256(content).hexdigest() != self.sha256:
             raise ValueError(f"{self.url} was altered after it was written")
         return content
-
-    @contextmanager
-    def _telling_if_missing(self) -> Iterator[None]:
-        try:
-            yield
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise FileNotFoundError(f"{self.url} is missing") from error
 
     def _check_bytes(self, n_bytes: int) -> None:
         if n_bytes != self.n_bytes:
@@ -112,7 +106,7 @@ class StoredFile:
 
 @retried
 def write_columns(url: str, columns: Mapping[str, NDArray[Any]]) -> StoredFile:
-    """Write columns of numbers, all of one length, and return what tells if they change."""
+    """Write columns of numbers, all of one length, and return the file with its hash."""
     content = parquet_of(columns)
     with fsspec.open(url, "wb") as file:
         file.write(content)
@@ -122,15 +116,11 @@ def write_columns(url: str, columns: Mapping[str, NDArray[Any]]) -> StoredFile:
 
 def parquet_of(columns: Mapping[str, NDArray[Any]]) -> memoryview:
     """Return columns of numbers, all of one length, as the content of a Parquet file."""
-    arrays = [pa.array(np.ascontiguousarray(values)) for values in columns.values()]
-    fields = [
-        pa.field(name, array.type, nullable=False)
-        for name, array in zip(columns, arrays, strict=True)
-    ]
-    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    table = pa.table({name: np.ascontiguousarray(of) for name, of in columns.items()})
+    schema = pa.schema([field.with_nullable(False) for field in table.schema])
     buffer = BytesIO()
-    # Measurements hardly repeat: a dictionary of them would be built in vain.
-    pq.write_table(table, buffer, use_dictionary=False, compression="snappy")
+    # Measurements hardly repeat: a dictionary of them would save nothing.
+    pq.write_table(table.cast(schema), buffer, use_dictionary=False, compression="snappy")
     return buffer.getbuffer()
 
 
@@ -153,7 +143,7 @@ def columns_of(
     Raises
     ------
     ValueError
-        If it is no such file, or holds other columns.
+        If it is not a Parquet file, or holds other columns.
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
@@ -161,7 +151,7 @@ def columns_of(
         _check_rows(file.metadata, len(content), url, n_rows)
         table = file.read(use_threads=False)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{url} is no readable Parquet file: {error}") from error
+        raise ValueError(f"{url} is not a readable Parquet file: {error}") from error
     if any(column.null_count > 0 for column in table.columns):
         raise ValueError(f"{url} has missing values")
     return {name: table.column(name).to_numpy() for name in expected}
@@ -179,9 +169,9 @@ def _check_columns(schema: Any, expected: Columns, url: str) -> None:
 
 
 def _check_rows(metadata: Any, n_bytes: int, url: str, n_rows: int | None) -> None:
-    """Raise unless a file holds as many numbers as it should, before room is made for them.
+    """Raise unless a file holds as many numbers as it should, before memory is allocated.
 
-    Room is made for what is said of each column, not of the file.
+    Memory is allocated for what the metadata of each column declares, not of the file.
     """
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     n_found = sum(max(0, group.num_rows) for group in groups)
@@ -192,4 +182,6 @@ def _check_rows(metadata: Any, n_bytes: int, url: str, n_rows: int | None) -> No
     if n_rows is not None and n_found != n_rows:
         raise ValueError(f"{url} holds {n_found} rows instead of {n_rows}")
     if 8 * n_found * metadata.num_columns > MOST_EXPANSION * n_bytes:
-        raise ValueError(f"{url} claims {n_found} rows, too many for its {n_bytes} bytes")
+        raise ValueError(
+            f"{url} declares {n_found} rows, more than its {n_bytes} bytes can hold"
+        )

@@ -1,7 +1,7 @@
-"""The files of a folder on any storage: whole, tried again, past what fsspec remembers.
+"""The files of a folder on any storage: complete, with retries, without fsspec's cache.
 
-A file that is replaced is written under another name and then moved: whatever is visible is
-whole. What is read or listed is what the storage says now, not what fsspec remembers of it.
+A file is written under another name and then moved: all visible files are complete. What is
+read or listed is what the storage says now, not what fsspec has cached.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import fsspec
 
 from lpe_dask.storage.retries import is_passing, retried
 
-#: Seconds until a file that was written is looked at again, where the filesystem does not
-#: exclude that another run writes it, too: whoever wrote last has it.
+#: Seconds until a new file is read again, where the filesystem does not prevent another run
+#: from writing it, too: it belongs to whoever wrote last.
 SETTLE_SECONDS = 3
 
-#: What `Folder.read` and `Folder.names` take for nothing.
+#: Errors for which `Folder.read` and `Folder.names` return nothing.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 
-# The filesystem in memory looks whether a file exists and makes it in two steps.
+# The filesystem in memory checks whether a file exists and creates it in two steps.
 _one_creates = threading.Lock()
 
 
 class Folder:
-    """A folder, which need not exist; its methods are tried again after errors that pass.
+    """A folder, which need not exist; its methods retry after temporary errors.
 
     Parameters
     ----------
@@ -53,19 +53,19 @@ class Folder:
         self._root = root.rstrip("/")
 
     def full_url(self, name: str = "") -> str:
-        """Return the URL of the folder, or of a file, the same from everywhere."""
+        """Return the absolute URL of the folder, or of a file in it."""
         url: str = self.filesystem.unstrip_protocol(self.path(name))
         return url
 
     def path(self, name: str = "") -> str:
-        """Return the path of a file in this folder, or its own."""
+        """Return the path of a file in this folder, or of the folder."""
         return f"{self._root}/{name}" if name or not self._root else self._root
 
     # Look
 
     @retried
     def exists(self, name: str = "") -> bool:
-        """Return whether a file, or the folder, is there."""
+        """Return whether a file, or the folder, exists."""
         self._forget()
         return bool(self.filesystem.exists(self.path(name)))
 
@@ -77,7 +77,7 @@ class Folder:
 
     @retried
     def names(self, prefix: str = "") -> list[str]:
-        """Return the names of all that is in the folder; none if it is not there."""
+        """Return the names of all that is in the folder; none if it does not exist."""
         self._forget()
         try:
             paths = self.filesystem.ls(self.path(), detail=False)
@@ -110,34 +110,32 @@ class Folder:
                 written = self.filesystem.modified(self.path(name))
             except NotImplementedError:
                 return None
-        seconds: float = (now - written).total_seconds()
-        return seconds
+        return float((now - written).total_seconds())
 
     def seconds_unchanged(self) -> float:
-        """Return how long ago the folder itself was changed, about; 0 if unknown."""
+        """Return about how long ago the folder itself was changed; 0 if unknown."""
         try:
             changed = self.filesystem.modified(self.path())
         except (OSError, NotImplementedError):
             return 0.0
-        seconds: float = (datetime.now(UTC) - changed).total_seconds()
-        return seconds
+        return float((datetime.now(UTC) - changed).total_seconds())
 
     # Write
 
     @retried
     def make(self) -> None:
-        """Make the folder, and those around it, where they are not there."""
+        """Create the folder and its parents, where they do not exist."""
         self.filesystem.makedirs(self.path(), exist_ok=True)
 
     @retried
     def write(self, name: str, content: bytes | memoryview) -> None:
-        """Write a file, in the place of another if there is one."""
+        """Write a file; replaces an existing one."""
         with self.whole_file(name) as file:
             file.write(content)
 
     @contextmanager
     def whole_file(self, name: str) -> Iterator[Any]:
-        """Give a file to write, which gets its name when it is complete; tried once."""
+        """Give a file to write, which gets its name when it is complete; no retries."""
         temporary = self.path(f".{name}.{uuid4().hex}.tmp")
         try:
             with self.filesystem.open(temporary, "wb") as file:
@@ -151,10 +149,10 @@ class Folder:
 
     @retried
     def create(self, name: str, content: bytes) -> bool:
-        """Write a file that was not there, and return whether it is this one that is now.
+        """Write a file if none exists, and return whether the file is this one afterwards.
 
-        What is there afterwards decides, not the error: filesystems report a file that
-        exists in several ways, and an answer may be lost.
+        Its content afterwards decides, not the error: filesystems report an existing file
+        in several ways, and a response may be lost.
         """
         failure = None
         with _one_creates:
@@ -171,13 +169,13 @@ class Folder:
 
     @retried
     def remove_file(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         with suppress(FileNotFoundError):
             self.filesystem.rm_file(self.path(name))
 
     @retried
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with all that is in it, if it is there."""
+        """Remove a file, or a folder with all that is in it, if it exists."""
         with suppress(FileNotFoundError):
             self.filesystem.rm(self.path(name), recursive=True)
 
@@ -186,27 +184,22 @@ class Folder:
         with suppress(Exception):
             self.filesystem.rmdir(self.path())
 
-    # Whether files can be made exclusively
+    # Whether files can be created exclusively
 
     @cached_property
     def _is_exclusive(self) -> bool:
-        """Whether the filesystem refuses to make a file that is there.
+        """Whether the filesystem refuses to create a file that exists.
 
-        Tried, not looked up: it depends on the version of a library, and on the server.
+        Tested, not looked up: it depends on the version of a library, and on the server.
         """
         with self._probe() as probe:
-            try:
-                self._write_new(probe, b"\n")
-            except (OSError, ValueError, NotImplementedError) as error:
-                if is_passing(error):  # which tells nothing
-                    raise
-                return False  # it knows no such mode
-            try:
-                self._write_new(probe, b"\n")
-            except OSError as error:
-                if is_passing(error):
-                    raise
-                return True
+            for is_there in (False, True):
+                try:
+                    self._write_new(probe, b"\n")
+                except (OSError, ValueError, NotImplementedError) as error:
+                    if is_passing(error):  # which tells nothing
+                        raise
+                    return is_there  # if not, it knows no such mode
         return False
 
     def _write_if_absent(self, name: str, content: bytes) -> None:
@@ -220,14 +213,14 @@ class Folder:
             try:
                 file.write(content)
                 file.flush()
-            except BaseException:  # a full disk leaves no file of nobody
+            except BaseException:  # a full disk must not leave an empty file
                 with suppress(Exception):
                     self.filesystem.rm_file(self.path(name))
                 raise
 
     @contextmanager
     def _probe(self) -> Iterator[str]:
-        """Give the name of a file to try things on, which is removed afterwards."""
+        """Give the name of a temporary file, which is removed afterwards."""
         name = f"._lock.{uuid4().hex}.tmp"
         try:
             yield name
@@ -240,7 +233,7 @@ class Folder:
 
 
 def bring_to_disk(file: Any) -> None:
-    """See that a loss of power leaves no name without its content, on a local disk."""
+    """Flush a file to disk, so that its content survives a loss of power."""
     file.flush()
-    with suppress(AttributeError, OSError):  # what is no file of this machine has no number
+    with suppress(AttributeError, OSError):  # not a local file
         os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Say who holds a lock, and whether that process still runs."""
+"""The owner of a lock: which process it is, and whether it is still running."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from uuid import uuid4
 import psutil
 from pydantic import BaseModel, Field, ValidationError
 
-#: Where Linux names the time since which it is up, and the space that process ids count in.
+#: Where Linux names the current boot and the namespace of process ids.
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
 
 
 class Owner(BaseModel, frozen=True):
-    """Who has a lock.
+    """The process that holds a lock.
 
     Attributes
     ----------
     token : str
-        Random, one for each time that a lock is taken.
+        Random, a new one for each lock.
     host, boot, pid_namespace : str
-        Where process ids are those that are meant: many machines may have one name.
+        Where the process id is valid: several machines may have the same name.
     pid : int
     started : float
-        When the process began, by the clock of its machine.
+        When the process started, by the clock of its machine.
     purpose : str
     since : str
-        When the lock was taken, for people: nothing is decided by it.
+        When the lock was taken, for people: no decision depends on it.
     beat : int
-        Grows with each sign of life.
+        Number of heartbeats.
     """
 
     token: str
@@ -58,32 +58,29 @@ class Owner(BaseModel, frozen=True):
 
     @classmethod
     def from_json(cls, content: bytes | None) -> Self | None:
-        """Return the owner that a file names, None if it names none."""
+        """Return the owner of a lock file, None if the content is not valid."""
         try:
             return cls.model_validate_json(content or b"")
         except ValidationError:
             return None
 
     def as_json(self) -> bytes:
-        """Return what the file holds."""
+        """Return the content of the lock file."""
         return self.model_dump_json(indent=2).encode() + b"\n"
 
     def __str__(self) -> str:
         text = f"process {self.pid} on {self.host} ({self.purpose})"
         return "".join(sign if sign.isprintable() else "?" for sign in text)
 
-    def is_here(self) -> bool:
-        """Return whether the process was one of this machine, since it was started."""
-        return (self.host, self.boot, self.pid_namespace) == _this_machine()
-
     def is_running(self) -> bool | None:
-        """Return whether the process lives, None where that cannot be told from here.
+        """Return whether the process is running, None where this machine cannot tell.
 
-        A process that runs without a sign of life has been stopped, or the machine slept. A
-        process id with another start may be another process, or the same one after the
-        clock was set: that cannot be told.
+        A process that is running without a heartbeat has been stopped, or the machine was
+        asleep. A process id with another start time may be another process, or the same one
+        after the clock was set: nothing can tell.
         """
-        if not self.is_here() or self.pid == os.getpid():
+        is_here = (self.host, self.boot, self.pid_namespace) == _this_machine()
+        if not is_here or self.pid == os.getpid():
             return None
         if not psutil.pid_exists(1):  # the processes of other users are hidden
             return None

@@ -1,10 +1,10 @@
-"""Try again what storages fail at now and then, and nothing else.
+"""Retry storage operations after temporary errors, and after no others.
 
-    @retried               after errors that pass: a busy server, a lost connection
-    @retried_until_seen    also while a file is not to be seen that others have written
+    @retried               after temporary errors: a busy server, a lost connection
+    @retried_until_seen    also while a file that others have written is not visible yet
 
-Whatever is decorated does a thing as a whole, so that it may be done again. How often, and
-how long after, is configured: ``lpe-dask.retries``.
+A decorated function is one complete operation, so that it can be repeated. How often, and
+after how long, is configured: ``lpe-dask.retries``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import dask.config
@@ -22,6 +22,7 @@ from tenacity import (
     RetryCallState,
     Retrying,
     retry_if_exception,
+    stop_after_attempt,
     stop_before_delay,
     wait_exponential,
     wait_random,
@@ -41,22 +42,22 @@ def _numbers(names: str) -> set[int]:
     return found | {socket.EAI_AGAIN}
 
 
-#: What an operating system says of disks and networks that may be well again soon. ESTALE:
-#: a file of NFS was replaced by another machine; EBUSY, EREMOTEIO: S3 said 503, 500.
+#: Temporary errors of disks and networks. ESTALE: a file of NFS was replaced by another
+#: machine; EBUSY, EREMOTEIO: S3 said 503, 500.
 _PASSING_NUMBERS = _numbers(
     "EAGAIN EBUSY ECONNABORTED ECONNREFUSED ECONNRESET EHOSTDOWN EHOSTUNREACH EINTR EIO "
     "ENETDOWN ENETRESET ENETUNREACH EPIPE EREMOTEIO ESHUTDOWN ESTALE ETIMEDOUT"
 )
 
-#: Those that come where no server was reached: the address may be wrong. Libraries that
-#: have names of their own for it have tried for some seconds already.
+#: Those where no server was reached: the address may be wrong. Libraries that have names of
+#: their own for it have tried for some seconds already.
 _UNREACHED_NUMBERS = _numbers("ECONNREFUSED EHOSTDOWN EHOSTUNREACH ENETDOWN ENETUNREACH")
 _UNREACHED_NAMES = {
     "ClientConnectorError", "ConnectTimeoutError", "EndpointConnectionError",
     "ServiceRequestError",
 }  # fmt: skip
 
-#: What servers answer that may do better soon; 409: another request is in the way.
+#: Temporary errors of servers; 409: a conflict with another request.
 _PASSING_ANSWERS = {408, 409, 425, 429, 500, 502, 503, 504}
 
 #: Errors of connections in libraries that need not be installed: botocore, aiohttp, azure.
@@ -66,35 +67,35 @@ _PASSING_NAMES = {
     "ServiceRequestError", "ServiceResponseError",
 }  # fmt: skip
 
-#: Errors that are certain, whatever number or answer they come with.
+#: Errors that are never temporary, whatever their number or HTTP status.
 _LASTING = (
     FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError,
     PermissionError,
 )  # fmt: skip
 
 
-#: Whether nothing is tried again in this context: who is there comes back by itself.
+#: Whether nothing is retried in this context, because its caller repeats it anyway.
 tries_once: ContextVar[bool] = ContextVar("tries_once", default=False)
 
 
 def retried(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return a function that is tried again after errors that pass."""
+    """Return a function that is retried after temporary errors."""
     return _patient(function, is_passing)
 
 
 def retried_until_seen(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return a function that is tried again also after FileNotFoundError.
+    """Return a function that is retried also after FileNotFoundError.
 
-    For what another machine has written for certain: what NFS lists may be half a minute
-    old.
+    For files that another machine has certainly written: the lists of NFS may be half a
+    minute old.
     """
     return _patient(function, _is_passing_or_unseen)
 
 
 def retried_as_a_whole(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return a function that is tried again from its beginning, and nothing in it alone.
+    """Return a function that is retried from its beginning, and no step of it alone.
 
-    For what has to look again before it does a thing again.
+    For functions that have to look again before they repeat an operation.
     """
 
     @retried
@@ -110,10 +111,10 @@ def retried_as_a_whole(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether an error of a storage may be gone when the same is tried again.
+    """Return whether an error of a storage is temporary, so that a retry may succeed.
 
-    The one place that tells. What was given (permission, name, a full disk, values) stays
-    as it is; so does what was tried again already.
+    The only place that decides. Other causes (permission, name, a full disk, values) stay;
+    what was retried already is not retried again.
     """
     if hasattr(error, "was_retried") or isinstance(error, _LASTING):
         return False
@@ -128,7 +129,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def _is_unreached(error: BaseException) -> bool:
-    """Return whether no server was there to answer, as far as the error tells."""
+    """Return whether no server was reached, as far as the error tells."""
     is_numbered = isinstance(error, OSError) and error.errno in _UNREACHED_NUMBERS
     return is_numbered or _is_named(error, _UNREACHED_NAMES)
 
@@ -143,7 +144,7 @@ def _is_passing_or_unseen(error: BaseException) -> bool:
 
 
 def _answer(error: BaseException | None) -> int | None:
-    """Return the HTTP status that an error carries, in the ways of several libraries."""
+    """Return the HTTP status of an error of several libraries."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
         return _whole(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
@@ -166,12 +167,10 @@ def _patient(
         first, longest = given["first-pause"], given["longest-pause"]
         attempts = Retrying(
             retry=retry_if_exception(is_worth_it),
-            stop=partial(
-                _is_enough, attempts=given["attempts"], unreached=given["unreached"]
-            ),
-            # Many tasks that fail together do not come back together.
+            stop=stop_after_attempt(given["attempts"]) | _StopUnreached(given["unreached"]),
+            # Many tasks that fail together must not retry together.
             wait=wait_exponential(first, longest) + wait_random(0, first),
-            before_sleep=_tell,
+            before_sleep=_log_retry,
             retry_error_callback=_give_up,
         )
         return attempts(function, *args, **kwargs)
@@ -179,34 +178,35 @@ def _patient(
     return patient
 
 
-def _is_enough(state: RetryCallState, *, attempts: int, unreached: float) -> bool:
-    if state.attempt_number >= attempts:
-        return True
-    # Twice at least: the first attempt may have sent much before.
-    is_vain = state.attempt_number > 1 and _is_unreached(_error_of(state))
-    return is_vain and stop_before_delay(unreached)(state)
+class _StopUnreached(stop_before_delay):
+    """Stop after some seconds if no server is reached."""
+
+    def __call__(self, state: RetryCallState) -> bool:
+        # Twice at least: the first attempt may have sent much before.
+        is_again = state.attempt_number > 1 and _is_unreached(_error_of(state))
+        return is_again and super().__call__(state)
 
 
-def _tell(state: RetryCallState) -> None:
+def _log_retry(state: RetryCallState) -> None:
     assert state.next_action is not None
     logger.warning(
-        "a storage failed, perhaps for the moment: %s Attempt %d follows in %.1f s.",
-        brief(_error_of(state)), state.attempt_number + 1, state.next_action.sleep,
+        "temporary storage failure: %s Retrying in %.1f s (attempt %d).",
+        brief(_error_of(state)), state.next_action.sleep, state.attempt_number + 1,
     )  # fmt: skip
 
 
 def _give_up(state: RetryCallState) -> NoReturn:
-    """Raise the last error, marked: who called need not try it again.
+    """Raise the last error, marked so that callers do not retry it.
 
-    Those of other libraries, and those of no connection, come as ConnectionError, which
-    says what to check.
+    Errors of other libraries, and those without a connection, are raised as a
+    ConnectionError that says what to check.
     """
     error = cause = _error_of(state)
     if not isinstance(error, OSError) or _is_unreached(error):
         error = ConnectionError(
-            f"a storage does not answer: {brief(error)} It was tried "
-            f"{state.attempt_number} times in {state.seconds_since_start:.0f} s. Check its "
-            f"address, the network and the credentials, and start again."
+            f"the storage is not available: {brief(error)} {state.attempt_number} attempts "
+            f"in {state.seconds_since_start:.0f} s failed. Check its address, the network "
+            f"and the credentials, and start again."
         )
     else:
         error.add_note(f"Tried {state.attempt_number} times.")

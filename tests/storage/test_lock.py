@@ -144,8 +144,8 @@ def answer(process):
 def test_hold__refuses_a_second_run_and_lets_the_next_one_in(folder):
     message = (
         rf"the folder {folder} is locked \(_lock.json\) by process {os.getpid()} on \S+ "
-        r"\(score data.parquet\); its last sign of life was 0 s ago\. Only one run .*"
-        r"Wait until .* 60 s after its last sign of life\."
+        r"\(score data.parquet\); its last heartbeat was 0 s ago\. Only one run .*"
+        r"Wait until .* 60 s after its last heartbeat\."
     )
     with hold(folder, "score data.parquet") as first:
         with pytest.raises(LockedError, match=message), hold(folder, "fit"):
@@ -264,7 +264,10 @@ def test_hold__gives_up_where_the_lock_comes_and_goes(folder, monkeypatch):
     monkeypatch.setattr(locks, "_ATTEMPTS", (0.0, 0.01))
     monkeypatch.setattr(Folder, "create", lambda *arguments: False)
 
-    with pytest.raises(LockedError, match="from one run to another"), hold(folder, "score"):
+    with (
+        pytest.raises(LockedError, match="another run is taking over"),
+        hold(folder, "score"),
+    ):
         pass
 
 
@@ -272,7 +275,7 @@ def test_hold__gives_up_where_the_lock_comes_and_goes(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("age", [0, DEAD_SECONDS - 10])
-def test_hold__respects_another_machine_that_gave_a_sign_of_life(folder, age):
+def test_hold__respects_another_machine_with_a_recent_heartbeat(folder, age):
     write(folder, foreign(folder), age=age)
 
     with (
@@ -285,7 +288,7 @@ def test_hold__respects_another_machine_that_gave_a_sign_of_life(folder, age):
     assert names(folder) == [LOCK_NAME]
 
 
-def test_hold__takes_over_from_another_machine_that_gave_none(folder):
+def test_hold__takes_over_from_another_machine_without_one(folder):
     write(folder, foreign(folder), age=DEAD_SECONDS + 1)
 
     with hold(folder, "score") as lock:
@@ -445,7 +448,7 @@ def test_hold__reads_its_own_lock_whatever_the_purpose(purpose):
 def test_hold__asks_for_no_process_that_cannot_be(folder, pid):
     write(folder, lock_of(folder, pid=pid))
 
-    with pytest.raises(LockedError, match="cannot be told"), hold(folder, "score"):
+    with pytest.raises(LockedError, match="an unknown run"), hold(folder, "score"):
         pass
 
 
@@ -608,7 +611,7 @@ def test_hold__watches_a_lock_from_the_future(folder, impatient):
 # While it is held
 
 
-def test_lock__gives_signs_of_life(folder, fast):
+def test_lock__has_a_heartbeat(folder, fast):
     with hold(folder, "score") as lock:
         assert is_soon(lambda: values(folder)["beat"] >= 3)
         assert values(folder)["token"] == lock.token
@@ -626,7 +629,7 @@ def test_lock__is_lost_to_another_run(folder, fast, left, caplog):
         assert is_soon(lambda: lock.is_lost)
 
     assert content(folder) == left
-    assert "is gone, or that of another run" in caplog.text
+    assert "is gone or belongs to another run" in caplog.text
 
 
 def test_lock__is_lost_when_it_is_removed(folder, fast):
@@ -668,7 +671,10 @@ def test_lock__outlives_a_beat_that_failed(folder, fast, monkeypatch, caplog):
         assert is_soon(lambda: values(folder)["beat"] >= 3)
         assert not lock.is_lost
 
-    assert "was not renewed: OSError: [Errno 5] the connection was lost." in caplog.text
+    assert (
+        f"could not renew the lock of {folder}: OSError: [Errno 5] the connection was lost."
+        in caplog.text
+    )
 
 
 def test_lock__that_cannot_be_removed_does_not_hide_an_error(tmp_path, monkeypatch, caplog):
@@ -680,7 +686,7 @@ def test_lock__that_cannot_be_removed_does_not_hide_an_error(tmp_path, monkeypat
     with pytest.raises(KeyError, match="body"), hold(tmp_path, "score"):
         raise KeyError("body")
 
-    assert "was not removed: PermissionError" in caplog.text
+    assert f"could not remove the lock of {tmp_path}: PermissionError" in caplog.text
 
 
 def test_lock__does_not_wait_for_a_beat_that_hangs(folder, fast, monkeypatch, caplog):
@@ -695,7 +701,7 @@ def test_lock__does_not_wait_for_a_beat_that_hangs(folder, fast, monkeypatch, ca
         assert is_hanging.wait(30)
     end.set()
 
-    assert "was not removed: TimeoutError: it is still being written." in caplog.text
+    assert "TimeoutError: a heartbeat is still being written." in caplog.text
 
 
 # Tasks

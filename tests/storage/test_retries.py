@@ -4,6 +4,7 @@ import datetime
 import errno
 import logging
 import os
+import re
 
 import dask
 import fsspec
@@ -207,8 +208,8 @@ def test_retried__tries_again_and_says_so(caplog):
 
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2
-    assert lines[0].startswith("a storage failed, perhaps for the moment: OSError: [Errno")
-    assert "Attempt 3 follows in 0.0" in lines[1]
+    assert lines[0].startswith("temporary storage failure: OSError: [Errno")
+    assert re.search(r"Retrying in 0\.0 s \(attempt 3\)", lines[1])
 
 
 def test_retried__fails_at_once_where_that_is_certain(caplog):
@@ -247,7 +248,9 @@ class EndpointConnectionError(Exception):
 def test_retried__gives_up_sooner_where_no_server_is_reached(error):
     with (
         dask.config.set({"lpe-dask.retries.unreached": 0}),
-        pytest.raises(ConnectionError, match=r"does not answer: .*tried 2 times") as raised,
+        pytest.raises(
+            ConnectionError, match=r"is not available: .*2 attempts in"
+        ) as raised,
     ):
         retried(retried(failing([error] * 99)))()
 
@@ -276,10 +279,10 @@ def test_command__refuses_a_storage_that_does_not_answer(tmp_path, monkeypatch):
     fsspec.get_filesystem_class("s3").clear_instance_cache()
 
     assert result.exit_code == 2
-    assert "Error: a storage does not answer: EndpointConnectionError" in result.stderr
-    assert "It was tried 3 times" in result.stderr
-    assert "Attempt 4" not in result.stderr
-    assert result.stderr.count("Attempt 2 follows") == 1  # not for the notes and again
+    assert "Error: the storage is not available: EndpointConnectionError" in result.stderr
+    assert "3 attempts in" in result.stderr
+    assert "(attempt 4)" not in result.stderr
+    assert result.stderr.count("(attempt 2)") == 1  # not for the notes and again
 
 
 def test_retried_until_seen__waits_for_a_file():
@@ -436,13 +439,13 @@ def test_run__finishes_where_listings_lag(stale, tmp_path, monkeypatch, caplog):
     lpe_dask.run(job, date=DAY)
 
     assert "parts, but" in caplog.text
-    assert "Attempt 2 follows" in caplog.text
+    assert "(attempt 2)" in caplog.text
     pd.testing.assert_series_equal(scored(str(tmp_path))["p_value"], expected(tmp_path))
 
 
 def test_check_token__reads_a_lock_that_was_just_replaced(stale, tmp_path):
     with hold(stale, "score a table") as lock:
-        lock._give_sign_of_life()
+        lock._beat()
         assert REPLACED
 
         check_token(stale, lock.token)
