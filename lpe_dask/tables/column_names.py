@@ -1,7 +1,7 @@
-"""Names of columns: which of them are the same, where they stand, and how JSON holds them.
+"""Names of columns: which are the same, their positions, and their form in JSON.
 
-pandas takes any value for a name. Two names are one if they are equal, as pandas has it:
-1, 1.0 and NumPy's 1 are, but True is not 1, and NaN is itself.
+pandas takes any value as a name. Two names are the same if they are equal to pandas: 1, 1.0
+and NumPy's 1 are, but True and 1 are not; NaN is the same as NaN.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pandas as pd
 
 
 def identity(name: Any) -> Hashable:
-    """Return what is equal for two names exactly if they are the same name."""
+    """Return a key that is equal for equal column names only."""
     if isinstance(name, tuple):
         return tuple(map(identity, name))
     if isinstance(name, bool | np.bool_):
@@ -28,7 +28,7 @@ def identity(name: Any) -> Hashable:
 
 
 def places_of(names: Iterable[Any]) -> dict[Hashable, list[int]]:
-    """Return by their identity at which positions names stand."""
+    """Return the positions of names, by their identity."""
     places: dict[Hashable, list[int]] = {}
     for i, name in enumerate(names):
         places.setdefault(identity(name), []).append(i)
@@ -36,21 +36,21 @@ def places_of(names: Iterable[Any]) -> dict[Hashable, list[int]]:
 
 
 def check_distinct(names: Iterable[Any]) -> None:
-    """Raise ValueError, naming them, if there are names that stand for several columns."""
+    """Raise ValueError if names occur more than once, with these names."""
     names = list(names)
     twice = [names[places[0]] for places in places_of(names).values() if len(places) > 1]
     if twice:
         raise ValueError(
-            f"column names must differ from each other, but {twice} stand more than once "
-            f"among {names}. Rename the columns, or give each once."
+            f"column names must differ from each other, but {twice} occur more than once "
+            f"in {names}. Rename the columns, or give each once."
         )
 
 
 def as_given(given: Iterable[Any], names: Iterable[Any]) -> list[Any]:
-    """Return the names that are meant by those that a user gave, perhaps as text.
+    """Return the column names that a user gave, possibly as text.
 
-    Text that is no name stands for the one name that is written so, such as "0" for 0;
-    what stands for none, or for several, stays as it is.
+    Text that is not a name means the only name with this text, such as "0" for 0; text of
+    none or several names is returned unchanged.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def as_given(given: Iterable[Any], names: Iterable[Any]) -> list[Any]:
 
 
 def name_to_json(name: Any) -> Any:
-    """Return a name as what JSON holds exactly; `name_from_json` gives an equal one.
+    """Return a name in a form that JSON keeps exactly; `name_from_json` returns the name.
 
     Raises
     ------
@@ -95,18 +95,18 @@ def _plain_to_json(name: Any) -> Any:
         return {"date": name.isoformat()}
     raise TypeError(
         f"the column name {name!r} is a {type(name).__name__}, which cannot be saved. "
-        f"Saved are names that are text, numbers, booleans, None, timestamps, dates, or "
-        f"tuples of these. Rename the columns (frame.columns = ...), and fit again."
+        f"Names can be text, numbers, booleans, None, timestamps, dates, or tuples of "
+        f"these. Rename the columns (frame.columns = ...), and fit again."
     )
 
 
 def name_from_json(content: Any) -> Any:
-    """Return a name that `name_to_json` has written.
+    """Return the name that `name_to_json` has converted.
 
     Raises
     ------
     ValueError
-        For what it does not write.
+        For any other content.
     """
     match content:
         case {"tuple": list(parts), **others} if not others:
@@ -124,4 +124,4 @@ def _plain_from_json(content: Any) -> Any:
             return pd.Timestamp(text)
         case {"date": str(text), **others} if not others:
             return datetime.date.fromisoformat(text)
-    raise ValueError(f"{str(content)[:80]} is no name of a column")
+    raise ValueError(f"{str(content)[:80]} is not a column name")

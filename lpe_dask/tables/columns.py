@@ -16,17 +16,16 @@ from lpe_dask.tasks import meta_of
 def select_columns(X: Any, columns: Sequence[Any]) -> Any:
     """Return the frame ``X``, or that in the files it names, with these columns only.
 
-    Names are the same as `column_names.identity` says.
+    Names are compared as by `column_names.identity`.
     """
     if is_paths(X):
         X = read_frame(X, columns=columns)
     if not is_frame(X):
         raise TypeError(
             f"columns={list(columns)} selects columns of a frame by name, but the rows "
-            f"came as {type(X).__name__}. Select by position instead, for example X[:, [0, "
+            f"are a {type(X).__name__}. Select by position instead, for example X[:, [0, "
             f"1]]."
         )
-    check_distinct(columns)
     places = places_of(X.columns)
     missing = [name for name in columns if identity(name) not in places]
     if missing:
@@ -34,16 +33,16 @@ def select_columns(X: Any, columns: Sequence[Any]) -> Any:
             f"the rows lack the columns {missing}; needed are {list(columns)}, found are "
             f"{list(X.columns)}. Add them, or choose others (columns=, --columns)."
         )
-    chosen = columns_at(X, [place for name in columns for place in places[identity(name)]])
-    check_distinct(chosen.columns)
-    return chosen
+    chosen = [place for name in columns for place in places[identity(name)]]
+    check_distinct(X.columns[chosen])
+    return columns_at(X, chosen)
 
 
 def columns_at(frame: Any, places: Sequence[int]) -> Any:
     """Return the columns of a frame at these positions.
 
-    By name where that means the same, so that no others are read: pandas and Dask take
-    booleans for a choice of rows, and NaN for no name.
+    By name where possible, so that no others are read: pandas and Dask take booleans for a
+    mask of rows, and do not find NaN.
     """
     names = list(frame.columns)
     if list(places) == list(range(len(names))):
@@ -53,7 +52,7 @@ def columns_at(frame: Any, places: Sequence[int]) -> Any:
     if all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
         return frame[[names[place] for place in places]]
     meta = meta_of(frame).iloc[:, list(places)]
-    # Dask could not enforce it: names that are NaN are unequal to it.
+    # Dask could not enforce the metadata: to it, names that are NaN are unequal.
     return frame.map_partitions(columns_at, list(places), meta=meta, enforce_metadata=False)
 
 

@@ -1,7 +1,7 @@
-"""What is wrong with a table, as its readers say it."""
+"""The error of a table with invalid rows."""
 
 from __future__ import annotations
 
 
 class TableError(ValueError):
-    """What a user has to mend in a file, found only when its rows were read."""
+    """Invalid content of a file, found only when its rows are read."""

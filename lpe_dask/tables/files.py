@@ -1,8 +1,8 @@
 """Find tables in Parquet or CSV files, and read them lazily.
 
     path --> TableFiles --row_groups or csv_blocks--> FileTable
-    FileTable --> Dask DataFrame, to be measured
-        +-------> parts, read as Arrow to be carried over
+    FileTable --> Dask DataFrame, to measure its columns
+        +-------> parts, to read columns to carry over as Arrow
         +-------> rows of each part, and stamps of the files
 
 A path is a file, a folder or a glob, local or at any fsspec URL. Only names, metadata and a
@@ -26,32 +26,32 @@ from dask.utils import natural_sort_key
 from lpe_dask.storage import retried
 from lpe_dask.tables import csv_blocks, row_groups
 from lpe_dask.tables.csv_blocks import COMPRESSED, CsvBlock
-from lpe_dask.tables.row_groups import RowGroups, index_names
+from lpe_dask.tables.row_groups import index_names
 
-#: Where storages say which version of a file they have, the surest first.
+#: Keys under which storages tell the version of a file, the most reliable first.
 _CHANGED = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
 
 _PARQUET = (".parquet", ".parq", ".pq")
 _CSV = (".csv", ".tsv", ".txt")
 
-#: Where the files of a table are: one place, or several, whose rows follow each other.
+#: Where the files of a table are: one place, or several whose rows follow each other.
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """The files of a table as they were found: listed once, and never again.
+    """The files of a table, listed once.
 
     Attributes
     ----------
     paths : str, path, or a sequence of them
-        Where they were looked for.
+        As they were given.
     filesystem : fsspec filesystem
     names : list of str
         In the order of the rows.
     stamps : list
-        Name, bytes and time of change of each file. Where a storage has a hash or a
-        version of its files, this stands for the time.
+        Name, bytes and modification time of each file; instead of the time a hash or
+        version, where the storage has one.
     """
 
     paths: Paths
@@ -59,15 +59,10 @@ class TableFiles:
     names: list[str]
     stamps: list[list[Any]]
 
-    @property
-    def is_csv(self) -> bool:
-        """Whether they are CSV files rather than Parquet."""
-        return _kind(self.names[0]) == "csv"
-
 
 @dataclass(frozen=True, slots=True)
 class FileTable:
-    """A table in files, cut into partitions; nothing of it is read yet.
+    """A table in files, cut into partitions; no rows are read yet.
 
     Attributes
     ----------
@@ -75,9 +70,9 @@ class FileTable:
     parts : list of RowGroups or CsvBlock
         The partitions.
     schema : pyarrow.Schema
-        Of types that hold the values of all files; with what pandas has written of them.
+        Of types that hold the values of all files, with the metadata of pandas.
     index : RangeIndex, optional
-        Of the whole table, where it only counts and the number of rows is known.
+        Of the whole table, if it is a range and the number of rows is known.
     """
 
     files: TableFiles
@@ -97,16 +92,18 @@ class FileTable:
 
     @property
     def n_rows(self) -> int | None:
-        """Rows of the table, as the footers of its files say; None for CSV."""
-        return None if self.files.is_csv else sum(part.n_rows for part in self.parts)
+        """Number of rows according to the footers of the files; None for CSV."""
+        if isinstance(self.parts[0], CsvBlock):
+            return None
+        return sum(part.n_rows for part in self.parts)
 
     def rows_of_parts(self) -> tuple[list[int], bool]:
-        """Return the rows of each partition, and whether that is exact.
+        """Return the numbers of rows of the partitions, and whether they are exact.
 
-        Those of CSV files are worked out from the bytes of all files and of the first rows
+        Those of CSV files are estimated from the bytes of all files and of the first rows
         of one.
         """
-        if not self.files.is_csv:
+        if self.n_rows is not None:
             return [part.n_rows for part in self.parts], True
         n_rows = csv_blocks.count_rows(self.files.filesystem, self.files.names)
         return [n_rows // len(self.parts)] * len(self.parts), False
@@ -125,7 +122,7 @@ class FileTable:
         """
         import dask.dataframe as dd  # not for workers
 
-        # What is no text stays what it is.
+        # Other objects than text stay as they are.
         with dask.config.set({"dataframe.convert-string": False}):
             return dd.from_map(
                 _read_rows,
@@ -150,13 +147,13 @@ def open_table(path: Paths, columns: Sequence[Any] | None = None) -> FileTable:
         A file, a folder or a glob of Parquet (``.parquet``, ``.parq``, ``.pq``) or CSV
         files (``.csv``, ``.tsv``, ``.txt``, also compressed); local or an fsspec URL.
     columns : sequence of str, optional
-        The columns that will be measured. Those of a CSV that are not come as text, exactly
-        as they stand there; only where nothing stands they are missing.
+        The columns that will be measured. All others of a CSV are read as text, exactly as
+        it is in the file; only empty values are missing.
 
     Raises
     ------
     FileNotFoundError
-        If nothing is there.
+        If there are no files.
     ValueError
         If the files are neither Parquet nor CSV, of both kinds, or cannot be read.
     """
@@ -168,7 +165,7 @@ def open_table(path: Paths, columns: Sequence[Any] | None = None) -> FileTable:
     if kinds == {"csv"}:
         return FileTable(files, *csv_blocks.open_files(filesystem, names, columns), None)
     raise ValueError(
-        f"{shown_paths(path)} holds {_some(names)}. A table is made of Parquet files "
+        f"{shown_paths(path)} holds {_some(names)}. A table consists of Parquet files "
         f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "
         f"others. Name the files, for example as a glob."
     )
@@ -200,7 +197,7 @@ def is_there(path: str | PathLike[str]) -> bool:
 
 
 def paths_in(path: Paths) -> list[str]:
-    """Return the places of a table as texts."""
+    """Return the places of a table as strings."""
     return [fspath(p) for p in ([path] if isinstance(path, str | PathLike) else path)]
 
 
@@ -210,7 +207,7 @@ def find_files(path: Paths) -> TableFiles:
     Raises
     ------
     FileNotFoundError
-        If nothing is there.
+        If there are no files.
     ValueError
         If they are on different storages, or a file is named more than once.
     """
@@ -226,8 +223,8 @@ def find_files(path: Paths) -> TableFiles:
     names = [name for _, of_place in found for name in of_place]
     if twice := sorted(name for name, n in Counter(names).items() if n > 1):
         raise ValueError(
-            f"{shown_paths(path)} name {_some(twice)} more than once, and its rows would "
-            f"count as often. Name each file once."
+            f"{shown_paths(path)} name {_some(twice)} more than once, so its rows would "
+            f"count more than once. Name each file once."
         )
     filesystem = found[0][0]
     return TableFiles(path, filesystem, names, [_stamp(filesystem, name) for name in names])
@@ -243,31 +240,28 @@ def _stamp(filesystem: Any, name: str) -> list[Any]:
 @retried
 def _files_at(path: str) -> tuple[Any, list[str]]:
     filesystem, root = fsspec.core.url_to_fs(path)
-    filesystem.invalidate_cache()  # there may be others than at the last look
+    filesystem.invalidate_cache()  # the files may have changed since the last listing
     if filesystem.isdir(root):
         found = [
             name
             for name in filesystem.find(root)
             if _kind(name) is not None and not _is_hidden(name[len(root) :])
         ]
-    elif filesystem.exists(root):
-        found = [root]
     else:
-        is_glob = any(sign in root for sign in "*?[")
-        found = filesystem.glob(root) if is_glob else []
+        found = [root] if filesystem.exists(root) else filesystem.glob(root)
     names = [name for name in found if not _is_hidden(name.rsplit("/", 1)[-1])]
     if not names:
         raise FileNotFoundError(
             f"there is no table at {path}. Give a Parquet or CSV file, a folder of them, "
             f"or a glob; relative paths start from the current folder."
         )
-    # As Dask takes them: part.2.parquet before part.10.parquet, but 10.csv before 2.csv.
+    # In the order of Dask: part.2.parquet before part.10.parquet, but 10.csv before 2.csv.
     is_parquet = _kind(names[0]) == "parquet"
     return filesystem, sorted(names, key=natural_sort_key if is_parquet else None)
 
 
 def _is_hidden(path: str) -> bool:
-    """Return whether readers of folders pass over a path: what runs are at work on."""
+    """Return whether readers of folders ignore a path, such as files of unfinished runs."""
     return any(name.startswith(("_", ".")) for name in path.split("/"))
 
 
@@ -286,13 +280,13 @@ def _some(names: list[str]) -> str:
 
 
 def _read_rows(
-    part: RowGroups | CsvBlock,
+    part: Any,
     columns: list[Any],
     index_columns: list[str],
     index: pd.RangeIndex | None,
 ) -> pd.DataFrame:
     """Return some columns of a partition with its index; runs inside a task."""
     frame = part.read([*map(str, columns), *index_columns]).to_pandas(use_threads=False)
-    if isinstance(part, RowGroups) and index is not None:
+    if index is not None:  # of Parquet
         frame.index = index[part.first : part.first + len(frame)]
     return frame

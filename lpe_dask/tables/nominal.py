@@ -1,4 +1,4 @@
-"""Count the nominal rows and settle what happens to those with NaN or inf."""
+"""Count the nominal rows, and refuse or drop those with NaN or inf."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -27,8 +28,8 @@ from lpe_dask.tasks import (
 
 logger = logging.getLogger(__name__)
 
-#: Rows that are sampled altogether, and from each chunk at least: they tell how the rows
-#: lie, on which no result depends.
+#: Rows that are sampled in all, and at least from each chunk: they show the distribution of
+#: the rows, on which no result depends.
 SAMPLE_ROWS, MIN_SAMPLED_ROWS = 16_384, 16
 
 
@@ -41,19 +42,19 @@ class Nominal:
     rows : dask array of shape (n_rows, n_features)
         Finite, with known chunks.
     input_chunks : tuple of int
-        Sizes of the row chunks as they came, before rows were dropped.
+        Sizes of the row chunks of the input, before rows were dropped.
     is_kept : ndarray of shape (sum of input_chunks,), optional
         Which rows of the input these are; None: all.
     sample : ndarray of shape (n_sampled, n_features)
         Some of the rows, about evenly from all chunks.
-    row_hashes : ndarray of shape (sum of input_chunks,), optional
-        Of the input, where it is a frame: tells whether another reading gives the same.
     checksums : list of int
-        Of the chunks as they came, for the same purpose.
+        Of the chunks of the input, to compare later readings with.
+    row_hashes : ndarray of shape (sum of input_chunks,), optional
+        Of the input if it is a frame, for the same purpose.
     n_bytes : int
-        Bytes of the rows, where this process has them; 0 for Dask input.
+        Bytes of the rows, if they are in this process; 0 for Dask input.
     reread : callable, optional
-        Gives ``rows`` anew, where this process has them.
+        Returns ``rows`` in a new graph, if they are in this process.
     """
 
     rows: da.Array
@@ -66,9 +67,9 @@ class Nominal:
     reread: Callable[[], da.Array] | None = None
 
     def again(self) -> da.Array:
-        """Return the rows, entered anew where they were sent from this process.
+        """Return the rows, in a new graph if they were sent from this process.
 
-        What was sent to workers is lost with them, and another time has to be sent again.
+        Rows that were sent to workers are lost with them, and have to be sent again.
         """
         return self.rows if self.reread is None or is_shared() else self.reread()
 
@@ -81,8 +82,8 @@ class Nominal:
 def read_nominal(table: Table, missing: str) -> Nominal:
     """Return the finite rows of ``table``; reads it once, to count them.
 
-    Every later reading of what is read anew is compared with this one. Where an array did
-    not know the lengths of its chunks, a log line says that they were computed.
+    All later readings are compared with this one. If an array did not know the lengths of
+    its chunks, a log line says that they were computed.
 
     Parameters
     ----------
@@ -98,10 +99,11 @@ def read_nominal(table: Table, missing: str) -> Nominal:
     """
     name = "lpe-read" if table.is_lazy else "lpe-rows"
     source = settle(table.rows, name, is_foreign=table.is_lazy)
-    surveys = _survey_blocks(source, is_frame=table.frame is not None)
-    sizes = tuple(len(survey.is_finite) for survey in surveys)
-    is_kept = np.concatenate([survey.is_finite for survey in surveys])
-    bad = np.sum([survey.bad for survey in surveys], axis=0)
+    is_frame = table.frame is not None
+    is_finite, counts, samples, checksums, hashes = _survey_blocks(source, is_frame)
+    sizes = tuple(map(len, is_finite))
+    is_kept = np.concatenate(is_finite)
+    bad = np.sum(counts, axis=0)
     if bad.any() and missing == "error":
         _refuse(bad, table.labels)
     if not is_kept.any():
@@ -109,46 +111,33 @@ def read_nominal(table: Table, missing: str) -> Nominal:
             f"there are no nominal rows to learn from: Found array with 0 sample(s) "
             f"without NaN or inf among {sum(sizes)} rows, while a minimum of 1 is required."
         )
-    _tell_lengths(table, sizes)
-    rows = with_known_rows(source, sizes)
-    checksums = [survey.checksum for survey in surveys]
-    rows = checked_rows(rows, checksums)
-    sample = np.concatenate([survey.sample for survey in surveys])
-    hashes = None
-    if table.frame is not None:
-        hashes = np.concatenate([survey.row_hashes for survey in surveys])
-    is_whole = is_kept.all() and min(sizes) > 0
-    numbers = None if is_whole else np.flatnonzero(is_kept)
-    reread, n_bytes = None, 0
-    if table.reread is not None:
-        reread = partial(_reread, table.reread, sizes, checksums, numbers)
-        n_bytes = rows.nbytes
-    return Nominal(
-        _settled_rows(rows, numbers, name), sizes, None if is_kept.all() else is_kept,
-        sample, checksums, hashes, n_bytes, reread,
-    )  # fmt: skip
-
-
-def _tell_lengths(table: Table, sizes: tuple[int, ...]) -> None:
-    if table.frame is None and np.isnan(table.rows.shape[0]):
+    if not is_frame and np.isnan(table.rows.shape[0]):
         logger.info(
             "the %d chunks of the nominal rows had unknown lengths, which were computed: "
             "%d rows", len(sizes), sum(sizes),
         )  # fmt: skip
+    is_whole = is_kept.all() and min(sizes) > 0
+    numbers = None if is_whole else np.flatnonzero(is_kept)
+    finite = partial(_finite_rows, sizes=sizes, checksums=checksums, numbers=numbers)
+    reread, n_bytes = None, 0
+    if table.reread is not None:
+        reread, n_bytes = partial(finite, table.reread, name), source.nbytes
+    return Nominal(
+        finite(lambda: source, name), sizes, None if is_kept.all() else is_kept,
+        np.concatenate(samples), checksums, np.concatenate(hashes) if is_frame else None,
+        n_bytes, reread,
+    )  # fmt: skip
 
 
-def _reread(
-    reread: Callable[[], da.Array],
+def _finite_rows(
+    read: Callable[[], da.Array],
+    name: str,
+    *,
     sizes: tuple[int, ...],
     checksums: list[int],
     numbers: NDArray[np.int64] | None,
 ) -> da.Array:
-    rows = checked_rows(with_known_rows(reread(), sizes), checksums)
-    return _settled_rows(rows, numbers, "lpe-rows")
-
-
-def _settled_rows(rows: da.Array, numbers: NDArray[np.int64] | None, name: str) -> da.Array:
-    settled = settle(rows, name)
+    settled = settle(checked_rows(with_known_rows(read(), sizes), checksums), name)
     return settled if numbers is None else settle(take_rows(settled, numbers), "lpe-part")
 
 
@@ -157,36 +146,24 @@ def _refuse(bad: NDArray[np.int64], labels: list[str]) -> None:
         f"{label} ({count})" for label, count in zip(labels, bad, strict=True) if count
     )
     raise ValueError(
-        f"nominal rows hold NaN or inf, here with how many in each column: {listed}. Every "
-        f"nominal row counts in a p-value, so none is left out silently: fill them, leave "
+        f"nominal rows contain NaN or inf in these columns (how many): {listed}. Every "
+        f"nominal row counts in a p-value, so none is dropped silently: fill them, leave "
         f"the columns out (columns=, --columns), or drop the rows with missing='drop' "
         f"(--missing drop)."
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Survey:
-    """What one chunk holds.
-
-    Which rows are finite, how many numbers are not, a sample, and by what to know it again.
-    """
-
-    is_finite: NDArray[np.bool_]
-    bad: NDArray[np.int64]
-    sample: NDArray[np.generic]
-    checksum: int
-    row_hashes: NDArray[np.uint64]
-
-
-def _survey_blocks(rows: da.Array, *, is_frame: bool) -> list[_Survey]:
+def _survey_blocks(rows: da.Array, is_frame: bool) -> tuple[list[Any], ...]:
+    """Return what `_survey` does, each as a list of all chunks; computes."""
     n_chunks = rows.numblocks[0]
     n_sampled = max(MIN_SAMPLED_ROWS, -(-SAMPLE_ROWS // n_chunks))
     tasks = ((_survey, (rows.name, i, 0), n_sampled, is_frame) for i in range(n_chunks))
-    return list(compute(*new_tasks("survey", tasks, [rows])))
+    surveys = compute(*new_tasks("survey", tasks, [rows]))
+    return tuple(map(list, zip(*surveys, strict=True)))
 
 
 def checked_rows(rows: da.Array, checksums: list[int]) -> da.Array:
-    """Return the same rows, lazily; a chunk that is not what it was raises ValueError.
+    """Return the same rows, lazily; a chunk that has changed raises ValueError.
 
     Parameters
     ----------
@@ -203,12 +180,12 @@ def checked_rows(rows: da.Array, checksums: list[int]) -> da.Array:
 
 
 def checksum(rows: NDArray[np.generic]) -> int:
-    """Return a number that another order or other values of the rows would change."""
+    """Return a number that depends on the values of the rows and their order."""
     return zlib.crc32(np.ascontiguousarray(rows).data)
 
 
 def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
-    """Return some rows, lazily, in the order they have, in known chunks that are not empty.
+    """Return some rows, lazily, in their order, in known chunks that are not empty.
 
     Parameters
     ----------
@@ -234,18 +211,26 @@ def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
 # The functions below run inside tasks: NumPy in, NumPy out.
 
 
-def _survey(rows: NDArray[np.generic], n_sampled: int, is_frame: bool) -> _Survey:
+def _survey(
+    rows: NDArray[np.generic], n_sampled: int, is_frame: bool
+) -> tuple[
+    NDArray[np.bool_], NDArray[np.int64], NDArray[np.generic], int, NDArray[np.uint64]
+]:
+    """Return which rows are finite, how many numbers in each column are not, and a sample.
+
+    And the checksum of the chunk, and for a frame the hashes of its rows.
+    """
     n_rows, n_features = rows.shape
-    known = (checksum(rows), row_hashes(rows[: n_rows * is_frame]))
+    known = checksum(rows), row_hashes(rows[: n_rows * is_frame])
     n_sampled = min(n_rows, n_sampled)
     which = np.arange(n_sampled) * n_rows // max(1, n_sampled)
     is_finite = np.isfinite(rows)
     if is_finite.all():  # by row and by column it takes several times as long
         bad = np.zeros(n_features, np.int64)
-        return _Survey(np.ones(n_rows, bool), bad, rows[which], *known)
+        return np.ones(n_rows, bool), bad, rows[which], *known
     is_whole = is_finite.all(axis=1)
     bad = (~is_finite).sum(axis=0)
-    return _Survey(is_whole, bad, rows[which[is_whole[which]]], *known)
+    return is_whole, bad, rows[which[is_whole[which]]], *known
 
 
 def _checked(

@@ -1,9 +1,9 @@
-"""See that what rows hold are real numbers, and make one array of them.
+"""Check that rows are real numbers, and convert them to one array.
 
     frame of numbers, or of objects that are --of_numbers--> frame of numbers
     frame of numbers --float_rows--> float32 or float64 (n_rows, n_features)
 
-Nothing that is no number is taken for one: no text, no dates, no complex numbers.
+Only numbers are accepted: no text, no dates, no complex numbers.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-#: Rows of a frame that are made rows of an array at a time.
+#: Rows of a frame that are converted at a time.
 CONVERTED_ROWS = 2**14
 
 
 def check_type(dtype: np.dtype[Any]) -> None:
-    """Raise for what no rows can be; whether objects are numbers is for later."""
+    """Raise for types that rows cannot have; objects are checked later."""
     if dtype.kind == "c":
         raise ValueError(_is_complex(f"X has dtype {dtype}"))
     if dtype.kind not in "biufO":
         raise TypeError(
-            f"X has dtype {dtype}, but rows must be real numbers or booleans. Leave out "
-            f"what is none, or make numbers of it."
+            f"X has dtype {dtype}, but rows must be real numbers or booleans. Drop other "
+            f"columns, or convert them to numbers."
         )
 
 
 def check_numeric(frame: Any) -> None:
-    """Raise an error, naming them, if ``frame`` has columns that are not real numbers.
+    """Raise TypeError if ``frame`` has columns that are not real numbers, with their names.
 
-    TypeError, but ValueError for complex numbers.
+    For complex numbers ValueError.
     """
     is_complex = pd.api.types.is_complex_dtype
     complex_ = [name for name, dtype in frame.dtypes.items() if is_complex(dtype)]
     if complex_:
-        raise ValueError(_is_complex(f"the columns {complex_} hold some"))
+        raise ValueError(_is_complex(f"the columns {complex_} are complex"))
     numeric = [name for name, dtype in frame.dtypes.items() if _is_number(dtype)]
-    others = {name: dtype for name, dtype in frame.dtypes.items() if not _is_number(dtype)}
+    dtypes = frame.dtypes.items()
+    others = [f"{name!r} ({dtype})" for name, dtype in dtypes if not _is_number(dtype)]
     if others:
-        listed = ", ".join(f"{name!r} ({dtype})" for name, dtype in others.items())
         names = ",".join(map(str, numeric))
         remedy = (
             f"Choose the columns to measure: columns={numeric} in Python or a job file, "
@@ -53,23 +53,22 @@ def check_numeric(frame: Any) -> None:
         if not numeric:
             remedy = "There are no others: give a table with columns of numbers."
         raise TypeError(
-            f"rows must be dense numbers or booleans, but these columns are not: {listed}. "
-            f"{remedy}"
+            f"rows must be dense numbers or booleans, but these columns are not: "
+            f"{', '.join(others)}. {remedy}"
         )
 
 
 def _is_number(dtype: Any) -> bool:
     types = pd.api.types
-    if isinstance(dtype, pd.SparseDtype) or types.is_complex_dtype(dtype):
-        return False
-    # Arrow's booleans are no numbers to pandas
-    return types.is_numeric_dtype(dtype) or types.is_bool_dtype(dtype)
+    # Arrow's booleans are not numeric to pandas.
+    is_number = types.is_numeric_dtype(dtype) or types.is_bool_dtype(dtype)
+    return is_number and not isinstance(dtype, pd.SparseDtype)
 
 
 def _is_complex(given: str) -> str:
     return (
         f"Complex data not supported: {given}, but rows must be real numbers. Give real "
-        f"and imaginary parts as columns of their own."
+        f"and imaginary parts as separate columns."
     )
 
 
@@ -77,7 +76,7 @@ def _is_complex(given: str) -> str:
 
 
 def of_numbers(frame: pd.DataFrame, objects: Sequence[int]) -> pd.DataFrame:
-    """Return a frame with the objects of some columns as the numbers that they are."""
+    """Return a frame with the objects of some columns converted to numbers."""
     converted = frame.copy(deep=False) if objects else frame
     for i in objects:
         numbers = _numbers_among(frame.iloc[:, i].to_numpy())
@@ -88,7 +87,7 @@ def of_numbers(frame: pd.DataFrame, objects: Sequence[int]) -> pd.DataFrame:
 
 
 def rows_of_objects(array: NDArray[np.object_]) -> NDArray[np.float64]:
-    """Return an array of objects as the numbers that they are; TypeError for others."""
+    """Return an array of objects as numbers; TypeError for other objects."""
     rows, others = np.empty(array.shape), []
     for i, column in enumerate(array.T):
         numbers = _numbers_among(column)
@@ -98,15 +97,15 @@ def rows_of_objects(array: NDArray[np.object_]) -> NDArray[np.float64]:
             rows[:, i] = numbers
     if others:
         raise TypeError(
-            f"the argument must be rows of numbers: no string or other object is taken for "
-            f"a number, but there are some in {', '.join(others)}. Leave these out, for "
-            f"example X[:, [0, 1]], or make numbers of them."
+            f"the argument must be rows of numbers: no string or other object is taken as "
+            f"a number, but there are some in {', '.join(others)}. Drop these, for example "
+            f"X[:, [0, 1]], or convert them to numbers."
         )
     return rows
 
 
 def _numbers_among(objects: NDArray[np.object_]) -> NDArray[np.float64] | None:
-    """Return objects as numbers, of which None and NA are NaN; None if others are there."""
+    """Return objects as numbers, with NaN for None and NA; None if there are others."""
     kinds = set(map(type, objects))
     if any(issubclass(kind, Complex) and not issubclass(kind, Real) for kind in kinds):
         raise ValueError(_is_complex("there are complex numbers among the objects of X"))
@@ -121,14 +120,14 @@ def float_rows(
 ) -> NDArray[np.floating]:
     """Return the numbers of a frame, of shape (n_rows, n_features); NA is NaN.
 
-    As float32 where all columns are, if ``dtype`` does not say otherwise: half the memory,
-    and the same numbers. A frame that is one array already, as pandas makes it of NumPy's,
-    is not copied where that has the order of rows.
+    As float32 where all columns are, unless ``dtype`` is given: half the memory, and the
+    same numbers. A frame that is one array already, as pandas makes it of NumPy's, is not
+    copied where that is in row order.
 
     Raises
     ------
     ValueError
-        If ``dtype`` is float32, and does not hold the numbers.
+        If ``dtype`` is float32 and cannot represent the numbers.
     """
     found = number_type(frame)
     if dtype == np.float32 != found:
@@ -138,7 +137,7 @@ def float_rows(
     head = convert(frame.iloc[:1])
     if np.may_share_memory(head, frame.iloc[:, 0].to_numpy()):
         return np.ascontiguousarray(convert(frame))
-    # pandas would gather its columns first, and turn them into rows in a second copy.
+    # pandas would copy its columns first, and convert them to rows in a second copy.
     rows = np.empty(frame.shape, dtype)
     for start in range(0, len(frame), CONVERTED_ROWS):
         part = slice(start, start + CONVERTED_ROWS)
@@ -154,13 +153,13 @@ def _as_float32(frame: pd.DataFrame) -> NDArray[np.float32]:
         types = {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
         raise ValueError(
             f"a partition has the types {types}, but the dask DataFrame says float32, "
-            f"which does not hold all of its numbers. Say what they are, for example with "
+            f"which cannot represent all of its numbers. Set the types, for example with "
             f"ddf = ddf.astype('float64')."
         )
     return narrow
 
 
 def number_type(frame: Any) -> type[np.floating]:
-    """Return the type that holds the numbers of a frame: float32 where all columns are."""
+    """Return the type for the numbers of a frame: float32 if all columns are of it."""
     is_single = all(dtype == np.float32 for dtype in frame.dtypes)
     return np.float32 if is_single else np.float64

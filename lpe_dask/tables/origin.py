@@ -1,4 +1,4 @@
-"""The nominal rows of a model as the user gave them, to judge it by."""
+"""The nominal rows of a model as the user gave them, to check the model with them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from lpe_dask.tables.files import is_paths
 
 
 class Origin:
-    """What `LPE.fit` was given, where it can still be had.
+    """The input of `LPE.fit`, if it is still available.
 
-    A copy of a model has no more than paths of it: rows would be sent along with it.
+    A copy of a model keeps paths only: rows would be sent along with it.
 
     Parameters
     ----------
     rows : object
-        None: nothing is known.
+        None: not available.
     """
 
     def __init__(self, rows: Any) -> None:
@@ -25,5 +25,5 @@ class Origin:
         return Origin, (self.rows if is_paths(self.rows) else None,)
 
     def __dask_tokenize__(self) -> str:
-        """Return the same for all: no result depends on it."""
+        """Return the same value for all: no result depends on it."""
         return "lpe-origin"

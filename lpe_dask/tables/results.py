@@ -1,22 +1,21 @@
-"""Give results in the kind that rows came in, and look up what is known of rows.
+"""Return results in the kind of the input, and look up values of nominal rows.
 
-    dask array (n_rows,) --to_series, to_dask_series--> Series with the index that came
+    dask array (n_rows,) --to_series, to_dask_series--> Series with the index of the input
     NumPy | Series | Dask --map_values--> a function of it, in the same kind
 
-Nothing is computed here but what NumPy and pandas hold.
+Only results that NumPy or pandas hold are computed here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
-from uuid import uuid4
 
 import dask.array as da
 import numpy as np
 import pandas as pd
+from dask.core import flatten
 from dask.delayed import delayed
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask.tables.columns import columns_at
@@ -29,15 +28,16 @@ from lpe_dask.tasks import (
     held_of,
     is_large,
     is_shared,
+    new_array,
     value_of,
 )
 
-#: By what hashes of rows are mixed: an odd number whose bits look random, and half a word.
+#: Constants that mix the hashes of rows: an odd number with random bits, and half a word.
 _HASH_FACTOR, _HASH_SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 def to_numpy(values: da.Array | NDArray[Any], name: str) -> NDArray[Any]:
-    """Return the values; computes. The name is for kinds that have one."""
+    """Return the values; computes. Arrays do not use the name."""
     return values if isinstance(values, np.ndarray) else np.asarray(*compute(values))
 
 
@@ -57,8 +57,8 @@ def to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
 def _row_numbers(frame: Any) -> Any:
     """Return the numbers of rows, from 1, as a dask Series.
 
-    Made of the frame itself, so that Dask knows the result to belong to it row by row:
-    `frame.assign(p=...)` then needs no divisions, and no shuffle.
+    Derived from the frame, so that Dask knows that both have the same rows:
+    `frame.assign(p=...)` then needs no divisions and no shuffle.
     """
     return frame.map_partitions(_ones, meta=_empty_series("row", int)).cumsum()
 
@@ -73,10 +73,10 @@ def map_values(
     values : ndarray, Series, dask array or dask Series
         A result of `Table.restore`.
     function : callable
-        From arrays of shape (n,) to an array of shape (n,), each number on its own.
+        From arrays of shape (n,) to an array of shape (n,), each number separately.
     arguments : objects
-        Large ones enter a graph once, a `Shared` one all graphs; a task, such as a
-        `Delayed`, is waited for.
+        Large ones are in the graph once, a `Shared` one in all graphs; of a task, such as a
+        `Delayed`, the result is taken.
     name, dtype
         Of the result.
     """
@@ -99,12 +99,12 @@ def map_blocks(
     name: str,
     dtype: Any,
 ) -> da.Array:
-    """Return ``function(*blocks, *arguments)`` of blocks that belong together, lazily.
+    """Return ``function(*blocks, *arguments)`` of blocks of the same rows, lazily.
 
     Parameters
     ----------
     arrays : sequence of dask arrays
-        Of as many row chunks each; rows in one chunk of features, or one number a row.
+        In the same row chunks; rows in one chunk of features, or one number for each row.
     function, arguments, name, dtype
         As for `map_values`.
 
@@ -113,16 +113,12 @@ def map_blocks(
     values : dask array of shape (n,)
         In the chunks of the first.
     """
-    key = f"lpe-{name}-{uuid4().hex}"
     entered = [enter(argument, "lpe-shared") for argument in arguments]
     keys = [argument.key for argument in entered]
-    rests = [(array.name, (0,) * (array.ndim - 1)) for array in arrays]
-    tasks = {
-        (key, i): (function, *((of, i, *rest) for of, rest in rests), *keys)
-        for i in range(arrays[0].numblocks[0])
-    }
-    graph = HighLevelGraph.from_collections(key, tasks, dependencies=[*arrays, *entered])
-    return da.Array(graph, key, (arrays[0].chunks[0],), meta=np.empty(0, dtype))
+    blocks = zip(*(flatten(array.__dask_keys__()) for array in arrays), strict=True)
+    tasks = ((function, *of_rows, *keys) for of_rows in blocks)
+    chunks = (arrays[0].chunks[0],)
+    return new_array(name, tasks, [*arrays, *entered], chunks, np.empty(0, dtype))
 
 
 def _on_series(
@@ -131,7 +127,7 @@ def _on_series(
     return pd.Series(function(values.to_numpy(), *arguments), values.index, name=name)
 
 
-# What is known of the rows of a frame
+# Values of the nominal rows of a frame
 
 
 def look_up(
@@ -143,15 +139,15 @@ def look_up(
     *arguments: Any,
     name: str,
 ) -> Any:
-    """Return what is known of the rows of a dask DataFrame as a dask Series of floats.
+    """Return values of the rows of a dask DataFrame as a dask Series of floats.
 
-    Each task reads the values of its rows and no others.
+    Each task reads only the values of its rows.
 
     Parameters
     ----------
     frame : dask DataFrame
     hashes : Shared
-        Of an array of shape (n,): those of its rows, by which they are known again.
+        Of an array of shape (n,): the hashes of its rows, to detect changes.
     chunks : sequence of int
         Rows of its partitions.
     values : sequence of Shared
@@ -173,7 +169,7 @@ def look_up(
 
 
 def _readable(shared: Shared) -> Any:
-    """Return what gives parts of an array to a task of a frame."""
+    """Return an argument of which a task of a frame can read parts."""
     held = held_of(shared, "lpe-nominal")
     is_stored = is_large(held.n_bytes) and is_shared()
     return held if is_stored else for_frames([enter(held, "lpe-nominal")])[0]
@@ -191,7 +187,7 @@ def _ones(frame: pd.DataFrame) -> pd.Series:
 
 
 def _take_rows(numbers: pd.Series, name: str, whole: NDArray[Any]) -> pd.Series:
-    """Return the value of each row, told by its number, which counts from 1."""
+    """Return the value of each row by its number, which counts from 1."""
     start, stop = _range_of(numbers)
     return pd.Series(whole[start:stop], numbers.index, name=name)
 
@@ -211,7 +207,7 @@ def _look_up(
     n_values: int,
     *given: Any,
 ) -> pd.Series:
-    """Return the value of each row, told by its number, if it is the row that it was."""
+    """Return the value of each row by its number; ValueError if the rows have changed."""
     start, stop = _range_of(numbers)
     # Dask may read several partitions as one, but never a part of one.
     is_cut_as_before = start in edges and stop in edges
@@ -242,10 +238,10 @@ def _rows_of(some: Any, start: int, stop: int) -> NDArray[Any]:
 
 
 def changed_rows(how: str) -> str:
-    """Return the message for a table that is not what it was when it was read first."""
+    """Return the message for a table that changed after it was first read."""
     return (
-        f"the table of nominal rows {how} when it is read again. It is read several "
-        f"times, and has to give the same rows in the same order each time. Leave an array "
-        f"as it is while a model needs it; what Dask reads, persist it first "
+        f"the nominal rows changed when they were read again: the table {how}. It is read "
+        f"several times, and must give the same rows in the same order each time. Do not "
+        f"change an array while a model needs it; persist a Dask input first "
         f"(ddf = ddf.persist()), or write it to Parquet and read that."
     )

@@ -1,10 +1,10 @@
-"""Read what users have as blocks of rows, and give results back in the kind that came in.
+"""Read the input of users as blocks of rows, and return results in its kind.
 
     NumPy | pandas | Dask array | Dask DataFrame | Parquet, CSV
         -> Table.rows       dask array (n_rows, n_features), one chunk of features
-        -> Table.restore    dask array (n_rows,) -> array or Series with the index that came
+        -> Table.restore    dask array (n_rows,) -> array or Series with the index of X
 
-Nothing is computed here but the lengths of frames where they are asked for.
+Nothing of Dask is computed here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
+from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
@@ -34,15 +35,15 @@ from lpe_dask.tables.numeric import (
     rows_of_objects,
 )
 from lpe_dask.tables.results import to_dask_series, to_numpy, to_series
-from lpe_dask.tasks import enter, meta_of, same, simplified, under_own_keys
+from lpe_dask.tasks import enter, meta_of, new_array, same, simplified, under_own_keys
 
-#: Bytes of a chunk of an array that the client holds, and about how many there are.
+#: Bytes of a chunk of an array in this process, and about how many chunks there are.
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES, N_CHUNKS = 8 * 2**20, 128 * 2**20, 64
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One input, whatever its kind.
+    """An input of any kind.
 
     Attributes
     ----------
@@ -53,13 +54,13 @@ class Table:
         Names of the columns, of any kind, where the input has names.
     restore : callable
         ``restore(values, name)`` turns a dask array of shape (n_rows,), in the chunks of
-        ``rows``, into the kind that came in; computes for NumPy and pandas.
+        ``rows``, into the kind of the input; computes for NumPy and pandas.
     frame : dask DataFrame, optional
-        The columns to measure, where that is what came in.
+        The columns to measure, if the input was one.
     is_lazy : bool
-        Whether it came as a Dask collection, and results are to be one.
+        Whether input and results are Dask collections.
     reread : callable, optional
-        Gives ``rows`` anew, where this process has them.
+        Returns ``rows`` in a new graph, if they are in this process.
     """
 
     rows: da.Array
@@ -71,46 +72,44 @@ class Table:
 
     @property
     def labels(self) -> list[str]:
-        """What to call the columns in messages."""
+        """Names of the columns for messages."""
         if self.columns is None:
             return [f"column {i}" for i in range(self.rows.shape[1])]
         return list(map(str, self.columns))
 
 
-def read_table(X: Any, learnt_columns: Sequence[Any] | None = None) -> Table:
+def read_table(X: Any, fitted_columns: Sequence[Any] | None = None) -> Table:
     """Return ``X`` as a `Table`.
 
     Parameters
     ----------
     X : array-like, DataFrame, dask array, dask DataFrame, str or path, or a list of paths
         Of shape (n_rows, n_features). Paths are read by `read_frame`.
-    learnt_columns : sequence, optional
+    fitted_columns : sequence, optional
         The columns that a model was fitted on: a frame is reordered to them by name and its
-        other columns are left out; an array is taken by position. None: all, as they come.
+        other columns are left out; an array is taken by position. None: all columns.
 
     Raises
     ------
     TypeError
         For columns that are not numbers, sparse ones, or an array of an unknown number of
-        columns. Objects in Dask collections are looked at by the tasks that read them.
+        columns. Objects in Dask collections are checked by the tasks that read them.
     ValueError
         For missing columns, two of one name, complex numbers, or another number of
         dimensions.
     """
-    if is_paths(X):
-        X = read_frame(X, columns=learnt_columns)
-        X = X if learnt_columns is None else select_columns(X, learnt_columns)
-        check_numeric(X)  # objects in files, such as lists or dates, are no numbers
+    if is_in_files := is_paths(X):
+        X = read_frame(X, columns=fitted_columns)
     if is_frame(X):
-        return _read_any_frame(X, learnt_columns)
+        return _read_any_frame(X, fitted_columns, is_in_files=is_in_files)
     if isinstance(X, da.Array):
         return _read_dask_array(X)
-    if is_dask_collection(X):  # not to be computed for this
+    if is_dask_collection(X):  # must not be computed here
         _check_dimensions(getattr(X, "ndim", 0), "(n,)")
     return _read_numpy(X)
 
 
-# NumPy and what becomes it
+# NumPy and what can be converted to it
 
 
 def _read_numpy(X: Any) -> Table:
@@ -128,17 +127,15 @@ def _read_numpy(X: Any) -> Table:
 
 
 def _cut(array: NDArray[Any]) -> da.Array:
-    """Return an array on the client as a dask array: one task a block, no copy of it."""
-    # Every chunk costs some tasks and, on a cluster, messages: not worth it for small ones.
+    """Return an array of this process as a dask array: a task for each chunk, no copy."""
+    # Each chunk costs some tasks and, on a cluster, messages: too much for small ones.
     chunk_bytes = min(MAX_CHUNK_BYTES, max(MIN_CHUNK_BYTES, array.nbytes // N_CHUNKS))
     step = max(1, chunk_bytes // max(1, array.dtype.itemsize * array.shape[1]))
     starts = range(0, max(1, len(array)), step)
     blocks = [enter(array[start : start + step], "lpe-input") for start in starts]
-    name = f"lpe-rows-{uuid4().hex}"
-    tasks = {(name, i, 0): (same, block.key) for i, block in enumerate(blocks)}
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=blocks)
+    tasks = ((same, block.key) for block in blocks)
     sizes = tuple(min(step, len(array) - start) for start in starts)
-    return da.Array(graph, name, (sizes, (array.shape[1],)), meta=array[:0])
+    return new_array("rows", tasks, blocks, (sizes, (array.shape[1],)), array[:0])
 
 
 def _check_dimensions(n_dimensions: int, shape: Any) -> None:
@@ -158,14 +155,14 @@ def _read_dask_array(X: da.Array) -> Table:
     check_type(X.dtype)
     if not isinstance(meta_of(X), np.ndarray):
         raise TypeError(
-            f"Sparse data was passed, or other blocks than NumPy's: X is made of "
-            f"{type(meta_of(X)).__name__}, but rows must be dense. Make them so, for "
+            f"Sparse data was passed, or other blocks than NumPy's: X consists of "
+            f"{type(meta_of(X)).__name__}, but rows must be dense. Convert them, for "
             f"example X.map_blocks(lambda block: block.todense())."
         )
     if np.isnan(X.shape[1]):
         raise TypeError(
-            f"X has an unknown number of columns (shape={X.shape}), but a search needs to "
-            f"know it. Compute it once with X.compute_chunk_sizes()."
+            f"X has an unknown number of columns (shape={X.shape}), which a search needs. "
+            f"Compute it once with X.compute_chunk_sizes()."
         )
     if X.shape[1] == 0:
         raise ValueError(_no_features(X.shape))
@@ -188,9 +185,13 @@ def _no_features(shape: tuple[int, ...]) -> str:
 # Frames
 
 
-def _read_any_frame(frame: Any, learnt_columns: Sequence[Any] | None) -> Table:
-    if learnt_columns is not None:
-        frame = select_columns(frame, learnt_columns)
+def _read_any_frame(
+    frame: Any, fitted_columns: Sequence[Any] | None, *, is_in_files: bool
+) -> Table:
+    if fitted_columns is not None:
+        frame = select_columns(frame, fitted_columns)
+    if is_in_files:
+        check_numeric(frame)  # objects in files, such as lists or dates, are not numbers
     if len(frame.columns) == 0:
         raise ValueError(_no_features((len(frame.index), 0)))
     check_distinct(frame.columns)
@@ -205,36 +206,35 @@ def _read_any_frame(frame: Any, learnt_columns: Sequence[Any] | None) -> Table:
 
 
 def _with_numbers(frame: Any) -> Any:
-    """Return a frame of numbers, made of objects where all are numbers.
+    """Return a frame with numbers instead of objects, where all objects are numbers.
 
-    What Dask reads is looked at in its tasks.
+    The objects of a Dask frame are converted by its tasks.
     """
     is_object = pd.api.types.is_object_dtype
     objects = [i for i, dtype in enumerate(frame.dtypes) if is_object(dtype)]
     if isinstance(frame, pd.DataFrame) or not objects:
         return of_numbers(frame, objects)
-    meta = of_numbers(meta_of(frame), objects)  # an empty column has no other objects
+    meta = of_numbers(meta_of(frame), objects)
     return frame.map_partitions(of_numbers, objects, meta=meta, enforce_metadata=False)
 
 
 def _rows_of_dask_frame(frame: Any) -> da.Array:
     # Only needed columns are read. A full optimization would also read several partitions
-    # as one where columns were left out, and results come in the partitions of the user.
+    # as one where columns were left out, but results have the partitions of the user.
     read = simplified(frame)
     keys = list(read.__dask_keys__())
-    name = f"lpe-rows-{uuid4().hex}"
-    source = f"lpe-frame-{name}"
-    # The type of the whole frame, not of a partition: blocks must be what the array says.
+    source = f"lpe-frame-{uuid4().hex}"
+    graph = HighLevelGraph.from_collections(source, under_own_keys(read.__dask_graph__()))
+    # The type of the whole frame, not of a partition: blocks must have that of the array.
     dtype = number_type(frame)
-    tasks = {(name, i, 0): (float_rows, key, dtype) for i, key in enumerate(keys)}
-    graph = {source: under_own_keys(read.__dask_graph__()), name: tasks}
-    layers = HighLevelGraph(graph, {source: set(), name: {source}})
+    tasks = ((float_rows, key, dtype) for key in keys)
     chunks = ((np.nan,) * len(keys), (len(frame.columns),))
-    return da.Array(layers, name, chunks, meta=np.empty((0, 0), dtype))
+    frames = Delayed(keys[0], graph, layer=source)
+    return new_array("rows", tasks, [frames], chunks, np.empty((0, 0), dtype))
 
 
 def with_known_rows(rows: da.Array, sizes: Sequence[int]) -> da.Array:
-    """Return the same blocks, with the sizes of the row chunks filled in."""
+    """Return the same array with known sizes of its row chunks."""
     return da.Array(
         rows.dask, rows.name, (tuple(sizes), rows.chunks[1]), meta=meta_of(rows)
     )

@@ -360,7 +360,7 @@ DIAGONAL = [[1.0, 0.0], [0.0, 1.0]]
         (("fitted", "feature_names_in"), ["a", "a"], "not as many different names"),
         (("fitted", "feature_names_in"), ["a"], "not as many different names"),
         (("fitted", "feature_names_in"), [1, 1.0], "not as many different names"),
-        (("fitted", "feature_names_in"), ["a", {"float": "1"}], "is no name of a column"),
+        (("fitted", "feature_names_in"), ["a", {"float": "1"}], "is not a column name"),
         (("fitted", "feature_names_in"), ["a", {"date": "now"}], "feature_names_in|fitted"),
         (("fitted", "feature_names_in"), ["a", {"timestamp": "now!"}], "fitted"),
         (("fitted", "feature_names_in"), ["a", {"tuple": [{"tuple": []}]}], "fitted"),

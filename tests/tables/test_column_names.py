@@ -89,13 +89,13 @@ def test_names__that_stand_for_two_columns_are_refused(kind):
     twice = named(NOMINAL, ["a", "b", "a"], kind)
     model = LPE(3).fit(named(NOMINAL, ["a", "b", "c"], kind))
 
-    with pytest.raises(ValueError, match=r"\['a'\] stand more than once"):
+    with pytest.raises(ValueError, match=r"\['a'\] occur more than once"):
         LPE(3).fit(twice)
-    with pytest.raises(ValueError, match=r"\['a'\] stand more than once"):
+    with pytest.raises(ValueError, match=r"\['a'\] occur more than once"):
         lpe_dask.score(twice, columns=["a", "b"])
-    with pytest.raises(ValueError, match=r"\['b'\] stand more than once"):
+    with pytest.raises(ValueError, match=r"\['b'\] occur more than once"):
         lpe_dask.score(named(NOMINAL, [*"abc"], kind), columns=["a", "b", "b"])
-    with pytest.raises(ValueError, match=r"\['a'\] stand more than once"):
+    with pytest.raises(ValueError, match=r"\['a'\] occur more than once"):
         model.score_samples(named(np.c_[QUERIES, QUERIES[:, :1]], [*"abca"], kind))
 
 

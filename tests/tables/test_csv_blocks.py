@@ -67,6 +67,16 @@ def test_score_files__keeps_every_digit_and_letter_of_what_it_does_not_measure(t
     assert actual["x"].tolist() == list(range(9))
 
 
+def test_score_files__carries_no_column_over_if_told_so(tmp_path):
+    path = write(tmp_path / "a.csv", lines(20))
+
+    score_files(path, tmp_path / "out", columns=["x", "y"], keep=[], n_neighbors=2)
+
+    actual = pd.read_parquet(tmp_path / "out")
+    assert list(actual.columns) == ["p_value", "statistic", "is_anomaly"]
+    assert len(actual) == len(read_frame(path)) == 20
+
+
 def test_read_frame__takes_what_pandas_takes_for_missing_numbers(tmp_path):
     words = ["", "NA", "nan", "NaN", "None", "null", "<NA>", "N/A", "n/a", "NULL"]
     path = write(tmp_path / "a.csv", ["1,2,t", *[f"{word},+1e3,t" for word in words]])
@@ -85,10 +95,10 @@ def test_read_frame__takes_booleans_of_a_csv(tmp_path):
 
 #: What is wrong with line 42 of a file, and what is said of it.
 WRONG = {
-    "no number": (b"oops,1,t", r"column 'x' has 'oops', which is not a number\. Mend"),
+    "no number": (b"oops,1,t", r"column 'x' has 'oops', which is not a number\. Correct"),
     "python's number": (b"1_000,1,t", r"column 'x' has '1_000', which is not a number"),
-    "too long": (b"1,2,t,4", r"4 values, but the file has 3 columns\. Mend the line"),
-    "too short": (b"1,2", r"2 values, but the file has 3 columns\. Mend the line"),
+    "too long": (b"1,2,t,4", r"4 values, but the file has 3 columns\. Correct the line"),
+    "too short": (b"1,2", r"2 values, but the file has 3 columns\. Correct the line"),
     "latin-1": (b"1\xa0,1,t", r"column 'x' has bytes.*iconv -f latin1"),
     "open quote": (b'1,2,"t', r"a quoted value begins here that has no end.*gzip"),
     "long value": (b'1,2,"t' + b"\ntt" * 60 + b'"', r"a quoted value begins here.*gzip"),
@@ -175,7 +185,7 @@ def test_read_frame__refuses_files_with_other_columns(tmp_path, header):
     write(tmp_path / "a.csv", lines(3))
     write(tmp_path / "b.csv", lines(3), header)
 
-    with pytest.raises(TableError, match=r"b\.csv and .*a\.csv are no parts of one table"):
+    with pytest.raises(TableError, match=r"b\.csv and .*a\.csv do not belong to one table"):
         read_frame(tmp_path).compute()
 
 
@@ -199,7 +209,7 @@ def test_csv__minds_the_encoding_of_what_it_carries_over(tmp_path):
     ("content", "message"),
     [
         (b"gr\xf6\xdfe,x\n1,2\n", r"a\.csv, line 1: the column names are not UTF-8.*iconv"),
-        (b"x,x\n1,2\n", r"a\.csv, line 1: .*\['x'\] are there more than once"),
+        (b"x,x\n1,2\n", r"a\.csv, line 1: .*\['x'\] occur more than once"),
         (b"x,y\n1,2\n3\n", r"a\.csv, line 3: 1 values, but the file has 2 columns"),
         (b"\n\nx,y\n1,2\n3\n", r"a\.csv, line 5: 1 values, but the file has 2 columns"),
         (b'x,"y\nz"\n1,2\n3\n', r"a\.csv, line 4: 1 values, but the file has 2 columns"),

@@ -293,7 +293,7 @@ def test_read_frame__of_nothing(tmp_path, name):
     ("files", "message"),
     [
         ({"t.parquet": "no Parquet"}, r"t\.parquet is not a readable Parquet file"),
-        ({"t.xlsx": "sheet"}, r"holds t\.xlsx\. A table is made of Parquet files"),
+        ({"t.xlsx": "sheet"}, r"holds t\.xlsx\. A table consists of Parquet files"),
         ({"a.csv": "x\n1\n", "b.parquet": ""}, "not of both"),
         ({"t.csv": ""}, "is empty"),
         ({"t.csv": 'x,y\n1,2\n"3'}, r"t\.csv, line 3: a quoted value begins here"),
@@ -313,7 +313,7 @@ def test_read_frame__names_files_that_are_no_parts_of_one_table(tmp_path, other)
     pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "a.parquet")
     pd.DataFrame(other).to_parquet(tmp_path / "b.parquet")
 
-    with pytest.raises(ValueError, match=r"b\.parquet and .*a\.parquet are no parts"):
+    with pytest.raises(ValueError, match=r"b\.parquet and .*a\.parquet do not belong to"):
         read_frame(tmp_path)
 
 
