@@ -83,8 +83,7 @@ def map_values(
     if isinstance(values, np.ndarray):
         return function(values, *map(value_of, arguments))
     if isinstance(values, pd.Series):
-        mapped = function(values.to_numpy(), *map(value_of, arguments))
-        return pd.Series(mapped, values.index, name=name)
+        return _on_series(values, function, name, *map(value_of, arguments))
     if isinstance(values, da.Array):
         return map_blocks([values], function, *arguments, name=name, dtype=dtype)
     entered = for_frames([enter(argument, "lpe-shared") for argument in arguments])
