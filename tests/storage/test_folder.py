@@ -92,10 +92,10 @@ def test_folder__is_asked_again_after_what_passes(monkeypatch):
         return ls(filesystem, *arguments, **options)
 
     calls, ls = [], MemoryFileSystem.ls
-    fsspec.filesystem("memory").pipe_file("/busy/a", b"1")
+    fsspec.filesystem("memory").pipe_file("/busy-folder/a", b"1")
     monkeypatch.setattr(MemoryFileSystem, "ls", busy)
 
-    assert Folder("memory://busy").names() == ["a"]
+    assert Folder("memory://busy-folder").names() == ["a"]
     assert len(calls) == 2
 
 
