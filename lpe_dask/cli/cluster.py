@@ -20,7 +20,7 @@ from lpe_dask.storage import brief
 from lpe_dask.tasks import (
     Workers,
     active_workers,
-    let_garbage_be,
+    disable_gc_diagnosis,
     logging_from,
     memory_of_machine,
     processes_and_threads,
@@ -130,7 +130,7 @@ class ChosenWorkers:
                 preload=None if self.debug else ["lpe_dask.cli.cluster_log"],
             )
             stack.push(partial(_end_cluster, cluster))
-            let_garbage_be()
+            disable_gc_diagnosis()
         return stack.enter_context(Client(cluster))
 
     def _join(self, stack: ExitStack) -> Any:

@@ -1,6 +1,7 @@
 from .layers import merge_tasks, new_array, new_tasks
 from .private_uses import (
-    let_garbage_be,
+    disable_gc_diagnosis,
+    is_naming,
     logging_from,
     meta_of,
     processes_and_threads,
@@ -30,7 +31,6 @@ from .workers import (
     active_client,
     active_workers,
     compute,
-    is_naming,
     is_sending,
     memory_of_machine,
     peak_worker_bytes,
@@ -50,6 +50,7 @@ __all__ = [
     "carries",
     "check_reachable",
     "compute",
+    "disable_gc_diagnosis",
     "eagerly",
     "enter",
     "enter_parts",
@@ -61,7 +62,6 @@ __all__ = [
     "is_sending",
     "is_shared",
     "lazily",
-    "let_garbage_be",
     "logging_from",
     "memory_of_machine",
     "merge_tasks",

@@ -1,9 +1,9 @@
-"""Use what Dask and `distributed` keep to themselves: here, and nowhere else.
+"""All uses of private parts of Dask and `distributed`.
 
-Each function stands for one such use: it says which, and why nothing public does. All of
-them ran with the oldest versions that pyproject.toml allows, dask and distributed 2025.5.0
-(``make test-oldest``), and with 2026.8.0. Look here first when a later one breaks this.
-What is private of numba is in `kernels.private_uses`, as kernels know no Dask.
+Each function is one such use: its docstring names the part, and says why nothing public
+does the same. All of them ran with the oldest versions that pyproject.toml allows, dask and
+distributed 2025.5.0 (``make test-oldest``), and with 2026.8.0. Look here first when a later
+one breaks this. Private parts of numba are used in `kernels.private_uses` only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dask.tokenize import tokenize_lock
 
 
 def meta_of(collection: Any) -> Any:
-    """Return the empty array or frame that tells the type of a dask array or frame.
+    """Return the empty array or frame that has the type of a dask array or frame.
 
     Uses ``_meta``. The constructors take a meta, but nothing public gives it back.
     Known to work since dask 2025.5.0.
@@ -37,8 +37,7 @@ def layer_of(task: Delayed) -> str:
     Uses ``Delayed._layer``. The constructor takes it, but nothing public gives it back.
     Known to work since dask 2025.5.0.
     """
-    layer: str = task._layer
-    return layer
+    return str(task._layer)
 
 
 def simplified(frame: Any) -> Any:
@@ -71,26 +70,24 @@ def task_specs(graph: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the tasks of a graph, all in the one form that Dask runs.
 
     Uses ``dask._task_spec.convert_legacy_graph``. Graphs hold tuples and objects side by
-    side, and no public function tells what a task depends on in either.
+    side, and no public function returns what a task depends on in either.
     Known to work since dask 2025.5.0.
     """
-    tasks: dict[Any, Any] = convert_legacy_graph(dict(graph))
-    return tasks
+    return dict(convert_legacy_graph(dict(graph)))
 
 
 def dependencies_of(spec: Any) -> frozenset[Any]:
     """Return the keys that a task, as `task_specs` gives it, depends on.
 
-    Uses ``dependencies`` of the classes in ``dask._task_spec``: nothing public tells what a
-    single task needs.
+    Uses ``dependencies`` of the classes in ``dask._task_spec``: nothing public returns what
+    a single task needs.
     Known to work since dask 2025.5.0.
     """
-    keys: frozenset[Any] = spec.dependencies
-    return keys
+    return frozenset(spec.dependencies)
 
 
 def without_aliases(specs: dict[Any, Any]) -> dict[Any, Any]:
-    """Return tasks with those that were fused under the names that they stand for.
+    """Return tasks in which a fused task has the key of the alias that names it.
 
     Fusion leaves an alias for each; with it, the next fusion would come out differently.
 
@@ -148,8 +145,8 @@ def computing_client() -> Any | None:
 def clients_of_process() -> list[Any]:
     """Return the clients of this process, whatever their state.
 
-    Uses ``Client._instances``, which may change meanwhile (RuntimeError). The public ways
-    lead to one of them only.
+    Uses ``Client._instances``, which may change while it is read (RuntimeError). Public
+    functions return one of them only.
     Known to work since distributed 2025.5.0.
     """
     distributed = sys.modules.get("distributed")
@@ -160,7 +157,7 @@ def is_in_task() -> bool:
     """Return whether this thread runs a task of a worker, and takes one of its places.
 
     Uses ``distributed.threadpoolexecutor.thread_state.proceed``, which ``secede`` unsets.
-    ``get_worker`` tells of both alike.
+    ``get_worker`` does not distinguish them.
     Known to work since distributed 2025.5.0.
     """
     pool = sys.modules.get("distributed.threadpoolexecutor")
@@ -171,7 +168,7 @@ def is_sending(client: Any) -> bool:
     """Return whether this thread is in the middle of sending a graph with a client.
 
     Uses ``Client._refcount_lock``, which is held while a graph is pickled. Nothing public
-    tells a value that it is pickled on its way to a scheduler.
+    shows a value that it is pickled on its way to a scheduler.
     Known to work since distributed 2025.5.0.
     """
     lock: Any = getattr(client, "_refcount_lock", None)
@@ -181,8 +178,10 @@ def is_sending(client: Any) -> bool:
 def is_naming() -> bool:
     """Return whether this thread is in the middle of finding a name for a task.
 
-    Uses ``dask.tokenize.tokenize_lock``, which is held meanwhile, and ``_is_owned`` of
-    Python's RLock. Nothing public tells a value why it is pickled.
+    Then it must not wait for results: a scheduler in this process names tasks, too.
+
+    Uses ``dask.tokenize.tokenize_lock``, which is held then, and ``_is_owned`` of
+    Python's RLock. Nothing public shows a value why it is pickled.
     Known to work since dask 2025.5.0.
     """
     lock: Any = tokenize_lock
@@ -211,7 +210,7 @@ def remembered_messages(scheduler: Any) -> Iterator[list[dict[str, Any]]]:
     """
     for comm in scheduler.stream_comms.values():
         for messages in getattr(comm, "recent_message_log", ()):
-            if isinstance(messages, list):  # a text stands for what was large
+            if isinstance(messages, list):  # what was large is replaced by a text
                 yield messages
 
 
@@ -231,16 +230,16 @@ def processes_and_threads() -> tuple[int, int]:
     return n_workers, threads
 
 
-def let_garbage_be() -> None:
-    """Let `distributed` no longer measure the garbage collector, once a cluster runs.
+def disable_gc_diagnosis() -> None:
+    """Stop `distributed` from measuring the garbage collector, once a cluster runs.
 
     Uses ``distributed.gc.disable_gc_diagnosis``. It measures from within the collector,
     where Ctrl-C gets lost; no configuration key turns that off.
     Known to work since distributed 2025.5.0.
     """
-    from distributed.gc import disable_gc_diagnosis
+    from distributed import gc
 
-    disable_gc_diagnosis()
+    gc.disable_gc_diagnosis()
 
 
 def logging_from(level: int) -> AbstractContextManager[None]:

@@ -17,17 +17,14 @@ logger = logging.getLogger(__name__)
 def is_place_shared(client: Any) -> bool:
     """Return whether the workers of a client see `spool_place`, where this process writes.
 
-    They are asked once for each client. While there are none, what is likely is returned.
+    They are asked once for each client. While it has no workers, a guess is returned.
     """
     place = spool_place()
     with _probing:
         seen = _seen.setdefault(client, {})
-        if place not in seen:
-            answer = _is_shared(client, place)
-            if answer is None:
-                return _is_likely_shared(client, place)
+        if place not in seen and (answer := _is_shared(client, place)) is not None:
             seen[place] = answer
-        return seen[place]
+        return seen.get(place, _is_likely_shared(client, place))
 
 
 _probing = threading.RLock()
@@ -61,7 +58,7 @@ def _is_shared(client: Any, place: str) -> bool | None:
     except (OSError, ValueError, ImportError, NotImplementedError) as error:
         logger.info("no spool at %s: %s", place, brief(error))
         return False
-    # A worker that is lost meanwhile has no answer.
+    # A worker that is lost during this has no answer.
     answers = client.run(_sees, spool.url, on_error="ignore")
     if not answers:
         return None

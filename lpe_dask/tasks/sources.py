@@ -1,4 +1,4 @@
-r"""Settle the graph of the rows that a model is fitted on and needs as long as it lives.
+r"""Settle the graph of the rows that a model is fitted on and needs as long as it exists.
 
     graph of the user --optimize--> tasks under names of our own     read at every stage,
                       --lighten---> large literals to storage        and for lost blocks
@@ -64,9 +64,9 @@ def settle(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
     futures = _kept_in(rows.dask) or futures_in(rows.dask)
     if is_foreign and futures and active_client() is None:
         raise RuntimeError(
-            "these rows were persisted on a cluster, and no client computes here. Make its "
-            "client the active one (client.as_current(), no other scheduler configured); "
-            "within a task, use `with distributed.worker_client():`."
+            "these rows were persisted on a cluster, and no client is active here. Make "
+            "its client the active one (client.as_current(), no other scheduler "
+            "configured); within a task, use `with distributed.worker_client():`."
         )
     meta = meta_of(rows)
     (optimized,) = dask.optimize(da.Array(graph, name, rows.chunks, meta=meta))
@@ -115,21 +115,17 @@ def keeper(futures: list[Any]) -> dict[Any, Any]:
 
     No task reads it, so it is never run, nor sent.
     """
-    return {f"{_KEEPER}-{uuid4().hex}": (_no_task, _Keeper(futures))}
+    return {f"{_KEEPER}-{uuid4().hex}": _Keeper(futures)}
 
 
 def with_kept(tasks: list[Delayed], futures: list[Any]) -> list[Delayed]:
-    """Return tasks in graphs that keep futures alive."""
-    layer = keeper(futures)
-    name = next(iter(layer))
-    kept = []
-    for task in tasks:
-        graph = task.dask
-        whole = HighLevelGraph(
-            {**graph.layers, name: layer}, {**graph.dependencies, name: set()}
-        )
-        kept.append(Delayed(task.key, whole, layer=layer_of(task)))
-    return kept
+    """Return tasks that share one graph in one that keeps futures alive."""
+    layer, graph = keeper(futures), tasks[0].dask
+    (name,) = layer
+    whole = HighLevelGraph(
+        {**graph.layers, name: layer}, {**graph.dependencies, name: set()}
+    )
+    return [Delayed(task.key, whole, layer=layer_of(task)) for task in tasks]
 
 
 def check_reachable(tasks: list[Delayed]) -> None:
@@ -140,9 +136,9 @@ def check_reachable(tasks: list[Delayed]) -> None:
             continue
         raise RuntimeError(
             "the nominal rows of this model were persisted with a client that is not the "
-            "active one, or whose cluster has lost them, and with them what was made of "
-            "them. Score while that client is active, or fit again; model.save(path) "
-            "before and lpe_dask.load(path) after do without it."
+            "active one, or their cluster lost them and the results computed from them. "
+            "Score while that client is active, or fit again. To avoid this, call "
+            "model.save(path) before and lpe_dask.load(path) after."
         )
 
 
@@ -150,8 +146,9 @@ def _kept_in(graph: Any) -> list[Any]:
     """Return the futures that a graph keeps alive."""
     layers = graph.layers if isinstance(graph, HighLevelGraph) else {}
     kept = [layer for name, layer in layers.items() if name.startswith(_KEEPER)]
-    keepers = [keeper for layer in kept for _, keeper in layer.values()]
-    return [future for keeper in keepers for future in keeper.futures]
+    return [
+        future for layer in kept for keeper in layer.values() for future in keeper.futures
+    ]
 
 
 class _Keeper:
@@ -198,7 +195,3 @@ def _bytes_of(task: Any) -> int:
 def _run(held: Any) -> Any:
     """Run a task that was kept on storage."""
     return run_spec(held())
-
-
-def _no_task(keeper: _Keeper) -> None:
-    """Stand in the graph for what it keeps: never run, as no task reads it."""

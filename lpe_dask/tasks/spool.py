@@ -22,8 +22,8 @@ import time
 import weakref
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import dask
@@ -51,10 +51,10 @@ _REMOVALS = 5
 #: Seconds for which a graph may be on its way to a scheduler that does not know it yet.
 TRAVEL_SECONDS = 10.0
 
-#: Seconds between two questions to a scheduler, at first and at most.
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 5.0
+#: Seconds between two questions to a scheduler.
+_QUESTION_SECONDS = 1.0
 
-#: Seconds in which a scheduler that lives answers, however busy.
+#: Seconds in which a running scheduler answers, however busy.
 _ANSWER_SECONDS = 60.0
 
 
@@ -103,7 +103,7 @@ class Spool:
         return any(lock.is_lost for lock in self._held)
 
     def entry(self, kind: str) -> Entry:
-        """Return a new entry; its first word tells people what it is."""
+        """Return a new entry; its first word says what it is, for people."""
         return Entry(self, f"{self.url}/{kind}-{uuid4().hex}")
 
     def folder(self, kind: str) -> Entry:
@@ -118,7 +118,7 @@ _spools: weakref.WeakValueDictionary[tuple[int, str], Spool] = weakref.WeakValue
 
 
 def spool_at(place: str) -> Spool:
-    """Return the spool of this process at a place, made if there is none.
+    """Return the spool of this process at a place; make it if there is none.
 
     Raises
     ------
@@ -162,13 +162,14 @@ class Entry:
         self.url = url
         self.spool = spool
         self._sent = threading.Event()
-        finalizer = weakref.finalize(self, _let_go, spool, url, self._sent, os.getpid())
+        finalizer = weakref.finalize(self, _release, spool, url, self._sent, os.getpid())
         finalizer.atexit = False  # the whole folder goes then
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as a name: only this process removes the entry."""
         self._sent.set()
-        _janitor.start()
+        with _starting:
+            _start_cleaner(os.getpid())
         return EntryName, (self.url,)
 
 
@@ -191,7 +192,19 @@ class EntryName:
 _named: weakref.WeakSet[EntryName] = weakref.WeakSet()
 
 
-def _let_go(spool: Spool, url: str, sent: threading.Event, pid: int) -> None:
+class _ReleasedEntry(NamedTuple):
+    """An entry that this process needs no more, and the spool that stays until then."""
+
+    released_at: float
+    spool: Spool
+    url: str
+
+
+#: The one queue that a finalizer may use although it interrupts another use.
+_released: queue.SimpleQueue[_ReleasedEntry] = queue.SimpleQueue()
+
+
+def _release(spool: Spool, url: str, sent: threading.Event, pid: int) -> None:
     """Remove an entry that this process needs no more, now or when no scheduler does.
 
     A finalizer: it may run at any moment in any thread, so it takes no lock.
@@ -199,97 +212,61 @@ def _let_go(spool: Spool, url: str, sent: threading.Event, pid: int) -> None:
     if os.getpid() != pid:
         return
     if sent.is_set() and open_clients():
-        _janitor.incoming.put(_LetGo(spool, url))
+        _released.put(_ReleasedEntry(time.monotonic(), spool, url))
     else:
         _remove(url)
 
 
-@dataclass(frozen=True, slots=True)
-class _LetGo:
-    """An entry that this process needs no more.
-
-    Attributes
-    ----------
-    spool : Spool
-        Stays as long as its entries.
-    url : str
-    since : float
-        When it was let go; no graph was sent after that.
-    """
-
-    spool: Spool
-    url: str
-    since: float = field(default_factory=time.monotonic)
+_starting = threading.Lock()
 
 
-class _Janitor:
-    """Removes entries that this process has let go, once no scheduler names them.
-
-    Attributes
-    ----------
-    incoming : SimpleQueue of _LetGo
-        The one queue that a finalizer may use although it interrupts another use.
-    """
-
-    def __init__(self) -> None:
-        self.incoming: queue.SimpleQueue[_LetGo] = queue.SimpleQueue()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Start, if that has not been done in this process."""
-        with self._starting:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._tidy, name="lpe-spool", daemon=True
-                )
-                self._thread.start()
-
-    def _tidy(self) -> None:
-        wait = _FIRST_WAIT
-        left: list[_LetGo] = []
-        while True:
-            try:
-                left.append(self.incoming.get(timeout=wait if left else None))
-                wait = _FIRST_WAIT
-            except queue.Empty:
-                wait = min(2 * wait, _LONGEST_WAIT)
-            with suppress(queue.Empty):
-                while True:
-                    left.append(self.incoming.get_nowait())
-            left = _still_needed(left)
+@cache
+def _start_cleaner(pid: int) -> None:
+    """Start the thread that removes released entries, once in each process."""
+    threading.Thread(target=_clean, name="lpe-spool", daemon=True).start()
 
 
-_janitor = _Janitor()
+def _clean() -> None:
+    entries: list[_ReleasedEntry] = []
+    while True:
+        if entries:
+            time.sleep(_QUESTION_SECONDS)
+        else:
+            entries.append(_released.get())
+        while not _released.empty():
+            entries.append(_released.get())
+        entries = _still_needed(entries)
 
 
-def _still_needed(entries: list[_LetGo]) -> list[_LetGo]:
+def _still_needed(entries: list[_ReleasedEntry]) -> list[_ReleasedEntry]:
     """Remove those of some entries that no scheduler names, and return the others."""
-    needed = _needed(entries)
-    for entry in entries:
-        if entry.url not in needed:
-            _remove(entry.url)
-    return [entry for entry in entries if entry.url in needed]
-
-
-def _needed(entries: list[_LetGo]) -> set[str]:
     clients, now = open_clients(), time.monotonic()
-    if not clients:
-        return set()
-    arrived = [entry.url for entry in entries if now - entry.since >= TRAVEL_SECONDS]
-    needed = {entry.url for entry in entries} - set(arrived)
-    for client in clients if arrived else ():
-        try:
-            needed |= set(
-                client.run_on_scheduler(
-                    _names_among, arrived, callback_timeout=_ANSWER_SECONDS
-                )
+    # Graphs that were sent before an entry was released have arrived.
+    unneeded = {
+        entry.url
+        for entry in entries
+        if not clients or now - entry.released_at >= TRAVEL_SECONDS
+    }
+    for client in clients if unneeded else ():
+        unneeded -= _named_by(client, unneeded)
+    for url in unneeded:
+        _remove(url)
+    return [entry for entry in entries if entry.url not in unneeded]
+
+
+def _named_by(client: Any, urls: set[str]) -> set[str]:
+    """Return those of some entries that the scheduler of a client may still need."""
+    try:
+        return set(
+            client.run_on_scheduler(
+                _names_among, list(urls), callback_timeout=_ANSWER_SECONDS
             )
-        except Exception as error:  # a scheduler that is busy, or without this package
-            if client.status == "running":
-                logger.debug("asked a scheduler in vain: %s", brief(error))
-                needed |= set(arrived)
-    return needed
+        )
+    except Exception as error:  # a scheduler that is busy, or without this package
+        if client.status != "running":
+            return set()
+        logger.debug("the scheduler did not answer: %s", brief(error))
+        return set(urls)
 
 
 # The folder
@@ -314,7 +291,7 @@ def _collect(place: Folder, own: str) -> None:
                 with suppress(Exception):
                     if is_dead(url):
                         _remove(url)
-                        logger.info("removed %s, left behind by a process that died", url)
+                        logger.info("removed %s, left by a process that died", url)
 
 
 def _remove_folder(url: str, held: list[Lock], pid: int) -> None:
@@ -354,7 +331,7 @@ def _names_among(urls: Iterable[str], dask_scheduler: Any) -> list[str]:
 
 
 def _forget_messages(scheduler: Any) -> None:
-    """Let a scheduler forget what it told workers about tasks that it has forgotten.
+    """Let a scheduler forget its messages to workers about tasks that it has forgotten.
 
     Its log, for people who look for faults in it, would keep those tasks for 1000 messages
     more, and with them the names of entries.

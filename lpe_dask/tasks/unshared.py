@@ -6,7 +6,7 @@ r"""Send values to workers that see no storage of this process.
     lazy, larger          scattered: the graph keeps it there, but it does not survive
                           the worker that holds it
 
-A task of a lost value raises `LostError`, so nothing waits for it in vain.
+A task of a lost value raises `LostError`, so that nothing waits for it forever.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import cloudpickle
 import dask
-import numpy as np
 from dask.delayed import Delayed
 
 from lpe_dask.tasks.private_uses import function_of
@@ -47,29 +47,14 @@ class LostError(RuntimeError):
     """A worker was lost that alone held a value of this process."""
 
 
-class LostValue:
-    """The task of a scattered value: runs only where nobody holds it any more.
-
-    Parameters
-    ----------
-    key : str
-        Of the value.
-    """
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-
-    def __call__(self) -> Any:
-        """Raise `LostError`."""
-        raise LostError(
-            f"a worker was lost that held {self._key}, which this computation needs, and "
-            f"no other has it: workers share no storage with the process that sent it. "
-            f"Name a folder or URL that all of them can write to (configuration key "
-            f"lpe-dask.spool, --spool), and build the result again."
-        )
-
-    def __dask_tokenize__(self) -> str:
-        return self._key
+def raise_lost(key: str) -> None:
+    """Raise `LostError`: the task of a scattered value that nobody holds any more."""
+    raise LostError(
+        f"a worker was lost that held {key}, which this computation needs, and no other "
+        f"has it: workers share no storage with the process that sent it. Name a folder or "
+        f"URL that all of them can write to (configuration key lpe-dask.spool, --spool), "
+        f"and build the result again."
+    )
 
 
 class Scattered:
@@ -112,7 +97,7 @@ class Scattered:
         return self.value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LostValue, (self.key,)
+        return partial, (raise_lost, self.key)
 
     def __dask_tokenize__(self) -> str:
         return self.key
@@ -204,18 +189,13 @@ def _by_its_key(key: str, task: Any) -> Delayed:
 
 
 def _carried(held: Any, piece_bytes: int) -> Delayed:
-    value, key = held.value, f"{held.key}-whole"
-    is_array = isinstance(value, np.ndarray) and value.ndim > 0 and value.size > 0
-    if is_array:
-        rows = max(1, piece_bytes // max(1, value.nbytes // len(value)))
-        pieces = [value[start : start + rows] for start in range(0, len(value), rows)]
-    else:
-        content = cloudpickle.dumps(value)
-        starts = range(0, len(content), piece_bytes)
-        pieces = [content[start : start + piece_bytes] for start in starts]
-    graph = {f"{held.key}-{i}": piece for i, piece in enumerate(pieces)}
-    join = np.concatenate if is_array else _unpickled
-    return Delayed(key, {**graph, key: (join, list(graph))})
+    content, key = cloudpickle.dumps(held.value), f"{held.key}-whole"
+    starts = range(0, len(content), piece_bytes)
+    graph = {
+        f"{held.key}-{i}": content[start : start + piece_bytes]
+        for i, start in enumerate(starts)
+    }
+    return Delayed(key, {**graph, key: (_unpickled, list(graph))})
 
 
 def is_eager() -> bool:
@@ -262,24 +242,25 @@ def eagerly(compute: Callable[[], T]) -> T:
     """
     if (plan := _plan.get()) is not None and plan.is_eager:
         return compute()
-    for attempt in range(1, ATTEMPTS + 1):
-        plan = _Plan(is_eager=True)
-        token = _plan.set(plan)
-        try:
-            return compute()
-        except LostError:
-            _cancel(plan.persisted)
-            if attempt == ATTEMPTS:
-                raise
-            logger.warning("a worker was lost with data that it was sent: sent again")
-        except BaseException:
-            _cancel(plan.persisted)
-            raise
-        finally:
-            _plan.reset(token)
-            for scattered in plan.sent:
-                scattered.release()
-    raise AssertionError("the last attempt returns or raises")
+    for _ in range(ATTEMPTS - 1):
+        with suppress(LostError):
+            return _attempt(compute)
+        logger.warning("a worker was lost with data of this process: they are sent again")
+    return _attempt(compute)
+
+
+def _attempt(compute: Callable[[], T]) -> T:
+    plan = _Plan(is_eager=True)
+    token = _plan.set(plan)
+    try:
+        return compute()
+    except BaseException:
+        _cancel(plan.persisted)
+        raise
+    finally:
+        _plan.reset(token)
+        for scattered in plan.sent:
+            scattered.release()
 
 
 def persist_cancellably(tasks: list[Delayed]) -> list[Delayed]:

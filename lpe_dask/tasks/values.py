@@ -4,11 +4,11 @@ The rule for lifetimes: **what a lazy result needs is in its graph or on storage
 result and no fitted model depends on a future that somebody else may release, that cannot
 be computed again, or that only one worker holds.
 
-    value, up to LITERAL_BYTES  ->  rides in the graph
+    value, up to LITERAL_BYTES  ->  is sent inside the graph
     value, larger               ->  Held: the value itself, as long as the graph is here;
                                     StoredValue: a file in the spool, once the graph is sent
 
-A file lives as long as this process or a scheduler has a task that names it (`spool`).
+A file is kept as long as this process or a scheduler has a task that names it (`spool`).
 Where workers see no storage of this process, `unshared` says what holds instead.
 """
 
@@ -17,7 +17,8 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Self
 from uuid import uuid4
@@ -37,12 +38,12 @@ from lpe_dask.tasks.workers import active_client
 
 logger = logging.getLogger(__name__)
 
-#: Most bytes of a value that may ride in a graph.
+#: Most bytes of a value that may be sent inside a graph.
 LITERAL_BYTES = 2**20
 
 
 def is_large(n_bytes: int) -> bool:
-    """Return whether a value of so many bytes is too large to ride in a graph."""
+    """Return whether a value of so many bytes is too large to be sent inside a graph."""
     return n_bytes > LITERAL_BYTES
 
 
@@ -102,7 +103,9 @@ class Held(_Copy):
             entry, is_array = self._written()
         except OSError as error:
             logger.warning(
-                "%s rides in a graph: no spool takes it: %s", self.key, brief(error)
+                "%s is sent inside the graph, because no spool is writable: %s",
+                self.key,
+                brief(error),
             )
             return _Copy, (self.value, self.key)
         also = getattr(self.value, "entry", None)
@@ -141,17 +144,14 @@ class Shared:
     def __init__(self, value: Any, name: str) -> None:
         self.value = value
         self._name = name
-        self._held: Held | None = None
 
-    @property
+    @cached_property
     def held(self) -> Held:
         """The value, as graphs name it."""
-        if self._held is None:
-            self._held = Held(self.value, self._name)
-        return self._held
+        return Held(self.value, self._name)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"value": self.value, "_name": self._name, "_held": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Shared, (self.value, self._name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -184,37 +184,32 @@ class StoredValue:
         self._is_array = is_array
         self._also = also
 
-    @retried
     def __call__(self) -> Any:
-        """Return the value, read anew."""
-        try:
-            with fsspec.open(self._name.url, "rb") as file:
-                if self._is_array:
-                    return ArrayFile(file).part(0)
-                return pickle.load(file)
-        except FileNotFoundError as error:
-            raise _gone(self._name.url) from error
+        """Return the value, read again."""
+        if self._is_array:
+            return self.part(0, None)
+        return self._read(pickle.load)
+
+    def part(self, start: int, stop: int | None) -> Any:
+        """Return rows ``start`` to ``stop`` of an array, and read no others."""
+        return self._read(lambda file: ArrayFile(file).part(0, start, stop))
 
     @retried
-    def part(self, start: int, stop: int) -> Any:
-        """Return rows ``start`` to ``stop`` of an array, and read no others."""
+    def _read(self, read: Callable[[Any], Any]) -> Any:
         try:
             with fsspec.open(self._name.url, "rb") as file:
-                return ArrayFile(file).part(0, start, stop)
+                return read(file)
         except FileNotFoundError as error:
-            raise _gone(self._name.url) from error
+            raise RuntimeError(
+                f"{self._name.url}, which contains data of this computation, does not "
+                f"exist: the process that made it has ended, or this worker does not see "
+                f"its storage. Name a folder or URL that all workers share (configuration "
+                f"key lpe-dask.spool, --spool), and compute again while that process is "
+                f"still running."
+            ) from error
 
     def __dask_tokenize__(self) -> str:
         return self._key
-
-
-def _gone(url: str) -> RuntimeError:
-    return RuntimeError(
-        f"{url}, which holds data of this computation, is not there: the process that made "
-        f"it has ended, or this worker does not see its storage. Name a folder or URL that "
-        f"all workers share (configuration key lpe-dask.spool, --spool), and compute again "
-        f"while that process lives."
-    )
 
 
 def enter(value: Any, name: str) -> Delayed:
@@ -225,7 +220,7 @@ def enter(value: Any, name: str) -> Delayed:
     value : object
         An array or a small object; not changed afterwards. A `Held` or `Shared` has the
         same key each time, and is sent once. What is a task already, such as a `Delayed`,
-        comes back as it is.
+        is returned as it is.
     name : str
         First part of the key; the dashboard groups tasks by it.
     """
@@ -247,7 +242,7 @@ def held_of(value: Any, name: str) -> Held:
 
 
 def value_of(argument: Any) -> Any:
-    """Return the value of a `Shared`, or what is none as it is."""
+    """Return the value of a `Shared`, and anything else as it is."""
     return argument.value if isinstance(argument, Shared) else argument
 
 
@@ -282,7 +277,7 @@ def for_frames(values: Sequence[Any]) -> list[Any]:
     """Return tasks that give the same, to be arguments of an operation of Dask's frames.
 
     Frames give a `Delayed` another key; one that is kept under its own must not be their
-    argument. Other collections, and what is none, come back as they are.
+    argument. Other collections and values are returned as they are.
     """
     name = f"for-{uuid4().hex}"
     tasks = [value for value in values if isinstance(value, Delayed)]

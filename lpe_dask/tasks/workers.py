@@ -1,4 +1,4 @@
-"""What the workers at hand have and use, as whole numbers: threads and memory.
+"""What the active workers have and use, as whole numbers: threads and memory.
 
 Asks the client that would compute, else the machine. The library looks at a cluster, and
 may wait for its first worker; it never starts, finds or configures one.
@@ -76,7 +76,7 @@ class Workers:
     start_seconds: float = 0.0
 
 
-#: The workers that each client had when they were last looked at.
+#: The workers that each client had when they were last asked for.
 _LAST: WeakKeyDictionary[Any, Workers] = WeakKeyDictionary()
 
 
@@ -110,14 +110,6 @@ def is_sending() -> bool:
     return private_uses.is_sending(active_client())
 
 
-def is_naming() -> bool:
-    """Return whether this thread is in the middle of finding a name for a task.
-
-    Then it must not wait for results either: a scheduler in this process names tasks, too.
-    """
-    return private_uses.is_naming()
-
-
 def active_workers(*, wait: bool = False) -> Workers:
     """Return the workers that a compute would use now.
 
@@ -148,7 +140,7 @@ def workers_of_machine(
     threads : int
         Of each.
     memory_limit : int
-        Bytes of each, as far as the machine has them.
+        Bytes of each, at most what the machine has.
     start_seconds : float
         Until they are ready.
     """

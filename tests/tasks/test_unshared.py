@@ -207,7 +207,7 @@ def test_eagerly__gives_up_after_some_attempts(client, caplog):
 
     def compute():
         attempts.append(1)
-        return delayed(unshared.LostValue("lpe-lost"))().compute()
+        return delayed(unshared.raise_lost)("lpe-lost").compute()
 
     with pytest.raises(LostError, match="lpe-lost"):
         eagerly(compute)
