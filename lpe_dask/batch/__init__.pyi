@@ -1,13 +1,11 @@
 from .api import check_is_alone, fit_job, run, score_files, score_job
 from .days import next_job
-from .fit import Fit, open_measured
+from .fit import open_measured
 from .runs import Run, prepare
-from .scoring import Scoring, tables_to_score
+from .scoring import tables_to_score
 
 __all__ = [
-    "Fit",
     "Run",
-    "Scoring",
     "check_is_alone",
     "fit_job",
     "next_job",

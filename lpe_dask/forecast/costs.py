@@ -53,9 +53,9 @@ def search_cost(
     """
     rows = sampled.reference[:n_reference]
     is_whole = len(rows) == n_reference
-    if is_whole and sampled.prunes:
+    if is_whole and sampled.space.prunes:
         return Trial(sampled, rows, queries, density).cost()
-    if sampled.prunes:
+    if sampled.space.prunes:
         trials = [Trial(sampled, rows[::n], queries, density).cost(1) for n in SHARES]
         return _pruned_cost(trials, len(rows), n_reference)
     trial = Trial(sampled, rows, queries, density)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from lpe_dask.forecast.foreseen import Foreseen
+from lpe_dask.forecast.planned_model import LEARNED, PlannedModel
 from lpe_dask.search import (
     MAX_TASK_ROWS,
     SUMMED_BLOCKS,
@@ -28,23 +28,15 @@ from lpe_dask.search import (
     TASKS_PER_THREAD,
     SearchPlan,
 )
-from lpe_dask.tasks import Workers
-
-#: scale or metric -> how often the nominal rows are read to learn it, and for how many of
-#: these times sums are added up.
-LEARNT = {"minmax": (1, 0), "standard": (3, 2), "seuclidean": (3, 2), "mahalanobis": (3, 2)}
+from lpe_dask.tasks import Workers, merge_tasks
 
 
-def model_tasks(
-    model: Foreseen, partitions: Sequence[int], workers: Workers, *, saves: bool
-) -> Counter[str]:
+def model_tasks(model: PlannedModel, workers: Workers, *, saves: bool) -> Counter[str]:
     """Return the tasks of a fit by kind, or those that read a model.
 
     Parameters
     ----------
-    model : Foreseen
-    partitions : sequence of int
-        Rows of the partitions of the nominal rows.
+    model : PlannedModel
     workers : Workers
     saves : bool
         Whether the model is written.
@@ -52,15 +44,16 @@ def model_tasks(
     plan, has_graph = model.plan, int(model.shape.graph_neighbors > 0)
     if model.n_files > 0:
         return Counter({"load": model.n_files + has_graph})
+    partitions = model.nominal.sizes
     tasks = Counter({"read": len(partitions), "survey": len(partitions)})
-    for name in model.learnt:
-        n_reads, n_sums = LEARNT[name]
+    for name in model.learned:
+        n_reads, n_sums = LEARNED[name]
         tasks += _read_tasks(partitions, n_reads, is_part=model.is_like_new)
         tasks["scale"] += n_sums * _sum_tasks(_n_filled(partitions))
     for of_search in model.plans:
-        tasks += _pack_tasks(model, of_search, partitions, workers)
+        tasks += _pack_tasks(model, of_search, workers)
     if model.is_like_new:
-        tasks += _like_new_tasks(model, partitions, workers)
+        tasks += _like_new_tasks(model, workers)
     else:
         tasks += _measure_tasks(model, model.plans[0])
     if saves:
@@ -90,15 +83,17 @@ def most_blocks(plan: SearchPlan, *, keeps_near_rows: bool) -> int:
 
 def _sum_tasks(n_chunks: int) -> int:
     """Return the tasks that add up exact sums of chunks, in a tree."""
-    total, n_open = n_chunks, n_chunks
-    while total == n_chunks or n_open > 1:
-        n_open = -(-n_open // SUMMED_BLOCKS)
-        total += n_open
-    return total
+    return n_chunks + _merge_tasks(n_chunks, SUMMED_BLOCKS)
 
 
-def _n_blocks(model: Foreseen, plan: SearchPlan) -> int:
-    return most_blocks(plan, keeps_near_rows=model.sampled.prunes)
+def _merge_tasks(n_results: int, n_merged: int) -> int:
+    """Return the tasks that merge results in a tree, with the last one."""
+    tree, _ = merge_tasks("count", list(range(n_results)), sum, n_merged)
+    return len(tree) + 1
+
+
+def _n_blocks(model: PlannedModel, plan: SearchPlan) -> int:
+    return most_blocks(plan, keeps_near_rows=model.sampled.space.prunes)
 
 
 def _n_filled(partitions: Sequence[int]) -> int:
@@ -117,14 +112,12 @@ def _read_tasks(partitions: Sequence[int], n_reads: int, *, is_part: bool) -> Co
     )
 
 
-def _pack_tasks(
-    model: Foreseen, plan: SearchPlan, partitions: Sequence[int], workers: Workers
-) -> Counter[str]:
+def _pack_tasks(model: PlannedModel, plan: SearchPlan, workers: Workers) -> Counter[str]:
     """Return the tasks that put rows into blocks."""
     is_part = plan.shape.n_reference < model.n_nominal
-    tasks = _read_tasks(partitions, 1, is_part=is_part)
+    tasks = _read_tasks(model.nominal.sizes, 1, is_part=is_part)
     tasks["pack"] = _n_blocks(model, plan)
-    if model.sampled.prunes:
+    if model.sampled.space.prunes:
         tasks["split"] = plan.n_blocks
         if plan.is_spooled:
             tasks["split"] += -(-plan.n_blocks // SUMMED_PIECES)
@@ -133,7 +126,7 @@ def _pack_tasks(
     return tasks
 
 
-def _measure_tasks(model: Foreseen, plan: SearchPlan) -> Counter[str]:
+def _measure_tasks(model: PlannedModel, plan: SearchPlan) -> Counter[str]:
     """Return the tasks that measure rows of blocks among all others, and record it."""
     n_joins = _n_blocks(model, plan) * plan.block_shares
     if plan.shape.graph_neighbors == 0:
@@ -142,15 +135,14 @@ def _measure_tasks(model: Foreseen, plan: SearchPlan) -> Counter[str]:
     return Counter({"self-join": n_joins, "graph": 1, "walk": n_walks, "record": n_walks})
 
 
-def _like_new_tasks(
-    model: Foreseen, partitions: Sequence[int], workers: Workers
-) -> Counter[str]:
+def _like_new_tasks(model: PlannedModel, workers: Workers) -> Counter[str]:
     """Return the most tasks that measure calibration rows as new ones, and record it.
 
     They come in chunks of the rows that were drawn from a partition each; the fewer chunks
     there are, the more tasks share one.
     """
-    plan, largest = model.plan, max(partitions)
+    plan, partitions = model.plan, model.nominal.sizes
+    largest = max(partitions)
     n_chunks = min(_n_filled(partitions), model.n_measured)
     least_shares = -(-largest // MAX_TASK_ROWS)
     most_shares = -(-largest // plan.least_task_rows)
@@ -171,11 +163,7 @@ def decide_tasks(n_partitions: int, n_merged: int) -> Counter[str]:
     They read p-values, count them, merge ``n_merged`` counts at a time in a tree, and write
     the parts again.
     """
-    total, n_open = 3 * n_partitions, n_partitions
-    while n_open > n_merged:
-        n_open = -(-n_open // n_merged)
-        total += n_open
-    return Counter({"decide": total + 1})
+    return Counter({"decide": 3 * n_partitions + _merge_tasks(n_partitions, n_merged)})
 
 
 def score_tasks(n_partitions: int, n_shares: int) -> Counter[str]:

@@ -1,24 +1,22 @@
-"""Work out what a run would need, from a sample of the rows and the workers at hand.
+"""Work out what a run would need, from a sample of the rows and the active workers.
 
     DATA, NOMINAL --files, a few partitions--> numbers of rows, samples
-    numbers       --plan, task_counts-->       cut, memory, tasks          (whole numbers)
-    samples       --choice, trials-->          algorithm, pairs, seconds   (measured here)
+    numbers       --plan, counts-->            cut, memory, tasks          (whole numbers)
+    samples       --trials-->                  algorithm, pairs, seconds   (measured here)
 
 The run goes through the same steps with all rows; what it deduces is deduced here by the
-same functions. Nothing is searched for but what a second's trial needs.
+same functions. Searches are only tried, for about a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
 from lpe_dask.batch import (
-    Fit,
     Run,
-    Scoring,
     check_is_alone,
     next_job,
     open_measured,
@@ -26,10 +24,10 @@ from lpe_dask.batch import (
     tables_to_score,
 )
 from lpe_dask.forecast.forecast import Forecast
-from lpe_dask.forecast.forecaster import Forecaster, Scored
-from lpe_dask.forecast.foreseen import foresee_fit, look_at_model
+from lpe_dask.forecast.forecaster import Forecaster
+from lpe_dask.forecast.planned_model import PlannedModel, plan_model, sample_model
 from lpe_dask.forecast.sample import Sample, take_sample
-from lpe_dask.model import Fitted, check_names, check_parameters, load_fitted, with_defaults
+from lpe_dask.model import check_names, check_parameters, load_fitted, with_defaults
 from lpe_dask.tables import (
     FileTable,
     Table,
@@ -118,11 +116,11 @@ def is_job(data: Any) -> bool:
 
 
 def check_no_others(job: str | PathLike[str], given: Sequence[str]) -> None:
-    """Raise ValueError if something is given beside a job."""
+    """Raise ValueError if something is given together with a job."""
     if given:
         raise ValueError(
-            f"{job} is a job, which says all of it: {', '.join(given)} cannot be given "
-            f"with it. Leave that out, or write it into the job."
+            f"{job} is a job file: {', '.join(given)} cannot be given with it. Leave "
+            f"that out, or write it into the job."
         )
 
 
@@ -132,11 +130,15 @@ def forecast_score(
     """Return what `plan` does, for workers that need not be there."""
     parameters = with_defaults(arguments)
     check_parameters(parameters)
-    is_own = nominal is None
-    learnt = _open(data if is_own else nominal, columns)
-    scored = learnt if is_own else _open(data, learnt.table.columns)
-    _check_features(learnt.table, scored.table)
-    return _of_fit(workers, parameters, learnt, scored, is_own=is_own).forecast()
+    if nominal is None:
+        scored = _open(workers, data, columns)
+        model = plan_model(parameters, scored.table, scored.sample, workers)
+        return scored.forecaster(workers, model, is_own=True).forecast()
+    learned = _open(workers, nominal, columns)
+    scored = _open(workers, data, learned.table.columns)
+    _check_features(learned.table, scored.table)
+    model = plan_model(parameters, learned.table, learned.sample, workers)
+    return scored.forecaster(workers, model).forecast()
 
 
 def forecast_with_model(
@@ -146,11 +148,11 @@ def forecast_with_model(
     model = load_fitted(path)
     if is_paths(data):
         table, rows = tables_to_score(model, data, columns)
-        scored = _files(table, rows)
+        scored = _files(workers, table, rows)
     else:
         X = data if columns is None else select_columns(data, columns)
-        scored = _collection(model.table(X))
-    return _of_model(workers, model, scored).forecast()
+        scored = _collection(workers, model.table(X))
+    return scored.forecaster(workers, sample_model(model, workers)).forecast()
 
 
 def forecast_job(workers: Workers, run: Run) -> Forecast:
@@ -166,49 +168,22 @@ def forecast_job(workers: Workers, run: Run) -> Forecast:
             f"nothing to do: {run.job.place} is there already. Plan a job whose output is "
             f"yet to be made."
         )
-    scoring = run.scoring
-    if run.model is None:
-        assert run.fit is not None
-        forecaster = _of_fit_step(workers, run.fit, scoring)
+    fit, scoring, scored = run.fit, run.scoring, None
+    if scoring is not None and scoring.rows is not None:
+        scored = _files(workers, scoring.kept, scoring.rows)
+    if run.model is not None:
+        model, saves = sample_model(run.model, workers), False
     else:
-        assert scoring is not None
-        scored = _files(scoring.kept, scoring.rows)
-        forecaster = _of_model(workers, run.model, scored)
-    decides_late = scoring is not None and scoring.fdr is not None
-    return replace(forecaster, decides_late=decides_late).forecast()
-
-
-def _of_fit_step(workers: Workers, fit: Fit, scoring: Scoring | None) -> Forecaster:
-    learnt, scored = _files(fit.table, fit.nominal), None
-    is_own = scoring is not None and scoring.rows is None
-    if scoring is not None:
-        scored = _files(scoring.kept, fit.nominal if is_own else scoring.rows)
-    forecaster = _of_fit(workers, fit.parameters, learnt, scored, is_own=is_own)
-    return replace(forecaster, saves=fit.url is not None)
-
-
-def _of_fit(
-    workers: Workers,
-    parameters: Mapping[str, Any],
-    learnt: _Input,
-    scored: _Input | None,
-    *,
-    is_own: bool,
-) -> Forecaster:
-    """Return the forecaster of a model to be fitted; takes samples."""
-    sample = learnt.sample(workers)
-    model = foresee_fit(parameters, learnt.table, sample, workers)
-    if scored is None:
-        return Forecaster(workers, model, sample, None)
-    of_scored = sample if is_own else scored.sample(workers)
-    return Forecaster(workers, model, sample, scored.scored(of_scored, is_own=is_own))
-
-
-def _of_model(workers: Workers, model: Fitted, scored: _Input) -> Forecaster:
-    """Return the forecaster of a model on disk; takes samples."""
-    foreseen, sample = look_at_model(model, workers)
-    new = scored.scored(scored.sample(workers), is_own=False)
-    return Forecaster(workers, foreseen, sample, new)
+        assert fit is not None
+        nominal, saves = _files(workers, fit.table, fit.nominal), fit.url is not None
+        model = plan_model(fit.parameters, nominal.table, nominal.sample, workers)
+    if scoring is None:
+        return Forecaster(workers, model, saves=saves).forecast()
+    is_own, decides_late = scored is None, scoring.fdr is not None
+    scored = scored or replace(nominal, n_columns=len(scoring.kept.columns))
+    return scored.forecaster(
+        workers, model, is_own=is_own, saves=saves, decides_late=decides_late
+    ).forecast()
 
 
 # Inputs
@@ -216,13 +191,12 @@ def _of_model(workers: Workers, model: Fitted, scored: _Input) -> Forecaster:
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """A table, and what its files say.
+    """A table, and a sample of it.
 
     Attributes
     ----------
     table : Table
-    counted : tuple of list of int and bool, optional
-        As `FileTable.rows_of_parts` gives it.
+    sample : Sample
     n_columns : int
         Columns to carry over.
     is_carried : bool
@@ -230,40 +204,41 @@ class _Input:
     """
 
     table: Table
-    counted: tuple[list[int], bool] | None
+    sample: Sample
     n_columns: int
     is_carried: bool = False
 
-    def sample(self, workers: Workers) -> Sample:
-        """Return a sample of its rows; reads some partitions."""
-        return take_sample(self.table.rows, self.counted, workers.n_threads)
-
-    def scored(self, sample: Sample, *, is_own: bool) -> Scored:
-        """Return it as rows to score."""
+    def forecaster(self, workers: Workers, model: PlannedModel, **run: bool) -> Forecaster:
+        """Return the forecaster of a run that scores these rows; ``run`` as there."""
         is_frame = self.table.frame is not None
-        return Scored(sample, self.n_columns, is_frame, self.is_carried, is_own)
+        return Forecaster(
+            workers, model, self.sample, self.n_columns, is_frame, self.is_carried, **run
+        )
 
 
-def _open(X: Any, columns: Sequence[Any] | None) -> _Input:
+def _open(workers: Workers, X: Any, columns: Sequence[Any] | None) -> _Input:
     if is_paths(X):
-        return _files(*open_measured(X, columns))
-    return _collection(read_table(X if columns is None else select_columns(X, columns)))
+        return _files(workers, *open_measured(X, columns))
+    table = read_table(X if columns is None else select_columns(X, columns))
+    return _collection(workers, table)
 
 
-def _collection(table: Table) -> _Input:
-    return _Input(table, None, table.rows.shape[1])
+def _collection(workers: Workers, table: Table) -> _Input:
+    sample = take_sample(table.rows, None, workers.n_threads)
+    return _Input(table, sample, table.rows.shape[1])
 
 
-def _files(kept: FileTable, measured: Any) -> _Input:
+def _files(workers: Workers, kept: FileTable, measured: Any) -> _Input:
     """Return what is read of files: a frame to be measured, and what is carried over."""
-    n_columns = len(kept.columns)
-    return _Input(read_table(measured), kept.rows_of_parts(), n_columns, is_carried=True)
+    table = read_table(measured)
+    sample = take_sample(table.rows, kept.rows_of_parts(), workers.n_threads)
+    return _Input(table, sample, len(kept.columns), is_carried=True)
 
 
-def _check_features(learnt: Table, scored: Table) -> None:
-    n_learnt, n_scored = learnt.rows.shape[1], scored.rows.shape[1]
-    if n_learnt != n_scored:
+def _check_features(learned: Table, scored: Table) -> None:
+    n_learned, n_scored = learned.rows.shape[1], scored.rows.shape[1]
+    if n_learned != n_scored:
         raise ValueError(
             f"the rows to score have {n_scored} features, but the nominal rows have "
-            f"{n_learnt}. Give the same columns (columns=, --columns)."
+            f"{n_learned}. Give the same columns (columns=, --columns)."
         )

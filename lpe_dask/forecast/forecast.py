@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from lpe_dask.search import Needs, SearchPlan
 from lpe_dask.tasks import USABLE_SHARE
 
-#: A slowdown that is worth a word.
+#: A slowdown from which on it is mentioned.
 MENTIONED_SLOWDOWN = 1.2
 
-#: Seconds in a minute, hour and day, from which on a time is told in them.
+#: Seconds in a minute, hour and day, from which on a time is given in them.
 _UNITS = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
 
 
@@ -134,20 +134,16 @@ class Forecast:
         )
 
     def _search(self) -> str:
-        kind = f"radius {self.radius:g}" if self.n_neighbors is None else (
-            f"K = {self.n_neighbors}"
-        )  # fmt: skip
-        pairs = [
-            f"{n:.3g} pairs {where}"
-            for n, where in (
-                (self.own_pairs, "among the nominal rows"),
-                (self.row_pairs, "of rows to score"),
-            )
-            if n > 0
-        ]
-        if self.walks > 0:
-            pairs.append(f"{self.walks:.3g} walks")
-        return f"{kind}, {self.algorithm}: {', '.join(pairs) or 'no pairs'}"
+        kind = f"K = {self.n_neighbors}"
+        if self.n_neighbors is None:
+            kind = f"radius {self.radius:g}"
+        counted = {
+            "pairs among the nominal rows": self.own_pairs,
+            "pairs of rows to score": self.row_pairs,
+            "walks": self.walks,
+        }
+        listed = [f"{n:.3g} {what}" for what, n in counted.items() if n > 0]
+        return f"{kind}, {self.algorithm}: {', '.join(listed) or 'no pairs'}"
 
     def _tasks(self) -> str:
         listed = ", ".join(f"{kind} {n:,}" for kind, n in self.tasks.items())

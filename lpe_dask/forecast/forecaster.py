@@ -1,6 +1,6 @@
 """Put a forecast together: what a run searches for, its tasks, its bytes and its seconds.
 
-Foreseen, samples --trials--> pairs, seconds a query --times all of them--> Forecast
+PlannedModel, samples --trials--> pairs, seconds a query --all of them--> Forecast
 """
 
 from __future__ import annotations
@@ -8,9 +8,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-
-import numpy as np
-from numpy.typing import NDArray
 
 from lpe_dask.forecast.costs import search_cost
 from lpe_dask.forecast.counts import (
@@ -21,42 +18,18 @@ from lpe_dask.forecast.counts import (
     score_tasks,
 )
 from lpe_dask.forecast.forecast import Forecast
-from lpe_dask.forecast.foreseen import Foreseen
-from lpe_dask.forecast.sample import Sample
+from lpe_dask.forecast.planned_model import PlannedModel
+from lpe_dask.forecast.sample import NO_ROWS, Sample
 from lpe_dask.pvalues import MERGED_HISTOGRAMS
-from lpe_dask.search import Cost, Needs, n_shares, needs
+from lpe_dask.search import Cost, Needs, n_shares
 from lpe_dask.tasks import Workers
 
-#: Seconds to write a number, and for a task to be handed out and its result taken back: by
-#: the scheduler of this process, and by one of `distributed` (measured).
+#: Seconds to write a number, and to send out a task and take its result: for the scheduler
+#: of this process, and for one of `distributed` (measured).
 WRITE_SECONDS, TASK_SECONDS, CLUSTER_TASK_SECONDS = 1e-7, 1e-3, 1e-2
 
 #: Bytes of a spool that all threads together read in a second: those of a plain disk.
 SPOOL_BYTES_A_SECOND = 500e6
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """The rows to score.
-
-    Attributes
-    ----------
-    sample : Sample
-    n_columns : int
-        To write, beside the results.
-    is_frame : bool
-        Whether they are those of a frame, and not of an array.
-    is_carried : bool
-        Whether the tasks that write results read them again, to carry columns over.
-    is_own : bool
-        Whether they are the nominal rows.
-    """
-
-    sample: Sample
-    n_columns: int
-    is_frame: bool
-    is_carried: bool
-    is_own: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +39,30 @@ class Forecaster:
     Attributes
     ----------
     workers : Workers
-    model : Foreseen
-    nominal : Sample
-        Of the nominal rows.
-    scored : Scored, optional
-        None: there are no rows to score.
-    saves : bool, default=False
+    model : PlannedModel
+    scored : Sample
+        Of the rows to score; none for a fit alone.
+    n_columns : int
+        To write, apart from the results.
+    is_frame : bool
+        Whether the rows to score are those of a frame, and not of an array.
+    is_carried : bool
+        Whether the tasks that write results read them again, to carry columns over.
+    is_own : bool
+        Whether they are the nominal rows.
+    saves : bool
         Whether the model is written.
-    decides_late : bool, default=False
+    decides_late : bool
         Whether rows are flagged once all p-values are known.
     """
 
     workers: Workers
-    model: Foreseen
-    nominal: Sample
-    scored: Scored | None
+    model: PlannedModel
+    scored: Sample = NO_ROWS
+    n_columns: int = 0
+    is_frame: bool = False
+    is_carried: bool = False
+    is_own: bool = False
     saves: bool = False
     decides_late: bool = False
 
@@ -96,13 +78,13 @@ class Forecaster:
         walks = 0 if model.shape.graph_params is None else model.n_measured + n_rows
         seconds = n_own * own_cost.seconds, n_rows * row_cost.seconds
         return Forecast(
-            n_rows=0 if scored is None else scored.sample.n_rows,
+            n_rows=scored.n_rows,
             n_nominal=model.n_nominal,
             n_features=model.shape.n_features,
             n_neighbors=model.shape.statistic.n_neighbors,
             radius=model.shape.statistic.radius,
-            algorithm=model.sampled.search.algorithm,
-            is_exact=model.is_counted and (scored is None or scored.sample.is_exact),
+            algorithm=model.sampled.space.algorithm,
+            is_exact=model.is_counted and scored.is_exact,
             tasks=dict(tasks),
             own_pairs=round(n_own * own_cost.pairs),
             row_pairs=round(n_rows * row_cost.pairs),
@@ -116,9 +98,9 @@ class Forecaster:
 
     def _n_searched(self) -> tuple[int, int]:
         """Return how many nominal rows are searched for, and how many rows to score."""
-        model, scored = self.model, self.scored
-        n_own, n_rows = model.n_measured, 0 if scored is None else scored.sample.n_rows
-        if scored is not None and scored.is_own:  # those that the fit does not measure
+        model = self.model
+        n_own, n_rows = model.n_measured, self.scored.n_rows
+        if self.is_own:  # those that the fit does not measure
             n_rows = model.n_nominal - model.n_measured
         if n_own > 0 and model.shape.graph_params is not None:
             # A neighbor graph has edges from all rows, and is walked along from some.
@@ -130,24 +112,20 @@ class Forecaster:
         model, n_reference = self.model, self.model.plans[0].shape.n_reference
         if model.n_measured == 0:
             return Cost(0.0, 0.0)
-        if not model.is_like_new:
-            density = model.n_measured / n_reference
-            return search_cost(model.sampled, None, n_reference, density)
-        n_at_once = self._n_at_once(self.nominal, model.n_measured)
-        rows = model.sampled.reference
-        return search_cost(model.sampled, rows, n_reference, n_at_once / n_reference)
+        queries, n_at_once = None, float(model.n_measured)
+        if model.is_like_new:
+            queries = model.sampled.reference
+            n_at_once = self._n_at_once(model.nominal, model.n_measured)
+        return search_cost(model.sampled, queries, n_reference, n_at_once / n_reference)
 
     def _row_cost(self, n_rows: int) -> Cost:
         """Return what it costs to search for a row to score, if there are any."""
-        if self.scored is None or n_rows == 0 or len(self.scored.sample.rows) == 0:
+        if n_rows == 0 or len(self.scored.rows) == 0:
             return Cost(0.0, 0.0)
-        sample, sampled = self.scored.sample, self.model.sampled
-        queries, n_reference = self._prepared(sample), self.model.shape.n_reference
-        n_at_once = self._n_at_once(sample, n_rows)
-        return search_cost(sampled, queries, n_reference, n_at_once / n_reference)
-
-    def _prepared(self, sample: Sample) -> NDArray[np.float64]:
-        return self.model.sampled.space.preparation.apply(sample.rows)
+        sampled, n_reference = self.model.sampled, self.model.shape.n_reference
+        queries = sampled.space.preparation.apply(self.scored.rows)
+        density = self._n_at_once(self.scored, n_rows) / n_reference
+        return search_cost(sampled, queries, n_reference, density)
 
     def _n_at_once(self, sample: Sample, n_queries: int) -> float:
         """Return about how many new rows are searched for at a time."""
@@ -156,42 +134,35 @@ class Forecaster:
 
     def _n_shares(self) -> int:
         """Return how many tasks share a partition of new rows."""
-        scored = self.scored
         # Without rows to score nominal ones may be measured like new ones.
-        sizes = self.nominal.sizes if scored is None else scored.sample.sizes
+        sizes = self.scored.sizes or self.model.nominal.sizes
         # Partitions of a frame are counted by no one before they are scored.
-        is_known = scored is None or scored.is_own or not scored.is_frame
+        is_known = self.is_own or not (self.scored.sizes and self.is_frame)
         return n_shares(
             len(sizes), self.workers.n_threads, max(sizes) if is_known else None,
             self.model.plan.least_task_rows,
         )  # fmt: skip
 
     def _tasks(self) -> Counter[str]:
-        model, scored = self.model, self.scored
-        tasks = model_tasks(model, self.nominal.sizes, self.workers, saves=self.saves)
-        if scored is None:
-            return tasks
-        n_partitions, shares = len(scored.sample.sizes), self._n_shares()
+        model, n_partitions, shares = self.model, len(self.scored.sizes), self._n_shares()
+        tasks = model_tasks(model, self.workers, saves=self.saves)
         if self.decides_late:
             tasks += decide_tasks(n_partitions, MERGED_HISTOGRAMS)
-        if not scored.is_own:
+        if not self.is_own:
             return tasks + score_tasks(n_partitions, shares)
         all_measured = model.n_measured == model.n_nominal
         return tasks + own_score_tasks(n_partitions, shares, all_measured=all_measured)
 
     def _largest_needs(self) -> Needs:
         """Return what the search needs that needs most, with the partitions to score."""
-        scored = self.scored
         found = []
         for plan in self.model.plans:
-            shape = plan.shape
-            if scored is not None:
-                shape = replace(
-                    shape,
-                    partition_rows=max(shape.partition_rows, *scored.sample.sizes),
-                    reads_frame=shape.reads_frame or scored.is_frame,
-                )
-            found.append(needs(replace(plan, shape=shape)))
+            shape = replace(
+                plan.shape,
+                partition_rows=max((plan.shape.partition_rows, *self.scored.sizes)),
+                reads_frame=plan.shape.reads_frame or self.is_frame,
+            )
+            found.append(Needs(replace(plan, shape=shape)))
         return max(found, key=lambda of_plan: of_plan.worker)
 
     # Seconds
@@ -226,16 +197,14 @@ class Forecaster:
         return seconds / n_tasks * -(-n_tasks // self.workers.n_threads)
 
     def _read_seconds(self, tasks: Counter[str]) -> float:
-        nominal, scored = self.nominal, self.scored
-        n_nominal, seconds, n_new = len(nominal.sizes), 0.0, 0
-        if scored is not None:
-            n_new = 0 if scored.is_own else len(scored.sample.sizes)
-            n_times = int(not scored.is_own) + int(scored.is_carried)
-            of_all = n_times * scored.sample.n_rows * scored.sample.read_seconds
-            seconds = self._shared(of_all, len(scored.sample.sizes))
+        nominal, scored = self.model.nominal, self.scored
+        n_nominal, n_scored = len(nominal.sizes), len(scored.sizes)
+        n_new = 0 if self.is_own else n_scored
         n_readings = (tasks["read"] + tasks["load"] - n_new) / n_nominal
-        of_all = n_readings * nominal.n_rows * nominal.read_seconds
-        return seconds + self._shared(of_all, n_nominal)
+        of_nominal = n_readings * nominal.n_rows * nominal.read_seconds
+        n_times = int(not self.is_own) + int(self.is_carried)
+        of_scored = n_times * scored.n_rows * scored.read_seconds
+        return self._shared(of_scored, n_scored) + self._shared(of_nominal, n_nominal)
 
     def _prepare_seconds(self) -> float:
         """Return the seconds to learn from the nominal rows, and to make blocks of them.
@@ -245,8 +214,8 @@ class Forecaster:
         model = self.model
         if model.n_files > 0:
             return 0.0
-        seconds = self._shared(model.learn_seconds, len(self.nominal.sizes))
-        of_row, prunes = model.sampled.pack_seconds(), model.sampled.prunes
+        seconds = self._shared(model.learn_seconds, len(model.nominal.sizes))
+        of_row, prunes = model.sampled.pack_seconds(), model.sampled.space.prunes
         for plan in model.plans:
             n_blocks = most_blocks(plan, keeps_near_rows=prunes)
             seconds += self._shared(of_row * plan.shape.n_reference, n_blocks)
@@ -264,15 +233,14 @@ class Forecaster:
         if not plan.is_spooled:
             return 0.0
         n_passes = n_tasks * max(1, plan.task_rows // plan.pass_rows)
-        return n_passes * needs(plan).reference / SPOOL_BYTES_A_SECOND
+        return n_passes * Needs(plan).reference / SPOOL_BYTES_A_SECOND
 
     def _write_seconds(self, tasks: Counter[str]) -> float:
-        shape, scored, seconds = self.model.shape, self.scored, 0.0
+        shape, n_saved = self.model.shape, 0
         if self.saves:
-            numbers = shape.n_reference * (shape.n_features + 1 + 2 * shape.graph_neighbors)
-            seconds = self._shared(WRITE_SECONDS * numbers, tasks["save"])
-        if scored is not None:
-            n_times = 2 if self.decides_late else 1
-            numbers = n_times * scored.sample.n_rows * (scored.n_columns + 3)  # and results
-            seconds += self._shared(WRITE_SECONDS * numbers, len(scored.sample.sizes))
-        return seconds
+            n_saved = shape.n_reference * (shape.n_features + 1 + 2 * shape.graph_neighbors)
+        n_times = 2 if self.decides_late else 1
+        n_written = n_times * self.scored.n_rows * (self.n_columns + 3)  # and results
+        return self._shared(WRITE_SECONDS * n_saved, tasks["save"]) + self._shared(
+            WRITE_SECONDS * n_written, len(self.scored.sizes)
+        )

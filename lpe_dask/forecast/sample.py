@@ -56,6 +56,10 @@ class Sample:
         return sum(self.sizes)
 
 
+#: The sample where there is no table.
+NO_ROWS = Sample(np.empty((0, 0)), (), True, 0.0)
+
+
 def take_sample(
     rows: da.Array, counted: tuple[Sequence[int], bool] | None, n_threads: int
 ) -> Sample:

@@ -222,7 +222,7 @@ def _manifest(
             },
             "reference": {
                 "n_rows": reference.shape.n_reference,
-                "algorithm": reference.algorithm,
+                "algorithm": reference.space.algorithm,
                 "space": entry_of_space(reference.space),
                 "neighbor_graph": graph
                 and {"n_neighbors": graph.n_neighbors, "graph": graph.graph},
@@ -418,9 +418,9 @@ def _reference(
     manifest: Manifest, files: dict[str, StoredFile], calibration_rows: int
 ) -> Reference:
     entry, fitted = manifest.reference, manifest.fitted
-    space = space_of_entry(entry.space)
+    space = space_of_entry(entry.space, entry.algorithm)
     blocks = [(files[block_name(i)], n_rows) for i, n_rows in enumerate(entry.block_rows)]
-    load = partial(load_blocks, blocks, entry.n_rows, space, entry.algorithm)
+    load = partial(load_blocks, blocks, entry.n_rows, space)
     params = graph = None
     if entry.neighbor_graph is not None:
         params = NeighborGraphParams(**dict(entry.neighbor_graph))
@@ -432,4 +432,4 @@ def _reference(
         calibration_rows, -(-max(entry.block_rows) // LARGEST_BLOCK),
     )  # fmt: skip
     stored = StoredBlocks(load, len(blocks))
-    return Reference(shape, space, entry.algorithm, stored, graph)
+    return Reference(shape, space, stored, graph)

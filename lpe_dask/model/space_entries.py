@@ -25,11 +25,13 @@ _SAVED_AS = {"basis": "frame"}
 
 def entry_of_space(space: Space) -> dict[str, Any]:
     """Return the fields of a space, as plain values: those of a `SpaceEntry`."""
-    return asdict(space, dict_factory=_plain)
+    fields = asdict(space, dict_factory=_plain)
+    del fields["algorithm"]  # a manifest has it beside the space
+    return fields
 
 
-def space_of_entry(entry: SpaceEntry) -> Space:
-    """Return the space that an entry describes."""
+def space_of_entry(entry: SpaceEntry, algorithm: str) -> Space:
+    """Return the space that an entry describes, to be searched by an algorithm."""
     scaling = Scaling(**_arrays(entry.preparation.scaling))
     linear_map = LinearMap(**_arrays(entry.preparation.linear_map))
     basis = Basis(
@@ -40,7 +42,8 @@ def space_of_entry(entry: SpaceEntry) -> Space:
     split = None
     if (tree := entry.split) is not None:
         split = Split(tuple(tree.axes), tuple(tree.thresholds), tuple(tree.children))
-    return Space(Preparation(scaling, linear_map), basis, split, entry.with_samples)
+    preparation = Preparation(scaling, linear_map)
+    return Space(algorithm, preparation, basis, split, entry.with_samples)
 
 
 def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:

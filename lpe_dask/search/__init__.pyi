@@ -1,6 +1,7 @@
+from .blocks import StoredBlocks
 from .join import Search
 from .locality import Split
-from .memory import Needs, needs, plan_for, plan_for_active_workers
+from .memory import Needs, plan_for, plan_for_active_workers
 from .packing import Space
 from .plan import (
     LARGEST_BLOCK,
@@ -18,7 +19,7 @@ from .plan import (
 from .preparation import LinearMap, Preparation, Scaling
 from .reference import Reference, prepare_reference
 from .spooled import handles_of
-from .stored import StoredBlocks, load_blocks, load_graph, store_blocks, store_graph
+from .stored import load_blocks, load_graph, store_blocks, store_graph
 from .trial import Cost, SampledRows, Trial, choose_space
 
 __all__ = [
@@ -48,7 +49,6 @@ __all__ = [
     "load_blocks",
     "load_graph",
     "n_shares",
-    "needs",
     "plan_for",
     "plan_for_active_workers",
     "prepare_reference",

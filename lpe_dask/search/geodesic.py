@@ -42,7 +42,7 @@ def build_graph(
 
 
 def walk_among_rows(
-    graph: Delayed | None, numbers: NDArray[np.int64], search: Search, task_rows: int
+    graph: Delayed, numbers: NDArray[np.int64], search: Search, task_rows: int
 ) -> list[Delayed]:
     """Return tasks for some rows of the reference each: their numbers and statistic.
 
@@ -57,7 +57,6 @@ def walk_among_rows(
     task_rows : int
         Rows of a task.
     """
-    assert graph is not None
     entered = enter(numbers, "lpe-chosen")
     tasks = (
         (_walk, graph.key, entered.key, start, task_rows, search)

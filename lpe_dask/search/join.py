@@ -32,21 +32,18 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import (
-    ALGORITHMS,
-    TILE_ROWS,
     Basis,
     CountState,
     NearestState,
-    NeighborGraph,
     QueryTiles,
     walk_from_points,
     walk_from_rows,
 )
 from lpe_dask.search.packing import Space
-from lpe_dask.search.plan import sample_neighbors, share_of
+from lpe_dask.search.plan import Statistic, sample_neighbors, share_of
 from lpe_dask.search.spooled import SpooledBlock, handles_of
 from lpe_dask.tables import float_rows
-from lpe_dask.tasks import Shared, enter, for_frames, new_tasks
+from lpe_dask.tasks import enter, for_frames, new_tasks
 
 #: Rows, as they came, and their statistic -> what p-values compare instead of it.
 Weight = Callable[[NDArray[np.generic], NDArray[np.float64]], NDArray[np.float64]]
@@ -61,37 +58,28 @@ class Search:
 
     Attributes
     ----------
-    algorithm : str
-        A name of `kernels.ALGORITHMS`.
-    n_neighbors : int, optional
-        K, for the distance to the K-th nearest row.
-    radius : float, optional
-        Epsilon, for the number of rows within it, where ``n_neighbors`` is None.
+    statistic : Statistic
     pass_rows : int
         Queries that a task measures at a time.
-    enough : int, optional
-        A number of rows within the radius that suffices.
     graph_neighbors : int, optional
         K', where distances go along a neighbor graph: the nearest rows that a query is
         joined to it by.
     """
 
-    algorithm: str
-    n_neighbors: int | None
-    radius: float | None
+    statistic: Statistic
     pass_rows: int
-    enough: int | None = None
     graph_neighbors: int | None = None
 
     @property
     def listed_neighbors(self) -> int | None:
         """How many nearest rows are searched for in space; None where they are counted."""
-        return self.n_neighbors if self.graph_neighbors is None else self.graph_neighbors
+        return self.graph_neighbors or self.statistic.n_neighbors
 
     def state(self, queries: QueryTiles, basis: Basis) -> NearestState | CountState:
         """Return the empty state of some queries; see `kernels.states`."""
         if self.listed_neighbors is None:
-            return CountState(queries, basis, self.radius or 0.0, self.enough)
+            radius, enough = self.statistic.radius, self.statistic.enough
+            return CountState(queries, basis, radius or 0.0, enough)
         with_numbers = self.graph_neighbors is not None
         return NearestState(
             queries, basis, self.listed_neighbors, with_numbers=with_numbers
@@ -102,23 +90,52 @@ class Search:
 
         ``start`` are its first arguments: the graph, and where to begin.
         """
-        if self.n_neighbors is None:
-            _, counts = walk(*start, radius=self.radius, most=self.enough)
+        statistic = self.statistic
+        if statistic.n_neighbors is None:
+            _, counts = walk(*start, radius=statistic.radius, most=statistic.enough)
             return counts.astype(np.float64)
-        distances, _ = walk(*start, most=self.n_neighbors)
+        distances, _ = walk(*start, most=statistic.n_neighbors)
         return distances
 
 
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """A reference and what is asked of it: on the client as tasks, in tasks as values.
+
+    Attributes
+    ----------
+    blocks : list of Delayed
+        Of handles, as `Blocks.tasks` gives.
+    space : Space or Shared
+    search : Search
+    graph : Delayed, optional
+        Of the `NeighborGraph` of the reference, where distances go along it.
+    weight : Delayed, optional
+        Of a function from rows, as they came, and their statistic to what is returned in
+        its place.
+    """
+
+    blocks: list[Any]
+    space: Any
+    search: Search
+    graph: Any = None
+    weight: Any = None
+
+    def named(self) -> tuple[list[Any], list[Any]]:
+        """Return the attributes as tasks name them, and the collections they name."""
+        space = enter(self.space, "lpe-space")
+        keys = [block.key for block in self.blocks]
+        named = [keys, space.key, self.search, _key(self.graph), _key(self.weight)]
+        return named, _given([space, *self.blocks, self.graph, self.weight])
+
+    @property
+    def handles(self) -> list[Any]:
+        """The handles of the blocks, within a task."""
+        return handles_of(self.blocks)
+
+
 def join(
-    queries: da.Array,
-    blocks: list[Delayed],
-    space: Space | Shared,
-    search: Search,
-    n_shares: int,
-    *,
-    graph: Delayed | None = None,
-    weight: Delayed | None = None,
-    numbers: da.Array | None = None,
+    queries: da.Array, searched: Searched, n_shares: int, numbers: da.Array | None = None
 ) -> da.Array:
     """Return the statistic of rows against the reference, lazily.
 
@@ -126,76 +143,51 @@ def join(
     ----------
     queries : dask array of shape (n_queries, n_features)
         As the user gave them; chunks may be unknown; one chunk of features.
-    blocks : list of Delayed
-        Of handles, as `HeldBlocks.tasks` and its like give.
-    space : Space or Shared
-    search : Search
+    searched : Searched
     n_shares : int
         Tasks that share one chunk of queries.
-    graph : Delayed, optional
-        Of the `NeighborGraph` of the reference, where distances go along it.
-    weight : Delayed, optional
-        Of a function from rows, as they came, and their statistic to what is returned in
-        its place.
     numbers : dask array of shape (n_queries,), optional
         In the same chunks: which row of the reference a query is itself, and so no neighbor
-        of; -1 where it is none. None: all rows are new.
+        of; -1 for a new row. None: all rows are new.
 
     Returns
     -------
     statistic : dask array of shape (n_queries,)
         Chunked like ``queries``; NaN for a row with NaN or inf.
     """
-    entered = enter(space, "lpe-space")
-    keys = [block.key for block in blocks]
-    further = [_key(graph), _key(weight)]
+    named, collections = searched.named()
     joined, name = f"lpe-join-{uuid4().hex}", f"lpe-statistic-{uuid4().hex}"
     tasks: dict[Any, Any] = {}
     for i in range(queries.numblocks[0]):
+        own = None if numbers is None else (numbers.name, i)
         shares = [(joined, i, share) for share in range(n_shares)]
         for share, key in enumerate(shares):
-            rows = (queries.name, i, 0)
-            own = None if numbers is None else (numbers.name, i)
-            shared = entered.key, search, keys, *further
-            tasks[key] = (_join, rows, share, n_shares, *shared, own)
+            tasks[key] = (_join, (queries.name, i, 0), share, n_shares, own, *named)
         tasks[(name, i)] = (np.concatenate, shares)
-    dependencies = _given([queries, entered, *blocks, graph, weight, numbers])
+    dependencies = _given([queries, numbers, *collections])
     layers = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
     return da.Array(layers, name, (queries.chunks[0],), meta=np.empty(0))
 
 
-def join_frame(
-    frame: Any,
-    blocks: list[Delayed],
-    space: Space | Shared,
-    search: Search,
-    *,
-    graph: Delayed | None = None,
-    weight: Delayed | None = None,
-) -> Any:
+def join_frame(frame: Any, searched: Searched) -> Any:
     """Return the statistic of the rows of a dask DataFrame, lazily, as a dask Series.
 
     One task for each partition: the result is made of the frame by Dask's own operations,
     so Dask knows the two to be aligned, also where it reads fewer columns or merges
-    partitions later. Arguments are those of `join`.
+    partitions later.
     """
     meta = pd.Series(dtype=np.float64, name="statistic")
-    entered = enter(space, "lpe-space")
-    given = for_frames([entered, graph, weight, *blocks])
-    return frame.map_partitions(_join_frame, search, *given, meta=meta)
+    space = enter(searched.space, "lpe-space")
+    given = for_frames([space, searched.graph, searched.weight, *searched.blocks])
+    return frame.map_partitions(_join_frame, searched.search, *given, meta=meta)
 
 
 def self_join(
-    n_blocks: int,
-    blocks: list[Delayed],
-    space: Space | Shared,
-    search: Search,
-    n_shares: int = 1,
-    chosen: Delayed | None = None,
+    n_blocks: int, searched: Searched, n_shares: int = 1, chosen: Delayed | None = None
 ) -> list[Delayed]:
     """Return tasks for all blocks of the reference: what is found for their rows.
 
-    Each row is measured against all rows but itself, which is told by its number. A task
+    Each row is measured against all rows but itself, which is found by its number. A task
     gives the numbers of its rows and their statistic, both of shape (n_rows,); or, where
     distances go along a neighbor graph, the numbers of their nearest rows and how far these
     are, of shape (n_rows, graph_neighbors): the edges of the graph.
@@ -203,21 +195,19 @@ def self_join(
     Parameters
     ----------
     n_blocks : int
-    blocks : list of Delayed
-        As for `join`.
+    searched : Searched
     n_shares : int
         Tasks that share one block.
     chosen : Delayed, optional
         Of the numbers of the rows to measure, ascending; None: all.
     """
-    entered = enter(space, "lpe-space")
-    further = [entered.key, search, [block.key for block in blocks], _key(chosen)]
+    named, collections = searched.named()
     tasks = (
-        (_join_self, i, share, n_shares, *further)
+        (_join_self, i, share, n_shares, _key(chosen), *named)
         for i in range(n_blocks)
         for share in range(n_shares)
     )
-    return new_tasks("join", tasks, _given([*blocks, entered, chosen]))
+    return new_tasks("join", tasks, _given([*collections, chosen]))
 
 
 def _key(task: Delayed | None) -> Any:
@@ -235,57 +225,46 @@ def _join(
     rows: NDArray[np.generic],
     share: int,
     n_shares: int,
-    space: Space,
-    search: Search,
-    blocks: list[Any],
-    graph: NeighborGraph | None = None,
-    weight: Weight | None = None,
-    numbers: NDArray[np.int64] | None = None,
+    numbers: NDArray[np.int64] | None,
+    *named: Any,
 ) -> NDArray[np.float64]:
-    which = share_of(len(rows), share, n_shares)
+    searched, which = Searched(*named), share_of(len(rows), share, n_shares)
     rows = rows[which]
     own = np.full(len(rows), -1) if numbers is None else numbers[which]
-    handles = handles_of(blocks)
+    space, pass_rows = searched.space, searched.search.pass_rows
     statistic = np.empty(len(rows))
-    for start in range(0, len(rows), search.pass_rows):
-        prepared = space.preparation.apply(rows[start : start + search.pass_rows])
+    for start in range(0, len(rows), pass_rows):
+        prepared = space.preparation.apply(rows[start : start + pass_rows])
         for group in _groups(prepared, space):
-            of_group = own[start + group]
-            queries = _tiles(prepared[group], space.basis, search.algorithm, of_group)
-            statistic[start + group] = _measure(queries, handles, space, search, graph)
-    return statistic if weight is None else weight(rows, statistic)
+            queries = space.tiles(prepared[group], own[start + group])
+            statistic[start + group] = _measure(queries, searched)
+    return statistic if searched.weight is None else searched.weight(rows, statistic)
 
 
 def _join_frame(
-    frame: pd.DataFrame,
-    search: Search,
-    space: Space,
-    graph: NeighborGraph | None,
-    weight: Weight | None,
-    *blocks: Any,
+    frame: pd.DataFrame, search: Search, space: Space, graph: Any, weight: Any, *blocks: Any
 ) -> pd.Series:
-    rows = float_rows(frame)
-    statistic = _join(rows, 0, 1, space, search, list(blocks), graph, weight)
+    named = list(blocks), space, search, graph, weight
+    statistic = _join(float_rows(frame), 0, 1, None, *named)
     return pd.Series(statistic, frame.index, name="statistic")
 
 
 def _join_self(
-    i: int,
-    share: int,
-    n_shares: int,
-    space: Space,
-    search: Search,
-    blocks: list[Any],
-    chosen: NDArray[np.int64] | None = None,
+    i: int, share: int, n_shares: int, chosen: NDArray[np.int64] | None, *named: Any
 ) -> tuple[NDArray[Any], ...]:
-    handles = handles_of(blocks)
+    searched = Searched(*named)
+    handles, space, search = searched.handles, searched.space, searched.search
     rows, numbers = _own_rows(handles[i], share, n_shares, chosen)
     found: list[tuple[NDArray[Any], ...]] = []
     for start in range(0, max(1, len(rows)), search.pass_rows):
         part = slice(start, start + search.pass_rows)
-        queries = _tiles(rows[part], space.basis, search.algorithm, numbers[part])
+        queries = space.tiles(rows[part], numbers[part])
         state = search_blocks(queries, handles, space.basis, search, i)
-        found.append(_edges(state) if search.graph_neighbors else (state.finish(),))
+        if search.graph_neighbors is None:
+            found.append((state.finish(),))
+        else:
+            distances, neighbors = neighbors_of(state)
+            found.append((neighbors.astype(np.int32), distances))
     return numbers, *map(np.concatenate, zip(*found, strict=True))
 
 
@@ -304,52 +283,25 @@ def _own_rows(
     return rows, numbers
 
 
-def _edges(
-    state: NearestState | CountState,
-) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    assert isinstance(state, NearestState)
-    distances, neighbors = state.neighbors()
-    return neighbors.astype(np.int32), distances
-
-
-def _tiles(
-    rows: NDArray[np.floating],
-    basis: Basis,
-    algorithm: str,
-    numbers: NDArray[np.int64] | None = None,
-) -> QueryTiles:
-    points = basis.points(rows)
-    arrangement = ALGORITHMS[algorithm].arrange(points, TILE_ROWS)
-    return QueryTiles(rows, points, arrangement, numbers)
-
-
 def _groups(prepared: NDArray[np.float64], space: Space) -> Iterator[NDArray[np.int64]]:
     """Yield which queries to measure together: those of one region of the reference."""
     if space.split is None:
         yield np.arange(len(prepared))
         return
     # A row with NaN is not measured, whatever region it falls into.
-    regions = space.split.regions(np.nan_to_num(space.basis.points(prepared)))
-    order = np.argsort(regions, kind="stable")
-    edges = np.searchsorted(regions[order], np.arange(space.split.n_regions + 1))
-    for start, stop in pairwise(edges):
+    order, starts = space.split.sorted(np.nan_to_num(space.basis.points(prepared)))
+    for start, stop in pairwise(starts):
         if start < stop:
             yield order[start:stop]
 
 
-def _measure(
-    queries: QueryTiles,
-    handles: list[Any],
-    space: Space,
-    search: Search,
-    graph: NeighborGraph | None,
-) -> NDArray[np.float64]:
+def _measure(queries: QueryTiles, searched: Searched) -> NDArray[np.float64]:
     """Return the statistic of some queries; their state is gone afterwards."""
-    state = search_blocks(queries, handles, space.basis, search)
+    search, graph = searched.search, searched.graph
+    state = search_blocks(queries, searched.handles, searched.space.basis, search)
     if search.graph_neighbors is None:
         return state.finish()
-    assert isinstance(state, NearestState)
-    distances, neighbors = state.neighbors()
+    distances, neighbors = neighbors_of(state)
     statistic = search.walked(walk_from_points, graph, neighbors, distances)
     own = queries.restored(queries.arrays.numbers)
     is_own = own >= 0  # a row of the graph walks from itself
@@ -382,6 +334,14 @@ def search_blocks(
     if state.missed():
         _fold(state, order)
     return state
+
+
+def neighbors_of(
+    state: NearestState | CountState,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return `NearestState.neighbors` of a search along a neighbor graph."""
+    assert isinstance(state, NearestState)
+    return state.neighbors()
 
 
 def _fold(state: NearestState | CountState, handles: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Divide rows into regions of near ones: a kd split, learnt from a sample.
+"""Divide rows into regions of near ones: a kd split, learned from a sample.
 
     sample points --learn_split--> Split --regions--> the region of each point
 
@@ -33,7 +33,7 @@ class Split:
 
     @property
     def n_regions(self) -> int:
-        """Parts."""
+        """Number of regions."""
         return sum(axis < 0 for axis in self.axes)
 
     def regions(self, points: NDArray[np.float64]) -> NDArray[np.integer]:
@@ -57,6 +57,14 @@ class Split:
             is_left = points[rows, self.axes[node]] < self.thresholds[node]
             open_nodes += [(child, rows[is_left]), (child + 1, rows[~is_left])]
         return regions
+
+    def sorted(
+        self, points: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the order that sorts points by region, and where each region starts."""
+        regions = self.regions(points)
+        order = np.argsort(regions, kind="stable")
+        return order, np.searchsorted(regions[order], np.arange(self.n_regions + 1))
 
 
 def learn_split(points: NDArray[np.float64], n_regions: int) -> Split:

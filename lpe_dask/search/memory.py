@@ -1,6 +1,6 @@
 """Say how much memory a worker needs for a search, and so where the reference goes.
 
-    SearchShape, Workers --plan_for--> SearchPlan --needs--> Needs: worker, fits, check
+    SearchShape, Workers --plan_for--> SearchPlan --> Needs: worker, fits, check
 
 Tests measure that what is said here is enough, and not far too much.
 """
@@ -33,7 +33,7 @@ FRAME_COPIES, ARRAY_COPIES = 6, 1
 #: decoded as well.
 DICTIONARY_COPIES, DICTIONARY_BYTES = 4, 2 * 2**20
 
-#: Copies of the statistics that p-values compare with which a worker may have for a moment.
+#: Copies of the statistics that p-values compare with which a worker may have at once.
 #: One of local files, and of other workers (measured); some filesystems hold bytes twice.
 CALIBRATION_COPIES = 2
 
@@ -49,13 +49,13 @@ def plan_for(shape: SearchShape, workers: Workers) -> SearchPlan:
     configured = dask.config.get("lpe-dask.block-rows", None)
     shape = replace(shape, block_rows=shape.block_rows or configured)
     plan = plan_search(shape, workers.n_threads, workers.threads, workers.memory_limit)
-    if shape.is_spooled is None and not needs(plan).fits(workers.memory_limit):
+    if shape.is_spooled is None and not Needs(plan).fits(workers.memory_limit):
         return replace(plan, is_spooled=True)
     return plan
 
 
 def plan_for_active_workers(shape: SearchShape, *, wait: bool = False) -> SearchPlan:
-    """Return the plan of a search for the workers at hand, which hold it.
+    """Return the plan of a search for the active workers, which can hold it.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def plan_for_active_workers(shape: SearchShape, *, wait: bool = False) -> Search
     workers = active_workers(wait=wait)
     plan = plan_for(shape, workers)
     if workers.is_known:
-        needs(plan).check(workers.memory_limit)
+        Needs(plan).check(workers.memory_limit)
     return plan
 
 
@@ -82,37 +82,91 @@ class Needs:
     Attributes
     ----------
     plan : SearchPlan
-    reference : int
-        Of all blocks.
-    graph : int
-        Of the neighbor graph, with every edge in both directions; 0 without one.
-    held : int
-        Of both, as far as each worker holds them.
-    calibration : int
-        Of the statistics that p-values compare with, of which each worker has all.
-    walk : int
-        Of the rows that a walk along the graph touches.
-    join : int
-        That a join task adds, beside its query rows and the reference.
-    pack : int
-        Of the task that prepares the largest block.
-    partition : int
-        That reading a partition of the input takes.
     """
 
     plan: SearchPlan
-    reference: int
-    graph: int
-    held: int
-    calibration: int
-    walk: int
-    join: int
-    pack: int
-    partition: int
+
+    @property
+    def reference(self) -> int:
+        """Of all blocks."""
+        return _blocks_bytes(self.plan, self.plan.shape.n_reference, self.plan.n_blocks)
+
+    @property
+    def graph(self) -> int:
+        """Of the neighbor graph, with every edge in both directions; 0 without one."""
+        # A row's first edge, and of every edge the row it leads to and its length.
+        n_edges = 2 * self.plan.shape.graph_neighbors
+        row_bytes = FLOAT_BYTES + n_edges * EDGE_BYTES if n_edges > 0 else 0
+        return self.plan.shape.n_reference * row_bytes
+
+    @property
+    def held(self) -> int:
+        """Of both, as far as each worker holds them.
+
+        While blocks are gathered, the rows they are made of are there as well; while a
+        graph is, the edges from each block, once more in the order of the rows, with two
+        numbers for each.
+        """
+        shape, graph = self.plan.shape, self.graph
+        if graph > 0:
+            row_edges = 2 * shape.graph_neighbors * EDGE_BYTES + 2 * FLOAT_BYTES
+            graph += shape.n_reference * row_edges
+        if self.plan.is_spooled:
+            return graph
+        pieces = shape.n_reference * (shape.n_features + 1) * FLOAT_BYTES
+        return self.reference + max(pieces, graph)
+
+    @property
+    def calibration(self) -> int:
+        """Of the statistics that p-values compare with, of which each worker has all."""
+        n_rows = self.plan.shape.calibration_rows
+        if n_rows is None:
+            n_rows = self.plan.shape.n_reference
+        return CALIBRATION_COPIES * n_rows * FLOAT_BYTES
+
+    @property
+    def walk(self) -> int:
+        """Of the rows that a walk along the graph touches."""
+        # Room doubles when it is full, so there may be twice as much, and that before it.
+        return 3 * WALK_ROW_BYTES * self.plan.shape.walk_rows
+
+    @property
+    def join(self) -> int:
+        """What a join task adds to its query rows and the reference.
+
+        The rows of one pass, prepared and in the basis, and for each the K nearest; the
+        reservoirs of a tile; a walk. Where blocks are read from a spool, two of them, and a
+        copy of the query rows that are the task's share of one.
+        """
+        plan, shape = self.plan, self.plan.shape
+        n_places = 2 * max(shape.listed_neighbors, 64)
+        tile = TILE_ROWS * (FLOAT_BYTES * n_places + 16 * shape.n_features + 64)
+        share = plan.task_rows * (shape.n_features + 1) * FLOAT_BYTES
+        blocks = 2 * block_bytes(plan) + share if plan.is_spooled else 0
+        return plan.pass_rows * pass_row_bytes(shape) + tile + blocks + self.walk
+
+    @property
+    def pack(self) -> int:
+        """Of the task that prepares the largest block.
+
+        The rows as they came, prepared, as points and ordered, and the block itself.
+        """
+        row_bytes = (6 * self.plan.shape.n_features + 8) * FLOAT_BYTES
+        return self.plan.largest_block_rows * row_bytes + block_bytes(self.plan)
+
+    @property
+    def partition(self) -> int:
+        """What reading a partition of the input takes."""
+        shape = self.plan.shape
+        column = shape.partition_rows * FLOAT_BYTES
+        if not shape.reads_frame:
+            return ARRAY_COPIES * column * shape.n_features
+        dictionary = min(DICTIONARY_COPIES * column, DICTIONARY_BYTES)
+        return (FRAME_COPIES * column + dictionary) * shape.n_features
 
     @property
     def task(self) -> int:
-        """What a task adds, beside what it reads of the input."""
+        """What a task adds to what it reads of the input."""
         return max(self.join, self.pack)
 
     @property
@@ -164,31 +218,6 @@ class Needs:
         )
 
 
-def needs(plan: SearchPlan) -> Needs:
-    """Return the bytes that a worker needs for a search."""
-    shape = plan.shape
-    reference = _blocks_bytes(plan, shape.n_reference, plan.n_blocks)
-    # A row's first edge, and of every edge the row it leads to and its length.
-    n_edges = 2 * shape.graph_neighbors
-    graph = shape.n_reference * (FLOAT_BYTES + n_edges * EDGE_BYTES) if n_edges else 0
-    calibration_rows = shape.calibration_rows
-    if calibration_rows is None:
-        calibration_rows = shape.n_reference
-    # Room doubles when it is full, so there may be twice as much, and that before it.
-    walk = 3 * WALK_ROW_BYTES * shape.walk_rows
-    return Needs(
-        plan=plan,
-        reference=reference,
-        graph=graph,
-        held=_held_bytes(plan, reference, graph),
-        calibration=CALIBRATION_COPIES * calibration_rows * FLOAT_BYTES,
-        walk=walk,
-        join=_join_bytes(plan) + walk,
-        pack=_pack_bytes(plan),
-        partition=_partition_bytes(shape),
-    )
-
-
 def block_bytes(plan: SearchPlan) -> int:
     """Return the bytes of the largest block with its sample."""
     return _blocks_bytes(plan, plan.largest_block_rows, 1)
@@ -203,56 +232,6 @@ def _blocks_bytes(plan: SearchPlan, n_rows: int, n_blocks: int) -> int:
     partly_filled = 2 * LANES * SINGLE_BYTES * (n_features + 1)
     rest = partly_filled + 4 * (16 * n_features + 24)
     return n_rows * reference_row_bytes(n_features) + n_blocks * rest
-
-
-def _held_bytes(plan: SearchPlan, reference: int, graph: int) -> int:
-    """Return the bytes of the reference and its graph that each worker holds.
-
-    While blocks are gathered, the rows they are made of are there as well; while a graph
-    is, the edges from each block, once more in the order of the rows, with two numbers for
-    each.
-    """
-    shape = plan.shape
-    if graph > 0:
-        row_edges = 2 * shape.graph_neighbors * EDGE_BYTES + 2 * FLOAT_BYTES
-        graph += shape.n_reference * row_edges
-    if plan.is_spooled:
-        return graph
-    pieces = shape.n_reference * (shape.n_features + 1) * FLOAT_BYTES
-    return reference + max(pieces, graph)
-
-
-def _join_bytes(plan: SearchPlan) -> int:
-    """Return the bytes of one pass of a join task.
-
-    Its rows, prepared and in the basis, and for each the K nearest; the reservoirs of a
-    tile. Where blocks are read from a spool, two of them, and a copy of the query rows that
-    are the task's share of one.
-    """
-    shape = plan.shape
-    n_places = 2 * max(shape.listed_neighbors, 64)
-    tile = TILE_ROWS * (FLOAT_BYTES * n_places + 16 * shape.n_features + 64)
-    share = plan.task_rows * (shape.n_features + 1) * FLOAT_BYTES
-    blocks = 2 * block_bytes(plan) + share if plan.is_spooled else 0
-    return plan.pass_rows * pass_row_bytes(shape) + tile + blocks
-
-
-def _pack_bytes(plan: SearchPlan) -> int:
-    """Return the bytes of the task that prepares the largest block.
-
-    The rows as they came, prepared, as points and ordered, and the block itself.
-    """
-    row_bytes = (6 * plan.shape.n_features + 8) * FLOAT_BYTES
-    return plan.largest_block_rows * row_bytes + block_bytes(plan)
-
-
-def _partition_bytes(shape: SearchShape) -> int:
-    """Return the bytes that reading one partition of the input takes."""
-    column = shape.partition_rows * FLOAT_BYTES
-    if not shape.reads_frame:
-        return ARRAY_COPIES * column * shape.n_features
-    dictionary = min(DICTIONARY_COPIES * column, DICTIONARY_BYTES)
-    return (FRAME_COPIES * column + dictionary) * shape.n_features
 
 
 def _mebibytes(n_bytes: int) -> str:

@@ -19,12 +19,21 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import ALGORITHMS, Basis, Block, build_block, narrow
-from lpe_dask.search.held import HeldBlock, HeldBlocks, Pieces
+from lpe_dask.kernels import (
+    ALGORITHMS,
+    TILE_ROWS,
+    Basis,
+    Block,
+    QueryTiles,
+    build_block,
+    narrow,
+)
+from lpe_dask.search.blocks import Blocks
+from lpe_dask.search.held import HeldBlock, Pieces
 from lpe_dask.search.locality import Split
 from lpe_dask.search.plan import SAMPLE_EVERY, SUMMED_PIECES, share_of
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.search.spooled import Handles, SpooledBlocks, SpoolFolder, handles_of
+from lpe_dask.search.spooled import Handles, SpoolFolder, handles_of
 from lpe_dask.tasks import (
     Entry,
     Held,
@@ -38,10 +47,14 @@ from lpe_dask.tasks import (
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The way of rows into the space of a search; the same for queries and reference.
+    """The space of a search: how rows get there, and how they are ordered in it.
+
+    It is the same for queries and reference.
 
     Attributes
     ----------
+    algorithm : str
+        A name of `kernels.ALGORITHMS`.
     preparation : Preparation
         To where distances are Euclidean.
     basis : Basis
@@ -53,6 +66,7 @@ class Space:
         begin with.
     """
 
+    algorithm: str
     preparation: Preparation
     basis: Basis
     split: Split | None = None
@@ -65,25 +79,59 @@ class Space:
         n_matrices = sum(matrix is not None for matrix in matrices)
         return 8 * n_features * (n_matrices * n_features + 4)
 
+    @property
+    def prunes(self) -> bool:
+        """Whether pairs are left out, as rows that are near are kept together."""
+        return bool(ALGORITHMS[self.algorithm].KEEPS_NEAR_ROWS_TOGETHER)
+
+    def tiles(
+        self, rows: NDArray[np.floating], numbers: NDArray[np.int64] | None = None
+    ) -> QueryTiles:
+        """Return prepared rows as tiles of queries; ``numbers`` as in `QueryTiles`."""
+        points = self.basis.points(rows)
+        arrangement = ALGORITHMS[self.algorithm].arrange(points, TILE_ROWS)
+        return QueryTiles(rows, points, arrangement, numbers)
+
+    def pack(
+        self,
+        rows: NDArray[np.floating],
+        numbers: NDArray[np.int64],
+        cell_rows: int | None = None,
+    ) -> HeldBlock:
+        """Return prepared rows as a block, with its sample if searches begin with one."""
+        block = self._block(rows, numbers, cell_rows)
+        if not self.with_samples:
+            return HeldBlock(block, None)
+        sampled = slice(None, None, SAMPLE_EVERY)
+        return HeldBlock(block, self._block(block.rows[sampled], block.numbers[sampled]))
+
+    def _block(
+        self,
+        rows: NDArray[np.floating],
+        numbers: NDArray[np.int64],
+        cell_rows: int | None = None,
+    ) -> Block:
+        points, kernel = self.basis.points(rows), ALGORITHMS[self.algorithm]
+        arrangement = kernel.arrange(points, cell_rows or kernel.CELL_ROWS)
+        return build_block(rows, numbers, points, arrangement, self.basis)
+
 
 def prepare_blocks(
     source: Callable[[], da.Array],
     space: Space,
-    algorithm: str,
     entry: Entry | None = None,
     block_rows: int | None = None,
     n_bytes: int = 0,
-) -> HeldBlocks | SpooledBlocks:
+) -> Blocks:
     """Return the reference as blocks in memory or in a spool; computes.
 
     Parameters
     ----------
     source : callable
         Gives the rows: a dask array of shape (n_reference, n_features), finite, with known
-        chunks, settled (`sources.settle`). Each time entered anew, if this process has
-        them.
+        chunks, settled (`sources.settle`). They enter a graph at each call, if this
+        process has them.
     space : Space
-    algorithm : str
     entry : Entry, optional
         Of a spool; None: the blocks stay in memory.
     block_rows : int, optional
@@ -91,55 +139,51 @@ def prepare_blocks(
     n_bytes : int, default=0
         Bytes of the rows, if this process has them.
     """
-    if entry is not None:
-        return _spool_blocks(source(), space, algorithm, entry, block_rows)
+    folder = None if entry is None else SpoolFolder(entry.url)
+
+    def make(folder: SpoolFolder | None = None) -> list[Delayed]:
+        if space.split is None:
+            return pack_chunks(source(), space, folder)
+        return gather_regions(split_chunks(source(), space), sizes, space, None, block_rows)
+
     if space.split is None:
-        return HeldBlocks.of(
-            pack_chunks(source(), space, algorithm),
-            lambda: pack_chunks(source(), space, algorithm),
-            n_bytes,
-        )
-    tasks = split_chunks(source(), space)
-    kept: Any = None  # on a cluster, until they have been gathered
-    if active_client() is not None:
-        pieces, kept = tasks, persist_cancellably(tasks)
-        by_piece = [size for piece in pieces for size in region_sizes([piece], 1)]
-        sizes = np.sum(compute(*by_piece), axis=0)
+        tasks = make(folder)
     else:
-        computed = compute(*tasks)
-        sizes = np.sum([piece.sizes() for piece in computed], axis=0)
-        pieces = [enter(Held(piece, "lpe-pieces"), "lpe-pieces") for piece in computed]
-    blocks = HeldBlocks.of(
-        gather_regions(pieces, sizes, space, algorithm, None, block_rows),
-        lambda: gather_regions(
-            split_chunks(source(), space), sizes, space, algorithm, None, block_rows
-        ),
-        n_bytes,
-    )
-    del kept
-    return blocks
-
-
-def _spool_blocks(
-    rows: da.Array, space: Space, algorithm: str, entry: Entry, block_rows: int | None
-) -> SpooledBlocks:
-    folder = SpoolFolder(entry.url)
-    if space.split is None:
-        return SpooledBlocks.of(pack_chunks(rows, space, algorithm, folder), entry)
-    handles = compute(*split_chunks(rows, space, folder))
-    pieces = [enter(Handles(handles, entry), "lpe-pieces")]
-    sizes = np.sum(compute(*region_sizes(pieces, len(handles))), axis=0)
-    gathered = gather_regions(pieces, sizes, space, algorithm, folder, block_rows)
-    blocks = SpooledBlocks.of(gathered, entry)
+        pieces, sizes, _kept = _sorted_pieces(split_chunks(source(), space, folder), entry)
+        tasks = gather_regions(pieces, sizes, space, folder, block_rows)
+    if entry is None or folder is None:
+        return Blocks.of(tasks, make, n_bytes)
+    blocks = Blocks.spooled(tasks, entry)
     folder.remove_pieces()
     return blocks
 
 
+def _sorted_pieces(
+    tasks: list[Delayed], entry: Entry | None
+) -> tuple[list[Delayed], NDArray[np.int64], Any]:
+    """Return tasks that give pieces, the rows of each region, and what keeps them.
+
+    Computes. On a cluster the pieces stay in the memory of workers as long as the last
+    result is referenced.
+    """
+    if entry is None and active_client() is not None:
+        kept = persist_cancellably(tasks)
+        counted = [size for piece in tasks for size in region_sizes([piece], 1)]
+        return tasks, np.sum(compute(*counted), axis=0), kept
+    pieces = compute(*tasks)
+    if entry is None:
+        sizes = np.sum([piece.sizes() for piece in pieces], axis=0)
+        held = [enter(Held(piece, "lpe-pieces"), "lpe-pieces") for piece in pieces]
+        return held, sizes, None
+    handles = [enter(Handles(pieces, entry), "lpe-pieces")]
+    return handles, np.sum(compute(*region_sizes(handles, len(pieces))), axis=0), None
+
+
 def pack_chunks(
-    rows: da.Array, space: Space, algorithm: str, folder: SpoolFolder | None = None
+    rows: da.Array, space: Space, folder: SpoolFolder | None = None
 ) -> list[Delayed]:
     """Return one task for each row chunk of the reference, which makes it a block."""
-    return _chunk_tasks("pack", _pack, rows, space, algorithm, folder)
+    return _chunk_tasks("pack", _pack, rows, space, folder)
 
 
 def split_chunks(
@@ -150,13 +194,17 @@ def split_chunks(
 
 
 def _chunk_tasks(
-    name: str, function: Callable[..., Any], rows: da.Array, space: Space, *further: Any
+    name: str,
+    function: Callable[..., Any],
+    rows: da.Array,
+    space: Space,
+    folder: SpoolFolder | None,
 ) -> list[Delayed]:
     """Return one task for each row chunk: of the rows and the number of the first one."""
     entered = enter(space, "lpe-space")
     firsts = accumulate(rows.chunks[0][:-1], initial=0)
     tasks = (
-        (function, (rows.name, i, 0), first, entered.key, *further)
+        (function, (rows.name, i, 0), first, entered.key, folder)
         for i, first in enumerate(firsts)
     )
     return new_tasks(name, tasks, [rows, entered])
@@ -182,7 +230,6 @@ def gather_regions(
     pieces: list[Delayed],
     sizes: NDArray[np.int64],
     space: Space,
-    algorithm: str,
     folder: SpoolFolder | None,
     block_rows: int | None,
 ) -> list[Delayed]:
@@ -203,7 +250,7 @@ def gather_regions(
         for i in range(n_blocks):
             which = share_of(size, i, n_blocks)
             bounds = region, which.start, which.stop
-            tasks.append((_gather, keys, *bounds, entered.key, algorithm, folder))
+            tasks.append((_gather, keys, *bounds, entered.key, folder))
     return new_tasks("pack", tasks, [*pieces, entered])
 
 
@@ -211,15 +258,10 @@ def gather_regions(
 
 
 def _pack(
-    rows: NDArray[np.generic],
-    first: int,
-    space: Space,
-    algorithm: str,
-    folder: SpoolFolder | None,
+    rows: NDArray[np.generic], first: int, space: Space, folder: SpoolFolder | None
 ) -> Any:
     prepared = narrow(space.preparation.apply(rows))
-    numbers = np.arange(first, first + len(rows))
-    return pack_rows(prepared, numbers, space, algorithm, folder)
+    return pack_rows(prepared, np.arange(first, first + len(rows)), space, folder)
 
 
 def _split(
@@ -227,18 +269,14 @@ def _split(
 ) -> Any:
     assert space.split is not None
     prepared = narrow(space.preparation.apply(rows))
-    regions = space.split.regions(space.basis.points(prepared))
-    order = np.argsort(regions, kind="stable")
-    starts = np.searchsorted(regions[order], np.arange(space.split.n_regions + 1))
+    order, starts = space.split.sorted(space.basis.points(prepared))
     pieces = Pieces(prepared[order], first + order, starts)
     return pieces if folder is None else folder.write_pieces(pieces)
 
 
 def _sizes(pieces: list[Any], start: int, stop: int) -> NDArray[np.int64]:
-    sizes: NDArray[np.int64] = np.sum(
-        [piece.sizes() for piece in handles_of(pieces)[start:stop]], axis=0
-    )
-    return sizes
+    of_each = [piece.sizes() for piece in handles_of(pieces)[start:stop]]
+    return np.asarray(np.sum(of_each, axis=0))
 
 
 def _gather(
@@ -247,46 +285,28 @@ def _gather(
     start: int,
     stop: int,
     space: Space,
-    algorithm: str,
     folder: SpoolFolder | None,
 ) -> Any:
     """Make a block of rows ``start`` to ``stop`` of a region, through all pieces."""
-    found = []
-    before = 0
+    rows, numbers, before = [], [], 0
     for piece in handles_of(pieces):
-        found.append(piece.read(region, max(0, start - before), max(0, stop - before)))
-        before += found[-1].n_in_region
-    # Pieces of one dtype each; a block is float32 only if all of them are.
-    rows = np.concatenate([some.rows for some in found if len(some.rows) > 0])
-    numbers = np.concatenate([some.numbers for some in found])
-    return pack_rows(rows, numbers, space, algorithm, folder)
+        of_rows, of_numbers, n_in_region = piece.read(
+            region, max(0, start - before), max(0, stop - before)
+        )
+        before += n_in_region
+        if len(of_rows) > 0:
+            # Pieces of one dtype each; a block is float32 only if all of them are.
+            rows.append(of_rows)
+            numbers.append(of_numbers)
+    return pack_rows(np.concatenate(rows), np.concatenate(numbers), space, folder)
 
 
 def pack_rows(
     rows: NDArray[np.floating],
     numbers: NDArray[np.int64],
     space: Space,
-    algorithm: str,
     folder: SpoolFolder | None,
-    cell_rows: int | None = None,
 ) -> Any:
-    """Return rows as the handle of a block, in memory or in a spool."""
-    block = _block(rows, numbers, space.basis, algorithm, cell_rows)
-    sample = None
-    if space.with_samples:
-        every = slice(None, None, SAMPLE_EVERY)
-        sample = _block(block.rows[every], block.numbers[every], space.basis, algorithm)
-    held = HeldBlock(block, sample)
+    """Return prepared rows as the handle of a block, in memory or in a spool."""
+    held = space.pack(rows, numbers)
     return held if folder is None else folder.write_block(held)
-
-
-def _block(
-    rows: NDArray[np.floating],
-    numbers: NDArray[np.int64],
-    basis: Basis,
-    algorithm: str,
-    cell_rows: int | None = None,
-) -> Block:
-    points, kernel = basis.points(rows), ALGORITHMS[algorithm]
-    arrangement = kernel.arrange(points, cell_rows or kernel.CELL_ROWS)
-    return build_block(rows, numbers, points, arrangement, basis)

@@ -100,7 +100,7 @@ def sample_neighbors(n_neighbors: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class SearchShape:
-    """What a plan follows from, beside the workers.
+    """What a plan depends on, apart from the workers.
 
     Attributes
     ----------
@@ -298,8 +298,8 @@ def reference_row_bytes(n_features: int) -> int:
 def pass_row_bytes(shape: SearchShape) -> int:
     """Return the bytes of a query row in a pass: prepared, in the basis, and the K nearest.
 
-    Of a sample fewer neighbors are kept beside, a quarter for the smallest K. With their
-    numbers they are put in order, which takes copies of both.
+    For a sample fewer neighbors are kept as well, a quarter for the smallest K. Sorting
+    them with their numbers takes copies of both.
     """
     n_neighbors = shape.listed_neighbors
     nearest = n_neighbors + n_neighbors // 4 + 7 * shape.graph_neighbors

@@ -78,7 +78,7 @@ def _product(rows: NDArray[np.float64], matrix: NDArray[np.float64]) -> NDArray[
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """Scaling and then a linear map, as learnt from the nominal rows."""
+    """Scaling and then a linear map, as learned from the nominal rows."""
 
     scaling: Scaling = Scaling()
     linear_map: LinearMap = LinearMap()

@@ -11,7 +11,8 @@ What the sample says decides how long a search takes, never what it finds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -21,20 +22,14 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
-from lpe_dask.search.held import HeldBlocks
-from lpe_dask.search.join import Search, Weight, join, join_frame, self_join
+from lpe_dask.search.join import Search, Searched, Weight, join, join_frame, self_join
 from lpe_dask.search.memory import plan_for_active_workers
 from lpe_dask.search.packing import Space, prepare_blocks
-from lpe_dask.search.plan import (
-    SearchPlan,
-    SearchShape,
-    Statistic,
-    n_shares,
-)
+from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic, n_shares
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.search.spooled import SpooledBlocks, new_entry
-from lpe_dask.search.stored import StoredBlocks
+from lpe_dask.search.spooled import new_entry
 from lpe_dask.search.trial import choose_space
 from lpe_dask.tables import Table
 from lpe_dask.tasks import Shared, active_workers, eagerly, enter, lazily, settle
@@ -51,18 +46,15 @@ class Reference:
     shape : SearchShape
         Of the searches that they were prepared for.
     space : Space
-    algorithm : str
-        A name of `kernels.ALGORITHMS`.
-    blocks : HeldBlocks, SpooledBlocks or StoredBlocks
-    graph : HeldBlocks or StoredBlocks, optional
+    blocks : Blocks
+    graph : Blocks, optional
         The neighbor graph, as the only one.
     """
 
     shape: SearchShape
     space: Space
-    algorithm: str
-    blocks: HeldBlocks | SpooledBlocks | StoredBlocks
-    graph: HeldBlocks | StoredBlocks | None = None
+    blocks: Blocks
+    graph: Blocks | None = None
 
     @cached_property
     def _shared_space(self) -> Shared:
@@ -82,14 +74,13 @@ class Reference:
             Each gives the numbers of some of them and their statistic.
         """
         plan = self._plan(wait=True)
-        search = self._search(plan)
         if self.graph is not None:
-            return walk_among_rows(self._graph_task(), numbers, search, plan.task_rows)
+            (graph,) = self.graph.tasks()
+            return walk_among_rows(graph, numbers, self._search(plan), plan.task_rows)
         is_all = len(numbers) == self.shape.n_reference
-        return self_join(
-            len(self.blocks), self.blocks.tasks(), self._shared_space, search,
-            plan.block_shares, None if is_all else enter(numbers, "lpe-chosen"),
-        )  # fmt: skip
+        chosen = None if is_all else enter(numbers, "lpe-chosen")
+        searched = self._searched(plan)
+        return self_join(len(self.blocks), searched, plan.block_shares, chosen)
 
     def measure_rows(
         self,
@@ -121,14 +112,8 @@ class Reference:
         shares = n_shares(
             len(sizes), active_workers().n_threads, _largest(sizes), plan.least_task_rows
         )
-        search = self._search(plan, statistic)
-        if plan.is_spooled:
-            self.keep(plan)
-        with lazily():
-            return join(
-                rows, self.blocks.tasks(), self._shared_space, search, shares,
-                numbers=numbers, **self._further(weight),
-            )  # fmt: skip
+        with self._lazily(plan):
+            return join(rows, self._searched(plan, statistic, weight), shares, numbers)
 
     def measure_table(
         self, table: Table, statistic: Statistic | None = None, weight: Weight | None = None
@@ -137,26 +122,22 @@ class Reference:
 
         Parameters are those of `measure_rows`, but for the table.
         """
-        if not table.is_lazy:
-            return eagerly(lambda: self._measure_at_once(table, statistic, weight))
-        if table.frame is None:
-            measured = self.measure_rows(table.rows, statistic, weight)
-            return table.restore(measured, "statistic")
-        plan = self._plan(table.rows.chunks[0], reads_frame=True)
-        search = self._search(plan, statistic)
-        if plan.is_spooled:
-            self.keep(plan)
-        with lazily():
-            return join_frame(
-                table.frame, self.blocks.tasks(), self._shared_space, search,
-                **self._further(weight),
-            )  # fmt: skip
 
-    def _measure_at_once(
-        self, table: Table, statistic: Statistic | None, weight: Weight | None
-    ) -> Any:
-        self.keep()
-        return table.restore(self.measure_rows(table.rows, statistic, weight), "statistic")
+        def measured() -> Any:
+            found = self.measure_rows(table.rows, statistic, weight)
+            return table.restore(found, "statistic")
+
+        def measured_at_once() -> Any:
+            self.keep()
+            return measured()
+
+        if not table.is_lazy:
+            return eagerly(measured_at_once)
+        if table.frame is None:
+            return measured()
+        plan = self._plan(table.rows.chunks[0], reads_frame=True)
+        with self._lazily(plan):
+            return join_frame(table.frame, self._searched(plan, statistic, weight))
 
     def keep(self, plan: SearchPlan | None = None) -> None:
         """Have blocks and graph ready for the active scheduler, if they are not; computes.
@@ -169,19 +150,28 @@ class Reference:
         if self.graph is not None:
             self.graph.keep()
 
-    def _further(self, weight: Weight | None) -> dict[str, Any]:
-        """Return what some searches need besides."""
-        entered = None if weight is None else enter(weight, "lpe-weight")
-        return {"graph": self._graph_task(), "weight": entered}
-
-    def _graph_task(self) -> Delayed | None:
-        return None if self.graph is None else self.graph.tasks()[0]
+    @contextmanager
+    def _lazily(self, plan: SearchPlan) -> Iterator[None]:
+        """Have spooled blocks ready, and count what enters the graph of one result."""
+        if plan.is_spooled:
+            self.keep(plan)
+        with lazily():
+            yield
 
     def _search(self, plan: SearchPlan, statistic: Statistic | None = None) -> Search:
-        asked, params = statistic or self.shape.statistic, self.shape.graph_params
-        return Search(
-            self.algorithm, asked.n_neighbors, asked.radius, plan.pass_rows, asked.enough,
-            None if params is None else params.n_neighbors,
+        graph_neighbors = self.shape.graph_neighbors or None
+        return Search(statistic or self.shape.statistic, plan.pass_rows, graph_neighbors)
+
+    def _searched(
+        self,
+        plan: SearchPlan,
+        statistic: Statistic | None = None,
+        weight: Weight | None = None,
+    ) -> Searched:
+        return Searched(
+            self.blocks.tasks(), self._shared_space, self._search(plan, statistic),
+            None if self.graph is None else self.graph.tasks()[0],
+            None if weight is None else enter(weight, "lpe-weight"),
         )  # fmt: skip
 
     def _plan(
@@ -229,7 +219,7 @@ def prepare_reference(
     OSError
         If the rows need a spool, and none can be written that all workers see.
     """
-    algorithm, space = choose_space(sample, preparation, plan, algorithm)
+    space = choose_space(sample, preparation, plan, algorithm)
     shape, entry = plan.shape, None
     if plan.is_spooled:
         entry = new_entry()
@@ -238,20 +228,17 @@ def prepare_reference(
             "to %s", shape.n_reference, entry.url,
         )  # fmt: skip
     chunks = partial(_chunks, source, plan.block_rows)
-    blocks = prepare_blocks(
-        chunks, space, algorithm, entry, plan.largest_block_rows, n_bytes
-    )
-    reference = Reference(shape, space, algorithm, blocks)
+    blocks = prepare_blocks(chunks, space, entry, plan.largest_block_rows, n_bytes)
+    reference = Reference(shape, space, blocks)
     graph_params = shape.graph_params
     if graph_params is None:
         return reference
-    search = reference._search(plan)
 
     def make() -> list[Delayed]:
-        edges = self_join(len(blocks), blocks.tasks(), space, search, plan.block_shares)
+        edges = self_join(len(blocks), reference._searched(plan), plan.block_shares)
         return [build_graph(edges, shape.n_reference, graph_params)]
 
-    return replace(reference, graph=HeldBlocks.of(make(), make, n_bytes))
+    return replace(reference, graph=Blocks.of(make(), make, n_bytes))
 
 
 def _chunks(source: Callable[[], da.Array], block_rows: int) -> da.Array:

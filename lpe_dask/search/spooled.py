@@ -1,6 +1,6 @@
 """Blocks, and the pieces they are made of, in a spool: graphs hold handles of them.
 
-    block  --SpoolFolder--> file, SpooledBlock: low, high, n_rows, load(), load_sample()
+    block  --SpoolFolder--> file, SpooledBlock: low, high, load(), load_sample()
 
 A join asks a handle for its box first, and loads only what it needs; blocks in memory
 (`HeldBlock`) offer the same.
@@ -16,13 +16,12 @@ from uuid import uuid4
 
 import fsspec
 import numpy as np
-from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import Block, block_of
-from lpe_dask.search.held import HeldBlock, Pieces, Rows, SharedBlocks
+from lpe_dask.search.held import HeldBlock, Pieces, RowsOfRegion, read_region
 from lpe_dask.storage import ArrayFile, Folder, retried, write_arrays
-from lpe_dask.tasks import Entry, compute, enter, is_shared, spool_at, spool_place
+from lpe_dask.tasks import Entry, is_shared, spool_at, spool_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +34,18 @@ class SpooledBlock:
         Of its file; that of its sample has one word more.
     low, high : ndarray of shape (n_features,)
         Its box in the basis.
-    n_rows : int
     """
 
     url: str
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    n_rows: int
 
     def load(self) -> Block:
-        """Return the block, read anew."""
+        """Return the block, read again."""
         return _read_block(self.url)
 
     def load_sample(self) -> Block:
-        """Return the block of sampled rows, read anew."""
+        """Return the block of sampled rows, read again."""
         return _read_block(sample_url(self.url))
 
 
@@ -68,19 +65,15 @@ class SpooledPieces:
 
     @retried
     def sizes(self) -> NDArray[np.int64]:
-        """Return the rows of each region, read anew."""
+        """Return the rows of each region, read again."""
         with fsspec.open(self.url, "rb") as file:
             return np.diff(ArrayFile(file).part(0))
 
     @retried
-    def read(self, region: int, start: int, stop: int) -> Rows:
-        """Return rows ``start`` to ``stop`` of a region, or as many of them as it has."""
+    def read(self, region: int, start: int, stop: int) -> RowsOfRegion:
+        """Return rows ``start`` to ``stop`` of a region; see `read_region`."""
         with fsspec.open(self.url, "rb") as file:
-            arrays = ArrayFile(file)
-            first, last = arrays.part(0, region, region + 2).tolist()
-            which = min(first + start, last), min(first + stop, last)
-            numbers, rows = arrays.part(1, *which), arrays.part(2, *which)
-        return Rows(rows, numbers, last - first)
+            return read_region(ArrayFile(file).part, region, start, stop)
 
 
 class Handles:
@@ -102,7 +95,7 @@ class Handles:
         return iter(self._handles)
 
     def __sizeof__(self) -> int:
-        """Return the bytes of a message, which decide whether it rides in a graph."""
+        """Return the bytes of a message, which tell whether it is large for a graph."""
         return len(pickle.dumps(self._handles))
 
 
@@ -118,7 +111,7 @@ def handles_of(blocks: Iterable[Any]) -> list[Any]:
 class SpoolFolder:
     """Where tasks write blocks and pieces; knows the place, and owns nothing.
 
-    A task that outlives its run finds no folder, and makes none.
+    A task that runs longer than its run finds no folder, and makes none.
     """
 
     url: str
@@ -129,7 +122,7 @@ class SpoolFolder:
         _write(url, held.block.arrays())
         if held.sample is not None:
             _write(sample_url(url), held.sample.arrays())
-        return SpooledBlock(url, held.low, held.high, held.n_rows)
+        return SpooledBlock(url, held.low, held.high)
 
     def write_pieces(self, pieces: Pieces) -> SpooledPieces:
         """Write the pieces of a partition, and return what reads them."""
@@ -162,18 +155,15 @@ def _read_block(url: str) -> Block:
             return block_of(*ArrayFile(file).arrays())
     except FileNotFoundError as error:
         raise RuntimeError(
-            f"{url}, a block of nominal rows, is not there: it was removed, or this worker "
-            f"does not see its storage. Fit again with a folder or URL that all workers "
-            f"share (configuration key lpe-dask.spool, --spool), or save a model where it "
-            f"was fitted (model.save) and load it here (lpe_dask.load)."
+            f"{url}, a block of nominal rows, does not exist: it was removed, or this "
+            f"worker does not see its storage. Fit again with a folder or URL that all "
+            f"workers share (configuration key lpe-dask.spool, --spool), or save a model "
+            f"where it was fitted (model.save) and load it here (lpe_dask.load)."
         ) from error
 
 
-# All blocks of a reference
-
-
 def new_entry() -> Entry:
-    """Return an entry in a spool for blocks, which the workers at hand see.
+    """Return an entry in a spool for blocks, which the active workers see.
 
     Raises
     ------
@@ -188,44 +178,8 @@ def new_entry() -> Entry:
     except (OSError, ValueError) as error:
         raise OSError(
             f"the nominal rows do not fit into the memory of each worker, and the spool "
-            f"{place} cannot take them: {error}. Name a folder or URL that all workers can "
-            f"write to (configuration key lpe-dask.spool, --spool), or give each worker "
-            f"more memory."
+            f"{place} cannot store them: {error}. Name a folder or URL that all workers "
+            f"can write to (configuration key lpe-dask.spool, --spool), or give each "
+            f"worker more memory."
         ) from error
     return spool.folder("blocks")
-
-
-class SpooledBlocks(SharedBlocks):
-    """The blocks of a reference in a spool.
-
-    Parameters
-    ----------
-    handles : sequence of SpooledBlock
-    entry : Entry
-        Of the spool.
-    """
-
-    is_spooled = True
-
-    def __init__(self, handles: Sequence[SpooledBlock], entry: Entry) -> None:
-        super().__init__(len(handles))
-        self._handles = Handles(handles, entry)
-
-    @classmethod
-    def of(cls, tasks: list[Delayed], entry: Entry) -> SpooledBlocks:
-        """Return what tasks write into an entry; computes."""
-        return cls(compute(*tasks), entry)
-
-    def keep(self, *, in_spool: bool = True) -> None:
-        """Do nothing: they are kept already."""
-
-    def tasks(self) -> list[Delayed]:
-        """Return one task, which gives all `Handles`."""
-        return [enter(self._handles, "lpe-blocks")]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(
-            "the nominal rows of this model are in a spool, which lives as long as the "
-            "model and cannot be copied with it. Save the model and load it there, or "
-            "fit where they fit into memory."
-        )

@@ -6,73 +6,23 @@ files         --load_blocks, load_graph-->   blocks, graph: read when the tasks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed
 
 from lpe_dask.kernels import NeighborGraph
-from lpe_dask.search.held import HeldBlocks, SharedBlocks
 from lpe_dask.search.packing import Space, pack_rows
-from lpe_dask.search.spooled import SpooledBlocks, SpoolFolder, handles_of, new_entry
+from lpe_dask.search.spooled import SpoolFolder, handles_of
 from lpe_dask.storage import FLOAT64, FLOATS, INT32, INT64, StoredFile, write_columns
 from lpe_dask.tasks import enter, new_tasks
-
-
-class StoredBlocks(SharedBlocks):
-    """The blocks of a saved model, or its neighbor graph as the only one.
-
-    A lazy scoring reads their files itself, and a pickled model does not contain them.
-
-    Parameters
-    ----------
-    make : callable
-        From an optional folder to put them into, to the tasks that read them.
-    n_blocks : int
-        Blocks, or 1 for a graph.
-    """
-
-    def __init__(
-        self, make: Callable[[SpoolFolder | None], list[Delayed]], n_blocks: int
-    ) -> None:
-        super().__init__(n_blocks)
-        self._make = make
-        self._held = HeldBlocks(partial(make, None), n_blocks)
-        self._spooled: SpooledBlocks | None = None
-
-    @property
-    def is_spooled(self) -> bool | None:
-        """Whether they are in a spool; None where that is not settled."""
-        if self._spooled is not None:
-            return True
-        return False if self._held.are_kept() else None
-
-    def keep(self, *, in_spool: bool = False) -> None:
-        """Have them ready where the active scheduler finds them; computes what is not."""
-        with self._lock:
-            if self._spooled is not None:
-                return
-            if not in_spool or self._held.are_kept():
-                self._held.keep()
-                return
-            entry = new_entry()
-            self._spooled = SpooledBlocks.of(self._make(SpoolFolder(entry.url)), entry)
-
-    def tasks(self) -> list[Delayed]:
-        """Return tasks that give a handle each, or all `Handles`, or the graph."""
-        return (self._spooled or self._held).tasks()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return StoredBlocks, (self._make, len(self))
 
 
 def load_blocks(
     files: Sequence[tuple[StoredFile, int]],
     n_reference: int,
     space: Space,
-    algorithm: str,
     folder: SpoolFolder | None = None,
 ) -> list[Delayed]:
     """Return one task for each file of prepared rows, which makes it a block.
@@ -86,8 +36,7 @@ def load_blocks(
     """
     entered = enter(space, "lpe-space")
     tasks = (
-        (_load, file, n_rows, n_reference, entered.key, algorithm, folder)
-        for file, n_rows in files
+        (_load, file, n_rows, n_reference, entered.key, folder) for file, n_rows in files
     )
     return new_tasks("load", tasks, [entered])
 
@@ -127,10 +76,8 @@ def store_blocks(
         given = [([key], 0) for key in keys]
     else:
         given = [(keys, i) for i in range(n_blocks)]
-    pairs = zip(given, urls, strict=True)
-    return new_tasks(
-        "store", ((_store_block, *of, names, url) for of, url in pairs), blocks
-    )
+    tasks = ((_store_block, *of, names, url) for of, url in zip(given, urls, strict=True))
+    return new_tasks("store", tasks, blocks)
 
 
 def store_graph(graph: Delayed, starts_url: str, edges_url: str) -> Delayed:
@@ -163,7 +110,6 @@ def _load(
     n_rows: int,
     n_reference: int,
     space: Space,
-    algorithm: str,
     folder: SpoolFolder | None,
 ) -> Any:
     name, *names = block_columns(len(space.basis.center))
@@ -172,13 +118,15 @@ def _load(
     rows = np.empty((n_rows, len(names)), columns[names[0]].dtype)
     for k, column in enumerate(names):
         if columns[column].dtype != rows.dtype:
-            raise ValueError(f"{file.url} holds numbers of more than one type")
+            raise ValueError(f"{file.url} contains numbers of more than one type")
         rows[:, k] = columns.pop(column)
     if numbers.min() < 0 or numbers.max() >= n_reference:
-        raise ValueError(f"{file.url} holds no rows of a reference of {n_reference}")
+        raise ValueError(
+            f"{file.url} contains numbers of rows that a reference of {n_reference} lacks"
+        )
     if not np.isfinite(rows).all():
-        raise ValueError(f"{file.url} holds NaN or inf")
-    return pack_rows(rows, numbers, space, algorithm, folder)
+        raise ValueError(f"{file.url} contains NaN or inf")
+    return pack_rows(rows, numbers, space, folder)
 
 
 def _load_graph(starts: StoredFile, edges: StoredFile, n_rows: int) -> NeighborGraph:
@@ -195,4 +143,4 @@ def _check_graph(graph: NeighborGraph, url: str) -> None:
     is_run = starts[0] == 0 and starts[-1] == len(targets) and (np.diff(starts) >= 0).all()
     is_within = ((targets >= 0) & (targets < graph.n_rows)).all()
     if not (is_run and is_within and (graph.lengths >= 0).all()):
-        raise ValueError(f"{url} holds no graph of {graph.n_rows} rows")
+        raise ValueError(f"{url} contains no graph of {graph.n_rows} rows")

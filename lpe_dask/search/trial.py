@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -31,10 +31,15 @@ from lpe_dask.kernels import (
     walk_from_rows,
 )
 from lpe_dask.search.held import HeldBlock
-from lpe_dask.search.join import Search, search_blocks
+from lpe_dask.search.join import Search, neighbors_of, search_blocks
 from lpe_dask.search.locality import learn_split
-from lpe_dask.search.packing import Space, pack_rows
-from lpe_dask.search.plan import NeighborGraphParams, SearchPlan, sample_neighbors
+from lpe_dask.search.packing import Space
+from lpe_dask.search.plan import (
+    NeighborGraphParams,
+    SearchPlan,
+    Statistic,
+    sample_neighbors,
+)
 from lpe_dask.search.preparation import Preparation
 
 logger = logging.getLogger(__name__)
@@ -62,8 +67,8 @@ GRAPH_ROWS, WALKS = 4096, 256
 
 def choose_space(
     sample: NDArray[np.generic], preparation: Preparation, plan: SearchPlan, algorithm: str
-) -> tuple[str, Space]:
-    """Return the algorithm to search with, and the space to search in.
+) -> Space:
+    """Return the space to search in, with the algorithm to search with.
 
     Parameters
     ----------
@@ -78,12 +83,12 @@ def choose_space(
     if algorithm == "auto":
         algorithm, reason = _choose_algorithm(prepared, plan)
         logger.info("algorithm=%s: %s", algorithm, reason)
-    kernel = ALGORITHMS[algorithm]
-    basis, split = kernel.basis(prepared), None
-    if kernel.KEEPS_NEAR_ROWS_TOGETHER:
-        split = learn_split(basis.points(prepared), plan.n_blocks)
+    basis = ALGORITHMS[algorithm].basis(prepared)
     is_sampled = sample_neighbors(plan.shape.listed_neighbors) is not None
-    return algorithm, Space(preparation, basis, split, is_sampled)
+    space = Space(algorithm, preparation, basis, None, is_sampled)
+    if not space.prunes:
+        return space
+    return replace(space, split=learn_split(basis.points(prepared), plan.n_blocks))
 
 
 def _choose_algorithm(sample: NDArray[np.floating], plan: SearchPlan) -> tuple[str, str]:
@@ -97,8 +102,9 @@ def _choose_algorithm(sample: NDArray[np.floating], plan: SearchPlan) -> tuple[s
     sampled = min(1.0, len(sample) / n_reference)
     cell_rows = max(LANES, round(kernel.CELL_ROWS * sampled))
     expected = max(1, round(n_neighbors * sampled)) if n_neighbors > 0 else None
-    search = Search("pruned", expected, plan.shape.statistic.radius, pass_rows=1)
-    rows = SampledRows(sample, Space(Preparation(), kernel.basis(sample)), search)
+    search = Search(Statistic(expected, plan.shape.statistic.radius), pass_rows=1)
+    space = Space("pruned", Preparation(), kernel.basis(sample))
+    rows = SampledRows(sample, space, search)
     n_tiles = max(1, QUERY_ROWS // cell_rows)
     share = Trial(rows, sample, n_tiles=n_tiles, cell_rows=cell_rows).share_left()
     reason = (
@@ -143,19 +149,9 @@ class SampledRows:
     space: Space
     search: Search
 
-    @property
-    def prunes(self) -> bool:
-        """Whether pairs are left out."""
-        return bool(ALGORITHMS[self.search.algorithm].KEEPS_NEAR_ROWS_TOGETHER)
-
     def packed(self, rows: NDArray[np.floating], cell_rows: int | None = None) -> HeldBlock:
         """Return some of the rows as a block."""
-        held = pack_rows(
-            narrow(rows), np.arange(len(rows)), self.space, self.search.algorithm, None,
-            cell_rows,
-        )  # fmt: skip
-        assert isinstance(held, HeldBlock)
-        return held
+        return self.space.pack(narrow(rows), np.arange(len(rows)), cell_rows)
 
     def pack_seconds(self) -> float:
         """Return the seconds of one thread for a row to be put into its block."""
@@ -166,13 +162,10 @@ class SampledRows:
         rows = self.reference[: max(GRAPH_ROWS, 2 * params.n_neighbors)]
         if len(rows) <= params.n_neighbors:  # a sample that is no example
             return 0.0
-        basis = self.space.basis
-        points = basis.points(rows)
-        arrangement = ALGORITHMS[self.search.algorithm].arrange(points, TILE_ROWS)
-        queries = QueryTiles(rows, points, arrangement, np.arange(len(rows)))
-        state = search_blocks(queries, [self.packed(rows)], basis, self.search)
-        assert isinstance(state, NearestState)
-        distances, neighbors = state.neighbors()
+        queries = self.space.tiles(rows, np.arange(len(rows)))
+        blocks, basis = [self.packed(rows)], self.space.basis
+        state = search_blocks(queries, blocks, basis, self.search)
+        distances, neighbors = neighbors_of(state)
         graph = GRAPHS[params.graph](neighbors.astype(np.int32), distances)
         starts = np.arange(0, len(rows), max(1, len(rows) // WALKS))
         seconds = _fastest(lambda: self.search.walked(walk_from_rows, graph, starts))
@@ -217,13 +210,13 @@ class Trial:
         self._rows = of_queries[::step]
         self._numbers = block.numbers[::step] if queries is None else None
         points = sampled.space.basis.points(self._rows)
-        arrange = ALGORITHMS[sampled.search.algorithm].arrange
+        arrange = ALGORITHMS[sampled.space.algorithm].arrange
         self._which = _some_tiles(arrange(points, cell_rows or TILE_ROWS), n_tiles)
 
     def share_left(self) -> float:
         """Return about which share of pairs pruning leaves to compare, from 0 to 1."""
         n_compared = self._folded(self._which).n_compared
-        return n_compared / (len(self._which.order) * self._held.n_rows)
+        return n_compared / (len(self._which.order) * self._held.block.n_rows)
 
     def cost(self, n_copies: int = 1) -> Cost:
         """Return what a query costs among so many copies of the rows."""
@@ -239,7 +232,7 @@ class Trial:
 
         seconds = _fastest(search)
         n_queries = len(self._which.order)
-        visits = self._n_visits() / n_queries if sampled.prunes else 0.0
+        visits = self._n_visits() / n_queries if sampled.space.prunes else 0.0
         return Cost(states[0].n_compared / n_queries, seconds / n_queries, visits)
 
     def _n_visits(self) -> int:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lpe_dask.search.memory import needs, plan_for_active_workers
+from lpe_dask.search.memory import Needs, plan_for_active_workers
 from lpe_dask.search.plan import SearchShape, Statistic
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.reference import prepare_reference
@@ -119,7 +119,7 @@ def main(folder: Path, n_rows: int, n_queries: int) -> None:
         spilled = client.run(lambda dask_worker: dask_worker.data.spilled_total.disk)
         same = sorted(client.run(lambda: __import__("os").getpid()).values()) == pids
     click.echo(f"{n_queries} radii in {seconds:.0f} s, {plan.n_blocks} blocks")
-    click.echo(f"planned a worker: {needs(plan).worker / 1e6:.0f} MB")
+    click.echo(f"planned a worker: {Needs(plan).worker / 1e6:.0f} MB")
     click.echo(f"peaks: {[round(peak / 1e6) for peak in peaks.values()]} MB")
     click.echo(f"spilled: {list(spilled.values())} bytes; no worker restarted: {same}")
     query = _rows(10**9, n_queries)[7]

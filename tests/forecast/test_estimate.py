@@ -29,7 +29,7 @@ from lpe_dask.model import fitting
 from lpe_dask.model.scaling import learn_moments
 from lpe_dask.search import trial
 from lpe_dask.search.join import Search
-from lpe_dask.search.memory import needs
+from lpe_dask.search.memory import Needs
 from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import (
     NeighborGraphParams,
@@ -562,8 +562,8 @@ def test_walks__are_one_a_row_that_is_measured(files):
 def test_walk_seconds__of_too_few_rows_are_not_known():
     """Where K' is as large as the sample there is no graph to walk along."""
     rows = np.zeros((5, 2))
-    space = Space(Preparation(), ALGORITHMS["brute"].basis(rows))
-    sampled = trial.SampledRows(rows, space, Search("brute", 2, None, 1, None, 5))
+    space = Space("brute", Preparation(), ALGORITHMS["brute"].basis(rows))
+    sampled = trial.SampledRows(rows, space, Search(Statistic(2, None), 1, 5))
 
     assert sampled.walk_seconds(NeighborGraphParams(5, "directed")) == 0.0
 
@@ -588,7 +588,7 @@ def test_worker_bytes__are_those_that_a_fit_checks(files, monkeypatch, calibrati
     forecast = lpe_dask.plan("nominal", **arguments)
 
     lpe_dask.LPE(**arguments).fit("nominal")
-    assert forecast.worker_bytes == max(needs(plan).worker for plan in plans)
+    assert forecast.worker_bytes == max(Needs(plan).worker for plan in plans)
     assert forecast.plan.shape.calibration_rows == 200
     assert forecast.plan.shape.reads_frame
     assert forecast.memory_limit == active_workers().memory_limit
@@ -943,7 +943,7 @@ def test_planned__share_the_machine(monkeypatch):
 def test_forecast__tells_times_in_units_that_fit(seconds, said):
     plan = SearchPlan(SearchShape(10, 2, Statistic(5, None)), 64, 64, 64, 1)
     forecast = lpe_dask.plan.__globals__["Forecast"](
-        10, 10, 2, 5, None, "brute", True, {"read": 1}, 0, 0, 0, needs(plan), 2, GIB,
+        10, 10, 2, 5, None, "brute", True, {"read": 1}, 0, 0, 0, Needs(plan), 2, GIB,
         {"search": seconds}, 1.5,
     )  # fmt: skip
 

@@ -1,5 +1,7 @@
 """How points are put into cells: by brute force (tiles) and by pruning (cells)."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,8 @@ from lpe_dask.kernels import brute as tiles
 from lpe_dask.kernels import pruned as cells
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.kernels.simd import LANES
-from lpe_dask.search import choice
+from lpe_dask.search import trial
+from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic
 from searching import EXACT
 from strategies import point_sets
 
@@ -118,8 +121,10 @@ def test_basis__is_rotated_where_boxes_profit():
 def test_choose_algorithm__takes_a_sample_of_any_size(n_reference):
     """Where part of a table is searched, the sample may have more rows than that."""
     sample = np.random.default_rng(0).standard_normal((8000, 2))
+    shape = SearchShape(n_reference, 2, Statistic(10, None))
+    plan = SearchPlan(shape, 1024, 1024, 1024, threads=1)
 
-    chosen = choice.choose_algorithm(sample, n_reference, 10, None)
+    algorithm, reason = trial._choose_algorithm(sample, plan)
 
-    assert chosen.algorithm == "pruned"
-    assert 0 < choice.share_left(sample, chosen.basis, n_reference, 10, None) < 0.3
+    assert algorithm == "pruned"
+    assert 0 < int(re.search(r"about (\d+)%", reason)[1]) < 30

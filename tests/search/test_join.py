@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import definitions
 from lpe_dask.kernels.algorithms import ALGORITHMS
-from lpe_dask.search.join import Search, join, self_join
+from lpe_dask.search.join import Search, Searched, join, self_join
 from lpe_dask.search.locality import learn_split
 from lpe_dask.search.packing import Space, pack_chunks, prepare_blocks
-from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS
+from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
 from lpe_dask.search.preparation import LinearMap, Preparation
 from lpe_dask.tasks.spool import spool_at
 from lpe_dask.tasks.values import enter
@@ -33,7 +33,11 @@ def space_of(reference, algorithm, preparation=None, n_regions=3):
     split = None
     if algorithm == "pruned":
         split = learn_split(basis.points(prepared), n_regions)
-    return Space(preparation, basis, split, with_samples=True)
+    return Space(algorithm, preparation, basis, split, with_samples=True)
+
+
+def searched(blocks, space, n_neighbors, pass_rows=64):
+    return Searched(blocks, space, Search(Statistic(n_neighbors, None), pass_rows))
 
 
 def chunked(rows, chunks):
@@ -50,41 +54,39 @@ def tasks_of(collection, prefix):
 
 
 def measured_among_themselves(blocks, space, search):
-    joins = self_join(len(blocks), blocks.tasks(), space, search)
+    joins = self_join(len(blocks), Searched(blocks.tasks(), space, search))
     statistic = {}
     for numbers, values in dask.compute(*joins, scheduler="sync"):
         statistic |= dict(zip(numbers.tolist(), values.tolist(), strict=True))
     return [statistic[i] for i in range(len(statistic))]
 
 
-def searches(algorithm):
-    return st.builds(
-        Search,
-        st.just(algorithm),
+def searches():
+    statistics = st.builds(
+        Statistic,
         st.none() | st.integers(1, 15) | st.just(MIN_SAMPLED_NEIGHBORS),
         st.sampled_from([0.0, 0.1, 1.0, 3e-9, 1e7]),
-        st.integers(1, 15),
     )
+    return st.builds(Search, statistics, st.integers(1, 15))
 
 
 def expected_statistic(queries, reference, search, exclude_self=False):
-    if search.n_neighbors is None:
-        return definitions.neighbor_counts(queries, reference, search.radius, exclude_self)
-    return definitions.knn_radii(queries, reference, search.n_neighbors, exclude_self)
+    asked = search.statistic
+    if asked.n_neighbors is None:
+        return definitions.neighbor_counts(queries, reference, asked.radius, exclude_self)
+    return definitions.knn_radii(queries, reference, asked.n_neighbors, exclude_self)
 
 
 @algorithms
 @given(data=st.data(), points=point_sets())
 def test_self_join__equals_definition_for_any_blocks(algorithm, data, points):
-    search = data.draw(searches(algorithm))
+    search = data.draw(searches())
     chunks = data.draw(row_chunks(len(points)))
     block_rows = data.draw(st.none() | st.integers(1, len(points)))
     space = space_of(points, algorithm, n_regions=data.draw(st.integers(1, 5)))
 
     with dask.config.set(scheduler="sync"):
-        blocks = prepare_blocks(
-            lambda: chunked(points, chunks), space, algorithm, None, block_rows
-        )
+        blocks = prepare_blocks(lambda: chunked(points, chunks), space, None, block_rows)
         actual = measured_among_themselves(blocks, space, search)
 
     expected = expected_statistic(points, points, search, exclude_self=True)
@@ -94,7 +96,7 @@ def test_self_join__equals_definition_for_any_blocks(algorithm, data, points):
 @algorithms
 @given(data=st.data(), n_features=st.integers(1, 3))
 def test_join__equals_definition_for_any_chunks(algorithm, data, n_features):
-    search = data.draw(searches(algorithm))
+    search = data.draw(searches())
     reference = data.draw(point_sets(n_features=n_features))
     queries = data.draw(point_sets(n_features=n_features))
     chunks = data.draw(row_chunks(len(queries)))
@@ -102,12 +104,10 @@ def test_join__equals_definition_for_any_chunks(algorithm, data, n_features):
 
     with dask.config.set(scheduler="sync"):
         rows = chunked(reference, data.draw(row_chunks(len(reference))))
-        blocks = prepare_blocks(lambda: rows, space, algorithm)
+        blocks = prepare_blocks(lambda: rows, space)
         actual = join(
             chunked(queries, chunks),
-            blocks.tasks(),
-            space,
-            search,
+            Searched(blocks.tasks(), space, search),
             data.draw(st.integers(1, 4)),
         )
 
@@ -121,13 +121,13 @@ def test_join__equals_definition_for_any_chunks(algorithm, data, n_features):
 def test_self_join__same_bits_from_a_spool(algorithm, n_neighbors, tmp_path):
     points = np.random.default_rng(0).integers(0, 30, (1500, 3)) * 0.1
     space = space_of(points, algorithm)
-    search = Search(algorithm, n_neighbors, None, 200)
+    search = Search(Statistic(n_neighbors, None), 200)
     rows = chunked(points, 300)
 
     with dask.config.set(scheduler="threads"):
-        held = prepare_blocks(lambda: rows, space, algorithm, None, 400)
+        held = prepare_blocks(lambda: rows, space, None, 400)
         spooled = prepare_blocks(
-            lambda: rows, space, algorithm, spool_at(str(tmp_path)).folder("blocks"), 400
+            lambda: rows, space, spool_at(str(tmp_path)).folder("blocks"), 400
         )
 
     expected = measured_among_themselves(held, space, search)
@@ -143,10 +143,12 @@ def test_join__measures_rows_with_nan_and_far_out(algorithm):
         [[0.0, 0.0], [np.nan, 0.0], [1e300, -1e300], [np.inf, 1.0], [9.0, 9.0]]
     )
     space = space_of(reference, algorithm)
-    blocks = prepare_blocks(lambda: chunked(reference, 100), space, algorithm)
+    blocks = prepare_blocks(lambda: chunked(reference, 100), space)
 
     actual = join(
-        chunked(queries, 5), blocks.tasks(), space, Search(algorithm, 4, None, 64), 1
+        chunked(queries, 5),
+        searched(blocks.tasks(), space, 4),
+        1,
     ).compute()
 
     with np.errstate(over="ignore"):
@@ -162,8 +164,8 @@ def test_join__prepares_queries_as_it_does_the_reference(algorithm):
     space = space_of(points, algorithm, preparation)
     rows = chunked(points, 20)
 
-    blocks = prepare_blocks(lambda: rows, space, algorithm)
-    actual = join(rows, blocks.tasks(), space, Search(algorithm, 1, None, 7), 2)
+    blocks = prepare_blocks(lambda: rows, space)
+    actual = join(rows, searched(blocks.tasks(), space, 1, 7), 2)
 
     assert (actual.compute() == 0).all()
 
@@ -171,11 +173,11 @@ def test_join__prepares_queries_as_it_does_the_reference(algorithm):
 @pytest.mark.parametrize("n_shares", [1, 3])
 def test_join__is_lazy_and_has_a_task_for_each_share(at_most_computes, n_shares):
     space = space_of(np.zeros((10, 3)), "brute")
-    blocks = pack_chunks(da.zeros((640, 3), chunks=(64, 3)), space, "brute")
+    blocks = pack_chunks(da.zeros((640, 3), chunks=(64, 3)), space)
     queries = da.zeros((500, 3), chunks=(50, 3))
 
     with at_most_computes(0):
-        statistic = join(queries, blocks, space, Search("brute", 2, None, 64), n_shares)
+        statistic = join(queries, searched(blocks, space, 2), n_shares)
 
     assert len(tasks_of(statistic, "lpe-join")) == 10 * n_shares
     assert len(tasks_of(statistic, "lpe-statistic")) == 10
@@ -185,9 +187,9 @@ def test_join__is_lazy_and_has_a_task_for_each_share(at_most_computes, n_shares)
 
 def test_self_join__has_one_task_a_block():
     space = space_of(np.zeros((10, 3)), "brute")
-    blocks = pack_chunks(da.zeros((640, 3), chunks=(64, 3)), space, "brute")
+    blocks = pack_chunks(da.zeros((640, 3), chunks=(64, 3)), space)
 
-    joins = self_join(10, blocks, space, Search("brute", 2, None, 64))
+    joins = self_join(10, searched(blocks, space, 2))
 
     keys = set().union(*(dict(task.__dask_graph__()) for task in joins))
     assert len([key for key in keys if str(key).startswith("lpe-join")]) == len(joins) == 10
@@ -201,7 +203,7 @@ def test_join__holds_no_literal_of_size():
     queries = da.zeros((1000, n_features), chunks=(10, n_features))
     blocks = [delayed(np.zeros)(3)] * 5
 
-    statistic = join(queries, blocks, space, Search("brute", 2, None, 64), 1)
+    statistic = join(queries, searched(blocks, space, 2), 1)
 
     graph = dict(statistic.__dask_graph__())
     assert all(sizeof(graph[key]) < 10_000 for key in tasks_of(statistic, "lpe-join"))
@@ -212,10 +214,10 @@ def test_join__of_a_spool_stays_small_for_many_blocks(tmp_path):
     points = np.random.default_rng(0).standard_normal((3200, 2))
     space = space_of(points, "pruned", n_regions=50)
     entry = spool_at(str(tmp_path)).folder("blocks")
-    blocks = prepare_blocks(lambda: chunked(points, 320), space, "pruned", entry)
+    blocks = prepare_blocks(lambda: chunked(points, 320), space, entry)
     queries = da.zeros((10_000, 2), chunks=(100, 2))
 
-    statistic = join(queries, blocks.tasks(), space, Search("pruned", 2, None, 64), 1)
+    statistic = join(queries, searched(blocks.tasks(), space, 2), 1)
 
     graph = dict(statistic.__dask_graph__())
     assert len(blocks) == 50
@@ -230,9 +232,9 @@ def test_join__same_result_when_a_task_is_run_again(algorithm):
     rng = np.random.default_rng(0)
     reference, queries = rng.random((300, 2)), rng.random((50, 2))
     space = space_of(reference, algorithm)
-    blocks = prepare_blocks(lambda: chunked(reference, 100), space, algorithm)
-    search = Search(algorithm, 5, None, 16)
-    tasks = join(chunked(queries, 50), blocks.tasks(), space, search, 1)
+    blocks = prepare_blocks(lambda: chunked(reference, 100), space)
+    search = Search(Statistic(5, None), 16)
+    tasks = join(chunked(queries, 50), Searched(blocks.tasks(), space, search), 1)
 
     first, second = tasks.compute(), tasks.compute()
 
@@ -249,7 +251,6 @@ def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
     blocks = prepare_blocks(
         lambda: chunked(reference, 500),
         space,
-        "pruned",
         spool_at(str(tmp_path)).folder("blocks"),
     )
     (handles,) = map(list, dask.compute(*blocks.tasks()))
@@ -258,8 +259,8 @@ def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
         if not ((handle.low <= points[0]) & (points[0] <= handle.high)).all():
             Path(handle.url.removeprefix("file://")).unlink()
 
-    search = Search("pruned", 3, None, 100)
-    actual = join(chunked(queries, 20), blocks.tasks(), space, search, 1).compute()
+    asked = searched(blocks.tasks(), space, 3, 100)
+    actual = join(chunked(queries, 20), asked, 1).compute()
 
     n_left = sum("sample" not in path.name for path in tmp_path.glob("*/block-*"))
     assert n_left < len(handles)
@@ -270,14 +271,14 @@ def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
 @given(data=st.data(), points=point_sets())
 def test_self_join__of_chosen_rows_measures_these_among_all(algorithm, data, points):
     """Also where blocks, or shares of them, have none of the chosen rows."""
-    search = data.draw(searches(algorithm))
+    search = data.draw(searches())
     chosen = np.array(sorted(data.draw(st.sets(st.integers(0, len(points) - 1)))), int)
     space = space_of(points, algorithm)
 
     with dask.config.set(scheduler="sync"):
-        blocks = prepare_blocks(lambda: chunked(points, 5), space, algorithm, None, 3)
+        blocks = prepare_blocks(lambda: chunked(points, 5), space, None, 3)
         joins = self_join(
-            len(blocks), blocks.tasks(), space, search, 2, enter(chosen, "chosen")
+            len(blocks), Searched(blocks.tasks(), space, search), 2, enter(chosen, "chosen")
         )
         found = dask.compute(*joins)
 
@@ -295,12 +296,14 @@ def test_self_join__of_chosen_rows_measures_these_among_all(algorithm, data, poi
 def test_self_join__gives_the_edges_of_a_graph(algorithm, data, points):
     """The numbers of the nearest rows, ties by number, and how far they are."""
     n_edges = data.draw(st.integers(1, 5) | st.just(MIN_SAMPLED_NEIGHBORS))
-    search = Search(algorithm, 3, None, data.draw(st.integers(1, 15)), None, n_edges)
+    search = Search(Statistic(3, None), data.draw(st.integers(1, 15)), n_edges)
     space = space_of(points, algorithm)
 
     with dask.config.set(scheduler="sync"):
-        blocks = prepare_blocks(lambda: chunked(points, 5), space, algorithm, None, 3)
-        found = dask.compute(*self_join(len(blocks), blocks.tasks(), space, search, 2))
+        blocks = prepare_blocks(lambda: chunked(points, 5), space, None, 3)
+        found = dask.compute(
+            *self_join(len(blocks), Searched(blocks.tasks(), space, search), 2)
+        )
 
     for numbers, neighbors, distances in found:
         for i, row, lengths in zip(numbers, neighbors, distances, strict=True):
@@ -318,10 +321,10 @@ def test_join__of_a_sample_leaves_out_what_is_too_far():
     centers = np.arange(4)[:, None, None] * [1000.0, 0.0]
     reference = (centers + rng.standard_normal((4, 400, 2))).reshape(-1, 2)
     space = space_of(reference, "pruned", n_regions=4)
-    blocks = prepare_blocks(lambda: chunked(reference, 400), space, "pruned", None, 100)
-    search = Search("pruned", 60, None, 100)
+    blocks = prepare_blocks(lambda: chunked(reference, 400), space, None, 100)
+    asked = searched(blocks.tasks(), space, 60, 100)
 
-    actual = join(chunked(reference[:20], 20), blocks.tasks(), space, search, 1).compute()
+    actual = join(chunked(reference[:20], 20), asked, 1).compute()
 
     np.testing.assert_array_equal(
         actual, definitions.knn_radii(reference[:20], reference, 60)

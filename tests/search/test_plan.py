@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import dijkstra
 from lpe_dask.kernels import blocks, paths, simd
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join, packing
-from lpe_dask.search.join import Search, self_join
+from lpe_dask.search.join import Search, Searched, self_join
 from lpe_dask.search.locality import learn_split
 from lpe_dask.search.memory import (
     ARRAY_COPIES,
@@ -23,8 +23,8 @@ from lpe_dask.search.memory import (
     DICTIONARY_COPIES,
     FRAME_COPIES,
     WALK_ROW_BYTES,
+    Needs,
     block_bytes,
-    needs,
     plan_for,
 )
 from lpe_dask.search.packing import Space, gather_regions, region_sizes, split_chunks
@@ -81,8 +81,8 @@ def test_plan_for__cuts_so_that_tasks_are_small(
     one_row = 8 * (1.25 * n_neighbors + 24 + 8 * n_features)
     tile = 256 * (16 * max(n_neighbors, 64) + 16 * n_features + 64)
     one_group = 64 * (10 * n_features + 12) * 8
-    assert needs(cut).join <= 2 * max(one_row + tile + 4 * one_group, memory_limit / 8)
-    assert needs(cut).pack <= max(2 * one_group, memory_limit / 4)
+    assert Needs(cut).join <= 2 * max(one_row + tile + 4 * one_group, memory_limit / 8)
+    assert Needs(cut).pack <= max(2 * one_group, memory_limit / 4)
 
 
 def test_plan_for__keeps_all_threads_busy():
@@ -101,8 +101,8 @@ def test_plan_for__spools_what_does_not_fit():
 
     assert not small.is_spooled
     assert large.is_spooled
-    assert needs(large).held == 0
-    needs(large).check(GIB)
+    assert Needs(large).held == 0
+    Needs(large).check(GIB)
 
 
 def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
@@ -113,7 +113,9 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
     )
     sample = np.random.default_rng(0).standard_normal((5000, n_features))
     basis = ALGORITHMS["pruned"].basis(sample)
-    space = Space(Preparation(), basis, learn_split(basis.points(sample), cut.n_blocks))
+    space = Space(
+        "pruned", Preparation(), basis, learn_split(basis.points(sample), cut.n_blocks)
+    )
     rows = da.zeros((n_reference, n_features), chunks=(cut.block_rows, -1))
 
     with at_most_computes(0):
@@ -123,13 +125,13 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
         pieces = enter(Handles([piece] * len(splits), None), "lpe-pieces")
         counts = region_sizes([pieces], len(splits))
         sizes = np.full(n_regions, -(-n_reference // n_regions))
-        gathers = gather_regions(
-            [pieces], sizes, space, "pruned", None, cut.largest_block_rows
-        )
-        block = SpooledBlock(URL, np.zeros(n_features), np.zeros(n_features), 1)
+        gathers = gather_regions([pieces], sizes, space, None, cut.largest_block_rows)
+        block = SpooledBlock(URL, np.zeros(n_features), np.zeros(n_features))
         handles = enter(Handles([block] * len(gathers), None), "lpe-blocks")
-        search = Search("pruned", 1585, None, 9)
-        joins = self_join(len(gathers), [handles], space, search, cut.block_shares)
+        search = Search(Statistic(1585, None), 9)
+        joins = self_join(
+            len(gathers), Searched([handles], space, search), cut.block_shares
+        )
 
     for literal in (pieces, handles):
         assert len(pickle.dumps(literal.dask[literal.key])) <= LITERAL_BYTES or isinstance(
@@ -140,7 +142,7 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
         layer = next(name for name in task.dask.layers if task.key.startswith(name))
         own |= task.dask.layers[layer].mapping
     assert cut.is_spooled
-    needs(cut).check(4 * GIB)
+    Needs(cut).check(4 * GIB)
     assert len(gathers) < 1.2 * cut.n_blocks
     assert len(own) <= (2.3 + cut.block_shares) * cut.n_blocks <= 5e4
     assert cut.block_shares <= 6
@@ -154,7 +156,7 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neighbors, kind):
     cut = SearchPlan(shape_of(8000, n_features, n_neighbors), 8000, 2000, 3000, 1)
-    search = Search(algorithm, n_neighbors, 1.0, cut.pass_rows)
+    search = Search(Statistic(n_neighbors, 1.0), cut.pass_rows)
     preparation = {
         "plain": Preparation(),
         "scaled": Preparation(Scaling(np.zeros(n_features), np.ones(n_features))),
@@ -166,23 +168,21 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
     rng = np.random.default_rng(0)
     reference = rng.random((4000, n_features))
     basis = ALGORITHMS[algorithm].basis(reference)
-    space = Space(preparation, basis, None, with_samples=True)
-    handles = [
-        packing._pack(reference[i : i + 2000], i, space, algorithm, None) for i in (0, 2000)
-    ]
+    space = Space(algorithm, preparation, basis, None, with_samples=True)
+    handles = [packing._pack(reference[i : i + 2000], i, space, None) for i in (0, 2000)]
     queries = rng.random((2 * cut.pass_rows, n_features), dtype=np.float32)
-    join._join(queries[:300], 0, 1, space, search, handles)  # compiles
+    join._join(queries[:300], 0, 1, None, handles, space, search)  # compiles
 
     tracemalloc.start()
-    statistic = join._join(queries, 0, 1, space, search, handles)
+    statistic = join._join(queries, 0, 1, None, handles, space, search)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
     # What kernels allocate is not traced; what they may is the room of a tile.
     room = 256 * (16 * max(n_neighbors or 0, 64) + 16 * n_features + 64)
-    assert peak + room <= needs(cut).join + statistic.nbytes
+    assert peak + room <= Needs(cut).join + statistic.nbytes
     if n_neighbors == 400:  # here the bound must be near
-        assert peak + room >= 0.5 * needs(cut).join
+        assert peak + room >= 0.5 * Needs(cut).join
 
 
 @pytest.mark.parametrize("n_features", [2, 50])
@@ -195,15 +195,15 @@ def test_pack_bytes__bounds_what_packing_allocates(algorithm, n_features):
         LinearMap(matrix=np.eye(n_features)),
     )
     basis = ALGORITHMS[algorithm].basis(rows)
-    space = Space(preparation, basis, None, with_samples=True)
-    packing._pack(rows[:300], 0, space, algorithm, None)  # compiles
+    space = Space(algorithm, preparation, basis, None, with_samples=True)
+    packing._pack(rows[:300], 0, space, None)  # compiles
 
     tracemalloc.start()
-    held = packing._pack(rows, 0, space, algorithm, None)
+    held = packing._pack(rows, 0, space, None)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert peak + rows.nbytes <= needs(cut).pack
+    assert peak + rows.nbytes <= Needs(cut).pack
     assert 0.8 * block_bytes(cut) <= held.__sizeof__() <= block_bytes(cut)
 
 
@@ -215,11 +215,11 @@ def test_graph_bytes__bound_a_graph_and_what_it_is_made_of(kind, n_edges):
         graph=NeighborGraphParams(n_edges, kind),
     )  # fmt: skip
     points = np.random.default_rng(0).random((3000, 2))
-    search = Search("brute", 20, None, cut.pass_rows, None, n_edges)
+    search = Search(Statistic(20, None), cut.pass_rows, n_edges)
     basis = ALGORITHMS["brute"].basis(points)
-    space = Space(Preparation(), basis, None, with_samples=True)
-    held = packing._pack(points, 0, space, "brute", None)
-    numbers, *edges = join._join_self(0, 0, 1, space, search, [held])
+    space = Space("brute", Preparation(), basis, None, with_samples=True)
+    held = packing._pack(points, 0, space, None)
+    numbers, *edges = join._join_self(0, 0, 1, None, [held], space, search)
 
     graph = geodesic._graph([(numbers, *edges)], 3000, n_edges, kind)
 
@@ -229,11 +229,11 @@ def test_graph_bytes__bound_a_graph_and_what_it_is_made_of(kind, n_edges):
     tracemalloc.stop()
 
     n_bytes = graph.__sizeof__()
-    assert n_bytes <= needs(cut).graph
-    assert n_bytes >= 0.4 * needs(cut).graph
+    assert n_bytes <= Needs(cut).graph
+    assert n_bytes >= 0.4 * Needs(cut).graph
     given = sum(array.nbytes for array in (numbers, *edges))
     assert n_bytes < peak
-    assert peak + given <= needs(cut).held - needs(cut).reference
+    assert peak + given <= Needs(cut).held - Needs(cut).reference
 
 
 def test_walk_rows__bound_what_a_walk_touches():
@@ -272,7 +272,7 @@ def test_plan__tells_how_large_the_graph_is():
 
     assert cut.is_spooled
     with pytest.raises(MemoryError, match=r"on disk, their neighbor graph 19073"):
-        needs(cut).check(2 * GIB)
+        Needs(cut).check(2 * GIB)
 
 
 def test_constants__are_those_of_the_kernels():
@@ -298,7 +298,7 @@ def test_check__says_what_to_do():
     with pytest.raises(
         MemoryError, match=r"100000000 nominal rows x 100 columns"
     ) as caught:
-        needs(cut).check(4 * GIB)
+        Needs(cut).check(4 * GIB)
 
     message = str(caught.value)
     assert "4096 MiB" in message
@@ -312,7 +312,7 @@ def test_check__of_a_spool_says_how_large_it_is():
     )
 
     with pytest.raises(MemoryError, match=r"with the nominal rows, 6\d{4} MiB, on disk"):
-        needs(cut).check(GIB)
+        Needs(cut).check(GIB)
 
 
 def test_plan_for__of_rows_in_memory_does_not_make_room_by_spooling_them():
@@ -323,11 +323,11 @@ def test_plan_for__of_rows_in_memory_does_not_make_room_by_spooling_them():
 
     # With the partition beside nothing else it would fit.
     scored = {"partition_rows": 18 * 10**6}
-    needs(planned(10**6, 10, 20, **arguments, **scored)).check(4 * GIB)
+    Needs(planned(10**6, 10, 20, **arguments, **scored)).check(4 * GIB)
     scoring = planned(10**6, 10, 20, **arguments, **scored, is_spooled=False)
 
     with pytest.raises(MemoryError, match="of them the nominal rows"):
-        needs(scoring).check(4 * GIB)
+        Needs(scoring).check(4 * GIB)
 
 
 def test_check__counts_the_partitions_of_the_input():
@@ -336,9 +336,9 @@ def test_check__counts_the_partitions_of_the_input():
     small = planned(10**6, 10, 500, **arguments)
     large = planned(10**6, 10, 500, **arguments, partition_rows=2 * 10**7)
 
-    assert needs(large).partition - needs(small).partition == 2 * 10**7 * 10 * 8
+    assert Needs(large).partition - Needs(small).partition == 2 * 10**7 * 10 * 8
     with pytest.raises(MemoryError, match=r"1526 MiB a partition .*smaller partitions"):
-        needs(large).check(4 * GIB)
+        Needs(large).check(4 * GIB)
 
 
 def test_worker_bytes__count_what_reading_a_partition_of_a_frame_takes():
@@ -347,10 +347,10 @@ def test_worker_bytes__count_what_reading_a_partition_of_a_frame_takes():
     frame = planned(10**6, 10, 500, **arguments, partition_rows=10**6, reads_frame=True)
 
     more = (FRAME_COPIES - ARRAY_COPIES) * 10**6 * 8 + DICTIONARY_BYTES
-    assert needs(frame).worker - needs(array).worker == 2 * 10 * more  # in two threads
-    needs(array).check(4 * GIB)
+    assert Needs(frame).worker - Needs(array).worker == 2 * 10 * more  # in two threads
+    Needs(array).check(4 * GIB)
     with pytest.raises(MemoryError, match=r"478 MiB a partition .*smaller partitions"):
-        needs(replace(frame, threads=6)).check(4 * GIB)
+        Needs(replace(frame, threads=6)).check(4 * GIB)
 
 
 def test_partition_bytes__of_few_rows_are_few():
@@ -359,7 +359,7 @@ def test_partition_bytes__of_few_rows_are_few():
         reads_frame=True,
     )  # fmt: skip
 
-    assert needs(cut).partition == (FRAME_COPIES + DICTIONARY_COPIES) * 100 * 500 * 8
+    assert Needs(cut).partition == (FRAME_COPIES + DICTIONARY_COPIES) * 100 * 500 * 8
 
 
 def test_worker_bytes__count_what_p_values_compare_with():
@@ -368,14 +368,14 @@ def test_worker_bytes__count_what_p_values_compare_with():
     cut = planned(10**8, 3, 20, **arguments)
     sampled = planned(10**8, 3, 20, **arguments, calibration_rows=10**5)
 
-    assert needs(cut).calibration == 2 * 8 * 10**8
-    assert needs(cut).calibration >= 8 * 10**8
-    assert needs(cut).worker - needs(sampled).worker == CALIBRATION_COPIES * 8 * (
+    assert Needs(cut).calibration == 2 * 8 * 10**8
+    assert Needs(cut).calibration >= 8 * 10**8
+    assert Needs(cut).worker - Needs(sampled).worker == CALIBRATION_COPIES * 8 * (
         10**8 - 10**5
     )
-    needs(sampled).check(2 * GIB)
+    Needs(sampled).check(2 * GIB)
     with pytest.raises(MemoryError, match=r"compare with 1526 MiB.*calibration_size="):
-        needs(cut).check(2 * GIB)
+        Needs(cut).check(2 * GIB)
 
 
 @pytest.mark.parametrize("is_spooled", [False, True])
@@ -387,15 +387,15 @@ def test_check__names_all_that_is_counted(is_spooled, graph):
     )  # fmt: skip
 
     with pytest.raises(MemoryError) as caught:
-        needs(cut).check(GIB // 4)
+        Needs(cut).check(GIB // 4)
 
     message = str(caught.value)
     counted = [
-        needs(cut).worker, needs(cut).reference if is_spooled else needs(cut).held,
-        needs(cut).calibration, PROCESS_BYTES, needs(cut).task, needs(cut).partition,
+        Needs(cut).worker, Needs(cut).reference if is_spooled else Needs(cut).held,
+        Needs(cut).calibration, PROCESS_BYTES, Needs(cut).task, Needs(cut).partition,
     ]  # fmt: skip
     if graph is not None:
-        counted += [needs(cut).graph, needs(cut).walk]
+        counted += [Needs(cut).graph, Needs(cut).walk]
     for n_bytes in counted:
         assert f" {n_bytes / 2**20:.0f} MiB" in message
 
@@ -403,7 +403,7 @@ def test_check__names_all_that_is_counted(is_spooled, graph):
 def test_check__accepts_what_fits():
     cut = planned(10**6, 10, 500, n_threads=2, threads=1, memory_limit=4 * GIB)
 
-    needs(cut).check(4 * GIB)
+    Needs(cut).check(4 * GIB)
 
 
 @given(n_rows=st.integers(0, 1000), n_regions=st.integers(1, 50))

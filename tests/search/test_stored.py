@@ -15,10 +15,11 @@ from lpe_dask import LPE
 from lpe_dask.kernels import brute as tiles
 from lpe_dask.search import join as neighbors
 from lpe_dask.search import packing
-from lpe_dask.search.held import HeldBlocks, Pieces
+from lpe_dask.search.blocks import Blocks
+from lpe_dask.search.held import Pieces
 from lpe_dask.search.memory import Needs
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.search.spooled import SpooledBlock, SpooledBlocks, SpoolFolder
+from lpe_dask.search.spooled import SpooledBlock, SpoolFolder
 from lpe_dask.tasks.spool import Spool, spool_at
 from processes import local_cluster
 from waiting import eventually
@@ -209,17 +210,18 @@ def test_write_pieces__any_region_can_be_read(dtype, tmp_path):
                 spooled.read(region, start, stop),
                 pieces.read(region, start, stop),
             ):
-                np.testing.assert_array_equal(some.rows, rows[which])
-                np.testing.assert_array_equal(some.numbers, numbers[which])
-                assert some.rows.dtype == dtype
-                assert some.n_in_region == last - first
+                found, found_numbers, n_in_region = some
+                np.testing.assert_array_equal(found, rows[which])
+                np.testing.assert_array_equal(found_numbers, numbers[which])
+                assert found.dtype == dtype
+                assert n_in_region == last - first
 
 
 def test_write_block__is_read_back_as_it_was(tmp_path):
     space = packing.Space(
-        Preparation(), tiles.basis(NOMINAL[:100]), None, with_samples=True
+        "brute", Preparation(), tiles.basis(NOMINAL[:100]), None, with_samples=True
     )
-    held = packing._pack(NOMINAL[:1000], 5, space, "brute", None)
+    held = packing._pack(NOMINAL[:1000], 5, space, None)
 
     spooled = SpoolFolder(str(tmp_path)).write_block(held)
 
@@ -229,11 +231,11 @@ def test_write_block__is_read_back_as_it_was(tmp_path):
     ):
         for left, right in zip(actual.arrays(), wanted.arrays(), strict=True):
             np.testing.assert_array_equal(left, right)
-    assert spooled.n_rows == held.n_rows == 1000
+    assert spooled.load().n_rows == 1000
 
 
 def test_held_blocks__are_shared_by_copies():
-    held = HeldBlocks(list, 0)
+    held = Blocks(list, 0)
 
     assert copy.deepcopy(held) is held
     assert len(held) == 0
@@ -254,8 +256,8 @@ def test_spool__that_was_not_finished_is_removed(tmp_path, monkeypatch):
 def test_blocks__are_not_removed_by_those_they_were_sent_to(tmp_path):
     """Elsewhere an entry of a spool is a name, which removes nothing."""
     entry = spool_at(str(tmp_path)).folder("blocks")
-    block = delayed(SpooledBlock)("file:///block", np.zeros(1), np.zeros(1), 1)
-    blocks = SpooledBlocks.of([block], entry)
+    block = delayed(SpooledBlock)("file:///block", np.zeros(1), np.zeros(1))
+    blocks = Blocks.spooled([block], entry)
     (task,) = blocks.tasks()
 
     sent = pickle.loads(pickle.dumps(dict(task.dask)))

@@ -34,8 +34,8 @@ from lifetimes import (
     uses_of,
 )
 from lpe_dask.model import saving
-from lpe_dask.search import choice
 from lpe_dask.search import plan as planning
+from lpe_dask.search import trial
 from lpe_dask.search.memory import Needs
 from lpe_dask.tables import table as inputs
 from lpe_dask.tasks import sources, unshared
@@ -120,12 +120,12 @@ def _many_chunks(monkeypatch):
 
 
 def _chosen_by_a_trial(monkeypatch):
-    monkeypatch.setattr(choice, "FEW_ROWS", 0)
+    monkeypatch.setattr(trial, "FEW_ROWS", 0)
 
 
 def _pruned_always(monkeypatch):
-    monkeypatch.setattr(choice, "FEW_ROWS", 0)
-    monkeypatch.setattr(choice, "WORTHWHILE_SHARE", 2)
+    monkeypatch.setattr(trial, "FEW_ROWS", 0)
+    monkeypatch.setattr(trial, "WORTHWHILE_SHARE", 2)
     return {"lpe-dask.block-rows": 128}
 
 

@@ -17,7 +17,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE
-from lpe_dask.search.memory import needs, plan_for
+from lpe_dask.search.memory import Needs, plan_for
 from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic
 from lpe_dask.tasks.workers import active_workers, peak_process_bytes
 from making import as_array, as_frame, forget_peak
@@ -84,7 +84,7 @@ def planned(n_rows, *, reads_frame):
         n_rows, N_FEATURES, Statistic(N_NEIGHBORS, None),
         partition_rows=n_rows // N_PARTITIONS, reads_frame=reads_frame,
     )  # fmt: skip
-    return needs(plan_for(shape, active_workers()))
+    return Needs(plan_for(shape, active_workers()))
 
 
 @pytest.mark.cluster
@@ -178,7 +178,7 @@ def test_partition_bytes__bound_what_reading_a_partition_takes(
     shape = SearchShape(
         1, n_columns, Statistic(1, None), partition_rows=n_rows, reads_frame=True
     )
-    bound_bytes = needs(SearchPlan(shape, 64, 64, 64, 1)).partition
+    bound_bytes = Needs(SearchPlan(shape, 64, 64, 64, 1)).partition
 
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", READ, "few.parquet", "many.parquet"],

@@ -212,6 +212,6 @@ def test_fit__keeps_persisted_rows(client, kind):
         del futures
     model = LPE(3).fit(X)
     del X
-    fitted_of(model).reference.blocks._futures = []  # as if their workers were lost
+    fitted_of(model).reference.blocks._persisted = []  # as if their workers were lost
 
     np.testing.assert_array_equal(model.score_samples(ROWS[:20]), expected)

@@ -18,7 +18,8 @@ from dask.delayed import delayed
 from distributed import Client, LocalCluster
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.search.held import HeldBlocks, Pieces
+from lpe_dask.search.blocks import Blocks
+from lpe_dask.search.held import Pieces
 from lpe_dask.search.spooled import SpoolFolder
 from lpe_dask.tasks import workers
 from lpe_dask.tasks.spool import Spool, remove_spools, spool_at
@@ -90,7 +91,7 @@ def test_results__are_found_where_they_are_kept(client, fitted_on, used_on, tmp_
     places = {"here": {"scheduler": "sync"}, "cluster": {"scheduler": client}}
     tasks = [delayed(make, pure=False)()]
     with client.as_current(), dask.config.set(places[fitted_on]):
-        results = HeldBlocks.of(tasks, lambda: tasks)
+        results = Blocks.of(tasks, lambda: tasks)
         dask.compute(*results.tasks())
     with client.as_current(), dask.config.set(places[used_on]):
         results.keep()

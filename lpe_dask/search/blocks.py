@@ -1,0 +1,246 @@
+r"""All blocks of nominal rows, or a neighbor graph, kept where searches find them.
+
+    tasks  --keep-->  on a cluster    futures of the same tasks, under the same keys
+                      in this process their values
+                      in a spool      files, and their handles in this process
+
+Graphs that search blocks hold the tasks that make them, all the way from the rows. Where a
+scheduler has the results already it takes those, by their keys; where it has not, because
+a worker was lost, the cluster was restarted, or it is another one, it makes them again.
+What is kept only saves time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+from uuid import uuid4
+
+from dask.delayed import Delayed
+
+from lpe_dask.search.spooled import Handles, SpoolFolder, new_entry
+from lpe_dask.tasks import (
+    Entry,
+    Held,
+    active_client,
+    carries,
+    check_reachable,
+    compute,
+    enter,
+    is_eager,
+    is_large,
+    is_naming,
+    is_sending,
+    is_shared,
+    needs_sent,
+    persist_cancellably,
+    settle_tasks,
+    with_kept,
+)
+
+
+class Blocks:
+    """Blocks, or a neighbor graph as the only one; copies of a model share them.
+
+    Parameters
+    ----------
+    make : callable
+        Gives the tasks that make them, all the way from the rows.
+    n_blocks : int
+        Blocks, or 1 for a graph.
+    n_bytes : int, default=0
+        Bytes of this process that the tasks are made of.
+    """
+
+    def __init__(
+        self, make: Callable[[], list[Delayed]], n_blocks: int, n_bytes: int = 0
+    ) -> None:
+        self._make = make
+        self._n_blocks = n_blocks
+        self._n_bytes = n_bytes
+        self._tasks: list[Delayed] | None = None
+        self._persisted: list[Delayed] = []
+        self._values: list[Held] = []
+        self._in_spool = False
+        self._token = uuid4().hex
+        self._lock = threading.RLock()  # several threads may use one model
+
+    def __len__(self) -> int:
+        """Return the number of blocks."""
+        return self._n_blocks
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Share them; nothing changes them."""
+        return self
+
+    def __dask_tokenize__(self) -> str:
+        return self._token
+
+    @classmethod
+    def of(
+        cls, tasks: list[Delayed], make: Callable[[], list[Delayed]], n_bytes: int = 0
+    ) -> Self:
+        """Return what tasks make, kept where the active scheduler finds it; computes.
+
+        Parameters
+        ----------
+        tasks : list of Delayed
+        make : callable
+            Gives such tasks again.
+        n_bytes : int, default=0
+            As for `Blocks`.
+        """
+        blocks = cls(make, len(tasks), n_bytes)
+        blocks._tasks = settle_tasks(tasks)
+        blocks.keep()
+        if blocks._values:  # nothing is made of the rows again
+            blocks._make, blocks._tasks = _nothing, None
+        return blocks
+
+    @classmethod
+    def spooled(cls, tasks: list[Delayed], entry: Entry) -> Self:
+        """Return blocks that tasks write into an entry of a spool; computes."""
+        blocks = cls(_nothing, 0)
+        blocks._spool(tasks, entry)
+        return blocks
+
+    def _spool(self, tasks: list[Delayed], entry: Entry) -> None:
+        handles = compute(*tasks)
+        self._n_blocks, self._in_spool = len(handles), True
+        self._values = [Held(Handles(handles, entry), "lpe-blocks")]
+
+    @property
+    def is_spooled(self) -> bool | None:
+        """Whether they are in a spool; None where that is not settled."""
+        return self._in_spool
+
+    def keep(self, *, in_spool: bool = False) -> None:
+        """Have them ready where the active scheduler finds them; computes what is not."""
+        with self._lock:
+            if self.are_kept():
+                return
+            if active_client() is None:
+                values = compute(*self._recipe())
+                self._values = [Held(value, "lpe-block") for value in values]
+            else:
+                self._persisted = persist_cancellably(self._recipe())
+
+    def tasks(self) -> list[Delayed]:
+        """Return a task for each, which gives a `HeldBlock`, or the graph.
+
+        Of those in a spool, one task, which gives all `Handles`.
+
+        Raises
+        ------
+        RuntimeError
+            If what they are made of was in the memory of a cluster that is gone.
+        """
+        if self._values:
+            return [enter(value, "lpe-block") for value in self._values]
+        with self._lock:
+            return self._recipe()
+
+    def are_kept(self) -> bool:
+        """Return whether the active scheduler finds them."""
+        if self._values:
+            return True
+        client = active_client()
+        if not all(_is_at(client, future) for future in self._futures()):
+            if not is_shared() and self._need_client_data():
+                self._tasks = None  # what they were made of was sent, and released
+            self._persisted = []
+        return bool(self._persisted)
+
+    def _recipe(self) -> list[Delayed]:
+        """Return the tasks that make them, all the way from the rows."""
+        if not is_eager() and not is_shared() and self._need_client_data():
+            if carries(self._n_bytes) or not self.are_kept():
+                return self._make()
+            assert self._tasks is not None
+            return with_kept(self._tasks, self._futures())
+        if self._tasks is None:
+            self._tasks = settle_tasks(self._make())
+        check_reachable(self._tasks)
+        return self._tasks
+
+    def _futures(self) -> list[Any]:
+        return [future for task in self._persisted for future in task.dask.values()]
+
+    def _need_client_data(self) -> bool:
+        """Return whether tasks need what was sent from this process, and is not kept."""
+        has_sent = self._tasks is not None and needs_sent(self._tasks)
+        return is_large(self._n_bytes) or has_sent
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Include the results: a copy of a model does not depend on a cluster."""
+        if self._in_spool:
+            raise TypeError(
+                "the nominal rows of this model are in a spool, which is removed with the "
+                "model and cannot be copied with it. Save the model and load it there, or "
+                "fit where they fit into memory."
+            )
+        kept: list[Any] = [held.value for held in self._values]
+        if not kept and is_naming():
+            kept = [self._token]  # of what is pickled now, only a hash is kept
+        if not kept and is_sending():
+            raise TypeError(
+                "a model that was fitted on a cluster keeps its nominal rows there, and "
+                "cannot be sent with a task (client.submit, client.map, delayed). Send a "
+                "copy that has them, pickle.loads(pickle.dumps(model)), or save the model "
+                "(model.save) and load it in the task (lpe_dask.load)."
+            )
+        return _restored, (self._n_blocks, kept or list(compute(*self._recipe())))
+
+
+class StoredBlocks(Blocks):
+    """The blocks of a saved model, or its neighbor graph as the only one.
+
+    A lazy scoring reads their files itself, and a pickled model does not contain them.
+
+    Parameters
+    ----------
+    load : callable
+        From an optional folder to put them into, to the tasks that read them.
+    n_blocks : int
+        Blocks, or 1 for a graph.
+    """
+
+    def __init__(
+        self, load: Callable[[SpoolFolder | None], list[Delayed]], n_blocks: int
+    ) -> None:
+        super().__init__(partial(load, None), n_blocks)
+        self._load = load
+
+    @property
+    def is_spooled(self) -> bool | None:
+        """Whether they are in a spool; None where that is not settled."""
+        return self._in_spool if self.are_kept() else None
+
+    def keep(self, *, in_spool: bool = False) -> None:
+        """Have them ready where the active scheduler finds them; computes what is not."""
+        with self._lock:
+            if not in_spool or self.are_kept():
+                super().keep()
+                return
+            entry = new_entry()
+            self._spool(self._load(SpoolFolder(entry.url)), entry)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredBlocks, (self._load, len(self))
+
+
+def _restored(n_blocks: int, values: list[Any]) -> Blocks:
+    blocks = Blocks(_nothing, n_blocks)
+    blocks._values = [Held(value, "lpe-block") for value in values]
+    return blocks
+
+
+def _nothing() -> list[Delayed]:
+    raise AssertionError("values are never made again")
+
+
+def _is_at(client: Any, future: Any) -> bool:
+    """Return whether a client may still get a result from the future of a task."""
+    return future.client is client and future.status in ("pending", "finished")
