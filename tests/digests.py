@@ -1,4 +1,4 @@
-"""Print a digest of what is learnt, and of the p-values: python tests/digests.py.
+"""Print a digest of what is learned, and of the p-values: python tests/digests.py.
 
 Rows lie on a lattice, where most distances tie, so that one bit decides p-values.
 """

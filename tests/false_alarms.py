@@ -1,9 +1,9 @@
-"""Simulate how often nominal rows are flagged, where scale or metric are learnt from rows.
+"""Simulate how often nominal rows are flagged, where scale or metric are learned from rows.
 
     python tests/false_alarms.py OUT.csv [--rows 50,100] [--columns 2,5] [--draws 20000]
 
-For each number of rows and columns, kind of rows, and what is learnt: the share of new rows
-with p <= alpha for "loo" and for "conformal", over what is promised, with standard errors
+For each number of rows and columns, kind of rows, and what is learned: the share of new
+rows with p <= alpha for "loo" and for "conformal", over what is promised, with standard errors
 over nominal sets; what "auto" takes; and how often "loo" warns. `make false-alarms` runs
 all of it, which takes hours, and prints what docs/calibration.md says.
 
@@ -82,7 +82,7 @@ def by_covariance(rows):
     return Preparation(linear_map=LinearMap(matrix=inverse.T))
 
 
-LEARNT = {"ranges": by_ranges, "variances": by_variances, "covariance": by_covariance}
+LEARNED = {"ranges": by_ranges, "variances": by_variances, "covariance": by_covariance}
 
 
 def radii(new, reference, n_neighbors, n_own=0):
@@ -137,53 +137,56 @@ def shares(counts, n):
     return np.array([(counts / n <= alpha).mean() for alpha in ALPHAS])
 
 
-def warns(nominal, learnt):
+def warns(nominal, learned):
     """Whether an explicit "loo" warns, at each level."""
     n_rows, n_features = nominal.shape
-    if n_rows >= enough_rows(learnt, n_features):
+    if n_rows >= enough_rows(learned, n_features):
         return np.zeros(len(ALPHAS), bool)
     sample = nominal[: 2**14]
-    preparation, asked = LEARNT[learnt](nominal), Statistic(neighbors_by_rule(n_rows), None)
+    preparation, asked = (
+        LEARNED[learned](nominal),
+        Statistic(neighbors_by_rule(n_rows), None),
+    )
     ratios = [
-        added_false_alarms(sample, preparation, learnt, asked, n_rows, alpha)
+        added_false_alarms(sample, preparation, learned, asked, n_rows, alpha)
         for alpha in ALPHAS
     ]
     told = np.array([is_told(alpha, n_rows) for alpha in ALPHAS])
     return (np.array(ratios) > WARNED_RATIO) | ~told
 
 
-def cell(kind, learnt, n_rows, n_features, n_draws, seed=0):
+def cell(kind, learned, n_rows, n_features, n_draws, seed=0):
     """One line of the table; None where there are not rows enough to learn anything.
 
-    What learning adds to "loo" is the difference to the same rows with nothing learnt, of
+    What learning adds to "loo" is the difference to the same rows with nothing learned, of
     which it is proven that they keep the bound: it varies less from set to set.
     """
-    if learnt == "covariance" and n_rows <= n_features + 1:
+    if learned == "covariance" and n_rows <= n_features + 1:
         return None
-    rng = np.random.default_rng([seed, n_rows, n_features, *learnt.encode()])
+    rng = np.random.default_rng([seed, n_rows, n_features, *learned.encode()])
     n_new = min(n_rows, MOST_ROWS)
     n_sets = min(MOST_SETS, max(LEAST_SETS, math.ceil(n_draws / n_new)))
-    taken = choose_calibration(learnt, n_rows, n_features)[0]
+    taken = choose_calibration(learned, n_rows, n_features)[0]
     measures_conformal = taken == "conformal" and (
-        learnt != "covariance" or n_rows // 2 > n_features + 1
+        learned != "covariance" or n_rows // 2 > n_features + 1
     )
     found = {"loo": [], "added": [], "conformal": [], "warns": []}
     for number in range(n_sets):
         draw = KINDS[kind](rng, n_features)
         nominal, new = draw(n_rows), draw(n_new)
-        counts, m = loo(LEARNT[learnt], nominal, new)
+        counts, m = loo(LEARNED[learned], nominal, new)
         bounds = np.array([most_false_alarms(alpha, m) for alpha in ALPHAS])
-        with_learnt = shares(counts, m) / bounds
-        found["loo"].append(with_learnt)
+        with_learned = shares(counts, m) / bounds
+        found["loo"].append(with_learned)
         given = shares(*loo(no_preparation, nominal, new)) / bounds
-        found["added"].append(1 + with_learnt - given)
+        found["added"].append(1 + with_learned - given)
         if measures_conformal:
-            counts, n = conformal(LEARNT[learnt], nominal, new)
+            counts, n = conformal(LEARNED[learned], nominal, new)
             found["conformal"].append(shares(counts, n) / ALPHAS)
         if number < WARNED_SETS:
-            found["warns"].append(warns(nominal, learnt))
+            found["warns"].append(warns(nominal, learned))
     line = {
-        "rows": n_rows, "columns": n_features, "kind": kind, "learnt": learnt,
+        "rows": n_rows, "columns": n_features, "kind": kind, "learned": learned,
         "auto": taken, "sets": n_sets, "draws": n_sets * n_new,
     }  # fmt: skip
     for name, values in found.items():
@@ -206,22 +209,24 @@ def main():
     parser.add_argument("--rows", type=whole_numbers)
     parser.add_argument("--columns", type=whole_numbers, default=COLUMNS)
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS))
-    parser.add_argument("--learnt", type=lambda text: text.split(","), default=list(LEARNT))
+    parser.add_argument(
+        "--learned", type=lambda text: text.split(","), default=list(LEARNED)
+    )
     parser.add_argument("--draws", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     cells = [
-        (n_rows, n_features, kind, learnt)
-        for n_features, kind, learnt in itertools.product(
-            given.columns, given.kinds, given.learnt
+        (n_rows, n_features, kind, learned)
+        for n_features, kind, learned in itertools.product(
+            given.columns, given.kinds, given.learned
         )
         # Also as few rows as "auto" takes "loo" for.
-        for n_rows in given.rows or (*ROWS, int(enough_rows(learnt, n_features)))
+        for n_rows in given.rows or (*ROWS, int(enough_rows(learned, n_features)))
     ]
     writer = None
     with given.output.open("w", newline="") as file:
-        for n_rows, n_features, kind, learnt in sorted(cells):
-            line = cell(kind, learnt, n_rows, n_features, given.draws, given.seed)
+        for n_rows, n_features, kind, learned in sorted(cells):
+            line = cell(kind, learned, n_rows, n_features, given.draws, given.seed)
             if line is None:
                 continue
             if writer is None:
@@ -229,7 +234,7 @@ def main():
                 writer.writeheader()
             writer.writerow(line)
             file.flush()
-            print(line["rows"], line["columns"], kind, learnt, file=sys.stderr)
+            print(line["rows"], line["columns"], kind, learned, file=sys.stderr)
 
 
 if __name__ == "__main__":

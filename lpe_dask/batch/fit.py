@@ -26,7 +26,7 @@ from lpe_dask.model import (
     check_calibration,
     check_parameters,
     fit_model,
-    learnt_by,
+    learned_by,
     model_source,
     model_url,
     reserved_model,
@@ -210,7 +210,7 @@ def paths_of(sources: Sequence[Source]) -> list[str]:
 def takes_loo(parameters: Mapping[str, Any]) -> bool:
     """Return whether the calibration is "loo", whatever the number of nominal rows."""
     calibration = parameters["calibration"]
-    return calibration == "loo" or (calibration == "auto" and not learnt_by(parameters))
+    return calibration == "loo" or (calibration == "auto" and not learned_by(parameters))
 
 
 def _measures_all(parameters: Mapping[str, Any]) -> bool:

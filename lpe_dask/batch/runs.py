@@ -24,7 +24,7 @@ from lpe_dask.batch.scoring import Scoring, prepare_scoring
 from lpe_dask.batch.summary import model_summary
 from lpe_dask.model import (
     Fitted,
-    learnt_by,
+    learned_by,
     load_fitted,
     model_source,
     model_url,
@@ -195,7 +195,7 @@ def _takes(parameters: Mapping[str, Any], model: Fitted) -> str:
     """Return the calibration that parameters mean for the number of rows of a model."""
     if parameters["calibration"] != "auto":
         return str(parameters["calibration"])
-    learned = learnt_by(parameters)
+    learned = learned_by(parameters)
     return choose_calibration(learned, model.n_samples, model.n_features)[0]
 
 

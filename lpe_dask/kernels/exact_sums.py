@@ -1,7 +1,7 @@
 r"""Sums of products whose bits do not depend on how the rows are cut.
 
 Floating-point sums change with their order, and p-values compare distances for equality, so
-a mean learnt from other chunks would move them. Here every product is split into its bits
+a mean learned from other chunks would move them. Here every product is split into its bits
 and added to whole numbers, which is exact and commutative; the total is rounded once.
 
     left, right (n,) -> add_products -> limbs (N_LIMBS,), one total -> as_float

@@ -11,7 +11,7 @@ from .parameters import (
     ParameterError,
     check_names,
     check_parameters,
-    learnt_by,
+    learned_by,
     with_defaults,
 )
 from .saving import load_fitted, model_source, model_url, reserved_model, save_fitted
@@ -32,7 +32,7 @@ __all__ = [
     "fitted_of",
     "given_parameter",
     "learn_preparation",
-    "learnt_by",
+    "learned_by",
     "load",
     "load_fitted",
     "model_source",

@@ -44,7 +44,7 @@ class LPE(OutlierMixin, BaseEstimator):
 
     where :math:`R_S(x_i)` leaves :math:`x_i` out of its own neighborhood. For a nominal row
     this is about uniform, so ``p <= alpha`` raises false alarms at rate alpha (exactly what
-    is promised depends on what is learnt: see ``calibration``); near 0 means
+    is promised depends on what is learned: see ``calibration``); near 0 means
     anomalous. Epsilon-LPE (``graph="radius"``) compares how many nominal rows lie within a
     radius instead. Distances are exact, in float64: the numbers do not depend on chunks,
     scheduler or workers.
@@ -64,16 +64,16 @@ class LPE(OutlierMixin, BaseEstimator):
         distance inf. With ``graph="knn"`` it differs from "euclidean" only for K' < K.
     metric_params : dict, optional
         ``{"w": weights}`` for euclidean, ``{"V": variances}`` for seuclidean, or
-        ``{"VI": inverse covariance}`` for mahalanobis, in scaled units. V and VI are learnt
-        from the nominal rows (ddof 1) when omitted; V is 1 for a constant column.
+        ``{"VI": inverse covariance}`` for mahalanobis, in scaled units. V and VI are
+        learned from the nominal rows (ddof 1) when omitted; V is 1 for a constant column.
         ``{"n_neighbors": K', "graph": "directed"}`` for geodesic, K' = 5 when omitted;
         p-values then come out somewhat too large for K several times K'. ``"union"`` has
         edges in both directions, as Isomap does, but then nominal rows have more edges than
         new ones, and p-values come out too small: it takes ``calibration="conformal"``,
         which is right for both (docs/geodesic.md).
     scale : {None, "minmax", "standard"}, default=None
-        Learnt from the nominal rows: ``(x - min) / (max - min)`` or ``(x - mean) / std``. A
-        constant column is shifted by its value and keeps its unit.
+        Learned from the nominal rows: ``(x - min) / (max - min)`` or ``(x - mean) / std``.
+        A constant column is shifted by its value and keeps its unit.
     alpha : float, default=0.05
         False-alarm level of `predict`, between 0 and 1.
     algorithm : {"auto", "brute", "pruned"}, default="auto"
@@ -86,9 +86,9 @@ class LPE(OutlierMixin, BaseEstimator):
         ``(floor(a n) + 1) / (n + 1)`` for rows drawn like the nominal ones, averaged over
         nominal sets. "split": half of them, S1, measured within S1, and new rows within the
         other half, S2, as in the paper's theory. "conformal": half of them, measured like
-        new rows among the other half, from which scaling and metric are learnt, too; with
-        ``p = (1 + count) / (m + 1)``, P(p <= a) <= a holds exactly, whatever is learnt.
-        "auto": "loo" where nothing is learnt, or from rows enough (200 d of d columns for
+        new rows among the other half, from which scaling and metric are learned, too; with
+        ``p = (1 + count) / (m + 1)``, P(p <= a) <= a holds exactly, whatever is learned.
+        "auto": "loo" where nothing is learned, or from rows enough (200 d of d columns for
         "minmax", 70 d for "standard" and "seuclidean", 40 d**1.5 for "mahalanobis"), else
         "conformal", as for the "union" graph; a log line says which, and why. "loo" with
         fewer is obeyed, with a warning where it raises more false alarms

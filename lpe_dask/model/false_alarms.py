@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 #: allowed; an estimate by one set of nominal rows may be as much too low.
 WARNED_RATIO = 1.05
 
-#: Fewer rows than these leave none out of what is learnt.
+#: Fewer rows than these leave none out of what is learned.
 LEAST_ROWS = 3
 
 
@@ -41,29 +41,29 @@ def warn_if_nothing_can_be_flagged(fitted: Fitted) -> None:
 
 
 def warn_of_false_alarms(
-    fitted: Fitted, learnt: str | None, sample: NDArray[np.generic]
+    fitted: Fitted, learned: str | None, sample: NDArray[np.generic]
 ) -> None:
-    """Warn if what is learnt from nominal rows makes new ones look too anomalous.
+    """Warn if what is learned from nominal rows makes new ones look too anomalous.
 
     Parameters
     ----------
     fitted : Fitted
-    learnt : str, optional
+    learned : str, optional
         As `validity.what_is_learned` gives it.
     sample : ndarray of shape (n_sampled, n_features)
         Some nominal rows, as they came.
     """
     calibration, n_rows = fitted.calibration_kind, fitted.n_samples
     alpha, reference = fitted.parameters["alpha"], fitted.reference
-    least = enough_rows(learnt, sample.shape[1])
-    if calibration == "conformal" or learnt in (None, GRAPH):
+    least = enough_rows(learned, sample.shape[1])
+    if calibration == "conformal" or learned in (None, GRAPH):
         return
     if n_rows >= least or len(sample) < LEAST_ROWS:
         return
     ratio = added_false_alarms(
         sample,
         reference.space.preparation,
-        str(learnt),
+        str(learned),
         reference.shape.statistic,
         n_rows,
         alpha,
@@ -78,10 +78,10 @@ def warn_of_false_alarms(
         return
     logger.warning(
         "calibration=%r raises false alarms %s of rows like the nominal ones at alpha=%g: "
-        "scale or metric (%s of %d columns) are learnt from the same %d rows that are then "
-        "measured with them. Use calibration='auto' or 'conformal', give scale and metric "
-        "instead of having them learnt, or give %.0f rows or more.",
-        calibration, rate, alpha, learnt, sample.shape[1], n_rows, least,
+        "scale or metric (%s of %d columns) are learned from the same %d rows that are "
+        "then measured with them. Use calibration='auto' or 'conformal', give scale and metric "
+        "instead of having them learned, or give %.0f rows or more.",
+        calibration, rate, alpha, learned, sample.shape[1], n_rows, least,
     )  # fmt: skip
 
 

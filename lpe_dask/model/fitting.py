@@ -34,7 +34,7 @@ from lpe_dask.model.metrics import graph_params
 from lpe_dask.model.own_values import OwnValues
 from lpe_dask.model.parameters import (
     check_parameters,
-    learnt_by,
+    learned_by,
     neighbors_by_rule,
     radius_by_rule,
 )
@@ -72,14 +72,14 @@ class FitPlan:
         The arguments of `LPE`.
     division : Division
     statistic : Statistic
-    learnt : str, optional
-        What is learnt from the nominal rows; see `validity.what_is_learned`.
+    learned : str, optional
+        What is learned from the nominal rows; see `validity.what_is_learned`.
     """
 
     parameters: Mapping[str, Any]
     division: Division
     statistic: Statistic
-    learnt: str | None
+    learned: str | None
 
     def shape(self, n_reference: int, n_features: int, **reading: Any) -> SearchShape:
         """Return that of a search among so many rows; ``reading`` as in `SearchShape`."""
@@ -105,18 +105,18 @@ def plan_fit(parameters: Mapping[str, Any], n_rows: int, n_features: int) -> Fit
     ValueError
         If there are not enough rows.
     """
-    learnt = learnt_by(parameters)
+    learned = learned_by(parameters)
     calibration, seed = parameters["calibration"], parameters["random_state"]
     if calibration == "auto":
-        calibration, reason = choose_calibration(learnt, n_rows, n_features)
+        calibration, reason = choose_calibration(learned, n_rows, n_features)
         logger.info("calibration=%s: %s", calibration, reason)
         seed = seed or 0  # the same draw at each fit
     division = divide(calibration, n_rows, parameters["calibration_size"], seed)
     statistic = _statistic(parameters, division, n_features)
-    if learnt == "covariance":
-        n_learnt_from = division.n_reference if division.is_like_new else n_rows
-        check_determined(n_learnt_from, n_features)
-    return FitPlan(parameters, division, statistic, learnt)
+    if learned == "covariance":
+        n_learned_from = division.n_reference if division.is_like_new else n_rows
+        check_determined(n_learned_from, n_features)
+    return FitPlan(parameters, division, statistic, learned)
 
 
 def _statistic(
@@ -194,7 +194,7 @@ def _fit(
         nominal=NominalKind(table.restore, table.frame, table.is_lazy, Origin(X)),
     )
     warn_if_nothing_can_be_flagged(fitted)
-    warn_of_false_alarms(fitted, plan.learnt, nominal.sample)
+    warn_of_false_alarms(fitted, plan.learned, nominal.sample)
     logger.info(
         "fitted %d nominal rows x %d columns: graph=%s, n_neighbors=%s, radius=%s",
         fitted.n_samples, fitted.n_features, graph, fitted.n_neighbors, fitted.radius,
@@ -229,7 +229,7 @@ class _Search:
         """
         division, rows = self.plan.division, self.nominal.rows
         searched = self._part(division.reference)
-        # Were the rows to measure among those a scaling is learnt from, they would no
+        # Were the rows to measure among those a scaling is learned from, they would no
         # longer be exchangeable with new ones.
         parameters = self.plan.parameters
         preparation = learn_preparation(

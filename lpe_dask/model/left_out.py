@@ -1,10 +1,10 @@
 r"""Estimate the false alarms that learning from the nominal rows themselves adds.
 
-    rows, each --scale or metric learnt without it--> how far it would be as a new row
+    rows, each --scale or metric learned without it--> how far it would be as a new row
                                                       against the others as they are
 
 A nominal row helps to learn the scale that it is then measured in, and a new row does not.
-What is learnt without one row follows from what is learnt with it, so that no more is
+What is learned without one row follows from what is learned with it, so that no more is
 needed than the distances from each row in its own scale:
 
     variances    s_{-i}^2 = n / (n - 1) s^2 (1 - z_i^2 / (n - 1)),   z_i = (x_i - mean) / s
@@ -36,7 +36,7 @@ WINDOW = 0.5
 def added_false_alarms(
     rows: NDArray[np.generic],
     preparation: Preparation,
-    learnt: str,
+    learned: str,
     statistic: Statistic,
     n_rows: int,
     alpha: float,
@@ -48,8 +48,8 @@ def added_false_alarms(
     rows : ndarray of shape (n_sampled, n_features)
         Finite nominal rows as they came; all of them, or a sample.
     preparation : Preparation
-        As learnt.
-    learnt : {"ranges", "variances", "covariance"}
+        As learned.
+    learned : {"ranges", "variances", "covariance"}
     statistic : Statistic
         In prepared units.
     n_rows : int
@@ -63,10 +63,10 @@ def added_false_alarms(
     """
     scaled = preparation.scaling.apply(rows)
     has_matrix = preparation.linear_map.matrix is not None
-    most = MOST_MAPPED_ROWS if has_matrix and learnt != "covariance" else MOST_ROWS
+    most = MOST_MAPPED_ROWS if has_matrix and learned != "covariance" else MOST_ROWS
     some = np.random.default_rng(0).permutation(len(rows))[:most]
     statistic = _among(statistic, n_rows, len(some))
-    if learnt == "covariance":
+    if learned == "covariance":
         mapped = preparation.linear_map.apply(scaled)
         among, alone = _without_covariance(
             mapped - mapped.mean(axis=0), some, statistic, n_rows
@@ -74,9 +74,9 @@ def added_false_alarms(
     else:
         # Variances that a metric learns are those of what is scaled already.
         linear_map = preparation.linear_map
-        if learnt == "variances" and preparation.scaling.divisor is None:
+        if learned == "variances" and preparation.scaling.divisor is None:
             scaled, linear_map = linear_map.apply(scaled), LinearMap()
-        stretched = _STRETCHED[learnt](scaled, n_rows)[some]
+        stretched = _STRETCHED[learned](scaled, n_rows)[some]
         among, alone = _without_scale(scaled[some], stretched, linear_map, statistic)
     return _ratio(among, alone, alpha)
 
@@ -136,7 +136,7 @@ def _stretched_ranges(scaled: NDArray[np.float64], n: int) -> NDArray[np.float64
     return stretched
 
 
-#: What is learnt -> by what squares of differences grow, for each row and column.
+#: What is learned -> by what squares of differences grow, for each row and column.
 _STRETCHED: dict[str, Callable[[NDArray[np.float64], int], NDArray[np.float64]]] = {
     "variances": _stretched_variances,
     "ranges": _stretched_ranges,

@@ -1,6 +1,6 @@
 """Turn a metric into a linear map, so that every search is Euclidean.
 
-    metric                map of a row x          learnt from the nominal rows
+    metric                map of a row x          learned from the nominal rows
     euclidean             x, or sqrt(w) x         -
     seuclidean            x / sqrt(V)             variances V (ddof 1)
     mahalanobis           L' x, VI = L L'         inverse covariance VI (ddof 1)
@@ -53,7 +53,7 @@ def graph_params(
 def given_parameter(
     metric: str, metric_params: Mapping[str, Any] | None, n_features: int
 ) -> NDArray[np.float64] | None:
-    """Return the checked parameter of a linear metric, or None if it is to be learnt.
+    """Return the checked parameter of a linear metric, or None if it is to be learned.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def mahalanobis_map(inverse_covariance: NDArray[np.float64]) -> LinearMap:
     return LinearMap(matrix=factor)
 
 
-def learnt_mahalanobis_map(
+def learned_mahalanobis_map(
     covariance: NDArray[np.float64], columns: list[str]
 ) -> LinearMap:
     """Return `mahalanobis_map` of the inverse of a covariance, which is not made.

@@ -237,11 +237,11 @@ PARAMETERS = {
         type=dict,
         metavar="JSON",
         help="""Parameters of the metric, such as '{"n_neighbors": 8}' for geodesic or """
-        """'{"w": [1, 0.5]}' for weights.  [default: learnt from the nominal rows]""",
+        """'{"w": [1, 0.5]}' for weights.  [default: learned from the nominal rows]""",
     ),
     "scale": Parameter(
         choices=(None, "minmax", "standard"),
-        help="Bring the columns to one scale, learnt from the nominal rows.",
+        help="Bring the columns to one scale, learned from the nominal rows.",
     ),
     "alpha": Parameter(
         0.05,
@@ -261,7 +261,7 @@ PARAMETERS = {
         choices=("auto", *COUNTS_ITSELF),
         help="Which nominal rows p-values compare with: all, each left out; half of them; "
         "or a part measured like new rows, which is valid for any number of rows. auto: "
-        "loo where nothing is learnt from the rows, or from many; else conformal.",
+        "loo where nothing is learned from the rows, or from many; else conformal.",
     ),
     "calibration_size": Parameter(
         check=partial(_check_whole, least=1, otherwise=""),
@@ -292,7 +292,7 @@ def with_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: known.default for name, known in PARAMETERS.items()} | dict(arguments)
 
 
-def learnt_by(parameters: Mapping[str, Any]) -> str | None:
+def learned_by(parameters: Mapping[str, Any]) -> str | None:
     """Return what a fit learns from the nominal rows; see `validity.what_is_learned`."""
     return what_is_learned(*(parameters[n] for n in ("scale", "metric", "metric_params")))
 

@@ -22,7 +22,7 @@ from lpe_dask.kernels import Totals, add_totals, join_totals, sum_of_products, t
 from lpe_dask.model.metrics import (
     euclidean_map,
     given_parameter,
-    learnt_mahalanobis_map,
+    learned_mahalanobis_map,
     mahalanobis_map,
     seuclidean_map,
 )
@@ -46,7 +46,7 @@ def learn_preparation(
     metric : str
         A name of `metrics.METRIC_PARAMS`.
     metric_params : mapping, optional
-        Its parameters, in scaled units. V and VI are learnt where they are not given.
+        Its parameters, in scaled units. V and VI are learned where they are not given.
 
     Raises
     ------
@@ -67,14 +67,14 @@ def learn_preparation(
     if params is not None:
         return Preparation(scaling, mahalanobis_map(params))
     covariance = learn_covariance(scaled)
-    return Preparation(scaling, learnt_mahalanobis_map(covariance, list(columns)))
+    return Preparation(scaling, learned_mahalanobis_map(covariance, list(columns)))
 
 
 def check_determined(n_rows: int, n_features: int) -> None:
     """Raise ValueError if so many rows are too few to learn a covariance from."""
     if n_rows <= n_features:
         raise ValueError(
-            f"the covariance of {n_features} columns is singular if it is learnt from no "
+            f"the covariance of {n_features} columns is singular if it is learned from no "
             f"more than {n_features} rows, and there are {n_rows} to learn it from (with "
             f"calibration='conformal' the nominal rows that are not calibration rows). "
             f"Give more rows, fewer columns (columns=, --columns) or a smaller "
@@ -143,8 +143,8 @@ def _ranges(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     from dask_ml.preprocessing import MinMaxScaler
 
     with np.errstate(all="ignore"):  # of its scale_, which is not used
-        learnt = MinMaxScaler().fit(rows.astype(np.float64))
-    return np.asarray(learnt.data_min_), np.asarray(learnt.data_max_)
+        learned = MinMaxScaler().fit(rows.astype(np.float64))
+    return np.asarray(learned.data_min_), np.asarray(learned.data_max_)
 
 
 def _learn_centers(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -13,38 +13,38 @@ ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize("learnt", ARGUMENTS)
+@pytest.mark.parametrize("learned", ARGUMENTS)
 @pytest.mark.parametrize("kind", false_alarms.KINDS)
 @pytest.mark.parametrize("many_rows", [1, 3000])
-def test_p_values__are_those_of_the_library(many_rows, learnt, kind, monkeypatch):
+def test_p_values__are_those_of_the_library(many_rows, learned, kind, monkeypatch):
     monkeypatch.setattr(false_alarms, "MANY_ROWS", many_rows)
     draw = false_alarms.KINDS[kind](np.random.default_rng(0), 6)
     nominal, new = draw(300), draw(200)
-    learn = false_alarms.LEARNT[learnt]
-    conformal = LPE(calibration="conformal", random_state=0, **ARGUMENTS[learnt])
+    learn = false_alarms.LEARNED[learned]
+    conformal = LPE(calibration="conformal", random_state=0, **ARGUMENTS[learned])
     order = np.random.default_rng(0).permutation(300)  # calibration rows come first
 
     for (counts, n), model, rows in (
         (false_alarms.loo(learn, nominal, new), LPE(calibration="loo"), nominal),
         (false_alarms.conformal(learn, nominal[order], new), conformal, nominal),
     ):
-        expected = model.set_params(**ARGUMENTS[learnt]).fit(rows).score_samples(new)
+        expected = model.set_params(**ARGUMENTS[learned]).fit(rows).score_samples(new)
 
         # Distances of the simulation are of float32.
         assert (np.abs(counts / n - expected) * n).max() <= 1.01
         assert (np.abs(counts / n - expected) > 1e-9).mean() <= 0.05
 
 
-@pytest.mark.parametrize("learnt", ARGUMENTS)
+@pytest.mark.parametrize("learned", ARGUMENTS)
 @pytest.mark.parametrize(("n_rows", "n_features"), [(60, 20), (150, 2), (500, 5), (80, 8)])
-def test_warns__where_the_library_does(learnt, n_rows, n_features, caplog):
+def test_warns__where_the_library_does(learned, n_rows, n_features, caplog):
     nominal = false_alarms.normal(np.random.default_rng(3), n_features)(n_rows)
 
-    found = false_alarms.warns(nominal, learnt)
+    found = false_alarms.warns(nominal, learned)
 
     for alpha, warned in zip(false_alarms.ALPHAS, found, strict=True):
         caplog.clear()
-        LPE(calibration="loo", alpha=alpha, **ARGUMENTS[learnt]).fit(nominal)
+        LPE(calibration="loo", alpha=alpha, **ARGUMENTS[learned]).fit(nominal)
         assert any("raises false alarms" in line for line in caplog.messages) == warned
 
 

@@ -30,7 +30,7 @@ def test_places_flagged__counts_p_values_as_they_are_compared(alpha, n):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "learnt"),
+    ("arguments", "learned"),
     [
         ({}, None),
         ({"metric_params": {"w": [1, 2]}}, None),
@@ -49,10 +49,10 @@ def test_places_flagged__counts_p_values_as_they_are_compared(alpha, n):
         ({"metric": "geodesic", "scale": "minmax"}, "ranges"),
     ],
 )
-def test_what_is_learned__is_what_distances_depend_on(arguments, learnt):
+def test_what_is_learned__is_what_distances_depend_on(arguments, learned):
     arguments = {"scale": None, "metric": "euclidean", "metric_params": None} | arguments
 
-    assert what_is_learned(**arguments) == learnt
+    assert what_is_learned(**arguments) == learned
 
 
 @pytest.mark.parametrize("metric", ["seuclidean", "mahalanobis"])
@@ -66,13 +66,13 @@ def test_what_is_learned__does_not_depend_on_a_scale_that_the_metric_undoes(metr
         np.testing.assert_array_equal(scaled.p_values_, plain)
 
 
-@pytest.mark.parametrize("learnt", ["ranges", "variances", "covariance"])
+@pytest.mark.parametrize("learned", ["ranges", "variances", "covariance"])
 @pytest.mark.parametrize("n_features", [1, 2, 30])
-def test_choose_calibration__from_enough_rows_on(learnt, n_features):
-    least = int(enough_rows(learnt, n_features))
+def test_choose_calibration__from_enough_rows_on(learned, n_features):
+    least = int(enough_rows(learned, n_features))
 
-    assert choose_calibration(learnt, least - 1, n_features)[0] == "conformal"
-    assert choose_calibration(learnt, least, n_features)[0] == "loo"
+    assert choose_calibration(learned, least - 1, n_features)[0] == "conformal"
+    assert choose_calibration(learned, least, n_features)[0] == "loo"
 
 
 def test_choose_calibration__of_what_no_number_of_rows_mends():
@@ -142,7 +142,7 @@ MOST_TELLING = [
     pytest.param(rounded, marks=pytest.mark.slow),
 ]
 DRAWS = [np.random.Generator.standard_normal, heavy_tailed, rounded]
-LEARNT = [
+LEARNED = [
     {"scale": "minmax"},
     {"scale": "standard"},
     {"scale": "standard", "graph": "radius", "radius": 4.5},
@@ -154,8 +154,8 @@ LEARNT = [
 ]
 
 
-@pytest.mark.parametrize("arguments", LEARNT)
-def test_auto__keeps_the_promise_where_scale_or_metric_are_learnt(arguments):
+@pytest.mark.parametrize("arguments", LEARNED)
+def test_auto__keeps_the_promise_where_scale_or_metric_are_learned(arguments):
     """With 60 rows and 12 columns "loo" flags up to four times as many as it should."""
     model = LPE(algorithm="brute", **arguments)
 
@@ -184,7 +184,7 @@ def test_auto__keeps_the_promise_where_scale_or_metric_are_learnt(arguments):
     ],
 )
 @pytest.mark.parametrize("draw", [heavy_tailed, rounded])
-def test_auto__keeps_the_promise_where_nothing_is_learnt(arguments, n_features, draw):
+def test_auto__keeps_the_promise_where_nothing_is_learned(arguments, n_features, draw):
     model = LPE(algorithm="brute", **arguments)
 
     shares, errors = mean_and_error(shares_of_sets([model], 40, 60, n_features, draw)[:, 0])
@@ -210,7 +210,7 @@ def test_auto__keeps_the_promise_where_nothing_is_learnt(arguments, n_features, 
 )
 @pytest.mark.parametrize("draw", MOST_TELLING)
 def test_auto__keeps_the_promise_where_rows_are_enough(arguments, n_rows, n_features, draw):
-    """What learning adds shows against nothing learnt from the same rows."""
+    """What learning adds shows against nothing learned from the same rows."""
     models = [LPE(algorithm="brute", **arguments), LPE(algorithm="brute")]
 
     shares = shares_of_sets(models, 25, n_rows, n_features, draw)
@@ -238,11 +238,11 @@ def test_loo__would_break_the_promise_where_rows_are_not_enough():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("calibration", ["auto", "conformal", "split"])
-@pytest.mark.parametrize("arguments", LEARNT)
+@pytest.mark.parametrize("arguments", LEARNED)
 @pytest.mark.parametrize(("n_rows", "n_features"), [(60, 2), (60, 20), (300, 100)])
 @pytest.mark.parametrize("draw", DRAWS)
 def test_calibrations__keep_the_promise(draw, n_rows, n_features, arguments, calibration):
-    """For "split" that is no more than about the level, where nothing is learnt."""
+    """For "split" that is no more than about the level, where nothing is learned."""
     if calibration == "split":
         n_rows, arguments = 10 * n_rows, {"n_neighbors": 3}
     model = LPE(random_state=0, algorithm="brute", calibration=calibration, **arguments)

@@ -162,17 +162,17 @@ def test_mahalanobis__learns_the_inverse_covariance():
     queries = rng.standard_normal((50, 3))
     arguments = {"metric": "mahalanobis", "scale": "standard", "calibration": "loo"}
 
-    learnt = LPE(5, **arguments).fit(nominal)
+    learned = LPE(5, **arguments).fit(nominal)
 
     scaled = (nominal - nominal.mean(0)) / nominal.std(0)
     given_inverse = {"VI": np.linalg.inv(np.cov(scaled.T))}
     given_model = LPE(5, metric_params=given_inverse, **arguments)
     given_model.fit(nominal)
     np.testing.assert_allclose(
-        learnt.statistic(queries), given_model.statistic(queries), rtol=1e-9
+        learned.statistic(queries), given_model.statistic(queries), rtol=1e-9
     )
     np.testing.assert_array_equal(
-        learnt.score_samples(queries), given_model.score_samples(queries)
+        learned.score_samples(queries), given_model.score_samples(queries)
     )
 
 

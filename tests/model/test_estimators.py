@@ -70,8 +70,8 @@ def n_as_anomalous(value, others, arguments):
     return sum(bool(o <= value if "radius" in arguments else o >= value) for o in others)
 
 
-def learnt_from(nominal, division, arguments):
-    """The rows that a scaling is learnt from."""
+def learned_from(nominal, division, arguments):
+    """The rows that a scaling is learned from."""
     return nominal[division.reference] if is_conformal(arguments) else nominal
 
 
@@ -122,9 +122,9 @@ def test_calibrations__equal_their_definitions(case, data):
         model = LPE(**arguments).fit(da.from_array(nominal, chunks=(chunks, -1)))
         scored, own = model.score_samples(queries), model.p_values_.compute()
 
-    learnt = learnt_from(nominal, division, arguments)
-    queries = definitions.scaled(queries, learnt, arguments["scale"])
-    nominal = definitions.scaled(nominal, learnt, arguments["scale"])
+    learned = learned_from(nominal, division, arguments)
+    queries = definitions.scaled(queries, learned, arguments["scale"])
+    nominal = definitions.scaled(nominal, learned, arguments["scale"])
     chosen, measured, reference, p_value = expected(nominal, division, arguments)
     np.testing.assert_array_equal(model.calibration_, np.sort(measured))
     np.testing.assert_array_equal(
@@ -245,7 +245,7 @@ def test_calibration_size__measures_only_so_many(monkeypatch):
     assert sum(compared) == 100 * 2000
 
 
-# Scaling is learnt where exchangeability allows
+# Scaling is learned where exchangeability allows
 
 
 def test_conformal__scaling_does_not_see_the_calibration_rows():
@@ -350,9 +350,9 @@ def test_anomaly_log_density__equals_the_corrected_footnote(case, data):
             return [definitions.log_weighted_count(v, log) for v, log in pairs]
         return [definitions.log_weighted_radius(v, log, 2) for v, log in pairs]
 
-    learnt = learnt_from(nominal, division, arguments)
-    z_nominal = definitions.scaled(nominal, learnt, arguments["scale"])
-    z_queries = definitions.scaled(queries, learnt, arguments["scale"])
+    learned = learned_from(nominal, division, arguments)
+    z_nominal = definitions.scaled(nominal, learned, arguments["scale"])
+    z_queries = definitions.scaled(queries, learned, arguments["scale"])
     chosen, measured, reference, _ = expected(z_nominal, division, arguments)
     compared = weighed(nominal[chosen], measured)
     assert model.calibration_.tolist() == sorted(compared)

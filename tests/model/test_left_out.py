@@ -18,16 +18,16 @@ ROWS = np.random.default_rng(1).standard_t(3, (40, 4))
 def estimated(nominal, arguments, asked, alpha):
     model = LPE(calibration="loo", **arguments).fit(nominal)
     given = {"scale": None, "metric": "euclidean", "metric_params": None} | arguments
-    learnt = what_is_learned(given["scale"], given["metric"], given["metric_params"])
+    learned = what_is_learned(given["scale"], given["metric"], given["metric_params"])
     preparation = fitted_of(model).reference.space.preparation
-    return added_false_alarms(nominal, preparation, learnt, asked, len(nominal), alpha)
+    return added_false_alarms(nominal, preparation, learned, asked, len(nominal), alpha)
 
 
 @pytest.mark.parametrize(
-    ("learnt", "size"), [("variances", np.var), ("ranges", lambda x: np.ptp(x) ** 2)]
+    ("learned", "size"), [("variances", np.var), ("ranges", lambda x: np.ptp(x) ** 2)]
 )
-def test_stretched__is_what_is_learned_with_a_row_over_what_is_without_it(learnt, size):
-    found = left_out._STRETCHED[learnt](ROWS, len(ROWS))
+def test_stretched__is_what_is_learned_with_a_row_over_what_is_without_it(learned, size):
+    found = left_out._STRETCHED[learned](ROWS, len(ROWS))
 
     for i, j in np.ndindex(ROWS.shape):
         without = np.delete(ROWS[:, j], i)
@@ -79,15 +79,15 @@ def test_added_false_alarms__of_the_same_distances_are_the_same(arguments, same)
     assert found[0] == found[1] > 1
 
 
-@pytest.mark.parametrize("learnt", false_alarms.LEARNT)
-def test_added_false_alarms__are_those_of_new_rows(learnt):
+@pytest.mark.parametrize("learned", false_alarms.LEARNED)
+def test_added_false_alarms__are_those_of_new_rows(learned):
     rng = np.random.default_rng(0)
-    simulated = false_alarms.cell("heavy-tailed", learnt, 60, 20, 12_000)
+    simulated = false_alarms.cell("heavy-tailed", learned, 60, 20, 12_000)
     estimates = []
     for nominal in rng.standard_t(3, (30, 60, 20)):
-        preparation = false_alarms.LEARNT[learnt](nominal)
+        preparation = false_alarms.LEARNED[learned](nominal)
         estimates.append(
-            added_false_alarms(nominal, preparation, learnt, Statistic(5, None), 60, 0.05)
+            added_false_alarms(nominal, preparation, learned, Statistic(5, None), 60, 0.05)
         )
 
     added = simulated["added_0.05"]
@@ -108,8 +108,8 @@ def test_added_false_alarms__of_counts_within_a_radius():
     assert estimated(ROWS, arguments | {"radius": 1e-9}, Statistic(None, 1e-9), 0.1) == 1
 
 
-@pytest.mark.parametrize("learnt", ["ranges", "variances"])
-def test_added_false_alarms__of_rows_that_are_no_example(learnt):
+@pytest.mark.parametrize("learned", ["ranges", "variances"])
+def test_added_false_alarms__of_rows_that_are_no_example(learned):
     """Constant columns, ties, three rows, and K as large as can be."""
     for rows in (
         np.ones((3, 2)),
@@ -117,9 +117,9 @@ def test_added_false_alarms__of_rows_that_are_no_example(learnt):
         np.repeat(np.eye(3), 4, axis=0),
     ):
         asked = Statistic(len(rows) - 1, None)
-        ratio = added_false_alarms(rows, Preparation(), learnt, asked, len(rows), 0.05)
+        ratio = added_false_alarms(rows, Preparation(), learned, asked, len(rows), 0.05)
         assert 0 <= ratio < 10
     many = np.random.default_rng(0).standard_normal((2 * MOST_ROWS, 2))
     asked = Statistic(len(many) - 1, None)
-    ratio = added_false_alarms(many, Preparation(), learnt, asked, len(many), 0.05)
+    ratio = added_false_alarms(many, Preparation(), learned, asked, len(many), 0.05)
     assert 0.9 < ratio < 1.1

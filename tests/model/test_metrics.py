@@ -7,7 +7,7 @@ import definitions
 from lpe_dask import LPE
 from lpe_dask.model.metrics import (
     euclidean_map,
-    learnt_mahalanobis_map,
+    learned_mahalanobis_map,
     mahalanobis_map,
     seuclidean_map,
 )
@@ -72,12 +72,12 @@ def test_mahalanobis__names_columns_that_make_the_covariance_singular(extra, nam
     assert "--columns" in str(caught.value)
 
 
-def test_learnt_mahalanobis_map__of_units_far_apart():
+def test_learned_mahalanobis_map__of_units_far_apart():
     """What is singular does not depend on the units of the columns."""
     units = np.array([1e-9, 1.0, 1e12])
     covariance = np.cov((np.random.default_rng(0).standard_normal((50, 3)) * units).T)
 
-    root = learnt_mahalanobis_map(covariance, list("abc")).matrix
+    root = learned_mahalanobis_map(covariance, list("abc")).matrix
 
     inverse = (root @ root.T) * np.outer(units, units)
     np.testing.assert_allclose(
@@ -86,7 +86,7 @@ def test_learnt_mahalanobis_map__of_units_far_apart():
     np.testing.assert_array_equal(root, np.tril(root))
 
 
-def test_mahalanobis__learnt_from_a_lattice_equals_its_definition():
+def test_mahalanobis__learned_from_a_lattice_equals_its_definition():
     """Many distances tie there, so that any other arithmetic gives other p-values."""
     nominal = np.random.default_rng(0).integers(0, 4, (120, 3)) * 0.1
     covariance = np.array(

@@ -135,9 +135,9 @@ def assert_same(loaded, model):
             else:
                 np.testing.assert_array_equal(actual, expected)
                 assert actual.dtype == expected.dtype
-    learnt = {name: value for name, value in vars(model).items() if name[-1] == "_"}
-    assert set(learnt) == {name for name in vars(loaded) if name[-1] == "_"}
-    for name, value in learnt.items():
+    learned = {name: value for name, value in vars(model).items() if name[-1] == "_"}
+    assert set(learned) == {name for name in vars(loaded) if name[-1] == "_"}
+    for name, value in learned.items():
         np.testing.assert_array_equal(getattr(loaded, name), value)
         assert type(getattr(loaded, name)) is type(value)
     assert loaded.get_params() == model.get_params()

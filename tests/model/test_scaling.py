@@ -1,4 +1,4 @@
-"""What is learnt from the nominal rows: exact, and the same bits for any chunks."""
+"""What is learned from the nominal rows: exact, and the same bits for any chunks."""
 
 import dask.array as da
 import numpy as np

@@ -8,7 +8,7 @@ from lpe_dask import LPE
 
 ALPHAS = np.array([0.01, 0.05, 0.1])
 
-#: Data set -> the least area under the ROC curve; half of the nominal rows are learnt from.
+#: Data set -> the least area under the ROC curve; half of the nominal rows are fitted.
 AREAS = {
     "6_cardio": 0.85,
     "38_thyroid": 0.9,
