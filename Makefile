@@ -50,7 +50,7 @@ paper: $(READY) ## repeat the paper's experiments and write docs/paper.md from t
 	$(BIN)/python tests/paper_page.py build/paper/table.csv
 
 # Hours for all of it; ARGS="--rows 50,100 --draws 200000" does a part, or more often.
-false-alarms: $(READY) ## simulate false alarms where scale or metric are learnt
+false-alarms: $(READY) ## simulate false alarms where scale or metric are learned
 	mkdir -p build
 	$(BIN)/python tests/false_alarms.py build/false-alarms.csv $(ARGS)
 

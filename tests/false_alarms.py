@@ -3,9 +3,9 @@
     python tests/false_alarms.py OUT.csv [--rows 50,100] [--columns 2,5] [--draws 20000]
 
 For each number of rows and columns, kind of rows, and what is learned: the share of new
-rows with p <= alpha for "loo" and for "conformal", over what is promised, with standard errors
-over nominal sets; what "auto" takes; and how often "loo" warns. `make false-alarms` runs
-all of it, which takes hours, and prints what docs/calibration.md says.
+rows with p <= alpha for "loo" and for "conformal", over what is promised, with standard
+errors over nominal sets; what "auto" takes; and how often "loo" warns. `make false-alarms`
+runs all of it, which takes hours, and prints what docs/calibration.md says.
 
 P-values of few rows are worked out here, by one matrix of distances: a fit of the library
 takes longer than all of that (test_false_alarms.py compares the two). Radii of many rows

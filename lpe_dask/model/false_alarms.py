@@ -79,8 +79,8 @@ def warn_of_false_alarms(
     logger.warning(
         "calibration=%r raises false alarms %s of rows like the nominal ones at alpha=%g: "
         "scale or metric (%s of %d columns) are learned from the same %d rows that are "
-        "then measured with them. Use calibration='auto' or 'conformal', give scale and metric "
-        "instead of having them learned, or give %.0f rows or more.",
+        "then measured with them. Use calibration='auto' or 'conformal', give scale and "
+        "metric instead of having them learned, or give %.0f rows or more.",
         calibration, rate, alpha, learned, sample.shape[1], n_rows, least,
     )  # fmt: skip
 
