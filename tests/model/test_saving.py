@@ -750,7 +750,7 @@ def test_load__on_a_cluster_reads_no_rows_here(
 def test_save__where_workers_write_elsewhere_is_refused(cluster, model):
     with (
         Client(cluster),
-        pytest.raises(OSError, match=r"not to be seen from here.*all workers share"),
+        pytest.raises(OSError, match=r"not visible from this machine.*all workers share"),
     ):
         model.save("memory://elsewhere/model")
 
