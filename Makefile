@@ -17,7 +17,7 @@ unexport PYTHONPATH PYTHONHOME
 export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest chaos coverage lint bench paper false-alarms clean
+.PHONY: help demo test test-thorough test-oldest chaos coverage lint bench paper false-alarms clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
@@ -26,7 +26,12 @@ demo: $(READY) ## score real handwritten digits, end to end
 	$(BIN)/lpe-dask demo
 
 test: $(READY) ## run the tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+# Hours: more examples of each property, long simulations, and the tests marked slow.
+test-thorough: $(READY) ## run all tests but chaos, with many more examples
+	$(BIN)/python -m pytest -n 2 --dist loadfile --hypothesis-profile thorough \
+		-m "not chaos" --timeout 3600 $(ARGS)
 
 test-oldest: $(OLDEST)/.ready ## run the tests with the oldest Python and dependencies allowed
 	$(OLDEST)/bin/python -m pytest $(ARGS)

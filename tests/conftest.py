@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import dask
@@ -12,8 +13,14 @@ from hypothesis import settings
 from processes import local_cluster
 
 # A first call compiles, and a shared machine stalls: time says nothing about a result here.
-settings.register_profile("lpe_dask", deadline=None, max_examples=60)
-settings.load_profile("lpe_dask")
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("thorough", deadline=None, max_examples=300)
+settings.load_profile("quick")
+
+
+def pytest_configure():
+    """Let tests interrupt themselves also in processes that were started without that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish():

@@ -14,7 +14,6 @@ import pytest
 from dask.sizeof import sizeof
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -589,23 +588,3 @@ def test_score__of_nothing_is_nothing(kind):
     assert actual.dtype == np.float64
     with pytest.raises(ValueError, match="0 sample"):
         lpe_dask.score(data, n_neighbors=3)
-
-
-def test_p_values__of_nominal_rows_are_uniform():
-    """A fresh nominal set for every draw: P(p <= a) is (floor(a n) + 1) / (n + 1)."""
-    rng = np.random.default_rng(20261120)
-    n, n_draws = 39, 2000
-    with dask.config.set(scheduler="sync"):  # there is nothing to share between threads
-        p_values = np.array(
-            [
-                lpe_dask.score(rows[:1], rows[1:], n_neighbors=4)[0]
-                for rows in rng.standard_normal((n_draws, n + 1, 2))
-            ]
-        )
-
-    for alpha in (0.05, 0.1, 0.3, 0.5, 0.9):
-        expected = (np.floor(alpha * n) + 1) / (n + 1)
-        # Binomial quantiles, and a slack of one nominal row: each is measured among n - 1
-        # others, the new row among n.
-        low, high = stats.binom.ppf([1e-6, 1 - 1e-6], n_draws, expected) / n_draws
-        assert low - 1 / n <= (p_values <= alpha).mean() <= high + 1 / n

@@ -1,7 +1,5 @@
 """The other estimators: split, conformal, a sample for calibration, a known density."""
 
-import math
-
 import cloudpickle
 import dask
 import dask.array as da
@@ -260,66 +258,6 @@ def test_conformal__scaling_does_not_see_the_calibration_rows():
     after = LPE(3, **arguments).fit(far).statistic(nominal)
 
     np.testing.assert_array_equal(before, after)
-
-
-# Statistics, with fixed seeds
-
-
-@pytest.mark.parametrize("graph", ["knn", "radius"])
-def test_conformal__is_valid_for_every_level(graph):
-    """P(p <= a) <= a over fresh draws of nominal rows and one more, for a small sample."""
-    rng = np.random.default_rng(20261121)
-    n_draws = 2000
-    arguments = {"n_neighbors": 2} if graph == "knn" else {"graph": graph, "radius": 0.8}
-    model = LPE(calibration="conformal", algorithm="brute", random_state=0, **arguments)
-
-    with dask.config.set(scheduler="sync"):
-        p_values = np.array(
-            [
-                model.fit(rows[1:]).score_samples(rows[:1])[0]
-                for rows in rng.standard_normal((n_draws, 28, 2))
-            ]
-        )
-
-    for alpha in (1 / 15, 0.1, 2 / 15, 0.2, 0.5, 0.8):
-        most = stats.binom.ppf(1 - 1e-6, n_draws, alpha)
-        assert (p_values <= alpha).sum() <= most
-    assert p_values.min() == 1 / 15
-    if graph == "knn":  # no ties: as often as a whole number of calibration rows allows
-        for alpha in (1 / 15, 2 / 15, 6 / 15):
-            least = stats.binom.ppf(1e-6, n_draws, alpha)
-            assert (p_values <= alpha + 1e-12).sum() >= least
-
-
-@pytest.mark.parametrize("calibration", ["split", "loo"])
-def test_p_values__of_new_rows_are_uniform(calibration):
-    """P(p <= a) is about (floor(a m) + 1) / (m + 1) for m calibration rows.
-
-    For the sample m is small, so that one row more or less in a count would show.
-    """
-    rng = np.random.default_rng(20261121)
-    n_draws, n = 800, {"split": 41, "loo": 60}[calibration]
-    size = 7 if calibration == "loo" else None
-    model = LPE(3, calibration=calibration, calibration_size=size, random_state=0)
-
-    with dask.config.set(scheduler="sync"):
-        p_values = np.array(
-            [
-                model.fit(rows[1:]).score_samples(rows[:1])[0]
-                for rows in rng.standard_normal((n_draws, n + 1, 2))
-            ]
-        )
-
-    m = len(model.calibration_)
-    assert p_values.min() == 0.0
-    for alpha in (0.1, 0.3, 0.5, 0.8):
-        rate = (math.floor(alpha * m) + 1) / (m + 1)
-        low, high = stats.binom.ppf([1e-6, 1 - 1e-6], n_draws, rate) / n_draws
-        # Of a sample a row is measured among n - 1 others, a new row among n. The split
-        # form is uniform for many rows only: all of S1 are measured among the same rows, a
-        # new row among others (with 7 rows in S1, 0.67 are below 0.8 instead of 0.75).
-        slack = {"loo": 1 / n, "split": 0.02}[calibration]
-        assert low - slack <= (p_values <= alpha).mean() <= high + slack
 
 
 # A known density of the anomalies
