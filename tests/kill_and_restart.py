@@ -28,11 +28,12 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-#: Parts of the output, rows of each, and nominal rows.
-N_PARTS, PART_ROWS, N_NOMINAL = 60, 4000, 40_000
+#: What is killed, in random order, and parts of the output: of a long run and a short one.
+LONG = ("client", "client", "worker", "worker", "scheduler"), 60
+SHORT = ("client", "worker", "scheduler"), 14
 
-#: What is killed, in random order.
-VICTIMS = ("client", "client", "worker", "worker", "scheduler")
+#: Rows of each part, and nominal rows.
+PART_ROWS, N_NOMINAL = 4000, 40_000
 
 #: Seconds that a job may take, however it ends.
 PATIENCE = 120
@@ -57,26 +58,26 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     seed = parser.parse_args().seed
     with tempfile.TemporaryDirectory() as folder:
-        for line in kill_and_restart(Path(folder), seed):
+        for line in kill_and_restart(Path(folder), seed, *LONG):
             print(line, flush=True)
 
 
-def kill_and_restart(folder, seed):
+def kill_and_restart(folder, seed, victims, n_parts):
     """Do it in a new folder; yield what happens, and raise if anything is not as it was."""
-    write_tables(folder)
+    write_tables(folder, n_parts)
     write_job(folder, "undisturbed")
     subprocess.run(
         [*command("undisturbed"), "--scheduler", "threads"],
         cwd=folder, check=True, capture_output=True, timeout=PATIENCE,
     )  # fmt: skip
     expected = p_values_in(folder / "undisturbed")
-    assert len(expected) == N_PARTS
+    assert len(expected) == n_parts
 
     write_job(folder, "killed")
     rng = random.Random(seed)
-    victims = rng.sample(VICTIMS, len(VICTIMS))
+    victims = rng.sample(victims, len(victims))
     # The first in the fit or soon after, the others spread over what there is to write.
-    marks = [0, *sorted(rng.sample(range(1, N_PARTS - 10), len(victims) - 1))]
+    marks = [0, *sorted(rng.sample(range(1, n_parts * 5 // 6), len(victims) - 1))]
     with processes(folder) as running, watched(folder / "killed", expected) as watcher:
         running.start_cluster()
         running.start_job()
@@ -97,16 +98,16 @@ def kill_and_restart(folder, seed):
         command("killed"), cwd=folder, check=True, capture_output=True, text=True
     )
     assert again.stderr.startswith("nothing to do"), again.stderr
-    yield f"{N_PARTS} parts with the same p-values; started again: {again.stderr.strip()}"
+    yield f"{n_parts} parts with the same p-values; started again: {again.stderr.strip()}"
 
 
-def write_tables(folder):
+def write_tables(folder, n_parts):
     rng = np.random.default_rng(0)
     names = [f"x{k}" for k in range(8)]
     nominal = rng.integers(0, 1000, (N_NOMINAL, 8)) * 0.125
     pd.DataFrame(nominal, columns=names).to_parquet(folder / "nominal.parquet")
     (folder / "rows").mkdir()
-    for i in range(N_PARTS):
+    for i in range(n_parts):
         rows = rng.integers(-100, 1100, (PART_ROWS, 8)) * 0.125
         part = pd.DataFrame(rows, columns=names)
         part.to_parquet(folder / "rows" / f"{i:03}.parquet")

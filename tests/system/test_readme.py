@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from lpe_dask.cli.commands import cli
 
@@ -154,15 +155,31 @@ def test_elsewhere__names_what_there_is(command):
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+def test_console_blocks__run_in_one_process(page, tmp_path, monkeypatch, cluster):
+    """In one new folder, one after another, on workers that are there already."""
+    monkeypatch.chdir(tmp_path)
+    for line in prepared_script(page, tmp_path, cluster).splitlines():
+        program, *arguments = shlex.split(line)
+        if program == "export":
+            monkeypatch.setenv(*arguments[0].split("=", 1))
+            continue
+        options = {name for p in cli.commands[arguments[0]].params for name in p.opts}
+        if "--scheduler" in options and "--scheduler" not in arguments:
+            arguments += ["--scheduler", cluster.scheduler_address]
+        done = CliRunner().invoke(cli, arguments)
+        assert done.exit_code == 0, (line, done.output, done.exception)
+
+    assert_scored(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
 def test_console_blocks__run_as_they_stand(page, tmp_path, cluster):
-    """In one new folder, one after another, but for names of places."""
-    shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
-    write_logs(tmp_path / "logs")
-    script = "\n".join(to_run(page))
-    script = script.replace("/srv/logs", str(tmp_path / "logs"))
-    script = script.replace("tcp://10.0.0.1:8786", cluster.scheduler_address)
+    """As one script, but for names of places."""
+    script = prepared_script(page, tmp_path, cluster)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
     done = subprocess.run(
@@ -171,7 +188,20 @@ def test_console_blocks__run_as_they_stand(page, tmp_path, cluster):
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
-    scored = list(tmp_path.rglob("_summary.json"))
+    assert_scored(tmp_path)
+
+
+def prepared_script(page, folder, cluster):
+    """Return the commands of a page for a folder with what they read."""
+    shutil.copytree(ROOT / "jobs", folder / "jobs")
+    write_logs(folder / "logs")
+    script = "\n".join(to_run(page))
+    script = script.replace("/srv/logs", str(folder / "logs"))
+    return script.replace("tcp://10.0.0.1:8786", cluster.scheduler_address)
+
+
+def assert_scored(folder):
+    scored = list(folder.rglob("_summary.json"))
     assert scored
     assert all("p_value" in pd.read_parquet(path.parent).columns for path in scored)
 
