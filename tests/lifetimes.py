@@ -10,7 +10,6 @@ import argparse
 import gc
 import itertools
 import os
-import random
 import signal
 import sys
 import tempfile
@@ -31,7 +30,7 @@ from distributed import Client, LocalCluster, wait
 
 import lpe_dask
 from lpe_dask import LPE
-from processes import local_cluster
+from processes import are_up, local_cluster
 
 
 def main():
@@ -266,7 +265,7 @@ class Stage:
         Those that were retired are replaced.
         """
         began = time.monotonic()
-        while self.n_workers < 2 or not all(map(_is_up, self.cluster.workers.values())):
+        while self.n_workers < 2 or not are_up(self.cluster):
             if self.n_workers < 2 and time.monotonic() - began > 10:  # nobody starts it
                 self.add_worker()
                 began = time.monotonic()
@@ -286,13 +285,6 @@ class Stage:
             cluster = self.stack.enter_context(local_cluster(n_workers=1))
             self._other = self.stack.enter_context(Client(cluster, set_as_default=False))
         return self._other
-
-
-def _is_up(nanny):
-    """Return whether the process of a nanny has started, or is gone for good."""
-    process = nanny.process
-    is_running = process is not None and process.status.name == "running"
-    return nanny.status.name == "closed" or (nanny.status.name == "running" and is_running)
 
 
 @contextmanager
@@ -560,26 +552,6 @@ def _compare_elsewhere(tables, kind, model):
             raise
     else:
         np.testing.assert_array_equal(np.asarray(actual), tables.right["score_samples"])
-
-
-# Pairs
-
-
-def pairs(*lists, seed=0):
-    """Return few combinations in which every two values of different lists meet."""
-    combinations = list(itertools.product(*lists))
-    wanted = set().union(*map(_meetings, combinations))
-    random.Random(seed).shuffle(combinations)
-    found = []
-    while wanted:
-        best = max(combinations, key=lambda some: len(_meetings(some) & wanted))
-        wanted -= _meetings(best)
-        found.append(best)
-    return found
-
-
-def _meetings(combination):
-    return set(itertools.combinations(enumerate(combination), 2))
 
 
 if __name__ == "__main__":

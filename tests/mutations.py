@@ -158,16 +158,7 @@ def judged(fault, checkout):
     path.write_bytes(source[: fault.start] + fault.after.encode() + source[fault.stop :])
     package = Path(fault.file).parts[1]
     files = [str(file) for file in files_that_test(checkout / "tests", package)]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "--durations=0",
-        "-p",
-        "no:randomly",
-    ]
+    command = [sys.executable, "-m", "pytest", "-x", "-q"]
     process = subprocess.Popen(
         [*command, *files], cwd=checkout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, start_new_session=True, env=os.environ | {"PYTHONPATH": str(checkout)},

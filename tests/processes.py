@@ -46,6 +46,20 @@ def _serve(pipe):
                 since = time.monotonic()
 
 
+def are_up(cluster):
+    """Return whether the processes of all workers have started, or are gone for good.
+
+    `Client.restart` waits in vain for workers that are about to start (distributed).
+    """
+    return all(map(_is_up, cluster.workers.values()))
+
+
+def _is_up(nanny):
+    process = nanny.process
+    is_running = process is not None and process.status.name == "running"
+    return nanny.status.name == "closed" or (nanny.status.name == "running" and is_running)
+
+
 @contextmanager
 def local_cluster(n_workers=2, **options):
     """Give a `LocalCluster` whose workers are forks of a process that has imported all.

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control
 
@@ -110,7 +110,6 @@ def count_calls(monkeypatch, owner, name):
 
 
 @given(stops=st.lists(st.integers(0, N_PARTS), max_size=4))
-@settings(max_examples=15)
 def test_score_files__gives_the_same_bytes_however_often_it_stops(
     tables, expected, tmp_path_factory, stops
 ):

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -108,7 +108,6 @@ def test_prepare__lists_files_once_and_reads_each_footer_once(
 @given(
     table=tables(), n_nominal=st.integers(2, 9), alpha=st.sampled_from([0.05, 0.25, 0.5])
 )
-@settings(max_examples=25)
 def test_score_files__equals_score_for_any_files(table, n_nominal, alpha):
     """However the rows are cut into files, OUT has the numbers of `score`, in order."""
     frame, edges = table

@@ -27,6 +27,7 @@ from click.testing import CliRunner
 from distributed import LocalCluster
 
 import lpe_dask
+from choosing import mostly_slow
 from lpe_dask.batch import runs
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.cli import cluster as clusters
@@ -711,15 +712,20 @@ def test_command__scores_on_a_cluster_of_its_own(files, start):
     pd.testing.assert_frame_equal(pd.read_parquet("again"), pd.read_parquet("out"))
 
 
-ENDS = pytest.mark.parametrize(
-    ("number", "code", "word"),
-    [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 143, "Terminated")],
-)
+INTERRUPTED = signal.SIGINT, 130, "Interrupted"
+TERMINATED = signal.SIGTERM, 143, "Terminated"
+ENDS = [
+    (interrupt, *end)
+    for interrupt in (os.kill, os.killpg)
+    for end in (INTERRUPTED, TERMINATED)
+]
 
 
-@ENDS
 @pytest.mark.cluster
-@pytest.mark.parametrize("interrupt", [os.kill, os.killpg])
+@pytest.mark.parametrize(
+    ("interrupt", "number", "code", "word"),
+    mostly_slow(ENDS, [(os.kill, *TERMINATED), (os.killpg, *INTERRUPTED)]),
+)
 def test_command__ends_with_its_workers(files, interrupt, start, number, code, word):
     """Signals go to all processes of a command, or a supervisor signals one of them."""
     large_tables()
@@ -783,14 +789,21 @@ def tables_to_spool():
 SPOOLED = ["score", "table", "--algorithm", "brute", "--output", "out"]
 
 
-@ENDS
-@pytest.mark.parametrize("wait", [0.0, 2.0], ids=["while written", "while read"])
+THREADS, PROCESSES = ["--scheduler", "threads"], ["--workers", "2"]
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize(
-    "workers",
-    [
-        ["--scheduler", "threads"],
-        pytest.param(["--workers", "2"], marks=pytest.mark.cluster),
-    ],
+    ("workers", "wait", "number", "code", "word"),
+    mostly_slow(
+        [
+            (workers, wait, *end)
+            for workers in (THREADS, PROCESSES)
+            for wait in (0.0, 2.0)  # while it is written, while it is read
+            for end in (INTERRUPTED, TERMINATED)
+        ],
+        [(THREADS, 0.0, *INTERRUPTED), (PROCESSES, 2.0, *TERMINATED)],
+    ),
 )
 def test_command__leaves_no_spool(
     files, start, monkeypatch, workers, wait, number, code, word
@@ -818,9 +831,11 @@ def test_command__leaves_no_spool(
     assert not Path("out/_lock.json").exists()
 
 
-@ENDS
 @pytest.mark.cluster
-@pytest.mark.parametrize("interrupt", [os.kill, os.killpg])
+@pytest.mark.parametrize(
+    ("interrupt", "number", "code", "word"),
+    mostly_slow(ENDS, [(os.killpg, *INTERRUPTED)]),
+)
 def test_command__ends_while_workers_start(files, start, interrupt, number, code, word):
     large_tables()
     process = start(
@@ -904,7 +919,9 @@ def test_command__keeps_a_line_up_to_date_on_a_terminal(files, start):
     assert stdout == ""
 
 
-@ENDS
+@pytest.mark.parametrize(
+    ("number", "code", "word"), mostly_slow([INTERRUPTED, TERMINATED], [TERMINATED])
+)
 def test_command__ends_at_once_when_threads_are_at_work(files, start, number, code, word):
     large_tables()
     process = start(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from choosing import mostly_slow
 from lpe_dask import LPE
 from lpe_dask.pvalues.validity import (
     choose_calibration,
@@ -135,12 +136,6 @@ def rounded(rng, shape):
     return rng.standard_normal(shape).round()
 
 
-#: In the quick tests heavy tails, to which learning adds the most; the others are slow.
-MOST_TELLING = [
-    heavy_tailed,
-    pytest.param(np.random.Generator.standard_normal, marks=pytest.mark.slow),
-    pytest.param(rounded, marks=pytest.mark.slow),
-]
 DRAWS = [np.random.Generator.standard_normal, heavy_tailed, rounded]
 LEARNED = [
     {"scale": "minmax"},
@@ -154,7 +149,7 @@ LEARNED = [
 ]
 
 
-@pytest.mark.parametrize("arguments", LEARNED)
+@pytest.mark.parametrize("arguments", mostly_slow(LEARNED, LEARNED[1::2]))
 def test_auto__keeps_the_promise_where_scale_or_metric_are_learned(arguments):
     """With 60 rows and 12 columns "loo" flags up to four times as many as it should."""
     model = LPE(algorithm="brute", **arguments)
@@ -171,19 +166,22 @@ def test_auto__keeps_the_promise_where_scale_or_metric_are_learned(arguments):
         assert (shares >= exact - 4 * errors - 1e-12).all()
 
 
+GIVEN = [
+    ({}, 12),
+    ({"metric_params": {"w": [1.0, 0.1]}}, 2),
+    ({"metric": "seuclidean", "metric_params": {"V": [1.0, 4.0]}}, 2),
+    ({"metric": "mahalanobis", "metric_params": {"VI": [[2.0, 0.5], [0.5, 1.0]]}}, 2),
+    ({"graph": "radius", "radius": 1.0}, 2),
+    ({"calibration_size": 40}, 12),
+    ({"metric": "geodesic", "metric_params": {"n_neighbors": 5}}, 2),
+]
+DRAWN = [(*given, draw) for given in GIVEN for draw in (heavy_tailed, rounded)]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "n_features"),
-    [
-        ({}, 12),
-        ({"metric_params": {"w": [1.0, 0.1]}}, 2),
-        ({"metric": "seuclidean", "metric_params": {"V": [1.0, 4.0]}}, 2),
-        ({"metric": "mahalanobis", "metric_params": {"VI": [[2.0, 0.5], [0.5, 1.0]]}}, 2),
-        ({"graph": "radius", "radius": 1.0}, 2),
-        ({"calibration_size": 40}, 12),
-        ({"metric": "geodesic", "metric_params": {"n_neighbors": 5}}, 2),
-    ],
+    ("arguments", "n_features", "draw"),
+    mostly_slow(DRAWN, [case for case in DRAWN if case[-1] is heavy_tailed or not case[0]]),
 )
-@pytest.mark.parametrize("draw", [heavy_tailed, rounded])
 def test_auto__keeps_the_promise_where_nothing_is_learned(arguments, n_features, draw):
     model = LPE(algorithm="brute", **arguments)
 
@@ -199,16 +197,22 @@ def test_auto__keeps_the_promise_where_nothing_is_learned(arguments, n_features,
         assert (shares >= 0.85 * bounds - 4 * errors).all()
 
 
+ENOUGH = [
+    ({"scale": "standard"}, 350, 5),
+    ({"metric": "seuclidean"}, 140, 2),
+    ({"scale": "minmax"}, 400, 2),
+    ({"metric": "mahalanobis"}, 450, 5),
+]
+
+
+# In the quick tests heavy tails, to which learning adds the most.
 @pytest.mark.parametrize(
-    ("arguments", "n_rows", "n_features"),
-    [
-        ({"scale": "standard"}, 350, 5),
-        ({"metric": "seuclidean"}, 140, 2),
-        ({"scale": "minmax"}, 400, 2),
-        ({"metric": "mahalanobis"}, 450, 5),
-    ],
+    ("arguments", "n_rows", "n_features", "draw"),
+    mostly_slow(
+        [(*enough, draw) for enough in ENOUGH for draw in DRAWS],
+        [(*enough, heavy_tailed) for enough in ENOUGH[1:]],
+    ),
 )
-@pytest.mark.parametrize("draw", MOST_TELLING)
 def test_auto__keeps_the_promise_where_rows_are_enough(arguments, n_rows, n_features, draw):
     """What learning adds shows against nothing learned from the same rows."""
     models = [LPE(algorithm="brute", **arguments), LPE(algorithm="brute")]

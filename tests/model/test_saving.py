@@ -22,11 +22,12 @@ import pytest
 from dask.sizeof import sizeof
 from distributed import Client
 from fsspec.implementations.local import LocalFileSystem
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
 import lpe_dask
+from choosing import mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model import saving
 from lpe_dask.model.detector import fitted_of
@@ -82,6 +83,13 @@ ESTIMATORS = {
         "radius": 0.3,
     },
 }  # fmt: skip
+
+
+#: Each algorithm, calibration, graph, metric and kind of block among them.
+SOME = [
+    "brute", "conformal part", "part", "radius by rule", "weights", "variances",
+    "mahalanobis", "union", "geodesic split", "many pruned", "density radius",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +167,7 @@ def assert_same_own_values(loaded, model):
 # The same bits
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", mostly_slow(ESTIMATORS, SOME))
 def test_load__gives_the_model_that_was_saved(name, tmp_path):
     """And once more, when what was loaded is saved."""
     model = LPE(random_state=0, **ESTIMATORS[name]).fit(NOMINAL)
@@ -193,7 +201,6 @@ def arguments_of_estimators(draw):
     return arguments | {"metric": metric}
 
 
-@settings(max_examples=25)
 @given(
     nominal=point_sets(min_rows=4, n_features=2),
     queries=point_sets(n_features=2),

@@ -1,5 +1,6 @@
 """What only processes can get wrong: the same bits, small graphs, lost workers, memory."""
 
+import itertools
 import os
 import signal
 import threading
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 from distributed import Client, futures_of
 
+from choosing import dealt, mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
 from processes import local_cluster
@@ -31,21 +33,26 @@ def client():
         yield client
 
 
-@pytest.mark.parametrize("nominal", [NOMINAL, CONTINUOUS], ids=["lattice", "continuous"])
-@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+TABLES = {"lattice": NOMINAL, "continuous": CONTINUOUS}
+SCALES = None, "minmax", "standard"
+ARGUMENTS = {
+    "euclidean": {"metric": "euclidean"},
+    "weights": {"metric": "euclidean", "metric_params": {"w": [1.0, 0.3, 2.0]}},
+    "seuclidean": {"metric": "seuclidean"},
+    "mahalanobis": {"metric": "mahalanobis"},
+    "radius": {"graph": "radius", "radius": 0.3},
+}
+
+
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        {"metric": "euclidean"},
-        {"metric": "euclidean", "metric_params": {"w": [1.0, 0.3, 2.0]}},
-        {"metric": "seuclidean"},
-        {"metric": "mahalanobis"},
-        {"graph": "radius", "radius": 0.3},
-    ],
-    ids=["euclidean", "weights", "seuclidean", "mahalanobis", "radius"],
+    ("table", "scale", "name"),
+    mostly_slow(
+        itertools.product(TABLES, SCALES, ARGUMENTS), dealt(TABLES, SCALES, ARGUMENTS)
+    ),
 )
-def test_p_values__same_bits_everywhere(client, nominal, scale, arguments):
+def test_p_values__same_bits_everywhere(client, table, scale, name):
     """NumPy; Dask in three chunkings; this thread, threads, two processes."""
+    nominal, arguments = TABLES[table], ARGUMENTS[name]
     with dask.config.set(scheduler="sync"):
         expected = LPE(scale=scale, **arguments).fit(nominal)
         p_values, own = expected.score_samples(QUERIES), expected.p_values_

@@ -1,9 +1,10 @@
 """Lazy results and models hold, whatever users do with them and whatever is lost.
 
-At 300,000 rows, on one cluster of two processes, every two of (kind of input, entry, use)
-meet at least once, and every kind meets every loss. The same on a few hundred rows with
-each switch between a small and a large path at its other extreme. `make chaos` runs the
-full product, and a soak.
+At 300,000 rows, on one cluster of two processes, every kind of input, entry, use and loss
+occurs. On a few hundred rows every switch between a small and a large path, at its other
+extreme, meets every kind and every use. With slow tests, every two of (kind, entry, use)
+meet, also with every switch, and every kind meets every loss. `make chaos` runs the full
+product, and a soak.
 """
 
 import gc
@@ -17,6 +18,7 @@ import psutil
 import pytest
 from distributed import Client
 
+from choosing import dealt, mostly_slow, pairs
 from lifetimes import (
     ENTRIES,
     KINDS,
@@ -28,7 +30,6 @@ from lifetimes import (
     check_use,
     is_lazy,
     killed_meanwhile,
-    pairs,
     staged,
     unneeded,
     uses_of,
@@ -47,13 +48,19 @@ pytestmark = pytest.mark.cluster
 
 LAZY = [kind for kind in KINDS if is_lazy(kind)]
 EAGER = [kind for kind in KINDS if not is_lazy(kind)]
-PAIRS = pairs(LAZY, ENTRIES, USES) + [(*two, "value") for two in pairs(EAGER, ENTRIES)]
+FEW = dealt(LAZY, ENTRIES, USES) + [(*two, "value") for two in dealt(EAGER, ENTRIES)]
+PAIRS = [
+    *FEW, *pairs(LAZY, ENTRIES, USES), *((*two, "value") for two in pairs(EAGER, ENTRIES)),
+]  # fmt: skip
 ALL = [
     (kind, entry, use)
     for kind, entry in itertools.product(KINDS, ENTRIES)
     for use in uses_of(kind)
 ]
 OTHERS = [one for one in ALL if one not in PAIRS]
+
+#: Rows here, rows on storage, and rows that only workers have.
+FEW_KINDS, ALL_KINDS = ["numpy", "read_parquet", "persisted"], list(KINDS)
 PHASES = ("setup", "call", "teardown")
 
 
@@ -76,14 +83,15 @@ def each_key_names_one_task(caplog):
     assert [message for message in said if "run_spec" in message] == []
 
 
-@pytest.mark.parametrize(("kind", "entry", "use"), PAIRS)
+@pytest.mark.parametrize(("kind", "entry", "use"), mostly_slow(PAIRS, FEW))
 def test_use__at_real_size(tables, stage, kind, entry, use):
     check_use(tables, kind, entry, use, stage.client)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_loss__at_real_size(tables, stage, loss):
-    assert check_loss(tables, loss, stage) == {}
+@pytest.mark.parametrize("kinds", mostly_slow([FEW_KINDS, ALL_KINDS], [FEW_KINDS]))
+def test_loss__at_real_size(tables, stage, loss, kinds):
+    assert check_loss(tables, loss, stage, kinds) == {}
 
 
 # Small tables must not hide large ones: each switch at its other extreme
@@ -176,15 +184,33 @@ def switched(request, monkeypatch, small_tables):
     gc.collect()
 
 
-SMALL_PAIRS = pairs(SWITCHES, LAZY, ENTRIES, USES) + [
-    (*three, "value") for three in pairs(SWITCHES, EAGER, ENTRIES)
-]
+def with_switches(kinds, uses):
+    """Return cases in which every switch meets every kind and every use."""
+    entries = itertools.cycle(ENTRIES)
+    return [
+        (switch, kind, next(entries), use)
+        for switch, kind, use in pairs(SWITCHES, kinds, uses)
+    ]
+
+
+SMALL_FEW = with_switches(LAZY, USES) + with_switches(EAGER, ["value"])
+SMALL_PAIRS = [
+    *SMALL_FEW, *pairs(SWITCHES, LAZY, ENTRIES, USES),
+    *((*three, "value") for three in pairs(SWITCHES, EAGER, ENTRIES)),
+]  # fmt: skip
 #: Without those in the middle of something: nothing takes long enough on small rows.
 SMALL_LOSSES = [loss for loss in LOSSES if loss not in ONE_AT_A_TIME]
+LOST = [
+    (place, loss, kinds)
+    for place, loss in itertools.product(PLACES, SMALL_LOSSES)
+    for kinds in (FEW_KINDS, ALL_KINDS)
+]
 
 
 @pytest.mark.parametrize(
-    ("switched", "kind", "entry", "use"), SMALL_PAIRS, indirect=["switched"]
+    ("switched", "kind", "entry", "use"),
+    mostly_slow(SMALL_PAIRS, SMALL_FEW),
+    indirect=["switched"],
 )
 def test_use__with_each_switch(switched, stage, kind, entry, use):
     switched.fitted.clear()  # models of another switch
@@ -193,11 +219,14 @@ def test_use__with_each_switch(switched, stage, kind, entry, use):
     assert eventually(lambda: stage.client.run_on_scheduler(unneeded) == [])
 
 
-@pytest.mark.parametrize("loss", SMALL_LOSSES)
-@pytest.mark.parametrize("switched", PLACES, indirect=True)
-def test_loss__wherever_values_are(switched, stage, loss):
+@pytest.mark.parametrize(
+    ("switched", "loss", "kinds"),
+    mostly_slow(LOST, dealt(PLACES, SMALL_LOSSES, [FEW_KINDS])),
+    indirect=["switched"],
+)
+def test_loss__wherever_values_are(switched, stage, loss, kinds):
     switched.fitted.clear()
-    assert check_loss(switched, loss, stage) == {}
+    assert check_loss(switched, loss, stage, kinds) == {}
 
 
 # All of it

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 
+from choosing import mostly_slow
 from lpe_dask import LPE
 from lpe_dask.search.memory import Needs, plan_for
 from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic
@@ -31,7 +32,7 @@ N_FEATURES, N_NEIGHBORS, N_PARTITIONS = 2, 5, 20
 QUICK, SLOW = [10**5], [10**6, 2 * 10**7]
 
 
-@pytest.fixture(params=["frame", "array", "files"])
+@pytest.fixture(params=mostly_slow(["frame", "array", "files"], ["array", "files"]))
 def table(request, tmp_path):
     """Return a function from rows and a seed to a table of one kind."""
     if request.param != "files":
@@ -161,9 +162,16 @@ with dask.config.set(scheduler="sync"):
 
 
 @pytest.mark.parametrize(
-    "kind", ["float64", "missing", pytest.param("int64", marks=pytest.mark.slow)]
+    ("kind", "n_rows", "n_columns"),
+    mostly_slow(
+        [
+            (kind, *shape)
+            for kind in ("float64", "missing", "int64")
+            for shape in [(2**16, 10), (2**20, 10), (2**16, 100)]
+        ],
+        [("float64", 2**20, 10), ("missing", 2**16, 100)],
+    ),
 )
-@pytest.mark.parametrize(("n_rows", "n_columns"), [(2**16, 10), (2**20, 10), (2**16, 100)])
 def test_partition_bytes__bound_what_reading_a_partition_takes(
     tmp_path, kind, n_rows, n_columns
 ):

@@ -11,6 +11,7 @@ from dask._task_spec import convert_legacy_graph
 from distributed import Client, LocalCluster
 
 import lpe_dask
+from choosing import mostly_slow
 from lifetimes import unneeded
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
@@ -92,7 +93,9 @@ VARIANTS = [
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", mostly_slow(KINDS, ["pandas", "rechunked", "from_delayed", "read_parquet"])
+)
 def test_fit__names_no_two_tasks_alike(client, tmp_path, caplog, kind):
     """A scheduler that meets other tasks under one key may wait for ever."""
     X = as_kind(kind, tmp_path)
@@ -132,8 +135,13 @@ def test_score_samples__names_no_two_tasks_alike(
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("kind", ["array", "frame", "delayed"])
-@pytest.mark.parametrize("n_parts", [2, 20], ids=["large parts", "small parts"])
+@pytest.mark.parametrize(
+    ("kind", "n_parts"),
+    mostly_slow(
+        [(kind, n_parts) for kind in ("array", "frame", "delayed") for n_parts in (2, 20)],
+        [("array", 20), ("frame", 2), ("delayed", 20)],
+    ),
+)
 def test_score_samples__does_not_carry_the_rows_of_the_user(client, kind, n_parts):
     rows = np.random.default_rng(0).standard_normal((150_000, 2))
     frame = pd.DataFrame(rows, columns=["a", "b"])

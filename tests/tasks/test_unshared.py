@@ -18,7 +18,7 @@ from lpe_dask import LPE
 from lpe_dask.tasks import unshared, values
 from lpe_dask.tasks.unshared import LostError, eagerly, lazily
 from lpe_dask.tasks.values import LITERAL_BYTES, Held, Shared, enter, enter_parts
-from processes import local_cluster
+from processes import are_up, local_cluster
 from waiting import eventually
 
 ROWS = np.random.default_rng(0).integers(0, 300, (20_000, 2)) * 0.1
@@ -55,6 +55,12 @@ def kill(client, addresses):
     client.wait_for_workers(2)
 
 
+def restart(client, cluster):
+    client.wait_for_workers(2)
+    assert eventually(lambda: are_up(cluster))
+    client.restart()
+
+
 def test_fit__waits_for_a_worker_to_send_data_to(caplog):
     with (
         dask.config.set({"lpe-dask.spool": "memory://lpe-unshared"}),
@@ -79,14 +85,14 @@ def total(value):
 
 
 @pytest.mark.parametrize("value", [LARGE, {"a": LARGE}], ids=["array", "object"])
-def test_enter__carries_some_in_pieces_that_survive(client, caplog, value):
+def test_enter__carries_some_in_pieces_that_survive(client, cluster, caplog, value):
     entered = enter(value, "lpe-test")
     result = delayed(total)(entered)
 
     assert max(sizeof(piece) for piece in dict(entered.dask).values()) <= LITERAL_BYTES
     expected = total(value)
     assert result.compute() == expected
-    client.restart()
+    restart(client, cluster)
     assert result.compute() == expected
     assert [r for r in caplog.records if r.name.startswith("lpe_dask")] == []
 
@@ -111,7 +117,7 @@ def test_enter__warns_once_for_a_graph(client, carries_nothing, caplog):
     assert record.getMessage().startswith("3 MiB are kept in the memory of workers")
 
 
-def test_enter__what_is_too_large_to_carry(client, carries_nothing, caplog):
+def test_enter__what_is_too_large_to_carry(client, cluster, carries_nothing, caplog):
     shared = Shared(LARGE, "lpe-test")
 
     result = delayed(np.sum)(enter(shared, "lpe-test"))
@@ -130,7 +136,7 @@ def test_enter__what_is_too_large_to_carry(client, carries_nothing, caplog):
         result.compute()
     again = delayed(np.sum)(enter(shared, "lpe-test"))
     assert again.compute() == LARGE.sum()
-    client.restart()
+    restart(client, cluster)
     assert delayed(np.sum)(enter(shared, "lpe-test")).compute() == LARGE.sum()
 
 
@@ -271,7 +277,7 @@ def test_fit__on_numpy_survives_a_worker(client, cluster, monkeypatch, carried):
         np.testing.assert_array_equal(model.p_values_, expected.p_values_)
         lazy = model.score_samples(da.from_array(ROWS, chunks=(5000, 2)))
         np.testing.assert_array_equal(lazy.compute(), expected.score_samples(ROWS))
-        client.restart()
+        restart(client, cluster)
         np.testing.assert_array_equal(
             model.score_samples(ROWS[:500]), expected.score_samples(ROWS[:500])
         )

@@ -1,0 +1,48 @@
+"""Which cases of a test run always, and which only where slow tests run."""
+
+import itertools
+import random
+
+import pytest
+
+
+def mostly_slow(cases, always):
+    """Return each case of a test once, marked slow but for those that always run."""
+    cases, always = list(cases), list(always)
+    assert all(case in cases for case in always)
+    cases = [case for i, case in enumerate(cases) if case not in cases[:i]]
+    return [_parameters(case, [] if case in always else pytest.mark.slow) for case in cases]
+
+
+def _parameters(case, marks):
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=marks)
+
+
+def pairs(*lists, seed=0):
+    """Return few combinations in which every two values of different lists meet."""
+    combinations = list(itertools.product(*lists))
+    wanted = set().union(*map(_meetings, combinations))
+    random.Random(seed).shuffle(combinations)
+    found = []
+    while wanted:
+        best = max(combinations, key=lambda some: len(_meetings(some) & wanted))
+        wanted -= _meetings(best)
+        found.append(best)
+    return found
+
+
+def _meetings(combination):
+    return set(itertools.combinations(enumerate(combination), 2))
+
+
+def dealt(*lists):
+    """Return as few combinations as can be in which every value occurs."""
+
+    def value(values, place, i):  # shifted, or lists of one length would go in step
+        return values[(i + place * (i // len(values))) % len(values)]
+
+    lists = [list(values) for values in lists]
+    return [
+        tuple(value(values, place, i) for place, values in enumerate(lists))
+        for i in range(max(map(len, lists)))
+    ]
