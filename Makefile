@@ -17,7 +17,8 @@ unexport PYTHONPATH PYTHONHOME
 export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-oldest chaos coverage lint bench paper false-alarms clean
+.PHONY: help demo test test-thorough test-oldest chaos coverage lint bench paper false-alarms \
+	faults clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
@@ -25,11 +26,11 @@ help: ## list the targets
 demo: $(READY) ## score real handwritten digits, end to end
 	$(BIN)/lpe-dask demo
 
-test: $(READY) ## run the tests
+test: $(READY) ## run the tests, on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 # Hours: more examples of each property, long simulations, and the tests marked slow.
-test-thorough: $(READY) ## run all tests but chaos, with many more examples
+test-thorough: $(READY) ## run the slow tests as well, and more examples of each property
 	$(BIN)/python -m pytest -n 2 --dist loadfile --hypothesis-profile thorough \
 		-m "not chaos" --timeout 3600 $(ARGS)
 
@@ -58,6 +59,10 @@ paper: $(READY) ## repeat the paper's experiments and write docs/paper.md from t
 false-alarms: $(READY) ## simulate false alarms where scale or metric are learned
 	mkdir -p build
 	$(BIN)/python tests/false_alarms.py build/false-alarms.csv $(ARGS)
+
+# Half an hour; ARGS="--seed 5 --count 100" draws others.
+faults: $(READY) ## put faults into the package, and tell which of them the tests notice
+	$(BIN)/python tests/mutations.py build/faults.csv $(ARGS)
 
 lint: $(READY) ## check format, style, types and the direction of imports
 	$(BIN)/ruff format --check .
