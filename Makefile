@@ -7,6 +7,8 @@ VENV ?= .venv
 ARGS ?=
 
 BIN := $(VENV)/bin
+# Two processes, each with whole files: tests of one file share a cluster.
+PYTEST := python -m pytest -n 2 --dist loadfile
 READY := $(VENV)/.ready
 
 OLDEST ?= .venv-oldest
@@ -27,15 +29,14 @@ demo: $(READY) ## score real handwritten digits, end to end
 	$(BIN)/lpe-dask demo
 
 test: $(READY) ## run the tests, on two cores
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/$(PYTEST) $(ARGS)
 
 # Hours: more examples of each property, long simulations, and the tests marked slow.
 test-thorough: $(READY) ## run the slow tests as well, and more examples of each property
-	$(BIN)/python -m pytest -n 2 --dist loadfile --hypothesis-profile thorough \
-		-m "not chaos" --timeout 3600 $(ARGS)
+	$(BIN)/$(PYTEST) -m "not chaos" --hypothesis-profile thorough --timeout 3600 $(ARGS)
 
 test-oldest: $(OLDEST)/.ready ## run the tests with the oldest Python and dependencies allowed
-	$(OLDEST)/bin/python -m pytest $(ARGS)
+	$(OLDEST)/bin/$(PYTEST) $(ARGS)
 
 chaos: $(READY) ## lose workers in every way there is, for an hour
 	$(BIN)/python -m pytest -m chaos --timeout 3600 $(ARGS)
