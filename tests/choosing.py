@@ -7,7 +7,10 @@ import pytest
 
 
 def mostly_slow(cases, always):
-    """Return each case of a test once, marked slow but for those that always run."""
+    """Return each case of a test once, marked slow but for those that always run.
+
+    A case is a value, or a tuple of values for as many arguments.
+    """
     cases, always = list(cases), list(always)
     assert all(case in cases for case in always)
     cases = [case for i, case in enumerate(cases) if case not in cases[:i]]
@@ -38,7 +41,7 @@ def _meetings(combination):
 def dealt(*lists):
     """Return as few combinations as can be in which every value occurs."""
 
-    def value(values, place, i):  # shifted, or lists of one length would go in step
+    def value(values, place, i):  # each round is shifted, or the same values would meet
         return values[(i + place * (i // len(values))) % len(values)]
 
     lists = [list(values) for values in lists]

@@ -19,8 +19,11 @@ settings.load_profile("quick")
 
 
 def pytest_configure():
-    """Let tests interrupt themselves also in processes that were started without that."""
+    # Tests interrupt themselves, also in processes that were started without that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Dask's profiler can hang Python 3.11 for good (CPython issue 106883), most easily in a
+    # process with many threads and a cluster, as this one.
+    dask.config.set({"distributed.worker.profile.enabled": False})
 
 
 def pytest_collection_finish():

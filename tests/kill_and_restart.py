@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 #: What is killed, in random order, and parts of the output: of a long run and a short one.
 LONG = ("client", "client", "worker", "worker", "scheduler"), 60
-SHORT = ("client", "worker", "scheduler"), 14
+SHORT = ("client", "worker", "scheduler"), 24
 
 #: Rows of each part, and nominal rows.
 PART_ROWS, N_NOMINAL = 4000, 40_000
@@ -77,7 +77,7 @@ def kill_and_restart(folder, seed, victims, n_parts):
     rng = random.Random(seed)
     victims = rng.sample(victims, len(victims))
     # The first in the fit or soon after, the others spread over what there is to write.
-    marks = [0, *sorted(rng.sample(range(1, n_parts * 5 // 6), len(victims) - 1))]
+    marks = [0, *sorted(rng.sample(range(1, n_parts - 10), len(victims) - 1))]
     with processes(folder) as running, watched(folder / "killed", expected) as watcher:
         running.start_cluster()
         running.start_job()

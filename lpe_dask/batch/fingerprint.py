@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from lpe_dask.batch.output import RECORD_NAME, SUMMARY_NAME, write_json
+from lpe_dask.batch.output import FINGERPRINT_NAME, SUMMARY_NAME, write_json
 from lpe_dask.storage import Folder, plain
 
 #: Where in a summary the fingerprint is.
@@ -65,7 +65,7 @@ class Fingerprint:
 
     def write(self, url: str) -> None:
         """Write it into an output folder that is not finished."""
-        write_json(url, RECORD_NAME, self.content())
+        write_json(url, FINGERPRINT_NAME, self.content())
 
     def differences(self, earlier: Fingerprint) -> str:
         """Return in words what has changed since an earlier run."""
@@ -101,7 +101,7 @@ def read_fingerprint(url: str) -> Fingerprint | None:
     That of an interrupted run, or else of the run that wrote the summary.
     """
     folder = Folder(url)
-    for name in (RECORD_NAME, SUMMARY_NAME):
+    for name in (FINGERPRINT_NAME, SUMMARY_NAME):
         try:  # other OSErrors are no reason to start from scratch
             content = json.loads(folder.read(name) or b"")
             if name == SUMMARY_NAME:

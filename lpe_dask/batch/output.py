@@ -27,7 +27,7 @@ from fsspec.utils import glob_translate
 from lpe_dask.storage import Folder, Lock, hold, plain, retried
 
 #: Names of the fingerprint of an unfinished run, and of the file that a run writes last.
-RECORD_NAME, SUMMARY_NAME = "_run.json", "_summary.json"
+FINGERPRINT_NAME, SUMMARY_NAME = "_run.json", "_summary.json"
 
 #: Folder for parts whose anomalies cannot be decided before all are measured.
 UNDECIDED = "_undecided"
@@ -100,7 +100,7 @@ def check_replaceable(url: str) -> None:
     names, folder = names_in(url), Folder(url)
     own = [_WRITTEN_NAME.fullmatch(name) or _EARLY_NAME.fullmatch(name) for name in names]
     foreign = sorted(name for name, is_own in zip(names, own, strict=True) if not is_own)
-    if not foreign and not {SUMMARY_NAME, RECORD_NAME} & set(names):
+    if not foreign and not {SUMMARY_NAME, FINGERPRINT_NAME} & set(names):
         # Perhaps the output of an interrupted run of a version without fingerprints.
         parts = [name for name in names if name.endswith(".parquet")]
         foreign = [name for name in parts[:1] if not _is_part(folder, name)]

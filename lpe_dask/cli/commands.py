@@ -69,8 +69,8 @@ def cli() -> None:
     "--fdr",
     type=float,
     metavar="Q",
-    help="Flag as many rows as keep the share of nominal ones among them at about this, "
-    "instead of those with a p-value of at most alpha.",
+    help="Flag rows at this false discovery rate: about this share of the flagged rows is "
+    "nominal. Replaces alpha.",
 )
 @model_options
 @check_option
@@ -287,13 +287,13 @@ def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
     workers = take_workers(options, debug)
     if options["model"] is None:
         del options["model"]
-        with workers.planned() as foreseen:
-            return forecast_score(foreseen, data, **options)
+        with workers.planned() as planned:
+            return forecast_score(planned, data, **options)
     given = _given(options)
     path, columns = given.pop("model"), given.pop("columns", None)
     check_is_alone(path, given.pop("nominal", None), given)
-    with workers.planned() as foreseen:
-        return forecast_with_model(foreseen, data, path, columns)
+    with workers.planned() as planned:
+        return forecast_with_model(planned, data, path, columns)
 
 
 def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
@@ -308,12 +308,12 @@ def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
     if prepared.is_finished():
         click.echo(_nothing_to_do(due.place), err=True)
         return None
-    with workers.planned() as foreseen:
-        return forecast_job(foreseen, prepared)
+    with workers.planned() as planned:
+        return forecast_job(planned, prepared)
 
 
 def _nothing_to_do(place: str) -> str:
-    return f"nothing to do: {place} is there already"
+    return f"nothing to do: {place} exists already"
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

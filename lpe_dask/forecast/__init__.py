@@ -1,6 +1,6 @@
 """What a run would need, before anything is run: tasks, memory, seconds.
 
-What leaves is `plan`, for tables, models and jobs.
+Public names: `plan` for tables, models and jobs.
 """
 
 import lazy_loader

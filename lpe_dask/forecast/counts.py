@@ -103,7 +103,7 @@ def _n_filled(partitions: Sequence[int]) -> int:
 def _read_tasks(partitions: Sequence[int], n_reads: int, *, is_part: bool) -> Counter[str]:
     """Return the tasks that read the nominal rows again, or a part of them.
 
-    Empty partitions are passed over, and rows picked out, by tasks of their own.
+    Empty partitions are skipped, and rows are picked, by additional tasks.
     """
     n_filled = _n_filled(partitions)
     n_picks = int(n_filled < len(partitions)) + int(is_part)

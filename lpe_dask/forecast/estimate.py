@@ -165,7 +165,7 @@ def forecast_job(workers: Workers, run: Run) -> Forecast:
     """
     if run.is_finished():
         raise FileExistsError(
-            f"nothing to do: {run.job.place} is there already. Plan a job whose output is "
+            f"nothing to do: {run.job.place} exists already. Plan a job whose output is "
             f"yet to be made."
         )
     fit, scoring, scored = run.fit, run.scoring, None

@@ -1,7 +1,7 @@
 """Numerical kernels: NumPy arrays in, NumPy arrays out; nothing here knows of Dask.
 
-`ALGORITHMS` is the one table of how rows can be ordered; blocks, states and walks are what
-tasks are made of, and all algorithms give the float64 definition, bit for bit.
+Public names: `ALGORITHMS`, the table of search algorithms, and blocks, states and walks, of
+which tasks are made. All algorithms give the float64 definition, bit for bit.
 """
 
 import lazy_loader

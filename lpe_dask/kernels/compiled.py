@@ -50,7 +50,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     Returns
     -------
     kernel : callable
-        Cached on disk where numba finds a writable folder; otherwise compiled anew by each
+        Cached on disk where numba finds a writable folder; otherwise compiled again by each
         process, which a log line says.
     """
     return _compile(function)

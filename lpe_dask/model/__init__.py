@@ -1,7 +1,7 @@
 """`LPE`: fit, score, save and load.
 
-What leaves is the estimator, the checks of its arguments, and the steps of a fit for those
-that run or plan one from files.
+Public names: the estimator, the table of its arguments, and the steps of a fit for the
+packages that run or plan one from files.
 """
 
 import lazy_loader

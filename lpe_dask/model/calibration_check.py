@@ -1,6 +1,6 @@
 r"""Judge by nominal rows that were held out whether false alarms are as rare as promised.
 
-    nominal rows --drawn--> most of them, fitted anew
+    nominal rows --drawn--> most of them, fitted again
                        +--> h held out, scored as new rows --> how many have p <= a
 
 Against one nominal set the share of new rows with ``p <= a`` is random: among the m + 1

@@ -1,4 +1,4 @@
-"""Keep what a fit has measured so far, so that a later one goes on from there.
+"""Keep what a fit has measured so far, so that a later one resumes from it.
 
     tasks --recorded--> (numbers, statistic) of some rows each, written as they are known
     files --known-->    the same, whatever blocks and workers they came from

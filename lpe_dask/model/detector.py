@@ -88,10 +88,10 @@ class LPE(OutlierMixin, BaseEstimator):
         other half, S2, as in the paper's theory. "conformal": half of them, measured like
         new rows among the other half, from which scaling and metric are learned, too; with
         ``p = (1 + count) / (m + 1)``, P(p <= a) <= a holds exactly, whatever is learned.
-        "auto": "loo" where nothing is learned, or from rows enough (200 d of d columns for
+        "auto": "loo" where nothing is learned, or from enough rows (200 d of d columns for
         "minmax", 70 d for "standard" and "seuclidean", 40 d**1.5 for "mahalanobis"), else
-        "conformal", as for the "union" graph; a log line says which, and why. "loo" with
-        fewer is obeyed, with a warning where it raises more false alarms
+        "conformal", as for the "union" graph; a log line says which, and why. "loo" is
+        also allowed with fewer rows; a warning says how many more false alarms it raises
         (docs/calibration.md).
     calibration_size : int, optional
         m, how many nominal rows are measured, drawn at random: measuring them takes a time
@@ -107,8 +107,8 @@ class LPE(OutlierMixin, BaseEstimator):
     missing : {"error", "drop"}, default="error"
         What to do about a nominal row with NaN or inf.
     random_state : int, optional
-        Draws the rows of ``calibration`` and ``calibration_size``; None: others at each
-        fit, but with ``calibration="auto"`` always the same. Nothing else is random.
+        Draws the rows of ``calibration`` and ``calibration_size``; None: different rows in
+        each fit, but with ``calibration="auto"`` always the same. Nothing else is random.
 
     Attributes
     ----------
@@ -209,7 +209,7 @@ class LPE(OutlierMixin, BaseEstimator):
             storage for them that all workers see.
         """
         parameters = self.get_params(deep=False)
-        # What the last fit holds gives way before the search: its memory is needed.
+        # The last fit is forgotten before the search, which needs its memory.
         return self._adopt(fit_model(parameters, X, on_start=self._forget))
 
     def _forget(self) -> None:
@@ -256,7 +256,7 @@ class LPE(OutlierMixin, BaseEstimator):
             If nothing can be written, or another run is writing a model there.
         """
         now = {"parameters": self.get_params(deep=False), "source": None}
-        fitted = replace(self._decided(), **now)
+        fitted = replace(self._current(), **now)
         save_model(fitted, path, overwrite=overwrite)
 
     def statistic(self, X: Any) -> Any:
@@ -295,7 +295,7 @@ class LPE(OutlierMixin, BaseEstimator):
             calibration rows), of the kind of ``X``, with its index; lazy for Dask. NaN for
             a row with NaN or inf.
         """
-        return fitted_of(self).p_values(X)
+        return self._current().p_values(X)
 
     def p_values_of(self, statistic: Any) -> Any:
         """Return the p-values that belong to a statistic, without another search.
@@ -315,7 +315,7 @@ class LPE(OutlierMixin, BaseEstimator):
         ValueError
             With ``anomaly_log_density``, which needs the rows.
         """
-        calibration = fitted_of(self).calibration
+        calibration = self._current().calibration
         if calibration.weight is not None:
             raise ValueError(
                 "with anomaly_log_density a p-value depends on the row, not on its "
@@ -339,11 +339,13 @@ class LPE(OutlierMixin, BaseEstimator):
         labels : array or Series of shape (n,)
             int64, of the kind of ``X``; lazy for Dask. 1 for a row with NaN or inf.
         """
-        return self._decided().labels(X)
+        return self._current().labels(X)
 
-    def _decided(self) -> Fitted:
-        """Return the fitted model with the ``offset_`` that this estimator has now."""
-        return replace(fitted_of(self), offset=self.offset_)
+    def _current(self) -> Fitted:
+        """Return the fitted model with the attributes that users may have changed."""
+        fitted = fitted_of(self)
+        calibration = fitted.calibration.with_values(self.calibration_)
+        return replace(fitted, offset=self.offset_, calibration=calibration)
 
     def decision_function(self, X: Any) -> Any:
         """Return ``score_samples(X) - offset_``: negative exactly where `predict` is -1.
@@ -423,7 +425,7 @@ class LPE(OutlierMixin, BaseEstimator):
         labels : array or Series of shape (n,)
             -1 where `p_values_` is at most alpha, else 1; of the kind of ``X``.
         """
-        return self.fit(X)._decided().labels_of(self.p_values_)
+        return self.fit(X)._current().labels_of(self.p_values_)
 
     @property
     def statistic_(self) -> Any:
@@ -446,7 +448,7 @@ class LPE(OutlierMixin, BaseEstimator):
         not count itself twice: in the conformal form its p-value is ``count / (m + 1)``,
         where the count has itself in it.
         """
-        return fitted_of(self).own("p_value")
+        return self._current().own("p_value")
 
 
 def fitted_of(model: LPE) -> Fitted:

@@ -257,7 +257,7 @@ class _Search:
         return reference, measure_numbered(numbers, len(rows), tasks, checkpoint)
 
     def _part(self, numbers: NDArray[np.int64] | None) -> Callable[[], da.Array]:
-        """Return what gives some of the nominal rows, entered anew each time."""
+        """Return what gives some of the nominal rows, entered again each time."""
         if numbers is None:
             return self.nominal.again
         return lambda: settle(take_rows(self.nominal.again(), numbers), "lpe-part")

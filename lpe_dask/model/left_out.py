@@ -26,7 +26,7 @@ from scipy.spatial.distance import cdist
 from lpe_dask.pvalues import places_flagged
 from lpe_dask.search import LinearMap, Preparation, Statistic
 
-#: Rows that distances are taken between, and where a matrix maps every difference anew.
+#: Rows that distances are taken between, and where a matrix maps every difference.
 MOST_ROWS, MOST_MAPPED_ROWS = 1024, 256
 
 #: Ranks around that of the level over which the estimate is averaged, as a share of it.

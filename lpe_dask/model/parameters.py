@@ -122,7 +122,7 @@ def _check_choice(name: str, value: Any, allowed: Collection[Any]) -> None:
 
 
 def _is_number(value: Any, kind: type = Real) -> bool:
-    # True is a number to Python, and a slip to us.
+    # To Python, True is a number; here it is a mistake.
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
@@ -280,8 +280,8 @@ PARAMETERS = {
         check=partial(_check_whole, least=0, otherwise=""),
         type=int,
         metavar="SEED",
-        help="What the draw of nominal rows follows.  [default: another one each time; "
-        "with --calibration auto always the same]",
+        help="Seed for drawing nominal rows.  [default: a random one; with --calibration "
+        "auto always 0]",
     ),
 }
 

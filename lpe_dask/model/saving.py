@@ -3,7 +3,7 @@
     Fitted --save_fitted--> MODEL/data-<hex>/*.parquet, then MODEL/manifest.json
     MODEL  --load_fitted--> Fitted, whose blocks are read by the tasks that search
 
-The manifest is replaced by one move, after all else is written: whoever reads sees the old
+The manifest is replaced by one move, after all else is written: a reader sees the old
 model or the new one, never half of one. The files of the model that was replaced stay until
 the next time, for those who read it at the moment.
 """
@@ -147,7 +147,7 @@ def _check_place(folder: Folder) -> None:
     if foreign:
         raise FileExistsError(
             f"{folder.url} contains files that are not part of a model: "
-            f"{', '.join(foreign[:3])}. Give a folder of its own to the model."
+            f"{', '.join(foreign[:3])}. Give the model a separate folder."
         )
 
 
@@ -201,7 +201,7 @@ def _manifest(
         fitted.columns,
     )
     parameters = dict(fitted.parameters)
-    del parameters["anomaly_log_density"]  # a function: whoever loads has to have it
+    del parameters["anomaly_log_density"]  # a function: given to `load` again
     return Manifest.model_validate(
         {
             "format": FORMAT,
@@ -320,8 +320,8 @@ def _with_log_density(
 def model_source(path: str | PathLike[str]) -> str | None:
     """Return what tells the model at ``path`` from others; None if there is none.
 
-    What a run has fitted is told by its files and parameters, others by their folder of
-    files, which is another one each time.
+    Models that a run has fitted are identified by files and parameters, others by their
+    folder of files, which has a new name each time.
 
     Raises
     ------
@@ -406,11 +406,11 @@ def _calibration(file: StoredFile, fitted: FittedEntry) -> NDArray[np.float64]:
     if not 1 <= len(values) <= fitted.n_samples:
         raise ValueError(f"{file.url} holds {len(values)} of {fitted.n_samples} statistics")
     if np.isnan(values).any() or (values[1:] < values[:-1]).any():
-        raise ValueError(f"{file.url} holds no ascending numbers")
+        raise ValueError(f"{file.url} is not sorted or contains NaN")
     if fitted.graph == "radius" and not fitted.has_anomaly_log_density:
         is_within = values[0] >= 0 and values[-1] <= fitted.n_samples
         if not is_within or (values != np.floor(values)).any():
-            raise ValueError(f"{file.url} holds no numbers of rows")
+            raise ValueError(f"{file.url} contains values that are not counts")
     return values
 
 

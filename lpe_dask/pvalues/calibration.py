@@ -7,7 +7,7 @@ Changing the parameters of a model after its fit does not change its calibration
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,12 @@ class Calibration:
     ) -> Calibration:
         """Return the calibration by ascending values."""
         return cls(graph, counts_itself, weight, Shared(values, "lpe-calibration"))
+
+    def with_values(self, values: NDArray[np.float64]) -> Calibration:
+        """Return the same calibration by other ascending values."""
+        if values is self.values:
+            return self  # what was shared for graphs is not shared again
+        return replace(self, shared=Shared(values, "lpe-calibration"))
 
     @property
     def values(self) -> NDArray[np.float64]:

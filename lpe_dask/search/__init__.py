@@ -1,7 +1,7 @@
 """Neighbors of rows among nominal rows, on Dask.
 
-What leaves plans a search in whole numbers, packs nominal rows into blocks, and gives lazy
-statistics of others: a `Reference` does all three.
+Public names: `Reference`, which packs nominal rows into blocks and gives lazy statistics of
+other rows, and the plan of a search in whole numbers.
 """
 
 import lazy_loader

@@ -1,6 +1,6 @@
-"""Our own files on any storage: whole whenever they can be seen, locked, and tried again.
+"""Our own files on any storage: written completely or not at all, with locks and retries.
 
-What leaves is how files are written and read: locks, columns of numbers, arrays, retries.
+Public names: folders, locks, files of columns, files of arrays, retries.
 """
 
 import lazy_loader

@@ -84,7 +84,8 @@ class Folder:
         except _NOT_THERE:
             return []
         names = sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in paths)
-        return [name for name in names if name.startswith(prefix)]
+        # Some object stores list the folder itself, without a name.
+        return [name for name in names if name and name.startswith(prefix)]
 
     @retried
     def read(self, name: str) -> bytes | None:

@@ -1,7 +1,7 @@
 """What users bring, as rows; and results in the kind that came in.
 
-What leaves opens files, NumPy, pandas and Dask tables alike, checks their columns, and
-counts and takes nominal rows.
+Public names: open files and NumPy, pandas and Dask tables in the same way, check their
+columns, count and choose nominal rows.
 """
 
 import lazy_loader

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike, fspath
 from typing import Any
 
@@ -26,7 +28,7 @@ from dask.utils import natural_sort_key
 from lpe_dask.storage import retried
 from lpe_dask.tables import csv_blocks, row_groups
 from lpe_dask.tables.csv_blocks import COMPRESSED, CsvBlock
-from lpe_dask.tables.row_groups import index_names
+from lpe_dask.tables.row_groups import READERS, index_names
 
 #: Keys under which storages tell the version of a file, the most reliable first.
 _CHANGED = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
@@ -227,7 +229,9 @@ def find_files(path: Paths) -> TableFiles:
             f"count more than once. Name each file once."
         )
     filesystem = found[0][0]
-    return TableFiles(path, filesystem, names, [_stamp(filesystem, name) for name in names])
+    with ThreadPoolExecutor(READERS) as readers:  # a request each, where files were named
+        stamps = list(readers.map(partial(_stamp, filesystem), names))
+    return TableFiles(path, filesystem, names, stamps)
 
 
 @retried

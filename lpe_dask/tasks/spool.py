@@ -99,8 +99,8 @@ class Spool:
 
     @property
     def is_lost(self) -> bool:
-        """Whether somebody else has removed the folder, as cleaners of /tmp do."""
-        return any(lock.is_lost for lock in self._held)
+        """Whether the folder was removed, by `remove_spools` or as cleaners of /tmp do."""
+        return not self._remove.alive or any(lock.is_lost for lock in self._held)
 
     def entry(self, kind: str) -> Entry:
         """Return a new entry; its first word says what it is, for people."""

@@ -138,7 +138,7 @@ class _Plan:
     in_workers : int
         Bytes of them that only workers keep, for a lazy result.
     persisted : list of weak references to futures
-        Of what was begun with them. Whoever wants the results keeps the futures: others
+        Of what was begun with them. Callers that want the results keep the futures: others
         must not stay in the memory of workers until the end.
     """
 

@@ -315,6 +315,13 @@ def test_run__refuses_a_model_in_the_way_of_the_output(path):
     assert not Path("out").exists()
 
 
+def test_run__refuses_an_output_within_a_model_that_exists():
+    run(WITH_MODEL)
+
+    with pytest.raises(ValueError, match="overlap: one is the other"):
+        run(WITH_MODEL.replace('"out/{date}"', '"model/{date}"'))
+
+
 def test_run__minds_what_a_job_says_no_more():
     """A key that was taken out of the file stands for its default."""
     run(WITH_MODEL)
@@ -371,7 +378,7 @@ def test_command__runs_a_job_twice_and_then_with_a_changed_input():
     codes = [result.exit_code for result in (first, second, third, fourth)]
     assert codes == [0, 0, 2, 0]
     assert first.stderr.endswith("written to out/2026-11-20\n")
-    assert second.stderr == "nothing to do: out/2026-11-20 is there already\n"
+    assert second.stderr == "nothing to do: out/2026-11-20 exists already\n"
     assert first.stdout == second.stdout == ""
     assert "a.parquet is changed" in third.stderr
     assert "20 rows against 60 nominal rows" in fourth.stderr
@@ -384,7 +391,7 @@ def test_command__only_fits():
 
     assert "60 nominal rows fitted" in first.stderr
     assert first.stderr.endswith("/model\n")
-    assert second.stderr == "nothing to do: model is there already\n"
+    assert second.stderr == "nothing to do: model exists already\n"
     assert first.stdout == second.stdout == ""
 
 

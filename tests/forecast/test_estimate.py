@@ -481,7 +481,7 @@ def test_job__that_is_finished_is_no_plan(files):
     job = write_job(NOMINAL, BRUTE, SCORE)
     lpe_dask.run(job)
 
-    with pytest.raises(FileExistsError, match="nothing to do: out is there already"):
+    with pytest.raises(FileExistsError, match="nothing to do: out exists already"):
         lpe_dask.plan(job)
 
 
@@ -892,7 +892,7 @@ def test_command__tells_of_a_job(files, monkeypatch):
     assert odd.exit_code == 2
     assert "n_neighbors cannot be given with it" in odd.stderr
     assert done.stdout == ""
-    assert done.stderr == "nothing to do: out is there already\n"
+    assert done.stderr == "nothing to do: out exists already\n"
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ def draws(name, n_draws):
 def simulated(rows, calibration, n_neighbors=None, radius=None, calibration_size=None):
     """Return the p-value of the first row of each draw, of shape (n_draws,)."""
     n = rows.shape[1] - 1
+    # The library draws in the same way, so that p-values can be compared one by one.
     order = 1 + np.random.default_rng(0).permutation(n)
     half = (n + 1) // 2
     measured, searched, own = {

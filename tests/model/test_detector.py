@@ -338,6 +338,26 @@ def test_predict__uses_the_alpha_of_fit():
     assert np.isnan(model.decision_function(queries)[2])
 
 
+def test_score_samples__uses_the_calibration_that_was_set(tmp_path):
+    """As `predict` uses ``offset_``; and a saved model has it."""
+    model = LPE(1).fit(np.arange(20.0)[:, None])
+    queries = np.array([[3.0], [50.0], [21.5]])
+    statistic = model.statistic(queries)
+    model.calibration_ = np.array([0.5, 10.0, 100.0, 200.0])
+
+    p_values = model.score_samples(queries)
+
+    assert p_values.tolist() == [1.0, 0.5, 0.75]
+    assert model.p_values_of(statistic).tolist() == p_values.tolist()
+    assert model.p_values_.tolist() == [0.75] * 20
+    model.save(tmp_path / "model")
+    assert lpe_dask.load(tmp_path / "model").score_samples(queries).tolist() == [
+        1,
+        0.5,
+        0.75,
+    ]
+
+
 @given(
     alpha=st.sampled_from([0.05, 0.1, 0.25, 1 / 3, 0.5, 0.7]),
     nominal=point_sets(min_rows=3),

@@ -439,9 +439,9 @@ def with_file(files, name, columns):
         (np.empty(0), "holds 0 of 99 statistics"),
         (np.arange(100.0), "holds 100 of 99 statistics"),
         (np.arange(99), "is of type int64, not double"),
-        (np.array([2.0, 1.0]), "holds no ascending numbers"),
-        (np.array([np.nan]), "holds no ascending numbers"),
-        (np.array([1.0, np.nan]), "holds no ascending numbers"),
+        (np.array([2.0, 1.0]), "is not sorted or contains NaN"),
+        (np.array([np.nan]), "is not sorted or contains NaN"),
+        (np.array([1.0, np.nan]), "is not sorted or contains NaN"),
     ],
 )
 def test_load__of_a_strangers_calibration(statistic, why, straight):
@@ -457,7 +457,9 @@ def test_load__of_a_strangers_counts(statistic):
     counted = folder_of(LPE(graph="radius", radius=0.2, missing="drop").fit(NOMINAL))
     others = with_file(counted, "calibration.parquet", {"statistic": np.array(statistic)})
 
-    with pytest.raises(ValueError, match=r"calibration.parquet holds no numbers of rows"):
+    with pytest.raises(
+        ValueError, match=r"calibration.parquet contains values that are not counts"
+    ):
         scored(others)
 
 

@@ -1,7 +1,7 @@
-"""What is given in vain, or half of it: each kind of bad input, with what it is answered.
+"""Each kind of bad input, and the error it gets.
 
-Elsewhere are tables that differ between two readings (test_changing_tables.py), full disks
-(test_runs.py), and schedulers and workers that are lost (test_cli.py, test_cluster.py).
+Elsewhere: tables that differ between two readings (tables/test_changing_tables.py), full
+disks (batch), lost schedulers and workers (cli/test_commands.py, system/test_cluster.py).
 """
 
 import json

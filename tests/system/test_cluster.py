@@ -47,7 +47,8 @@ ARGUMENTS = {
 @pytest.mark.parametrize(
     ("table", "scale", "name"),
     mostly_slow(
-        itertools.product(TABLES, SCALES, ARGUMENTS), dealt(TABLES, SCALES, ARGUMENTS)
+        itertools.product(TABLES, SCALES, ARGUMENTS),
+        [*dealt(TABLES, SCALES, ARGUMENTS), ("continuous", None, "mahalanobis")],
     ),
 )
 def test_p_values__same_bits_everywhere(client, table, scale, name):

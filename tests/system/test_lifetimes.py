@@ -200,11 +200,8 @@ SMALL_PAIRS = [
 ]  # fmt: skip
 #: Without those in the middle of something: nothing takes long enough on small rows.
 SMALL_LOSSES = [loss for loss in LOSSES if loss not in ONE_AT_A_TIME]
-LOST = [
-    (place, loss, kinds)
-    for place, loss in itertools.product(PLACES, SMALL_LOSSES)
-    for kinds in (FEW_KINDS, ALL_KINDS)
-]
+SMALL_FEW_LOSSES = dealt(PLACES, SMALL_LOSSES, [[kind] for kind in KINDS])
+LOST = [*SMALL_FEW_LOSSES, *itertools.product(PLACES, SMALL_LOSSES, [ALL_KINDS])]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +218,7 @@ def test_use__with_each_switch(switched, stage, kind, entry, use):
 
 @pytest.mark.parametrize(
     ("switched", "loss", "kinds"),
-    mostly_slow(LOST, dealt(PLACES, SMALL_LOSSES, [FEW_KINDS])),
+    mostly_slow(LOST, SMALL_FEW_LOSSES),
     indirect=["switched"],
 )
 def test_loss__wherever_values_are(switched, stage, loss, kinds):

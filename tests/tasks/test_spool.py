@@ -123,6 +123,17 @@ def test_remove_spools__removes_them_for_good(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_spool_at__makes_another_one_where_all_were_removed(tmp_path):
+    removed = spool_at(str(tmp_path))
+    remove_spools()
+
+    spool = spool_at(str(tmp_path))
+    entry = spool.folder("blocks")
+
+    assert spool.url != removed.url
+    SpoolFolder(entry.url).write_pieces(PIECES)
+
+
 @pytest.mark.parametrize(("n_failures", "n_left"), [(2, 0), (99, 1)])
 def test_remove_spools__although_tasks_write(tmp_path, monkeypatch, n_failures, n_left):
     """They make a file while the folder is being emptied; but not for ever."""
