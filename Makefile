@@ -7,8 +7,9 @@ VENV ?= .venv
 ARGS ?=
 
 BIN := $(VENV)/bin
-# Two processes, each with whole files: tests of one file share a cluster.
-PYTEST := python -m pytest -n 2 --dist loadfile
+# Two processes, each with whole files: tests of one file share a cluster. In the order of their
+# names: otherwise the files of few tests, some of which are long, would come last.
+PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 READY := $(VENV)/.ready
 
 OLDEST ?= .venv-oldest

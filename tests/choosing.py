@@ -24,18 +24,17 @@ def _parameters(case, marks):
 def pairs(*lists, seed=0):
     """Return few combinations in which every two values of different lists meet."""
     combinations = list(itertools.product(*lists))
-    wanted = set().union(*map(_meetings, combinations))
     random.Random(seed).shuffle(combinations)
+    meetings = {
+        some: set(itertools.combinations(enumerate(some), 2)) for some in combinations
+    }
+    wanted = set().union(*meetings.values())
     found = []
     while wanted:
-        best = max(combinations, key=lambda some: len(_meetings(some) & wanted))
-        wanted -= _meetings(best)
+        best = max(combinations, key=lambda some: len(meetings[some] & wanted))
+        wanted -= meetings[best]
         found.append(best)
     return found
-
-
-def _meetings(combination):
-    return set(itertools.combinations(enumerate(combination), 2))
 
 
 def dealt(*lists):

@@ -16,6 +16,7 @@ def start(module, folder, *arguments):
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_spooled__measures_against_rows_on_storage(tmp_path):
     said = start("spooled", tmp_path, "--rows", 20_000, "--queries", 50)

@@ -36,7 +36,6 @@ EXPECTED_FAILURES = {
     [
         LPE(),
         LPE(metric="geodesic"),
-        LPE(calibration="split", random_state=0),
         LPE(calibration="conformal", random_state=0),
     ],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,

@@ -1,10 +1,10 @@
 """Lazy results and models hold, whatever users do with them and whatever is lost.
 
-At 300,000 rows, on one cluster of two processes, every kind of input, entry, use and loss
-occurs. On a few hundred rows every switch between a small and a large path, at its other
-extreme, meets every kind and every use. With slow tests, every two of (kind, entry, use)
-meet, also with every switch, and every kind meets every loss. `make chaos` runs the full
-product, and a soak.
+At 300,000 rows, on one cluster of two processes, every kind of input, entry and use
+occurs, and a worker is lost at each moment. On a few hundred rows every loss occurs, and
+every switch between a small and a large path is tried at its other extreme. With slow
+tests, every two of (kind, entry, use) meet, also with every switch, and every kind meets
+every loss. `make chaos` runs the full product, and a soak.
 """
 
 import gc
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.cluster
 
 LAZY = [kind for kind in KINDS if is_lazy(kind)]
 EAGER = [kind for kind in KINDS if not is_lazy(kind)]
-FEW = dealt(LAZY, ENTRIES, USES) + [(*two, "value") for two in dealt(EAGER, ENTRIES)]
+FEW = dealt(LAZY, ENTRIES, USES) + [(kind, "score", "value") for kind in EAGER]
 PAIRS = [
     *FEW, *pairs(LAZY, ENTRIES, USES), *((*two, "value") for two in pairs(EAGER, ENTRIES)),
 ]  # fmt: skip
@@ -88,8 +88,17 @@ def test_use__at_real_size(tables, stage, kind, entry, use):
     check_use(tables, kind, entry, use, stage.client)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("kinds", mostly_slow([FEW_KINDS, ALL_KINDS], [FEW_KINDS]))
+LARGE_FEW_LOSSES = [(loss, ["read_parquet"]) for loss in ONE_AT_A_TIME] + [
+    (loss, FEW_KINDS) for loss in ("lost after fit", "restart")
+]
+
+
+@pytest.mark.parametrize(
+    ("loss", "kinds"),
+    mostly_slow(
+        [*LARGE_FEW_LOSSES, *((loss, ALL_KINDS) for loss in LOSSES)], LARGE_FEW_LOSSES
+    ),
+)
 def test_loss__at_real_size(tables, stage, loss, kinds):
     assert check_loss(tables, loss, stage, kinds) == {}
 
@@ -184,16 +193,13 @@ def switched(request, monkeypatch, small_tables):
     gc.collect()
 
 
-def with_switches(kinds, uses):
-    """Return cases in which every switch meets every kind and every use."""
-    entries = itertools.cycle(ENTRIES)
-    return [
-        (switch, kind, next(entries), use)
-        for switch, kind, use in pairs(SWITCHES, kinds, uses)
-    ]
+def some_with(switch, i):
+    """Return cases with a switch, others for each switch: half of the kinds and uses."""
+    few = dealt([switch], LAZY, ENTRIES, USES)[i % 4 :: 4]
+    return [*few, (switch, EAGER[i % len(EAGER)], "score_samples", "value")]
 
 
-SMALL_FEW = with_switches(LAZY, USES) + with_switches(EAGER, ["value"])
+SMALL_FEW = [case for i, switch in enumerate(SWITCHES) for case in some_with(switch, i)]
 SMALL_PAIRS = [
     *SMALL_FEW, *pairs(SWITCHES, LAZY, ENTRIES, USES),
     *((*three, "value") for three in pairs(SWITCHES, EAGER, ENTRIES)),
