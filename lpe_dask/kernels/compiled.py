@@ -15,7 +15,11 @@ from typing import Any
 
 from numba import njit
 
-from lpe_dask.kernels.private_uses import name_for_cache, without_counting
+from lpe_dask.kernels.private_uses import (
+    name_for_cache,
+    save_one_at_a_time,
+    without_counting,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +77,7 @@ def _compile(function: Callable[..., Any], **options: bool) -> Callable[..., Any
     name_for_cache(function, _STATE)
     try:
         kernel: Callable[..., Any] = njit(nogil=True, cache=True, **options)(function)
+        save_one_at_a_time(kernel)
     except RuntimeError as error:  # "no locator available": nothing here is writable
         logger.info("%s is compiled by each process: %s", function.__name__, error)
         kernel = njit(nogil=True, **options)(function)

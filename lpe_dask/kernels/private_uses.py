@@ -7,8 +7,12 @@ them ran with the oldest version that pyproject.toml allows, numba 0.61.0
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+
+from locket import lock_file
 
 
 def without_counting() -> dict[str, bool]:
@@ -30,6 +34,28 @@ def name_for_cache(function: Callable[..., Any], state: str) -> None:
     Known to work since numba 0.61.0.
     """
     function.__qualname__ = f"{function.__qualname__}_{state}"
+
+
+def save_one_at_a_time(kernel: Any) -> None:
+    """Let one process at a time add a compiled form of a function to the cache on disk.
+
+    Uses ``_cache.save_overload`` of what `numba.njit` returns. It reads which files there
+    are, one for the arguments of each form, and writes the next one: two processes that
+    compile for float32 and for float64 at the same time write files of the same name.
+    Others then run machine code for other arguments, and crash or give wrong results. Where
+    a folder cannot be locked, nothing is added.
+    Known to work since numba 0.61.0.
+    """
+    cache = kernel._cache
+    save = cache.save_overload
+
+    def save_alone(signature: Any, result: Any) -> None:
+        with suppress(OSError):
+            os.makedirs(cache.cache_path, exist_ok=True)
+            with lock_file(os.path.join(cache.cache_path, "lpe_dask.lock")):
+                save(signature, result)
+
+    cache.save_overload = save_alone
 
 
 def data_of(context: Any, builder: Any, array: Any, value: Any) -> Any:

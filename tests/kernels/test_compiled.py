@@ -58,3 +58,47 @@ def test_cache_folder__is_where_compiled_kernels_go(tmp_path):
 
     assert hits == ["0", "1"]
     assert list(tmp_path.rglob("*.nbi"))
+
+
+SLOWLY = """
+import sys, time
+import numpy as np
+from numba.core.caching import IndexDataCacheFile
+from lpe_dask.kernels.selection import keep_smallest
+
+read, save = IndexDataCacheFile._load_index, IndexDataCacheFile.save
+
+def read_slowly(file):
+    found = read(file)
+    time.sleep(0.5)
+    return found
+
+def save_slowly(file, key, data):
+    IndexDataCacheFile._load_index = read_slowly
+    save(file, key, data)
+    IndexDataCacheFile._load_index = read
+
+IndexDataCacheFile.save = save_slowly
+for name in sys.argv[1:]:
+    array = np.array([3, 1, 2, 0], name)
+    keep_smallest(array, 4, 2)
+    assert set(array[:2]) == {0, 1}
+print(sum(keep_smallest.stats.cache_hits.values()))
+"""
+
+
+def test_compiled__by_two_processes_at_once(tmp_path):
+    """One for float32, one for float64: a third finds the compiled form of either."""
+    environment = {**os.environ, "DASK_LPE_DASK__CACHE_FOLDER": str(tmp_path)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+
+    def start(*names):
+        command = [sys.executable, "-c", SLOWLY, *names]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+    both = start("float32"), start("float64")
+    assert [process.communicate()[0] for process in both] == ["0\n", "0\n"]
+
+    third = start("float32", "float64")
+    assert third.communicate()[0] == "2\n"
+    assert third.returncode == 0
