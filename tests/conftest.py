@@ -13,7 +13,7 @@ from hypothesis import settings
 from processes import local_cluster
 
 # A first call compiles, and a shared machine stalls: time says nothing about a result here.
-settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("quick", deadline=None, max_examples=15)
 settings.register_profile("thorough", deadline=None, max_examples=300)
 settings.load_profile("quick")
 

@@ -724,7 +724,7 @@ ENDS = [
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("interrupt", "number", "code", "word"),
-    mostly_slow(ENDS, [(os.kill, *TERMINATED)]),
+    mostly_slow(ENDS, []),
 )
 def test_command__ends_with_its_workers(files, interrupt, start, number, code, word):
     """Signals go to all processes of a command, or a supervisor signals one of them."""

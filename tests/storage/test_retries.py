@@ -322,6 +322,7 @@ def test_save_and_load__on_s3_go_on_where_each_request_fails_at_first(bucket, se
     np.testing.assert_array_equal(loaded.score_samples(rows), model.score_samples(rows))
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_run__to_s3_goes_on_with_worker_processes(bucket, server, environment, tmp_path):
     server.fail_first("/out/")

@@ -1,8 +1,8 @@
 """Lazy results and models hold, whatever users do with them and whatever is lost.
 
-At 300,000 rows, on one cluster of two processes, every kind of input, entry and use
-occurs, and a worker is lost at each moment. On a few hundred rows every loss occurs, and
-every switch between a small and a large path is tried at its other extreme. With slow
+At 300,000 rows, on one cluster of two processes, every kind of input and every use occurs,
+and a worker is lost at each moment. On a few hundred rows every entry and every loss
+occurs, and every switch between a small and a large path at its other extreme. With slow
 tests, every two of (kind, entry, use) meet, also with every switch, and every kind meets
 every loss. `make chaos` runs the full product, and a soak.
 """
@@ -48,7 +48,8 @@ pytestmark = pytest.mark.cluster
 
 LAZY = [kind for kind in KINDS if is_lazy(kind)]
 EAGER = [kind for kind in KINDS if not is_lazy(kind)]
-FEW = dealt(LAZY, ENTRIES, USES) + [(kind, "score", "value") for kind in EAGER]
+MAIN_ENTRIES = ["score", "score_samples", "predict", "p_values_", "fit_predict", "loaded"]
+FEW = [*dealt(LAZY, MAIN_ENTRIES, USES), *((kind, "score", "value") for kind in EAGER)]
 PAIRS = [
     *FEW, *pairs(LAZY, ENTRIES, USES), *((*two, "value") for two in pairs(EAGER, ENTRIES)),
 ]  # fmt: skip
@@ -194,8 +195,8 @@ def switched(request, monkeypatch, small_tables):
 
 
 def some_with(switch, i):
-    """Return cases with a switch, others for each switch: half of the kinds and uses."""
-    few = dealt([switch], LAZY, ENTRIES, USES)[i % 4 :: 4]
+    """Return three cases with the i-th switch, others for each switch."""
+    few = dealt([switch], LAZY, ENTRIES, USES)[i % 6 :: 6]
     return [*few, (switch, EAGER[i % len(EAGER)], "score_samples", "value")]
 
 

@@ -14,6 +14,7 @@ from dask.delayed import delayed
 from dask.sizeof import sizeof
 from distributed import Client
 
+from choosing import mostly_slow
 from lpe_dask import LPE
 from lpe_dask.tasks import unshared, values
 from lpe_dask.tasks.unshared import LostError, eagerly, lazily
@@ -260,7 +261,7 @@ class Killer(threading.Thread):
         eventually(strike)
 
 
-@pytest.mark.parametrize("carried", [0, 2**23], ids=["scattered", "carried"])
+@pytest.mark.parametrize("carried", mostly_slow([0, 2**23], [2**23]))
 def test_fit__on_numpy_survives_a_worker(client, cluster, monkeypatch, carried):
     monkeypatch.setattr(unshared, "CARRIED_BYTES", carried)
     monkeypatch.setattr(values, "LITERAL_BYTES", 1000)
