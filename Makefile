@@ -62,7 +62,7 @@ false-alarms: $(READY) ## simulate false alarms where scale or metric are learne
 	mkdir -p build
 	$(BIN)/python tests/false_alarms.py build/false-alarms.csv $(ARGS)
 
-# Half an hour; ARGS="--seed 5 --count 100" draws others.
+# An hour or two; ARGS="--seed 5 --count 100" draws others.
 faults: $(READY) ## put faults into the package, and tell which of them the tests notice
 	$(BIN)/python tests/mutations.py build/faults.csv $(ARGS)
 

@@ -7,12 +7,14 @@ them ran with the oldest version that pyproject.toml allows, numba 0.61.0
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from locket import lock_file
+
+logger = logging.getLogger(__name__)
 
 
 def without_counting() -> dict[str, bool]:
@@ -43,17 +45,19 @@ def save_one_at_a_time(kernel: Any) -> None:
     are, one for the arguments of each form, and writes the next one: two processes that
     compile for float32 and for float64 at the same time write files of the same name.
     Others then run machine code for other arguments, and crash or give wrong results. Where
-    a folder cannot be locked, nothing is added.
+    a folder cannot be locked or written, nothing is added, which a log line says.
     Known to work since numba 0.61.0.
     """
     cache = kernel._cache
     save = cache.save_overload
 
     def save_alone(signature: Any, result: Any) -> None:
-        with suppress(OSError):
+        try:
             os.makedirs(cache.cache_path, exist_ok=True)
             with lock_file(os.path.join(cache.cache_path, "lpe_dask.lock")):
                 save(signature, result)
+        except OSError as error:
+            logger.info("%s is compiled by each process: %s", kernel.__name__, error)
 
     cache.save_overload = save_alone
 

@@ -2,8 +2,10 @@ import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from lpe_dask.kernels import compiled as module
+from lpe_dask.kernels import private_uses
 from lpe_dask.kernels.compiled import compiled
 
 
@@ -23,6 +25,25 @@ def test_compiled__works_where_nothing_can_be_cached(monkeypatch, caplog):
 
     assert kernel(2) == 4
     assert "_twice is compiled by each process" in caplog.text
+
+
+def _thrice(x):
+    return 3 * x
+
+
+def test_compiled__works_where_the_cache_cannot_be_locked(monkeypatch, caplog):
+    def refuse(path):
+        raise OSError("no locks available")
+
+    monkeypatch.setattr(private_uses, "lock_file", refuse)
+    kernel = compiled(_thrice)
+
+    with caplog.at_level(logging.INFO):
+        assert kernel(2) == 6
+
+    assert "_thrice is compiled by each process: no locks available" in caplog.text
+    assert kernel.stats.cache_misses
+    assert not list(Path(kernel.stats.cache_path).glob("*_thrice*"))
 
 
 def test_compiled__is_not_confused_by_a_change_in_another_file():
