@@ -28,9 +28,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-#: What is killed, in random order, and parts of the output: of a long run and a short one.
+#: What is killed, in random order, and parts of the output: of a long run and of a short
+#: one, which leaves the scheduler to `test_command__fails_when_the_scheduler_is_gone`.
 LONG = ("client", "client", "worker", "worker", "scheduler"), 60
-SHORT = ("client", "worker", "scheduler"), 24
+SHORT = ("client", "worker"), 16
 
 #: Rows of each part, and nominal rows.
 PART_ROWS, N_NOMINAL = 4000, 40_000

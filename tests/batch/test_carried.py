@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
+from choosing import pairs
 from lpe_dask.batch.api import score_files
 from lpe_dask.tables import row_groups
 from lpe_dask.tables.errors import TableError
@@ -177,9 +178,9 @@ INDEXES = {
 }
 
 
-@pytest.mark.parametrize("keep", [None, ["x"], []])
-@pytest.mark.parametrize("edges", [[0, 12], [0, 5, 12]])
-@pytest.mark.parametrize("kind", INDEXES)
+@pytest.mark.parametrize(
+    ("kind", "edges", "keep"), pairs(INDEXES, [(0, 12), (0, 5, 12)], [None, ("x",), ()])
+)
 def test_score_files__keeps_the_index(tmp_path, model, kind, edges, keep):
     frame = pd.DataFrame({"x": np.arange(12.0), "note": "text"}, index=INDEXES[kind])
     (tmp_path / "data").mkdir()
@@ -187,6 +188,7 @@ def test_score_files__keeps_the_index(tmp_path, model, kind, edges, keep):
         path = tmp_path / "data" / f"{start:02}.parquet"
         frame.iloc[start:stop].to_parquet(path, row_group_size=4)
 
+    keep = keep and list(keep)
     score_files(tmp_path / "data", tmp_path / "out", model=model, keep=keep)
 
     actual = pd.read_parquet(tmp_path / "out")

@@ -581,7 +581,7 @@ def log_and_fail():
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("debug", mostly_slow([False, True], [False]))
 def test_workers__tell_of_faults_and_errors_are_told_once(files, monkeypatch, capfd, debug):
     def fail(run, lock, expect):
         active_client().submit(log_and_fail).result()

@@ -148,25 +148,27 @@ def run_counted(*arguments, **options):
 
 # Tasks
 
+SOME_COLUMNS = {
+    "metric": "seuclidean", "metric_params": {"V": [1.0, 2.0]}, "columns": ["x0", "x2"]
+}  # fmt: skip
+
 
 @pytest.mark.usefixtures("tries_little")
-@pytest.mark.parametrize("nominal", [None, "nominal"])
 @pytest.mark.parametrize(
-    "arguments",
+    ("nominal", "arguments"),
     [
-        {},
-        {"n_neighbors": 60},
-        {"graph": "radius", "radius": 0.5},
-        {"scale": "minmax"},
-        {"scale": "standard", "metric": "seuclidean"},
-        {
-            "metric": "seuclidean",
-            "metric_params": {"V": [1.0, 2.0]},
-            "columns": ["x0", "x2"],
-        },
-        {"metric": "mahalanobis"},
-        {"metric": "geodesic", "n_neighbors": 9},
-        {"calibration_size": 100},
+        (None, {}),
+        ("nominal", {}),
+        ("nominal", {"n_neighbors": 60}),
+        (None, {"graph": "radius", "radius": 0.5}),
+        ("nominal", {"scale": "minmax"}),
+        (None, {"scale": "standard", "metric": "seuclidean"}),
+        ("nominal", SOME_COLUMNS),
+        (None, {"metric": "mahalanobis"}),
+        (None, {"metric": "geodesic", "n_neighbors": 9}),
+        ("nominal", {"metric": "geodesic", "n_neighbors": 9}),
+        (None, {"calibration_size": 100}),
+        ("nominal", {"calibration_size": 100}),
     ],
 )
 def test_tasks__are_those_of_the_run_for_brute(files, nominal, arguments):
@@ -954,6 +956,7 @@ def test_forecast__tells_times_in_units_that_fit(seconds, said):
 # The benchmark
 
 
+@pytest.mark.slow
 def test_benchmark__shows_forecasts_beside_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(forecasts, "CASES", (("gaussian", "brute"),))
     monkeypatch.setattr(forecasts, "NEIGHBORS", (20,))

@@ -1,5 +1,6 @@
 """Fits that are interrupted, and models that several threads use."""
 
+import itertools
 import pickle
 import signal
 import threading
@@ -15,6 +16,7 @@ import pandas as pd
 import pytest
 from dask.tokenize import tokenize
 
+from choosing import mostly_slow
 from lpe_dask import LPE
 from waiting import eventually
 
@@ -49,8 +51,13 @@ def interrupt_while_tasks_run(client):
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("kind", ["numpy", "array", "frame"])
-@pytest.mark.parametrize("place", ["shared", "unshared"])
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    mostly_slow(
+        itertools.product(["numpy", "array", "frame"], ["shared", "unshared"]),
+        [("numpy", "unshared"), ("array", "shared"), ("frame", "unshared")],
+    ),
+)
 def test_fit__that_is_interrupted_leaves_nothing_behind(
     client, expected, kind, place, tmp_path
 ):

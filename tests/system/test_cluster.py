@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from distributed import Client, futures_of
 
-from choosing import dealt, mostly_slow
+from choosing import mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
 from processes import local_cluster
@@ -48,7 +48,12 @@ ARGUMENTS = {
     ("table", "scale", "name"),
     mostly_slow(
         itertools.product(TABLES, SCALES, ARGUMENTS),
-        [*dealt(TABLES, SCALES, ARGUMENTS), ("continuous", None, "mahalanobis")],
+        [
+            ("lattice", None, "euclidean"),
+            ("continuous", "minmax", "weights"),
+            ("lattice", "standard", "radius"),
+            ("continuous", None, "mahalanobis"),
+        ],
     ),
 )
 def test_p_values__same_bits_everywhere(client, table, scale, name):

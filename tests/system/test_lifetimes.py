@@ -90,7 +90,7 @@ def test_use__at_real_size(tables, stage, kind, entry, use):
 
 
 LARGE_FEW_LOSSES = [(loss, ["read_parquet"]) for loss in ONE_AT_A_TIME] + [
-    (loss, FEW_KINDS) for loss in ("lost after fit", "restart")
+    ("lost after fit", FEW_KINDS)
 ]
 
 

@@ -64,9 +64,8 @@ def two_workers():
 @pytest.fixture(scope="module")
 def compiled():
     """Kernels are in numba's cache: to compile them takes more than they do."""
-    with two_workers():
-        for make in (as_array, as_frame):
-            LPE(N_NEIGHBORS, algorithm="pruned").fit(make(10**4, N_FEATURES, 4, 0))
+    for make in (as_array, as_frame):
+        LPE(N_NEIGHBORS, algorithm="pruned").fit(make(10**4, N_FEATURES, 4, 0))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from choosing import pairs
 from lpe_dask import LPE
 from lpe_dask.tables.nominal import read_nominal
 from lpe_dask.tables.results import row_hashes
@@ -62,25 +63,24 @@ def in_order():
         yield
 
 
-CHANGES = [
-    ("shrunk", "60 rows instead of 100 in partition [01]"),
-    ("grown", "140 rows instead of 100 in partition [01]"),
-    ("reordered", "other rows in partition [01]"),
-    ("other", "other rows in partition [01]"),
-]
+CHANGES = {
+    "shrunk": "60 rows instead of 100 in partition [01]",
+    "grown": "140 rows instead of 100 in partition [01]",
+    "reordered": "other rows in partition [01]",
+    "other": "other rows in partition [01]",
+}
 #: Arguments of LPE, and how often fit reads the rows with them.
-FITS = [
-    pytest.param({}, 2, id="default"),
-    pytest.param({"scale": "standard"}, 5, id="scale"),
-    pytest.param({"metric": "mahalanobis"}, 5, id="mahalanobis"),
-    pytest.param({"calibration": "split", "random_state": 0}, 3, id="split"),
-    pytest.param({"calibration": "conformal", "random_state": 0}, 3, id="conformal"),
-    pytest.param({"calibration_size": 50, "random_state": 0}, 2, id="some"),
-    pytest.param({"metric": "geodesic"}, 2, id="geodesic"),
-    pytest.param(
-        {"metric": "geodesic", "metric_params": {"graph": "union"}}, 3, id="union"
-    ),
-]
+FITS = {
+    "default": ({}, 2),
+    "scale": ({"scale": "standard"}, 5),
+    "mahalanobis": ({"metric": "mahalanobis"}, 5),
+    "split": ({"calibration": "split", "random_state": 0}, 3),
+    "conformal": ({"calibration": "conformal", "random_state": 0}, 3),
+    "some": ({"calibration_size": 50, "random_state": 0}, 2),
+    "geodesic": ({"metric": "geodesic"}, 2),
+    "union": ({"metric": "geodesic", "metric_params": {"graph": "union"}}, 3),
+}
+KINDS = ["frame", "array"]
 REMEDY = r".* persist a Dask input first .*, or write it to Parquet"
 
 
@@ -88,9 +88,10 @@ def as_kind(frame, kind):
     return frame if kind == "frame" else frame.to_dask_array()
 
 
-@pytest.mark.parametrize(("arguments", "n_readings"), FITS)
-@pytest.mark.parametrize("kind", ["frame", "array"])
-def test_fit__reads_a_table_that_stays_so_often(arguments, n_readings, kind):
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_fit__reads_a_table_that_stays_so_often(fit, kind):
+    arguments, n_readings = FITS[fit]
     table = Table("other")
     X = as_kind(table.frame(), kind)
     table.readings_left = n_readings * N_PARTS
@@ -102,27 +103,27 @@ def test_fit__reads_a_table_that_stays_so_often(arguments, n_readings, kind):
     assert np.isfinite(model.calibration_).all()
 
 
-@pytest.mark.parametrize(("change", "message"), CHANGES)
-@pytest.mark.parametrize(("arguments", "n_readings"), FITS)
-@pytest.mark.parametrize("kind", ["frame", "array"])
-def test_fit__of_a_table_that_changes(change, message, arguments, n_readings, kind):
+@pytest.mark.parametrize(("change", "fit", "kind"), pairs(CHANGES, FITS, KINDS))
+def test_fit__of_a_table_that_changes(change, fit, kind):
     """Between any two readings, or within one."""
+    arguments, n_readings = FITS[fit]
     for n_partitions in range(N_PARTS, n_readings * N_PARTS):
         table = Table(change)
         X = as_kind(table.frame(), kind)
         table.readings_left = n_partitions
 
-        with pytest.raises(ValueError, match=message + REMEDY):
+        with pytest.raises(ValueError, match=CHANGES[change] + REMEDY):
             LPE(3, algorithm="brute", **arguments).fit(X)
 
 
 LATER = ["shrunk", "grown", "reordered", "other", "last column", "cut", "emptied"]
 
 
-@pytest.mark.parametrize("change", LATER)
-@pytest.mark.parametrize(("arguments", "n_readings"), FITS)
-@pytest.mark.parametrize("name", ["p_values_", "statistic_"])
-def test_own_values__of_a_frame_that_changes_later(change, arguments, n_readings, name):
+@pytest.mark.parametrize(
+    ("change", "fit", "name"), pairs(LATER, FITS, ["p_values_", "statistic_"])
+)
+def test_own_values__of_a_frame_that_changes_later(change, fit, name):
+    arguments, _ = FITS[fit]
     table = Table(change)
     model = LPE(3, algorithm="brute", **arguments).fit(table.frame())
     values = getattr(model, name)
