@@ -1,4 +1,4 @@
-"""Runs that were interrupted, and taken up again: the same bytes, nothing done twice."""
+"""Runs that were interrupted, and resumed: the same bytes, nothing done twice."""
 
 import contextlib
 import itertools
@@ -134,7 +134,7 @@ def test_score_files__gives_the_same_bytes_however_often_it_stops(
 
 @pytest.mark.parametrize("fdr", [None, 0.5])
 @pytest.mark.parametrize("n_written", [0, 1, 2, 3, 4])
-def test_score_files__takes_up_parts_without_rows(tmp_path, fdr, n_written):
+def test_score_files__resumes_parts_without_rows(tmp_path, fdr, n_written):
     """Two nominal rows, K = n - 1, ties, and files of no row, one row and some."""
     rows = pd.DataFrame({"x": [0.0, 1.0, 1.0, 9.0]})
     (tmp_path / "rows").mkdir()
@@ -226,7 +226,7 @@ def test_score_files__restores_a_part_that_was_removed(tables, expected, tmp_pat
     ],
     ids=["loo", "sample", "split", "conformal", "geodesic", "radius"],
 )
-def test_score_files__takes_up_a_fit_with_other_blocks(
+def test_score_files__resumes_a_fit_with_other_blocks(
     tables, tmp_path, monkeypatch, arguments
 ):
     """What was measured stays, also if other workers cut the rows otherwise."""
@@ -272,7 +272,7 @@ def test_score_files__keeps_the_draw_of_a_run_that_was_interrupted(
     assert (summary["parameters"]["random_state"] is None) == (calibration == "auto")
 
 
-def test_fit__is_taken_up(tables, tmp_path):
+def test_fit__is_resumed(tables, tmp_path):
     given = {"nominal": tables["nominal"], "n_neighbors": 5}
     with (
         dask.config.set({"lpe-dask.block-rows": 512}),
@@ -700,7 +700,7 @@ def test_score_files__q_value_stands_last_and_hides_no_column(tables, tmp_path):
 
 
 @pytest.mark.parametrize("n_written", [3, N_PARTS, N_PARTS + 2, 2 * N_PARTS])
-def test_score_files__takes_up_undecided_parts(tables, tmp_path, n_written):
+def test_score_files__resumes_undecided_parts(tables, tmp_path, n_written):
     given = {**tables, "n_neighbors": 5, "fdr": 0.1}
     score_files(**given, output=tmp_path / "expected")
     out = tmp_path / "out"

@@ -342,7 +342,7 @@ def test_run__needs_no_nominal_rows_once_there_is_a_model(caplog):
         run(WITH_MODEL.replace("[model]", "[model]\nrefit = true"))
 
 
-def test_run__takes_up_what_was_interrupted(monkeypatch):
+def test_run__resumes_what_was_interrupted(monkeypatch):
     """The model is there already: it is not fitted again."""
     with monkeypatch.context() as patch:
         patch.setattr(Scoring, "_clear_other_output", fail)

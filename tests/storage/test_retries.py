@@ -362,7 +362,7 @@ def test_spool__on_s3_serves_workers_and_is_removed(bucket, server, environment)
     assert not filesystem.exists("bucket/spool")
 
 
-def test_run__to_s3_is_taken_up(bucket, server, tmp_path, monkeypatch):
+def test_run__to_s3_is_resumed(bucket, server, tmp_path, monkeypatch):
     def publish_one(folder, number, *arguments):
         if done:
             raise RuntimeError("the end of it")
