@@ -18,6 +18,8 @@ OLDEST_PYTHON ?= $(shell sed -n 's/^requires-python = ">=\(.*\)"/python\1/p' pyp
 # What the machine has installed must not stand in for a dependency we forgot to declare.
 unexport PYTHONPATH PYTHONHOME
 export PYTHONNOUSERSITE := 1
+# Tests start a hundred processes: each would compile the package and the tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-thorough test-oldest chaos coverage lint bench paper false-alarms \
