@@ -343,19 +343,6 @@ def test_anomaly_log_density__finds_what_distances_do_not():
     assert rate == pytest.approx(0.05, abs=0.025)
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda rows: np.zeros(3), r"gave an array of shape \(3,\) for rows of shape"),
-        (lambda rows: np.full(len(rows), np.nan), "gave nan for the row"),
-        (lambda rows: np.full(len(rows), np.inf), "gave inf for the row"),
-    ],
-)
-def test_anomaly_log_density__is_checked(function, message):
-    with pytest.raises(ValueError, match=message):
-        LPE(2, anomaly_log_density=function).fit(np.random.default_rng(0).random((9, 2)))
-
-
 def test_anomaly_log_density__gets_rows_as_they_came():
     """In the user's units, float64, and no row with NaN."""
     seen = []

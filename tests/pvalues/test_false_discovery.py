@@ -17,14 +17,7 @@ from hypothesis import strategies as st
 
 import definitions
 from lpe_dask import LPE, false_discovery_control, score
-from lpe_dask.pvalues import formulas
-from lpe_dask.pvalues.decisions import (
-    Histogram,
-    adjustment_of,
-    discovery_cut_off,
-    doubt_about_rate,
-    histogram_of,
-)
+from lpe_dask.pvalues.decisions import discovery_cut_off
 from lpe_dask.pvalues.false_discovery import MERGED_HISTOGRAMS, adjustment
 
 NAN = math.nan
@@ -352,22 +345,6 @@ def test_flags__of_whole_numbers():
     assert false_discovery_control([0, 1, 1]).tolist() == [True, False, False]
 
 
-def test_cut_off__of_more_rows_than_int32_counts():
-    counts = np.array([2**33, 2**34, 2**35])
-    histogram = Histogram(np.array([0.01, 0.05, 1.0]), counts)
-
-    for q, expected in ((0.0699, NAN), (0.0701, 0.01), (0.1167, 0.05)):
-        cut_off = discovery_cut_off(adjustment_of(histogram), q)
-        np.testing.assert_equal(cut_off, expected)
-
-
-def test_histogram__counts_each_value_once():
-    values, counts = histogram_of(np.array([0.5, NAN, 0.0, 0.5, -0.0]))
-
-    assert (values.tolist(), counts.tolist()) == ([0.0, 0.5], [2, 2])
-    assert counts.dtype == np.int64
-
-
 @pytest.mark.parametrize("q", [0, 1, -0.1, 1.5, NAN, "0.1", None, True])
 def test_q__is_a_number_between_0_and_1(q):
     with pytest.raises(ValueError, match=r"q=.* must be a number between 0 and 1"):
@@ -430,83 +407,3 @@ def test_p_values__come_in_a_kind_that_has_rows():
     for other in (dask.delayed([0.5]), bag):
         with pytest.raises(TypeError, match=r"came as (Delayed|Bag).*from_delayed"):
             false_discovery_control(other)
-
-
-# Where the rate does not hold, or nothing can be flagged
-
-
-def realised(counts_itself, n_nominal, n_rows, n_anomalies, q, seed):
-    """Nominal rows and all rows flagged; the last rows are more anomalous than any."""
-    rng = np.random.default_rng(seed)
-    nominal = np.sort(rng.random(n_nominal))
-    statistic = np.append(rng.random(n_rows), np.full(n_anomalies, 2.0))
-    found = formulas.p_values(statistic, nominal, counts_itself=counts_itself)
-    flags = false_discovery_control(found, q)
-    return int(flags[:n_rows].sum()), int(flags.sum())
-
-
-@pytest.mark.parametrize(
-    ("n_nominal", "n_rows", "n_anomalies", "is_exceeded"),
-    [
-        (1000, 50_000, 20, True),
-        (1000, 50_000, 500, True),
-        (200, 2000, 50, True),
-        (1000, 1000, 0, True),
-        (1000, 1000, 500, False),
-        (200, 20, 50, False),
-        (10_000, 1000, 50, False),
-    ],
-)
-def test_doubt__comes_where_the_rate_is_exceeded(
-    n_nominal, n_rows, n_anomalies, is_exceeded
-):
-    shares, doubts = [], []
-    for seed in range(100):
-        n_false, n_flagged = realised(0, n_nominal, n_rows, n_anomalies, 0.1, seed)
-        shares.append(n_false / max(1, n_flagged))
-        given = (0.1, n_rows + n_anomalies, n_flagged, n_nominal)
-        if n_flagged:
-            doubts.append(doubt_about_rate(*given, counts_itself=0) is not None)
-
-    assert (np.mean(shares) > 0.11) == is_exceeded
-    assert np.mean(doubts) > 0.9 if is_exceeded else np.mean(doubts) < 0.1
-
-
-def test_doubt__tells_its_numbers():
-    loo = doubt_about_rate(0.1, 50_020, 65, 1000, counts_itself=0)
-    conformal = doubt_about_rate(0.1, 50_020, 0, 1000, counts_itself=1)
-
-    assert loo.startswith("fdr=0.1 does not hold: about 49.9 of the 50020 rows have p = 0")
-    assert "calibration='conformal'" in loo
-    assert "about 500200 / k calibration rows" in loo
-    assert "is 0.000999, which at least 500 of the 50020 rows must have" in conformal
-    assert "about 500200 / k calibration rows" in conformal
-
-
-@pytest.mark.parametrize(
-    ("n_calibration", "n_anomalies", "is_found"), [(999, 99, False), (999, 100, True)]
-)
-def test_doubt__of_conformal_where_too_few_calibration_rows_are(
-    n_calibration, n_anomalies, is_found
-):
-    smallest = 1 / (n_calibration + 1)
-    found = np.append(np.full(n_anomalies, smallest), np.full(10_000 - n_anomalies, 0.5))
-
-    n_flagged = int(false_discovery_control(found, 0.1).sum())
-
-    doubt = doubt_about_rate(0.1, len(found), n_flagged, n_calibration, counts_itself=1)
-    assert (n_flagged > 0) == is_found
-    assert (doubt is None) == is_found
-    if doubt:
-        assert "at least 100 of the 10000 rows" in doubt
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "n_flagged", "n_calibration", "counts_itself"),
-    [(0, 0, 10, 0), (0, 0, 10, 1), (50_000, 0, 10, 0), (50_000, 1, 10, 1), (5, 5, 99, 0)],
-)
-def test_doubt__is_none_where_there_is_nothing_to_doubt(
-    n_rows, n_flagged, n_calibration, counts_itself
-):
-    given = (0.1, n_rows, n_flagged, n_calibration)
-    assert doubt_about_rate(*given, counts_itself=counts_itself) is None

@@ -1,4 +1,4 @@
-"""p-values and decisions against the formulas."""
+"""p-values against the formulas."""
 
 import math
 
@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask.pvalues.decisions import labels, margin, threshold
 from lpe_dask.pvalues.formulas import p_values
 
 statistics = st.one_of(st.integers(0, 6).map(float), st.just(math.inf))
@@ -30,18 +29,3 @@ def test_fractions__equal_their_definitions(statistic, calibration):
         else:
             assert tail[i] == definitions.knn_p_value(value, calibration)
             assert head[i] == definitions.radius_p_value(value, calibration)
-
-
-@given(
-    alpha=st.floats(1e-9, 1, exclude_max=True),
-    shares=st.lists(st.floats(0, 1) | st.just(math.nan), max_size=20),
-)
-def test_decisions__are_at_most_alpha(alpha, shares):
-    p_values = np.array([*shares, alpha], dtype=float)
-    offset = threshold(alpha)
-
-    flagged = labels(p_values, offset) == -1
-
-    np.testing.assert_array_equal(flagged, p_values <= alpha)
-    np.testing.assert_array_equal(margin(p_values, offset) < 0, flagged)
-    assert labels(p_values, offset).dtype == np.int64

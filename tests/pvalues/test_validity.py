@@ -1,0 +1,73 @@
+"""What the promise on false alarms depends on, and which calibration keeps it."""
+
+import numpy as np
+import pytest
+
+from lpe_dask import LPE
+from lpe_dask.pvalues.validity import (
+    choose_calibration,
+    enough_rows,
+    most_false_alarms,
+    places_flagged,
+    what_is_learned,
+)
+
+
+@pytest.mark.parametrize("n", [1, 7, 20, 99, 100, 1000])
+@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.07, 0.29, 0.57, 0.999])
+def test_places_flagged__counts_p_values_as_they_are_compared(alpha, n):
+    expected = sum(count / n <= alpha for count in range(1, n + 1))
+
+    assert places_flagged(alpha, n) == expected
+    assert most_false_alarms(alpha, n) == (expected + 1) / (n + 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "learned"),
+    [
+        ({}, None),
+        ({"metric_params": {"w": [1, 2]}}, None),
+        ({"metric": "seuclidean", "metric_params": {"V": [1, 2]}}, None),
+        ({"metric": "mahalanobis", "metric_params": {"VI": np.eye(2)}}, None),
+        ({"scale": "minmax"}, "ranges"),
+        (
+            {"scale": "minmax", "metric": "mahalanobis", "metric_params": {"VI": 1}},
+            "ranges",
+        ),
+        ({"scale": "standard"}, "variances"),
+        ({"scale": "minmax", "metric": "seuclidean"}, "variances"),
+        ({"scale": "standard", "metric": "mahalanobis"}, "covariance"),
+        ({"metric": "geodesic", "metric_params": {"graph": "union"}}, "neighbor graph"),
+        ({"metric": "geodesic"}, None),
+        ({"metric": "geodesic", "scale": "minmax"}, "ranges"),
+    ],
+)
+def test_what_is_learned__is_what_distances_depend_on(arguments, learned):
+    arguments = {"scale": None, "metric": "euclidean", "metric_params": None} | arguments
+
+    assert what_is_learned(**arguments) == learned
+
+
+@pytest.mark.parametrize("metric", ["seuclidean", "mahalanobis"])
+def test_what_is_learned__does_not_depend_on_a_scale_that_the_metric_undoes(metric):
+    nominal = np.random.default_rng(0).standard_normal((200, 3)) * [1, 5, 0.1]
+
+    plain = LPE(metric=metric, calibration="loo").fit(nominal).p_values_
+
+    for scale in ("minmax", "standard"):
+        scaled = LPE(metric=metric, scale=scale, calibration="loo").fit(nominal)
+        np.testing.assert_array_equal(scaled.p_values_, plain)
+
+
+@pytest.mark.parametrize("learned", ["ranges", "variances", "covariance"])
+@pytest.mark.parametrize("n_features", [1, 2, 30])
+def test_choose_calibration__from_enough_rows_on(learned, n_features):
+    least = int(enough_rows(learned, n_features))
+
+    assert choose_calibration(learned, least - 1, n_features)[0] == "conformal"
+    assert choose_calibration(learned, least, n_features)[0] == "loo"
+
+
+def test_choose_calibration__of_what_no_number_of_rows_mends():
+    assert choose_calibration(None, 1, 1000)[0] == "loo"
+    assert choose_calibration("neighbor graph", 10**9, 2)[0] == "conformal"
