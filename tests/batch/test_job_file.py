@@ -561,6 +561,11 @@ def test_has_range__tells_a_range_from_two_dots():
             "workers=True must",
         ),
         (
+            f"{SCORE}[cluster]\nworkers=9223372036854775808",
+            ", line 5, [cluster] workers",
+            "of 64 bits is too large; at most 9223372036854775807",
+        ),
+        (
             f"{SCORE}[cluster]\nthreads=1.0",
             ", line 5, [cluster] threads",
             "threads=1.0 must",

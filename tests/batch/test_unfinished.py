@@ -142,6 +142,21 @@ def test_run__says_nothing_of_an_older_run_that_is_at_work(clock, caplog):
     assert notes() == ["2026-11-18"]
 
 
+def test_run__names_an_older_run_of_which_it_cannot_tell(clock, caplog, monkeypatch):
+    def fail(place):
+        raise OSError("the storage is away")
+
+    clock("2026-11-18T09:00")
+    interrupt()
+    clock(LATE)
+    monkeypatch.setattr(days, "is_held", fail)
+
+    lpe_dask.run("job.toml")
+
+    assert days_done() == ["2026-11-19"]
+    assert "unfinished run of 2026-11-18 (--date 2026-11-18)" in caplog.text
+
+
 def test_run__counts_the_hours_from_the_first_beginning(clock):
     """A run that fails each time does not keep the next days from being done."""
     clock("2026-11-18T23:00")
@@ -149,7 +164,7 @@ def test_run__counts_the_hours_from_the_first_beginning(clock):
     clock("2026-11-19T10:00")
     interrupt()
     assert notes() == ["2026-11-18"]
-    clock("2026-11-19T12:00")
+    clock("2026-11-19T11:00")
 
     lpe_dask.run("job.toml")
 

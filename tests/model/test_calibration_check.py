@@ -168,7 +168,7 @@ def test_fit_run__checks_the_calibration_when_asked_to(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "scored/_summary.json").read_text()) == summary
 
 
-def test_job__checks_the_calibration_when_asked_to(tmp_path, monkeypatch):
+def test_job__checks_the_calibration_when_asked_to(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     pd.DataFrame(normal_rows(200), columns=["a", "b", "c"]).to_parquet("rows.parquet")
     job = (
@@ -182,5 +182,20 @@ def test_job__checks_the_calibration_when_asked_to(tmp_path, monkeypatch):
 
     assert summary["calibration_check"]["n_held_out"] == 20
     assert summary["calibration_check"]["holds"] is True
+    assert "not as rare" not in caplog.text
     with pytest.raises(ValueError, match="check_calibration cannot be combined"):
         lpe_dask.score_files("rows.parquet", "other", model="m", check_calibration=True)
+
+
+def test_score_files__warns_of_a_calibration_that_does_not_hold(tmp_path, caplog):
+    names = [f"x{k}" for k in range(60)]
+    pd.DataFrame(normal_rows(200, 60), columns=names).to_parquet(tmp_path / "rows.parquet")
+
+    summary = lpe_dask.score_files(
+        tmp_path / "rows.parquet", tmp_path / "out", nominal=tmp_path / "rows.parquet",
+        metric="mahalanobis", calibration="loo", check_calibration=True,
+    )  # fmt: skip
+
+    assert summary["calibration_check"]["holds"] is False
+    assert "not as rare as calibration='loo' promises" in caplog.text
+    assert "too many" in caplog.text

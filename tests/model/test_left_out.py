@@ -10,7 +10,7 @@ from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.left_out import MOST_ROWS, added_false_alarms
 from lpe_dask.pvalues.validity import what_is_learned
 from lpe_dask.search.plan import Statistic
-from lpe_dask.search.preparation import Preparation
+from lpe_dask.search.preparation import LinearMap, Preparation
 
 ROWS = np.random.default_rng(1).standard_t(3, (40, 4))
 
@@ -32,6 +32,18 @@ def test_stretched__is_what_is_learned_with_a_row_over_what_is_without_it(learne
     for i, j in np.ndindex(ROWS.shape):
         without = np.delete(ROWS[:, j], i)
         np.testing.assert_allclose(found[i, j], size(ROWS[:, j]) / size(without))
+
+
+def test_common_stretch__is_how_much_squared_distances_grow_on_average():
+    rng = np.random.default_rng(0)
+    lengths, stretched = np.array([1.0, 0.3, 2.0, 5.0]), rng.uniform(1, 2, ROWS.shape)
+
+    found = left_out._common_stretch(ROWS, stretched, LinearMap(factor=lengths))
+
+    squares = ((ROWS * lengths) ** 2).sum()
+    for i, factors in enumerate(stretched):
+        grown = ((ROWS * np.sqrt(factors) * lengths) ** 2).sum()
+        np.testing.assert_allclose(found[i], grown / squares)
 
 
 def test_without_covariance__is_that_of_the_other_rows():

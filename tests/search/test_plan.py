@@ -1,4 +1,5 @@
 import itertools
+import math
 import pickle
 import tracemalloc
 from dataclasses import replace
@@ -41,7 +42,7 @@ from lpe_dask.search.preparation import LinearMap, Preparation, Scaling
 from lpe_dask.search.spooled import Handles, SpooledBlock, SpooledPieces
 from lpe_dask.tasks import PROCESS_BYTES
 from lpe_dask.tasks.values import LITERAL_BYTES, Held, enter
-from lpe_dask.tasks.workers import Workers
+from lpe_dask.tasks.workers import USABLE_SHARE, Workers
 from searching import all_distances, smallest
 
 GIB = 2**30
@@ -103,6 +104,15 @@ def test_plan_for__spools_what_does_not_fit():
     assert large.is_spooled
     assert Needs(large).held == 0
     Needs(large).check(GIB)
+
+
+def test_needs__fit_into_all_memory_that_is_usable():
+    needs = Needs(planned(10**6, 64, 20, memory_limit=GIB, n_threads=2, threads=1))
+    enough = math.ceil(needs.worker / USABLE_SHARE)
+
+    assert int(USABLE_SHARE * enough) == needs.worker
+    assert needs.fits(enough)
+    assert not needs.fits(enough - 2)
 
 
 def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):

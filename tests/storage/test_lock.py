@@ -30,7 +30,14 @@ from lpe_dask.storage import folder as folders
 from lpe_dask.storage import lock as locks
 from lpe_dask.storage import owner as owners
 from lpe_dask.storage.folder import Folder
-from lpe_dask.storage.lock import DEAD_SECONDS, LOCK_NAME, LockedError, check_token, hold
+from lpe_dask.storage.lock import (
+    DEAD_SECONDS,
+    LOCK_NAME,
+    LockedError,
+    check_token,
+    hold,
+    is_dead,
+)
 
 #: Waits for a line, takes the lock, and says whether it did; keeps it until the next line.
 CONTENDER = """
@@ -743,3 +750,24 @@ def test_check_token__does_not_fail_for_beats(folder, monkeypatch):
         for _ in range(300):
             check_token(folder, lock.token)
         assert is_soon(lambda: values(folder)["beat"] > 10)
+
+
+# Whether anyone still uses a folder
+
+
+@pytest.mark.parametrize(("beats", "expected"), [(9, False), (11, True)])
+def test_is_dead__of_a_folder_without_a_lock_waits_for_one(tmp_path, beats, expected):
+    """Ten times as long as for a heartbeat: it may be about to get one."""
+    then = time.time() - beats * DEAD_SECONDS
+    os.utime(tmp_path, (then, then))
+
+    assert is_dead(tmp_path) is expected
+
+
+def test_is_dead__of_a_lock_that_lives_and_of_one_that_does_not(folder):
+    theirs = foreign(folder)
+    write(folder, theirs, age=DEAD_SECONDS / 2)
+    assert not is_dead(folder)
+
+    write(folder, theirs, age=2 * DEAD_SECONDS)
+    assert is_dead(folder)
