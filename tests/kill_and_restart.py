@@ -20,13 +20,16 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import dask
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
+
+import lpe_dask
 
 #: What is killed, in random order, and parts of the output: of a long run and of a short
 #: one, which leaves the scheduler to `test_command__fails_when_the_scheduler_is_gone`.
@@ -67,10 +70,8 @@ def kill_and_restart(folder, seed, victims, n_parts):
     """Do it in a new folder; yield what happens, and raise if anything is not as it was."""
     write_tables(folder, n_parts)
     write_job(folder, "undisturbed")
-    subprocess.run(
-        [*command("undisturbed"), "--scheduler", "threads"],
-        cwd=folder, check=True, capture_output=True, timeout=PATIENCE,
-    )  # fmt: skip
+    with chdir(folder), dask.config.set(scheduler="threads"):
+        lpe_dask.run("undisturbed.toml")
     expected = p_values_in(folder / "undisturbed")
     assert len(expected) == n_parts
 

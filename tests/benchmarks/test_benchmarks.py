@@ -47,6 +47,7 @@ def quick_run(tmp_path_factory):
     return folder, json.loads((folder / "results.json").read_text())["cases"]["gaussian-d8"]
 
 
+@pytest.mark.slow
 def test_benchmarks__time_the_library(quick_run):
     _, record = quick_run
 
@@ -54,6 +55,7 @@ def test_benchmarks__time_the_library(quick_run):
     assert len(record["runs"]["lpe_dask"]["seconds"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("peer", PEERS)
 def test_benchmarks__time_each_peer_that_is_installed(quick_run, peer):
     skip_unless_installed(peer)
@@ -64,6 +66,7 @@ def test_benchmarks__time_each_peer_that_is_installed(quick_run, peer):
     assert len(record["runs"][peer]["seconds"]) == 2
 
 
+@pytest.mark.slow
 def test_benchmarks__render_the_report_again(quick_run):
     folder, _ = quick_run
     report = (folder / "report.md").read_text()
