@@ -1,21 +1,13 @@
-from .batch import run, score_files
-from .forecast import plan
-from .model import LPE, load, score
-from .plots import plot_calibration, plot_level_set, plot_roc, plot_scores
-from .pvalues import false_discovery_control
+from .batch import run as run
+from .batch import score_files as score_files
+from .forecast import plan as plan
+from .model import LPE as LPE
+from .model import load as load
+from .model import score as score
+from .plots import plot_calibration as plot_calibration
+from .plots import plot_level_set as plot_level_set
+from .plots import plot_roc as plot_roc
+from .plots import plot_scores as plot_scores
+from .pvalues import false_discovery_control as false_discovery_control
 
 __version__: str
-__all__ = [
-    "LPE",
-    "__version__",
-    "false_discovery_control",
-    "load",
-    "plan",
-    "plot_calibration",
-    "plot_level_set",
-    "plot_roc",
-    "plot_scores",
-    "run",
-    "score",
-    "score_files",
-]

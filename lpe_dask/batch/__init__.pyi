@@ -1,18 +1,10 @@
-from .api import check_is_alone, fit_job, run, score_files, score_job
-from .days import next_job
-from .fit import open_measured
-from .runs import Run, prepare
-from .scoring import tables_to_score
-
-__all__ = [
-    "Run",
-    "check_is_alone",
-    "fit_job",
-    "next_job",
-    "open_measured",
-    "prepare",
-    "run",
-    "score_files",
-    "score_job",
-    "tables_to_score",
-]
+from .api import check_is_alone as check_is_alone
+from .api import fit_job as fit_job
+from .api import run as run
+from .api import score_files as score_files
+from .api import score_job as score_job
+from .days import next_job as next_job
+from .fit import open_measured as open_measured
+from .runs import Run as Run
+from .runs import prepare as prepare
+from .scoring import tables_to_score as tables_to_score

@@ -1,5 +1,1 @@
-from .commands import main
-
-__all__ = [
-    "main",
-]
+from .commands import main as main

@@ -1,38 +1,25 @@
-from .algorithms import ALGORITHMS
-from .basis import Basis
-from .blocks import Arrangement, Block, block_of, build_block, narrow
-from .bounds import TILE_ROWS
-from .exact_sums import Totals, add_totals, join_totals, sum_of_products, totals_of
-from .factors import cholesky, cholesky_of_inverse, dependent_columns
-from .paths import GRAPHS, NeighborGraph, walk_from_points, walk_from_rows
-from .pruned import FLAT_CELL_ROWS
-from .simd import LANES
-from .states import CountState, NearestState, QueryTiles
-
-__all__ = [
-    "ALGORITHMS",
-    "FLAT_CELL_ROWS",
-    "GRAPHS",
-    "LANES",
-    "TILE_ROWS",
-    "Arrangement",
-    "Basis",
-    "Block",
-    "CountState",
-    "NearestState",
-    "NeighborGraph",
-    "QueryTiles",
-    "Totals",
-    "add_totals",
-    "block_of",
-    "build_block",
-    "cholesky",
-    "cholesky_of_inverse",
-    "dependent_columns",
-    "join_totals",
-    "narrow",
-    "sum_of_products",
-    "totals_of",
-    "walk_from_points",
-    "walk_from_rows",
-]
+from .algorithms import ALGORITHMS as ALGORITHMS
+from .basis import Basis as Basis
+from .blocks import Arrangement as Arrangement
+from .blocks import Block as Block
+from .blocks import block_of as block_of
+from .blocks import build_block as build_block
+from .blocks import narrow as narrow
+from .bounds import TILE_ROWS as TILE_ROWS
+from .exact_sums import Totals as Totals
+from .exact_sums import add_totals as add_totals
+from .exact_sums import join_totals as join_totals
+from .exact_sums import sum_of_products as sum_of_products
+from .exact_sums import totals_of as totals_of
+from .factors import cholesky as cholesky
+from .factors import cholesky_of_inverse as cholesky_of_inverse
+from .factors import dependent_columns as dependent_columns
+from .paths import GRAPHS as GRAPHS
+from .paths import NeighborGraph as NeighborGraph
+from .paths import walk_from_points as walk_from_points
+from .paths import walk_from_rows as walk_from_rows
+from .pruned import FLAT_CELL_ROWS as FLAT_CELL_ROWS
+from .simd import LANES as LANES
+from .states import CountState as CountState
+from .states import NearestState as NearestState
+from .states import QueryTiles as QueryTiles

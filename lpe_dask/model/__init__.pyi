@@ -1,45 +1,24 @@
-from .calibration_check import check_calibration
-from .checkpoint import Checkpoint
-from .detector import LPE, fitted_of, load, score
-from .fitted import Fitted
-from .fitting import fit_model, plan_fit
-from .metrics import given_parameter
-from .parameters import (
-    METRIC_PARAMS,
-    PARAMETERS,
-    Parameter,
-    ParameterError,
-    check_names,
-    check_parameters,
-    learned_by,
-    with_defaults,
-)
-from .saving import load_fitted, model_source, model_url, reserved_model, save_fitted
-from .scaling import learn_preparation
-
-__all__ = [
-    "LPE",
-    "METRIC_PARAMS",
-    "PARAMETERS",
-    "Checkpoint",
-    "Fitted",
-    "Parameter",
-    "ParameterError",
-    "check_calibration",
-    "check_names",
-    "check_parameters",
-    "fit_model",
-    "fitted_of",
-    "given_parameter",
-    "learn_preparation",
-    "learned_by",
-    "load",
-    "load_fitted",
-    "model_source",
-    "model_url",
-    "plan_fit",
-    "reserved_model",
-    "save_fitted",
-    "score",
-    "with_defaults",
-]
+from .calibration_check import check_calibration as check_calibration
+from .checkpoint import Checkpoint as Checkpoint
+from .detector import LPE as LPE
+from .detector import fitted_of as fitted_of
+from .detector import load as load
+from .detector import score as score
+from .fitted import Fitted as Fitted
+from .fitting import fit_model as fit_model
+from .fitting import plan_fit as plan_fit
+from .metrics import given_parameter as given_parameter
+from .parameters import METRIC_PARAMS as METRIC_PARAMS
+from .parameters import PARAMETERS as PARAMETERS
+from .parameters import Parameter as Parameter
+from .parameters import ParameterError as ParameterError
+from .parameters import check_names as check_names
+from .parameters import check_parameters as check_parameters
+from .parameters import learned_by as learned_by
+from .parameters import with_defaults as with_defaults
+from .saving import load_fitted as load_fitted
+from .saving import model_source as model_source
+from .saving import model_url as model_url
+from .saving import reserved_model as reserved_model
+from .saving import save_fitted as save_fitted
+from .scaling import learn_preparation as learn_preparation

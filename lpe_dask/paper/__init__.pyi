@@ -1,5 +1,1 @@
-from .run import run_paper
-
-__all__ = [
-    "run_paper",
-]
+from .run import run_paper as run_paper

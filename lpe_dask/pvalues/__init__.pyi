@@ -1,56 +1,30 @@
-from .calibration import Calibration
-from .decisions import (
-    Adjustment,
-    adjusted_p_values,
-    check_level,
-    discovery_cut_off,
-    doubt_about_rate,
-    labels,
-    margin,
-    threshold,
-)
-from .density import DensityWeight, LogDensity, log_densities, weigh
-from .false_discovery import MERGED_HISTOGRAMS, adjustment, false_discovery_control
-from .formulas import BAND_LEVEL, COUNTS_ITSELF, band_half_width
-from .roc import Curve, area, detection_at, finer_rank, ranked_curve
-from .validity import (
-    GRAPH,
-    choose_calibration,
-    enough_rows,
-    most_false_alarms,
-    places_flagged,
-    what_is_learned,
-)
-
-__all__ = [
-    "BAND_LEVEL",
-    "COUNTS_ITSELF",
-    "GRAPH",
-    "MERGED_HISTOGRAMS",
-    "Adjustment",
-    "Calibration",
-    "Curve",
-    "DensityWeight",
-    "LogDensity",
-    "adjusted_p_values",
-    "adjustment",
-    "area",
-    "band_half_width",
-    "check_level",
-    "choose_calibration",
-    "detection_at",
-    "discovery_cut_off",
-    "doubt_about_rate",
-    "enough_rows",
-    "false_discovery_control",
-    "finer_rank",
-    "labels",
-    "log_densities",
-    "margin",
-    "most_false_alarms",
-    "places_flagged",
-    "ranked_curve",
-    "threshold",
-    "weigh",
-    "what_is_learned",
-]
+from .calibration import Calibration as Calibration
+from .decisions import Adjustment as Adjustment
+from .decisions import adjusted_p_values as adjusted_p_values
+from .decisions import check_level as check_level
+from .decisions import discovery_cut_off as discovery_cut_off
+from .decisions import doubt_about_rate as doubt_about_rate
+from .decisions import labels as labels
+from .decisions import margin as margin
+from .decisions import threshold as threshold
+from .density import DensityWeight as DensityWeight
+from .density import LogDensity as LogDensity
+from .density import log_densities as log_densities
+from .density import weigh as weigh
+from .false_discovery import MERGED_HISTOGRAMS as MERGED_HISTOGRAMS
+from .false_discovery import adjustment as adjustment
+from .false_discovery import false_discovery_control as false_discovery_control
+from .formulas import BAND_LEVEL as BAND_LEVEL
+from .formulas import COUNTS_ITSELF as COUNTS_ITSELF
+from .formulas import band_half_width as band_half_width
+from .roc import Curve as Curve
+from .roc import area as area
+from .roc import detection_at as detection_at
+from .roc import finer_rank as finer_rank
+from .roc import ranked_curve as ranked_curve
+from .validity import GRAPH as GRAPH
+from .validity import choose_calibration as choose_calibration
+from .validity import enough_rows as enough_rows
+from .validity import most_false_alarms as most_false_alarms
+from .validity import places_flagged as places_flagged
+from .validity import what_is_learned as what_is_learned

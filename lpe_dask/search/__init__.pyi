@@ -1,58 +1,32 @@
-from .blocks import StoredBlocks
-from .join import Search
-from .locality import Split
-from .memory import Needs, plan_for, plan_for_active_workers
-from .packing import Space
-from .plan import (
-    LARGEST_BLOCK,
-    MAX_TASK_ROWS,
-    SUMMED_BLOCKS,
-    SUMMED_PIECES,
-    TASKS_PER_THREAD,
-    NeighborGraphParams,
-    SearchPlan,
-    SearchShape,
-    Statistic,
-    n_shares,
-    sample_neighbors,
-)
-from .preparation import LinearMap, Preparation, Scaling
-from .reference import Reference, prepare_reference
-from .spooled import handles_of
-from .stored import load_blocks, load_graph, store_blocks, store_graph
-from .trial import Cost, SampledRows, Trial, choose_space
-
-__all__ = [
-    "LARGEST_BLOCK",
-    "MAX_TASK_ROWS",
-    "SUMMED_BLOCKS",
-    "SUMMED_PIECES",
-    "TASKS_PER_THREAD",
-    "Cost",
-    "LinearMap",
-    "Needs",
-    "NeighborGraphParams",
-    "Preparation",
-    "Reference",
-    "SampledRows",
-    "Scaling",
-    "Search",
-    "SearchPlan",
-    "SearchShape",
-    "Space",
-    "Split",
-    "Statistic",
-    "StoredBlocks",
-    "Trial",
-    "choose_space",
-    "handles_of",
-    "load_blocks",
-    "load_graph",
-    "n_shares",
-    "plan_for",
-    "plan_for_active_workers",
-    "prepare_reference",
-    "sample_neighbors",
-    "store_blocks",
-    "store_graph",
-]
+from .blocks import StoredBlocks as StoredBlocks
+from .join import Search as Search
+from .locality import Split as Split
+from .memory import Needs as Needs
+from .memory import plan_for as plan_for
+from .memory import plan_for_active_workers as plan_for_active_workers
+from .packing import Space as Space
+from .plan import LARGEST_BLOCK as LARGEST_BLOCK
+from .plan import MAX_TASK_ROWS as MAX_TASK_ROWS
+from .plan import SUMMED_BLOCKS as SUMMED_BLOCKS
+from .plan import SUMMED_PIECES as SUMMED_PIECES
+from .plan import TASKS_PER_THREAD as TASKS_PER_THREAD
+from .plan import NeighborGraphParams as NeighborGraphParams
+from .plan import SearchPlan as SearchPlan
+from .plan import SearchShape as SearchShape
+from .plan import Statistic as Statistic
+from .plan import n_shares as n_shares
+from .plan import sample_neighbors as sample_neighbors
+from .preparation import LinearMap as LinearMap
+from .preparation import Preparation as Preparation
+from .preparation import Scaling as Scaling
+from .reference import Reference as Reference
+from .reference import prepare_reference as prepare_reference
+from .spooled import handles_of as handles_of
+from .stored import load_blocks as load_blocks
+from .stored import load_graph as load_graph
+from .stored import store_blocks as store_blocks
+from .stored import store_graph as store_graph
+from .trial import Cost as Cost
+from .trial import SampledRows as SampledRows
+from .trial import Trial as Trial
+from .trial import choose_space as choose_space

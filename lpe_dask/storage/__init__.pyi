@@ -1,43 +1,24 @@
-from .arrays import ArrayFile, write_arrays
-from .columns import (
-    FLOAT64,
-    FLOATS,
-    INT32,
-    INT64,
-    StoredFile,
-    columns_of,
-    parquet_of,
-    write_columns,
-)
-from .folder import Folder
-from .json_values import package_versions, plain
-from .lock import Lock, LockedError, check_token, hold, is_dead, is_held, lease
-from .messages import brief
-from .retries import is_passing, retried, retried_until_seen
-
-__all__ = [
-    "FLOAT64",
-    "FLOATS",
-    "INT32",
-    "INT64",
-    "ArrayFile",
-    "Folder",
-    "Lock",
-    "LockedError",
-    "StoredFile",
-    "brief",
-    "check_token",
-    "columns_of",
-    "hold",
-    "is_dead",
-    "is_held",
-    "is_passing",
-    "lease",
-    "package_versions",
-    "parquet_of",
-    "plain",
-    "retried",
-    "retried_until_seen",
-    "write_arrays",
-    "write_columns",
-]
+from .arrays import ArrayFile as ArrayFile
+from .arrays import write_arrays as write_arrays
+from .columns import FLOAT64 as FLOAT64
+from .columns import FLOATS as FLOATS
+from .columns import INT32 as INT32
+from .columns import INT64 as INT64
+from .columns import StoredFile as StoredFile
+from .columns import columns_of as columns_of
+from .columns import parquet_of as parquet_of
+from .columns import write_columns as write_columns
+from .folder import Folder as Folder
+from .json_values import package_versions as package_versions
+from .json_values import plain as plain
+from .lock import Lock as Lock
+from .lock import LockedError as LockedError
+from .lock import check_token as check_token
+from .lock import hold as hold
+from .lock import is_dead as is_dead
+from .lock import is_held as is_held
+from .lock import lease as lease
+from .messages import brief as brief
+from .retries import is_passing as is_passing
+from .retries import retried as retried
+from .retries import retried_until_seen as retried_until_seen

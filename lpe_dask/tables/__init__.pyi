@@ -1,54 +1,31 @@
-from .column_names import as_given, name_from_json, name_to_json, places_of
-from .columns import select_columns
-from .errors import TableError
-from .files import (
-    FileTable,
-    Paths,
-    TableFiles,
-    find_files,
-    is_paths,
-    is_there,
-    open_table,
-    paths_in,
-    shown_paths,
-)
-from .nominal import Nominal, checked_rows, read_nominal, take_rows
-from .numeric import check_numeric, float_rows
-from .origin import Origin
-from .results import changed_rows, look_up, map_blocks, map_values, to_numpy
-from .row_groups import READERS
-from .table import Table, read_table, with_known_rows
-
-__all__ = [
-    "READERS",
-    "FileTable",
-    "Nominal",
-    "Origin",
-    "Paths",
-    "Table",
-    "TableError",
-    "TableFiles",
-    "as_given",
-    "changed_rows",
-    "check_numeric",
-    "checked_rows",
-    "find_files",
-    "float_rows",
-    "is_paths",
-    "is_there",
-    "look_up",
-    "map_blocks",
-    "map_values",
-    "name_from_json",
-    "name_to_json",
-    "open_table",
-    "paths_in",
-    "places_of",
-    "read_nominal",
-    "read_table",
-    "select_columns",
-    "shown_paths",
-    "take_rows",
-    "to_numpy",
-    "with_known_rows",
-]
+from .column_names import as_given as as_given
+from .column_names import name_from_json as name_from_json
+from .column_names import name_to_json as name_to_json
+from .column_names import places_of as places_of
+from .columns import select_columns as select_columns
+from .errors import TableError as TableError
+from .files import FileTable as FileTable
+from .files import Paths as Paths
+from .files import TableFiles as TableFiles
+from .files import find_files as find_files
+from .files import is_paths as is_paths
+from .files import is_there as is_there
+from .files import open_table as open_table
+from .files import paths_in as paths_in
+from .files import shown_paths as shown_paths
+from .nominal import Nominal as Nominal
+from .nominal import checked_rows as checked_rows
+from .nominal import read_nominal as read_nominal
+from .nominal import take_rows as take_rows
+from .numeric import check_numeric as check_numeric
+from .numeric import float_rows as float_rows
+from .origin import Origin as Origin
+from .results import changed_rows as changed_rows
+from .results import look_up as look_up
+from .results import map_blocks as map_blocks
+from .results import map_values as map_values
+from .results import to_numpy as to_numpy
+from .row_groups import READERS as READERS
+from .table import Table as Table
+from .table import read_table as read_table
+from .table import with_known_rows as with_known_rows

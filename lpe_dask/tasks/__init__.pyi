@@ -1,86 +1,45 @@
-from .layers import merge_tasks, new_array, new_tasks
-from .private_uses import (
-    disable_gc_diagnosis,
-    is_naming,
-    logging_from,
-    meta_of,
-    processes_and_threads,
-    simplified,
-    under_own_keys,
-)
-from .sources import check_reachable, settle, settle_tasks, with_kept
-from .spool import Entry, remove_spools, spool_at, spool_place
-from .unshared import carries, eagerly, is_eager, lazily, needs_sent, persist_cancellably
-from .values import (
-    Held,
-    Shared,
-    enter,
-    enter_parts,
-    for_frames,
-    held_of,
-    is_large,
-    is_shared,
-    same,
-    value_of,
-)
-from .workers import (
-    MIN_WORKER_BYTES,
-    PROCESS_BYTES,
-    USABLE_SHARE,
-    Workers,
-    active_client,
-    active_workers,
-    compute,
-    is_sending,
-    memory_of_machine,
-    peak_worker_bytes,
-    workers_of_machine,
-)
-
-__all__ = [
-    "MIN_WORKER_BYTES",
-    "PROCESS_BYTES",
-    "USABLE_SHARE",
-    "Entry",
-    "Held",
-    "Shared",
-    "Workers",
-    "active_client",
-    "active_workers",
-    "carries",
-    "check_reachable",
-    "compute",
-    "disable_gc_diagnosis",
-    "eagerly",
-    "enter",
-    "enter_parts",
-    "for_frames",
-    "held_of",
-    "is_eager",
-    "is_large",
-    "is_naming",
-    "is_sending",
-    "is_shared",
-    "lazily",
-    "logging_from",
-    "memory_of_machine",
-    "merge_tasks",
-    "meta_of",
-    "needs_sent",
-    "new_array",
-    "new_tasks",
-    "peak_worker_bytes",
-    "persist_cancellably",
-    "processes_and_threads",
-    "remove_spools",
-    "same",
-    "settle",
-    "settle_tasks",
-    "simplified",
-    "spool_at",
-    "spool_place",
-    "under_own_keys",
-    "value_of",
-    "with_kept",
-    "workers_of_machine",
-]
+from .layers import merge_tasks as merge_tasks
+from .layers import new_array as new_array
+from .layers import new_tasks as new_tasks
+from .private_uses import disable_gc_diagnosis as disable_gc_diagnosis
+from .private_uses import is_naming as is_naming
+from .private_uses import logging_from as logging_from
+from .private_uses import meta_of as meta_of
+from .private_uses import processes_and_threads as processes_and_threads
+from .private_uses import simplified as simplified
+from .private_uses import under_own_keys as under_own_keys
+from .sources import check_reachable as check_reachable
+from .sources import settle as settle
+from .sources import settle_tasks as settle_tasks
+from .sources import with_kept as with_kept
+from .spool import Entry as Entry
+from .spool import remove_spools as remove_spools
+from .spool import spool_at as spool_at
+from .spool import spool_place as spool_place
+from .unshared import carries as carries
+from .unshared import eagerly as eagerly
+from .unshared import is_eager as is_eager
+from .unshared import lazily as lazily
+from .unshared import needs_sent as needs_sent
+from .unshared import persist_cancellably as persist_cancellably
+from .values import Held as Held
+from .values import Shared as Shared
+from .values import enter as enter
+from .values import enter_parts as enter_parts
+from .values import for_frames as for_frames
+from .values import held_of as held_of
+from .values import is_large as is_large
+from .values import is_shared as is_shared
+from .values import same as same
+from .values import value_of as value_of
+from .workers import MIN_WORKER_BYTES as MIN_WORKER_BYTES
+from .workers import PROCESS_BYTES as PROCESS_BYTES
+from .workers import USABLE_SHARE as USABLE_SHARE
+from .workers import Workers as Workers
+from .workers import active_client as active_client
+from .workers import active_workers as active_workers
+from .workers import compute as compute
+from .workers import is_sending as is_sending
+from .workers import memory_of_machine as memory_of_machine
+from .workers import peak_worker_bytes as peak_worker_bytes
+from .workers import workers_of_machine as workers_of_machine
