@@ -31,6 +31,8 @@ help: ## list the targets
 demo: $(READY) ## score real handwritten digits, end to end
 	$(BIN)/lpe-dask demo
 
+# Two processes on two cores: threads of BLAS that wait for work would only slow the other.
+test test-oldest: export OPENBLAS_NUM_THREADS := 1
 test: $(READY) ## run the tests, on two cores
 	$(BIN)/$(PYTEST) $(ARGS)
 
