@@ -198,16 +198,17 @@ def test_tasks__follow_threads_and_blocks(files, block_rows, n_threads):
 
 
 @pytest.mark.usefixtures("tries_little")
-@pytest.mark.parametrize("block_rows", [320, 2000])
 @pytest.mark.parametrize(
-    "arguments",
+    ("block_rows", "arguments"),
     [
-        {"algorithm": "pruned"},
-        {"algorithm": "pruned", "metric": "geodesic", "n_neighbors": 9},
-        {"algorithm": "pruned", "calibration": "split"},
-        {"algorithm": "brute", "calibration": "split", "calibration_size": 7},
-        {"algorithm": "brute", "calibration": "conformal"},
-        {"algorithm": "pruned", "calibration": "conformal", "metric": "geodesic"},
+        (320, {"algorithm": "pruned"}),
+        (2000, {"algorithm": "pruned"}),
+        (320, {"algorithm": "pruned", "metric": "geodesic", "n_neighbors": 9}),
+        (2000, {"algorithm": "pruned", "calibration": "split"}),
+        (320, {"algorithm": "brute", "calibration": "split", "calibration_size": 7}),
+        (320, {"algorithm": "brute", "calibration": "conformal"}),
+        (2000, {"algorithm": "brute", "calibration": "conformal"}),
+        (2000, {"algorithm": "pruned", "calibration": "conformal", "metric": "geodesic"}),
     ],
 )
 def test_tasks__are_a_bound_where_rows_decide(files, block_rows, arguments):

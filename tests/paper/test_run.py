@@ -228,6 +228,7 @@ def test_level_set_curve__is_the_closed_form_of_two_gaussians():
     )
 
 
+@pytest.mark.slow
 def test_exact_curves__have_the_areas_of_a_simulation():
     """How often an anomaly ranks before a nominal row, counted with SciPy's densities."""
     rng = np.random.default_rng(0)
@@ -637,6 +638,7 @@ def test_clairvoyant__compares_with_the_exact_curves(coarse):
     ]
 
 
+@pytest.mark.slow
 def test_theory__judges_what_is_claimed_for_all_n(coarse, folder):
     experiment = theory.run(n_draws=3, folder=folder)
 
@@ -780,6 +782,7 @@ def test_paper__writes_figures_a_table_and_a_page(folder, tmp_path, quick):
     assert logging.getLogger("lpe_dask.paper").level == logging.NOTSET
 
 
+@pytest.mark.slow
 def test_paper__shows_each_fit_when_debugging(folder, tmp_path, quick, no_page):
     result = paper("--data", folder, "--output", tmp_path / "out", "--draws", 2, "--debug")
 
@@ -918,6 +921,7 @@ def test_page__has_the_exact_areas_of_today():
     assert f"level sets of f0 {limit_area:.4f};" in reason
 
 
+@pytest.mark.slow
 def test_page__has_the_numbers_of_wine(data_folder, monkeypatch):
     """One experiment with all of its draws."""
     wine = [setting for setting in real_data.SETTINGS if setting.name == "Wine"]
