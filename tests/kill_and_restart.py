@@ -32,9 +32,10 @@ import pyarrow.parquet as pq
 import lpe_dask
 
 #: What is killed, in random order, and parts of the output: of a long run and of a short
-#: one, which leaves the scheduler to `test_command__fails_when_the_scheduler_is_gone`.
+#: one, which leaves the others to `test_command__fails_when_the_scheduler_is_gone` and
+#: `test_fit__survives_the_loss_of_a_worker`.
 LONG = ("client", "client", "worker", "worker", "scheduler"), 60
-SHORT = ("client", "worker"), 16
+SHORT = ("client",), 12
 
 #: Rows of each part, and nominal rows.
 PART_ROWS, N_NOMINAL = 4000, 40_000

@@ -120,7 +120,7 @@ def quick(monkeypatch):
 
 
 def be_quick(set_to):
-    set_to(sample, "SAMPLE_ROWS", 16_384)
+    set_to(sample, "SAMPLE_ROWS", 8192)
     set_to(trial, "REPEAT_SECONDS", 0.0)
     set_to(trial, "LEAST_REPEATS", 1)
 

@@ -362,6 +362,7 @@ def test_spool__on_s3_serves_workers_and_is_removed(bucket, server, environment)
     assert not filesystem.exists("bucket/spool")
 
 
+@pytest.mark.slow
 def test_run__to_s3_is_resumed(bucket, server, tmp_path, monkeypatch):
     def publish_one(folder, number, *arguments):
         if done:
@@ -385,6 +386,7 @@ def test_run__to_s3_is_resumed(bucket, server, tmp_path, monkeypatch):
     pd.testing.assert_series_equal(scored(bucket)["p_value"], expected(bucket))
 
 
+@pytest.mark.slow
 def test_run__to_s3_is_told_to_come_back_where_another_is_at_work(bucket, tmp_path):
     job = write_job(tmp_path, bucket)
     command = ["run", job, "--date", str(DAY), "--scheduler", "threads"]

@@ -93,15 +93,11 @@ VARIANTS = [
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(
-    "kind", mostly_slow(KINDS, ["pandas", "rechunked", "from_delayed", "read_parquet"])
-)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, ["rechunked", "read_parquet"]))
 def test_fit__names_no_two_tasks_alike(client, tmp_path, caplog, kind):
     """A scheduler that meets other tasks under one key may wait for ever."""
     X = as_kind(kind, tmp_path)
-    # All of them with a frame and an array, for which graphs differ most.
-    variants = VARIANTS if kind in ("read_parquet", "rechunked") else VARIANTS[1:4:2]
-    for variant in variants:
+    for variant in VARIANTS:
         model = LPE(3, algorithm="brute", **variant).fit(X)
         model.score_samples(dd.from_pandas(QUERIES, npartitions=2)).compute()
 
