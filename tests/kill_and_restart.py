@@ -4,9 +4,9 @@
 
 A scheduler and two workers are processes of this script, the job is a process that joins
 them. At random moments, one in each part of the job's way, a process is killed that none of
-them can expect to lose: the client, a worker or the scheduler, each at least once. A thread
-reads every part as soon as it can be seen, and compares its p-values with those of a run
-that nothing disturbed.
+them can expect to lose: the client, and in the long run a worker and the scheduler as well.
+A thread reads every part as soon as it can be seen, and compares its p-values with those of
+a run that nothing disturbed.
 """
 
 import argparse

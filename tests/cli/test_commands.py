@@ -834,7 +834,7 @@ def test_command__leaves_no_spool(
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("interrupt", "number", "code", "word"),
-    mostly_slow(ENDS, []),
+    mostly_slow(ENDS, [(os.killpg, *INTERRUPTED)]),
 )
 def test_command__ends_while_workers_start(files, start, interrupt, number, code, word):
     large_tables()

@@ -69,9 +69,7 @@ CASES = {
     "ten million rows of 8 numbers on 16 workers": Case(normal(10**7, 8), SIXTEEN),
     "ten million clustered rows of 4 numbers": Case(clusters(10**7, 4), SIXTEEN),
     "a billion rows on a hundred workers": Case(
-        normal(10**9, 8, 4096),
-        Workers(400, 4, 16 * GIB),
-        {"algorithm": "brute", "n_neighbors": 100},
+        normal(10**9, 8, 4096), Workers(400, 4, 16 * GIB), {"algorithm": "brute"}
     ),
     "a billion clustered rows, 100,000 of them measured": Case(
         clusters(10**9, 3, 4096), Workers(400, 4, 64 * GIB), {"calibration_size": 10**5}

@@ -89,8 +89,9 @@ def test_use__at_real_size(tables, stage, kind, entry, use):
     check_use(tables, kind, entry, use, stage.client)
 
 
-LARGE_FEW_LOSSES = [(loss, ["read_parquet"]) for loss in ONE_AT_A_TIME] + [
-    ("lost after fit", FEW_KINDS)
+LARGE_FEW_LOSSES = [
+    ("lost after fit", FEW_KINDS),
+    *((loss, ["read_parquet"]) for loss in ONE_AT_A_TIME),
 ]
 
 

@@ -261,7 +261,7 @@ class Killer(threading.Thread):
         eventually(strike)
 
 
-@pytest.mark.parametrize("carried", mostly_slow([0, 2**23], []))
+@pytest.mark.parametrize("carried", mostly_slow([0, 2**23], [2**23]))
 def test_fit__on_numpy_survives_a_worker(client, cluster, monkeypatch, carried):
     monkeypatch.setattr(unshared, "CARRIED_BYTES", carried)
     monkeypatch.setattr(values, "LITERAL_BYTES", 1000)
