@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 
 import numpy as np
@@ -42,9 +43,9 @@ def in_blocks(algorithm, rows, parts=None, *, cell_rows=64, sample=None, basis=N
         basis = module.basis(rows if sample is None else sample)
     blocks = []
     for numbers in [np.arange(len(rows))] if parts is None else parts:
-        points = basis.points(rows[numbers])
-        arrangement = module.arrange(points, cell_rows)
-        blocks.append(build_block(rows[numbers], numbers, points, arrangement, basis))
+        arrange = partial(module.arrange, cell_rows=64 if module.SLAB_ROWS else cell_rows)
+        in_slabs = (128, cell_rows // 64) if module.SLAB_ROWS else ()
+        blocks.append(build_block(rows[numbers], numbers, arrange, basis, *in_slabs))
     return Reference(module, basis, blocks)
 
 

@@ -79,7 +79,8 @@ def test_configuration__every_key_has_a_default():
         defaults = yaml.safe_load(file)["lpe-dask"]
 
     assert set(defaults) == {
-        "memory-limit", "block-rows", "spool", "cache-folder", "retries"
+        "memory-limit", "block-rows", "spool", "cache-folder", "vector-form",
+        "costs", "retries",
     }  # fmt: skip
     for key in defaults:
         dask.config.get(f"lpe-dask.{key}")

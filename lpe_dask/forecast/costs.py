@@ -1,11 +1,11 @@
 """Work out what a search costs among all rows, from trials on a sample of them.
 
-    sample, and parts of it --Trial--> pairs, visits, seconds of a query
+    sample, and parts of it --Trial--> pairs, cells, seconds of a query
                             -------->  how these grow with the rows
 
-A query is compared with rows, in pairs, and a tile of queries visits cells, of whose rows
-it may leave out all or most. Nothing here is looked up: what a pair costs depends on the
-processor, the columns, K and how the rows lie.
+A query is compared with rows, in pairs, and meets cells, of whose rows it may leave out all
+or most. Nothing here is looked up: what a pair costs depends on the processor, the columns,
+K and how the rows lie.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def search_cost(
     beyond grows in proportion. That the copies are no new rows does not matter: there are
     as many near rows among them as there would be.
 
-    Pruning is tried among the sample and among parts of it. Pairs and visits are taken to
+    Pruning is tried among the sample and among parts of it. Pairs and cells are taken to
     grow on by the powers of the rows that they grew by, and seconds to be so many for each
     of both, as they were.
 
@@ -73,13 +73,13 @@ def _pruned_cost(trials: list[Cost], n_rows: int, n_reference: int) -> Cost:
     _, smaller, _, whole = trials
     scale = math.log(n_reference / n_rows) / math.log(SHARES[1])
     pairs = whole.pairs * _growth(smaller.pairs, whole.pairs) ** scale
-    visits = whole.visits * _growth(smaller.visits, whole.visits) ** scale
+    cells = whole.cells * _growth(smaller.cells, whole.cells) ** scale
     seconds = np.array([trial.seconds for trial in trials])
-    causes = np.array([[1.0, trial.pairs, trial.visits] for trial in trials])
+    causes = np.array([[1.0, trial.pairs, trial.cells] for trial in trials])
     # All errors are to be alike in proportion.
     prices, _ = nnls(causes / seconds[:, None], np.ones(len(trials)))
-    total = prices @ np.array([1.0, pairs, visits])
-    return Cost(min(pairs, float(n_reference)), float(total), visits)
+    total = prices @ np.array([1.0, pairs, cells])
+    return Cost(min(pairs, float(n_reference)), float(total), cells)
 
 
 def _growth(small: float, large: float) -> float:

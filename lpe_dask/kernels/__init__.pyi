@@ -1,4 +1,5 @@
 from .algorithms import ALGORITHMS as ALGORITHMS
+from .basis import LEARNED_ROWS as LEARNED_ROWS
 from .basis import Basis as Basis
 from .blocks import Arrangement as Arrangement
 from .blocks import Block as Block
@@ -6,6 +7,8 @@ from .blocks import block_of as block_of
 from .blocks import build_block as build_block
 from .blocks import narrow as narrow
 from .bounds import TILE_ROWS as TILE_ROWS
+from .compiled import KERNEL_STATE as KERNEL_STATE
+from .compiled import kernel_folder as kernel_folder
 from .exact_sums import Totals as Totals
 from .exact_sums import add_totals as add_totals
 from .exact_sums import join_totals as join_totals

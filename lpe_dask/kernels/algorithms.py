@@ -15,6 +15,10 @@ are ordered. Every such module offers the same contract:
     In which rows like those of a sample, of shape (n_rows, n_features), are filtered.
 ``arrange(points, cell_rows) -> Arrangement``
     In which order points in that basis are searched, and what runs of them are cells.
+``tile(points, tile_rows) -> Arrangement``
+    The same for queries, in tiles.
+``CELL_ROWS``, ``SLAB_ROWS``
+    Most rows of a cell, and rows that are arranged at a time; None: all.
 ``KEEPS_NEAR_ROWS_TOGETHER``
     Whether the order pays only for blocks of near rows.
 

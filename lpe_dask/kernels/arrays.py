@@ -24,8 +24,8 @@ class BlockArrays(NamedTuple):
 
     Attributes
     ----------
-    longest : ndarray of shape (n_cells,)
-        Upper bound of the norms of each cell, float32.
+    longest : ndarray of shape (n_groups,)
+        Upper bound of the squared lengths of each group, float32.
     """
 
     single_rows: NDArray[np.float32]
@@ -122,8 +122,20 @@ class Tile(NamedTuple):
     ----------
     columns : ndarray of shape (n_features, n_rows)
         Their points.
+    singles : ndarray of shape (n_features, n_rows)
+        The same in float32.
+    slacks : ndarray of shape (n_features,)
+        What their differences in float32 may be off.
+    bars : ndarray of shape (n_rows,)
+        Limits in float32, with all that may be off; -1 for queries that need no more.
+    numbers : ndarray of shape (n_rows,)
+        One coordinate of near ones.
     moved : ndarray of shape (n_features, n_rows)
-        -2 times their offsets from the center of the cell.
+        -2 times the offsets of near ones from the center of the cell.
+    near : ndarray of shape (n_rows,)
+        Which of them are near the box of the cell, by float32.
+    sources : ndarray of shape (n_packs * QUERIES,)
+        Where the active ones are among these.
     active : ndarray of shape (n_packs * QUERIES,)
         Which of them the cell may matter to.
     offsets : ndarray of shape (n_packs * n_features * QUERIES,)
@@ -132,35 +144,42 @@ class Tile(NamedTuple):
         Squared lengths of these points from the center.
     errors : ndarray of shape (n_packs * QUERIES,)
         What their squares may be off absolutely.
-    rises : ndarray of shape (n_packs * QUERIES,)
-        From the sum of a pair to an upper bound of its square.
     squares, gaps : ndarray of shape (n_rows,)
-        Squared lengths of all points from the center, and of their gaps to its box.
+        Squared lengths of near points from the center, and of their gaps to its box.
     thresholds : ndarray of shape (n_packs * QUERIES,)
-        Largest sum (see `simd.products_within`) of a pair that may matter.
+        Largest sum (see `filters.Filter`) of a pair that may matter.
     order : ndarray of shape (n_cells,)
         Cells that are near enough, nearest first.
     bounds : ndarray of shape (n_cells,)
         Lower bounds of the squared distances to their boxes.
-    sums : ndarray of shape (QUERIES * 64,)
+    sums : ndarray of shape (n_packs * QUERIES * 64,)
+        Of the pack at hand; of all where there are many features (see `filters`).
+    least : ndarray of shape (n_packs * QUERIES * 64,)
+        The smallest sums so far of each lane.
     masks : ndarray of shape (QUERIES,)
     places, measured : ndarray of shape (64,)
         Rows of a group that have to be measured, and their squares.
     """
 
     columns: NDArray[np.float64]
+    singles: NDArray[np.float32]
+    slacks: NDArray[np.float32]
+    bars: NDArray[np.float32]
     moved: NDArray[np.float32]
+    numbers: NDArray[np.float64]
+    near: NDArray[np.int64]
+    sources: NDArray[np.int64]
     active: NDArray[np.int64]
     offsets: NDArray[np.float32]
     lengths: NDArray[np.float64]
     errors: NDArray[np.float64]
-    rises: NDArray[np.float32]
     squares: NDArray[np.float64]
     gaps: NDArray[np.float32]
     thresholds: NDArray[np.float32]
     order: NDArray[np.int64]
     bounds: NDArray[np.float64]
     sums: NDArray[np.float32]
+    least: NDArray[np.float32]
     masks: NDArray[np.uint64]
     places: NDArray[np.int64]
     measured: NDArray[np.float64]
@@ -174,15 +193,19 @@ class Reservoir(NamedTuple):
     keys : ndarray of shape (n_rows, n_places)
         The upper bound of a pair's square, as bits, before its place in the block.
     counts : ndarray of shape (n_rows,)
+    narrowed : ndarray of shape (n_rows,)
+        The counts that were left when the pairs were last narrowed down.
     margins : ndarray of shape (n_rows,)
-        How far a lower bound is below its upper bound at most.
+        How far a lower bound is below its upper bound at most, but for the group's share.
     places : ndarray of shape (n_places,)
         Room to measure them.
-    squares, numbers : ndarray of shape (n_neighbors + n_places,)
+    squares : ndarray of shape (n_neighbors + n_places + 8,)
+    numbers : ndarray of shape (n_neighbors + n_places,)
     """
 
     keys: NDArray[np.uint64]
     counts: NDArray[np.int64]
+    narrowed: NDArray[np.int64]
     margins: NDArray[np.float64]
     places: NDArray[np.int64]
     squares: NDArray[np.float64]

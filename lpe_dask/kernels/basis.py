@@ -26,15 +26,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from lpe_dask.kernels.compiled import compiled
 
 #: A point further than this from its center is not filtered but always looked at: float32
-#: would overflow. The sample of a basis has coordinates of at most 1.
+#: would overflow. The rows that a basis is learned from have coordinates of at most 1.
 FAR_SQUARE = 2.0**80
+
+#: Rows of a sample that a basis is learned from.
+LEARNED_ROWS = 1024
 
 #: Coordinates of points end here, so that those far out can be rotated.
 FURTHEST = 2.0**100
@@ -101,12 +106,14 @@ def learn_basis(sample: NDArray[np.floating], *, rotate: bool) -> Basis:
     Parameters
     ----------
     sample : ndarray of shape (n_rows, n_features)
-        Finite, at least one row.
+        Finite, at least one row, in no particular order.
     rotate : bool
         Along the principal axes of the sample, where its covariance is finite.
     """
-    center = 2 * np.median(sample.astype(np.float64) / 2, axis=0)  # no sum overflows
-    reach = float(np.abs(sample / 2 - center / 2).max())
+    sample = sample[:: -(-len(sample) // LEARNED_ROWS)]
+    halves = np.ascontiguousarray(sample.T, np.float64) / 2  # so that no sum overflows
+    center = 2 * np.median(halves, axis=1)
+    reach = float(np.abs(halves - center[:, None] / 2).max())
     exponent = 0 if reach == 0 else -1 - math.frexp(reach)[1]
     # A center far out beside rows close together must not overflow.
     most = 1000 - max(0, math.frexp(float(np.abs(center).max()))[1])
@@ -121,8 +128,15 @@ def learn_basis(sample: NDArray[np.floating], *, rotate: bool) -> Basis:
     typical = np.median(lengths)
     if typical > 0:
         points *= (1 / np.maximum(lengths, typical))[:, None]
-    _, axes = np.linalg.eigh(points.T @ points)
+    # Threads of BLAS that are done wait in a loop for more, for a while, on cores we need.
+    with _libraries().limit(limits=1, user_api="blas"):
+        _, axes = np.linalg.eigh(points.T @ points)
     return Basis(center, exponent, np.ascontiguousarray(axes[:, ::-1]))
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 @compiled

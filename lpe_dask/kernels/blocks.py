@@ -10,6 +10,7 @@ that row ``i`` of the block is lane ``i % 64`` of group ``i // 64``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,9 @@ from lpe_dask.kernels.simd import LANES
 
 #: Bytes that vectors are aligned to; a load across two cache lines takes twice as long.
 ALIGNMENT = 64
+
+#: Features of a group that are filled at a time.
+TURNED_FEATURES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,8 @@ class Block:
         cells are not bounded.
     reaches : ndarray of shape (n_cells,)
         Squared distance from the origin of the basis to the furthest point of the cell.
-    longest : ndarray of shape (n_cells,)
-        Upper bound of the squared lengths of the points of each cell from its center,
+    longest : ndarray of shape (n_groups,)
+        Upper bound of the squared lengths of the points of each group from their center,
         float32.
     groups : ndarray of shape (n_groups, n_features, 64)
         Points from the center of their cell, float32.
@@ -123,43 +127,67 @@ def block_of(*arrays: NDArray[Any]) -> Block:
 def build_block(
     rows: NDArray[np.floating],
     numbers: NDArray[np.int64],
-    points: NDArray[np.float64],
-    arrangement: Arrangement,
+    arrange: Callable[[NDArray[np.float64]], Arrangement],
     basis: Basis,
+    slab_rows: int | None = None,
+    merged_cells: int = 1,
 ) -> Block:
     """Return rows of the reference as a block.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        Finite.
+        Finite, at least one row.
     numbers : ndarray of shape (n_rows,)
         Their numbers in the reference.
-    points : ndarray of shape (n_rows, n_features)
-        ``basis.points(rows)``.
-    arrangement : Arrangement
+    arrange : callable
+        ``arrange(points) -> Arrangement``.
     basis : Basis
+    slab_rows : int, optional
+        Rows that are arranged at a time, a multiple of 64: points take twice the memory of
+        rows, and new memory takes longer to get than to fill. None: all.
+    merged_cells : int, default=1
+        So many cells that follow each other become one, where they are not bounded.
     """
-    order, starts = arrangement.order, arrangement.starts
-    points = points[order]
-    n_rows, n_features = points.shape
-    n_cells = len(starts) - 1
-    centers = np.zeros((n_cells, n_features))
-    lows = np.full((n_cells, n_features), -np.inf, np.float32)
-    highs = np.full((n_cells, n_features), np.inf, np.float32)
-    if arrangement.bounded:
-        _fill_boxes(points, starts, centers, lows, highs)
+    n_rows, n_features = rows.shape
+    rows = narrow(rows)
+    arranged = np.empty(rows.shape, rows.dtype)
+    arranged_numbers = np.empty_like(numbers)
     n_groups = -(-n_rows // LANES)
     groups = empty_aligned((n_groups, n_features, LANES))
     norms = empty_aligned((n_groups * LANES,))
-    reaches = np.empty(n_cells)
-    longest = np.empty(n_cells, np.float32)
-    _fill_groups(
-        points, starts, centers, basis.relative_error, groups, norms, reaches, longest
-    )
+    longest = np.empty(n_groups, np.float32)
+    cells = []
+    for first in range(0, n_rows, slab_rows or n_rows):
+        slab = slice(first, min(n_rows, first + (slab_rows or n_rows)))
+        of_slab = slice(first // LANES, -(-slab.stop // LANES))
+        points = basis.points(rows[slab])
+        arrangement = arrange(points)
+        order, starts = arrangement.order, arrangement.starts
+        np.take(rows[slab], order, axis=0, out=arranged[slab])
+        np.take(numbers[slab], order, out=arranged_numbers[slab])
+        n_cells = len(starts) - 1
+        centers = np.zeros((n_cells, n_features))
+        lows = np.full((n_cells, n_features), -np.inf, np.float32)
+        highs = np.full((n_cells, n_features), np.inf, np.float32)
+        if arrangement.bounded:
+            _fill_boxes(points, order, starts, centers, lows, highs)
+        reaches = np.empty(n_cells)
+        _fill_groups(
+            points, order, starts, centers, basis.relative_error, groups[of_slab],
+            norms[of_slab.start * LANES : of_slab.stop * LANES], longest[of_slab], reaches,
+        )  # fmt: skip
+        cells.append((first + starts[:-1], centers, lows, highs, reaches))
+    starts, centers, lows, highs, reaches = map(np.concatenate, zip(*cells, strict=True))
+    if merged_cells > 1:
+        first_ones = np.arange(0, len(starts), merged_cells)
+        starts, centers = starts[first_ones], centers[first_ones]
+        lows, highs = lows[first_ones], highs[first_ones]
+        reaches = np.maximum.reduceat(reaches, first_ones)
+    starts = np.append(starts, n_rows)
     return Block(
-        narrow(rows)[order], numbers[order], starts, centers, lows, highs, reaches, longest,
-        groups, norms, (centers + lows).min(axis=0), (centers + highs).max(axis=0),
+        arranged, arranged_numbers, starts, centers, lows, highs, reaches, longest, groups,
+        norms, (centers + lows).min(axis=0), (centers + highs).max(axis=0),
     )  # fmt: skip
 
 
@@ -190,16 +218,16 @@ def aligned(array: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 @compiled
-def _fill_boxes(points, starts, centers, lows, highs):  # type: ignore[no-untyped-def]
+def _fill_boxes(points, order, starts, centers, lows, highs):  # type: ignore[no-untyped-def]
     """Fill the means of cells, and their boxes from there."""
     outward = np.float32(2.0**-22)
     for cell in range(len(centers)):
-        start, stop = starts[cell], starts[cell + 1]
+        rows = points[order[starts[cell] : starts[cell + 1]]]
         for k in range(points.shape[1]):
             # Not the middle of the box: one row far out would make all others long.
-            center = points[start:stop, k].mean()
-            low = np.float32(points[start:stop, k].min() - center)
-            high = np.float32(points[start:stop, k].max() - center)
+            center = rows[:, k].mean()
+            low = np.float32(rows[:, k].min() - center)
+            high = np.float32(rows[:, k].max() - center)
             centers[cell, k] = center
             lows[cell, k] = low - abs(low) * outward - np.float32(1e-37)
             highs[cell, k] = high + abs(high) * outward + np.float32(1e-37)
@@ -207,30 +235,41 @@ def _fill_boxes(points, starts, centers, lows, highs):  # type: ignore[no-untype
 
 @compiled
 def _fill_groups(  # type: ignore[no-untyped-def]
-    points, starts, centers, relative_error, groups, norms, reaches, longest
+    points, order, starts, centers, relative_error, groups, norms, longest, reaches
 ):
     n_rows, n_features = points.shape
     norms[n_rows:] = np.nan
     if n_rows % LANES != 0:
         groups[-1] = 0.0
+    squares, own_reaches = np.empty(LANES), np.empty(LANES)
     for cell in range(len(centers)):
-        largest = 0.0
         reaches[cell] = 0.0
-        for i in range(starts[cell], starts[cell + 1]):
-            square = 0.0
-            reach = 0.0
-            for k in range(n_features):
-                offset = np.float32(points[i, k] - centers[cell, k])
-                groups[i // LANES, k, i % LANES] = offset
-                square += float(offset) * float(offset)
-                reach += points[i, k] * points[i, k]
-            if square < FAR_SQUARE:
-                # Rounding to float32 may go up by a part of 2**-24.
-                norms[i] = square * (1.0 - relative_error) * (1.0 - 2.0**-23)
-                reaches[cell] = max(reaches[cell], reach)
-                largest = max(largest, square)
-            else:
-                groups[i // LANES, :, i % LANES] = 0.0
-                norms[i] = -np.inf
-                largest = np.inf
-        longest[cell] = largest * (1.0 + 2.0**-22)
+        for first in range(starts[cell], starts[cell + 1], LANES):
+            n_lanes = min(LANES, starts[cell + 1] - first)
+            group = groups[first // LANES]
+            squares[:] = 0.0
+            own_reaches[:] = 0.0
+            # A few features at a time, so that what is written stays in the nearest cache.
+            for start in range(0, n_features, TURNED_FEATURES):
+                stop = min(n_features, start + TURNED_FEATURES)
+                for lane in range(n_lanes):
+                    i = order[first + lane]
+                    for k in range(start, stop):
+                        point = points[i, k]
+                        offset = np.float32(point - centers[cell, k])
+                        group[k, lane] = offset
+                        squares[lane] += float(offset) * float(offset)
+                        own_reaches[lane] += point * point
+            largest = 0.0
+            for lane in range(n_lanes):
+                if squares[lane] < FAR_SQUARE:
+                    # Rounding to float32 may go up by a part of 2**-24.
+                    norm = squares[lane] * (1.0 - relative_error) * (1.0 - 2.0**-23)
+                    norms[first + lane] = norm
+                    reaches[cell] = max(reaches[cell], own_reaches[lane])
+                    largest = max(largest, squares[lane])
+                else:
+                    group[:, lane] = 0.0
+                    norms[first + lane] = -np.inf
+                    largest = np.inf
+            longest[first // LANES] = largest * (1.0 + 2.0**-22)

@@ -14,10 +14,16 @@ import numpy as np
 from lpe_dask.kernels.arrays import Tile
 from lpe_dask.kernels.basis import FAR_SQUARE
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
-from lpe_dask.kernels.simd import LANES, QUERIES
+from lpe_dask.kernels.filters import QUERIES
+from lpe_dask.kernels.simd import LANES, lanes_not_above, lowest_bit
 
 #: Most queries of a tile: a cell of queries, or that many in the order they came.
 TILE_ROWS = 256
+
+#: Of a float32, away from zero.
+_OUTWARD = np.float32(2.0**-22)
+
+_ONE = np.uint64(1)
 
 #: Limit of a query that needs no more pairs, or is not measured.
 DONE = -1.0
@@ -37,17 +43,23 @@ def empty_tile(n_features, n_cells):  # type: ignore[no-untyped-def]
     return Tile(
         np.empty((n_features, TILE_ROWS)),
         np.empty((n_features, TILE_ROWS), np.float32),
+        np.empty(n_features, np.float32),
+        np.empty(TILE_ROWS, np.float32),
+        np.empty((n_features, TILE_ROWS), np.float32),
+        np.empty(TILE_ROWS),
+        np.empty(TILE_ROWS, np.int64),
+        np.empty(n_packed, np.int64),
         np.empty(n_packed, np.int64),
         np.empty(n_packed * n_features, np.float32),
         np.empty(n_packed),
         np.empty(n_packed),
-        np.empty(n_packed, np.float32),
         np.empty(TILE_ROWS),
         np.empty(TILE_ROWS, np.float32),
         np.empty(n_packed, np.float32),
         np.empty(n_cells, np.int64),
         np.empty(n_cells),
-        np.empty(QUERIES * LANES, np.float32),
+        np.empty(n_packed * LANES, np.float32),
+        np.empty(n_packed * LANES, np.float32),
         np.empty(QUERIES, np.uint64),
         np.empty(LANES, np.int64),
         np.empty(LANES),
@@ -113,54 +125,123 @@ def sort_near_cells(start, n_near, farthest, tile):  # type: ignore[no-untyped-d
 
 
 @borrowing
-def take_tile(queries, first, n_rows, tile):  # type: ignore[no-untyped-def]
-    """Fill ``tile.columns`` with the points of ``n_rows`` queries from ``first`` on."""
-    columns, points = tile.columns, queries.points
+def take_tile(queries, first, n_rows, limits, reach, errors, tile):  # type: ignore[no-untyped-def]
+    """Take ``n_rows`` queries from ``first`` on into the tile, with their limits.
+
+    ``reach`` is the largest one of the cells of the block.
+    """
+    columns, singles, points = tile.columns, tile.singles, queries.points
+    for k in range(len(columns)):
+        tile.slacks[k] = 0.0
+    tile.bars[:] = -1.0
     for i in range(n_rows):
+        is_near = queries.reaches[first + i] < np.inf
         for k in range(len(columns)):
-            columns[k, i] = points[first + i, k]
+            point = points[first + i, k]
+            columns[k, i] = point
+            singles[k, i] = point
+            if is_near and abs(point) > tile.slacks[k]:
+                tile.slacks[k] = abs(point)
+        tile.active[i] = i
+    for k in range(len(columns)):
+        # A point and the difference to it are rounded to float32.
+        tile.slacks[k] = tile.slacks[k] * 2.0**-22 + 1e-37
+    lower_bars(n_rows, queries, first, limits, reach, errors, tile)
 
 
 @borrowing
-def _move_to_cell(n_rows, block, cell, tile):  # type: ignore[no-untyped-def]
-    """Fill offsets of points from a cell's center, their squares, and gaps to its box."""
-    columns, moved = tile.columns, tile.moved
-    squares, gaps = tile.squares, tile.gaps
-    for i in range(n_rows):
-        squares[i] = 0.0
-        gaps[i] = 0.0
+def lower_bars(n_active, queries, first, limits, reach, errors, tile):  # type: ignore[no-untyped-def]
+    """Fill the bars of the active queries by their limits."""
+    share = 1.0 + (len(tile.columns) + 8) * 2.0**-22
+    for a in range(n_active):
+        i = tile.active[a]
+        limit = limits[first + i]
+        if limit < 0.0:
+            tile.bars[i] = -1.0
+            continue
+        error = errors.underflow + errors.rounding * (queries.reaches[first + i] + reach)
+        tile.bars[i] = rounded_up((limit + error) * share)
+
+
+@borrowing
+def _find_near_queries(n_rows, block, cell, tile):  # type: ignore[no-untyped-def]
+    """List the queries of a tile whose box distance is not above their bar; count them.
+
+    In float32 and for all queries of the tile alike, which takes a nanosecond for each;
+    most cells are near few of them.
+    """
+    singles, gaps, near = tile.singles, tile.gaps, tile.near
     centers, lows, highs = block.centers, block.lows, block.highs
-    for k in range(len(columns)):
-        center, low, high = centers[cell, k], lows[cell, k], highs[cell, k]
+    gaps[:] = 0.0
+    for k in range(len(singles)):
+        low = np.float32(centers[cell, k] + lows[cell, k])
+        low -= abs(low) * _OUTWARD + tile.slacks[k]
+        high = np.float32(centers[cell, k] + highs[cell, k])
+        high += abs(high) * _OUTWARD + tile.slacks[k]
         for i in range(n_rows):  # written so that it becomes vector instructions
-            offset = np.float32(columns[k, i] - center)
-            moved[k, i] = np.float32(-2.0) * offset
-            squares[i] += np.float64(offset) * np.float64(offset)
-            below = low - offset
-            above = offset - high
+            below = low - singles[k, i]
+            above = singles[k, i] - high
             gap = below if below > above else above  # noqa: FURB136 - max is slower
             gap = gap if gap > np.float32(0.0) else np.float32(0.0)  # noqa: FURB136
             gaps[i] += gap * gap
+    n_near = 0
+    for start in range(0, n_rows, LANES):
+        mask = lanes_not_above(gaps, tile.bars, start)
+        while mask != 0:
+            near[n_near] = start + lowest_bit(mask)
+            n_near += 1
+            mask &= mask - _ONE
+    return n_near
+
+
+@borrowing
+def _move_to_cell(n_near, block, cell, tile):  # type: ignore[no-untyped-def]
+    """Fill near points' offsets from a cell's center, their squares, gaps to its box."""
+    columns, moved, near = tile.columns, tile.moved, tile.near
+    squares, gaps, numbers = tile.squares, tile.gaps, tile.numbers
+    for m in range(n_near):
+        squares[m] = 0.0
+        gaps[m] = 0.0
+    centers, lows, highs = block.centers, block.lows, block.highs
+    for k in range(len(columns)):
+        center, low, high = centers[cell, k], lows[cell, k], highs[cell, k]
+        column = columns[k]
+        for m in range(n_near):
+            numbers[m] = column[np.uintp(near[m])]
+        for m in range(n_near):  # written so that it becomes vector instructions
+            offset = np.float32(numbers[m] - center)
+            moved[k, m] = np.float32(-2.0) * offset
+            squares[m] += np.float64(offset) * np.float64(offset)
+            below = low - offset
+            above = offset - high
+            gap = below if below > above else above  # noqa: FURB136
+            gap = gap if gap > np.float32(0.0) else np.float32(0.0)  # noqa: FURB136
+            gaps[m] += gap * gap
 
 
 @borrowing
 def choose_queries(n_rows, queries, first, block, cell, limits, errors, tile):  # type: ignore[no-untyped-def]
     """List the queries of a tile that a cell may matter to, with offsets; count them."""
-    _move_to_cell(n_rows, block, cell, tile)
+    n_near = _find_near_queries(n_rows, block, cell, tile)
+    if n_near == 0:
+        return 0
+    _move_to_cell(n_near, block, cell, tile)
     active, lengths, tile_errors = tile.active, tile.lengths, tile.errors
     squares, gaps, reaches = tile.squares, tile.gaps, queries.reaches
     reach = block.reaches[cell]
     n_active = 0
-    for i in range(n_rows):
+    for m in range(n_near):
+        i = tile.near[m]
         limit = limits[first + i]
         error = errors.underflow + errors.rounding * (reaches[first + i] + reach)
-        bound = gaps[i] - errors.relative * squares[i] - error
-        if limit < 0.0 or bound > limit:  # NaN where a query is not filtered
+        # Closer than before, where a cell is small beside its distance from the origin.
+        if gaps[m] - errors.relative * squares[m] - error > limit:
             continue
         active[n_active] = i
+        tile.sources[n_active] = m
         # Too far from this cell for float32: not filtered.
-        is_far = not squares[i] < FAR_SQUARE
-        lengths[n_active] = 0.0 if is_far else squares[i]
+        is_far = not squares[m] < FAR_SQUARE
+        lengths[n_active] = 0.0 if is_far else squares[m]
         tile_errors[n_active] = np.inf if is_far else error
         n_active += 1
     _pack_offsets(n_active, tile)
@@ -172,11 +253,11 @@ def choose_queries(n_rows, queries, first, block, cell, limits, errors, tile):  
 @borrowing
 def _pack_offsets(n_active, tile):  # type: ignore[no-untyped-def]
     """Interleave the offsets of the active queries, and of none to fill the last pack."""
-    active, moved, offsets = tile.active, tile.moved, tile.offsets
+    sources, moved, offsets = tile.sources, tile.moved, tile.offsets
     tile_errors, thresholds = tile.errors, tile.thresholds
     n_packed = -(-n_active // QUERIES) * QUERIES
     for a in range(n_active, n_packed):
-        active[a] = 0
+        sources[a] = 0
         thresholds[a] = np.nan  # no query: nothing is near, not even a row at -inf
     n_features = len(moved)
     for k in range(n_features):
@@ -184,7 +265,7 @@ def _pack_offsets(n_active, tile):  # type: ignore[no-untyped-def]
         for pack in range(n_packed // QUERIES):
             place = (pack * n_features + k) * QUERIES
             for q in range(QUERIES):
-                offsets[place + q] = column[np.uintp(active[pack * QUERIES + q])]
+                offsets[place + q] = column[np.uintp(sources[pack * QUERIES + q])]
     for a in range(n_active):
         if tile_errors[a] == np.inf:
             first = (a // QUERIES) * QUERIES * n_features + a % QUERIES

@@ -15,6 +15,7 @@ from typing import Any
 
 from numba import njit
 
+from lpe_dask.kernels.forms import chosen_form
 from lpe_dask.kernels.private_uses import (
     name_for_cache,
     save_one_at_a_time,
@@ -28,9 +29,9 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` compiled as a part of the kernels that call it.
 
     For the inner steps of a loop that take many arrays: handing these over would cost more
-    than the step.
+    than the step. They are borrowed (see `borrowing`).
     """
-    return _compile(function, forceinline=True)
+    return _compile(function, forceinline=True, **without_counting())
 
 
 def borrowing(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,14 +68,14 @@ def _state_of_sources() -> str:
     return digest.hexdigest()
 
 
-#: Changes with any line of any kernel.
-_STATE = _state_of_sources()
+#: Changes with any line of any kernel, and with the form that they are compiled in.
+KERNEL_STATE = f"{_state_of_sources()}_{chosen_form()}"
 
 
 def _compile(function: Callable[..., Any], **options: bool) -> Callable[..., Any]:
     # numba looks a compiled form up by name and by the file of the function alone, and
     # would take one that has old versions of functions from other files inside.
-    name_for_cache(function, _STATE)
+    name_for_cache(function, KERNEL_STATE)
     try:
         kernel: Callable[..., Any] = njit(nogil=True, cache=True, **options)(function)
         save_one_at_a_time(kernel)
@@ -82,3 +83,13 @@ def _compile(function: Callable[..., Any], **options: bool) -> Callable[..., Any
         logger.info("%s is compiled by each process: %s", function.__name__, error)
         kernel = njit(nogil=True, **options)(function)
     return kernel
+
+
+@compiled
+def _nothing() -> None:
+    """Be compiled like any kernel."""
+
+
+def kernel_folder() -> str | None:
+    """Return the folder of the compiled kernels; None where nothing can be kept."""
+    return _nothing.stats.cache_path  # type: ignore[attr-defined,no-any-return]

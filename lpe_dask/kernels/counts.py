@@ -1,7 +1,7 @@
 r"""How many rows of one block are within a radius of each of some queries.
 
-    active queries x cell --float32, 6 x 64 pairs at a time--> surely within: bits counted
-                                                           --> perhaps: float64 definition
+    active queries x cell --float32, 64 rows at a time--> surely within: bits counted
+                                                    --> perhaps: float64 definition
 
 Where a number suffices, a query that has reached it is left out of the cells that follow.
 """
@@ -15,25 +15,25 @@ from lpe_dask.kernels.bounds import (
     choose_queries,
     empty_tile,
     find_near_cells,
+    lower_bars,
     sort_near_cells,
     take_tile,
 )
 from lpe_dask.kernels.compiled import borrowing, compiled
 from lpe_dask.kernels.distances import fill_squares
+from lpe_dask.kernels.filters import QUERIES, compare_pack, meet_group
 from lpe_dask.kernels.simd import (
     LANES,
-    QUERIES,
     count_bits,
     lanes_within,
     lowest_bit,
-    products_within,
 )
 
 _ONE = np.uint64(1)
 
 
 @compiled
-def fold_counts(queries, block, errors, square, counted, n_compared):  # type: ignore[no-untyped-def]
+def fold_counts(queries, block, errors, square, counted, tallies):  # type: ignore[no-untyped-def]
     """Count the rows of one block that are within a radius.
 
     Parameters
@@ -45,21 +45,22 @@ def fold_counts(queries, block, errors, square, counted, n_compared):  # type: i
         The largest squared distance, by definition, that is within.
     counted : Counted
         Changed in place.
-    n_compared : ndarray of shape (1,)
-        Grows by the pairs that were filtered.
+    tallies : ndarray of shape (2,)
+        Grow by the pairs that were filtered, and by the cells that queries met.
     """
     limits = counted.limits
     tile = empty_tile(queries.points.shape[1], len(block.centers))
     # Squares in units of the basis up to which a pair is surely within.
     surely = square * (1.0 - (queries.points.shape[1] + 4) * 2.0**-52)
     surely = surely * errors.factor * errors.factor * (1.0 - 2.0**-50)
+    reach = block.reaches.max()
     for number in range(len(queries.starts) - 1):
         first = queries.starts[number]
         n_rows = queries.starts[number + 1] - first
         farthest = limits[first : first + n_rows].max()
         if farthest < 0.0:
             continue
-        take_tile(queries, first, n_rows, tile)
+        take_tile(queries, first, n_rows, limits, reach, errors, tile)
         n_near = find_near_cells(queries, number, block, farthest, errors, tile)
         n_near = sort_near_cells(0, n_near, farthest, tile)
         for rank in range(n_near):
@@ -69,14 +70,16 @@ def fold_counts(queries, block, errors, square, counted, n_compared):  # type: i
             n_active = choose_queries(
                 n_rows, queries, first, block, cell, limits, errors, tile
             )
+            tallies[1] += n_rows
             if n_active == 0:
                 continue
             n_rows_of_cell = block.starts[cell + 1] - block.starts[cell]
-            n_compared[0] += n_active * n_rows_of_cell
+            tallies[0] += n_active * n_rows_of_cell
             _count_cell(
                 n_active, cell, first, queries, block, errors, square, surely, counted,
                 tile,
             )  # fmt: skip
+            lower_bars(n_active, queries, first, limits, reach, errors, tile)
 
 
 @borrowing
@@ -85,29 +88,25 @@ def _count_cell(  # type: ignore[no-untyped-def]
 ):
     """Add the rows of a cell that are within to the counts of the active queries."""
     active, lengths, tile_errors = tile.active, tile.lengths, tile.errors
-    offsets, thresholds, sums, masks = tile.offsets, tile.thresholds, tile.sums, tile.masks
-    groups, norms, counts = block.groups, block.norms, counted.counts
+    sums, masks, counts = tile.sums, tile.masks, counted.counts
     n_features = queries.points.shape[1]
-    spread = 2.0 * errors.relative * block.longest[cell]
+    n_packs = -(-n_active // QUERIES)
     for g in range(block.starts[cell] // LANES, -(-block.starts[cell + 1] // LANES)):
-        for pack in range(-(-n_active // QUERIES)):
-            any_near = products_within(
-                offsets, pack * QUERIES * n_features,
-                groups, g * LANES * n_features, n_features, norms, g * LANES,
-                thresholds, pack * QUERIES, sums, masks,
-            )  # fmt: skip
-            if any_near == 0:
-                continue
-            for q in range(QUERIES):
-                if masks[q] == 0:
-                    continue
+        spread = 2.0 * errors.relative * block.longest[g]
+        meet_group(g, n_packs, n_features, block, tile)
+        for pack in range(n_packs):
+            near, sums_start = compare_pack(pack, n_packs, g, n_features, block, tile)
+            while near != 0:
+                q = lowest_bit(near)
+                near &= near - _ONE
                 a = pack * QUERIES + q
                 rise = lengths[a] * (1.0 + errors.relative) + spread + tile_errors[a]
                 sure = np.uint64(0)
                 if rise < np.inf:
                     sum_limit = surely - rise
                     sum_limit -= abs(sum_limit) * 2.0**-22 + 1e-37
-                    sure = lanes_within(sums, q * LANES, np.float32(sum_limit)) & masks[q]
+                    start = sums_start + q * LANES
+                    sure = lanes_within(sums, start, np.float32(sum_limit)) & masks[q]
                 i = first + active[a]
                 counts[i] += count_bits(sure)
                 if queries.numbers[i] >= 0:

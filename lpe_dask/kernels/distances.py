@@ -1,6 +1,7 @@
 """The definition: squared distances in float64, summed in coordinate order.
 
-There is no other place where a distance is made; filters only choose the pairs.
+There is no other place where a distance is made (its loop is in `squares`); filters only
+choose the pairs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 import numpy as np
 
 from lpe_dask.kernels.compiled import borrowing
+from lpe_dask.kernels.squares import SIDE_BY_SIDE, fill_eight_squares
 
 
 def largest_square_within(radius: float) -> float:
@@ -56,40 +58,13 @@ def fill_squares(row, block, places, n_places, squares):  # type: ignore[no-unty
     places : ndarray of shape (at least n_places,)
         Of the rows in the block.
     n_places : int
-    squares : ndarray of shape (at least n_places,)
-        Filled.
+    squares : ndarray of shape (at least n_places, rounded up to a multiple of 8)
+        Filled; what is beyond ``n_places`` has no meaning.
     """
-    if len(block.single_rows) > 0:
-        _fill_squares_of(row, block.single_rows, places, n_places, squares)
-    else:
-        _fill_squares_of(row, block.double_rows, places, n_places, squares)
-
-
-@borrowing
-def _fill_squares_of(row, rows, places, n_places, squares):  # type: ignore[no-untyped-def]
-    # Four sums side by side: one alone would wait for each of its additions.
-    n_features = len(row)
-    last = n_places - 1
-    for m in range(0, n_places, 4):
-        a = places[m]
-        b = places[min(m + 1, last)]
-        c = places[min(m + 2, last)]
-        d = places[min(m + 3, last)]
-        sum_a = 0.0
-        sum_b = 0.0
-        sum_c = 0.0
-        sum_d = 0.0
-        for k in range(n_features):
-            x = row[k]
-            difference_a = x - float(rows[a, k])
-            difference_b = x - float(rows[b, k])
-            difference_c = x - float(rows[c, k])
-            difference_d = x - float(rows[d, k])
-            sum_a += difference_a * difference_a
-            sum_b += difference_b * difference_b
-            sum_c += difference_c * difference_c
-            sum_d += difference_d * difference_d
-        squares[m] = sum_a
-        squares[min(m + 1, last)] = sum_b
-        squares[min(m + 2, last)] = sum_c
-        squares[min(m + 3, last)] = sum_d
+    for start in range(0, n_places, SIDE_BY_SIDE):
+        if len(block.single_rows) > 0:
+            rows = block.single_rows
+            fill_eight_squares(row, rows, places, start, n_places - 1, squares)
+        else:
+            wide = block.double_rows
+            fill_eight_squares(row, wide, places, start, n_places - 1, squares)

@@ -1,6 +1,6 @@
 r"""The K nearest rows of one block to each of some queries: filter first, then measure.
 
-    active queries x cell --float32, 6 x 64 pairs at a time--> pairs that may matter
+    active queries x cell --float32, 64 rows at a time--> pairs that may matter
         --upper bounds--> reservoir --K-th smallest bound--> limit for later pairs
         --at the end of a tile--> float64 definition --> K smallest
 
@@ -22,6 +22,7 @@ from lpe_dask.kernels.bounds import (
     choose_queries,
     empty_tile,
     find_near_cells,
+    lower_bars,
     rounded_up,
     sort_near_cells,
     take_tile,
@@ -29,15 +30,16 @@ from lpe_dask.kernels.bounds import (
 )
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
 from lpe_dask.kernels.distances import fill_squares, last_of_same_root
+from lpe_dask.kernels.filters import QUERIES, compare_pack, meet_group
+from lpe_dask.kernels.seeds import seed_limits
 from lpe_dask.kernels.selection import keep_smallest, keep_smallest_pairs
 from lpe_dask.kernels.simd import (
     LANES,
-    QUERIES,
     bits_float,
     float_bits,
     lowest_bit,
-    products_within,
 )
+from lpe_dask.kernels.squares import SIDE_BY_SIDE
 
 #: Room of a reservoir beyond K for pairs that bounds alone cannot tell apart.
 SPARE_PLACES = 64
@@ -45,6 +47,7 @@ SPARE_PLACES = 64
 _HALF = np.uint64(32)
 _PLACE_BITS = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
+_LANES = np.uint64(LANES)
 
 #: Of a float32.
 _INFINITE_BITS = np.uint64(0x7F800000)
@@ -63,7 +66,7 @@ def reservoir_size(n_neighbors: int) -> int:
 
 
 @compiled
-def fold_nearest(queries, block, errors, found, n_compared):  # type: ignore[no-untyped-def]
+def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-untyped-def]
     """Take the rows of one block into account.
 
     Parameters
@@ -73,12 +76,13 @@ def fold_nearest(queries, block, errors, found, n_compared):  # type: ignore[no-
     errors : Errors
     found : Found
         Changed in place.
-    n_compared : ndarray of shape (1,)
-        Grows by the pairs that were filtered.
+    tallies : ndarray of shape (2,)
+        Grow by the pairs that were filtered, and by the cells that queries met.
     """
     limits = found.limits
     tile = empty_tile(queries.points.shape[1], len(block.centers))
     reservoir = _empty_reservoir(found.squares.shape[1])
+    reach = block.reaches.max()
     for number in range(len(queries.starts) - 1):
         first = queries.starts[number]
         n_rows = queries.starts[number + 1] - first
@@ -86,8 +90,9 @@ def fold_nearest(queries, block, errors, found, n_compared):  # type: ignore[no-
         if farthest < 0.0:
             continue
         reservoir.counts[:n_rows] = 0
+        reservoir.narrowed[:n_rows] = 0
         reservoir.margins[:n_rows] = 0.0
-        take_tile(queries, first, n_rows, tile)
+        take_tile(queries, first, n_rows, limits, reach, errors, tile)
         n_near = find_near_cells(queries, number, block, farthest, errors, tile)
         rank = 0
         while farthest >= 0.0 and rank < n_near and tile.bounds[rank] <= farthest:
@@ -95,13 +100,17 @@ def fold_nearest(queries, block, errors, found, n_compared):  # type: ignore[no-
             n_active = choose_queries(
                 n_rows, queries, first, block, cell, limits, errors, tile
             )
+            tallies[1] += n_rows
             if n_active > 0:
                 n_rows_of_cell = block.starts[cell + 1] - block.starts[cell]
-                n_compared[0] += n_active * n_rows_of_cell
+                tallies[0] += n_active * n_rows_of_cell
+                if rank == 0:
+                    seed_limits(n_active, cell, first, block, errors, found, tile)
                 _filter_cell(
                     n_active, cell, first, queries, block, errors, found, tile,
                     reservoir,
                 )  # fmt: skip
+                lower_bars(n_active, queries, first, limits, reach, errors, tile)
                 farthest = limits[first : first + n_rows].max()
             rank += 1
             if rank == 1:  # the nearest cell has set limits: few are left to be sorted
@@ -117,9 +126,10 @@ def _empty_reservoir(n_neighbors):  # type: ignore[no-untyped-def]
     return Reservoir(
         np.empty((TILE_ROWS, n_places), np.uint64),
         np.empty(TILE_ROWS, np.int64),
+        np.empty(TILE_ROWS, np.int64),
         np.empty(TILE_ROWS),
         np.empty(n_places, np.int64),
-        np.empty(n_neighbors + n_places),
+        np.empty(n_neighbors + n_places + SIDE_BY_SIDE),
         np.empty(n_neighbors + n_places, np.int64),
     )
 
@@ -130,59 +140,66 @@ def _filter_cell(  # type: ignore[no-untyped-def]
 ):
     """Put the pairs of the active queries and a cell that may matter into the reservoir."""
     active, counts, margins = tile.active, reservoir.counts, reservoir.margins
-    lengths, tile_errors, offsets = tile.lengths, tile.errors, tile.offsets
-    rises, thresholds, sums, masks = tile.rises, tile.thresholds, tile.sums, tile.masks
-    groups, norms = block.groups, block.norms
+    lengths, tile_errors, masks = tile.lengths, tile.errors, tile.masks
     n_features = queries.points.shape[1]
     n_packs = -(-n_active // QUERIES)
-    spread = 2.0 * errors.relative * block.longest[cell]
     for a in range(n_active):
-        rise = lengths[a] * (1.0 + errors.relative) + spread + tile_errors[a]
-        rises[a] = rounded_up(rise)
+        rise = _rise(a, 0.0, errors, tile)
         fall = tile_errors[a] - lengths[a] * (1.0 - errors.relative)
-        margins[active[a]] = max(margins[active[a]], rises[a] + fall)
+        margin = fall + rise * (1.0 + 2.0**-20) + 1e-36
+        margins[active[a]] = max(margins[active[a]], margin)
     start = block.starts[cell] // LANES
     stop = -(-block.starts[cell + 1] // LANES)
     for g in range(start, stop):
+        meet_group(g, n_packs, n_features, block, tile)
         for pack in range(n_packs):
-            any_near = products_within(
-                offsets, pack * QUERIES * n_features,
-                groups, g * LANES * n_features, n_features, norms, g * LANES,
-                thresholds, pack * QUERIES, sums, masks,
-            )  # fmt: skip
-            if any_near == 0:
-                continue
-            for q in range(QUERIES):
-                if masks[q] != 0:
-                    _collect(
-                        q, pack * QUERIES + q, g, first, queries, block, errors, found,
-                        tile, reservoir,
-                    )  # fmt: skip
+            near, sums_start = compare_pack(pack, n_packs, g, n_features, block, tile)
+            while near != 0:
+                q = lowest_bit(near)
+                near &= near - _ONE
+                _collect(
+                    masks[q], sums_start + q * LANES, pack * QUERIES + q, g, first,
+                    queries, block, errors, found, tile, reservoir,
+                )  # fmt: skip
     limits, n_neighbors = found.limits, found.squares.shape[1]
     for a in range(n_active):
         r = active[a]
         is_first = limits[first + r] == np.inf
         enough = n_neighbors if is_first else n_neighbors + n_neighbors // 2
-        if counts[r] > enough:
-            _narrow(first + r, r, found, reservoir)
+        # Ties stay however often they are narrowed.
+        if counts[r] > enough and counts[r] >= reservoir.narrowed[r] + n_neighbors // 2:
+            _narrow(first + r, r, block, errors, found, reservoir)
+
+
+@inlined
+def _rise(a, spread, errors, tile):  # type: ignore[no-untyped-def]
+    """Return what is added to a sum of active query ``a`` for an upper bound of its square.
+
+    ``spread`` is what the filter may be off because of the group's rows.
+    """
+    return tile.lengths[a] * (1.0 + errors.relative) + spread + tile.errors[a]
+
+
+@inlined
+def _spread(g, block, errors):  # type: ignore[no-untyped-def]
+    return 2.0 * errors.relative * block.longest[g]
 
 
 @inlined
 def _collect(  # type: ignore[no-untyped-def]
-    q, a, g, first, queries, block, errors, found, tile, reservoir
+    mask, sums_start, a, g, first, queries, block, errors, found, tile, reservoir
 ):
-    """Put the pairs in the mask of query ``q`` of a pack, the active query ``a``, away."""
+    """Put the pairs in the mask of the active query ``a`` and group ``g`` away."""
     # Unsigned numbers index arrays without a test whether they count from the end.
     query = np.uintp(a)
     r = np.uintp(tile.active[query])
     own = queries.numbers[np.uintp(first) + r]
-    rise = tile.rises[query]
+    rise = rounded_up(_rise(query, _spread(np.uintp(g), block, errors), errors, tile))
     threshold = tile.thresholds[query]
     count = np.uintp(reservoir.counts[r])
     n_places = np.uintp(reservoir.keys.shape[1])
     sums, keys, numbers = tile.sums, reservoir.keys[r], block.numbers
-    lanes, places = np.uintp(q * LANES), np.uintp(g * LANES)
-    mask = tile.masks[np.uintp(q)]
+    lanes, places = np.uintp(sums_start), np.uintp(g * LANES)
     while mask != 0:
         lane = np.uintp(lowest_bit(mask))
         mask &= mask - _ONE
@@ -219,7 +236,7 @@ def _make_room(a, r, first, queries, block, errors, found, tile, reservoir):  # 
     """Shorten a full reservoir, and return the threshold that now holds for its query."""
     i = first + r
     n_places = reservoir.keys.shape[1]
-    _narrow(i, r, found, reservoir)
+    _narrow(i, r, block, errors, found, reservoir)
     if reservoir.counts[r] > n_places - n_places // 4:
         _settle(i, r, queries, block, errors, found, reservoir)
     if found.limits[i] < 0.0:
@@ -230,19 +247,28 @@ def _make_room(a, r, first, queries, block, errors, found, tile, reservoir):  # 
 
 
 @borrowing
-def _narrow(i, r, found, reservoir):  # type: ignore[no-untyped-def]
+def _narrow(i, r, block, errors, found, reservoir):  # type: ignore[no-untyped-def]
     """Lower the limit of query ``i`` to its K-th upper bound, and drop what is further."""
     keys = reservoir.keys[r]
     n_neighbors = found.squares.shape[1]
     kth = keep_smallest(keys, reservoir.counts[r], n_neighbors)
     limit = min(found.limits[i], float(bits_float(kth >> _HALF)))
-    last = float_bits(rounded_up((limit + reservoir.margins[r]) * (1.0 + 2.0**-40)))
+    surely = float_bits(np.float32(limit))
+    margin = reservoir.margins[r]
     n_kept = n_neighbors
     for m in range(n_neighbors, reservoir.counts[r]):
-        if keys[m] >> _HALF <= last:
-            keys[n_kept] = keys[m]
-            n_kept += 1
+        key = keys[m]
+        upper = key >> _HALF
+        if upper >= surely:
+            g = (key & _PLACE_BITS) // _LANES
+            gap = margin + _spread(g, block, errors) * (1.0 + 2.0**-20)
+            # NaN where nothing is known of a row.
+            if float(bits_float(upper)) * (1.0 - 2.0**-20) - gap > limit:
+                continue
+        keys[n_kept] = key
+        n_kept += 1
     reservoir.counts[r] = n_kept
+    reservoir.narrowed[r] = n_kept
     found.limits[i] = limit
 
 
@@ -251,7 +277,7 @@ def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-
     """Measure the pairs of query ``i``, and keep the K nearest of them and those found."""
     n_neighbors = found.squares.shape[1]
     if reservoir.counts[r] > n_neighbors:
-        _narrow(i, r, found, reservoir)
+        _narrow(i, r, block, errors, found, reservoir)
     n_new = reservoir.counts[r]
     if n_new == 0:
         return
@@ -278,6 +304,7 @@ def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-
     _copy(squares, found.squares[i], n_kept)
     found.counts[i] = n_kept
     reservoir.counts[r] = 0
+    reservoir.narrowed[r] = 0
     if n_kept == n_neighbors:
         kth = squares[:n_kept].max()
         limit = limit_of(last_of_same_root(kth), queries.rows.shape[1], errors)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 from collections.abc import Callable
 from typing import Any
 
+import numba
 from locket import lock_file
+from numba.core.codegen import get_host_cpu_features
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +28,19 @@ def without_counting() -> dict[str, bool]:
     Known to work since numba 0.61.0.
     """
     return {"_nrt": False}
+
+
+def target_features() -> set[str]:
+    """Return what the processor that numba compiles for has, by LLVM's names.
+
+    Uses ``get_host_cpu_features`` of its code generator, which heeds NUMBA_ENABLE_AVX, and
+    ``NUMBA_CPU_FEATURES`` as it does. llvmlite tells of the machine alone.
+    Known to work since numba 0.61.0.
+    """
+    told: str = numba.config.CPU_FEATURES or get_host_cpu_features()
+    features = {name[1:] for name in told.split(",") if name.startswith("+")}
+    # Every 64-bit ARM has it; LLVM finds nothing out where it knows no such processor.
+    return features | ({"neon"} if platform.machine() in ("aarch64", "arm64") else set())
 
 
 def name_for_cache(function: Callable[..., Any], state: str) -> None:
@@ -70,3 +86,12 @@ def data_of(context: Any, builder: Any, array: Any, value: Any) -> Any:
     Known to work since numba 0.61.0.
     """
     return context.make_array(array)(context, builder, value).data
+
+
+def shape_of(context: Any, builder: Any, array: Any, value: Any) -> Any:
+    """Return the shape of an array, in code that is being generated.
+
+    Uses ``make_array`` as `data_of` does.
+    Known to work since numba 0.61.0.
+    """
+    return context.make_array(array)(context, builder, value).shape

@@ -23,6 +23,9 @@ KEEPS_NEAR_ROWS_TOGETHER = True
 #: fewer pairs are worth more boxes.
 CELL_ROWS, FLAT_CELL_ROWS, FLAT_FEATURES = 256, 64, 3
 
+#: All rows are arranged together.
+SLAB_ROWS = None
+
 #: Rows that tell which axis a cell is longest along.
 SAMPLE_ROWS = 512
 
@@ -45,6 +48,11 @@ def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangem
     starts = np.empty(n_rows // LANES + 2, np.int64)
     n_cells = _order_cells(points, max(cell_rows, LANES), order, starts)
     return Arrangement(order, np.append(np.sort(starts[:n_cells]), n_rows), bounded=True)
+
+
+def tile(points: NDArray[np.float64], tile_rows: int) -> Arrangement:
+    """Return queries of shape (n_rows, n_features) in tiles of near ones."""
+    return arrange(points, tile_rows)
 
 
 @compiled

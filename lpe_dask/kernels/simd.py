@@ -1,12 +1,7 @@
-"""Compare a few queries with 64 reference rows at a time.
+"""Vectors and bits in compiled code: what numba itself has no words for.
 
-The compiler does not vectorise a filter by itself. These intrinsics write vectors of 64
-numbers, which it splits into whatever registers the machine has, and return the 64
-comparisons as the bits of one word. Several queries share each load of reference rows, as
-in a matrix product, so that the multipliers and not the memory set the pace.
-
-What is computed here is a filter in float32 with a proven error (see `basis`); products
-may be contracted. No distance that is kept comes from this file.
+The compiler does not vectorise comparisons by itself. Vectors are written in LLVM's terms,
+of any width: it splits them into whatever registers the machine has.
 """
 
 from __future__ import annotations
@@ -22,156 +17,121 @@ from lpe_dask.kernels.private_uses import data_of
 #: Reference rows in a group, which is also the number of bits in a mask.
 LANES = 64
 
-#: Queries that share each load of a group: with 64 lanes in registers of 16 numbers, 24
-#: registers of sums leave room for the group and one coordinate.
-QUERIES = 6
-
-_WORD = ir.IntType(64)
-_FLOAT = ir.FloatType()
-_VECTOR = ir.VectorType(_FLOAT, LANES)
+WORD = ir.IntType(64)
+FLOAT = ir.FloatType()
 _FLOAT_BYTES = 4
 
+#: LLVM's numbers of the caches that memory can be brought into ahead of time.
+NEAREST_CACHE, SECOND_CACHE = 3, 2
 
-def _word(number: int) -> Any:
-    return ir.Constant(_WORD, number)
+
+def constant(number: int) -> Any:
+    """Return a whole number as a word."""
+    return ir.Constant(WORD, number)
 
 
-def _is_contiguous(array: Any, dtype: Any) -> bool:
+def is_contiguous(array: Any, dtype: Any) -> bool:
+    """Return whether an array's type is one that vectors can be loaded from."""
     return isinstance(array, types.Array) and array.dtype == dtype and array.layout == "C"
 
 
-def _pointer(context: Any, builder: Any, array: Any, value: Any, offset: Any) -> Any:
-    element = _WORD if array.dtype == types.uint64 else _FLOAT
+def pointer_to(context: Any, builder: Any, array: Any, value: Any, offset: Any) -> Any:
+    """Return the pointer to the element at ``offset`` of an array of words or float32."""
+    element = WORD if array.dtype == types.uint64 else FLOAT
     data = data_of(context, builder, array, value)
     return builder.gep(data, [offset], source_etype=element)
 
 
-def _load(builder: Any, pointer: Any) -> Any:
-    vector = builder.bitcast(pointer, _VECTOR.as_pointer())
-    return builder.load(vector, align=_FLOAT_BYTES, typ=_VECTOR)
+def load_number(builder: Any, pointer: Any, offset: Any) -> Any:
+    """Load one float32."""
+    place = builder.gep(pointer, [offset], source_etype=FLOAT)
+    return builder.load(place, align=_FLOAT_BYTES, typ=FLOAT)
 
 
-def _load_number(builder: Any, pointer: Any, offset: Any) -> Any:
-    place = builder.gep(pointer, [offset], source_etype=_FLOAT)
-    return builder.load(place, align=_FLOAT_BYTES, typ=_FLOAT)
+def load(builder: Any, pointer: Any, offset: int, width: int) -> Any:
+    """Load a vector."""
+    place = builder.gep(pointer, [constant(offset)], source_etype=FLOAT)
+    vector = ir.VectorType(FLOAT, width)
+    place = builder.bitcast(place, vector.as_pointer())
+    return builder.load(place, align=_FLOAT_BYTES, typ=vector)
 
 
-def _repeat(builder: Any, number: Any) -> Any:
-    undefined = ir.Constant(_VECTOR, ir.Undefined)
+def store(builder: Any, vector: Any, pointer: Any, offset: int) -> None:
+    """Store a vector."""
+    place = builder.gep(pointer, [constant(offset)], source_etype=FLOAT)
+    place = builder.bitcast(place, vector.type.as_pointer())
+    builder.store(vector, place, align=_FLOAT_BYTES)
+
+
+def repeat(builder: Any, number: Any, width: int) -> Any:
+    """Return a vector that has the same number everywhere."""
+    undefined = ir.Constant(ir.VectorType(number.type, width), ir.Undefined)
     first = builder.insert_element(undefined, number, ir.Constant(ir.IntType(32), 0))
-    every = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    every = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
     return builder.shuffle_vector(first, undefined, every)
 
 
-@intrinsic
-def products_within(  # type: ignore[no-untyped-def]
-    typing_context,
-    queries,
-    query_start,
-    groups,
-    group_start,
-    n_features,
-    norms,
-    norm_start,
-    limits,
-    limit_start,
-    sums,
-    masks,
-):
-    """Compare `QUERIES` queries with a group of reference rows; return if any is near.
-
-    For query q and lane l, with ``a`` and ``y`` the numbers from ``query_start`` and
-    ``group_start`` on::
-
-        sum = norms[norm_start + l] + sum_k a[QUERIES k + q] * y[64 k + l]
-
-    Bit l of ``masks[q]`` says whether ``sum <= limits[limit_start + q]`` (never for NaN),
-    and ``sums[64 q + l]`` holds the sum. Both are written only if any bit is set, which is
-    what the returned word being other than 0 says. ``n_features`` is at least 1.
-    """
-    single = (queries, groups, norms, limits, sums)
-    if not all(_is_contiguous(array, types.float32) for array in single):
-        return None
-    if not _is_contiguous(masks, types.uint64):
-        return None
-    place = types.intp
-    signature = types.uint64(
-        queries, place, groups, place, place, norms, place, limits, place, sums, masks
-    )
-    return signature, _generate_products
+def bits_within(builder: Any, vector: Any, limit: Any) -> Any:
+    """Return a word whose bit i is ``vector[i] <= limit``."""
+    width = vector.type.count
+    within = builder.fcmp_ordered("<=", vector, repeat(builder, limit, width))
+    bits = builder.bitcast(within, ir.IntType(width))
+    return bits if width == LANES else builder.zext(bits, WORD)
 
 
-def _generate_products(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    def start(array: int, offset: Any) -> Any:
-        return _pointer(context, builder, signature.args[array], arguments[array], offset)
-
-    query, group = start(0, arguments[1]), start(2, arguments[3])
-    norm, limit = start(5, arguments[6]), start(7, arguments[8])
-    sums, masks = start(9, _word(0)), start(10, _word(0))
-    totals = _sum_loop(builder, query, group, arguments[4], _load(builder, norm))
-
-    words = []
-    for q, total in enumerate(totals):
-        bound = _repeat(builder, _load_number(builder, limit, _word(q)))
-        words.append(builder.bitcast(builder.fcmp_ordered("<=", total, bound), _WORD))
-    any_near = words[0]
-    for word in words[1:]:
-        any_near = builder.or_(any_near, word)
-    with builder.if_then(builder.icmp_unsigned("!=", any_near, _word(0)), likely=False):
-        for q, (total, word) in enumerate(zip(totals, words, strict=True)):
-            place = builder.gep(sums, [_word(LANES * q)], source_etype=_FLOAT)
-            vector = builder.bitcast(place, _VECTOR.as_pointer())
-            builder.store(total, vector, align=_FLOAT_BYTES)
-            builder.store(word, builder.gep(masks, [_word(q)], source_etype=_WORD))
-    return any_near
-
-
-def _sum_loop(builder: Any, query: Any, group: Any, n_features: Any, initial: Any) -> Any:
-    """Emit the loop over features; return one vector of sums for each query."""
-    before = builder.basic_block
-    loop = builder.append_basic_block("features")
-    after = builder.append_basic_block("compare")
-    builder.branch(loop)
-
-    builder.position_at_end(loop)
-    k = builder.phi(_WORD)
-    so_far = [builder.phi(_VECTOR) for _ in range(QUERIES)]
-    row = builder.gep(group, [builder.mul(k, _word(LANES))], source_etype=_FLOAT)
-    references = _load(builder, row)
-    first = builder.mul(k, _word(QUERIES))
-    totals = []
-    for q, total in enumerate(so_far):
-        coordinate = _load_number(builder, query, builder.add(first, _word(q)))
-        product = builder.fmul(
-            _repeat(builder, coordinate), references, flags=("contract",)
-        )
-        totals.append(builder.fadd(total, product, flags=("contract",)))
-    following = builder.add(k, _word(1))
-    builder.cbranch(builder.icmp_signed("<", following, n_features), loop, after)
-
-    k.add_incoming(_word(0), before)
-    k.add_incoming(following, loop)
-    for phi, total in zip(so_far, totals, strict=True):
-        phi.add_incoming(initial, before)
-        phi.add_incoming(total, loop)
-    builder.position_at_end(after)
-    return totals
+def ask_for(builder: Any, pointer: Any, cache: int) -> None:
+    """Ask for the line of memory around a pointer to be brought into a cache."""
+    number = ir.IntType(32)
+    pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+    prefetch = builder.module.declare_intrinsic("llvm.prefetch.p0", fnty=kind)
+    to_read, data = ir.Constant(number, 0), ir.Constant(number, 1)
+    builder.call(prefetch, [pointer, to_read, ir.Constant(number, cache), data])
 
 
 @intrinsic
 def lanes_within(typing_context, sums, start, limit):  # type: ignore[no-untyped-def]
     """Return the word whose bit l is ``sums[start + l] <= limit``, for 64 float32."""
-    if not _is_contiguous(sums, types.float32):
+    if not is_contiguous(sums, types.float32):
         return None
     signature = types.uint64(sums, types.intp, types.float32)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         values, offset, limit = arguments
-        vector = _load(
-            builder, _pointer(context, builder, signature.args[0], values, offset)
-        )
-        within = builder.fcmp_ordered("<=", vector, _repeat(builder, limit))
-        return builder.bitcast(within, _WORD)
+        place = pointer_to(context, builder, signature.args[0], values, offset)
+        return bits_within(builder, load(builder, place, 0, LANES), limit)
+
+    return signature, generate
+
+
+@intrinsic
+def lanes_not_above(typing_context, numbers, limits, start):  # type: ignore[no-untyped-def]
+    """Return the word whose bit l is ``numbers[start + l] <= limits[start + l]``."""
+    if not all(is_contiguous(array, types.float32) for array in (numbers, limits)):
+        return None
+    signature = types.uint64(numbers, limits, types.intp)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vectors = []
+        for array, value in zip(signature.args[:2], arguments[:2], strict=True):
+            place = pointer_to(context, builder, array, value, arguments[2])
+            vectors.append(load(builder, place, 0, LANES))
+        return builder.bitcast(builder.fcmp_ordered("<=", *vectors), WORD)
+
+    return signature, generate
+
+
+@intrinsic
+def fetch(typing_context, numbers, place):  # type: ignore[no-untyped-def]
+    """Ask for a line of 64 bytes to be brought near; there need be nothing at ``place``."""
+    if not is_contiguous(numbers, types.float32):
+        return None
+    signature = types.void(numbers, types.intp)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = pointer_to(context, builder, signature.args[0], *arguments)
+        ask_for(builder, pointer, SECOND_CACHE)
+        return context.get_dummy_value()
 
     return signature, generate
 
@@ -182,7 +142,7 @@ def float_bits(typing_context, number):  # type: ignore[no-untyped-def]
     signature = types.uint64(types.float32)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.bitcast(arguments[0], ir.IntType(32)), _WORD)
+        return builder.zext(builder.bitcast(arguments[0], ir.IntType(32)), WORD)
 
     return signature, generate
 
@@ -193,7 +153,7 @@ def bits_float(typing_context, word):  # type: ignore[no-untyped-def]
     signature = types.float32(types.uint64)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(builder.trunc(arguments[0], ir.IntType(32)), _FLOAT)
+        return builder.bitcast(builder.trunc(arguments[0], ir.IntType(32)), FLOAT)
 
     return signature, generate
 

@@ -77,15 +77,20 @@ class QueryTiles:
         # A kernel has room for so many, and would write beyond it.
         assert np.diff(arrangement.starts).max(initial=0) <= TILE_ROWS
         self.order = arrangement.order
-        wide = rows[self.order].astype(np.float64)
-        points = points[self.order]
+        if np.array_equal(self.order, np.arange(len(rows))):  # new memory takes long to get
+            wide = np.ascontiguousarray(rows, np.float64)
+            points = np.ascontiguousarray(points)
+        else:
+            wide = np.ascontiguousarray(rows[self.order], np.float64)
+            points = np.ascontiguousarray(points[self.order])
         self.is_measured = _are_finite(wide)
         numbers = np.full(len(wide), -1) if numbers is None else numbers[self.order]
         with np.errstate(invalid="ignore"):
             reaches = np.einsum("ij,ij->i", points, points)
             reaches[~(reaches < FAR_SQUARE)] = np.inf
         # What is not measured must not make its tile look far out.
-        points[~self.is_measured] = np.nan
+        if not self.is_measured.all():
+            points = np.where(self.is_measured[:, None], points, np.nan)
         reaches[~self.is_measured] = 0.0
         lows, highs = _boxes(points, arrangement)
         self.arrays = Queries(
@@ -181,12 +186,17 @@ class NearestState:
             np.zeros(n_queries, np.int64),
             np.where(queries.is_measured, np.inf, DONE),
         )
-        self._n_compared = np.zeros(1, np.int64)
+        self._tallies = np.zeros(2, np.int64)
 
     @property
     def n_compared(self) -> int:
         """Pairs that were filtered so far."""
-        return int(self._n_compared[0])
+        return int(self._tallies[0])
+
+    @property
+    def n_met(self) -> int:
+        """Cells whose box was held against a query so far, for all queries together."""
+        return int(self._tallies[1])
 
     def may_need(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
         """Return whether a block with this box, in the basis, may change anything."""
@@ -222,7 +232,7 @@ class NearestState:
             arrays_of(block),
             self._errors,
             self._found,
-            self._n_compared,
+            self._tallies,
         )
 
     def finish(self) -> NDArray[np.float64]:
@@ -278,12 +288,17 @@ class CountState:
             np.where(queries.is_measured, limit, DONE),
             NO_LIMIT if enough is None else enough,
         )
-        self._n_compared = np.zeros(1, np.int64)
+        self._tallies = np.zeros(2, np.int64)
 
     @property
     def n_compared(self) -> int:
         """Pairs that were filtered so far."""
-        return int(self._n_compared[0])
+        return int(self._tallies[0])
+
+    @property
+    def n_met(self) -> int:
+        """Cells whose box was held against a query so far, for all queries together."""
+        return int(self._tallies[1])
 
     def may_need(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
         """Return whether a block with this box, in the basis, may change anything."""
@@ -297,7 +312,7 @@ class CountState:
             self._errors,
             self._square,
             self._counted,
-            self._n_compared,
+            self._tallies,
         )
 
     def finish(self) -> NDArray[np.float64]:

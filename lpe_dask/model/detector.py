@@ -79,7 +79,8 @@ class LPE(OutlierMixin, BaseEstimator):
     algorithm : {"auto", "brute", "pruned"}, default="auto"
         How neighbors are searched; results are the same. "brute" compares all pairs,
         "pruned" groups near rows and leaves out what is too far, which is faster unless
-        the rows have many independent columns; "auto" tries a sample and logs what it took.
+        the rows have many independent columns; "auto" tries a sample and logs what it took
+        (``algorithm_``).
     calibration : {"auto", "loo", "split", "conformal"}, default="auto"
         Which nominal rows p-values compare with. "loo": all, each measured left out, as in
         equations (1) and (2); where scale and metric are given, P(p <= a) is at most
@@ -112,6 +113,8 @@ class LPE(OutlierMixin, BaseEstimator):
 
     Attributes
     ----------
+    algorithm_ : {"brute", "pruned"}
+        The algorithm in use.
     calibration_ : ndarray of shape (n_samples_,) or (m,)
         The statistic of each calibration row, or what p-values compare instead, ascending.
     calibration_kind_ : {"loo", "split", "conformal"}
@@ -221,6 +224,7 @@ class LPE(OutlierMixin, BaseEstimator):
     def _adopt(self, fitted: Fitted) -> Self:
         """Become the estimator of a fitted model."""
         self._fitted = fitted
+        self.algorithm_ = fitted.reference.space.algorithm
         self.calibration_ = fitted.calibration.values
         self.calibration_kind_ = fitted.calibration_kind
         self.n_neighbors_, self.radius_ = fitted.n_neighbors, fitted.radius

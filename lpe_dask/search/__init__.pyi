@@ -1,4 +1,5 @@
 from .blocks import StoredBlocks as StoredBlocks
+from .choice import choose_space as choose_space
 from .join import Search as Search
 from .locality import Split as Split
 from .memory import Needs as Needs
@@ -29,4 +30,3 @@ from .stored import store_graph as store_graph
 from .trial import Cost as Cost
 from .trial import SampledRows as SampledRows
 from .trial import Trial as Trial
-from .trial import choose_space as choose_space

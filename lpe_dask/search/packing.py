@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -26,7 +27,6 @@ from lpe_dask.kernels import (
     Block,
     QueryTiles,
     build_block,
-    narrow,
 )
 from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.held import HeldBlock, Pieces
@@ -89,7 +89,7 @@ class Space:
     ) -> QueryTiles:
         """Return prepared rows as tiles of queries; ``numbers`` as in `QueryTiles`."""
         points = self.basis.points(rows)
-        arrangement = ALGORITHMS[self.algorithm].arrange(points, TILE_ROWS)
+        arrangement = ALGORITHMS[self.algorithm].tile(points, TILE_ROWS)
         return QueryTiles(rows, points, arrangement, numbers)
 
     def pack(
@@ -111,9 +111,12 @@ class Space:
         numbers: NDArray[np.int64],
         cell_rows: int | None = None,
     ) -> Block:
-        points, kernel = self.basis.points(rows), ALGORITHMS[self.algorithm]
-        arrangement = kernel.arrange(points, cell_rows or kernel.CELL_ROWS)
-        return build_block(rows, numbers, points, arrangement, self.basis)
+        kernel = ALGORITHMS[self.algorithm]
+        slab_rows, cell_rows = kernel.SLAB_ROWS, cell_rows or kernel.CELL_ROWS
+        arranged = min(cell_rows, slab_rows or cell_rows)
+        arrange = partial(kernel.arrange, cell_rows=arranged)
+        merged = cell_rows // arranged
+        return build_block(rows, numbers, arrange, self.basis, slab_rows, merged)
 
 
 def prepare_blocks(
@@ -260,7 +263,7 @@ def gather_regions(
 def _pack(
     rows: NDArray[np.generic], first: int, space: Space, folder: SpoolFolder | None
 ) -> Any:
-    prepared = narrow(space.preparation.apply(rows))
+    prepared = space.preparation.apply_narrow(rows)
     return pack_rows(prepared, np.arange(first, first + len(rows)), space, folder)
 
 
@@ -268,7 +271,7 @@ def _split(
     rows: NDArray[np.generic], first: int, space: Space, folder: SpoolFolder | None
 ) -> Any:
     assert space.split is not None
-    prepared = narrow(space.preparation.apply(rows))
+    prepared = space.preparation.apply_narrow(rows)
     order, starts = space.split.sorted(space.basis.points(prepared))
     pieces = Pieces(prepared[order], first + order, starts)
     return pieces if folder is None else folder.write_pieces(pieces)

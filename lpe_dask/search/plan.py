@@ -81,6 +81,15 @@ class NeighborGraphParams:
     graph: str
 
 
+#: Rows of a block, or numbers where that are fewer rows: those take as long to pack as the
+#: tasks of another block.
+MIN_BLOCK_ROWS, MIN_BLOCK_NUMBERS = 16_384, 2**19
+
+#: Rows of a block for each neighbor where these are many, as each block is a selection of
+#: K; up to so many rows.
+ROWS_PER_NEIGHBOR, MOST_GROWN = 512, 131_072
+
+
 def sample_neighbors(n_neighbors: int | None) -> int | None:
     """Return for how many neighbors a sample of the reference is searched; None: for none.
 
@@ -230,7 +239,8 @@ def plan_search(
         # all are busy while they are made.
         most_bytes = min(MAX_BLOCK_BYTES, memory_limit // (64 * threads))
         most = most_bytes // reference_row_bytes(shape.n_features)
-        even = max(MIN_TASK_ROWS, -(-n_reference // n_threads))
+        n_even = max(1, min(n_threads, n_reference // _least_block_rows(shape)))
+        even = -(-n_reference // n_even)
         block_rows = max(1, min(even, most))
     block_rows = _whole_groups(block_rows)
     n_tasks = TASKS_PER_THREAD * n_threads
@@ -241,6 +251,14 @@ def plan_search(
         shape, block_rows, min(_whole_groups(task_rows), block_rows), pass_rows, threads,
         bool(shape.is_spooled),
     )  # fmt: skip
+
+
+def _least_block_rows(shape: SearchShape) -> int:
+    """Return the rows that a block has at least, if there are so many."""
+    least = min(MIN_BLOCK_ROWS, MIN_BLOCK_NUMBERS // shape.n_features)
+    if sample_neighbors(shape.listed_neighbors) is not None:
+        least = max(least, min(MOST_GROWN, ROWS_PER_NEIGHBOR * shape.listed_neighbors))
+    return max(MIN_TASK_ROWS, least)
 
 
 def _whole_groups(n_rows: int) -> int:

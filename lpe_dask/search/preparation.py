@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.kernels import narrow
+
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
@@ -82,6 +84,20 @@ class Preparation:
 
     scaling: Scaling = Scaling()
     linear_map: LinearMap = LinearMap()
+
+    def apply_narrow(self, rows: NDArray[np.generic]) -> NDArray[np.floating]:
+        """Return prepared rows as float32 where that changes none of them.
+
+        They may be the rows themselves.
+        """
+        steps = (
+            self.scaling.shift, self.linear_map.factor, self.linear_map.divisor,
+            self.linear_map.matrix,
+        )  # fmt: skip
+        is_idle = all(step is None for step in steps)
+        if is_idle and np.can_cast(rows.dtype, np.float32):
+            return rows.astype(np.float32, copy=False)
+        return narrow(self.apply(rows))
 
     def apply(self, rows: NDArray[np.generic]) -> NDArray[np.float64]:
         """Return prepared rows of shape (n_rows, n_features).

@@ -23,6 +23,7 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.search.blocks import Blocks
+from lpe_dask.search.choice import choose_space
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
 from lpe_dask.search.join import Search, Searched, Weight, join, join_frame, self_join
 from lpe_dask.search.memory import plan_for_active_workers
@@ -30,7 +31,6 @@ from lpe_dask.search.packing import Space, prepare_blocks
 from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic, n_shares
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.spooled import new_entry
-from lpe_dask.search.trial import choose_space
 from lpe_dask.tables import Table
 from lpe_dask.tasks import Shared, active_workers, eagerly, enter, lazily, settle
 

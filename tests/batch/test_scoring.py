@@ -187,6 +187,7 @@ def test_score_files__summary_says_what_was_done(tmp_path, data, nominal):
         "rows_nan": 0,
         "nominal_rows": 40,
         "dropped_rows": 0,
+        "algorithm_": "brute",
         "calibration_kind_": "conformal",  # 40 rows are few to learn ranges from
         "calibration_rows": 20,
         "calibration_band": None,

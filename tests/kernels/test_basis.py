@@ -12,7 +12,8 @@ from numba import njit
 from lpe_dask.kernels.basis import FURTHEST, Basis, learn_basis
 from lpe_dask.kernels.blocks import Arrangement, build_block
 from lpe_dask.kernels.bounds import choose_queries, empty_tile, take_tile
-from lpe_dask.kernels.simd import LANES, QUERIES, products_within
+from lpe_dask.kernels.filters import QUERIES, compare_pack, meet_group
+from lpe_dask.kernels.simd import LANES
 from lpe_dask.kernels.states import QueryTiles, arrays_of, errors_of
 from searching import all_squares
 from strategies import point_sets
@@ -27,12 +28,11 @@ def _filtered(queries, reference, errors, limits):
     """Do what a fold does for one tile and one cell, up to the sums of its pairs."""
     n_queries, n_features = queries.points.shape
     tile = empty_tile(n_features, 1)
-    take_tile(queries, 0, n_queries, tile)
+    reach = reference.reaches.max()
+    take_tile(queries, 0, n_queries, limits, reach, errors, tile)
     choose_queries(n_queries, queries, 0, reference, 0, limits, errors, tile)
-    products_within(
-        tile.offsets, 0, reference.groups, 0, n_features, reference.norms, 0,
-        tile.thresholds, 0, tile.sums, tile.masks,
-    )  # fmt: skip
+    meet_group(0, 1, n_features, reference, tile)
+    compare_pack(0, 1, 0, n_features, reference, tile)
     return tile
 
 
@@ -41,14 +41,13 @@ def _bounds_hold(queries, rows, basis):
 
     D2 is the exact square as well as that of the definition.
     """
-    points = basis.points(rows)
     arrangement = Arrangement(np.arange(len(rows)), np.array([0, len(rows)]), bounded=True)
-    block = build_block(rows, np.arange(len(rows)), points, arrangement, basis)
+    block = build_block(rows, np.arange(len(rows)), lambda points: arrangement, basis)
     one_tile = Arrangement(np.arange(QUERIES), np.array([0, QUERIES]), bounded=True)
     tiles = QueryTiles(queries, basis.points(queries), one_tile)
     reference, errors = arrays_of(block), errors_of(basis)
     tile = _filtered(tiles.arrays, reference, errors, np.full(QUERIES, np.inf))
-    sums = tile.sums.reshape(QUERIES, LANES)
+    sums = tile.sums.reshape(-1, LANES)
     assert np.isfinite(tile.errors[:QUERIES]).all()
 
     c = Fraction(errors.relative)

@@ -1,7 +1,5 @@
 """How points are put into cells: by brute force (tiles) and by pruning (cells)."""
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,8 +9,6 @@ from lpe_dask.kernels import brute as tiles
 from lpe_dask.kernels import pruned as cells
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.kernels.simd import LANES
-from lpe_dask.search import trial
-from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic
 from searching import EXACT
 from strategies import point_sets
 
@@ -77,10 +73,16 @@ def test_arrange__does_not_change_the_points(algorithm):
     np.testing.assert_array_equal(points, before)
 
 
-def test_tiles_arrange__keeps_the_order_and_has_no_boxes():
-    arrangement = tiles.arrange(np.random.default_rng(0).standard_normal((200, 2)), 64)
+def test_tiles_arrange__sorts_runs_by_length_and_has_no_boxes():
+    points = np.random.default_rng(0).standard_normal((200, 2))
 
-    np.testing.assert_array_equal(arrangement.order, np.arange(200))
+    arrangement = tiles.arrange(points, 64)
+
+    lengths = np.linalg.norm(points, axis=1)
+    for start in range(0, 200, 64):
+        run = arrangement.order[start : start + 64]
+        np.testing.assert_array_equal(np.sort(run), np.arange(start, min(200, start + 64)))
+        assert (np.diff(lengths[run]) >= 0).all()
     np.testing.assert_array_equal(arrangement.starts, [0, 64, 128, 192, 200])
     assert not arrangement.bounded
 
@@ -115,16 +117,3 @@ def test_basis__is_rotated_where_boxes_profit():
     assert tiles.basis(sample).rotation is None
     assert cells.basis(sample).rotation is not None
     assert cells.basis(sample[:, :1]).rotation is None
-
-
-@pytest.mark.parametrize("n_reference", [3000, 20_000])
-def test_choose_algorithm__takes_a_sample_of_any_size(n_reference):
-    """Where part of a table is searched, the sample may have more rows than that."""
-    sample = np.random.default_rng(0).standard_normal((8000, 2))
-    shape = SearchShape(n_reference, 2, Statistic(10, None))
-    plan = SearchPlan(shape, 1024, 1024, 1024, threads=1)
-
-    algorithm, reason = trial._choose_algorithm(sample, plan)
-
-    assert algorithm == "pruned"
-    assert 0 < int(re.search(r"about (\d+)%", reason)[1]) < 30

@@ -375,3 +375,15 @@ def test_query_tiles__give_results_in_the_order_of_the_queries(algorithm, tile_r
 
     distances = all_distances(points, points, exclude_self=True)
     np.testing.assert_array_equal(state.finish(), smallest(distances, 3)[0][:, -1])
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+def test_nearest__are_the_same_whatever_the_layout_of_queries(algorithm):
+    """Kernels read along a row, whatever the order of a table in memory is."""
+    points = np.random.default_rng(0).standard_normal((300, 9))
+    reference = in_blocks(algorithm, points)
+
+    expected = search_nearest(reference, points[:200], 5).finish()
+
+    for rows in (np.asfortranarray(points[:200]), np.repeat(points, 2, axis=0)[:400:2]):
+        np.testing.assert_array_equal(search_nearest(reference, rows, 5).finish(), expected)

@@ -22,7 +22,7 @@ import definitions
 import lpe_dask
 from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
-from lpe_dask.search import trial
+from lpe_dask.search import choice
 from lpe_dask.tasks.values import Held, Shared
 from strategies import point_sets, row_chunks
 
@@ -90,8 +90,13 @@ METRICS = [
 
 ALGORITHMS = ["brute", "pruned", "auto"]
 
+
+def nothing_is_clear(n_reference, n_features):
+    return None
+
+
 #: Lets "auto" look at a sample, however few rows there are.
-choosing = mock.patch.object(trial, "FEW_ROWS", 0)
+choosing = mock.patch.object(choice, "clear_choice", new=nothing_is_clear)
 
 
 @pytest.mark.parametrize("scale", [None, "minmax", "standard"])
@@ -422,14 +427,15 @@ def test_fit__logs_which_algorithm_it_took_and_why(caplog):
     rng = np.random.default_rng(0)
 
     with caplog.at_level("INFO", logger="lpe_dask"):
-        LPE(5).fit(rng.standard_normal((3000, 2)))
-        LPE(5).fit(rng.standard_normal((3000, 40)))
+        LPE(5).fit(rng.standard_normal((20_000, 7)))
+        LPE(5).fit(rng.standard_normal((10_000, 40)))
         LPE(5).fit(rng.standard_normal((30, 2)))
 
     taken = [record.message for record in caplog.records if "algorithm=" in record.message]
-    assert taken[0].startswith("algorithm=pruned: boxes leave about")
-    assert taken[1].startswith("algorithm=brute: boxes leave about 100%")
-    assert taken[2] == "algorithm=brute: 30 reference rows are few"
+    assert taken[0].startswith("algorithm=pruned: by a trial, a query meets")
+    assert "100% of all rows of 40 features" in taken[1]
+    assert taken[1].startswith("algorithm=brute")
+    assert taken[2] == "algorithm=brute: 30 reference rows x 2 features are few"
 
 
 def test_fit_predict__leaves_each_row_out():

@@ -87,7 +87,7 @@ def test_plan_for__cuts_so_that_tasks_are_small(
 
 
 def test_plan_for__keeps_all_threads_busy():
-    cut = planned(200_000, 8, 60, n_threads=8, threads=4, memory_limit=8 * GIB)
+    cut = planned(200_000, 8, 20, n_threads=8, threads=4, memory_limit=8 * GIB)
 
     assert cut.n_blocks == 8
     assert cut.n_blocks * cut.block_shares == 8 * 4

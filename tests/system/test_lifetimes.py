@@ -35,8 +35,8 @@ from lifetimes import (
     uses_of,
 )
 from lpe_dask.model import saving
+from lpe_dask.search import choice
 from lpe_dask.search import plan as planning
-from lpe_dask.search import trial
 from lpe_dask.search.memory import Needs
 from lpe_dask.tables import table as inputs
 from lpe_dask.tasks import sources, unshared
@@ -139,12 +139,11 @@ def _many_chunks(monkeypatch):
 
 
 def _chosen_by_a_trial(monkeypatch):
-    monkeypatch.setattr(trial, "FEW_ROWS", 0)
+    monkeypatch.setattr(choice, "clear_choice", lambda *_: None)
 
 
 def _pruned_always(monkeypatch):
-    monkeypatch.setattr(trial, "FEW_ROWS", 0)
-    monkeypatch.setattr(trial, "WORTHWHILE_SHARE", 2)
+    monkeypatch.setattr(choice, "clear_choice", lambda *_: ("pruned", "a test"))
     return {"lpe-dask.block-rows": 128}
 
 

@@ -1,0 +1,179 @@
+"""Eight squared distances side by side, each summed in the order of its coordinates.
+
+    8 rows x 8 features --turned in registers--> 8 features x 8 rows --> 8 sums, float64
+
+A sum that must keep its order waits for each of its additions; eight of them wait together.
+Rows are loaded as they lie, along their features, and turned, because to gather one feature
+of eight rows takes eight loads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from lpe_dask.kernels.private_uses import data_of, shape_of
+from lpe_dask.kernels.simd import (
+    FLOAT,
+    NEAREST_CACHE,
+    WORD,
+    ask_for,
+    constant,
+    is_contiguous,
+    repeat,
+)
+
+#: Rows that are measured at a time, and features that are loaded at a time.
+SIDE_BY_SIDE = 8
+
+_DOUBLE = ir.DoubleType()
+_SUMS = ir.VectorType(_DOUBLE, SIDE_BY_SIDE)
+_INDEX = ir.IntType(32)
+
+#: What rows may consist of.
+_ELEMENTS = {types.float32: FLOAT, types.float64: _DOUBLE}
+
+#: Rows after those at hand of which the first numbers are asked for.
+_FETCHED = 16
+
+
+@intrinsic
+def fill_eight_squares(typing_context, query, rows, places, start, last, squares):  # type: ignore[no-untyped-def]
+    """Fill ``squares[start : start + 8]`` with squared distances of a query.
+
+    Number ``m`` is that to the row ``places[min(m, last)]`` of ``rows``. Differences and
+    sums are float64 whatever the rows are, and nothing is contracted or reordered.
+    """
+    if rows.dtype not in _ELEMENTS:
+        return None
+    given = ((query, types.float64), (rows, rows.dtype), (places, types.int64))
+    if not all(is_contiguous(*each) for each in (*given, (squares, types.float64))):
+        return None
+    signature = types.void(query, rows, places, types.intp, types.intp, squares)
+    return signature, _generate
+
+
+def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    query, rows, places, squares = (
+        data_of(context, builder, signature.args[i], arguments[i]) for i in (0, 1, 2, 5)
+    )
+    start, last = arguments[3], arguments[4]
+    element = _ELEMENTS[signature.args[1].dtype]
+    shape = shape_of(context, builder, signature.args[1], arguments[1])
+    n_features = builder.extract_value(shape, 1)
+
+    pointers = []
+    for m in range(SIDE_BY_SIDE):
+        number = builder.add(start, constant(m))
+        number = builder.select(builder.icmp_signed("<", number, last), number, last)
+        place = builder.load(builder.gep(places, [number], source_etype=WORD), typ=WORD)
+        first = builder.mul(place, n_features)
+        pointers.append(builder.gep(rows, [first], source_etype=element))
+
+    _fetch_following(builder, rows, places, start, last, n_features, element)
+
+    def add_feature(k: Any, column: Any, total: Any) -> Any:
+        """Add the squares of a feature, of which the query has one and each row another."""
+        place = builder.gep(query, [k], source_etype=_DOUBLE)
+        coordinate = builder.load(place, typ=_DOUBLE)
+        if element is not _DOUBLE:
+            column = builder.fpext(column, _SUMS)
+        difference = builder.fsub(repeat(builder, coordinate, SIDE_BY_SIDE), column)
+        return builder.fadd(total, builder.fmul(difference, difference))
+
+    def add_eight(k: Any, total: Any) -> Any:
+        loaded = [_load(builder, pointer, k, element) for pointer in pointers]
+        for j, column in enumerate(_turned(builder, loaded)):
+            total = add_feature(builder.add(k, constant(j)), column, total)
+        return total
+
+    def add_one(k: Any, total: Any) -> Any:
+        column = ir.Constant(ir.VectorType(element, SIDE_BY_SIDE), ir.Undefined)
+        for m, pointer in enumerate(pointers):
+            place = builder.gep(pointer, [k], source_etype=element)
+            number = builder.load(place, typ=element)
+            column = builder.insert_element(column, number, ir.Constant(_INDEX, m))
+        return add_feature(k, column, total)
+
+    n_whole = builder.and_(n_features, constant(-SIDE_BY_SIDE))
+    total = ir.Constant(_SUMS, [0.0] * SIDE_BY_SIDE)
+    total = _loop(builder, constant(0), n_whole, SIDE_BY_SIDE, total, add_eight)
+    total = _loop(builder, n_whole, n_features, 1, total, add_one)
+    place = builder.gep(squares, [start], source_etype=_DOUBLE)
+    builder.store(total, builder.bitcast(place, _SUMS.as_pointer()), align=8)
+    return context.get_dummy_value()
+
+
+def _fetch_following(
+    builder: Any,
+    rows: Any,
+    places: Any,
+    start: Any,
+    last: Any,
+    n_features: Any,
+    element: Any,
+) -> None:
+    """Ask for the beginning of rows that come later: they lie anywhere in memory."""
+    for m in range(_FETCHED, _FETCHED + SIDE_BY_SIDE):
+        number = builder.add(start, constant(m))
+        number = builder.select(builder.icmp_signed("<", number, last), number, last)
+        place = builder.load(builder.gep(places, [number], source_etype=WORD), typ=WORD)
+        first = builder.mul(place, n_features)
+        ask_for(builder, builder.gep(rows, [first], source_etype=element), NEAREST_CACHE)
+
+
+def _load(builder: Any, pointer: Any, k: Any, element: Any) -> Any:
+    vector = ir.VectorType(element, SIDE_BY_SIDE)
+    place = builder.gep(pointer, [k], source_etype=element)
+    place = builder.bitcast(place, vector.as_pointer())
+    return builder.load(place, align=8 if element is _DOUBLE else 4, typ=vector)
+
+
+def _turned(builder: Any, rows: list[Any]) -> list[Any]:
+    """Return the columns of eight rows.
+
+    To interleave the first half of the rows with the second moves the highest bit of a
+    number's place behind its lowest; after three times, row and column have changed places.
+    """
+    half = SIDE_BY_SIDE // 2
+    index = ir.VectorType(_INDEX, SIDE_BY_SIDE)
+    masks = [
+        ir.Constant(index, [i // 2 + i % 2 * SIDE_BY_SIDE + first for i in range(8)])
+        for first in (0, half)
+    ]
+    for _ in range(half - 1):
+        rows = [
+            builder.shuffle_vector(rows[i], rows[i + half], mask)
+            for i in range(half)
+            for mask in masks
+        ]
+    return rows
+
+
+def _loop(builder: Any, first: Any, stop: Any, step: int, initial: Any, add: Any) -> Any:
+    """Emit ``for k in range(first, stop, step): total = add(k, total)``."""
+    before = builder.basic_block
+    head = builder.append_basic_block("head")
+    body = builder.append_basic_block("body")
+    after = builder.append_basic_block("after")
+    builder.branch(head)
+
+    builder.position_at_end(head)
+    k, total = builder.phi(WORD), builder.phi(initial.type)
+    builder.cbranch(builder.icmp_signed("<", k, stop), body, after)
+
+    builder.position_at_end(body)
+    added = add(k, total)
+    following = builder.add(k, constant(step))
+    end = builder.basic_block
+    builder.branch(head)
+
+    k.add_incoming(first, before)
+    k.add_incoming(following, end)
+    total.add_incoming(initial, before)
+    total.add_incoming(added, end)
+    builder.position_at_end(after)
+    return total

@@ -1,0 +1,144 @@
+"""Choose the space of a search, and whether boxes are to leave out pairs.
+
+    sample --some tiles of queries--> pairs, cells --costs--> the algorithm that costs less
+
+Pruning leaves out pairs, but every query has to be held against the boxes of cells, and
+rows are rotated and sorted first. A sample of s of n rows, searched for K s / n neighbors
+in cells of as many times fewer rows, shows about the share of pairs that would be left.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.kernels import ALGORITHMS, LANES, LEARNED_ROWS
+from lpe_dask.search.costs import machine_costs
+from lpe_dask.search.join import Search
+from lpe_dask.search.locality import learn_split
+from lpe_dask.search.packing import Space
+from lpe_dask.search.plan import SearchPlan, Statistic, sample_neighbors
+from lpe_dask.search.preparation import Preparation
+from lpe_dask.search.trial import SampledRows, Trial
+
+logger = logging.getLogger(__name__)
+
+#: Rows of the sample that are searched for neighbors, and among.
+QUERY_ROWS, SAMPLE_ROWS = 1024, 8192
+
+#: Part of what brute force takes that a trial may take, and the fewest rows that tell.
+TRIAL_SHARE, FEWEST_ROWS = 1 / 30, 1024
+
+#: Part of what brute force takes from which on the rotation alone decides against pruning.
+MOST_ROTATION = 0.4
+
+#: Reference rows below which either is done before a choice is.
+FEW_ROWS = 2048
+
+#: The same for the products that brute force takes in all: some 20 ms of one thread.
+FEW_PRODUCTS = 2_500_000_000
+
+#: Features up to which pruning pays whatever the rows are.
+CLEAR_FEATURES = 6
+
+#: Products that a pair takes beside one for each feature: to be looked at.
+PAIR_PRODUCTS = 16
+
+
+def choose_space(
+    sample: NDArray[np.generic], preparation: Preparation, plan: SearchPlan, algorithm: str
+) -> Space:
+    """Return the space to search in, with the algorithm to search with.
+
+    Parameters
+    ----------
+    sample : ndarray of shape (n_rows, n_features)
+        Rows like those of the reference, in no particular order.
+    preparation : Preparation
+    plan : SearchPlan
+    algorithm : str
+        A name of `kernels.ALGORITHMS`, or "auto": what is expected to be faster.
+    """
+    if algorithm == "auto":
+        algorithm, reason = choose_algorithm(sample, preparation, plan)
+        logger.info("algorithm=%s: %s", algorithm, reason)
+    kernel = ALGORITHMS[algorithm]
+    if not kernel.KEEPS_NEAR_ROWS_TOGETHER:
+        sample = _some(sample, LEARNED_ROWS)
+    prepared = preparation.apply(sample)
+    basis = kernel.basis(prepared)
+    is_sampled = sample_neighbors(plan.shape.listed_neighbors) is not None
+    space = Space(algorithm, preparation, basis, None, is_sampled)
+    if not space.prunes or plan.n_blocks == 1:
+        return space
+    return replace(space, split=learn_split(basis.points(prepared), plan.n_blocks))
+
+
+def choose_algorithm(
+    sample: NDArray[np.generic], preparation: Preparation, plan: SearchPlan
+) -> tuple[str, str]:
+    """Return the exact algorithm that is expected to be faster, and why.
+
+    Parameters
+    ----------
+    sample : ndarray of shape (n_rows, n_features)
+    preparation : Preparation
+    plan : SearchPlan
+    """
+    n_reference, n_features = plan.shape.n_reference, plan.shape.n_features
+    decided = clear_choice(n_reference, n_features)
+    if decided is not None:
+        return decided
+    costs = machine_costs()
+    brute = costs.of_brute(n_features, n_reference)
+    rotation = costs.of_pruned(n_features, 0, 0) - costs.pruned[0]
+    if rotation > MOST_ROTATION * brute:
+        return "brute", (
+            f"to rotate rows of {n_features} features takes {rotation / brute:.0%} of the "
+            f"time of {n_reference} comparisons"
+        )
+    affordable = TRIAL_SHARE * n_reference * brute / plan.threads
+    a_row = costs.of_brute(n_features, QUERY_ROWS) - costs.brute[0]
+    n_affordable = affordable / (rotation + a_row)
+    n_sampled = round(max(FEWEST_ROWS, min(SAMPLE_ROWS, n_affordable)))
+    pairs, cells = _pruned_counts(preparation.apply(_some(sample, n_sampled)), plan)
+    pruned = costs.of_pruned(n_features, pairs, cells)
+    reason = (
+        f"by a trial, a query meets {cells:.0f} cells and {pairs / n_reference:.0%} of all "
+        f"rows of {n_features} features: {pruned / 1000:.3g} us with pruning, "
+        f"{brute / 1000:.3g} us without"
+    )
+    return ("pruned" if pruned < brute else "brute"), reason
+
+
+def clear_choice(n_reference: int, n_features: int) -> tuple[str, str] | None:
+    """Return what to choose, and why, where that needs no trial."""
+    n_products = n_reference**2 * (n_features + PAIR_PRODUCTS)
+    if n_reference <= FEW_ROWS or n_products <= FEW_PRODUCTS:
+        return "brute", f"{n_reference} reference rows x {n_features} features are few"
+    if n_features <= CLEAR_FEATURES:
+        return "pruned", f"of {n_features} features, boxes leave out most pairs"
+    return None
+
+
+def _some(rows: NDArray[np.generic], n_rows: int) -> NDArray[np.generic]:
+    return rows[:: -(-len(rows) // n_rows)]
+
+
+def _pruned_counts(sample: NDArray[np.floating], plan: SearchPlan) -> tuple[float, float]:
+    """Return about how many rows, in how many cells, a query meets among all rows."""
+    n_reference, n_neighbors = plan.shape.n_reference, plan.shape.listed_neighbors
+    kernel = ALGORITHMS["pruned"]
+    # The sample of a table may be larger than the part of it that is searched.
+    sampled = min(1.0, len(sample) / n_reference)
+    cell_rows = max(LANES, round(kernel.CELL_ROWS * sampled))
+    expected = max(1, round(n_neighbors * sampled)) if n_neighbors > 0 else None
+    search = Search(Statistic(expected, plan.shape.statistic.radius), pass_rows=1)
+    space = Space("pruned", Preparation(), kernel.basis(sample))
+    rows, n_tiles = SampledRows(sample, space, search), max(1, QUERY_ROWS // cell_rows)
+    pairs, cells = Trial(rows, sample, n_tiles=n_tiles, cell_rows=cell_rows).counts()
+    n_cells = n_reference / kernel.CELL_ROWS
+    return pairs / sampled, cells * n_cells * cell_rows / len(sample)

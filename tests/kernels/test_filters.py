@@ -1,0 +1,131 @@
+"""Every form of the filter, compiled on this machine, whatever its registers are."""
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numba import njit
+
+from lpe_dask.kernels.filters import FEATURES_AT_ONCE, Filter
+from lpe_dask.kernels.forms import FORMS
+from lpe_dask.kernels.simd import LANES
+
+#: Sums of so many products of lattice numbers are exact in float32, in any order.
+MOST_FEATURES = 40
+
+
+# Not cached on disk: numba would not notice that what it calls has changed.
+@functools.cache
+def _compiled(form):
+    """Return a function that sums all features at once, or a first part before the rest."""
+    which = Filter(FORMS[form])
+    whole, begin, go_on, end = which.whole, which.first, which.next, which.last
+    n_queries = FORMS[form].queries
+
+    @njit
+    def filtered(queries, group, norms, limits, sums, masks, parts):
+        if len(parts) == 1:
+            return whole(
+                queries, 0, group, 0, parts[0], norms, 0, limits, 0, sums, 0, masks
+            )
+        begin(queries, 0, group, 0, parts[0], norms, 0, limits, 0, sums, 0, masks)
+        k = parts[0]
+        for part in parts[1:-1]:
+            go_on(
+                queries, k * n_queries, group, k * LANES, part, norms, 0, limits, 0, sums,
+                0, masks,
+            )  # fmt: skip
+            k += part
+        return end(
+            queries, k * n_queries, group, k * LANES, parts[-1], norms, 0, limits, 0, sums,
+            0, masks,
+        )  # fmt: skip
+
+    return filtered
+
+
+def _filtered(form, points, rows, norms, limits, parts):
+    """Return sums of shape (n_queries, 64), their masks as bits, and what was returned."""
+    n_queries = len(points)
+    sums, masks = np.full(n_queries * LANES, np.nan, np.float32), np.zeros(n_queries, "u8")
+    interleaved = np.ascontiguousarray(points.T).ravel()
+    group = np.ascontiguousarray(rows.T).ravel()
+    near = _compiled(form)(interleaved, group, norms, limits, sums, masks, np.array(parts))
+    bits = (masks[:, None] >> np.arange(LANES, dtype=np.uint64)) & np.uint64(1)
+    return sums.reshape(n_queries, LANES), bits.astype(bool), int(near)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    parts=st.lists(st.integers(1, 10), min_size=1, max_size=4),
+    step=st.sampled_from([1.0, 0.5, 0.125]),
+)
+def test_filter__compares_sums_with_limits(form, seed, parts, step):
+    """On a lattice sums are exact, and often equal to the limit."""
+    rng = np.random.default_rng(seed)
+    n_features, n_queries = sum(parts), FORMS[form].queries
+    assert n_features <= MOST_FEATURES
+    points = (rng.integers(-4, 5, (n_queries, n_features)) * step).astype(np.float32)
+    rows = (rng.integers(-4, 5, (LANES, n_features)) * step).astype(np.float32)
+    norms = rng.integers(0, 20, LANES).astype(np.float32)
+    norms[rng.random(LANES) < 0.1] = np.nan
+    norms[rng.random(LANES) < 0.1] = -np.inf
+    expected = norms + points @ rows.T
+    limits = rng.choice(expected[np.isfinite(expected)], n_queries)
+    limits[rng.random(n_queries) < 0.2] = np.inf
+    limits[rng.random(n_queries) < 0.2] = np.nan
+    limits[rng.random(n_queries) < 0.2] = -np.inf
+
+    sums, masks, near = _filtered(form, points, rows, norms, limits, parts)
+
+    within = expected <= limits[:, None]
+    assert [bool(near >> q & 1) for q in range(n_queries)] == within.any(axis=1).tolist()
+    if near:
+        np.testing.assert_array_equal(masks, within)
+    np.testing.assert_array_equal(sums[within], expected[within])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n_features", [1, 7, 62, 300])
+def test_filter__has_the_same_bits_in_every_form_and_in_parts(form, n_features):
+    rng = np.random.default_rng(n_features)
+    points = rng.standard_normal((8, n_features), dtype=np.float32)
+    rows = rng.standard_normal((LANES, n_features), dtype=np.float32)
+    norms = rng.standard_normal(LANES, dtype=np.float32)
+
+    def sums(form, parts):
+        n_queries = FORMS[form].queries
+        limits = np.full(n_queries, np.inf, np.float32)
+        found, _, _ = _filtered(form, points[:n_queries], rows, norms, limits, parts)
+        return found
+
+    expected = sums("sse", [n_features])
+    first = n_features // 3
+    for parts in ([n_features], [first, n_features - 2 * first, first]):
+        if min(parts) > 0:
+            found = sums(form, parts)
+            n_both = min(len(found), len(expected))
+            np.testing.assert_array_equal(found[:n_both], expected[:n_both])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_filter__touches_nothing_where_no_row_is_near(form):
+    n_queries = FORMS[form].queries
+    points, rows = np.ones((n_queries, 3), np.float32), np.ones((LANES, 3), np.float32)
+    limits = np.zeros(n_queries, np.float32)
+
+    sums, masks, near = _filtered(
+        form, points, rows, np.ones(LANES, np.float32), limits, [3]
+    )
+
+    assert near == 0
+    assert np.isnan(sums).all()
+    assert not masks.any()
+
+
+def test_features_at_once__is_crossed_by_other_tests():
+    """Searches of 700 features, as those of `test_basis`, are summed in several parts."""
+    assert 64 < FEATURES_AT_ONCE < 350

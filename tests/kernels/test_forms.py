@@ -1,0 +1,86 @@
+import os
+import subprocess
+import sys
+
+import dask
+import pytest
+
+from lpe_dask.kernels import private_uses
+from lpe_dask.kernels.compiled import KERNEL_STATE
+from lpe_dask.kernels.forms import FORMS, chosen_form, form_for
+from lpe_dask.kernels.simd import LANES
+
+
+@pytest.mark.parametrize(
+    ("features", "name"),
+    [
+        ({"avx512f", "avx512vl", "avx2", "fma", "avx", "sse4.2"}, "avx512"),
+        ({"avx2", "fma", "avx", "sse4.2"}, "avx2"),
+        ({"avx", "sse4.2"}, "avx"),
+        ({"avx2", "avx", "sse4.2"}, "avx"),  # without fused multiplication
+        ({"sse2"}, "sse"),
+        ({"neon", "fp-armv8"}, "neon"),
+        (set(), "sse"),
+    ],
+)
+def test_form_for__is_the_best_that_the_processor_has(features, name):
+    assert form_for(features) == name
+
+
+def test_forms__cut_a_group_into_whole_vectors():
+    assert all(LANES % form.width == 0 for form in FORMS.values())
+
+
+def test_chosen_form__is_that_of_the_machine_unless_configured():
+    with dask.config.set({"lpe-dask.vector-form": None}):
+        assert chosen_form() == form_for(private_uses.target_features())
+    for name in FORMS:
+        with dask.config.set({"lpe-dask.vector-form": name}):
+            assert chosen_form() == name
+
+
+def test_chosen_form__says_which_forms_there_are():
+    with (
+        dask.config.set({"lpe-dask.vector-form": "avx1024"}),
+        pytest.raises(ValueError, match=r"'avx1024'.*avx512, avx2, neon, avx, sse"),
+    ):
+        chosen_form()
+
+
+def test_target_features__are_those_that_numba_was_told(monkeypatch):
+    monkeypatch.setattr("numba.config.CPU_FEATURES", "+avx,+avx2,-avx512f,+fma")
+
+    assert private_uses.target_features() == {"avx", "avx2", "fma"}
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "arm64"])
+def test_target_features__of_arm_have_neon(machine, monkeypatch):
+    monkeypatch.setattr("numba.config.CPU_FEATURES", "")
+    monkeypatch.setattr(private_uses, "get_host_cpu_features", lambda: "")
+    monkeypatch.setattr("platform.machine", lambda: machine)
+
+    assert form_for(private_uses.target_features()) == "neon"
+
+
+def test_compiled_forms__are_told_apart():
+    assert KERNEL_STATE.endswith(f"_{chosen_form()}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_searches__have_the_bits_of_the_definition_in_every_form(form, tmp_path):
+    """The tests of kernels and searches pass, whatever registers the processor has."""
+    environment = {
+        **os.environ,
+        "DASK_LPE_DASK__VECTOR_FORM": form,
+        "NUMBA_CACHE_DIR": str(tmp_path),
+    }
+    tests = os.path.dirname(os.path.dirname(__file__))
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+
+    run = subprocess.run(
+        [*command, "kernels", "search"], cwd=tests, env=environment, text=True,
+        capture_output=True, check=False,
+    )  # fmt: skip
+
+    assert run.returncode == 0, run.stdout[-5000:]

@@ -1,0 +1,92 @@
+"""What "auto" chooses, by numbers of pairs and settled costs (see conftest)."""
+
+import dask
+import numpy as np
+import pytest
+
+from lpe_dask import LPE
+from lpe_dask.search import Preparation, SearchPlan, SearchShape, Statistic, choice
+
+RNG = np.random.default_rng(0)
+
+
+def plan_of(n_reference, n_features, n_neighbors=10):
+    shape = SearchShape(n_reference, n_features, Statistic(n_neighbors, None))
+    return SearchPlan(shape, 1024, 1024, 1024, threads=1)
+
+
+def chosen(sample, n_reference, n_neighbors=10):
+    plan = plan_of(n_reference, sample.shape[1], n_neighbors)
+    return choice.choose_algorithm(sample, Preparation(), plan)
+
+
+def test_choose_algorithm__prunes_where_rows_are_near_a_plane():
+    plane = RNG.standard_normal((8000, 3)) @ RNG.standard_normal((3, 20))
+
+    algorithm, reason = chosen(plane, 100_000)
+
+    assert algorithm == "pruned"
+    assert "of all rows of 20 features" in reason
+
+
+def test_choose_algorithm__does_not_prune_independent_columns():
+    algorithm, reason = chosen(RNG.standard_normal((8000, 40)), 100_000)
+
+    assert algorithm == "brute"
+    assert "100% of all rows" in reason
+
+
+@pytest.mark.parametrize("n_reference", [3000, 20_000])
+def test_choose_algorithm__takes_a_sample_of_any_size(n_reference, monkeypatch):
+    """Where part of a table is searched, the sample may have more rows than that."""
+    monkeypatch.setattr(choice, "clear_choice", lambda *_: None)
+
+    algorithm, _ = chosen(RNG.standard_normal((8000, 4)), n_reference)
+
+    assert algorithm == "pruned"
+
+
+def test_choose_algorithm__tries_nothing_for_few_rows(monkeypatch):
+    monkeypatch.setattr(choice, "machine_costs", lambda: pytest.fail("nothing to weigh"))
+
+    assert chosen(RNG.standard_normal((2000, 2)), 2000)[0] == "brute"
+    assert chosen(RNG.standard_normal((5000, 62)), 5000)[0] == "brute"
+    assert chosen(RNG.standard_normal((8000, 3)), 100_000)[0] == "pruned"
+
+
+def test_choose_algorithm__rotates_nothing_where_that_alone_takes_too_long():
+    algorithm, reason = chosen(np.zeros((2000, 300)), 9000)
+
+    assert algorithm == "brute"
+    assert "to rotate rows of 300 features takes" in reason
+
+
+def test_choose_algorithm__says_the_same_each_time():
+    sample = RNG.standard_normal((8000, 8))
+
+    assert len({chosen(sample, 50_000) for _ in range(3)}) == 1
+
+
+@pytest.mark.parametrize(("cell", "algorithm"), [(0.001, "pruned"), (1e6, "brute")])
+def test_choose_algorithm__goes_by_the_costs_that_are_configured(cell, algorithm):
+    costs = {"brute": [0, 1.0, 0], "pruned": [0, 1.0, 0, cell, 0, 0]}
+    sample = RNG.standard_normal((8000, 8))
+
+    with dask.config.set({"lpe-dask.costs": costs}):
+        assert chosen(sample, 50_000)[0] == algorithm
+
+
+@pytest.mark.parametrize(("cell", "algorithm"), [(0.001, "pruned"), (1e6, "brute")])
+def test_fit__has_the_same_bits_whatever_is_chosen(cell, algorithm, monkeypatch, caplog):
+    monkeypatch.setattr(choice, "clear_choice", lambda *_: None)
+    rows = RNG.integers(0, 9, (4000, 4)) * 0.1
+    expected = LPE(5, algorithm="brute").fit(rows).p_values_
+
+    costs = {"brute": [0, 1.0, 0], "pruned": [0, 1.0, 0, cell, 0, 0]}
+    with dask.config.set({"lpe-dask.costs": costs}), caplog.at_level("INFO"):
+        model = LPE(5, algorithm="auto").fit(rows)
+        actual = model.p_values_
+
+    assert model.algorithm_ == algorithm
+    np.testing.assert_array_equal(actual, expected)
+    assert f"algorithm={algorithm}: by a trial" in caplog.text

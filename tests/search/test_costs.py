@@ -1,0 +1,108 @@
+import json
+import os
+import subprocess
+import sys
+
+import dask
+import numpy as np
+import pytest
+
+from lpe_dask.search import costs as module
+from lpe_dask.search.costs import Costs, machine_costs, measured_costs
+
+COSTS = Costs((5.0, 1.0, 0.5), (7.0, 2.0, 0.25, 30.0, 4.0, 0.125))
+
+
+def test_costs__are_sums_over_what_a_query_meets():
+    assert COSTS.of_brute(10, 100) == 5 + 100 * (1 + 0.5 * 10)
+    expected = 7 + 20 * (2 + 0.25 * 10) + 3 * (30 + 4 * 10) + 2 * 0.125 * 10**2
+    assert COSTS.of_pruned(10, n_pairs=20, n_cells=3) == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        7,
+        {},
+        {"brute": [1, 1, 1]},
+        {"brute": [1, 1], "pruned": [1] * 6},
+        {"brute": [1, 1, 1], "pruned": [1] * 5},
+        {"brute": [1, 1, -1], "pruned": [1] * 6},
+        {"brute": [1, 1, "slow"], "pruned": [1] * 6},
+        {"brute": 1, "pruned": [1] * 6},
+    ],
+)
+def test_machine_costs__says_what_configured_ones_must_be(given):
+    with (
+        dask.config.set({"lpe-dask.costs": given}),
+        pytest.raises(ValueError, match=r"lpe-dask.costs is .* must be null, or have the"),
+    ):
+        machine_costs()
+
+
+def test_machine_costs__are_those_configured():
+    given = {"brute": [5, 1, 0.5], "pruned": [7, 2, 0.25, 30, 4, 0.125]}
+
+    with dask.config.set({"lpe-dask.costs": given}):
+        assert machine_costs() == COSTS
+
+
+def test_measured_costs__are_those_of_pairs():
+    told = measured_costs()
+
+    assert told.of_brute(64, 10_000) > 2 * told.of_brute(4, 10_000)
+    assert told.of_pruned(64, 5000, 100) > 2 * told.of_pruned(4, 5000, 100)
+    assert told.of_pruned(64, 10_000, 100) > 0.8 * told.of_brute(64, 10_000)
+    assert module._checked(json.loads(json.dumps(module.asdict(told)))) == told
+
+
+PROGRAM = """
+import dask
+from lpe_dask.search import costs
+dask.config.set({"lpe-dask.costs": None})
+measured = costs.measured_costs
+costs.measured_costs = lambda: print("measured") or costs.Costs((1.5, 1.0, 1.0), (1.0,) * 6)
+print(costs.machine_costs().brute)
+"""
+
+
+def test_machine_costs__are_measured_once_a_machine(tmp_path):
+    """A second process reads them; what is not as it should be is measured anew."""
+    environment = {**os.environ, "DASK_LPE_DASK__CACHE_FOLDER": str(tmp_path)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+
+    def told():
+        run = subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return run.stdout.split("\n")[:-1]
+
+    assert told() == ["measured", "(1.5, 1.0, 1.0)"]
+    assert told() == ["(1.5, 1.0, 1.0)"]
+    (path,) = tmp_path.rglob("costs-*.json")
+    assert json.loads(path.read_text())["processor"] in path.name
+    path.write_text("{")
+    assert told() == ["measured", "(1.5, 1.0, 1.0)"]
+    assert told() == ["(1.5, 1.0, 1.0)"]
+
+
+def test_machine_costs__are_told_by_a_worker(client, monkeypatch):
+    monkeypatch.setattr(module, "_costs_here", lambda: pytest.fail("not here"))
+    given = {"brute": [1, 2, 3], "pruned": [1, 2, 3, 4, 5, 6]}
+    told = module.asdict(module._checked(given))
+    monkeypatch.setattr(module, "new_tasks", lambda *_: [dask.delayed(told)])
+
+    with dask.config.set({"lpe-dask.costs": None}):
+        assert machine_costs() == module._checked(given)
+
+
+def test_write__needs_no_folder_that_can_be_written(tmp_path, caplog):
+    path = tmp_path / "file" / "costs.json"
+    path.parent.write_text("no folder")
+
+    with caplog.at_level("INFO"):
+        module._write(path, "{}")
+
+    assert "each process measures costs anew" in caplog.text
+    assert np.array_equal(list(tmp_path.iterdir()), [path.parent])
