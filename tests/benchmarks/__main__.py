@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
@@ -13,7 +15,7 @@ from rich.console import Console
 
 from benchmarks import machine, picture, results, tables
 from benchmarks.cases import GROUPS, Case
-from benchmarks.children import Children
+from benchmarks.children import Children, without_avx512
 from benchmarks.measure import Plan, measure
 
 BUILD = Path(__file__).parents[2] / "build" / "benchmarks"
@@ -41,6 +43,9 @@ BUILD = Path(__file__).parents[2] / "build" / "benchmarks"
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of the results; build/benchmarks if not given, its quick/ for --quick.",
 )
+@click.option(
+    "--avx2", is_flag=True, help="Let all libraries take the processor for one with AVX2."
+)
 @click.option("--table", is_flag=True, help="Write the report again, and time nothing.")
 def main(
     patterns: tuple[str, ...],
@@ -49,6 +54,7 @@ def main(
     repeats: int,
     limit: float,
     output: Path | None,
+    avx2: bool,
     table: bool,
 ) -> None:
     """Time lpe_dask beside its peers, and write results, report and picture.
@@ -61,7 +67,12 @@ def main(
         for group in GROUPS:
             console.print(f"{group.name}: {' '.join(case.name for case in group.cases)}")
         return
-    output = output or (BUILD / "quick" if quick else BUILD)
+    if avx2 and "NUMBA_CPU_FEATURES" not in os.environ:
+        # This process has imported what reads the variables: it describes the machine.
+        variables = os.environ | without_avx512()
+        command = [sys.executable, "-m", "benchmarks", *sys.argv[1:]]
+        sys.exit(subprocess.run(command, env=variables, check=False).returncode)
+    output = output or BUILD.joinpath(*["avx2"] * avx2, *["quick"] * quick)
     output.mkdir(parents=True, exist_ok=True)
     all_right = True
     if not table:

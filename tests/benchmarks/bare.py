@@ -7,10 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import brute as tiles
-from lpe_dask.kernels.blocks import build_block
-from lpe_dask.kernels.bounds import TILE_ROWS
-from lpe_dask.kernels.states import NearestState, QueryTiles
+from lpe_dask.kernels import ALGORITHMS, NearestState
+from lpe_dask.search import Preparation, Space
 
 #: Queries that a thread measures at a time.
 PASS_ROWS = 4096
@@ -34,15 +32,14 @@ def bare_kernel(
     -------
     radii : ndarray of shape (n_rows,)
     """
-    frame = tiles.frame(rows[:: max(1, len(rows) // PASS_ROWS)])
-    points, numbers = frame.points(rows), np.arange(len(rows))
-    block = build_block(rows, numbers, points, tiles.arrange(points), frame)
+    space = Space("brute", Preparation(), ALGORITHMS["brute"].basis(rows))
+    numbers = np.arange(len(rows))
+    block = space.pack(rows, numbers).block
 
     def measure(start: int) -> NDArray[np.float64]:
         part = slice(start, start + PASS_ROWS)
-        arrangement = tiles.arrange(points[part], TILE_ROWS)
-        queries = QueryTiles(rows[part], points[part], arrangement, numbers[part])
-        state = NearestState(queries, frame, n_neighbors)
+        queries = space.tiles(rows[part], numbers[part])
+        state = NearestState(queries, space.basis, n_neighbors)
         state.fold(block)
         return state.finish()
 

@@ -30,12 +30,15 @@ class Run:
     n_neighbors : int
     arguments : mapping
         Of `lpe_dask.LPE`.
+    may_be_off : bool
+        Whether its time counts whatever its result is: how much of that is wrong is told.
     """
 
     label: str
     contender: str
     n_neighbors: int = 20
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    may_be_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ class Group:
     cases : tuple of Case
     exponent : Target, optional
         Of the power of n that the time grows by, where the cases differ in n.
-    shows_memory : bool
+    shows_memory, shows_steps : bool
     """
 
     name: str
@@ -109,6 +112,7 @@ class Group:
     cases: tuple[Case, ...]
     exponent: Target | None = None
     shows_memory: bool = False
+    shows_steps: bool = False
 
 
 OURS = Run("lpe_dask", "fit")
@@ -142,6 +146,48 @@ def _gaussian(n_features: int) -> Case:
     return Case(name, "gaussian", 100_000, n_features, runs, targets)
 
 
+#: Features -> (required, aim) of the time of faiss over that of brute force.
+FAISS_ON_BRUTE = {
+    8: (2.5, 3.0),
+    16: (2.0, 2.5),
+    62: (1.6, 2.0),
+    200: (1.2, 1.5),
+    768: (1.0, 1.2),
+}
+
+
+def _brute(n_rows: int, n_features: int) -> Case:
+    runs = (Run("brute", "fit", arguments={"algorithm": "brute"}), FAISS)
+    targets = (Target(("faiss",), *FAISS_ON_BRUTE[n_features]),)
+    name = f"brute-d{n_features}-n{n_rows // 1000}k"
+    return Case(name, "gaussian", n_rows, n_features, runs, targets)
+
+
+def _few_columns(n_rows: int, n_features: int) -> Case:
+    targets = (Target(("pykdtree",), 1.0, 1.5),)
+    name = f"columns-d{n_features}-n{n_rows // 1000}k"
+    return Case(name, "gaussian", n_rows, n_features, (OURS, TREES[1]), targets)
+
+
+def _table(source: str, n_rows: int, n_features: int) -> Case:
+    brute = Run("brute", "fit", arguments={"algorithm": "brute"})
+    pruned = Run("pruned", "fit", arguments={"algorithm": "pruned"})
+    peers = (FAISS, SKLEARN) + (TREES[1:] if n_features <= 10 else ())
+    peers = tuple(replace(peer, may_be_off=True) for peer in peers)
+    targets = (
+        Target(tuple(peer.label for peer in peers), 1.0, 1.3),
+        Target(("brute", "pruned"), 1 / 1.15, 1 / 1.05),
+    )
+    runs = (OURS, brute, pruned, *peers)
+    return Case(f"table-{source}", source, n_rows, n_features, runs, targets)
+
+
+def _small(n_rows: int) -> Case:
+    runs = (Run("score", "score"), FAISS, SKLEARN)
+    targets = (Target(("faiss", "scikit-learn"), 1.0, 1.0),) if n_rows == 5000 else ()
+    return Case(f"small-n{n_rows}", "gaussian", n_rows, 62, runs, targets)
+
+
 def _clusters(n_features: int) -> Case:
     targets = (Target(("faiss",), 5.0, 8.0), Target(("scikit-learn",), 2.0, 4.0))
     name = f"clusters-d{n_features}"
@@ -155,10 +201,17 @@ def _growing(source: str, n_features: int, thousands: int) -> Case:
 
 
 def _neighbors(n_features: int) -> Case:
-    few, many = Run("K = 20", "fit", 20), Run("K = 250", "fit", 250)
-    targets = (Target(("K = 250",), 2.0, 1.5),)
+    runs = (
+        Run("K = 250", "fit", 250),
+        Run("K = 20", "fit", 20),
+        Run("faiss, K = 250", "faiss", 250),
+    )
+    targets: tuple[Target, ...] = (Target(("faiss, K = 250",), 1.0, 2.0),)
+    if n_features <= 8:
+        runs += (Run("pykdtree, K = 250", "pykdtree", 250),)
+        targets += (Target(("pykdtree, K = 250",), 1.0, 2.0),)
     name = f"neighbors-d{n_features}"
-    return Case(name, "gaussian", 100_000, n_features, (few, many), targets)
+    return Case(name, "gaussian", 100_000, n_features, runs, targets)
 
 
 def _dask(n_rows: int, n_features: int) -> Case:
@@ -199,6 +252,51 @@ def _whole(
 
 
 GROUPS = (
+    Group(
+        "brute",
+        "Brute force, one Gaussian",
+        tuple(
+            _brute(n_rows, n_features)
+            for n_features in FAISS_ON_BRUTE
+            for n_rows in (20_000, 100_000)
+            if n_rows * n_features < 50_000_000
+        ),
+    ),
+    Group(
+        "columns",
+        "Few columns, one Gaussian",
+        tuple(
+            _few_columns(n_rows, n_features)
+            for n_features in (2, 3, 5)
+            for n_rows in (100_000, 1_000_000)
+        ),
+    ),
+    Group(
+        "tables",
+        "Tables, real and imitated",
+        (
+            _table("http-single", 567_498, 3),
+            _table("cover-standard", 286_048, 10),
+            _table("shuttle-standard", 49_097, 9),
+            _table("kdd99", 805_050, 38),
+            _table("satellite", 6435, 36),
+            _table("pendigits", 6870, 16),
+            _table("mammography", 11_183, 6),
+            _table("usps", 9298, 256),
+            _table("flags", 40_000, 40),
+            _table("one-hot", 40_000, 60),
+            _table("whole-numbers", 40_000, 12),
+            _table("log-normal", 40_000, 16),
+            _table("heavy-tailed", 40_000, 16),
+            _table("constant-columns", 40_000, 20),
+            _table("in-time", 40_000, 10),
+            _table("repeats", 40_000, 12),
+            _table("half-equal", 40_000, 12),
+            _table("mixed", 40_000, 34),
+        ),
+        shows_steps=True,
+    ),
+    Group("small", "Small tables, 62 columns", tuple(map(_small, (1000, 5000, 10_000)))),
     Group(
         "gaussian",
         "One Gaussian",

@@ -88,6 +88,17 @@ def recall_of_radii(
     return {"recall": float(np.mean(actual <= desired * (1 + FOUND)))}
 
 
+def share_off(
+    result: NDArray[np.generic],
+    problem: Problem,
+    sample: NDArray[np.integer] | None,
+    expected: NDArray[np.generic] | None,
+) -> dict[str, float]:
+    """Tell the share of rows whose radius is off by more than a hundredth."""
+    actual, desired = _side_by_side(result, problem, sample, expected)
+    return {"off": float(np.mean(np.abs(actual - desired) > 0.01 * desired))}
+
+
 def falling_with_radii(
     result: NDArray[np.generic],
     problem: Problem,

@@ -15,10 +15,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from llvmlite.binding import get_host_cpu_features
+
 from benchmarks.contract import Contender
 
 #: Variables that hold OpenBLAS to another machine's kernels or caches.
 FOREIGN = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+
+#: What NumPy and LLVM call parts of AVX-512 and what came with it.
+WIDE_IN_NUMPY = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
+WIDE_IN_LLVM = ("avx512", "avx10", "amx")
 
 #: Variables that say how many threads there are.
 THREADS = (
@@ -29,9 +35,25 @@ THREADS = (
 )
 
 
+def without_avx512() -> dict[str, str]:
+    """Return variables with which all libraries take this processor for one with AVX2."""
+    features = [
+        ("+" if has and not name.startswith(WIDE_IN_LLVM) else "-") + name
+        for name, has in get_host_cpu_features().items()
+    ]
+    return {
+        "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": ",".join(features),
+        "OPENBLAS_CORETYPE": "Haswell",
+        "NPY_DISABLE_CPU_FEATURES": WIDE_IN_NUMPY,
+        "FAISS_OPT_LEVEL": "AVX2",
+    }
+
+
 def environment(n_threads: int) -> dict[str, str]:
     """Return the environment of a child: this one, without what favors a contender."""
-    variables = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    foreign = () if "NUMBA_CPU_FEATURES" in os.environ else FOREIGN
+    variables = {name: value for name, value in os.environ.items() if name not in foreign}
     variables |= dict.fromkeys(THREADS, str(n_threads))
     variables["OMP_WAIT_POLICY"] = "passive"  # an idle pool must not spin in another's turn
     tests = str(Path(__file__).parents[1])

@@ -81,6 +81,10 @@ class Contender:
         False: the process ends with the case, for what it holds or to see its memory.
     starts_slowly : bool, default=False
         True if it compiles for a minute in every process.
+    gives_radii : bool, default=True
+        False: p-values or labels, which are compared with such only.
+    explain : callable, optional
+        ``explain(problem)`` tells, for the first run of a case, the share of each step.
     process_threads : int, default=N_THREADS
         What the environment tells OpenMP, BLAS and numba. 1 where worker processes are the
         threads.
@@ -96,6 +100,8 @@ class Contender:
     keeps_process: bool = True
     starts_slowly: bool = False
     process_threads: int = N_THREADS
+    gives_radii: bool = True
+    explain: Callable[[Problem], dict[str, float]] | None = None
 
     @property
     def is_installed(self) -> bool:

@@ -10,9 +10,15 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+
+from benchmarks import shapes
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 N_CLUSTERS = 20
 SHEET_DIMENSION = 5
@@ -67,23 +73,49 @@ def sheet(n_rows: int, n_features: int) -> NDArray[np.float32]:
 
 def http(n_rows: int, n_features: int) -> NDArray[np.generic]:
     """Return rows of http: three columns of KDD Cup 1999, most of them repeats."""
-    return _table("16_http", n_rows)
+    return _some(_adbench("16_http"), n_rows)
 
 
 def cover(n_rows: int, n_features: int) -> NDArray[np.generic]:
     """Return rows of cover: the ten measured columns of Covertype."""
-    return _table("10_cover", n_rows)
+    return _some(_adbench("10_cover"), n_rows)
 
 
-def _table(name: str, n_rows: int) -> NDArray[np.generic]:
-    """Return a public table, or random rows of it if fewer are asked for."""
+def _single(name: str, n_rows: int) -> NDArray[np.float32]:
+    return _some(_adbench(name), n_rows).astype(np.float32)
+
+
+def usps(n_rows: int, n_features: int) -> NDArray[np.float32]:
+    """Return handwritten digits of 16 x 16 grey levels."""
+    with np.load(_data_folder("usps.npz")) as file:
+        rows = np.concatenate([file["X_train"], file["X_test"]])
+    return _some(rows, n_rows).astype(np.float32)
+
+
+def kdd99(n_rows: int, n_features: int) -> NDArray[np.float32]:
+    """Return the 38 numbers of KDD Cup 1999, standardised."""
+    table = pd.read_parquet(_data_folder("kdd99.parquet"))
+    rows = table.drop(columns=["label", "part"]).select_dtypes("number").to_numpy()
+    return _some(shapes.standardised(rows), n_rows)
+
+
+def _adbench(name: str) -> NDArray[np.generic]:
+    with np.load(_data_folder(f"adbench/{name}.npz")) as file:
+        rows: NDArray[np.generic] = file["X"]
+    return rows
+
+
+def _data_folder(name: str) -> Path:
     beside = Path(__file__).parents[2] / ".." / "shared" / "data"
-    path = Path(os.environ.get("LPE_DASK_DATA", beside)) / "adbench" / f"{name}.npz"
+    path = Path(os.environ.get("LPE_DASK_DATA", beside)) / name
     if not path.is_file():
         raise FileNotFoundError(f"no table at {path} (set LPE_DASK_DATA to its folder)")
-    with np.load(path) as file:
-        rows = file["X"]
-    if n_rows == len(rows):
+    return path
+
+
+def _some(rows: NDArray[_Number], n_rows: int) -> NDArray[_Number]:
+    """Return the rows, or random ones of them if fewer are asked for."""
+    if n_rows >= len(rows):
         return rows
     return rows[np.random.default_rng(0).permutation(len(rows))[:n_rows]]
 
@@ -95,4 +127,27 @@ SOURCES = {
     "sheet": Source("5-d sheet", sheet),
     "http": Source("http", http),
     "cover": Source("cover", cover),
+    "http-single": Source("http", lambda n, d: _single("16_http", n)),
+    "cover-standard": Source(
+        "cover, standardised", lambda n, d: shapes.standardised(cover(n, d))
+    ),
+    "shuttle-standard": Source(
+        "shuttle, standardised",
+        lambda n, d: shapes.standardised(_some(_adbench("32_shuttle"), n)),
+    ),
+    "satellite": Source("satellite", lambda n, d: _single("30_satellite", n)),
+    "pendigits": Source("pendigits", lambda n, d: _single("28_pendigits", n)),
+    "mammography": Source("mammography", lambda n, d: _single("23_mammography", n)),
+    "usps": Source("usps", usps),
+    "kdd99": Source("kdd99, standardised", kdd99),
+    "flags": Source("flags", shapes.flags),
+    "one-hot": Source("one-hot, standardised", shapes.one_hot),
+    "whole-numbers": Source("whole numbers", shapes.whole_numbers),
+    "log-normal": Source("log-normal", shapes.log_normal),
+    "heavy-tailed": Source("heavy-tailed", shapes.heavy_tailed),
+    "constant-columns": Source("constant columns", shapes.constant_columns),
+    "in-time": Source("rows in time", shapes.in_time),
+    "repeats": Source("30 % repeats", shapes.repeats),
+    "half-equal": Source("half of the rows equal", shapes.half_equal),
+    "mixed": Source("mixed, standardised", shapes.mixed),
 }

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks import checks
 from benchmarks.contract import N_THREADS, WARM_UP_ROWS, Contender, Problem
+from benchmarks.steps import shares_of
 
 #: Warmed up one by one, since "auto" may choose otherwise for few rows than for many.
 EXACT_ALGORITHMS = ("auto", "brute", "pruned")
@@ -32,6 +33,10 @@ def _fit(problem: Problem) -> Any:
 def _fit_on_threads(problem: Problem) -> Any:
     with _on_threads():
         return _fit(problem)
+
+
+def _shares_of_fit(problem: Problem) -> dict[str, float]:
+    return shares_of(lambda: _fit_on_threads(problem))
 
 
 def _nominal_radii(
@@ -150,6 +155,7 @@ OURS = {
         _nominal_radii,
         checks.equal_radii,
         warm_up=_warm_up_fit,
+        explain=_shares_of_fit,
     ),
     "fit on 1 process": _processes(1),
     "fit on 2 processes": _processes(2),
@@ -163,6 +169,7 @@ OURS = {
         _asking("predict"),
         checks.falling_with_radii,
         warm_up=_warm_up_queries,
+        gives_radii=False,
         keeps_process=False,
     ),
     "score_samples": Contender(
@@ -172,6 +179,7 @@ OURS = {
         _asking("score_samples"),
         checks.p_values_of_labels,
         warm_up=_warm_up_queries,
+        gives_radii=False,
         keeps_process=False,
     ),
     "score": Contender(
@@ -181,6 +189,7 @@ OURS = {
         _scored,
         checks.falling_with_radii,
         warm_up=_warm_up_fit,
+        gives_radii=False,
         keeps_process=False,  # its peak of memory is that of this case alone
     ),
 }

@@ -42,7 +42,8 @@ def report(results: dict[str, Any]) -> str:
         if done:
             times = _times(group, done, results["cases"])
             notes = "".join(_notes(done, results["cases"]))
-            parts += filter(None, [f"## {group.title}\n", times, notes])
+            steps = _steps(done, results["cases"]) if group.shows_steps else ""
+            parts += filter(None, [f"## {group.title}\n", times, notes, steps])
     parts += ["## Machine\n", *_machines(results["cases"])]
     return "\n".join(parts)
 
@@ -119,6 +120,23 @@ def _times(group: Group, cases: list[Case], records: dict[str, Any]) -> str:
     return _table(head, lines)
 
 
+def _steps(cases: list[Case], records: dict[str, Any]) -> str:
+    """Return what share of the time of the first run each step takes."""
+    told = [
+        (case, records[case.name]["runs"].get(case.runs[0].label, {}).get("steps", {}))
+        for case in cases
+    ]
+    names = list(dict.fromkeys(name for _, shares in told for name in shares))
+    if not names:
+        return ""
+    lines = [
+        [*_shape(case, records[case.name]), *(f"{shares[name]:.0%}" for name in names)]
+        for case, shares in told
+        if shares
+    ]
+    return _table(["share of the time", "n", "d", *names], lines)
+
+
 def _time(case: Case, record: dict[str, Any], run: Run | None) -> str:
     if run is None:
         return ""
@@ -136,6 +154,8 @@ def _time(case: Case, record: dict[str, Any], run: Run | None) -> str:
         text += f" ({compared:.2f})"
     if "recall" in told:
         text += f", recall {told['recall']:.3f}"
+    if told.get("off", 0) >= 0.0005:
+        text += f", {told['off']:.1%} off"
     return text
 
 

@@ -8,15 +8,17 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from llvmlite.binding import get_host_cpu_features
 
 import definitions
-from benchmarks import checks, measure, picture, results, strict, tables
+from benchmarks import checks, measure, picture, results, shapes, steps, strict, tables
 from benchmarks.cases import GROUPS, QUICK_ROWS, Case, Run, Target
-from benchmarks.children import FOREIGN, Children, environment
+from benchmarks.children import FOREIGN, Children, environment, without_avx512
 from benchmarks.contenders import CONTENDERS
 from benchmarks.contract import Problem
 from benchmarks.data import SOURCES
 from benchmarks.peers import PEERS
+from lpe_dask import LPE
 
 ALL_CASES = [case for group in GROUPS for case in group.cases]
 
@@ -140,13 +142,59 @@ def test_cases__have_names_of_their_own():
     assert len({case.name for case in ALL_CASES}) == len(ALL_CASES)
 
 
-@pytest.mark.parametrize("source", ["gaussian", "clusters", "sheet"])
-def test_sources__give_float32_of_the_shape_asked_for(source):
-    rows = SOURCES[source].rows(QUICK_ROWS, 6)
+#: Features by source.
+MADE = {
+    "gaussian": 6, "clusters": 6, "sheet": 6, "one-hot": 60, "mixed": 34, "flags": 12,
+    "whole-numbers": 12, "log-normal": 12, "heavy-tailed": 12, "constant-columns": 12,
+    "in-time": 12, "repeats": 12, "half-equal": 12,
+}  # fmt: skip
 
-    assert rows.shape == (QUICK_ROWS, 6)
+
+@pytest.mark.parametrize(("source", "n_features"), MADE.items())
+def test_sources__give_float32_of_the_shape_asked_for(source, n_features):
+    rows = SOURCES[source].rows(QUICK_ROWS, n_features)
+
+    assert rows.shape == (QUICK_ROWS, n_features)
     assert rows.dtype == np.float32
-    np.testing.assert_array_equal(rows, SOURCES[source].rows(QUICK_ROWS, 6))
+    np.testing.assert_array_equal(rows, SOURCES[source].rows(QUICK_ROWS, n_features))
+
+
+def test_shapes__are_what_they_are_called():
+    flags = shapes.flags(4000, 40)
+    assert set(np.unique(flags)) == {0, 1}
+    assert ((flags.mean(axis=0) > 0.05) & (flags.mean(axis=0) < 0.45)).all()
+    assert len(np.unique(shapes.repeats(4000, 12), axis=0)) == pytest.approx(2800, abs=150)
+    assert len(np.unique(shapes.half_equal(4000, 12), axis=0)) == pytest.approx(
+        2000, abs=150
+    )
+    assert (shapes.constant_columns(400, 20)[:, 3] == 7).all()
+    np.testing.assert_allclose(shapes.mixed(4000, 34).std(axis=0), 1, rtol=1e-3)
+
+
+def test_shares_of__add_up_to_the_whole():
+    rows = np.random.default_rng(0).standard_normal((3000, 4))
+
+    shares = steps.shares_of(lambda: LPE(5).fit(rows))
+
+    assert list(shares) == ["reading", "choosing", "packing", "searching", "rest"]
+    assert min(shares.values()) >= 0
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+def test_share_off__tells_and_does_not_refuse():
+    asked = problem(np.arange(20.0)[:, None], n_neighbors=1)
+    radii = np.ones(20)
+    radii[3] = 1.02
+
+    assert checks.share_off(radii, asked, None, np.ones(20)) == {"off": 0.05}
+
+
+def test_without_avx512__leaves_avx2():
+    variables = without_avx512()
+
+    features = variables["NUMBA_CPU_FEATURES"].split(",")
+    assert not [name for name in features if name.startswith(("+avx512", "+amx"))]
+    assert ("+avx2" in features) == get_host_cpu_features()["avx2"]
 
 
 def test_strict_knn_radii__equals_definition():
