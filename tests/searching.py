@@ -57,7 +57,7 @@ def parts_of(n_rows, n_parts):
 def query_tiles(reference, rows, numbers=None, *, tile_rows=TILE_ROWS):
     """Put queries into tiles; ``numbers`` says which reference rows they are themselves."""
     points = reference.basis.points(rows)
-    return QueryTiles(rows, points, reference.module.arrange(points, tile_rows), numbers)
+    return QueryTiles(rows, points, reference.module.tile(points, tile_rows), numbers)
 
 
 def folded(state, reference):
@@ -133,6 +133,10 @@ def _hard_points():
         # Just short of, at, and beyond the distance from which on float32 is not trusted.
         "outliers at 2**40": with_rows(normal(6, 140, 1), *2.0 ** np.c_[38:47:0.25]),
         "outliers at 1e30": with_rows(normal(7, 90, 2), [1e30, 0], [1e30, 1e26], [0, 9e29]),
+        # Whole cells of them, to which gaps overflow in float32.
+        "cells at 1e25": with_rows(
+            normal(16, 80, 2), *(np.c_[1e25, 1e25] + 1e23 * normal(17, 300, 2))
+        ),
         "one row at 1e300": with_rows(normal(8, 150, 2), [1e300, 0.0]),
         "underflow": normal(9, 90, 2) * 1e-170,
         # Squares of the short distances are about the smallest number of float32.

@@ -3,9 +3,11 @@
     basis      the space in which pairs are filtered, and how wrong a filter may be
     blocks     reference rows in the layout of the kernels
     bounds     which cells matter to which queries
+    filters    queries with 64 rows at a time, in the form for the processor (see `forms`)
     nearest    a block against some queries: the K nearest rows
+    seeds      their first limits
     counts     the same: how many rows are within a radius
-    distances  the definition, for the pairs that a filter leaves
+    distances  the definition, for the pairs that a filter leaves; its loop is in `squares`
     states     what is known of some queries so far
 
 `ALGORITHMS` is the one table from the name a user gives to the module that says how rows

@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,8 @@ LEARNED_ROWS = 1024
 
 #: Coordinates of points end here, so that those far out can be rotated.
 FURTHEST = 2.0**100
+
+_one_at_a_time = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,8 @@ def learn_basis(sample: NDArray[np.floating], *, rotate: bool) -> Basis:
     if typical > 0:
         points *= (1 / np.maximum(lengths, typical))[:, None]
     # Threads of BLAS that are done wait in a loop for more, for a while, on cores we need.
-    with _libraries().limit(limits=1, user_api="blas"):
+    # One fit at a time: the number before is put back, which another one must not have set.
+    with _one_at_a_time, _libraries().limit(limits=1, user_api="blas"):
         _, axes = np.linalg.eigh(points.T @ points)
     return Basis(center, exponent, np.ascontiguousarray(axes[:, ::-1]))
 

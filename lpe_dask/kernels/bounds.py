@@ -235,7 +235,8 @@ def choose_queries(n_rows, queries, first, block, cell, limits, errors, tile):  
         limit = limits[first + i]
         error = errors.underflow + errors.rounding * (reaches[first + i] + reach)
         # Closer than before, where a cell is small beside its distance from the origin.
-        if gaps[m] - errors.relative * squares[m] - error > limit:
+        # A gap that is inf in float32 tells nothing.
+        if limit < gaps[m] - errors.relative * squares[m] - error < np.inf:
             continue
         active[n_active] = i
         tile.sources[n_active] = m
@@ -271,6 +272,21 @@ def _pack_offsets(n_active, tile):  # type: ignore[no-untyped-def]
             first = (a // QUERIES) * QUERIES * n_features + a % QUERIES
             for k in range(n_features):
                 offsets[first + k * QUERIES] = np.float32(0.0)
+
+
+@inlined
+def spread_of(g, block, errors):  # type: ignore[no-untyped-def]
+    """Return what a sum may be off because of the rows of group ``g``."""
+    return 2.0 * errors.relative * block.longest[g]
+
+
+@inlined
+def rise_of(a, spread, errors, tile):  # type: ignore[no-untyped-def]
+    """Return what is added to a sum of active query ``a`` for an upper bound of its square.
+
+    ``spread`` is what it may be off because of the row.
+    """
+    return tile.lengths[a] * (1.0 + errors.relative) + spread + tile.errors[a]
 
 
 @inlined

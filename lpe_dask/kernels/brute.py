@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels.basis import Basis, learn_basis
 from lpe_dask.kernels.blocks import Arrangement
+from lpe_dask.kernels.filters import QUERIES
 
 #: Whether a reference is divided into regions of near rows before it is cut into blocks.
 KEEPS_NEAR_ROWS_TOGETHER = False
@@ -21,14 +22,13 @@ KEEPS_NEAR_ROWS_TOGETHER = False
 #: Rows of a cell: so many that moving the queries to its center costs nothing beside.
 CELL_ROWS = 4096
 
+#: Rows that are arranged at a time.
+SLAB_ROWS = 512
+
 
 def basis(sample: NDArray[np.floating]) -> Basis:
     """Return the basis that rows like those of ``sample`` are searched in."""
     return learn_basis(sample, rotate=False)
-
-
-#: Rows that are arranged at a time.
-SLAB_ROWS = 512
 
 
 def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangement:
@@ -36,7 +36,7 @@ def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangem
 
     What the filter may get wrong grows with the longest row of a group.
     """
-    starts = tile(points, cell_rows).starts
+    starts = _starts_of_runs(len(points), cell_rows)
     with np.errstate(invalid="ignore"):
         lengths = np.einsum("ij,ij->i", points, points)
     runs = [slice(*run) for run in pairwise(starts.tolist())]
@@ -45,7 +45,13 @@ def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangem
 
 
 def tile(points: NDArray[np.float64], tile_rows: int) -> Arrangement:
-    """Return queries of shape (n_rows, n_features) as they came, cut into tiles."""
-    n_rows = len(points)
-    starts = np.append(np.arange(0, n_rows, tile_rows), n_rows)
-    return Arrangement(np.arange(n_rows), starts, bounded=False)
+    """Return queries of shape (n_rows, n_features) as they came, cut into tiles.
+
+    Of so many rows that packs of queries are full, as all of them are compared.
+    """
+    starts = _starts_of_runs(len(points), tile_rows - tile_rows % QUERIES)
+    return Arrangement(np.arange(len(points)), starts, bounded=False)
+
+
+def _starts_of_runs(n_rows: int, run_rows: int) -> NDArray[np.int64]:
+    return np.append(np.arange(0, n_rows, run_rows), n_rows)

@@ -16,7 +16,9 @@ from lpe_dask.kernels.bounds import (
     empty_tile,
     find_near_cells,
     lower_bars,
+    rise_of,
     sort_near_cells,
+    spread_of,
     take_tile,
 )
 from lpe_dask.kernels.compiled import borrowing, compiled
@@ -87,12 +89,11 @@ def _count_cell(  # type: ignore[no-untyped-def]
     n_active, cell, first, queries, block, errors, square, surely, counted, tile
 ):
     """Add the rows of a cell that are within to the counts of the active queries."""
-    active, lengths, tile_errors = tile.active, tile.lengths, tile.errors
-    sums, masks, counts = tile.sums, tile.masks, counted.counts
+    active, sums, masks, counts = tile.active, tile.sums, tile.masks, counted.counts
     n_features = queries.points.shape[1]
     n_packs = -(-n_active // QUERIES)
     for g in range(block.starts[cell] // LANES, -(-block.starts[cell + 1] // LANES)):
-        spread = 2.0 * errors.relative * block.longest[g]
+        spread = spread_of(g, block, errors)
         meet_group(g, n_packs, n_features, block, tile)
         for pack in range(n_packs):
             near, sums_start = compare_pack(pack, n_packs, g, n_features, block, tile)
@@ -100,7 +101,7 @@ def _count_cell(  # type: ignore[no-untyped-def]
                 q = lowest_bit(near)
                 near &= near - _ONE
                 a = pack * QUERIES + q
-                rise = lengths[a] * (1.0 + errors.relative) + spread + tile_errors[a]
+                rise = rise_of(a, spread, errors, tile)
                 sure = np.uint64(0)
                 if rise < np.inf:
                     sum_limit = surely - rise

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import dask
 
@@ -61,10 +62,10 @@ def chosen_form() -> str:
     ValueError
         If ``lpe-dask.vector-form`` is not a name of `FORMS`.
     """
-    name: str | None = dask.config.get("lpe-dask.vector-form", None)
+    name: Any = dask.config.get("lpe-dask.vector-form", None)
     if name is None:
         return form_for(target_features())
-    if name not in FORMS:
+    if not isinstance(name, str) or name not in FORMS:
         known = ", ".join(FORMS)
         raise ValueError(
             f"the configuration key lpe-dask.vector-form is {name!r}; it must be null or "

@@ -23,8 +23,10 @@ from lpe_dask.kernels.bounds import (
     empty_tile,
     find_near_cells,
     lower_bars,
+    rise_of,
     rounded_up,
     sort_near_cells,
+    spread_of,
     take_tile,
     threshold_of,
 )
@@ -144,7 +146,7 @@ def _filter_cell(  # type: ignore[no-untyped-def]
     n_features = queries.points.shape[1]
     n_packs = -(-n_active // QUERIES)
     for a in range(n_active):
-        rise = _rise(a, 0.0, errors, tile)
+        rise = rise_of(a, 0.0, errors, tile)
         fall = tile_errors[a] - lengths[a] * (1.0 - errors.relative)
         margin = fall + rise * (1.0 + 2.0**-20) + 1e-36
         margins[active[a]] = max(margins[active[a]], margin)
@@ -172,20 +174,6 @@ def _filter_cell(  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _rise(a, spread, errors, tile):  # type: ignore[no-untyped-def]
-    """Return what is added to a sum of active query ``a`` for an upper bound of its square.
-
-    ``spread`` is what the filter may be off because of the group's rows.
-    """
-    return tile.lengths[a] * (1.0 + errors.relative) + spread + tile.errors[a]
-
-
-@inlined
-def _spread(g, block, errors):  # type: ignore[no-untyped-def]
-    return 2.0 * errors.relative * block.longest[g]
-
-
-@inlined
 def _collect(  # type: ignore[no-untyped-def]
     mask, sums_start, a, g, first, queries, block, errors, found, tile, reservoir
 ):
@@ -194,7 +182,7 @@ def _collect(  # type: ignore[no-untyped-def]
     query = np.uintp(a)
     r = np.uintp(tile.active[query])
     own = queries.numbers[np.uintp(first) + r]
-    rise = rounded_up(_rise(query, _spread(np.uintp(g), block, errors), errors, tile))
+    rise = rounded_up(rise_of(query, spread_of(np.uintp(g), block, errors), errors, tile))
     threshold = tile.thresholds[query]
     count = np.uintp(reservoir.counts[r])
     n_places = np.uintp(reservoir.keys.shape[1])
@@ -261,7 +249,7 @@ def _narrow(i, r, block, errors, found, reservoir):  # type: ignore[no-untyped-d
         upper = key >> _HALF
         if upper >= surely:
             g = (key & _PLACE_BITS) // _LANES
-            gap = margin + _spread(g, block, errors) * (1.0 + 2.0**-20)
+            gap = margin + spread_of(g, block, errors) * (1.0 + 2.0**-20)
             # NaN where nothing is known of a row.
             if float(bits_float(upper)) * (1.0 - 2.0**-20) - gap > limit:
                 continue

@@ -37,7 +37,9 @@ def target_features() -> set[str]:
     ``NUMBA_CPU_FEATURES`` as it does. llvmlite tells of the machine alone.
     Known to work since numba 0.61.0.
     """
-    told: str = numba.config.CPU_FEATURES or get_host_cpu_features()
+    told: str | None = numba.config.CPU_FEATURES
+    if told is None:  # "" is none at all, as for NUMBA_CPU_NAME=generic
+        told = get_host_cpu_features()
     features = {name[1:] for name in told.split(",") if name.startswith("+")}
     # Every 64-bit ARM has it; LLVM finds nothing out where it knows no such processor.
     return features | ({"neon"} if platform.machine() in ("aarch64", "arm64") else set())

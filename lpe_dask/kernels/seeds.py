@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lpe_dask.kernels.bounds import rounded_up, threshold_of
+from lpe_dask.kernels.bounds import rise_of, rounded_up, spread_of, threshold_of
 from lpe_dask.kernels.compiled import borrowing
 from lpe_dask.kernels.filters import FEATURES_AT_ONCE, QUERIES, sum_parts
 from lpe_dask.kernels.selection import keep_smallest
@@ -47,28 +47,29 @@ def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ign
     start, stop = block.starts[cell] // LANES, block.starts[cell + 1] // LANES
     n_groups = WIDE_SEED_GROUPS if n_features > FEATURES_AT_ONCE else SEED_GROUPS
     stop = min(stop, start + n_groups)
-    if n_neighbors > MOST_SEEDED or stop == start:
+    highest = -np.inf
+    for a in range(n_active):
+        highest = max(highest, found.limits[first + tile.active[a]])
+    if highest < np.inf or n_neighbors > MOST_SEEDED or stop == start:
         return
     n_packs = -(-n_active // QUERIES)
     n_parts = -(-n_features // FEATURES_AT_ONCE)
     n_sums = n_packs * QUERIES * LANES
     sums, least = tile.sums, tile.least
     least[:n_sums] = np.inf
-    longest = np.float32(0.0)
+    spread = 0.0
     for g in range(start, stop):
-        longest = max(longest, block.longest[g])
+        spread = max(spread, spread_of(g, block, errors))
         sum_parts(g, n_packs, n_parts, n_features, block, tile)
         for m in range(n_sums):
             least[m] = sums[m] if sums[m] < least[m] else least[m]  # noqa: FURB136 - NaN
-    spread = 2.0 * errors.relative * longest
     for a in range(n_active):
         i = first + tile.active[a]
         if found.limits[i] < np.inf:
             continue
         own = least[a * LANES : (a + 1) * LANES]
         kth = keep_smallest(own, LANES, n_neighbors + 1)
-        rise = tile.lengths[a] * (1.0 + errors.relative) + spread + tile.errors[a]
-        limit = rounded_up(np.float64(kth) + rise)
+        limit = rounded_up(np.float64(kth) + rise_of(a, spread, errors, tile))
         if limit < np.inf:
             found.limits[i] = max(limit, 0.0)
             tile.thresholds[a] = threshold_of(a, found.limits[i], errors, tile)

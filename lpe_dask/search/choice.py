@@ -67,7 +67,7 @@ def choose_space(
         logger.info("algorithm=%s: %s", algorithm, reason)
     kernel = ALGORITHMS[algorithm]
     if not kernel.KEEPS_NEAR_ROWS_TOGETHER:
-        sample = _some(sample, LEARNED_ROWS)
+        sample = _some(sample, LEARNED_ROWS)  # others would be prepared for nothing
     prepared = preparation.apply(sample)
     basis = kernel.basis(prepared)
     is_sampled = sample_neighbors(plan.shape.listed_neighbors) is not None
@@ -94,15 +94,14 @@ def choose_algorithm(
         return decided
     costs = machine_costs()
     brute = costs.of_brute(n_features, n_reference)
-    rotation = costs.of_pruned(n_features, 0, 0) - costs.pruned[0]
+    rotation = costs.of_rotation(n_features)
     if rotation > MOST_ROTATION * brute:
         return "brute", (
             f"to rotate rows of {n_features} features takes {rotation / brute:.0%} of the "
             f"time of {n_reference} comparisons"
         )
     affordable = TRIAL_SHARE * n_reference * brute / plan.threads
-    a_row = costs.of_brute(n_features, QUERY_ROWS) - costs.brute[0]
-    n_affordable = affordable / (rotation + a_row)
+    n_affordable = affordable / (rotation + costs.of_rows(n_features, QUERY_ROWS))
     n_sampled = round(max(FEWEST_ROWS, min(SAMPLE_ROWS, n_affordable)))
     pairs, cells = _pruned_counts(preparation.apply(_some(sample, n_sampled)), plan)
     pruned = costs.of_pruned(n_features, pairs, cells)

@@ -7,19 +7,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import tempfile
-from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self, cast
 
 import dask
 import llvmlite.binding
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lpe_dask.kernels import ALGORITHMS, KERNEL_STATE, kernel_folder
 from lpe_dask.search.join import Search
@@ -40,9 +38,15 @@ MEASURED_ROWS, MEASURED_NEIGHBORS = (4096, 16_384), 20
 #: Seconds for which each search is repeated: the fastest counts.
 SECONDS = 0.03
 
+#: Nanoseconds that everything takes: a clock may be too coarse to tell any.
+LEAST_PRICE = 1e-6
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+
+#: Nanoseconds.
+_Price = Annotated[float, Field(ge=0)]
+
+
+class Costs(BaseModel):
     """Nanoseconds of one thread for a query, by columns d.
 
     Attributes
@@ -55,23 +59,36 @@ class Costs:
         it, of each column's square.
     """
 
-    brute: tuple[float, ...]
-    pruned: tuple[float, ...]
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    brute: tuple[_Price, _Price, _Price]
+    pruned: tuple[_Price, _Price, _Price, _Price, _Price, _Price]
+
+    @model_validator(mode="after")
+    def _compares(self) -> Self:
+        if self.brute[1] + self.brute[2] == 0:
+            raise ValueError("to compare rows costs something")
+        return self
 
     def of_brute(self, n_features: int, n_reference: float) -> float:
         """Return what a query costs that is compared with all rows."""
-        query, row, column = self.brute
-        return query + n_reference * (row + column * n_features)
+        return self.brute[0] + self.of_rows(n_features, n_reference)
+
+    def of_rows(self, n_features: int, n_rows: float) -> float:
+        """Return what so many more rows cost a query that is compared with all."""
+        _, row, column = self.brute
+        return n_rows * (row + column * n_features)
 
     def of_pruned(self, n_features: int, n_pairs: float, n_cells: float) -> float:
-        """Return what a query costs that meets so many rows, and cells.
-
-        As many rows of the reference as queries are rotated.
-        """
-        query, row, column, cell, side, square = self.pruned
+        """Return what a query costs that meets so many rows, and cells."""
+        query, row, column, cell, side, _ = self.pruned
         rows = n_pairs * (row + column * n_features)
         cells = n_cells * (cell + side * n_features)
-        return query + rows + cells + 2 * square * n_features**2
+        return query + rows + cells + self.of_rotation(n_features)
+
+    def of_rotation(self, n_features: int) -> float:
+        """Return what a query costs to be rotated, and as many rows of the reference."""
+        return 2 * self.pruned[-1] * n_features**2
 
 
 def machine_costs() -> Costs:
@@ -84,49 +101,41 @@ def machine_costs() -> Costs:
     """
     given = dask.config.get("lpe-dask.costs", None)
     if given is not None:
-        return _checked(given)
+        return _configured(given)
     if active_client() is None:
-        return Costs(**_costs_here())
+        return _costs_here()
     (told,) = compute(*new_tasks("costs", [(_costs_here,)], []))
-    return Costs(**told)
+    return cast(Costs, told)
 
 
-def _checked(given: Any) -> Costs:
+def _configured(given: Any) -> Costs:
     try:
-        costs = Costs(*(tuple(map(float, given[name])) for name in ("brute", "pruned")))
-        sizes = len(costs.brute), len(costs.pruned)
-        if sizes == (3, 6) and min(*costs.brute, *costs.pruned) >= 0:
-            return costs
-    except (KeyError, TypeError, ValueError):
-        pass
-    raise ValueError(
-        f"the configuration key lpe-dask.costs is {given!r}; it must be null, or have the "
-        "keys brute (3 numbers of nanoseconds, not negative) and pruned (6 of them)."
-    )
+        return Costs.model_validate(given)
+    except ValidationError as error:
+        raise ValueError(
+            f"the configuration key lpe-dask.costs is {given!r}; it must be null, or have "
+            "the keys brute (3 numbers of nanoseconds, finite and not negative, of which "
+            "the second or the third is not 0) and pruned (6 of them)."
+        ) from error
 
 
 # The functions below run inside a task, on a worker.
 
 
 @cache
-def _costs_here() -> dict[str, Any]:
+def _costs_here() -> Costs:
     """Return the costs of this machine, from the file that an earlier process wrote."""
     processor = llvmlite.binding.get_host_cpu_name()
     folder = kernel_folder()
-    path = (
-        None if folder is None else Path(folder) / f"costs-{processor}-{KERNEL_STATE}.json"
-    )
-    if path is not None:
-        try:
-            told = json.loads(path.read_text("utf-8"))
-            told.pop("processor")
-            return asdict(_checked(told))
-        except (OSError, ValueError, KeyError):
-            pass
-    costs = asdict(measured_costs())
-    logger.info("costs of %s in nanoseconds: %s", processor, costs)
-    if path is not None:
-        _write(path, json.dumps({"processor": processor, **costs}, indent=1))
+    if folder is None:
+        return measured_costs()
+    path = Path(folder) / f"costs-{processor}-{KERNEL_STATE}.json"
+    try:
+        return Costs.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        pass
+    costs = measured_costs()
+    _write(path, costs.model_dump_json(indent=1))
     return costs
 
 
@@ -134,18 +143,16 @@ def _write(path: Path, text: str) -> None:
     """Write a file as a whole or not at all: other processes may do the same."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, delete=False
-        ) as file:
-            file.write(text)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            written = Path(folder) / path.name
+            written.write_text(text, "utf-8")
+            written.replace(path)
     except OSError as error:
         logger.info("each process measures costs anew: %s", error)
 
 
 def measured_costs() -> Costs:
-    """Time searches among made rows, for some seconds."""
+    """Time searches among made rows, for one or two seconds."""
     table = np.random.default_rng(0).standard_normal((MEASURED_ROWS[-1], 256), np.float32)
     few = table[: MEASURED_ROWS[0]]
     basis = ALGORITHMS["pruned"].basis(few)
@@ -164,7 +171,9 @@ def measured_costs() -> Costs:
             seconds, causes = _trial("pruned", made)
             pruned.append((max(0.0, seconds - square * n_features**2), causes))
     of_brute = [(seconds, causes[:3]) for seconds, causes in brute]
-    return Costs(_prices(of_brute), (*_prices(pruned), square * 1e9))
+    costs = Costs(brute=_prices(of_brute), pruned=(*_prices(pruned), square * 1e9))
+    logger.info("costs in nanoseconds: %s", costs)
+    return costs
 
 
 def _trial(algorithm: str, rows: NDArray[np.float32]) -> tuple[float, list[float]]:
@@ -176,11 +185,11 @@ def _trial(algorithm: str, rows: NDArray[np.float32]) -> tuple[float, list[float
     return cost.seconds, [1.0, cost.pairs, cost.pairs * d, cost.cells, cost.cells * d]
 
 
-def _prices(trials: list[tuple[float, list[float]]]) -> tuple[float, ...]:
+def _prices(trials: list[tuple[float, list[float]]]) -> Any:
     """Return the nanoseconds of each cause; errors are alike in proportion."""
     from scipy.optimize import nnls  # takes 15 MiB, for the worker that measures only
 
     seconds = np.array([seconds for seconds, _ in trials]).clip(1e-9)
     causes = np.array([causes for _, causes in trials])
     prices, _ = nnls(causes / seconds[:, None], np.ones(len(trials)))
-    return tuple((prices * 1e9).tolist())
+    return tuple((prices * 1e9).clip(LEAST_PRICE).tolist())

@@ -140,7 +140,8 @@ class Needs:
         """
         plan, shape = self.plan, self.plan.shape
         n_places = 2 * max(shape.listed_neighbors, 64)
-        tile = TILE_ROWS * (FLOAT_BYTES * n_places + 16 * shape.n_features + 64)
+        sums = 2 * LANES * SINGLE_BYTES
+        tile = TILE_ROWS * (FLOAT_BYTES * n_places + 20 * shape.n_features + sums + 96)
         share = plan.task_rows * (shape.n_features + 1) * FLOAT_BYTES
         blocks = 2 * block_bytes(plan) + share if plan.is_spooled else 0
         return plan.pass_rows * pass_row_bytes(shape) + tile + blocks + self.walk

@@ -135,9 +135,9 @@ class Trial:
         if queries is None and step == 1 and sampled.space.prunes:
             tiles = Arrangement(np.arange(block.n_rows), block.starts, bounded=True)
         else:
-            arrange = ALGORITHMS[sampled.space.algorithm].arrange
             points = sampled.space.basis.points(self._rows)
-            tiles = arrange(points, cell_rows or TILE_ROWS)
+            tile = ALGORITHMS[sampled.space.algorithm].tile
+            tiles = tile(points, cell_rows or TILE_ROWS)
         self._which = _some_tiles(tiles, n_tiles)
 
     def counts(self) -> tuple[float, float]:

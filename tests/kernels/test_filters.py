@@ -11,6 +11,14 @@ from numba import njit
 from lpe_dask.kernels.filters import FEATURES_AT_ONCE, Filter
 from lpe_dask.kernels.forms import FORMS
 from lpe_dask.kernels.simd import LANES
+from searching import (
+    EXACT,
+    all_distances,
+    in_blocks,
+    normal_basis,
+    search_nearest,
+    smallest,
+)
 
 #: Sums of so many products of lattice numbers are exact in float32, in any order.
 MOST_FEATURES = 40
@@ -126,6 +134,14 @@ def test_filter__touches_nothing_where_no_row_is_near(form):
     assert not masks.any()
 
 
-def test_features_at_once__is_crossed_by_other_tests():
-    """Searches of 700 features, as those of `test_basis`, are summed in several parts."""
-    assert 64 < FEATURES_AT_ONCE < 350
+@pytest.mark.parametrize("algorithm", EXACT)
+@pytest.mark.parametrize("n_features", [FEATURES_AT_ONCE, FEATURES_AT_ONCE + 1])
+def test_features_at_once__change_no_distance(n_features, algorithm):
+    """Sums over all features and sums by parts find the same neighbors."""
+    points = np.random.default_rng(0).integers(0, 3, (300, n_features)) * 0.1
+    reference = in_blocks(algorithm, points, basis=normal_basis(algorithm, n_features))
+
+    found = search_nearest(reference, points[:70], 7, np.arange(70)).finish()
+
+    distances = all_distances(points[:70], points, exclude_self=True)
+    np.testing.assert_array_equal(found, smallest(distances, 7)[0][:, -1])

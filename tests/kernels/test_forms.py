@@ -39,10 +39,11 @@ def test_chosen_form__is_that_of_the_machine_unless_configured():
             assert chosen_form() == name
 
 
-def test_chosen_form__says_which_forms_there_are():
+@pytest.mark.parametrize("given", ["avx1024", ["avx2"], {}, 512])
+def test_chosen_form__says_which_forms_there_are(given):
     with (
-        dask.config.set({"lpe-dask.vector-form": "avx1024"}),
-        pytest.raises(ValueError, match=r"'avx1024'.*avx512, avx2, neon, avx, sse"),
+        dask.config.set({"lpe-dask.vector-form": given}),
+        pytest.raises(ValueError, match=r"vector-form is .*avx512, avx2, neon, avx, sse"),
     ):
         chosen_form()
 
@@ -53,9 +54,16 @@ def test_target_features__are_those_that_numba_was_told(monkeypatch):
     assert private_uses.target_features() == {"avx", "avx2", "fma"}
 
 
+def test_target_features__are_none_where_numba_was_told_none(monkeypatch):
+    monkeypatch.setattr("numba.config.CPU_FEATURES", "")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+
+    assert form_for(private_uses.target_features()) == "sse"
+
+
 @pytest.mark.parametrize("machine", ["aarch64", "arm64"])
 def test_target_features__of_arm_have_neon(machine, monkeypatch):
-    monkeypatch.setattr("numba.config.CPU_FEATURES", "")
+    monkeypatch.setattr("numba.config.CPU_FEATURES", None)
     monkeypatch.setattr(private_uses, "get_host_cpu_features", lambda: "")
     monkeypatch.setattr("platform.machine", lambda: machine)
 
@@ -63,7 +71,15 @@ def test_target_features__of_arm_have_neon(machine, monkeypatch):
 
 
 def test_compiled_forms__are_told_apart():
-    assert KERNEL_STATE.endswith(f"_{chosen_form()}")
+    program = "from lpe_dask.kernels.compiled import KERNEL_STATE; print(KERNEL_STATE)"
+
+    def state(form):
+        environment = {**os.environ, "DASK_LPE_DASK__VECTOR_FORM": form}
+        command = [sys.executable, "-c", program]
+        return subprocess.check_output(command, env=environment, text=True).strip()
+
+    assert state("sse") != state("avx2")
+    assert state(chosen_form()) == KERNEL_STATE
 
 
 @pytest.mark.slow

@@ -1,16 +1,17 @@
-import json
+import math
 import os
 import subprocess
 import sys
 
 import dask
-import numpy as np
+import llvmlite.binding
 import pytest
+from distributed import get_worker
 
 from lpe_dask.search import costs as module
 from lpe_dask.search.costs import Costs, machine_costs, measured_costs
 
-COSTS = Costs((5.0, 1.0, 0.5), (7.0, 2.0, 0.25, 30.0, 4.0, 0.125))
+COSTS = Costs(brute=(5.0, 1.0, 0.5), pruned=(7.0, 2.0, 0.25, 30.0, 4.0, 0.125))
 
 
 def test_costs__are_sums_over_what_a_query_meets():
@@ -30,6 +31,10 @@ def test_costs__are_sums_over_what_a_query_meets():
         {"brute": [1, 1, -1], "pruned": [1] * 6},
         {"brute": [1, 1, "slow"], "pruned": [1] * 6},
         {"brute": 1, "pruned": [1] * 6},
+        {"brute": "123", "pruned": "123456"},
+        {"brute": [1, 1, math.nan], "pruned": [1] * 6},
+        {"brute": [1, 1, 1], "pruned": [math.inf] * 6},
+        {"brute": [1, 0, 0], "pruned": [1] * 6},
     ],
 )
 def test_machine_costs__says_what_configured_ones_must_be(given):
@@ -53,7 +58,7 @@ def test_measured_costs__are_those_of_pairs():
     assert told.of_brute(64, 10_000) > 2 * told.of_brute(4, 10_000)
     assert told.of_pruned(64, 5000, 100) > 2 * told.of_pruned(4, 5000, 100)
     assert told.of_pruned(64, 10_000, 100) > 0.8 * told.of_brute(64, 10_000)
-    assert module._checked(json.loads(json.dumps(module.asdict(told)))) == told
+    assert Costs.model_validate_json(told.model_dump_json()) == told
 
 
 PROGRAM = """
@@ -61,13 +66,13 @@ import dask
 from lpe_dask.search import costs
 dask.config.set({"lpe-dask.costs": None})
 measured = costs.measured_costs
-costs.measured_costs = lambda: print("measured") or costs.Costs((1.5, 1.0, 1.0), (1.0,) * 6)
+made = costs.Costs(brute=(1.5, 1, 1), pruned=(1,) * 6)
+costs.measured_costs = lambda: print("measured") or made
 print(costs.machine_costs().brute)
 """
 
 
 def test_machine_costs__are_measured_once_a_machine(tmp_path):
-    """A second process reads them; what is not as it should be is measured anew."""
     environment = {**os.environ, "DASK_LPE_DASK__CACHE_FOLDER": str(tmp_path)}
     environment.pop("NUMBA_CACHE_DIR", None)
 
@@ -81,20 +86,35 @@ def test_machine_costs__are_measured_once_a_machine(tmp_path):
     assert told() == ["measured", "(1.5, 1.0, 1.0)"]
     assert told() == ["(1.5, 1.0, 1.0)"]
     (path,) = tmp_path.rglob("costs-*.json")
-    assert json.loads(path.read_text())["processor"] in path.name
-    path.write_text("{")
-    assert told() == ["measured", "(1.5, 1.0, 1.0)"]
-    assert told() == ["(1.5, 1.0, 1.0)"]
+    assert llvmlite.binding.get_host_cpu_name() in path.name
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "", "[]", "7", "{}", '{"brute": [1], "pruned": []}', "\xff"]
+)
+def test_costs_here__are_measured_where_the_file_is_damaged(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "kernel_folder", lambda: tmp_path)
+    monkeypatch.setattr(module, "measured_costs", lambda: COSTS)
+    costs_here = module._costs_here.__wrapped__  # what is not remembered
+    costs_here()
+    (path,) = tmp_path.iterdir()
+    path.write_text(text, "latin-1")
+
+    assert costs_here() == COSTS
+
+    monkeypatch.setattr(module, "measured_costs", lambda: pytest.fail("written before"))
+    assert costs_here() == COSTS
 
 
 def test_machine_costs__are_told_by_a_worker(client, monkeypatch):
-    monkeypatch.setattr(module, "_costs_here", lambda: pytest.fail("not here"))
-    given = {"brute": [1, 2, 3], "pruned": [1, 2, 3, 4, 5, 6]}
-    told = module.asdict(module._checked(given))
-    monkeypatch.setattr(module, "new_tasks", lambda *_: [dask.delayed(told)])
+    def costs_here():
+        get_worker()  # fails anywhere else
+        return COSTS
+
+    monkeypatch.setattr(module, "_costs_here", costs_here)
 
     with dask.config.set({"lpe-dask.costs": None}):
-        assert machine_costs() == module._checked(given)
+        assert machine_costs() == COSTS
 
 
 def test_write__needs_no_folder_that_can_be_written(tmp_path, caplog):
@@ -105,4 +125,13 @@ def test_write__needs_no_folder_that_can_be_written(tmp_path, caplog):
         module._write(path, "{}")
 
     assert "each process measures costs anew" in caplog.text
-    assert np.array_equal(list(tmp_path.iterdir()), [path.parent])
+    assert list(tmp_path.iterdir()) == [path.parent]
+
+
+def test_write__leaves_nothing_behind_where_it_fails(tmp_path):
+    path = tmp_path / "costs.json"
+    path.mkdir()
+
+    module._write(path, "{}")
+
+    assert list(tmp_path.iterdir()) == [path]
