@@ -1,11 +1,14 @@
 """First limits of queries of which nothing is known, from the first rows they meet.
 
     active queries x some groups --the smallest sum of each lane--> 64 rows at most
-                                 --the K + 1 smallest of these--> limit
+                                 --a square within which K + 1 of these are--> limit
 
 Without a limit all pairs are kept until there are too many of them, again and again; sums
 of which only the smallest are kept cost a fraction of that. The rows of 64 lanes differ,
 and one of them may be the query itself, so K others are within the limit.
+
+The square is found by halving: to count the lanes within one takes a few nanoseconds, to
+select among them a hundred. It need not be the smallest.
 """
 
 from __future__ import annotations
@@ -13,13 +16,15 @@ from __future__ import annotations
 import numpy as np
 
 from lpe_dask.kernels.bounds import rise_of, rounded_up, spread_of, threshold_of
-from lpe_dask.kernels.compiled import borrowing
+from lpe_dask.kernels.compiled import borrowing, inlined
 from lpe_dask.kernels.filters import FEATURES_AT_ONCE, QUERIES, sum_parts
-from lpe_dask.kernels.selection import keep_smallest
-from lpe_dask.kernels.simd import LANES
+from lpe_dask.kernels.simd import LANES, count_bits, lanes_within
 
 #: Groups whose rows are looked at, and of many features, which cost more than they save.
 SEED_GROUPS, WIDE_SEED_GROUPS = 16, 4
+
+#: Times that an interval with the square is halved at most, and where it may not lie.
+MOST_HALVINGS, LEAST_SQUARE, LARGEST_SQUARE = 12, 2.0**-100, 2.0**100
 
 #: Neighbors up to which 64 lanes tell a limit that is close.
 MOST_SEEDED = 40
@@ -63,13 +68,57 @@ def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ign
         sum_parts(g, n_packs, n_parts, n_features, block, tile)
         for m in range(n_sums):
             least[m] = sums[m] if sums[m] < least[m] else least[m]  # noqa: FURB136 - NaN
+    if not spread < np.inf:  # of a row far out its sum tells nothing
+        return
+    square = 1.0
     for a in range(n_active):
         i = first + tile.active[a]
         if found.limits[i] < np.inf:
             continue
-        own = least[a * LANES : (a + 1) * LANES]
-        kth = keep_smallest(own, LANES, n_neighbors + 1)
-        limit = rounded_up(np.float64(kth) + rise_of(a, spread, errors, tile))
+        length = tile.lengths[a]
+        # Queries of a tile are alike: where one found its square, the next one begins.
+        square = _square_of(n_neighbors + 1, least, a * LANES, length, square)
+        total = np.float64(np.float32(square - length))
+        limit = rounded_up(total + rise_of(a, spread, errors, tile))
         if limit < np.inf:
             found.limits[i] = max(limit, 0.0)
             tile.thresholds[a] = threshold_of(a, found.limits[i], errors, tile)
+
+
+@borrowing
+def _square_of(n_least, sums, start, length, square):  # type: ignore[no-untyped-def]
+    """Return a square within which at least ``n_least`` of 64 lanes are, or few more.
+
+    Those lanes have sums from ``start`` on of at most the square less ``length``. The
+    search begins at ``square``.
+    """
+    low, high = 0.0, min(max(square, LEAST_SQUARE), LARGEST_SQUARE)
+    n_within = _count_within(sums, start, high - length)
+    while n_within < n_least:
+        if high >= LARGEST_SQUARE:
+            return np.inf
+        low, high = high, 4.0 * high
+        n_within = _count_within(sums, start, high - length)
+    while low == 0.0 and high > LEAST_SQUARE:
+        n_nearer = _count_within(sums, start, high / 4.0 - length)
+        if n_nearer < n_least:
+            low = high / 4.0
+        else:
+            high, n_within = high / 4.0, n_nearer
+    if low == 0.0:  # as of equal rows
+        return high
+    for _ in range(MOST_HALVINGS):
+        if n_within <= n_least + n_least // 8:
+            break
+        middle = (low + high) / 2.0
+        n_nearer = _count_within(sums, start, middle - length)
+        if n_nearer < n_least:
+            low = middle
+        else:
+            high, n_within = middle, n_nearer
+    return high
+
+
+@inlined
+def _count_within(sums, start, limit):  # type: ignore[no-untyped-def]
+    return count_bits(lanes_within(sums, start, np.float32(limit)))

@@ -27,19 +27,20 @@ from lpe_dask.search.trial import SampledRows, Trial
 logger = logging.getLogger(__name__)
 
 #: Rows of the sample that are searched for neighbors, and among.
-QUERY_ROWS, SAMPLE_ROWS = 1024, 8192
+QUERY_ROWS, SAMPLE_ROWS = 512, 4096
 
 #: Part of what brute force takes that a trial may take, and the fewest rows that tell.
 TRIAL_SHARE, FEWEST_ROWS = 1 / 30, 1024
 
-#: Part of what brute force takes from which on the rotation alone decides against pruning.
-MOST_ROTATION = 0.4
+#: Part of what brute force takes from which on the rotation alone decides against pruning,
+#: and where brute force takes so few nanoseconds that a trial would be much beside it.
+MOST_ROTATION, SHORT_ROTATION, SHORT = 0.4, 0.1, 25e6
 
 #: Reference rows below which either is done before a choice is.
 FEW_ROWS = 2048
 
 #: The same for the products that brute force takes in all: some 20 ms of one thread.
-FEW_PRODUCTS = 2_500_000_000
+FEW_PRODUCTS = 1_000_000_000
 
 #: Features up to which pruning pays whatever the rows are.
 CLEAR_FEATURES = 6
@@ -95,7 +96,8 @@ def choose_algorithm(
     costs = machine_costs()
     brute = costs.of_brute(n_features, n_reference)
     rotation = costs.of_rotation(n_features)
-    if rotation > MOST_ROTATION * brute:
+    is_short = n_reference * brute <= SHORT * plan.threads
+    if rotation > (SHORT_ROTATION if is_short else MOST_ROTATION) * brute:
         return "brute", (
             f"to rotate rows of {n_features} features takes {rotation / brute:.0%} of the "
             f"time of {n_reference} comparisons"

@@ -243,8 +243,10 @@ def plan_search(
         even = -(-n_reference // n_even)
         block_rows = max(1, min(even, most))
     block_rows = _whole_groups(block_rows)
-    n_tasks = TASKS_PER_THREAD * n_threads
-    task_rows = min(MAX_TASK_ROWS, max(MIN_TASK_ROWS, -(-n_reference // n_tasks)))
+    n_tasks = min(TASKS_PER_THREAD * n_threads, -(-n_reference // MIN_TASK_ROWS))
+    if n_tasks > n_threads:
+        n_tasks -= n_tasks % n_threads  # as many for each thread
+    task_rows = min(MAX_TASK_ROWS, -(-n_reference // n_tasks))
     pass_bytes = min(PASS_BYTES, memory_limit // (16 * threads))
     pass_rows = max(1, min(MAX_TASK_ROWS, pass_bytes // pass_row_bytes(shape)))
     return SearchPlan(
