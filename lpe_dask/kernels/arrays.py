@@ -196,7 +196,7 @@ class Reservoir(NamedTuple):
     narrowed : ndarray of shape (n_rows,)
         The counts that were left when the pairs were last narrowed down.
     margins : ndarray of shape (n_rows,)
-        How far a lower bound is below its upper bound at most, but for the group's share.
+        How far a lower bound is below its upper bound at most.
     places : ndarray of shape (n_places,)
         Room to measure them.
     squares : ndarray of shape (n_neighbors + n_places + 8,)

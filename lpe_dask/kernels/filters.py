@@ -220,10 +220,11 @@ def _fetch_next(pack, n_packs, start, n_summed, block):  # type: ignore[no-untyp
     Otherwise all packs would wait for the first one to load it.
     """
     n_lines = n_summed * (LANES // LINE_NUMBERS)
-    share = -(-n_lines // n_packs)
     following = start + n_summed * LANES
-    for line in range(pack * share, min(n_lines, (pack + 1) * share)):
+    line = pack
+    while line < n_lines:  # a range with such a step would divide first
         fetch(block.groups, following + line * LINE_NUMBERS)
+        line += n_packs
 
 
 @borrowing

@@ -4,11 +4,11 @@ r"""The K nearest rows of one block to each of some queries: filter first, then 
         --upper bounds--> reservoir --K-th smallest bound--> limit for later pairs
         --at the end of a tile--> float64 definition --> K smallest
 
-Pairs that pass the filter wait in a reservoir of at least 2 K places. When it is full, the
-K-th smallest of their upper bounds becomes the limit that later pairs have to beat, and
-what is surely further is dropped; that costs a constant number of comparisons a pair,
-whatever K is. What bounds cannot tell apart (ties, clusters far out) is measured when it
-fills the reservoir.
+Pairs that pass the filter wait in a reservoir of at least 2 K places. When there are many,
+about the K-th smallest of their upper bounds becomes the limit that later pairs have to
+beat, and what is surely further is dropped; that costs a few comparisons a pair, whatever
+K is. What bounds cannot tell apart (ties, clusters far out) is measured when it fills the
+reservoir.
 """
 
 from __future__ import annotations
@@ -46,10 +46,13 @@ from lpe_dask.kernels.squares import SIDE_BY_SIDE
 #: Room of a reservoir beyond K for pairs that bounds alone cannot tell apart.
 SPARE_PLACES = 64
 
+#: Times that the interval with the K-th smallest bound is halved at most, and the share of
+#: K by which the one found may have more within.
+MOST_HALVINGS, TOLERANCE = 12, 1 / 16
+
 _HALF = np.uint64(32)
 _PLACE_BITS = np.uint64(0xFFFFFFFF)
-_ONE = np.uint64(1)
-_LANES = np.uint64(LANES)
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 #: Of a float32.
 _INFINITE_BITS = np.uint64(0x7F800000)
@@ -93,7 +96,6 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
             continue
         reservoir.counts[:n_rows] = 0
         reservoir.narrowed[:n_rows] = 0
-        reservoir.margins[:n_rows] = 0.0
         take_tile(queries, first, n_rows, limits, reach, errors, tile)
         n_near = find_near_cells(queries, number, block, farthest, errors, tile)
         rank = 0
@@ -141,15 +143,9 @@ def _filter_cell(  # type: ignore[no-untyped-def]
     n_active, cell, first, queries, block, errors, found, tile, reservoir
 ):
     """Put the pairs of the active queries and a cell that may matter into the reservoir."""
-    active, counts, margins = tile.active, reservoir.counts, reservoir.margins
-    lengths, tile_errors, masks = tile.lengths, tile.errors, tile.masks
+    active, counts, masks = tile.active, reservoir.counts, tile.masks
     n_features = queries.points.shape[1]
     n_packs = -(-n_active // QUERIES)
-    for a in range(n_active):
-        rise = rise_of(a, 0.0, errors, tile)
-        fall = tile_errors[a] - lengths[a] * (1.0 - errors.relative)
-        margin = fall + rise * (1.0 + 2.0**-20) + 1e-36
-        margins[active[a]] = max(margins[active[a]], margin)
     start = block.starts[cell] // LANES
     stop = -(-block.starts[cell + 1] // LANES)
     for g in range(start, stop):
@@ -170,7 +166,7 @@ def _filter_cell(  # type: ignore[no-untyped-def]
         enough = n_neighbors if is_first else n_neighbors + n_neighbors // 2
         # Ties stay however often they are narrowed.
         if counts[r] > enough and counts[r] >= reservoir.narrowed[r] + n_neighbors // 2:
-            _narrow(first + r, r, block, errors, found, reservoir)
+            _narrow(first + r, r, found, reservoir)
 
 
 @inlined
@@ -182,9 +178,16 @@ def _collect(  # type: ignore[no-untyped-def]
     query = np.uintp(a)
     r = np.uintp(tile.active[query])
     own = queries.numbers[np.uintp(first) + r]
-    rise = rounded_up(rise_of(query, spread_of(np.uintp(g), block, errors), errors, tile))
+    spread = spread_of(np.uintp(g), block, errors)
+    total_rise = rise_of(query, spread, errors, tile)
+    fall = tile.errors[query] - tile.lengths[query] * (1.0 - errors.relative)
+    margin = fall + total_rise * (1.0 + 2.0**-20) + 1e-36
+    rise = rounded_up(total_rise)
+    own_threshold = threshold_of(query, 0.0, errors, tile)
     threshold = tile.thresholds[query]
     count = np.uintp(reservoir.counts[r])
+    margins = reservoir.margins
+    margins[r] = max(margins[r], margin) if count > 0 else margin
     n_places = np.uintp(reservoir.keys.shape[1])
     sums, keys, numbers = tile.sums, reservoir.keys[r], block.numbers
     lanes, places = np.uintp(sums_start), np.uintp(g * LANES)
@@ -193,8 +196,8 @@ def _collect(  # type: ignore[no-untyped-def]
         mask &= mask - _ONE
         total = sums[lanes + lane]
         place = places + lane
-        if total > threshold or numbers[place] == own:
-            continue
+        if total > threshold or (total <= own_threshold and numbers[place] == own):
+            continue  # a number is not looked up, far away in memory, where none is near
         keys[count] = (_upper_bits(total, rise) << _HALF) | place
         count += _ONE
         if count == n_places:
@@ -224,7 +227,7 @@ def _make_room(a, r, first, queries, block, errors, found, tile, reservoir):  # 
     """Shorten a full reservoir, and return the threshold that now holds for its query."""
     i = first + r
     n_places = reservoir.keys.shape[1]
-    _narrow(i, r, block, errors, found, reservoir)
+    _narrow(i, r, found, reservoir)
     if reservoir.counts[r] > n_places - n_places // 4:
         _settle(i, r, queries, block, errors, found, reservoir)
     if found.limits[i] < 0.0:
@@ -235,29 +238,59 @@ def _make_room(a, r, first, queries, block, errors, found, tile, reservoir):  # 
 
 
 @borrowing
-def _narrow(i, r, block, errors, found, reservoir):  # type: ignore[no-untyped-def]
-    """Lower the limit of query ``i`` to its K-th upper bound, and drop what is further."""
-    keys = reservoir.keys[r]
+def _narrow(i, r, found, reservoir):  # type: ignore[no-untyped-def]
+    """Lower the limit of query ``i`` to about its K-th upper bound, and drop the rest."""
+    keys, n_keys = reservoir.keys[r], np.uint64(reservoir.counts[r])
     n_neighbors = found.squares.shape[1]
-    kth = keep_smallest(keys, reservoir.counts[r], n_neighbors)
-    limit = min(found.limits[i], float(bits_float(kth >> _HALF)))
-    surely = float_bits(np.float32(limit))
-    margin = reservoir.margins[r]
-    n_kept = n_neighbors
-    for m in range(n_neighbors, reservoir.counts[r]):
+    kth = _bits_within(keys, n_keys, n_neighbors, found.limits[i])
+    limit = min(found.limits[i], float(bits_float(kth)))
+    # Of a pair above this one the lower bound is above the limit as well.
+    highest = rounded_up((limit + reservoir.margins[r]) * (1.0 + 2.0**-19))
+    bits = float_bits(highest) if highest < np.inf else _INFINITE_BITS  # NaN: nothing is
+    bound = (bits + _ONE) << _HALF
+    n_kept = _ZERO
+    for m in range(n_keys):
         key = keys[m]
-        upper = key >> _HALF
-        if upper >= surely:
-            g = (key & _PLACE_BITS) // _LANES
-            gap = margin + spread_of(g, block, errors) * (1.0 + 2.0**-20)
-            # NaN where nothing is known of a row.
-            if float(bits_float(upper)) * (1.0 - 2.0**-20) - gap > limit:
-                continue
         keys[n_kept] = key
-        n_kept += 1
+        n_kept += _ONE if key < bound else _ZERO  # added up: a branch would be guessed
     reservoir.counts[r] = n_kept
     reservoir.narrowed[r] = n_kept
     found.limits[i] = limit
+
+
+@borrowing
+def _bits_within(keys, n_keys, n_neighbors, limit):  # type: ignore[no-untyped-def]
+    """Return the bits of an upper bound that at least K pairs do not exceed, or few more.
+
+    To count the keys below one takes a tenth of the time of selecting among them, and after
+    the first time the limit tells where to look.
+    """
+    high = float_bits(np.float32(limit)) + _ONE
+    if high < _INFINITE_BITS:
+        low = float_bits(np.float32(limit / 4.0))
+        n_within = _count_within(keys, n_keys, high)
+        if n_within >= n_neighbors and _count_within(keys, n_keys, low) < n_neighbors:
+            for _ in range(MOST_HALVINGS):
+                if n_within <= n_neighbors + n_neighbors * TOLERANCE:
+                    break
+                middle = (low + high) >> _ONE
+                n_nearer = _count_within(keys, n_keys, middle)
+                if n_nearer < n_neighbors:
+                    low = middle
+                else:
+                    high, n_within = middle, n_nearer
+            return high
+    return keep_smallest(keys, n_keys, n_neighbors) >> _HALF
+
+
+@inlined
+def _count_within(keys, n_keys, bits):  # type: ignore[no-untyped-def]
+    """Count the keys with an upper bound of at most these bits."""
+    bound = (bits + _ONE) << _HALF
+    n_within = _ZERO
+    for m in range(n_keys):  # unsigned, and so vector instructions
+        n_within += _ONE if keys[m] < bound else _ZERO
+    return np.int64(n_within)
 
 
 @borrowing
@@ -265,7 +298,7 @@ def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-
     """Measure the pairs of query ``i``, and keep the K nearest of them and those found."""
     n_neighbors = found.squares.shape[1]
     if reservoir.counts[r] > n_neighbors:
-        _narrow(i, r, block, errors, found, reservoir)
+        _narrow(i, r, found, reservoir)
     n_new = reservoir.counts[r]
     if n_new == 0:
         return

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask.kernels.nearest import _upper_bits, reservoir_size
+from lpe_dask.kernels.nearest import TOLERANCE, _bits_within, _upper_bits, reservoir_size
 from searching import (
     EXACT,
     HARD_POINTS,
@@ -49,6 +49,47 @@ def test_upper_bits__are_those_of_inf_where_nothing_is_known(total, rise):
         bits = _upper_bits(np.float32(total), np.float32(rise))
 
     assert np.uint32(bits).view(np.float32) == np.inf
+
+
+def keys_of(uppers):
+    """Return upper bounds as a reservoir holds them, each with the place it has here."""
+    bits = np.asarray(uppers, np.float32).view(np.uint32).astype(np.uint64)
+    return bits << np.uint64(32) | np.arange(len(uppers), dtype=np.uint64)
+
+
+uppers = st.one_of(
+    st.integers(0, 3).map(float),
+    st.floats(0, 10, width=32),
+    st.sampled_from([1e-30, 1e30, np.inf]),
+)
+
+
+@given(
+    uppers=st.lists(uppers, min_size=1, max_size=80),
+    limit=st.one_of(uppers, st.sampled_from([3e38, 1e60])),
+    data=st.data(),
+)
+def test_bits_within__are_those_of_a_bound_that_k_pairs_do_not_exceed(uppers, limit, data):
+    """Whatever the limit says of where to look."""
+    n_neighbors = data.draw(st.integers(1, len(uppers)))
+
+    bits = _bits_within(keys_of(uppers), np.uint64(len(uppers)), n_neighbors, limit)
+
+    bound = np.uint32(bits).view(np.float32)
+    assert (np.float32(uppers) <= bound).sum() >= n_neighbors
+    kth = np.sort(np.float32(uppers))[n_neighbors - 1]
+    assert bound <= kth or bound <= np.nextafter(np.float32(limit), np.float32(np.inf))
+
+
+@pytest.mark.parametrize("limit", [1.0, 1.9, 0.2, 6.0, np.inf])
+def test_bits_within__are_close_where_pairs_differ(limit):
+    """By counting where the limit is near the K-th (1, 1.9), and else by selection."""
+    uppers = np.random.default_rng(0).random(400)
+
+    bits = _bits_within(keys_of(uppers), np.uint64(400), 250, limit)
+
+    n_within = (uppers <= np.uint32(bits).view(np.float32)).sum()
+    assert 250 <= n_within <= 250 * (1 + TOLERANCE)
 
 
 @pytest.mark.parametrize("algorithm", EXACT)
