@@ -20,8 +20,9 @@ from lpe_dask.kernels.compiled import borrowing, inlined
 from lpe_dask.kernels.filters import FEATURES_AT_ONCE, QUERIES, sum_parts
 from lpe_dask.kernels.simd import LANES, count_bits, lanes_within
 
-#: Groups whose rows are looked at, and of many features, which cost more than they save.
-SEED_GROUPS, WIDE_SEED_GROUPS = 16, 4
+#: Numbers of a lane that are looked at, since groups of many features cost more than they
+#: save, and the fewest and the most groups.
+SEED_NUMBERS, LEAST_GROUPS, MOST_GROUPS = 256, 4, 16
 
 #: Times that an interval with the square is halved at most, and where it may not lie.
 MOST_HALVINGS, LEAST_SQUARE, LARGEST_SQUARE = 12, 2.0**-100, 2.0**100
@@ -50,7 +51,7 @@ def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ign
     """
     n_neighbors, n_features = found.squares.shape[1], len(tile.columns)
     start, stop = block.starts[cell] // LANES, block.starts[cell + 1] // LANES
-    n_groups = WIDE_SEED_GROUPS if n_features > FEATURES_AT_ONCE else SEED_GROUPS
+    n_groups = max(LEAST_GROUPS, min(MOST_GROUPS, SEED_NUMBERS // n_features))
     stop = min(stop, start + n_groups)
     highest = -np.inf
     for a in range(n_active):

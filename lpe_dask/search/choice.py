@@ -36,7 +36,7 @@ TRIAL_SHARE, FEWEST_ROWS = 1 / 30, 1024
 
 #: Part of what brute force takes from which on the rotation alone decides against pruning,
 #: and where brute force takes so few nanoseconds that a trial would be much beside it.
-MOST_ROTATION, SHORT_ROTATION, SHORT = 0.4, 0.1, 25e6
+MOST_ROTATION, SHORT_ROTATION, SHORT = 0.4, 0.1, 50e6
 
 #: Part of what brute force takes that pruning may take. To sort and pack rows comes on top,
 #: and cells that few queries of a tile meet cost more than the same pairs elsewhere.
@@ -45,8 +45,9 @@ MOST_PRUNED = 0.75
 #: Reference rows below which either is done before a choice is.
 FEW_ROWS = 2048
 
-#: The same for the products that brute force takes in all: some 20 ms of one thread.
-FEW_PRODUCTS = 1_000_000_000
+#: The same for the products that brute force takes in all: some 40 ms of one thread, to
+#: which a trial would add ten.
+FEW_PRODUCTS = 2_000_000_000
 
 #: Features up to which pruning pays whatever the rows are.
 CLEAR_FEATURES = 6
@@ -124,11 +125,12 @@ def choose_algorithm(
 def clear_choice(n_reference: int, n_features: int) -> tuple[str, str] | None:
     """Return what to choose, and why, where that needs no trial."""
     n_products = n_reference**2 * (n_features + PAIR_PRODUCTS)
-    if n_reference <= FEW_ROWS or n_products <= FEW_PRODUCTS:
-        return "brute", f"{n_reference} reference rows x {n_features} features are few"
+    few = "brute", f"{n_reference} reference rows x {n_features} features are few"
+    if n_reference <= FEW_ROWS:
+        return few
     if n_features <= CLEAR_FEATURES:
         return "pruned", f"of {n_features} features, boxes leave out most pairs"
-    return None
+    return few if n_products <= FEW_PRODUCTS else None
 
 
 def share_among(more_cells: float, share: float) -> float:

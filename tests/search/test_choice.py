@@ -52,6 +52,7 @@ def test_choose_algorithm__tries_nothing_for_few_rows(monkeypatch):
     assert chosen(RNG.standard_normal((2000, 2)), 2000)[0] == "brute"
     assert chosen(RNG.standard_normal((4000, 40)), 4000)[0] == "brute"
     assert chosen(RNG.standard_normal((8000, 3)), 100_000)[0] == "pruned"
+    assert chosen(RNG.standard_normal((4000, 3)), 4000)[0] == "pruned"
 
 
 def test_choose_algorithm__rotates_nothing_where_that_alone_takes_too_long():
@@ -62,7 +63,7 @@ def test_choose_algorithm__rotates_nothing_where_that_alone_takes_too_long():
 
 
 def test_choose_algorithm__rotates_less_where_there_is_less_to_be_saved():
-    plane = RNG.standard_normal((8000, 2)) @ RNG.standard_normal((2, 62))
+    plane = RNG.standard_normal((8000, 2)) @ RNG.standard_normal((2, 120))
 
     assert "to rotate" in chosen(plane[:4000], 4000)[1]
     assert chosen(plane, 20_000)[0] == "pruned"
