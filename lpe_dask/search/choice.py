@@ -40,14 +40,14 @@ MOST_ROTATION, SHORT_ROTATION, SHORT = 0.4, 0.1, 50e6
 
 #: Part of what brute force takes that pruning may take. To sort and pack rows comes on top,
 #: and cells that few queries of a tile meet cost more than the same pairs elsewhere.
-MOST_PRUNED = 0.75
+MOST_PRUNED = 0.9
 
 #: Reference rows below which either is done before a choice is.
 FEW_ROWS = 2048
 
-#: The same for the products that brute force takes in all: some 40 ms of one thread, to
-#: which a trial would add ten.
-FEW_PRODUCTS = 2_000_000_000
+#: The same for the products that brute force takes in all: some 20 ms of one thread, and as
+#: many times more as a trial takes longer, which these features make twice as long.
+FEW_PRODUCTS, TRIAL_FEATURES = 1_000_000_000, 60
 
 #: Features up to which pruning pays whatever the rows are.
 CLEAR_FEATURES = 6
@@ -130,7 +130,8 @@ def clear_choice(n_reference: int, n_features: int) -> tuple[str, str] | None:
         return few
     if n_features <= CLEAR_FEATURES:
         return "pruned", f"of {n_features} features, boxes leave out most pairs"
-    return few if n_products <= FEW_PRODUCTS else None
+    most = FEW_PRODUCTS * (1 + n_features / TRIAL_FEATURES)
+    return few if n_products <= most else None
 
 
 def share_among(more_cells: float, share: float) -> float:

@@ -221,10 +221,13 @@ def _seconds(reply: dict[str, Any]) -> float:
 
 
 def _take_turns(lanes: list[Lane], children: Children, plan: Plan) -> None:
-    """Time all lanes by turns, so that what disturbs the machine disturbs them alike."""
+    """Time all lanes by turns, so that what disturbs the machine disturbs them alike.
+
+    Every other turn goes backwards: who comes first follows another library each time.
+    """
     expected: NDArray[np.generic] | None = None
     for turn in range(plan.repeats):
-        for lane in lanes:
+        for lane in lanes if turn % 2 == 0 else lanes[::-1]:
             if not lane.is_open or lane.longest > plan.limit:
                 continue
             same = lane.run.n_neighbors == lanes[0].run.n_neighbors

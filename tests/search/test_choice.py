@@ -63,9 +63,9 @@ def test_choose_algorithm__rotates_nothing_where_that_alone_takes_too_long():
 
 
 def test_choose_algorithm__rotates_less_where_there_is_less_to_be_saved():
-    plane = RNG.standard_normal((8000, 2)) @ RNG.standard_normal((2, 120))
+    plane = RNG.standard_normal((8000, 2)) @ RNG.standard_normal((2, 160))
 
-    assert "to rotate" in chosen(plane[:4000], 4000)[1]
+    assert "to rotate" in chosen(plane[:4700], 4700)[1]
     assert chosen(plane, 20_000)[0] == "pruned"
 
 
