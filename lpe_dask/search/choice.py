@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import ALGORITHMS, LANES, LEARNED_ROWS
+from lpe_dask.kernels import ALGORITHMS, LANES, LEARNED_ROWS, narrow
 from lpe_dask.search.costs import machine_costs
 from lpe_dask.search.join import Search
 from lpe_dask.search.locality import learn_split
@@ -34,9 +34,16 @@ QUERY_ROWS, SAMPLE_ROWS = 512, 4096
 #: Part of what brute force takes that a trial may take, and the fewest rows that tell.
 TRIAL_SHARE, FEWEST_ROWS = 1 / 30, 1024
 
-#: Part of what brute force takes from which on the rotation alone decides against pruning,
-#: and where brute force takes so few nanoseconds that a trial would be much beside it.
-MOST_ROTATION, SHORT_ROTATION, SHORT = 0.4, 0.1, 50e6
+#: To learn a rotation takes as long as to rotate so many rows for each feature.
+LEARNING = 2
+
+#: Where a trial takes more: rows whose nearest of `FEWEST_ROWS` is looked for, and the part
+#: of the distance between any two from which on it is too far for boxes to leave out much.
+#: Of 26 tables those from .44 on were no faster with pruning, nearly all below were.
+GLANCED_ROWS, FAR_NEIGHBOR = 128, 0.43
+
+#: Part of what brute force takes from which on the rotation alone decides against pruning.
+MOST_ROTATION = 0.4
 
 #: Part of what brute force takes that pruning may take. To sort and pack rows comes on top,
 #: and cells that few queries of a tile meet cost more than the same pairs elsewhere.
@@ -103,14 +110,21 @@ def choose_algorithm(
     costs = machine_costs()
     brute = costs.of_brute(n_features, n_reference)
     rotation = costs.of_rotation(n_features)
-    is_short = n_reference * brute <= SHORT * plan.threads
-    if rotation > (SHORT_ROTATION if is_short else MOST_ROTATION) * brute:
+    if rotation > MOST_ROTATION * brute:
         return "brute", (
             f"to rotate rows of {n_features} features takes {rotation / brute:.0%} of the "
             f"time of {n_reference} comparisons"
         )
-    affordable = TRIAL_SHARE * n_reference * brute / plan.threads
+    learning = LEARNING * n_features * rotation
+    affordable = TRIAL_SHARE * n_reference * brute / plan.threads - learning
     n_affordable = affordable / (rotation + costs.of_rows(n_features, QUERY_ROWS))
+    if n_affordable < FEWEST_ROWS:
+        nearest = _nearest_share(preparation.apply(_some(sample, FEWEST_ROWS)))
+        if nearest >= FAR_NEIGHBOR:
+            return "brute", (
+                f"of {FEWEST_ROWS} rows of {n_features} features, the nearest one is at "
+                f"{nearest:.0%} of the distance between any two"
+            )
     n_sampled = round(max(FEWEST_ROWS, min(SAMPLE_ROWS, n_affordable)))
     pairs, cells = _pruned_counts(preparation.apply(_some(sample, n_sampled)), plan)
     pruned = costs.of_pruned(n_features, pairs, cells)
@@ -152,6 +166,18 @@ def share_among(more_cells: float, share: float) -> float:
 
 def _some(rows: NDArray[np.generic], n_rows: int) -> NDArray[np.generic]:
     return rows[:: -(-len(rows) // n_rows)]
+
+
+def _nearest_share(sample: NDArray[np.floating]) -> float:
+    """Return how far the nearest row is, as a share of what is between any two: medians."""
+    rows, numbers = narrow(sample), np.arange(len(sample))
+    space = Space("brute", Preparation(), ALGORITHMS["brute"].basis(rows))
+    some = numbers[:: -(-len(numbers) // GLANCED_ROWS)]
+    search = Search(Statistic(1, None), pass_rows=1)
+    state = search.state(space.tiles(rows[some], some), space.basis)
+    state.fold(space.pack(rows, numbers).block)
+    between = np.median(np.linalg.norm(rows[some] - rows[np.roll(some, 1)], axis=1))
+    return float(np.median(state.finish()) / between) if between > 0 else 0.0
 
 
 def _pruned_counts(sample: NDArray[np.floating], plan: SearchPlan) -> tuple[float, float]:

@@ -62,11 +62,15 @@ def test_choose_algorithm__rotates_nothing_where_that_alone_takes_too_long():
     assert "to rotate rows of 300 features takes" in reason
 
 
-def test_choose_algorithm__rotates_less_where_there_is_less_to_be_saved():
-    plane = RNG.standard_normal((8000, 2)) @ RNG.standard_normal((2, 160))
+def test_choose_algorithm__glances_where_a_trial_would_take_long():
+    plane = RNG.standard_normal((5000, 2)) @ RNG.standard_normal((2, 80))
 
-    assert "to rotate" in chosen(plane[:4700], 4700)[1]
-    assert chosen(plane, 20_000)[0] == "pruned"
+    algorithm, reason = chosen(RNG.standard_normal((5000, 80)), 5000)
+
+    assert algorithm == "brute"
+    assert "the nearest one is at" in reason
+    assert "by a trial" in chosen(plane, 5000)[1]
+    assert "by a trial" in chosen(np.zeros((5000, 80)), 5000)[1]
 
 
 def test_choose_algorithm__says_the_same_each_time():
