@@ -11,6 +11,7 @@ from distributed import Client
 from hypothesis import settings
 
 from processes import local_cluster
+from settled import SETTLED_COSTS
 
 # A first call compiles, and a shared machine stalls: time says nothing about a result here.
 settings.register_profile("quick", deadline=None, max_examples=15)
@@ -56,8 +57,7 @@ def short_pauses():
 @pytest.fixture(autouse=True)
 def settled_costs():
     """Let "auto" choose alike on every machine, and measure nothing for it."""
-    costs = {"brute": [1900, 0.08, 0.0146], "pruned": [930, 0.14, 0.013, 0.0, 2.4, 0.143]}
-    with dask.config.set({"lpe-dask.costs": costs}):
+    with dask.config.set({"lpe-dask.costs": SETTLED_COSTS}):
         yield
 
 

@@ -37,8 +37,8 @@ class Arrangement:
     order : ndarray of shape (n_rows,)
         ``rows[order]`` has each cell in one run.
     starts : ndarray of shape (n_cells + 1,)
-        Cell ``j`` is the rows from ``starts[j]`` to ``starts[j + 1]`` of these; all starts
-        but the last are multiples of 64.
+        Cell ``j`` is the rows from ``starts[j]`` to ``starts[j + 1]`` of these. In a block
+        all starts but the last are multiples of 64.
     bounded : bool
         Whether cells have boxes that say where their rows are; otherwise rows of one cell
         may be anywhere, and all cells have one center.
@@ -164,8 +164,9 @@ def build_block(
         points = basis.points(rows[slab])
         arrangement = arrange(points)
         order, starts = arrangement.order, arrangement.starts
-        np.take(rows[slab], order, axis=0, out=arranged[slab])
-        np.take(numbers[slab], order, out=arranged_numbers[slab])
+        # With mode="raise" NumPy fills a buffer first, as large as the rows.
+        np.take(rows[slab], order, axis=0, out=arranged[slab], mode="clip")
+        np.take(numbers[slab], order, out=arranged_numbers[slab], mode="clip")
         n_cells = len(starts) - 1
         centers = np.zeros((n_cells, n_features))
         lows = np.full((n_cells, n_features), -np.inf, np.float32)

@@ -93,7 +93,7 @@ def find_near_cells(queries, number, block, farthest, errors, tile):  # type: ig
             if gap > 0.0:
                 bound += gap * gap
                 size += center * center
-        bound -= 2.0**-40 * (bound + size)
+        bound -= 2.0**-23 * bound + 2.0**-40 * size
         bound -= errors.underflow + errors.rounding * (reach + reaches[cell])
         if not bound > farthest:
             order[n_near] = cell

@@ -227,13 +227,19 @@ def _fetch_next(pack, n_packs, start, n_summed, block):  # type: ignore[no-untyp
         line += n_packs
 
 
+@inlined
+def _part(part, n_parts, n_features):  # type: ignore[no-untyped-def]
+    """Return the first feature of a part, and of how many it is."""
+    first = part * n_features // n_parts
+    return first, (part + 1) * n_features // n_parts - first
+
+
 @borrowing
 def sum_parts(g, n_packs, n_stops, n_features, block, tile):  # type: ignore[no-untyped-def]
     """Fill the sums of all packs with the first ``n_stops`` parts of group ``g``."""
     n_parts = -(-n_features // FEATURES_AT_ONCE)
     for part in range(n_stops):
-        first = part * n_features // n_parts
-        n_summed = (part + 1) * n_features // n_parts - first
+        first, n_summed = _part(part, n_parts, n_features)
         start = (g * n_features + first) * LANES
         for pack in range(n_packs):
             _fetch_next(pack, n_packs, start, n_summed, block)
@@ -264,12 +270,12 @@ def meet_group(g, n_packs, n_features, block, tile):  # type: ignore[no-untyped-
 @borrowing
 def _sum_last_part(pack, n_packs, g, n_features, block, tile):  # type: ignore[no-untyped-def]
     n_parts = -(-n_features // FEATURES_AT_ONCE)
-    first = (n_parts - 1) * n_features // n_parts
+    first, n_summed = _part(n_parts - 1, n_parts, n_features)
     start = (g * n_features + first) * LANES
-    _fetch_next(pack, n_packs, start, n_features - first, block)
+    _fetch_next(pack, n_packs, start, n_summed, block)
     return _last(
         tile.offsets, (pack * n_features + first) * QUERIES,
-        block.groups, start, n_features - first,
+        block.groups, start, n_summed,
         block.norms, g * LANES, tile.thresholds, pack * QUERIES,
         tile.sums, pack * QUERIES * LANES, tile.masks,
     )  # fmt: skip

@@ -268,13 +268,13 @@ def _bits_within(keys, n_keys, n_neighbors, limit):  # type: ignore[no-untyped-d
     high = float_bits(np.float32(limit)) + _ONE
     if high < _INFINITE_BITS:
         low = float_bits(np.float32(limit / 4.0))
-        n_within = _count_within(keys, n_keys, high)
-        if n_within >= n_neighbors and _count_within(keys, n_keys, low) < n_neighbors:
+        n_within = _count_keys(keys, n_keys, high)
+        if n_within >= n_neighbors and _count_keys(keys, n_keys, low) < n_neighbors:
             for _ in range(MOST_HALVINGS):
                 if n_within <= n_neighbors + n_neighbors * TOLERANCE:
                     break
                 middle = (low + high) >> _ONE
-                n_nearer = _count_within(keys, n_keys, middle)
+                n_nearer = _count_keys(keys, n_keys, middle)
                 if n_nearer < n_neighbors:
                     low = middle
                 else:
@@ -284,7 +284,7 @@ def _bits_within(keys, n_keys, n_neighbors, limit):  # type: ignore[no-untyped-d
 
 
 @inlined
-def _count_within(keys, n_keys, bits):  # type: ignore[no-untyped-def]
+def _count_keys(keys, n_keys, bits):  # type: ignore[no-untyped-def]
     """Count the keys with an upper bound of at most these bits."""
     bound = (bits + _ONE) << _HALF
     n_within = _ZERO

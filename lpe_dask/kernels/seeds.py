@@ -94,14 +94,14 @@ def _square_of(n_least, sums, start, length, square):  # type: ignore[no-untyped
     search begins at ``square``.
     """
     low, high = 0.0, min(max(square, LEAST_SQUARE), LARGEST_SQUARE)
-    n_within = _count_within(sums, start, high - length)
+    n_within = _count_lanes(sums, start, high - length)
     while n_within < n_least:
         if high >= LARGEST_SQUARE:
             return np.inf
         low, high = high, 4.0 * high
-        n_within = _count_within(sums, start, high - length)
+        n_within = _count_lanes(sums, start, high - length)
     while low == 0.0 and high > LEAST_SQUARE:
-        n_nearer = _count_within(sums, start, high / 4.0 - length)
+        n_nearer = _count_lanes(sums, start, high / 4.0 - length)
         if n_nearer < n_least:
             low = high / 4.0
         else:
@@ -112,7 +112,7 @@ def _square_of(n_least, sums, start, length, square):  # type: ignore[no-untyped
         if n_within <= n_least + n_least // 8:
             break
         middle = (low + high) / 2.0
-        n_nearer = _count_within(sums, start, middle - length)
+        n_nearer = _count_lanes(sums, start, middle - length)
         if n_nearer < n_least:
             low = middle
         else:
@@ -121,5 +121,5 @@ def _square_of(n_least, sums, start, length, square):  # type: ignore[no-untyped
 
 
 @inlined
-def _count_within(sums, start, limit):  # type: ignore[no-untyped-def]
+def _count_lanes(sums, start, limit):  # type: ignore[no-untyped-def]
     return count_bits(lanes_within(sums, start, np.float32(limit)))

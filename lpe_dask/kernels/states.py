@@ -94,7 +94,7 @@ class QueryTiles:
         reaches[~self.is_measured] = 0.0
         lows, highs = _boxes(points, arrangement)
         self.arrays = Queries(
-            wide, points, numbers, reaches, arrangement.starts, lows, highs
+            read_only(wide), points, numbers, reaches, arrangement.starts, lows, highs
         )
 
     def may_reach(
@@ -120,7 +120,7 @@ class QueryTiles:
         gaps = np.maximum(np.maximum(low - self.arrays.highs, self.arrays.lows - high), 0)
         corner = np.minimum(np.maximum(np.abs(low), np.abs(high)), FURTHEST)
         reach = np.maximum.reduceat(self.arrays.reaches, starts) + (corner * corner).sum()
-        bounds = (gaps * gaps).sum(axis=1) * (1 - 2.0**-40)
+        bounds = (gaps * gaps).sum(axis=1) * (1 - 2.0**-23)
         bounds -= errors.underflow + (errors.rounding + 2.0**-80) * reach
         most = np.maximum.reduceat(limits, starts)
         # Where overflow left no number, nothing is known.

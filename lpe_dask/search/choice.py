@@ -47,7 +47,7 @@ MOST_ROTATION = 0.4
 
 #: Part of what brute force takes that pruning may take. To sort and pack rows comes on top,
 #: and cells that few queries of a tile meet cost more than the same pairs elsewhere.
-MOST_PRUNED = 0.9
+MOST_PRUNED = 0.8
 
 #: Reference rows below which either is done before a choice is.
 FEW_ROWS = 2048
@@ -71,7 +71,7 @@ def choose_space(
     Parameters
     ----------
     sample : ndarray of shape (n_rows, n_features)
-        Rows like those of the reference, in no particular order.
+        Rows of all parts of the reference.
     preparation : Preparation
     plan : SearchPlan
     algorithm : str
@@ -176,8 +176,12 @@ def _nearest_share(sample: NDArray[np.floating]) -> float:
     search = Search(Statistic(1, None), pass_rows=1)
     state = search.state(space.tiles(rows[some], some), space.basis)
     state.fold(space.pack(rows, numbers).block)
-    between = np.median(np.linalg.norm(rows[some] - rows[np.roll(some, 1)], axis=1))
-    return float(np.median(state.finish()) / between) if between > 0 else 0.0
+    nearest = np.ldexp(np.median(state.finish()), space.basis.exponent)
+    points = space.basis.points(rows[some])
+    # Rows that come one after another may be nearer than any two.
+    others = np.roll(points, len(points) // 2, axis=0)
+    between = np.median(np.linalg.norm(points - others, axis=1))
+    return float(nearest / between) if between > 0 else 0.0
 
 
 def _pruned_counts(sample: NDArray[np.floating], plan: SearchPlan) -> tuple[float, float]:

@@ -11,6 +11,7 @@ import logging
 import math
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
@@ -133,23 +134,33 @@ def _costs_here() -> Costs:
     if folder is None:
         return measured_costs()
     path = Path(folder) / f"costs-{processor}-{KERNEL_STATE}.json"
-    try:
-        return Costs.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        pass
+    costs = _read(path)
+    if costs is not None:
+        return costs
     costs = measured_costs()
     _write(path, costs.model_dump_json(indent=1))
-    return costs
+    return _read(path) or costs  # of two processes at once, both take those of the first
+
+
+def _read(path: Path) -> Costs | None:
+    try:
+        return Costs.model_validate_json(path.read_bytes())
+    except OSError:
+        return None
+    except ValidationError:
+        path.unlink(missing_ok=True)
+        return None
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all: other processes may do the same."""
+    """Write a file as a whole, unless another process has done so or nothing can be."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             written = Path(folder) / path.name
             written.write_text(text, "utf-8")
-            written.replace(path)
+            with suppress(FileExistsError):
+                path.hardlink_to(written)
     except OSError as error:
         logger.info("each process measures costs anew: %s", error)
 

@@ -33,6 +33,14 @@ TASKS_PER_THREAD = 4
 #: Most bytes of one reference block.
 MAX_BLOCK_BYTES = 128 * 2**20
 
+#: Rows of a block, or numbers, where these are fewer rows: to pack fewer in parallel saves
+#: less than another block to be searched costs.
+MIN_BLOCK_ROWS, MIN_BLOCK_NUMBERS = 16_384, 2**19
+
+#: Rows of a block for each neighbor where these are many, as each block is a selection of
+#: K; up to so many rows.
+ROWS_PER_NEIGHBOR, MOST_GROWN = 512, 131_072
+
 #: Near rows that belong together make a block of up to so many times the planned rows.
 LARGEST_BLOCK = 2
 
@@ -79,15 +87,6 @@ class NeighborGraphParams:
 
     n_neighbors: int
     graph: str
-
-
-#: Rows of a block, or numbers where that are fewer rows: those take as long to pack as the
-#: tasks of another block.
-MIN_BLOCK_ROWS, MIN_BLOCK_NUMBERS = 16_384, 2**19
-
-#: Rows of a block for each neighbor where these are many, as each block is a selection of
-#: K; up to so many rows.
-ROWS_PER_NEIGHBOR, MOST_GROWN = 512, 131_072
 
 
 def sample_neighbors(n_neighbors: int | None) -> int | None:
@@ -236,10 +235,13 @@ def plan_search(
     n_reference, block_rows = shape.n_reference, shape.block_rows
     if block_rows is None:
         # Few blocks: each of them is a new start for every query. One a thread, so that
-        # all are busy while they are made.
+        # all are busy while they are made, or a divisor, so that all have as many tasks:
+        # the largest of which a block has about the least rows or more.
         most_bytes = min(MAX_BLOCK_BYTES, memory_limit // (64 * threads))
         most = most_bytes // reference_row_bytes(shape.n_features)
-        n_even = max(1, min(n_threads, n_reference // _least_block_rows(shape)))
+        worth = 4 * n_reference // (3 * _least_block_rows(shape))
+        counts = range(1, min(worth, n_threads) + 1)
+        n_even = max((n for n in counts if n_threads % n == 0), default=1)
         even = -(-n_reference // n_even)
         block_rows = max(1, min(even, most))
     block_rows = _whole_groups(block_rows)

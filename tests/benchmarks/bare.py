@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lpe_dask.kernels import ALGORITHMS, NearestState
 from lpe_dask.search import Preparation, Space
 
-#: Queries that a thread measures at a time.
+#: Queries that a thread measures at a time, at most.
 PASS_ROWS = 4096
 
 
@@ -34,14 +34,15 @@ def bare_kernel(
     """
     space = Space("brute", Preparation(), ALGORITHMS["brute"].basis(rows))
     numbers = np.arange(len(rows))
+    pass_rows = min(PASS_ROWS, -(-len(rows) // n_threads))
     block = space.pack(rows, numbers).block
 
     def measure(start: int) -> NDArray[np.float64]:
-        part = slice(start, start + PASS_ROWS)
+        part = slice(start, start + pass_rows)
         queries = space.tiles(rows[part], numbers[part])
         state = NearestState(queries, space.basis, n_neighbors)
         state.fold(block)
         return state.finish()
 
     with ThreadPoolExecutor(n_threads) as threads:
-        return np.concatenate(list(threads.map(measure, range(0, len(rows), PASS_ROWS))))
+        return np.concatenate(list(threads.map(measure, range(0, len(rows), pass_rows))))

@@ -104,6 +104,8 @@ class Group:
     cases : tuple of Case
     exponent : Target, optional
         Of the power of n that the time grows by, where the cases differ in n.
+    median : Target, optional
+        Of the ratios that the first target of each case is about.
     shows_memory, shows_steps : bool
     """
 
@@ -111,6 +113,7 @@ class Group:
     title: str
     cases: tuple[Case, ...]
     exponent: Target | None = None
+    median: Target | None = None
     shows_memory: bool = False
     shows_steps: bool = False
 
@@ -183,7 +186,7 @@ def _table(source: str, n_rows: int, n_features: int) -> Case:
 
 
 def _small(n_rows: int) -> Case:
-    runs = (Run("score", "score"), FAISS, SKLEARN)
+    runs = (Run("score", "score"), FAISS, SKLEARN, Run("bare kernel", "bare kernel"))
     targets = (Target(("faiss", "scikit-learn"), 1.0, 1.0),) if n_rows == 5000 else ()
     return Case(f"small-n{n_rows}", "gaussian", n_rows, 62, runs, targets)
 
@@ -276,7 +279,9 @@ GROUPS = (
         "Tables, real and imitated",
         (
             _table("http-single", 567_498, 3),
+            _table("cover-single", 286_048, 10),
             _table("cover-standard", 286_048, 10),
+            _table("shuttle-single", 49_097, 9),
             _table("shuttle-standard", 49_097, 9),
             _table("kdd99", 805_050, 38),
             _table("satellite", 6435, 36),
@@ -295,6 +300,7 @@ GROUPS = (
             _table("mixed", 40_000, 34),
         ),
         shows_steps=True,
+        median=Target((), 3.0, 5.0),
     ),
     Group("small", "Small tables, 62 columns", tuple(map(_small, (1000, 5000, 10_000)))),
     Group(

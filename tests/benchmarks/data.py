@@ -128,6 +128,8 @@ SOURCES = {
     "http": Source("http", http),
     "cover": Source("cover", cover),
     "http-single": Source("http", lambda n, d: _single("16_http", n)),
+    "cover-single": Source("cover", lambda n, d: _single("10_cover", n)),
+    "shuttle-single": Source("shuttle", lambda n, d: _single("32_shuttle", n)),
     "cover-standard": Source(
         "cover, standardised", lambda n, d: shapes.standardised(cover(n, d))
     ),

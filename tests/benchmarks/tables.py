@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 from benchmarks.cases import GROUPS, Case, Group, Run, Target
@@ -67,6 +68,8 @@ def _required(group: Group, results: dict[str, Any]) -> Iterator[list[str]]:
             name = f"{_fastest(target)} / {case.runs[0].label}"
             measured = ratio(case, record, target.runs)
             yield [*_shape(case, record), name, *_judged(measured, target)]
+    if group.median is not None:
+        yield from _median(group, group.median, results)
     if group.exponent is not None:
         yield from _exponents(group, group.exponent, results)
 
@@ -83,6 +86,17 @@ def _judged(measured: float | None, target: Target) -> list[str]:
     if measured is None:
         return ["-", *limits, "-"]
     return [f"{measured:.2f}", *limits, SIGNS[verdict(measured, target)]]
+
+
+def _median(group: Group, target: Target, results: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield a line of the median of the ratios of the cases that were timed."""
+    records = results["cases"]
+    timed = [case for case in group.cases if case.name in records]
+    ratios = [ratio(case, records[case.name], case.targets[0].runs) for case in timed]
+    known = [measured for measured in ratios if measured is not None]
+    if known:
+        name = f"median, fastest peer / {group.cases[0].runs[0].label}"
+        yield [f"{len(known)} tables", "", "", name, *_judged(median(known), target)]
 
 
 def _exponents(

@@ -24,6 +24,7 @@ import lpe_dask
 from lpe_dask.forecast import estimate, sample
 from lpe_dask.search import trial
 from lpe_dask.tasks.workers import Workers
+from settled import SETTLED_COSTS
 
 GIB = 2**30
 SNAPSHOTS = Path(__file__).with_name("plan_snapshots.json")
@@ -138,7 +139,8 @@ def main():
     snapshots = {}
     for name, case in CASES.items():
         estimate.active_workers = lambda case=case, **_: case.workers
-        snapshots[name] = planned(case)
+        with dask.config.set({"lpe-dask.costs": SETTLED_COSTS}):
+            snapshots[name] = planned(case)
     SNAPSHOTS.write_text(json.dumps(snapshots, indent=1) + "\n")
 
 

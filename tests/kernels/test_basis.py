@@ -37,7 +37,7 @@ def _filtered(queries, reference, errors, limits):
 
 
 def _bounds_hold(queries, rows, basis):
-    """Return whether D2 is within its bounds for some pairs of 6 queries and 64 rows.
+    """Return whether D2 is within its bounds for some pairs of queries and 64 rows.
 
     D2 is the exact square as well as that of the definition.
     """

@@ -17,6 +17,7 @@ from searching import (
     in_blocks,
     normal_basis,
     search_nearest,
+    search_within,
     smallest,
 )
 
@@ -145,3 +146,6 @@ def test_features_at_once__change_no_distance(n_features, algorithm):
 
     distances = all_distances(points[:70], points, exclude_self=True)
     np.testing.assert_array_equal(found, smallest(distances, 7)[0][:, -1])
+    radius = np.median(found)
+    counts = search_within(reference, points[:70], radius, np.arange(70)).finish()
+    np.testing.assert_array_equal(counts, (distances <= radius).sum(axis=1))

@@ -83,6 +83,7 @@ def test_compiled_forms__are_told_apart():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("form", FORMS)
 def test_searches__have_the_bits_of_the_definition_in_every_form(form, tmp_path):
     """The tests of kernels and searches pass, whatever registers the processor has."""

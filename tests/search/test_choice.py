@@ -73,10 +73,20 @@ def test_choose_algorithm__glances_where_a_trial_would_take_long():
     assert "by a trial" in chosen(np.zeros((5000, 80)), 5000)[1]
 
 
-def test_choose_algorithm__says_the_same_each_time():
-    sample = RNG.standard_normal((8000, 8))
+@pytest.mark.parametrize("scale", [1e-100, 1e30, 1e150])
+def test_choose_algorithm__glances_at_rows_of_any_size(scale):
+    """Nothing overflows, of which NumPy would warn."""
+    assert "is at 7" in chosen(scale * RNG.standard_normal((5000, 80)), 5000)[1]
 
-    assert len({chosen(sample, 50_000) for _ in range(3)}) == 1
+
+def test_choose_algorithm__glances_at_rows_far_apart_in_the_table():
+    """Of a walk, rows that come one after another are near."""
+    walk = RNG.standard_normal((5000, 80)).cumsum(axis=0)
+
+    algorithm, reason = chosen(walk + RNG.standard_normal((5000, 80)), 5000)
+
+    assert algorithm == "pruned"
+    assert "by a trial" in reason
 
 
 @pytest.mark.parametrize(("cell", "algorithm"), [(0.001, "pruned"), (1e6, "brute")])

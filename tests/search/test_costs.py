@@ -106,6 +106,24 @@ def test_costs_here__are_measured_where_the_file_is_damaged(text, tmp_path, monk
     assert costs_here() == COSTS
 
 
+def test_costs_here__are_those_of_the_process_that_was_first(tmp_path, monkeypatch):
+    first = Costs(brute=(0, 7, 0), pruned=(0, 1, 0, 0, 0, 0))
+
+    def measured_meanwhile():
+        (tmp_path / path.name).write_text(first.model_dump_json())
+        return COSTS
+
+    monkeypatch.setattr(module, "kernel_folder", lambda: tmp_path)
+    monkeypatch.setattr(module, "measured_costs", lambda: COSTS)
+    costs_here = module._costs_here.__wrapped__
+    assert costs_here() == COSTS
+    (path,) = tmp_path.iterdir()
+    path.unlink()
+    monkeypatch.setattr(module, "measured_costs", measured_meanwhile)
+
+    assert costs_here() == first
+
+
 def test_machine_costs__are_told_by_a_worker(client, monkeypatch):
     def costs_here():
         get_worker()  # fails anywhere else

@@ -86,11 +86,27 @@ def test_plan_for__cuts_so_that_tasks_are_small(
     assert Needs(cut).pack <= max(2 * one_group, memory_limit / 4)
 
 
-def test_plan_for__keeps_all_threads_busy():
-    cut = planned(200_000, 8, 20, n_threads=8, threads=4, memory_limit=8 * GIB)
+@pytest.mark.parametrize(
+    ("n_rows", "n_neighbors", "n_threads", "n_blocks"),
+    [
+        (200_000, 20, 8, 8),
+        (200_000, 60, 8, 8),
+        (150_000, 60, 8, 4),
+        (50_000, 20, 8, 4),
+        (500_000, 200, 16, 4),
+        (10_000, 20, 8, 1),
+    ],
+)
+def test_plan_for__keeps_all_threads_busy(n_rows, n_neighbors, n_threads, n_blocks):
+    """Also where blocks are fewer than threads: none has another task to do at the end."""
+    arguments = {"n_threads": n_threads, "threads": 4, "memory_limit": 8 * GIB}
 
-    assert cut.n_blocks == 8
-    assert cut.n_blocks * cut.block_shares == 8 * 4
+    cut = planned(n_rows, 8, n_neighbors, **arguments)
+
+    assert cut.n_blocks == n_blocks
+    n_tasks = cut.n_blocks * cut.block_shares
+    assert n_tasks % n_threads == 0
+    assert n_tasks == min(4 * n_threads, 8 if n_rows == 10_000 else 4 * n_threads)
 
 
 def test_plan_for__spools_what_does_not_fit():
