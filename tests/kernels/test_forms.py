@@ -100,4 +100,4 @@ def test_searches__have_the_bits_of_the_definition_in_every_form(form, tmp_path)
         capture_output=True, check=False,
     )  # fmt: skip
 
-    assert run.returncode == 0, run.stdout[-5000:]
+    assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-5000:]
