@@ -39,7 +39,7 @@ LEARNING = 2
 
 #: Where a trial takes more: rows whose nearest of `FEWEST_ROWS` is looked for, and the part
 #: of the distance between any two from which on it is too far for boxes to leave out much.
-#: Of 26 tables those from .44 on were no faster with pruning, nearly all below were.
+#: By trials of 27 tables, those from .44 on were no faster with pruning, most below were.
 GLANCED_ROWS, FAR_NEIGHBOR = 128, 0.43
 
 #: Part of what brute force takes from which on the rotation alone decides against pruning.

@@ -87,26 +87,26 @@ def test_plan_for__cuts_so_that_tasks_are_small(
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "n_neighbors", "n_threads", "n_blocks"),
+    ("n_rows", "n_neighbors", "n_threads", "n_blocks", "n_tasks"),
     [
-        (200_000, 20, 8, 8),
-        (200_000, 60, 8, 8),
-        (150_000, 60, 8, 4),
-        (50_000, 20, 8, 4),
-        (500_000, 200, 16, 4),
-        (10_000, 20, 8, 1),
+        (200_000, 20, 8, 8, 32),
+        (200_000, 60, 8, 8, 32),
+        (150_000, 60, 8, 4, 32),
+        (50_000, 20, 8, 4, 32),
+        (500_000, 200, 16, 4, 64),
+        (10_000, 20, 8, 1, 8),
     ],
 )
-def test_plan_for__keeps_all_threads_busy(n_rows, n_neighbors, n_threads, n_blocks):
+def test_plan_for__keeps_all_threads_busy(
+    n_rows, n_neighbors, n_threads, n_blocks, n_tasks
+):
     """Also where blocks are fewer than threads: none has another task to do at the end."""
     arguments = {"n_threads": n_threads, "threads": 4, "memory_limit": 8 * GIB}
 
     cut = planned(n_rows, 8, n_neighbors, **arguments)
 
     assert cut.n_blocks == n_blocks
-    n_tasks = cut.n_blocks * cut.block_shares
-    assert n_tasks % n_threads == 0
-    assert n_tasks == min(4 * n_threads, 8 if n_rows == 10_000 else 4 * n_threads)
+    assert cut.n_blocks * cut.block_shares == n_tasks
 
 
 def test_plan_for__spools_what_does_not_fit():
