@@ -122,4 +122,5 @@ def _square_of(n_least, sums, start, length, square):  # type: ignore[no-untyped
 
 @inlined
 def _count_lanes(sums, start, limit):  # type: ignore[no-untyped-def]
+    """Return how many lanes from ``start`` on have a sum of at most ``limit``."""
     return count_bits(lanes_within(sums, start, np.float32(limit)))
