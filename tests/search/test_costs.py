@@ -124,6 +124,13 @@ def test_costs_here__are_those_of_the_process_that_was_first(tmp_path, monkeypat
     assert costs_here() == first
 
 
+def test_costs_here__are_measured_where_no_kernel_can_be_kept(monkeypatch):
+    monkeypatch.setattr(module, "kernel_folder", lambda: None)
+    monkeypatch.setattr(module, "measured_costs", lambda: COSTS)
+
+    assert module._costs_here.__wrapped__() == COSTS
+
+
 def test_machine_costs__are_told_by_a_worker(client, monkeypatch):
     def costs_here():
         get_worker()  # fails anywhere else
