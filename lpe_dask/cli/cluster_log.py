@@ -11,8 +11,14 @@ from contextlib import contextmanager
 from typing import Any
 
 #: Beginnings of records whose cause reaches the command as an error, which it prints once:
-#: a task that raised, others that were cancelled for it, a lost scheduler.
-REPEATED = ("Compute Failed", "Async instruction for", "Failed to reconnect to scheduler")
+#: a task that raised, others that were cancelled for it, a lost scheduler. When a command
+#: ends its scheduler, it may be about to answer the heartbeat of a worker.
+REPEATED = (
+    "Compute Failed",
+    "Async instruction for",
+    "Failed to reconnect to scheduler",
+    "Failed to communicate with scheduler during heartbeat",
+)
 
 
 def is_news(record: logging.LogRecord) -> bool:
