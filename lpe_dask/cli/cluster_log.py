@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 #: Beginnings of records whose cause reaches the command as an error, which it prints once:
-#: a task that raised, others that were cancelled for it, a lost scheduler. When a command
-#: ends its scheduler, it may be about to answer the heartbeat of a worker.
+#: a task that raised, others that were cancelled for it, a lost scheduler. A heartbeat also
+#: fails when it meets the end of the command; at any other time the next one follows.
 REPEATED = (
     "Compute Failed",
     "Async instruction for",
