@@ -13,8 +13,8 @@ from lpe_dask.kernels.blocks import Block, build_block
 from lpe_dask.kernels.bounds import TILE_ROWS
 from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
 
-#: Names of the algorithms, all of which have to give the bits of the definition.
-EXACT = sorted(ALGORITHMS)
+#: Names of the algorithms without an index: all have to give the bits of the definition.
+EXACT = sorted(name for name, module in ALGORITHMS.items() if not module.neighbor_lists)
 
 
 @dataclass(frozen=True)

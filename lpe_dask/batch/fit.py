@@ -27,6 +27,7 @@ from lpe_dask.model import (
     check_parameters,
     fit_model,
     learned_by,
+    may_approximate,
     model_source,
     model_url,
     reserved_model,
@@ -176,8 +177,7 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     parameters = with_defaults(job.lpe_arguments)
     check_parameters(parameters)
     table, frame = open_measured(nominal, section.columns)
-    # Neither alpha nor the algorithm changes what is measured.
-    decisive = {k: v for k, v in parameters.items() if k not in ("alpha", "algorithm")}
+    decisive = _decisive(parameters)
     if decisive["anomaly_log_density"] is not None:
         # Functions cannot be told from each other, so no later run is the same.
         decisive["anomaly_log_density"] = uuid4().hex
@@ -191,6 +191,19 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     if is_new and path is not None:
         check_absent(path)
     return Fit(parameters, frame, source, table, url, is_new)
+
+
+def _decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what decides about p-values: neither alpha nor which exact algorithm."""
+    about_search = (
+        "algorithm", "allow_approximate", "max_p_error", "max_error_share", "recheck",
+        "on_low_quality",
+    )  # fmt: skip
+    decisive = {k: v for k, v in parameters.items() if k not in ("alpha", *about_search)}
+    if not may_approximate(parameters):
+        return decisive
+    approximate = {name: parameters[name] for name in about_search}
+    return decisive | approximate | {"pynndescent": metadata.version("pynndescent")}
 
 
 def paths_of(sources: Sequence[Source]) -> list[str]:
@@ -215,7 +228,8 @@ def takes_loo(parameters: Mapping[str, Any]) -> bool:
 
 def _measures_all(parameters: Mapping[str, Any]) -> bool:
     """Return whether all nominal rows are calibration rows, whatever their number."""
-    return takes_loo(parameters) and parameters["calibration_size"] is None
+    is_whole = parameters["calibration_size"] is None and not may_approximate(parameters)
+    return is_whole and takes_loo(parameters)
 
 
 def check_absent(path: str) -> None:
@@ -268,7 +282,7 @@ def open_measured(
 
 
 @contextmanager
-def input_errors_pass() -> Iterator[None]:
+def input_errors_pass(what: str = "fitted") -> Iterator[None]:
     """Let errors about the input pass; turn any other into a `RunError`."""
     try:
         yield
@@ -277,4 +291,4 @@ def input_errors_pass() -> Iterator[None]:
     except Exception as error:
         if type(error) is MemoryError:  # of a plan; that of an allocation is a subclass
             raise
-        raise RunError(f"the run stopped while it fitted: {brief(error)}") from error
+        raise RunError(f"the run stopped while it {what}: {brief(error)}") from error

@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from typing import Any, NoReturn
@@ -39,7 +39,7 @@ from lpe_dask.batch.fit import (
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.summary import score_summary
-from lpe_dask.model import Fitted
+from lpe_dask.model import Fitted, Verdict
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
     Adjustment,
@@ -58,6 +58,7 @@ from lpe_dask.tables import (
     paths_in,
     shown_paths,
 )
+from lpe_dask.tasks import compute
 
 logger = logging.getLogger(__name__)
 
@@ -165,9 +166,11 @@ class Scoring:
         began : float
             When the run began, by `time.perf_counter`.
         """
-        with input_errors_pass():
+        model = self._deciding(model)
+        with input_errors_pass("scored"):
             sizes, _ = self.kept.rows_of_parts()
-            blocks = model.blocks(self.rows, sizes)
+            verdict = self._verdict(model)
+            blocks = model.blocks(self.rows, sizes, verdict)
         folder = self._folder(lock.token)
         try:
             check_token(lock.url, lock.token)  # the fit may have taken hours
@@ -177,7 +180,10 @@ class Scoring:
             folder.check_seen()
             check_unchanged(self.kept.files)
             seconds = time.perf_counter() - began
-            summary = score_summary(model, self.made_from, counts, check, seconds)
+            certificate = None if verdict is None else verdict.certificate
+            summary = score_summary(
+                model, self.made_from, counts, check, certificate, seconds
+            )
             check_token(lock.url, lock.token)
             output.write_json(self.output, output.SUMMARY_NAME, summary, indent=2)
             output.remove_leftovers(self.output)
@@ -202,6 +208,28 @@ class Scoring:
         if self.overwrite or earlier is None or earlier.run != self.made_from.run:
             output.remove_output(self.output)
             self.made_from.write(self.output)
+
+    def _deciding(self, model: Fitted) -> Fitted:
+        """Return the model whose p-values are exact up to the level of this run.
+
+        A false discovery rate flags no p-value above itself.
+        """
+        level = self.made_from.settings["alpha"] if self.fdr is None else self.fdr
+        return replace(model, offset=threshold(level))
+
+    def _verdict(self, model: Fitted) -> Verdict | None:
+        """Return how rows are searched for approximately; None: nothing is missed.
+
+        It depends on the rows and the model alone: a run that resumes has the same.
+        """
+        if self.rows is None:
+            return model.own_verdict()
+        task = model.verdict(self.rows)
+        if task is None:
+            return None
+        verdict: Verdict = compute(task)[0]
+        logger.info("rows to score: %s", verdict.certificate)
+        return verdict
 
     def _write(
         self, folder: PartFolder, blocks: tuple[da.Array, da.Array], expect: Expect

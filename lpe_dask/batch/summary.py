@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lpe_dask.batch.fingerprint import MADE_FROM, Fingerprint
-from lpe_dask.model import Fitted
+from lpe_dask.model import Certificate, Fitted
 from lpe_dask.pvalues import BAND_LEVEL, band_half_width
 from lpe_dask.storage import package_versions
 from lpe_dask.tasks import peak_worker_bytes
@@ -45,6 +45,7 @@ def score_summary(
     made_from: Fingerprint,
     counts: dict[str, Any],
     check: dict[str, Any] | None,
+    certificate: Certificate | None,
     seconds: float,
 ) -> dict[str, Any]:
     """Return what ``_summary.json`` contains.
@@ -55,6 +56,8 @@ def score_summary(
     made_from : Fingerprint
     counts : dict
         Those of all parts together, and ``fdr_cut_off``.
+    certificate : Certificate, optional
+        Of the rows that were scored, where neighbors may have been missed.
     check, seconds
         As in `model_summary`.
     """
@@ -64,6 +67,7 @@ def score_summary(
         "flagged_share": counts["flagged"] / measured if measured else None,
         **model_summary(model, check, seconds),
         "calibration_band": _calibration_band(model),
+        "certificate": None if certificate is None else certificate.as_json(),
         "alpha": alpha,
         "fdr": made_from.settings["fdr"],
         "parameters": model.parameters | {"alpha": alpha},

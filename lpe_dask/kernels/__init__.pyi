@@ -1,6 +1,7 @@
 from .algorithms import ALGORITHMS as ALGORITHMS
 from .basis import LEARNED_ROWS as LEARNED_ROWS
 from .basis import Basis as Basis
+from .beams import BeamState as BeamState
 from .blocks import Arrangement as Arrangement
 from .blocks import Block as Block
 from .blocks import block_of as block_of
@@ -17,6 +18,13 @@ from .exact_sums import totals_of as totals_of
 from .factors import cholesky as cholesky
 from .factors import cholesky_of_inverse as cholesky_of_inverse
 from .factors import dependent_columns as dependent_columns
+from .indexes import DEGREE as DEGREE
+from .indexes import MOST_AXES as MOST_AXES
+from .indexes import STARTS_EVERY as STARTS_EVERY
+from .indexes import Index as Index
+from .indexes import index_of as index_of
+from .indexes import joined_lists as joined_lists
+from .indexes import start_places as start_places
 from .paths import GRAPHS as GRAPHS
 from .paths import NeighborGraph as NeighborGraph
 from .paths import walk_from_points as walk_from_points

@@ -4,6 +4,7 @@
     blocks     reference rows in the layout of the kernels
     bounds     which cells matter to which queries
     filters    queries with 64 rows at a time, in the form for the processor (see `forms`)
+    indexes    near rows of each row of a block, to go along; see `beams`
     nearest    a block against some queries: the K nearest rows
     seeds      their first limits
     counts     the same: how many rows are within a radius
@@ -23,15 +24,23 @@ are ordered. Every such module offers the same contract:
     Most rows of a cell, and rows that are arranged at a time; None: all.
 ``KEEPS_NEAR_ROWS_TOGETHER``
     Whether the order pays only for blocks of near rows.
+``neighbor_lists(points, seed) -> places``
+    About the nearest points of each, for searches along an index that may miss neighbors.
+    None: there is no index, and no search misses any.
 
-All else is shared, and so is the result: the float64 definition, bit for bit.
+All else is shared. Distances are the float64 definition, bit for bit, and so are results
+where nothing is missed.
 """
 
 from __future__ import annotations
 
 from types import ModuleType
 
-from lpe_dask.kernels import brute, pruned
+from lpe_dask.kernels import brute, nn_descent, pruned
 
 #: The modules that order rows, by the name that ``algorithm=`` gives them.
-ALGORITHMS: dict[str, ModuleType] = {"brute": brute, "pruned": pruned}
+ALGORITHMS: dict[str, ModuleType] = {
+    "brute": brute,
+    "pruned": pruned,
+    "nn_descent": nn_descent,
+}

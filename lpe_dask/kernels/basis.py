@@ -147,17 +147,18 @@ def _libraries() -> ThreadpoolController:
 @compiled
 def _rotated(points, rotation):  # type: ignore[no-untyped-def]
     n_rows, n_features = points.shape
-    rotated = np.zeros((n_rows, n_features))
+    n_axes = rotation.shape[1]
+    rotated = np.zeros((n_rows, n_axes))
     n_by_fours = n_features - n_features % 4
     for i in range(n_rows):
         row, turned = points[i], rotated[i]
         # Four at a time, so that sums are loaded and stored a fourth as often.
         for k in range(0, n_by_fours, 4):
             a, b, c, d = row[k], row[k + 1], row[k + 2], row[k + 3]
-            for j in range(n_features):
+            for j in range(n_axes):
                 first = turned[j] + a * rotation[k, j] + b * rotation[k + 1, j]
                 turned[j] = first + c * rotation[k + 2, j] + d * rotation[k + 3, j]
         for k in range(n_by_fours, n_features):
-            for j in range(n_features):
+            for j in range(n_axes):
                 turned[j] += row[k] * rotation[k, j]
     return rotated

@@ -25,6 +25,9 @@ CELL_ROWS = 4096
 #: Rows that are arranged at a time.
 SLAB_ROWS = 512
 
+#: All rows near a query are found: no lists of them are needed.
+neighbor_lists = None
+
 
 def basis(sample: NDArray[np.floating]) -> Basis:
     """Return the basis that rows like those of ``sample`` are searched in."""

@@ -29,6 +29,9 @@ SLAB_ROWS = None
 #: Rows that tell which axis a cell is longest along.
 SAMPLE_ROWS = 512
 
+#: All rows near a query are found: no lists of them are needed.
+neighbor_lists = None
+
 
 def basis(sample: NDArray[np.floating]) -> Basis:
     """Return the basis that rows like those of ``sample`` are searched in."""

@@ -9,6 +9,7 @@ not depend on the order in which the blocks came.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -125,6 +126,29 @@ class QueryTiles:
         most = np.maximum.reduceat(limits, starts)
         # Where overflow left no number, nothing is known.
         return bool(((most >= 0) & ~(bounds > most)).any())
+
+    def each_may_reach(
+        self,
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+        limits: NDArray[np.float64],
+        errors: Errors,
+    ) -> NDArray[np.bool_]:
+        """Return for each query whether rows in a box may be within its limit.
+
+        Parameters are those of `may_reach`; the result is in the order of tiles.
+        """
+        points, starts = self.arrays.points, self.arrays.starts
+        corner = np.minimum(np.maximum(np.abs(low), np.abs(high)), FURTHEST)
+        bounds = np.empty(len(points))
+        for start, stop in pairwise(starts):  # a tile at a time: few numbers in memory
+            gaps = np.maximum(low - points[start:stop], points[start:stop] - high)
+            gaps = np.maximum(gaps, 0)
+            bounds[start:stop] = (gaps * gaps).sum(axis=1)
+        bounds *= 1 - 2.0**-23
+        reach = self.arrays.reaches + (corner * corner).sum()
+        bounds -= errors.underflow + (errors.rounding + 2.0**-80) * reach
+        return ~(bounds > limits)  # where overflow left no number, nothing is known
 
     def restored(self, values: NDArray[_Value]) -> NDArray[_Value]:
         """Return values that belong to the queries in the order these came."""
@@ -244,6 +268,16 @@ class NearestState:
         radii = np.sqrt(kth_squares(self._found))
         radii[~self._queries.is_measured] = np.nan
         return self._queries.restored(radii)
+
+    def squares(self) -> NDArray[np.float64]:
+        """Return the squared distances to the K nearest rows, ascending, then ``inf``.
+
+        Of shape (n_queries, n_neighbors), in the order of tiles.
+        """
+        squares = self._found.squares.copy()
+        squares[np.arange(squares.shape[1]) >= self._found.counts[:, None]] = np.inf
+        squares.sort(axis=1)
+        return squares
 
     def neighbors(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the distances to the K nearest rows and their numbers.

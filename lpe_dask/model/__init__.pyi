@@ -1,4 +1,7 @@
+from .audit import LowQualityError as LowQualityError
+from .audit import Verdict as Verdict
 from .calibration_check import check_calibration as check_calibration
+from .certificate import Certificate as Certificate
 from .checkpoint import Checkpoint as Checkpoint
 from .detector import LPE as LPE
 from .detector import fitted_of as fitted_of
@@ -15,6 +18,7 @@ from .parameters import ParameterError as ParameterError
 from .parameters import check_names as check_names
 from .parameters import check_parameters as check_parameters
 from .parameters import learned_by as learned_by
+from .parameters import may_approximate as may_approximate
 from .parameters import with_defaults as with_defaults
 from .saving import load_fitted as load_fitted
 from .saving import model_source as model_source

@@ -8,8 +8,10 @@ A statistic belongs to a row, not to a block, so a fit may go on with other work
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -53,6 +55,18 @@ class Checkpoint:
                 continue
             statistic[columns["number"]] = columns["statistic"]
         return statistic
+
+    def settled(self, name: str, choose: Callable[[], str]) -> str:
+        """Return what was chosen the first time, of what could be chosen otherwise now."""
+        folder, file = Folder(self.url), f"{name}.json"
+        content = folder.read(file)
+        if content is not None:
+            with suppress(ValueError):
+                return str(json.loads(content))
+        chosen = choose()
+        folder.make()
+        folder.write(file, json.dumps(chosen).encode())
+        return chosen
 
     def recorded(self, tasks: list[Delayed]) -> list[Delayed]:
         """Return tasks that write what ``tasks`` give, and give it themselves."""

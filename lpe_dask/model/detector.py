@@ -76,11 +76,25 @@ class LPE(OutlierMixin, BaseEstimator):
         A constant column is shifted by its value and keeps its unit.
     alpha : float, default=0.05
         False-alarm level of `predict`, between 0 and 1.
-    algorithm : {"auto", "brute", "pruned"}, default="auto"
-        How neighbors are searched; results are the same. "brute" compares all pairs,
-        "pruned" groups near rows and leaves out what is too far, which is faster unless
-        the rows have many independent columns; "auto" tries a sample and logs what it took
-        (``algorithm_``).
+    algorithm : {"auto", "brute", "pruned", "nn_descent"}, default="auto"
+        How neighbors are searched. "brute" compares all pairs, "pruned" groups near rows
+        and leaves out what is too far, which is faster unless the rows have many
+        independent columns; results are the same. "auto" tries a sample and logs what it
+        took (``algorithm_``). "nn_descent" goes along a graph of about the nearest rows
+        and misses some, which pays for many rows of many columns: calibration statistics
+        are exact, 20,000 of them unless ``calibration_size`` says otherwise; so are
+        p-values up to ``recheck``, and all decisions at ``alpha``; other p-values may be
+        too small, which ``certificate_`` bounds (docs/approximate.md).
+    allow_approximate : bool, default=False
+        Whether "auto" may take "nn_descent", where it is at least twice as fast.
+    max_p_error, max_error_share : float, default=0.01
+        With "nn_descent": with probability 0.9999 over ``random_state``, at most this share
+        of the rows has p-values that are off by more than ``max_p_error``.
+    recheck : float, optional
+        With "nn_descent": rows with p-values up to this are measured exactly. None: alpha.
+    on_low_quality : {"repair", "error"}, default="repair"
+        With "nn_descent", where p-values are not as good as asked: compare some of the
+        nominal rows, or all, with every row, or raise `RuntimeError`.
     calibration : {"auto", "loo", "split", "conformal"}, default="auto"
         Which nominal rows p-values compare with. "loo": all, each measured left out, as in
         equations (1) and (2); where scale and metric are given, P(p <= a) is at most
@@ -113,8 +127,11 @@ class LPE(OutlierMixin, BaseEstimator):
 
     Attributes
     ----------
-    algorithm_ : {"brute", "pruned"}
+    algorithm_ : {"brute", "pruned", "nn_descent"}
         The algorithm in use.
+    certificate_ : Certificate
+        Only with "nn_descent": what is known of the p-values of the nominal rows that are
+        no calibration rows. Rows that are scored later are judged by themselves.
     calibration_ : ndarray of shape (n_samples_,) or (m,)
         The statistic of each calibration row, or what p-values compare instead, ascending.
     calibration_kind_ : {"loo", "split", "conformal"}
@@ -158,6 +175,11 @@ class LPE(OutlierMixin, BaseEstimator):
         scale: str | None = None,
         alpha: float = 0.05,
         algorithm: str = "auto",
+        allow_approximate: bool = False,
+        max_p_error: float = 0.01,
+        max_error_share: float = 0.01,
+        recheck: float | None = None,
+        on_low_quality: str = "repair",
         calibration: str = "auto",
         calibration_size: int | None = None,
         anomaly_log_density: Any = None,
@@ -172,6 +194,11 @@ class LPE(OutlierMixin, BaseEstimator):
         self.scale = scale
         self.alpha = alpha
         self.algorithm = algorithm
+        self.allow_approximate = allow_approximate
+        self.max_p_error = max_p_error
+        self.max_error_share = max_error_share
+        self.recheck = recheck
+        self.on_low_quality = on_low_quality
         self.calibration = calibration
         self.calibration_size = calibration_size
         self.anomaly_log_density = anomaly_log_density
@@ -225,6 +252,8 @@ class LPE(OutlierMixin, BaseEstimator):
         """Become the estimator of a fitted model."""
         self._fitted = fitted
         self.algorithm_ = fitted.reference.space.algorithm
+        if fitted.approximate is not None:
+            self.certificate_ = fitted.approximate.certificate
         self.calibration_ = fitted.calibration.values
         self.calibration_kind_ = fitted.calibration_kind
         self.n_neighbors_, self.radius_ = fitted.n_neighbors, fitted.radius

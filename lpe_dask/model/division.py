@@ -16,6 +16,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+#: Calibration rows of an approximate search, unless it is told how many.
+APPROXIMATE_SIZE = 20_000
+
 
 @dataclass(frozen=True)
 class Division:
@@ -157,6 +160,20 @@ def divide(
     if size > most or (calibration != "loo" and n_rows < 2):
         raise ValueError(_too_few(calibration, n_rows, calibration_size, most))
     return Division(calibration, n_rows, size, random_state)
+
+
+def fewer_calibration_rows(calibration: str, n_rows: int) -> int | None:
+    """Return the m of an approximate search, which measures calibration rows exactly.
+
+    None: as many as otherwise, as these are not more.
+
+    Examples
+    --------
+    >>> fewer_calibration_rows("loo", 10**6), fewer_calibration_rows("conformal", 30_000)
+    (20000, None)
+    """
+    most = n_rows if calibration == "loo" else (n_rows + 1) // 2
+    return APPROXIMATE_SIZE if most > APPROXIMATE_SIZE else None
 
 
 def _too_few(calibration: str, n_rows: int, calibration_size: int | None, most: int) -> str:

@@ -8,19 +8,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.delayed import Delayed
 
+from lpe_dask.model.audit import Approximate, Audit, Verdict, guide_of
 from lpe_dask.model.own_values import OwnValues, StoredOwnValues
 from lpe_dask.pvalues import Calibration, labels
-from lpe_dask.search import Reference, Statistic
+from lpe_dask.search import Approximation, Reference, Statistic
 from lpe_dask.tables import Origin, Table, map_values, read_table
-from lpe_dask.tasks import eagerly, lazily
+from lpe_dask.tasks import eagerly, enter, lazily, new_tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class Fitted:
     own_values : OwnValues or StoredOwnValues
         Of the nominal rows themselves.
     nominal : NominalKind
+    approximate : Approximate, optional
+        None: nothing is missed.
     source : str, optional
         Tells from what it was fitted, if a run has fitted it; of a model that was loaded,
         what tells it from others.
@@ -78,6 +83,7 @@ class Fitted:
     calibration: Calibration
     own_values: OwnValues | StoredOwnValues
     nominal: NominalKind
+    approximate: Approximate | None = None
     source: str | None = None
 
     @property
@@ -107,19 +113,26 @@ class Fitted:
 
     def statistic(self, X: Any) -> Any:
         """Return what `LPE.statistic` does."""
-        return self.reference.measure_table(self.table(X))
+        table = self.table(X)
+        with lazily():
+            approximation = self._approximation(table)
+            return self.reference.measure_table(table, approximation=approximation)
 
     def p_values(self, X: Any) -> Any:
         """Return what `LPE.score_samples` does."""
         table, calibration = self.table(X), self.calibration
         with lazily():
-            compared = self.reference.measure_table(table, weight=calibration.weight)
+            compared = self.reference.measure_table(
+                table,
+                weight=calibration.weight,
+                approximation=self._approximation(table),
+            )
             return calibration.p_values(compared)
 
     def labels(self, X: Any) -> Any:
         """Return what `LPE.predict` does."""
         bound = self.calibration.nominal_bound(self.offset)
-        if bound is None:
+        if bound is None or self.approximate is not None:
             return self.labels_of(self.p_values(X))
         # So many rows within this radius show that a row is nominal.
         enough = int(bound) if self.n_neighbors is None else self.n_neighbors
@@ -133,6 +146,48 @@ class Fitted:
         """Return -1 for p-values of anomalies, else 1."""
         function = partial(labels, offset=self.offset)
         return map_values(p_values, function, name="prediction", dtype=np.int64)
+
+    def verdict(self, X: Any) -> Delayed | None:
+        """Return the task that judges how rows are searched for; None: nothing is missed.
+
+        Parameters
+        ----------
+        X : as in `LPE.statistic`
+        """
+        table = self.table(X)
+        return self._verdict(table)
+
+    def own_verdict(self) -> Verdict | None:
+        """Return how the nominal rows are searched for; None: nothing is missed."""
+        if self.approximate is None:
+            return None
+        return Verdict(self.approximate.guide, self.approximate.certificate)
+
+    def _verdict(self, table: Table) -> Delayed | None:
+        if self.approximate is None:
+            return None
+        guide, is_lazy = self.approximate.guide, table.is_lazy
+        return self._audit().of_table(table.rows, guide, is_lazy=is_lazy)
+
+    def _approximation(
+        self, table: Table, verdict: Verdict | None = None
+    ) -> Approximation | None:
+        """Return how rows are searched for approximately, by their verdict or a new one."""
+        if self.approximate is None:
+            return None
+        if verdict is not None:
+            return self._audit().approximation(enter(verdict.guide, "lpe-guide"))
+        judged = self._verdict(table)
+        assert judged is not None
+        (guide,) = new_tasks("guide", [(guide_of, judged.key)], [judged])
+        return self._audit().approximation(guide)
+
+    def _audit(self) -> Audit:
+        """Return what judges searches: every decision of this model has to be exact."""
+        assert self.approximate is not None
+        quality = self.approximate.quality
+        recheck = max(quality.recheck, math.nextafter(self.offset, 0))
+        return Audit(self.reference, self.calibration, replace(quality, recheck=recheck))
 
     def own(self, name: str) -> Any:
         """Return the "statistic" or the "p_value" of each nominal row, in their kind."""
@@ -148,7 +203,10 @@ class Fitted:
         return in_their_kind() if kind.is_lazy else eagerly(in_their_kind)
 
     def blocks(
-        self, X: Any = None, frame_sizes: Sequence[int] = ()
+        self,
+        X: Any = None,
+        frame_sizes: Sequence[int] = (),
+        verdict: Verdict | None = None,
     ) -> tuple[da.Array, da.Array]:
         """Return statistic and p-values of rows as dask arrays in their partitions, lazily.
 
@@ -161,6 +219,8 @@ class Fitted:
             None: the nominal rows, as `own` gives them.
         frame_sizes : sequence of int
             As in `Reference.measure_rows`.
+        verdict : Verdict, optional
+            On these rows, where it is known.
 
         Returns
         -------
@@ -168,9 +228,17 @@ class Fitted:
         """
         reference, calibration = self.reference, self.calibration
         if X is None:
-            own = self.own_values.known()
-            statistic, compared = own.blocks(reference, calibration)
+            own, approximation = self.own_values.known(), None
+            if self.approximate is not None:
+                guide = enter(self.approximate.guide, "lpe-guide")
+                approximation = self._audit().approximation(guide)
+            statistic, compared = own.blocks(reference, calibration, approximation)
             return statistic, calibration.own_p_values(compared, own.is_own_blocks())
-        rows = self.table(X).rows
-        statistic = reference.measure_rows(rows, frame_sizes=frame_sizes)
+        table = self.table(X)
+        rows = table.rows
+        statistic = reference.measure_rows(
+            rows,
+            frame_sizes=frame_sizes,
+            approximation=self._approximation(table, verdict),
+        )
         return statistic, calibration.p_values(calibration.compared(rows, statistic))

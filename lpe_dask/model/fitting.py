@@ -12,8 +12,9 @@ for the p-values.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -23,8 +24,11 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask.kernels import ALGORITHMS
+from lpe_dask.model.audit import Approximate, Audit, Sample, picked_rows, sample_of
+from lpe_dask.model.certificate import Quality, draws
 from lpe_dask.model.checkpoint import Checkpoint, measure_numbered
-from lpe_dask.model.division import Division, divide
+from lpe_dask.model.division import Division, divide, fewer_calibration_rows
 from lpe_dask.model.false_alarms import (
     warn_if_nothing_can_be_flagged,
     warn_of_false_alarms,
@@ -35,10 +39,12 @@ from lpe_dask.model.own_values import OwnValues
 from lpe_dask.model.parameters import (
     check_parameters,
     learned_by,
+    may_approximate,
     neighbors_by_rule,
     radius_by_rule,
 )
 from lpe_dask.model.scaling import check_determined, learn_preparation
+from lpe_dask.model.tuning import tuned_guide
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
     Calibration,
@@ -53,6 +59,7 @@ from lpe_dask.search import (
     Reference,
     SearchShape,
     Statistic,
+    choose_approximate,
     plan_for_active_workers,
     prepare_reference,
 )
@@ -87,7 +94,7 @@ class FitPlan:
         return SearchShape(
             n_reference, n_features, self.statistic,
             graph_params(metric, given, n_reference), self.division.n_calibration,
-            **reading,
+            is_indexed=self.parameters["algorithm"] == "nn_descent", **reading,
         )  # fmt: skip
 
 
@@ -105,18 +112,62 @@ def plan_fit(parameters: Mapping[str, Any], n_rows: int, n_features: int) -> Fit
     ValueError
         If there are not enough rows.
     """
-    learned = learned_by(parameters)
+    plan, reason = _planned(parameters, n_rows, n_features)
+    if reason is not None:
+        logger.info("calibration=%s: %s", plan.division.kind, reason)
+    return plan
+
+
+def _planned(
+    parameters: Mapping[str, Any], n_rows: int, n_features: int
+) -> tuple[FitPlan, str | None]:
+    """Return what a fit settles, and why "auto" took which calibration."""
+    learned, reason = learned_by(parameters), None
     calibration, seed = parameters["calibration"], parameters["random_state"]
     if calibration == "auto":
         calibration, reason = choose_calibration(learned, n_rows, n_features)
-        logger.info("calibration=%s: %s", calibration, reason)
         seed = seed or 0  # the same draw at each fit
-    division = divide(calibration, n_rows, parameters["calibration_size"], seed)
+    size = parameters["calibration_size"]
+    if size is None and parameters["algorithm"] == "nn_descent":
+        size = fewer_calibration_rows(calibration, n_rows)
+    division = divide(calibration, n_rows, size, seed)
     statistic = _statistic(parameters, division, n_features)
     if learned == "covariance":
         n_learned_from = division.n_reference if division.is_like_new else n_rows
         check_determined(n_learned_from, n_features)
-    return FitPlan(parameters, division, statistic, learned)
+    return FitPlan(parameters, division, statistic, learned), reason
+
+
+def _algorithm(
+    nominal: Nominal, parameters: Mapping[str, Any], checkpoint: Checkpoint | None
+) -> str:
+    """Return the algorithm to fit with: "auto" may take one that misses neighbors.
+
+    That decides about results, so it is decided once for all runs of a fit.
+    """
+    algorithm: str = parameters["algorithm"]
+    if algorithm != "auto" or not may_approximate(parameters):
+        return algorithm
+
+    def choose() -> str:
+        tried = {**parameters, "algorithm": "nn_descent"}
+        plan, _ = _planned(tried, *nominal.rows.shape)
+        division, sample = plan.division, nominal.sample
+        preparation = learn_preparation(
+            da.from_array(sample), parameters["scale"], parameters["metric"],
+            parameters["metric_params"], list(map(str, range(sample.shape[1]))),
+        )  # fmt: skip
+        shape = plan.shape(division.n_reference, nominal.rows.shape[1])
+        quality = Quality.of(parameters)
+        n_exact = division.n_calibration + picked_rows(quality)
+        n_exact += math.ceil(quality.recheck * division.n_reference)
+        cut = plan_for_active_workers(replace(shape, is_indexed=False), wait=True)
+        is_taken, reason = choose_approximate(sample, preparation, cut, n_exact)
+        taken = "nn_descent" if is_taken else "an exact one"
+        logger.info("algorithm=%s: %s", taken, reason)
+        return "nn_descent" if is_taken else "auto"
+
+    return choose() if checkpoint is None else checkpoint.settled("algorithm", choose)
 
 
 def _statistic(
@@ -169,7 +220,8 @@ def _fit(
     check_parameters(parameters)
     table = read_table(X)
     nominal = read_nominal(table, parameters["missing"])
-    plan = plan_fit(parameters, *nominal.rows.shape)
+    algorithm = _algorithm(nominal, parameters, checkpoint)
+    plan = plan_fit({**parameters, "algorithm": algorithm}, *nominal.rows.shape)
     if on_start is not None:
         on_start()
     search = _Search(nominal, plan, table.labels)
@@ -193,6 +245,8 @@ def _fit(
         own_values=OwnValues.of(X, nominal, plan.division, statistic, compared),
         nominal=NominalKind(table.restore, table.frame, table.is_lazy, Origin(X)),
     )
+    if reference.space.is_indexed:
+        fitted = replace(fitted, approximate=search.judge(fitted, statistic))
     warn_if_nothing_can_be_flagged(fitted)
     warn_of_false_alarms(fitted, plan.learned, nominal.sample)
     logger.info(
@@ -255,6 +309,49 @@ class _Search:
             tasks = partial(_tasks_of_rows, reference, rows)
         assert numbers is not None
         return reference, measure_numbered(numbers, len(rows), tasks, checkpoint)
+
+    def judge(self, fitted: Fitted, statistic: NDArray[np.float64]) -> Approximate:
+        """Return how rows are searched for approximately; computes.
+
+        Parameters
+        ----------
+        fitted : Fitted
+        statistic : ndarray of shape (m,)
+            Of the calibration rows.
+        """
+        division, reference = self.plan.division, fitted.reference
+        quality = Quality.of(fitted.parameters)
+        numbers = None
+        if division.kind == "loo":  # of the others, none is measured among these rows
+            every = np.arange(division.n_rows)
+            numbers = every if division.calibration is None else division.calibration
+        guide = tuned_guide(reference, quality, numbers, statistic)
+        sample = enter(self._others(quality), "lpe-sample")
+        audit = Audit(reference, fitted.calibration, quality)
+        verdict = audit.of_sample(sample, guide, fitted.n_features)
+        (judged,) = compute(verdict)
+        logger.info("nominal rows: %s", judged.certificate)
+        version = ALGORITHMS[reference.space.algorithm].version()
+        return Approximate(judged.guide, judged.certificate, quality, version)
+
+    def _others(self, quality: Quality) -> Sample:
+        """Return nominal rows without a calibration statistic, for an audit; computes."""
+        division, rows = self.plan.division, self.nominal.rows
+        others = np.ones(division.n_rows, bool)
+        others[slice(None) if division.calibration is None else division.calibration] = (
+            False
+        )
+        numbers = np.flatnonzero(others)
+        drawn = draws(numbers, quality.seed)
+        chosen = np.sort(numbers[np.argsort(drawn, kind="stable")[: picked_rows(quality)]])
+        own = np.full(division.n_rows, -1)
+        searched = division.reference
+        own[slice(None) if searched is None else searched] = np.arange(division.n_reference)
+        if len(chosen) == 0:
+            (few,) = compute(take_rows(rows, np.array([0])))
+            return sample_of(few[:0], chosen, quality.seed, 0, chosen)
+        (taken,) = compute(take_rows(self.nominal.again(), chosen))
+        return sample_of(taken, chosen, quality.seed, len(chosen), own[chosen])
 
     def _part(self, numbers: NDArray[np.int64] | None) -> Callable[[], da.Array]:
         """Return what gives some of the nominal rows, entered again each time."""

@@ -35,7 +35,7 @@ from lpe_dask.storage import Folder
 from lpe_dask.tables import name_from_json, places_of
 
 #: The version of the format that is written, and the latest that can be read.
-FORMAT = 2
+FORMAT = 3
 
 #: Name of the file.
 MANIFEST_NAME = "manifest.json"
@@ -45,6 +45,14 @@ DATA_PATTERN = "data-[0-9a-f]{12}"
 
 #: Largest exponent of a power of 2 by which a basis moves rows; see `kernels.basis`.
 _MOST_EXPONENT = 1000
+
+#: Parameters that format 3 has brought, as models of earlier formats were fitted.
+_LATER_PARAMETERS = {
+    name: PARAMETERS[name].default
+    for name in (
+        "allow_approximate", "max_p_error", "max_error_share", "recheck", "on_low_quality"
+    )
+}  # fmt: skip
 
 _Vector = list[float]
 _Matrix = list[list[float]]
@@ -221,7 +229,7 @@ class ReferenceEntry(_Section):
     """Of `reference.Reference`; the rows are in a file for each block."""
 
     n_rows: Annotated[int, Field(ge=1, lt=2**31)]
-    algorithm: Literal["brute", "pruned"]
+    algorithm: Literal["brute", "pruned", "nn_descent"]
     space: SpaceEntry
     neighbor_graph: NeighborGraphEntry | None
     block_rows: list[PositiveInt]
@@ -241,6 +249,42 @@ class ReferenceEntry(_Section):
         return n_neighbors if graph is None else graph.n_neighbors
 
 
+class GuideEntry(_Section):
+    """Of `approximate.Guide`."""
+
+    width: PositiveInt
+    n_asked: PositiveInt
+    exact_blocks: list[NonNegativeInt]
+    suspects: list[NonNegativeInt]
+
+
+class CertificateEntry(_Section):
+    """Of `certificate.Certificate`."""
+
+    max_p_error: float
+    max_error_share: float
+    bound: Annotated[float, Field(ge=0, le=1)]
+    risk: float
+    audited: NonNegativeInt
+    beyond: NonNegativeInt
+    largest_error: float
+    rounds: NonNegativeInt
+    blocks: PositiveInt
+    exact_blocks: NonNegativeInt
+
+
+class ApproximateEntry(_Section):
+    """Of `audit.Approximate`; what is asked is in the parameters.
+
+    Each block then has a file with its index.
+    """
+
+    guide: GuideEntry
+    certificate: CertificateEntry
+    seed: NonNegativeInt
+    pynndescent: str
+
+
 class Manifest(_Section):
     """All of a model but the numbers in its files.
 
@@ -256,17 +300,20 @@ class Manifest(_Section):
         Of `LPE`, but for ``anomaly_log_density``, which is a function.
     fitted : FittedEntry
     reference : ReferenceEntry
+    approximate : ApproximateEntry, optional
+        From format 3 on, where neighbors may be missed.
     files : dict of str to FileEntry
     versions : dict of str to str
         Of the packages that wrote it; for people.
     """
 
-    format: Literal[1, 2]
+    format: Literal[1, 2, 3]
     data: Annotated[str, Field(pattern=f"^{DATA_PATTERN}$")]
     source: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
     parameters: Annotated[dict[str, Any], AfterValidator(_check_parameters)]
     fitted: FittedEntry
     reference: ReferenceEntry
+    approximate: ApproximateEntry | None = None
     files: dict[str, FileEntry]
     versions: dict[str, str]
 
@@ -282,6 +329,15 @@ class Manifest(_Section):
         metric, params = self.parameters["metric"], self.parameters["metric_params"]
         if metric != "geodesic":
             given_parameter(metric, params, fitted.n_features_in)
+        is_indexed = reference.algorithm == "nn_descent"
+        if is_indexed != (self.approximate is not None):
+            raise ValueError("nn_descent, and nothing else, needs a section approximate")
+        if self.approximate is not None:
+            guide, n_blocks = self.approximate.guide, len(reference.block_rows)
+            if sorted(guide.exact_blocks + guide.suspects) != list(range(n_blocks)):
+                raise ValueError("the guide is for other blocks")
+            if fitted.graph != "knn" or reference.neighbor_graph is not None:
+                raise ValueError("nn_descent is for distances to the K-th neighbor")
         if sample_neighbors(listed) is not None and not reference.space.with_samples:
             raise ValueError("a search for so many neighbors needs samples of the rows")
         return self
@@ -290,6 +346,11 @@ class Manifest(_Section):
 def block_name(i: int) -> str:
     """Return the name of the file of a block."""
     return f"block-{i:05}.parquet"
+
+
+def index_name(i: int) -> str:
+    """Return the name of the file of the index of a block."""
+    return f"index-{i:05}.parquet"
 
 
 def write_manifest(manifest: Manifest, url: str) -> None:
@@ -337,6 +398,8 @@ def _parse(text: bytes, name: str) -> dict[str, Any]:
         )
     if not is_as_written:
         raise ValueError(f"{name} was altered after it was written")
+    if content["format"] < FORMAT and isinstance(content.get("parameters"), dict):
+        content["parameters"] = _LATER_PARAMETERS | content["parameters"]
     return content
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.model.division import Division
 from lpe_dask.pvalues import Calibration
-from lpe_dask.search import Reference
+from lpe_dask.search import Approximation, Reference
 from lpe_dask.storage import FLOAT64, StoredFile
 from lpe_dask.tables import (
     Nominal,
@@ -132,11 +132,15 @@ class OwnValues:
         return look_up(frame, self.row_hashes, self.chunks, *given, name=name)
 
     def blocks(
-        self, reference: Reference, calibration: Calibration
+        self,
+        reference: Reference,
+        calibration: Calibration,
+        approximation: Approximation | None = None,
     ) -> tuple[da.Array, da.Array]:
         """Return the statistic of all rows, and what p-values compare, lazily.
 
-        Both are dask arrays of shape (n_input,); the other rows are searched for once.
+        Both are dask arrays of shape (n_input,); the other rows are searched for once, with
+        an approximation where there is one.
         """
         statistic = self._stored(self.statistic, np.float64)
         is_weighed = calibration.weight is not None
@@ -149,7 +153,9 @@ class OwnValues:
             rows = checked_rows(rows, self.checksums)
         unknown = _unknown_rows(rows, self.is_own_blocks())
         numbers = self._stored(self.numbers, np.int64)
-        measured = reference.measure_rows(unknown, numbers=numbers)
+        measured = reference.measure_rows(
+            unknown, numbers=numbers, approximation=approximation
+        )
         filled = _filled(statistic, measured)
         if not is_weighed:
             return filled, filled

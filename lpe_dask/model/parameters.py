@@ -29,7 +29,9 @@ METRIC_PARAMS = {
 #: Edges from each row if not said otherwise, as in scikit-learn's Isomap.
 DEFAULT_GRAPH_NEIGHBORS = 5
 
-#: Names of `kernels.GRAPHS`, which is not imported only to read its keys.
+#: Names of `kernels.ALGORITHMS`, and of `kernels.GRAPHS`, which are not imported only to
+#: read their keys.
+ALGORITHM_NAMES = ("brute", "pruned", "nn_descent")
 _NEIGHBOR_GRAPHS = ("directed", "union")
 
 
@@ -59,7 +61,7 @@ class Parameter:
         None: the choices say it.
     choices : tuple, optional
         The values that there are, where they are few.
-    type : {int, float, dict}, optional
+    type : {int, float, bool, dict}, optional
         Of an option of the command line; None: that of the choices, or there is no option.
     metavar : str, optional
         What its value is called there.
@@ -101,6 +103,8 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         _check_has_neighbors(parameters["n_neighbors"], graph)
     with _about("radius", "graph", "scale"):
         _check_has_radius(radius, graph, scale)
+    with _about("algorithm", "graph", "metric"):
+        _check_approximate(parameters["algorithm"], graph, parameters["metric"])
 
 
 @contextmanager
@@ -132,6 +136,16 @@ def _check_whole(name: str, value: Any, least: int, otherwise: str) -> None:
             f"{name}={value!r} must be a whole number of at least {least}, or None"
             f"{otherwise}."
         )
+
+
+def _check_flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}={value!r} must be True or False.")
+
+
+def _check_recheck(name: str, value: Any) -> None:
+    if value is not None:
+        check_level(name, value)
 
 
 def _check_radius(name: str, radius: Any) -> None:
@@ -205,6 +219,15 @@ def _check_graph_params(params: dict[str, Any]) -> None:
         )
 
 
+def _check_approximate(algorithm: str, graph: str, metric: str) -> None:
+    if algorithm == "nn_descent" and (graph != "knn" or metric == "geodesic"):
+        raise ValueError(
+            f"algorithm='nn_descent' is for distances to the K-th neighbor that go "
+            f"straight, but graph={graph!r} and metric={metric!r}. Give "
+            f"algorithm='auto', or graph='knn' and another metric."
+        )
+
+
 #: The arguments of `LPE`, in the order of its signature.
 PARAMETERS = {
     "n_neighbors": Parameter(
@@ -253,8 +276,43 @@ PARAMETERS = {
     ),
     "algorithm": Parameter(
         "auto",
-        choices=("auto", "brute", "pruned"),
-        help="How neighbors are searched; the results are the same.",
+        choices=("auto", *ALGORITHM_NAMES),
+        help="How neighbors are searched. Results are the same, but for nn_descent, which "
+        "misses neighbors: see --max-p-error.",
+    ),
+    "allow_approximate": Parameter(
+        False,
+        check=_check_flag,
+        type=bool,
+        help="Let --algorithm auto take nn_descent where it is at least twice as fast.",
+    ),
+    "max_p_error": Parameter(
+        0.01,
+        check=check_level,
+        type=float,
+        metavar="ERROR",
+        help="With nn_descent, certify that p-values are off by no more than this, but for "
+        "a share of the rows.",
+    ),
+    "max_error_share": Parameter(
+        0.01,
+        check=check_level,
+        type=float,
+        metavar="SHARE",
+        help="That share.",
+    ),
+    "recheck": Parameter(
+        check=_check_recheck,
+        type=float,
+        metavar="LEVEL",
+        help="With nn_descent, measure rows with p-values up to this exactly.  [default: "
+        "alpha]",
+    ),
+    "on_low_quality": Parameter(
+        "repair",
+        choices=("repair", "error"),
+        help="With nn_descent, measure exactly what p-values that are not as good as asked "
+        "need, or stop.",
     ),
     "calibration": Parameter(
         "auto",
@@ -295,6 +353,17 @@ def with_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def learned_by(parameters: Mapping[str, Any]) -> str | None:
     """Return what a fit learns from the nominal rows; see `validity.what_is_learned`."""
     return what_is_learned(*(parameters[n] for n in ("scale", "metric", "metric_params")))
+
+
+def may_approximate(parameters: Mapping[str, Any]) -> bool:
+    """Return whether a fit may take an algorithm that misses neighbors."""
+    algorithm = parameters["algorithm"]
+    return algorithm == "nn_descent" or (
+        algorithm == "auto"
+        and parameters["allow_approximate"]
+        and parameters["graph"] == "knn"
+        and parameters["metric"] != "geodesic"
+    )
 
 
 def check_names(function: str, arguments: Mapping[str, Any]) -> None:

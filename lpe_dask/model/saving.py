@@ -23,6 +23,8 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.model.audit import Approximate
+from lpe_dask.model.certificate import Certificate, Quality
 from lpe_dask.model.fitted import Fitted, NominalKind
 from lpe_dask.model.manifest import (
     DATA_PATTERN,
@@ -33,6 +35,7 @@ from lpe_dask.model.manifest import (
     Manifest,
     NewerFormatError,
     block_name,
+    index_name,
     read_manifest,
     write_manifest,
 )
@@ -42,6 +45,7 @@ from lpe_dask.model.space_entries import entry_of_space, space_of_entry
 from lpe_dask.pvalues import Calibration, DensityWeight, LogDensity
 from lpe_dask.search import (
     LARGEST_BLOCK,
+    Guide,
     NeighborGraphParams,
     Reference,
     SearchShape,
@@ -49,8 +53,10 @@ from lpe_dask.search import (
     StoredBlocks,
     load_blocks,
     load_graph,
+    load_indexes,
     store_blocks,
     store_graph,
+    store_indexes,
 )
 from lpe_dask.storage import (
     FLOAT64,
@@ -173,6 +179,13 @@ def _write_files(fitted: Fitted, url: str) -> tuple[dict[str, StoredFile], list[
         (graph,) = reference.graph.tasks()
         task = store_graph(graph, f"{url}/{_STARTS}", f"{url}/{_EDGES}")
         ((files[_STARTS], files[_EDGES]),) = compute(task)
+    if reference.indexes is not None:
+        names = [index_name(i) for i in range(len(reference.indexes))]
+        tasks = store_indexes(
+            reference.blocks.tasks(), reference.indexes.tasks(),
+            [f"{url}/{name}" for name in names],
+        )  # fmt: skip
+        files |= dict(zip(names, compute(*tasks), strict=True))
     calibration = {"statistic": fitted.calibration.values}
     files[_CALIBRATION] = write_columns(f"{url}/{_CALIBRATION}", calibration)
     if (columns := fitted.own_values.columns()) is not None:
@@ -228,12 +241,43 @@ def _manifest(
                 and {"n_neighbors": graph.n_neighbors, "graph": graph.graph},
                 "block_rows": block_rows,
             },
+            "approximate": _approximate_entry(fitted.approximate),
             "files": {
                 name: FileEntry(n_bytes=file.n_bytes, sha256=file.sha256)
                 for name, file in files.items()
             },
             "versions": package_versions("lpe_dask", "numpy", "pandas", "pyarrow"),
         }
+    )
+
+
+def _approximate_entry(approximate: Approximate | None) -> dict[str, Any] | None:
+    if approximate is None:
+        return None
+    guide = approximate.guide
+    return {
+        "guide": {
+            "width": guide.width,
+            "n_asked": guide.n_asked,
+            "exact_blocks": list(guide.exact_blocks),
+            "suspects": list(guide.suspects),
+        },
+        "certificate": approximate.certificate.as_json(),
+        "seed": approximate.quality.seed,
+        "pynndescent": approximate.pynndescent,
+    }
+
+
+def _approximate(manifest: Manifest) -> Approximate | None:
+    entry = manifest.approximate
+    if entry is None:
+        return None
+    guide = entry.guide
+    return Approximate(
+        Guide(guide.width, guide.n_asked, tuple(guide.exact_blocks), tuple(guide.suspects)),
+        Certificate(**dict(entry.certificate)),
+        replace(Quality.of(manifest.parameters), seed=entry.seed),
+        entry.pynndescent,
     )
 
 
@@ -377,6 +421,7 @@ def _read(manifest: Manifest, url: str) -> Fitted:
             entry.has_anomaly_log_density,
         ),
         nominal=NominalKind(to_numpy),
+        approximate=_approximate(manifest),
         source=_source_of(manifest),
     )
 
@@ -387,6 +432,8 @@ def _check_names(manifest: Manifest, url: str) -> None:
     needed = {block_name(i) for i in range(len(reference.block_rows))} | {_CALIBRATION}
     if reference.neighbor_graph is not None:
         needed |= {_STARTS, _EDGES}
+    if manifest.approximate is not None:
+        needed |= {index_name(i) for i in range(len(reference.block_rows))}
     if found - {_NOMINAL} != needed:
         odd = sorted((found - {_NOMINAL}) ^ needed)
         raise ValueError(f"{url}/{MANIFEST_NAME} names other files than needed: {odd[:3]}")
@@ -430,6 +477,13 @@ def _reference(
         entry.n_rows, fitted.n_features_in,
         Statistic(fitted.n_neighbors, fitted.radius), params,
         calibration_rows, -(-max(entry.block_rows) // LARGEST_BLOCK),
+        is_indexed=space.is_indexed,
     )  # fmt: skip
-    stored = StoredBlocks(load, len(blocks))
-    return Reference(shape, space, stored, graph)
+    stored, indexes = StoredBlocks(load, len(blocks)), None
+    if space.is_indexed:
+        pairs = [
+            (file, files[index_name(i)], n_rows) for i, (file, n_rows) in enumerate(blocks)
+        ]
+        load_all = partial(load_indexes, pairs, entry.n_rows, space)
+        indexes = StoredBlocks(load_all, len(blocks))
+    return Reference(shape, space, stored, graph, indexes)

@@ -17,6 +17,7 @@ from .false_discovery import false_discovery_control as false_discovery_control
 from .formulas import BAND_LEVEL as BAND_LEVEL
 from .formulas import COUNTS_ITSELF as COUNTS_ITSELF
 from .formulas import band_half_width as band_half_width
+from .formulas import p_values as p_values
 from .roc import Curve as Curve
 from .roc import area as area
 from .roc import detection_at as detection_at

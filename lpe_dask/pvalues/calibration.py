@@ -95,13 +95,23 @@ class Calibration:
         most = np.inf if is_high else -np.inf if self.weight is not None else 0.0
         return float(self.function()(np.array([most]), self.values)[0])
 
+    def bound_of_level(self, level: float) -> float:
+        """Return the value above which a row's p-value is at most ``level``.
+
+        Of a distance, or of what is compared in its place. ``inf`` where none is.
+        """
+        return self._bound(decisions.threshold(level))
+
+    def _bound(self, offset: float) -> float:
+        shares = possible_p_values(len(self.values), self.counts_itself)
+        return decisions.nominal_bound(self.graph, self.values, offset, shares)
+
     def nominal_bound(self, offset: float) -> float | None:
         """Return the statistic that separates nominal rows from anomalies, or None.
 
         See `decisions.nominal_bound`.
         """
-        shares = possible_p_values(len(self.values), self.counts_itself)
-        bound = decisions.nominal_bound(self.graph, self.values, offset, shares)
+        bound = self._bound(offset)
         return bound if self.weight is None and 0 < bound < np.inf else None
 
 

@@ -1,4 +1,7 @@
+from .approximate import Approximation as Approximation
+from .approximate import Guide as Guide
 from .blocks import StoredBlocks as StoredBlocks
+from .choice import choose_approximate as choose_approximate
 from .choice import choose_space as choose_space
 from .join import Search as Search
 from .locality import Split as Split
@@ -11,6 +14,7 @@ from .plan import MAX_TASK_ROWS as MAX_TASK_ROWS
 from .plan import SUMMED_BLOCKS as SUMMED_BLOCKS
 from .plan import SUMMED_PIECES as SUMMED_PIECES
 from .plan import TASKS_PER_THREAD as TASKS_PER_THREAD
+from .plan import WIDEST_BEAM as WIDEST_BEAM
 from .plan import NeighborGraphParams as NeighborGraphParams
 from .plan import SearchPlan as SearchPlan
 from .plan import SearchShape as SearchShape
@@ -25,8 +29,10 @@ from .reference import prepare_reference as prepare_reference
 from .spooled import handles_of as handles_of
 from .stored import load_blocks as load_blocks
 from .stored import load_graph as load_graph
+from .stored import load_indexes as load_indexes
 from .stored import store_blocks as store_blocks
 from .stored import store_graph as store_graph
+from .stored import store_indexes as store_indexes
 from .trial import Cost as Cost
 from .trial import SampledRows as SampledRows
 from .trial import Trial as Trial

@@ -49,6 +49,16 @@ MOST_ROTATION = 0.4
 #: and cells that few queries of a tile meet cost more than the same pairs elsewhere.
 MOST_PRUNED = 0.8
 
+#: How many times faster an approximate search has to be for "auto" to take it, and the part
+#: of all pairs below which boxes leave so few that it is not looked at.
+WORTH, FEW_PAIRS = 2.0, 0.2
+
+#: Nanoseconds of an approximate search: of a row to be indexed, and of each column; pairs
+#: that a query glances at, what one takes, and each of its columns; once in each process,
+#: for pynndescent to be compiled. (Zen 4, tables of 64 to 768 columns; memory decides, so
+#: that processors differ less than in what else is compared here.)
+INDEXED, GLANCED, COMPILED = (60e3, 250.0), (4500, 80.0, 0.15), 40e9
+
 #: Reference rows below which either is done before a choice is.
 FEW_ROWS = 2048
 
@@ -134,6 +144,43 @@ def choose_algorithm(
         f"{brute / 1000:.3g} us without"
     )
     return ("pruned" if pruned < MOST_PRUNED * brute else "brute"), reason
+
+
+def choose_approximate(
+    sample: NDArray[np.generic], preparation: Preparation, plan: SearchPlan, n_exact: int
+) -> tuple[bool, str]:
+    """Return whether an approximate search is expected to be worth it, and why.
+
+    For as many rows to score as the reference has.
+
+    Parameters
+    ----------
+    sample : ndarray of shape (n_rows, n_features)
+    preparation : Preparation
+    plan : SearchPlan
+    n_exact : int
+        Rows that are measured exactly all the same.
+    """
+    n_reference, n_features = plan.shape.n_reference, plan.shape.n_features
+    decided = clear_choice(n_reference, n_features)
+    if decided is not None:
+        return False, decided[1]
+    costs = machine_costs()
+    exactly = costs.of_brute(n_features, n_reference)
+    if choose_algorithm(sample, preparation, plan)[0] == "pruned":
+        pairs, cells = _pruned_counts(preparation.apply(_some(sample, SAMPLE_ROWS)), plan)
+        if pairs < FEW_PAIRS * n_reference:
+            return False, f"boxes leave {pairs / n_reference:.0%} of all pairs"
+        exactly = costs.of_pruned(n_features, pairs, cells)
+    row, column = INDEXED
+    n_pairs, pair, pair_column = GLANCED
+    led = row + column * n_features + n_pairs * (pair + pair_column * n_features)
+    led += exactly * n_exact / n_reference + COMPILED * plan.threads / n_reference
+    return exactly >= WORTH * led, (
+        f"a query takes {exactly / 1000:.3g} us among {n_reference} rows of {n_features} "
+        f"features, and about {led / 1000:.3g} us along a graph, what is measured exactly "
+        f"included"
+    )
 
 
 def clear_choice(n_reference: int, n_features: int) -> tuple[str, str] | None:

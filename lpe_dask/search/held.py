@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import Block
+from lpe_dask.kernels import Block, Index
 
 #: Some rows of a region with their numbers, and how many rows the whole region has.
 RowsOfRegion = tuple[NDArray[np.floating], NDArray[np.int64], int]
@@ -55,6 +55,33 @@ class HeldBlock:
         """Return the block of sampled rows."""
         assert self.sample is not None
         return self.sample
+
+
+@dataclass(frozen=True, slots=True)
+class HeldIndex:
+    """The index of a block in memory.
+
+    Attributes
+    ----------
+    index : Index
+    starts : Block
+        Of the rows where searches enter it.
+    """
+
+    index: Index
+    starts: Block
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the numbers."""
+        return self.index.__sizeof__() + self.starts.__sizeof__()
+
+    def load(self) -> Index:
+        """Return the index."""
+        return self.index
+
+    def load_starts(self) -> Block:
+        """Return the block of rows where searches enter."""
+        return self.starts
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ either side. The number of tasks is that of the shares and of the blocks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 from uuid import uuid4
@@ -39,6 +40,7 @@ from lpe_dask.kernels import (
     walk_from_points,
     walk_from_rows,
 )
+from lpe_dask.search.approximate import beam_search
 from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import Statistic, sample_neighbors, share_of
 from lpe_dask.search.spooled import SpooledBlock, handles_of
@@ -64,11 +66,15 @@ class Search:
     graph_neighbors : int, optional
         K', where distances go along a neighbor graph: the nearest rows that a query is
         joined to it by.
+    beyond : float
+        Where a `Guide` leads the search: queries of which what p-values compare is found
+        to be more than this are measured again, among all rows.
     """
 
     statistic: Statistic
     pass_rows: int
     graph_neighbors: int | None = None
+    beyond: float = math.inf
 
     @property
     def listed_neighbors(self) -> int | None:
@@ -111,8 +117,13 @@ class Searched:
     graph : Delayed, optional
         Of the `NeighborGraph` of the reference, where distances go along it.
     weight : Delayed, optional
-        Of a function from rows, as they came, and their statistic to what is returned in
-        its place.
+        Of a function from rows, as they came, and their statistic to what p-values compare.
+    indexes : list of Delayed, optional
+        Of handles of the indexes of the blocks.
+    guide : Delayed, optional
+        Of a `Guide` that leads the search along these; None: all rows are compared.
+    is_weighed : bool, default=False
+        Whether what p-values compare is returned in the place of the statistic.
     """
 
     blocks: list[Any]
@@ -120,13 +131,19 @@ class Searched:
     search: Search
     graph: Any = None
     weight: Any = None
+    indexes: Any = None
+    guide: Any = None
+    is_weighed: bool = False
 
     def named(self) -> tuple[list[Any], list[Any]]:
         """Return the attributes as tasks name them, and the collections they name."""
         space = enter(self.space, "lpe-space")
-        keys = [block.key for block in self.blocks]
-        named = [keys, space.key, self.search, _key(self.graph), _key(self.weight)]
-        return named, _given([space, *self.blocks, self.graph, self.weight])
+        named = [
+            _keys(self.blocks), space.key, self.search, _key(self.graph),
+            _key(self.weight), _keys(self.indexes), _key(self.guide), self.is_weighed,
+        ]  # fmt: skip
+        one_each = [self.graph, self.weight, self.guide]
+        return named, _given([space, *self.blocks, *one_each, *(self.indexes or [])])
 
     @property
     def handles(self) -> list[Any]:
@@ -178,8 +195,11 @@ def join_frame(frame: Any, searched: Searched) -> Any:
     """
     meta = pd.Series(dtype=np.float64, name="statistic")
     space = enter(searched.space, "lpe-space")
-    given = for_frames([space, searched.graph, searched.weight, *searched.blocks])
-    return frame.map_partitions(_join_frame, searched.search, *given, meta=meta)
+    indexes = searched.indexes or []
+    one_each = [space, searched.graph, searched.weight, searched.guide]
+    given = for_frames([*one_each, *searched.blocks, *indexes])
+    fixed = searched.search, searched.is_weighed, len(searched.blocks)
+    return frame.map_partitions(_join_frame, *fixed, *given, meta=meta)
 
 
 def self_join(
@@ -214,6 +234,10 @@ def _key(task: Delayed | None) -> Any:
     return None if task is None else task.key
 
 
+def _keys(tasks: list[Delayed] | None) -> Any:
+    return None if tasks is None else [task.key for task in tasks]
+
+
 def _given(collections: list[Any]) -> list[Any]:
     return [collection for collection in collections if collection is not None]
 
@@ -234,17 +258,49 @@ def _join(
     space, pass_rows = searched.space, searched.search.pass_rows
     statistic = np.empty(len(rows))
     for start in range(0, len(rows), pass_rows):
-        prepared = space.preparation.apply(rows[start : start + pass_rows])
-        for group in _groups(prepared, space):
-            queries = space.tiles(prepared[group], own[start + group])
-            statistic[start + group] = _measure(queries, searched)
-    return statistic if searched.weight is None else searched.weight(rows, statistic)
+        part = slice(start, start + pass_rows)
+        prepared = space.preparation.apply(rows[part])
+        found = _in_groups(prepared, own[part], searched)
+        if searched.guide is not None:
+            again = _to_measure_again(rows[part], found, searched)
+            exactly = replace(searched, guide=None)
+            found[again] = _in_groups(prepared[again], own[part][again], exactly)
+        statistic[part] = found
+    return searched.weight(rows, statistic) if searched.is_weighed else statistic
+
+
+def _in_groups(
+    prepared: NDArray[np.float64], own: NDArray[np.int64], searched: Searched
+) -> NDArray[np.float64]:
+    """Return the statistic of the rows of a pass; ``own`` as ``numbers`` in `join`."""
+    space, statistic = searched.space, np.empty(len(prepared))
+    for group in _groups(prepared, space):
+        queries = space.tiles(prepared[group], own[group])
+        statistic[group] = _measure(queries, searched)
+    return statistic
+
+
+def _to_measure_again(
+    rows: NDArray[np.generic], found: NDArray[np.float64], searched: Searched
+) -> NDArray[np.int64]:
+    """Return which rows have to be measured among all: see `approximate`."""
+    compared = found if searched.weight is None else searched.weight(rows, found)
+    return np.flatnonzero((compared > searched.search.beyond) | np.isposinf(found))
 
 
 def _join_frame(
-    frame: pd.DataFrame, search: Search, space: Space, graph: Any, weight: Any, *blocks: Any
+    frame: pd.DataFrame,
+    search: Search,
+    is_weighed: bool,
+    n_tasks: int,
+    space: Space,
+    graph: Any,
+    weight: Any,
+    guide: Any,
+    *tasks: Any,
 ) -> pd.Series:
-    named = list(blocks), space, search, graph, weight
+    blocks, indexes = list(tasks[:n_tasks]), list(tasks[n_tasks:])
+    named = blocks, space, search, graph, weight, indexes, guide, is_weighed
     statistic = _join(float_rows(frame), 0, 1, None, *named)
     return pd.Series(statistic, frame.index, name="statistic")
 
@@ -259,6 +315,9 @@ def _join_self(
     for start in range(0, max(1, len(rows)), search.pass_rows):
         part = slice(start, start + search.pass_rows)
         queries = space.tiles(rows[part], numbers[part])
+        if searched.guide is not None:
+            found.append((_measure(queries, searched),))
+            continue
         state = search_blocks(queries, handles, space.basis, search, i)
         if search.graph_neighbors is None:
             found.append((state.finish(),))
@@ -297,7 +356,13 @@ def _groups(prepared: NDArray[np.float64], space: Space) -> Iterator[NDArray[np.
 
 def _measure(queries: QueryTiles, searched: Searched) -> NDArray[np.float64]:
     """Return the statistic of some queries; their state is gone afterwards."""
-    search, graph = searched.search, searched.graph
+    search, graph, guide = searched.search, searched.graph, searched.guide
+    if guide is not None and not guide.is_exact:
+        assert search.listed_neighbors is not None
+        handles, indexes = searched.handles, handles_of(searched.indexes)
+        return beam_search(
+            queries, handles, indexes, searched.space, search.listed_neighbors, guide
+        )
     state = search_blocks(queries, searched.handles, searched.space.basis, search)
     if search.graph_neighbors is None:
         return state.finish()

@@ -13,10 +13,14 @@ import dask
 
 from lpe_dask.kernels import LANES, TILE_ROWS
 from lpe_dask.search.plan import (
+    BUILD_ROW_BYTES,
     FLOAT_BYTES,
+    MIN_TASK_ROWS,
     SINGLE_BYTES,
     SearchPlan,
     SearchShape,
+    index_row_bytes,
+    indexed_block_rows,
     pass_row_bytes,
     plan_search,
     reference_row_bytes,
@@ -48,10 +52,26 @@ def plan_for(shape: SearchShape, workers: Workers) -> SearchPlan:
     """
     configured = dask.config.get("lpe-dask.block-rows", None)
     shape = replace(shape, block_rows=shape.block_rows or configured)
+    if shape.is_indexed and shape.block_rows is None:
+        shape = replace(shape, block_rows=_indexed_block_rows(shape, workers))
     plan = plan_search(shape, workers.n_threads, workers.threads, workers.memory_limit)
     if shape.is_spooled is None and not Needs(plan).fits(workers.memory_limit):
         return replace(plan, is_spooled=True)
     return plan
+
+
+def _indexed_block_rows(shape: SearchShape, workers: Workers) -> int:
+    """Return the most rows of a block with an index that workers can hold and build."""
+    rows = indexed_block_rows(shape.n_reference, workers.n_threads)
+    limit = workers.memory_limit
+    while rows > MIN_TASK_ROWS:
+        cut = replace(shape, block_rows=rows)
+        plan = plan_search(cut, workers.n_threads, workers.threads, limit)
+        needs = Needs(replace(plan, is_spooled=bool(shape.is_spooled)))
+        if needs.fits(limit) or Needs(replace(plan, is_spooled=True)).fits(limit):
+            break
+        rows = rows // 2
+    return rows
 
 
 def plan_for_active_workers(shape: SearchShape, *, wait: bool = False) -> SearchPlan:
@@ -100,6 +120,14 @@ class Needs:
         return self.plan.shape.n_reference * row_bytes
 
     @property
+    def indexes(self) -> int:
+        """Of the indexes of all blocks; 0 without any."""
+        shape = self.plan.shape
+        if not shape.is_indexed:
+            return 0
+        return shape.n_reference * index_row_bytes(shape.n_features)
+
+    @property
     def held(self) -> int:
         """Of both, as far as each worker holds them.
 
@@ -114,7 +142,7 @@ class Needs:
         if self.plan.is_spooled:
             return graph
         pieces = shape.n_reference * (shape.n_features + 1) * FLOAT_BYTES
-        return self.reference + max(pieces, graph)
+        return self.reference + max(pieces, graph + self.indexes)
 
     @property
     def calibration(self) -> int:
@@ -144,7 +172,14 @@ class Needs:
         tile = TILE_ROWS * (FLOAT_BYTES * n_places + 20 * shape.n_features + sums + 96)
         share = plan.task_rows * (shape.n_features + 1) * FLOAT_BYTES
         blocks = 2 * block_bytes(plan) + share if plan.is_spooled else 0
-        return plan.pass_rows * pass_row_bytes(shape) + tile + blocks + self.walk
+        if plan.is_spooled and shape.is_indexed:
+            blocks += plan.largest_block_rows * index_row_bytes(shape.n_features)
+        return (
+            plan.pass_rows * pass_row_bytes(shape, plan.n_blocks)
+            + tile
+            + blocks
+            + self.walk
+        )
 
     @property
     def pack(self) -> int:
@@ -154,6 +189,19 @@ class Needs:
         """
         row_bytes = (6 * self.plan.shape.n_features + 8) * FLOAT_BYTES
         return self.plan.largest_block_rows * row_bytes + block_bytes(self.plan)
+
+    @property
+    def build(self) -> int:
+        """Of the task that builds the index of the largest block; 0 without any.
+
+        The rows as points, also in float32, and what pynndescent takes.
+        """
+        shape = self.plan.shape
+        if not shape.is_indexed:
+            return 0
+        row_bytes = (FLOAT_BYTES + SINGLE_BYTES) * shape.n_features + BUILD_ROW_BYTES
+        block = block_bytes(self.plan) if self.plan.is_spooled else 0
+        return self.plan.largest_block_rows * row_bytes + block
 
     @property
     def partition(self) -> int:
@@ -168,7 +216,7 @@ class Needs:
     @property
     def task(self) -> int:
         """What a task adds to what it reads of the input."""
-        return max(self.join, self.pack)
+        return max(self.join, self.pack, self.build)
 
     @property
     def worker(self) -> int:

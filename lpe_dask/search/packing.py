@@ -25,11 +25,14 @@ from lpe_dask.kernels import (
     TILE_ROWS,
     Basis,
     Block,
+    Index,
     QueryTiles,
     build_block,
+    joined_lists,
+    start_places,
 )
 from lpe_dask.search.blocks import Blocks
-from lpe_dask.search.held import HeldBlock, Pieces
+from lpe_dask.search.held import HeldBlock, HeldIndex, Pieces
 from lpe_dask.search.locality import Split
 from lpe_dask.search.plan import SAMPLE_EVERY, SUMMED_PIECES, share_of
 from lpe_dask.search.preparation import Preparation
@@ -78,6 +81,25 @@ class Space:
         matrices = (self.basis.rotation, self.preparation.linear_map.matrix)
         n_matrices = sum(matrix is not None for matrix in matrices)
         return 8 * n_features * (n_matrices * n_features + 4)
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether blocks have indexes, along which a search may miss neighbors."""
+        return ALGORITHMS[self.algorithm].neighbor_lists is not None
+
+    def index(self, block: Block, seed: int) -> HeldIndex:
+        """Return the index of a block; see `kernels.nn_descent.neighbor_lists`."""
+        lists = ALGORITHMS[self.algorithm].neighbor_lists(
+            self.basis.points(block.rows), seed
+        )
+        return self.linked(block, joined_lists(lists), start_places(block.n_rows))
+
+    def linked(
+        self, block: Block, graph: NDArray[np.int32], starts: NDArray[np.int64]
+    ) -> HeldIndex:
+        """Return the index of a block with this graph, entered at these places."""
+        entered = self._block(block.rows[starts], block.numbers[starts])
+        return HeldIndex(Index.of(block, graph), entered)
 
     @property
     def prunes(self) -> bool:
@@ -257,7 +279,44 @@ def gather_regions(
     return new_tasks("pack", tasks, [*pieces, entered])
 
 
+def index_blocks(
+    blocks: list[Delayed], n_blocks: int, space: Space, folder: SpoolFolder | None = None
+) -> list[Delayed]:
+    """Return one task for each block, which makes its index.
+
+    Parameters
+    ----------
+    blocks : list of Delayed
+        One of each handle, or of all `Handles`.
+    n_blocks : int
+    space : Space
+    folder : SpoolFolder, optional
+        None: the indexes stay in memory.
+    """
+    entered = enter(space, "lpe-space")
+    tasks = (
+        (_index, keys, place, i, entered.key, folder)
+        for i, (keys, place) in enumerate(each_block(blocks, n_blocks))
+    )
+    return new_tasks("index", tasks, [*blocks, entered])
+
+
+def each_block(blocks: list[Delayed], n_blocks: int) -> list[tuple[list[Any], int]]:
+    """Return for each block the keys that a task of it needs, and its place among these."""
+    keys = [block.key for block in blocks]
+    if len(keys) == n_blocks:  # each task then needs its own block only
+        return [([key], 0) for key in keys]
+    return [(keys, i) for i in range(n_blocks)]
+
+
 # The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _index(
+    blocks: list[Any], place: int, seed: int, space: Space, folder: SpoolFolder | None
+) -> Any:
+    held = space.index(handles_of(blocks)[place].load(), seed)
+    return held if folder is None else folder.write_index(held)
 
 
 def _pack(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lpe_dask.kernels import FLAT_CELL_ROWS, LANES
+from lpe_dask.kernels import DEGREE, FLAT_CELL_ROWS, LANES, MOST_AXES, STARTS_EVERY
 
 #: Bytes of a float64, and of a float32. Whether float32 holds prepared rows is not known
 #: before they are read, so a plan takes float64.
@@ -40,6 +40,15 @@ MIN_BLOCK_ROWS, MIN_BLOCK_NUMBERS = 16_384, 2**19
 #: Rows of a block for each neighbor where these are many, as each block is a selection of
 #: K; up to so many rows.
 ROWS_PER_NEIGHBOR, MOST_GROWN = 512, 131_072
+
+#: Rows of a beam beyond K, at most, and starts of a block where a search enters it.
+WIDEST_BEAM, ENTRIES = 364, 8
+
+#: Bytes of a row that building an index takes, beside the row itself (measured).
+BUILD_ROW_BYTES = 3000
+
+#: Rows of a block with an index, where these are not fewer.
+MIN_INDEXED_ROWS = 100_000
 
 #: Near rows that belong together make a block of up to so many times the planned rows.
 LARGEST_BLOCK = 2
@@ -128,6 +137,8 @@ class SearchShape:
         is not known before reading.
     reads_frame : bool
         Whether partitions of the input are those of a frame, and not of an array.
+    is_indexed : bool
+        Whether blocks have indexes, along which a search may miss neighbors.
     """
 
     n_reference: int
@@ -139,6 +150,7 @@ class SearchShape:
     is_spooled: bool | None = None
     partition_rows: int = 0
     reads_frame: bool = False
+    is_indexed: bool = False
 
     @property
     def graph_neighbors(self) -> int:
@@ -219,6 +231,21 @@ class SearchPlan:
         return max(MIN_TASK_ROWS, self.pass_rows) if self.is_spooled else MIN_TASK_ROWS
 
 
+def indexed_block_rows(n_reference: int, n_threads: int) -> int:
+    """Return the rows of a block with an index, if memory is no matter.
+
+    A search begins anew in each block, so they are few: one for each thread, so that all
+    build one, unless they were small.
+
+    Examples
+    --------
+    >>> indexed_block_rows(400_000, 2), indexed_block_rows(400_000, 64)
+    (200000, 100000)
+    """
+    n_blocks = max(1, min(n_threads, n_reference // MIN_INDEXED_ROWS))
+    return -(-n_reference // n_blocks)
+
+
 def plan_search(
     shape: SearchShape, n_threads: int, threads: int, memory_limit: int
 ) -> SearchPlan:
@@ -249,8 +276,9 @@ def plan_search(
     if n_tasks > n_threads:
         n_tasks -= n_tasks % n_threads  # as many for each thread
     task_rows = min(MAX_TASK_ROWS, -(-n_reference // n_tasks))
+    row_bytes = pass_row_bytes(shape, -(-n_reference // block_rows))
     pass_bytes = min(PASS_BYTES, memory_limit // (16 * threads))
-    pass_rows = max(1, min(MAX_TASK_ROWS, pass_bytes // pass_row_bytes(shape)))
+    pass_rows = max(1, min(MAX_TASK_ROWS, pass_bytes // row_bytes))
     return SearchPlan(
         shape, block_rows, min(_whole_groups(task_rows), block_rows), pass_rows, threads,
         bool(shape.is_spooled),
@@ -317,12 +345,25 @@ def reference_row_bytes(n_features: int) -> int:
     return math.ceil((row + cell / FLAT_CELL_ROWS) * (SAMPLE_EVERY + 1) / SAMPLE_EVERY)
 
 
-def pass_row_bytes(shape: SearchShape) -> int:
+def index_row_bytes(n_features: int) -> int:
+    """Return the bytes of a row in the index of its block.
+
+    The rows that it leads to, its place, its leads, and its share of the starts.
+    """
+    leads = MOST_AXES * SINGLE_BYTES
+    starts = reference_row_bytes(n_features) / STARTS_EVERY
+    return math.ceil(DEGREE * SINGLE_BYTES + SINGLE_BYTES + leads + starts)
+
+
+def pass_row_bytes(shape: SearchShape, n_blocks: int) -> int:
     """Return the bytes of a query row in a pass: prepared, in the basis, and the K nearest.
 
     For a sample fewer neighbors are kept as well, a quarter for the smallest K. Sorting
-    them with their numbers takes copies of both.
+    them with their numbers takes copies of both. Where blocks have indexes, a query has a
+    beam, and enters each of them somewhere.
     """
     n_neighbors = shape.listed_neighbors
     nearest = n_neighbors + n_neighbors // 4 + 7 * shape.graph_neighbors
+    if shape.is_indexed:
+        nearest += n_neighbors + WIDEST_BEAM + MOST_AXES + ENTRIES * (n_blocks + 4)
     return (8 * shape.n_features + nearest + 24) * FLOAT_BYTES

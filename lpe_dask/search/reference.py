@@ -22,15 +22,16 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask.search.approximate import Approximation
 from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.choice import choose_space
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
 from lpe_dask.search.join import Search, Searched, Weight, join, join_frame, self_join
 from lpe_dask.search.memory import plan_for_active_workers
-from lpe_dask.search.packing import Space, prepare_blocks
+from lpe_dask.search.packing import Space, index_blocks, prepare_blocks
 from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic, n_shares
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.search.spooled import new_entry
+from lpe_dask.search.spooled import SpoolFolder, new_entry
 from lpe_dask.tables import Table
 from lpe_dask.tasks import Shared, active_workers, eagerly, enter, lazily, settle
 
@@ -49,29 +50,37 @@ class Reference:
     blocks : Blocks
     graph : Blocks, optional
         The neighbor graph, as the only one.
+    indexes : Blocks, optional
+        Of the blocks, along which a search may miss neighbors.
     """
 
     shape: SearchShape
     space: Space
     blocks: Blocks
     graph: Blocks | None = None
+    indexes: Blocks | None = None
 
     @cached_property
     def _shared_space(self) -> Shared:
         return Shared(self.space, "lpe-space")
 
-    def own_tasks(self, numbers: NDArray[np.int64]) -> list[Delayed]:
+    def own_tasks(
+        self, numbers: NDArray[np.int64], approximation: Approximation | None = None
+    ) -> list[Delayed]:
         """Return tasks that measure these rows, each without itself.
 
         Parameters
         ----------
         numbers : ndarray of int
             Of the rows to measure, ascending.
+        approximation : Approximation, optional
+            None: all rows are compared. What is found is not measured again.
 
         Returns
         -------
         tasks : list of Delayed
-            Each gives the numbers of some of them and their statistic.
+            Each gives the numbers of some of them and their statistic; as many for each
+            block, one block after another.
         """
         plan = self._plan(wait=True)
         if self.graph is not None:
@@ -79,7 +88,7 @@ class Reference:
             return walk_among_rows(graph, numbers, self._search(plan), plan.task_rows)
         is_all = len(numbers) == self.shape.n_reference
         chosen = None if is_all else enter(numbers, "lpe-chosen")
-        searched = self._searched(plan)
+        searched = self._searched(plan, approximation=approximation)
         return self_join(len(self.blocks), searched, plan.block_shares, chosen)
 
     def measure_rows(
@@ -89,6 +98,7 @@ class Reference:
         weight: Weight | None = None,
         frame_sizes: Sequence[int] = (),
         numbers: da.Array | None = None,
+        approximation: Approximation | None = None,
     ) -> da.Array:
         """Return the statistic of rows as a dask array of shape (n,), lazily.
 
@@ -106,6 +116,8 @@ class Reference:
             Rows of the partitions of a frame that they come from, about, where files tell.
         numbers : dask array of shape (n,), optional
             Of those that are rows of the reference; see `join.join`.
+        approximation : Approximation, optional
+            None: all rows are compared.
         """
         sizes = rows.chunks[0]
         plan = self._plan(frame_sizes or sizes, reads_frame=len(frame_sizes) > 0)
@@ -113,10 +125,15 @@ class Reference:
             len(sizes), active_workers().n_threads, _largest(sizes), plan.least_task_rows
         )
         with self._lazily(plan):
-            return join(rows, self._searched(plan, statistic, weight), shares, numbers)
+            searched = self._searched(plan, statistic, weight, approximation)
+            return join(rows, searched, shares, numbers)
 
     def measure_table(
-        self, table: Table, statistic: Statistic | None = None, weight: Weight | None = None
+        self,
+        table: Table,
+        statistic: Statistic | None = None,
+        weight: Weight | None = None,
+        approximation: Approximation | None = None,
     ) -> Any:
         """Return the statistic of new rows in the kind that came in; lazy for Dask.
 
@@ -124,7 +141,9 @@ class Reference:
         """
 
         def measured() -> Any:
-            found = self.measure_rows(table.rows, statistic, weight)
+            found = self.measure_rows(
+                table.rows, statistic, weight, approximation=approximation
+            )
             return table.restore(found, "statistic")
 
         def measured_at_once() -> Any:
@@ -137,7 +156,8 @@ class Reference:
             return measured()
         plan = self._plan(table.rows.chunks[0], reads_frame=True)
         with self._lazily(plan):
-            return join_frame(table.frame, self._searched(plan, statistic, weight))
+            searched = self._searched(plan, statistic, weight, approximation)
+            return join_frame(table.frame, searched)
 
     def keep(self, plan: SearchPlan | None = None) -> None:
         """Have blocks and graph ready for the active scheduler, if they are not; computes.
@@ -149,6 +169,8 @@ class Reference:
         self.blocks.keep(in_spool=bool(plan.is_spooled))
         if self.graph is not None:
             self.graph.keep()
+        if self.indexes is not None:
+            self.indexes.keep(in_spool=bool(plan.is_spooled))
 
     @contextmanager
     def _lazily(self, plan: SearchPlan) -> Iterator[None]:
@@ -167,12 +189,25 @@ class Reference:
         plan: SearchPlan,
         statistic: Statistic | None = None,
         weight: Weight | None = None,
+        approximation: Approximation | None = None,
     ) -> Searched:
-        return Searched(
+        searched = Searched(
             self.blocks.tasks(), self._shared_space, self._search(plan, statistic),
             None if self.graph is None else self.graph.tasks()[0],
             None if weight is None else enter(weight, "lpe-weight"),
+            is_weighed=weight is not None,
         )  # fmt: skip
+        if approximation is None:
+            return searched
+        assert self.indexes is not None
+        judged = approximation.weight
+        return replace(
+            searched,
+            search=replace(searched.search, beyond=approximation.beyond),
+            weight=None if judged is None else enter(judged, "lpe-weight"),
+            indexes=self.indexes.tasks(),
+            guide=approximation.guide,
+        )
 
     def _plan(
         self,
@@ -230,6 +265,8 @@ def prepare_reference(
     chunks = partial(_chunks, source, plan.block_rows)
     blocks = prepare_blocks(chunks, space, entry, plan.largest_block_rows, n_bytes)
     reference = Reference(shape, space, blocks)
+    if space.is_indexed:
+        return replace(reference, indexes=_indexes(blocks, space, plan, n_bytes))
     graph_params = shape.graph_params
     if graph_params is None:
         return reference
@@ -239,6 +276,20 @@ def prepare_reference(
         return [build_graph(edges, shape.n_reference, graph_params)]
 
     return replace(reference, graph=Blocks.of(make(), make, n_bytes))
+
+
+def _indexes(blocks: Blocks, space: Space, plan: SearchPlan, n_bytes: int) -> Blocks:
+    """Return the indexes of blocks, in memory or in a spool; computes."""
+    if plan.is_spooled:
+        entry = new_entry()
+        folder = SpoolFolder(entry.url)
+        tasks = index_blocks(blocks.tasks(), len(blocks), space, folder)
+        return Blocks.spooled(tasks, entry)
+
+    def make() -> list[Delayed]:
+        return index_blocks(blocks.tasks(), len(blocks), space)
+
+    return Blocks.of(make(), make, n_bytes)
 
 
 def _chunks(source: Callable[[], da.Array], block_rows: int) -> da.Array:

@@ -18,8 +18,14 @@ import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import Block, block_of
-from lpe_dask.search.held import HeldBlock, Pieces, RowsOfRegion, read_region
+from lpe_dask.kernels import Block, Index, block_of, index_of
+from lpe_dask.search.held import (
+    HeldBlock,
+    HeldIndex,
+    Pieces,
+    RowsOfRegion,
+    read_region,
+)
 from lpe_dask.storage import ArrayFile, Folder, retried, write_arrays
 from lpe_dask.tasks import Entry, is_shared, spool_at, spool_place
 
@@ -42,11 +48,32 @@ class SpooledBlock:
 
     def load(self) -> Block:
         """Return the block, read again."""
-        return _read_block(self.url)
+        return block_of(*_read(self.url))
 
     def load_sample(self) -> Block:
         """Return the block of sampled rows, read again."""
-        return _read_block(sample_url(self.url))
+        return block_of(*_read(sample_url(self.url)))
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledIndex:
+    """The index of a block on storage.
+
+    Attributes
+    ----------
+    url : str
+        Of its file; that of its starts has one word more.
+    """
+
+    url: str
+
+    def load(self) -> Index:
+        """Return the index, read again."""
+        return index_of(*_read(self.url))
+
+    def load_starts(self) -> Block:
+        """Return the block of rows where searches enter, read again."""
+        return block_of(*_read(starts_url(self.url)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +108,7 @@ class Handles:
 
     Parameters
     ----------
-    handles : sequence of SpooledBlock or SpooledPieces
+    handles : sequence of SpooledBlock, SpooledIndex or SpooledPieces
     entry : Entry
         Of the spool, with the files: kept as long as these handles, here or in a task.
     """
@@ -124,6 +151,13 @@ class SpoolFolder:
             _write(sample_url(url), held.sample.arrays())
         return SpooledBlock(url, held.low, held.high)
 
+    def write_index(self, held: HeldIndex) -> SpooledIndex:
+        """Write the index of a block and its starts, and return the handle."""
+        url = f"{self.url}/index-{uuid4().hex}"
+        _write(url, held.index.arrays())
+        _write(starts_url(url), held.starts.arrays())
+        return SpooledIndex(url)
+
     def write_pieces(self, pieces: Pieces) -> SpooledPieces:
         """Write the pieces of a partition, and return what reads them."""
         url = f"{self.url}/pieces-{uuid4().hex}"
@@ -142,6 +176,11 @@ def sample_url(url: str) -> str:
     return f"{url}-sample"
 
 
+def starts_url(url: str) -> str:
+    """Return the URL of the starts that belong to an index."""
+    return f"{url}-starts"
+
+
 @retried
 def _write(url: str, arrays: Sequence[NDArray[Any]]) -> None:
     with fsspec.open(url, "wb", auto_mkdir=False) as file:
@@ -149,13 +188,13 @@ def _write(url: str, arrays: Sequence[NDArray[Any]]) -> None:
 
 
 @retried
-def _read_block(url: str) -> Block:
+def _read(url: str) -> list[NDArray[Any]]:
     try:
         with fsspec.open(url, "rb") as file:
-            return block_of(*ArrayFile(file).arrays())
+            return ArrayFile(file).arrays()
     except FileNotFoundError as error:
         raise RuntimeError(
-            f"{url}, a block of nominal rows, does not exist: it was removed, or this "
+            f"{url}, of a block of nominal rows, does not exist: it was removed, or this "
             f"worker does not see its storage. Fit again with a folder or URL that all "
             f"workers share (configuration key lpe-dask.spool, --spool), or save a model "
             f"where it was fitted (model.save) and load it here (lpe_dask.load)."

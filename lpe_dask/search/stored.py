@@ -2,6 +2,8 @@ r"""The reference of a model on disk: written block by block, read by those who 
 
 blocks, graph --store_blocks, store_graph--> files, one task each
 files         --load_blocks, load_graph-->   blocks, graph: read when the tasks run
+
+Indexes of blocks likewise, by store_indexes and load_indexes.
 """
 
 from __future__ import annotations
@@ -11,12 +13,16 @@ from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed
+from numpy.typing import NDArray
 
-from lpe_dask.kernels import NeighborGraph
-from lpe_dask.search.packing import Space, pack_rows
+from lpe_dask.kernels import DEGREE, NeighborGraph
+from lpe_dask.search.packing import Space, each_block, pack_rows
 from lpe_dask.search.spooled import SpoolFolder, handles_of
 from lpe_dask.storage import FLOAT64, FLOATS, INT32, INT64, StoredFile, write_columns
 from lpe_dask.tasks import enter, new_tasks
+
+#: Column of an index that says where searches enter the block.
+_IS_START = "is_start"
 
 
 def load_blocks(
@@ -71,13 +77,48 @@ def store_blocks(
     urls : sequence of str
         Of the files to write.
     """
-    names, keys = block_columns(n_features), [block.key for block in blocks]
-    if len(keys) == n_blocks:  # each task then needs its own block only
-        given = [([key], 0) for key in keys]
-    else:
-        given = [(keys, i) for i in range(n_blocks)]
+    names, given = block_columns(n_features), each_block(blocks, n_blocks)
     tasks = ((_store_block, *of, names, url) for of, url in zip(given, urls, strict=True))
     return new_tasks("store", tasks, blocks)
+
+
+def load_indexes(
+    files: Sequence[tuple[StoredFile, StoredFile, int]],
+    n_reference: int,
+    space: Space,
+    folder: SpoolFolder | None = None,
+) -> list[Delayed]:
+    """Return one task for each block, which reads its index.
+
+    Parameters
+    ----------
+    files : sequence of (StoredFile, StoredFile, int)
+        Of the rows of a block, of its index, and how many rows these are.
+    n_reference : int
+        Rows in all of them.
+    """
+    entered = enter(space, "lpe-space")
+    tasks = ((_load_index, *file, n_reference, entered.key, folder) for file in files)
+    return new_tasks("load-index", tasks, [entered])
+
+
+def store_indexes(
+    blocks: list[Delayed], indexes: list[Delayed], urls: Sequence[str]
+) -> list[Delayed]:
+    """Return one task for each index, which writes it and gives the `StoredFile`.
+
+    Parameters
+    ----------
+    blocks, indexes : list of Delayed
+        One of each handle, or of all `Handles`.
+    urls : sequence of str
+        Of the files to write, one for each.
+    """
+    pairs = zip(
+        each_block(blocks, len(urls)), each_block(indexes, len(urls)), urls, strict=True
+    )
+    tasks = ((_store_index, *block, *index, url) for block, index, url in pairs)
+    return new_tasks("store-index", tasks, [*blocks, *indexes])
 
 
 def store_graph(graph: Delayed, starts_url: str, edges_url: str) -> Delayed:
@@ -97,6 +138,21 @@ def _store_block(
     return block.n_rows, write_columns(url, dict(zip(names, values, strict=True)))
 
 
+def _store_index(
+    blocks: list[Any], i: int, indexes: list[Any], j: int, url: str
+) -> StoredFile:
+    block, handle = handles_of(blocks)[i].load(), handles_of(indexes)[j]
+    graph, starts = handle.load().graph, handle.load_starts().numbers
+    is_start = np.isin(block.numbers, starts).astype(np.int32)
+    columns = {name: graph[:, k] for k, name in enumerate(_led_to(graph.shape[1]))}
+    return write_columns(url, columns | {_IS_START: is_start})
+
+
+def _led_to(n_led_to: int) -> list[str]:
+    """Return the columns of the graph in a file: places in the file of the block."""
+    return [f"to{k}" for k in range(n_led_to)]
+
+
 def _store_graph(
     graph: NeighborGraph, starts_url: str, edges_url: str
 ) -> tuple[StoredFile, StoredFile]:
@@ -112,6 +168,13 @@ def _load(
     space: Space,
     folder: SpoolFolder | None,
 ) -> Any:
+    return pack_rows(*_read_rows(file, n_rows, n_reference, space), space, folder)
+
+
+def _read_rows(
+    file: StoredFile, n_rows: int, n_reference: int, space: Space
+) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+    """Return the rows of a block and their numbers, as they are in its file."""
     name, *names = block_columns(len(space.basis.center))
     columns = file.columns({name: INT64} | dict.fromkeys(names, FLOATS), n_rows)
     numbers = columns.pop(name)
@@ -126,7 +189,33 @@ def _load(
         )
     if not np.isfinite(rows).all():
         raise ValueError(f"{file.url} contains NaN or inf")
-    return pack_rows(rows, numbers, space, folder)
+    return rows, numbers
+
+
+def _load_index(
+    of_rows: StoredFile,
+    file: StoredFile,
+    n_rows: int,
+    n_reference: int,
+    space: Space,
+    folder: SpoolFolder | None,
+) -> Any:
+    rows, numbers = _read_rows(of_rows, n_rows, n_reference, space)
+    block = space.pack(rows, numbers).block
+    names = _led_to(DEGREE)
+    columns = file.columns(dict.fromkeys([*names, _IS_START], INT32), n_rows)
+    stored = np.column_stack([columns[name] for name in names])
+    starts = np.flatnonzero(columns[_IS_START])
+    if stored.min() < -1 or stored.max() >= n_rows or len(starts) == 0:
+        raise ValueError(f"{file.url} contains no index of {n_rows} rows")
+    # The rows were packed again, maybe in another order.
+    order = np.empty(n_reference, np.int32)
+    order[block.numbers] = np.arange(n_rows)
+    places = order[numbers]
+    graph = np.empty_like(stored)
+    graph[places] = np.where(stored < 0, -1, places[stored])
+    held = space.linked(block, graph, np.sort(places[starts]).astype(np.int64))
+    return held if folder is None else folder.write_index(held)
 
 
 def _load_graph(starts: StoredFile, edges: StoredFile, n_rows: int) -> NeighborGraph:

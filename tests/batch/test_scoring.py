@@ -191,6 +191,7 @@ def test_score_files__summary_says_what_was_done(tmp_path, data, nominal):
         "calibration_kind_": "conformal",  # 40 rows are few to learn ranges from
         "calibration_rows": 20,
         "calibration_band": None,
+        "certificate": None,
         "calibration_check": None,
         "flagged": flagged,
         "flagged_share": flagged / 10,

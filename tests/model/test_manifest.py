@@ -167,7 +167,7 @@ def test_load__of_any_text_is_refused(straight, text):
         (b'{"format": true}', "is not a model manifest: the format is missing"),
         (b'{"format": 1}', "was altered after it was written"),
         (b'{"format": 1, "sha256": null}', "was altered after it was written"),
-        (b'{"format": 3, "and": "more"}', "is of format 3, .*Load it with a newer version"),
+        (b'{"format": 4, "and": "more"}', "is of format 4, .*Load it with a newer version"),
     ],
 )
 def test_load__says_what_is_wrong_with_a_manifest(text, why, straight, tmp_path):
@@ -587,6 +587,15 @@ def test_load__of_every_format(folder):
     assert len(straight.p_values_) == geodesic.n_samples_ == 100
 
 
+def test_load__of_an_approximate_model():
+    model = lpe_dask.load(FORMATS / "format-3" / "approximate")
+
+    np.testing.assert_array_equal(model.statistic(OF_FORMATS), STRAIGHT)
+    np.testing.assert_array_equal(model.score_samples(OF_FORMATS), P_STRAIGHT)
+    assert model.algorithm_ == "nn_descent"
+    assert model.certificate_.is_met
+
+
 def test_load__of_columns_that_are_not_named_by_text():
     day = pd.Timestamp("2026-11-22", tz="Europe/Paris")
     names = pd.Index([(day, 1), float("nan")], tupleize_cols=False)
@@ -602,5 +611,5 @@ def test_load__of_columns_that_are_not_named_by_text():
 def test_load__of_a_newer_format_is_refused(straight, tmp_path):
     put(forged(straight, "format", value=manifest.FORMAT + 1), tmp_path)
 
-    with pytest.raises(ValueError, match=r"is of format 3, .* formats up to 2\. Load it"):
+    with pytest.raises(ValueError, match=r"is of format 4, .* formats up to 3\. Load it"):
         lpe_dask.load(tmp_path)

@@ -1,0 +1,317 @@
+"""Search along the graphs of blocks: the nearest rows that a query comes to.
+
+    starts --> beam: the nearest rows so far --look around the nearest--> nearer ones, ...
+
+A search ends when it has looked around all rows of its beam. It goes on from block to block
+with the same beam: in the next one it looks around only rows that are as near.
+What a query finds depends on no other query. All distances are those of the definition.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.kernels.arrays import Errors, read_only
+from lpe_dask.kernels.basis import Basis
+from lpe_dask.kernels.blocks import Block
+from lpe_dask.kernels.compiled import borrowing, compiled
+from lpe_dask.kernels.distances import fill_squares
+from lpe_dask.kernels.indexes import Index, along
+from lpe_dask.kernels.nearest import limit_of
+from lpe_dask.kernels.simd import fetch
+from lpe_dask.kernels.squares import SIDE_BY_SIDE, fill_eight_squares
+from lpe_dask.kernels.states import NearestState, QueryTiles, arrays_of, errors_of
+
+#: Rows of a block that are looked around whatever other blocks have: the way to those near.
+NARROW = 64
+
+#: Lines of memory of a row that are asked for, and numbers of float32 in a line.
+FETCHED_LINES, LINE_NUMBERS = 16, 16
+
+
+class Glance(NamedTuple):
+    """What tells that a row is too far before all of it is read; see `indexes.Leads`.
+
+    Attributes
+    ----------
+    queries : ndarray of shape (n_searched, n_axes)
+    rows : ndarray of shape (n_rows, n_axes)
+    reaches : ndarray of shape (n_searched,)
+        Of each query, and the furthest row, together.
+    errors : Errors
+        Of the basis.
+    """
+
+    queries: NDArray[np.float64]
+    rows: NDArray[np.float32]
+    reaches: NDArray[np.float64]
+    errors: Errors
+
+
+class BeamState:
+    """The nearest rows of each query among those that its search came to.
+
+    Parameters
+    ----------
+    queries : QueryTiles
+    basis : Basis
+        That of the blocks.
+    n_neighbors : int
+        K, at least 1.
+    width : int
+        Rows of a beam, at least K.
+    """
+
+    def __init__(
+        self, queries: QueryTiles, basis: Basis, n_neighbors: int, width: int
+    ) -> None:
+        n_queries = len(queries.order)
+        self._queries = queries
+        self._n_neighbors = n_neighbors
+        self._errors: Errors = errors_of(basis)
+        self._squares = np.full((n_queries, width), np.inf)
+        self._tallies = np.zeros(2, np.int64)
+
+    @property
+    def n_compared(self) -> int:
+        """Pairs whose distance was taken so far."""
+        return int(self._tallies[0])
+
+    def may_need(
+        self, low: NDArray[np.float64], high: NDArray[np.float64]
+    ) -> NDArray[np.bool_]:
+        """Return for which queries a block with this box may have nearer rows."""
+        kth = self._squares[:, self._n_neighbors - 1]
+        limits = limit_of(kth, self._queries.arrays.points.shape[1], self._errors)
+        return self._queries.each_may_reach(low, high, limits, self._errors)
+
+    def fold(
+        self,
+        block: Block,
+        index: Index,
+        which: NDArray[np.int64],
+        entries: NDArray[np.int64],
+    ) -> None:
+        """Search a block for some of the queries.
+
+        Parameters
+        ----------
+        block : Block
+        index : Index
+            Of this block.
+        which : ndarray of shape (n_searched,)
+            The queries, in the order of their tiles.
+        entries : ndarray of shape (n_searched, n_entries)
+            Numbers of rows to begin with, besides the query itself if the block has it.
+        """
+        arrays, leads = self._queries.arrays, index.leads
+        own = arrays.numbers[which]
+        places = index.places(block, np.column_stack([own, entries]))
+        of_queries, reaches = along(leads.basis, arrays.rows[which])
+        glance = Glance(
+            of_queries, read_only(leads.rows), reaches + leads.reach, errors_of(leads.basis)
+        )
+        search_beams(
+            arrays.rows, which, places, arrays_of(block), read_only(index.graph), glance,
+            self._squares, self._tallies,
+        )  # fmt: skip
+
+    def take(self, state: NearestState) -> None:
+        """Begin with the K nearest rows of blocks that are not searched along graphs."""
+        squares = state.squares()
+        self._squares[:, : squares.shape[1]] = squares
+
+    def finish(self) -> NDArray[np.float64]:
+        """Return the distance to the K-th nearest row found, of shape (n_queries,).
+
+        ``inf`` where fewer than K were found or their distances overflow; NaN for a query
+        that was not measured.
+        """
+        radii = np.sqrt(self._squares[:, self._n_neighbors - 1])
+        radii[~self._queries.is_measured] = np.nan
+        return self._queries.restored(radii)
+
+
+@compiled
+def search_beams(  # type: ignore[no-untyped-def]
+    rows, which, entries, block, graph, glance, squares, tallies
+):
+    """Search the graph of a block for some queries, and keep the nearest in their beams.
+
+    ``entries`` are places in the block, or -1; the first one of a query is its own row.
+    """
+    n_places, degree = graph.shape
+    n_entries, width = entries.shape[1], squares.shape[1]
+    narrow = min(NARROW, width)
+    seen = np.zeros(n_places, np.uint16)
+    mark = np.uint16(0)
+    # What is found in this block: squares, places, and what is yet to be looked around.
+    near = np.empty(width)
+    beam = np.empty(width, np.int64)
+    is_open = np.empty(width, np.bool_)
+    most = max(n_entries, degree)
+    places = np.empty(most, np.int64)
+    found = np.empty(most + 8)
+    for m in range(len(which)):
+        query = which[m]
+        row = rows[query]
+        is_measured = True
+        for value in row:
+            is_measured &= np.isfinite(value)
+        if not is_measured:
+            continue
+        if mark == np.uint16(65535):
+            seen[:] = np.uint16(0)
+            mark = np.uint16(0)
+        mark += np.uint16(1)
+        near[:] = np.inf
+        beam[:] = -1
+        is_open[:] = False
+        first = width
+        n_new = 0
+        if entries[m, 0] >= 0:  # itself: not among its neighbors, but where they are
+            seen[entries[m, 0]] = mark
+            n_new = _unseen(graph, entries[m, 0], seen, mark, places)
+            n_new = _glanced(m, glance, block, places, n_new, np.inf, found)
+            first = _take(row, block, places, n_new, near, beam, is_open, found)
+            tallies[0] += n_new
+            n_new = 0
+        for j in range(1, n_entries):
+            place = entries[m, j]
+            if place >= 0 and seen[place] != mark:
+                seen[place] = mark
+                places[n_new] = place
+                n_new += 1
+        before = squares[query]
+        n_before = 0  # rows of other blocks that are nearer than the one to look around
+        while True:
+            tallies[0] += n_new
+            nearest = _take(row, block, places, n_new, near, beam, is_open, found)
+            if nearest < first:
+                first = nearest
+                n_before = 0
+            while first < width and not is_open[first]:
+                first += 1
+            if first == width:
+                break
+            while n_before < width and before[n_before] < near[first]:
+                n_before += 1
+            if first + n_before >= width and first >= narrow:
+                break
+            is_open[first] = False
+            n_new = _unseen(graph, beam[first], seen, mark, places)
+            tallies[1] += n_new
+            # Whatever is further is neither kept nor looked around.
+            worst = min(near[width - 1], max(near[narrow - 1], before[width - 1]))
+            n_new = _glanced(m, glance, block, places, n_new, worst, found)
+        _merge(near, before)
+
+
+@borrowing
+def _unseen(graph, place, seen, mark, places):  # type: ignore[no-untyped-def]
+    """List the places that one leads to and that were not met, and return their number."""
+    n_new = 0
+    for j in range(graph.shape[1]):
+        target = graph[place, j]
+        if target < 0:
+            break
+        if seen[target] != mark:
+            seen[target] = mark
+            places[n_new] = target
+            n_new += 1
+    return n_new
+
+
+@borrowing
+def _fetch(block, places, n_places):  # type: ignore[no-untyped-def]
+    """Ask for the rows at some places: they lie anywhere in memory."""
+    is_single = len(block.single_rows) > 0
+    n_features = block.single_rows.shape[1] if is_single else block.double_rows.shape[1]
+    for j in range(n_places):
+        first = places[j] * n_features
+        if is_single:
+            for k in range(0, min(n_features, FETCHED_LINES * LINE_NUMBERS), LINE_NUMBERS):
+                fetch(block.single_rows, first + k)
+        else:
+            for k in range(0, min(n_features, FETCHED_LINES * 8), 8):
+                fetch(block.double_rows, first + k)
+
+
+@borrowing
+def _glanced(m, glance, block, places, n_places, worst, found):  # type: ignore[no-untyped-def]
+    """Leave out places that are too far for a beam, and return how many are left."""
+    leads = glance.rows
+    n_axes = leads.shape[1]
+    if n_axes == 0:
+        _fetch(block, places, n_places)
+        return n_places
+    for j in range(n_places):  # they lie anywhere in memory
+        for k in range(0, n_axes, LINE_NUMBERS):
+            fetch(leads, places[j] * n_axes + k)
+    if worst == np.inf:
+        _fetch(block, places, n_places)
+        return n_places
+    errors, reach = glance.errors, glance.reaches[m]
+    limit = limit_of(worst, n_axes, errors)
+    limit += errors.underflow + (errors.rounding + 2.0**-80) * reach
+    # What rounding to float32 moves a query and a row by, at most.
+    bar = math.sqrt(limit) + 2.0**-22 * math.sqrt(reach)
+    bar *= bar * (1.0 + 2.0**-40)
+    query = glance.queries[m]
+    for start in range(0, n_places, SIDE_BY_SIDE):
+        fill_eight_squares(query, leads, places, start, n_places - 1, found)
+    n_left = 0
+    for j in range(n_places):
+        if not found[j] > bar:
+            places[n_left] = places[j]
+            n_left += 1
+    _fetch(block, places, n_left)
+    return n_left
+
+
+@borrowing
+def _take(row, block, places, n_new, near, beam, is_open, found):  # type: ignore[no-untyped-def]
+    """Put the nearest of some rows into a beam, and return where the first one went."""
+    width = len(near)
+    first = width
+    fill_squares(row, block, places, n_new, found)
+    for j in range(n_new):
+        square = found[j]
+        if not square < near[width - 1]:
+            continue
+        i = width - 1
+        while i > 0 and near[i - 1] > square:
+            near[i] = near[i - 1]
+            beam[i] = beam[i - 1]
+            is_open[i] = is_open[i - 1]
+            i -= 1
+        near[i] = square
+        beam[i] = places[j]
+        is_open[i] = True
+        first = min(first, i)
+    return first
+
+
+@borrowing
+def _merge(near, squares):  # type: ignore[no-untyped-def]
+    """Keep the nearest of what was found before and of what was found in a block."""
+    n_new = 0
+    n_old = 0
+    while n_new + n_old < len(near):
+        if near[n_new] < squares[n_old]:
+            n_new += 1
+        else:
+            n_old += 1
+    for i in range(len(near) - 1, -1, -1):  # from the end: nothing is overwritten too early
+        if n_new == 0:
+            break
+        if n_old > 0 and squares[n_old - 1] >= near[n_new - 1]:
+            n_old -= 1
+            squares[i] = squares[n_old]
+        else:
+            n_new -= 1
+            squares[i] = near[n_new]

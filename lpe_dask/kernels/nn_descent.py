@@ -1,0 +1,128 @@
+"""Approximate search: NNDescent tells which rows of a block are near each other.
+
+    rows --pynndescent--> about the nearest rows of each --indexes--> what is searched along
+
+Few of all pairs are compared, which pays where there are many rows and so many columns that
+boxes leave out little. What is found this way is never nearer than what is: see
+`search.approximate` for what follows, and `model.certificate` for what is made sure of.
+Searches that have to be exact compare all pairs, as those of `brute` do.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from functools import cache
+from importlib import metadata
+from types import ModuleType
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.kernels import brute, pruned
+from lpe_dask.kernels.blocks import Arrangement
+
+#: Whether a reference is divided into regions of near rows before it is cut into blocks.
+KEEPS_NEAR_ROWS_TOGETHER = True
+
+#: Most rows of a cell: boxes tell blocks apart, and hardly ever the cells of one. Rows are
+#: in runs of near ones within it, because a search that goes along them reads these.
+CELL_ROWS, RUN_ROWS = 4096, 256
+
+#: All rows are arranged together.
+SLAB_ROWS = None
+
+#: Near rows that are listed for each row, itself among them.
+LISTED_ROWS = 30
+
+#: Coordinates end here: of sums of squares in float32 none overflows.
+FURTHEST_LISTED = 1e15
+
+basis = brute.basis
+tile = pruned.tile
+
+#: Held by the first build of a process, and by each where no two may run at once.
+_building = threading.Lock()
+
+
+def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangement:
+    """Return points of shape (n_rows, n_features) in runs of near ones, in large cells."""
+    runs = pruned.arrange(points, min(cell_rows, RUN_ROWS))
+    merged = max(1, cell_rows // RUN_ROWS)
+    starts = np.append(runs.starts[:-1:merged], runs.starts[-1:])
+    return Arrangement(runs.order, starts, bounded=True)
+
+
+def neighbor_lists(points: NDArray[np.float64], seed: int) -> NDArray[np.int32]:
+    """Return for each point about the nearest ones, as pynndescent finds them.
+
+    The same bits each time, on one machine: a build uses one thread, and takes its random
+    numbers from the seed.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n_points, n_features)
+        Finite.
+    seed : int
+        From 0 to 2**32 - 1.
+
+    Returns
+    -------
+    lists : ndarray of shape (n_points, at most LISTED_ROWS)
+        Places of points, the nearest first; what is no place stands for none. A point may
+        be listed for itself, or twice.
+    """
+    n_points = len(points)
+    if n_points <= LISTED_ROWS:  # each is near all others
+        shape = (n_points, n_points)
+        return np.broadcast_to(np.arange(n_points, dtype=np.int32), shape)
+    singles = np.clip(points, -FURTHEST_LISTED, FURTHEST_LISTED).astype(np.float32)
+    with _building:
+        can_run_at_once = _prepare(singles.shape[1])
+        if not can_run_at_once:
+            return _listed(singles, seed)
+    return _listed(singles, seed)
+
+
+def version() -> str:
+    """Return that of pynndescent, which decides what is found."""
+    return metadata.version("pynndescent")
+
+
+def _listed(points: NDArray[np.float32], seed: int) -> NDArray[np.int32]:
+    n_threads = numba.get_num_threads()
+    try:
+        with warnings.catch_warnings():
+            # That it has not found enough for some rows: whatever it finds is audited.
+            warnings.simplefilter("ignore")
+            built = _library().NNDescent(
+                points, n_neighbors=LISTED_ROWS, random_state=seed, n_jobs=1
+            )
+        lists: NDArray[np.int32] = built.neighbor_graph[0].astype(np.int32, copy=False)
+        return lists
+    finally:
+        numba.set_num_threads(n_threads)  # which it leaves at 1 where it fails
+
+
+@cache
+def _prepare(n_features: int) -> bool:
+    """Compile what is needed, and return whether several builds may run at once.
+
+    numba's own scheduler of threads ends the process if two threads use it at once.
+    """
+    points = np.random.default_rng(0).standard_normal((4 * LISTED_ROWS, n_features))
+    _listed(points.astype(np.float32), 0)
+    return numba.threading_layer() in ("omp", "tbb")
+
+
+@cache
+def _library() -> ModuleType:
+    """Import pynndescent, and leave what schedules numba's threads as it was set."""
+    layer = numba.config.THREADING_LAYER
+    try:
+        import pynndescent  # takes seconds, and 100 MiB of workers that build no index
+    finally:
+        numba.config.THREADING_LAYER = layer
+    module: ModuleType = pynndescent
+    return module

@@ -1,0 +1,74 @@
+"""Lists of near rows for tests: right ones, and such as a broken index would have."""
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from lpe_dask.kernels.nn_descent import LISTED_ROWS
+from searching import all_squares
+
+
+def right_lists(points, seed=0):
+    """Return what `nn_descent.neighbor_lists` is to find, by comparing all pairs."""
+    key = points.tobytes()  # blocks are the same again and again
+    if key not in _RIGHT:
+        if len(points) > 1000:  # for few columns, and by no kernel of ours
+            _, order = cKDTree(points).query(points, LISTED_ROWS)
+        else:
+            squares = all_squares(points, points)
+            order = np.argsort(squares, axis=1, kind="stable")
+        _RIGHT[key] = order[:, :LISTED_ROWS].astype(np.int32)
+    return _RIGHT[key].copy()
+
+
+_RIGHT = {}
+
+
+def _dropped(lists, rng):
+    lists[rng.random(lists.shape) < 0.01] = -1
+    return lists
+
+
+def _missing(lists, rng):
+    lists[rng.random(len(lists)) < 0.3] = -1
+    return lists
+
+
+def _repeated(lists, rng):
+    lists[:, 1:] = lists[:, :1]
+    return lists
+
+
+def _beyond(lists, rng):
+    lists[rng.random(lists.shape) < 0.5] = 2**31 - 1
+    return lists
+
+
+def _of_another_block(lists, rng):
+    return lists[rng.permutation(len(lists))]
+
+
+def _random(lists, rng):
+    return rng.integers(0, len(lists), lists.shape, dtype=np.int32)
+
+
+#: What may be wrong with the lists of a block.
+CORRUPTIONS = {
+    "1 % of the edges dropped": _dropped,
+    "-1": _missing,
+    "duplicates": _repeated,
+    "places beyond the block": _beyond,
+    "those of another block": _of_another_block,
+    "all random": _random,
+}
+
+
+def corrupted(name, seed, *, blocks=(0,)):
+    """Return a function like `neighbor_lists` that is wrong for some blocks."""
+
+    def lists(points, block):
+        right = right_lists(points)
+        if block not in blocks:
+            return right
+        return CORRUPTIONS[name](right, np.random.default_rng(seed))
+
+    return lists

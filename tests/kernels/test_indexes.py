@@ -1,0 +1,120 @@
+"""What leads from row to row of a block, and what is known of rows before they are read."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpe_dask.kernels.indexes import DEGREE, Index, Leads, along, joined_lists, start_places
+from searching import HARD_POINTS, all_distances, in_blocks
+
+
+def _plain_join(lists, degree):
+    """Join lists as plainly as possible."""
+    n_rows = len(lists)
+    graph = [[] for _ in range(n_rows)]
+
+    def lead(source, target):
+        is_place = 0 <= target < n_rows and target != source
+        if is_place and target not in graph[source] and len(graph[source]) < degree:
+            graph[source].append(target)
+
+    for i, places in enumerate(lists.tolist()):
+        for place in places:
+            lead(i, place)
+    for j in range(lists.shape[1]):
+        for i in range(n_rows):
+            if 0 <= lists[i, j] < n_rows:
+                lead(int(lists[i, j]), i)
+    return [places + [-1] * (degree - len(places)) for places in graph]
+
+
+@given(
+    data=st.data(),
+    n_rows=st.integers(1, 12),
+    n_listed=st.integers(1, 6),
+    degree=st.integers(1, 8),
+)
+def test_joined_lists__lead_there_and_back_to_each_place_once(
+    data, n_rows, n_listed, degree
+):
+    places = st.one_of(st.integers(-2, n_rows + 1), st.just(2**31 - 1))
+    flat = data.draw(
+        st.lists(places, min_size=n_rows * n_listed, max_size=n_rows * n_listed)
+    )
+    lists = np.array(flat, np.int32).reshape(n_rows, n_listed)
+
+    graph = joined_lists(lists, degree)
+
+    np.testing.assert_array_equal(graph, _plain_join(lists, degree))
+
+
+@pytest.mark.parametrize("n_rows", [1, 63, 64, 65, 4095, 4096, 5000, 100_000])
+def test_start_places__are_enough_and_not_too_many(n_rows):
+    places = start_places(n_rows)
+
+    assert places[0] == 0
+    assert places[-1] < n_rows
+    assert min(n_rows, 64) <= len(places) <= max(128, n_rows / 64 + 1)
+
+
+def _flat_rows(n_rows, n_features, offset=0.0):
+    """Rows that vary in a few directions only, and a little in all others."""
+    rng = np.random.default_rng(n_features)
+    few = rng.standard_normal((n_rows, 4)) @ rng.standard_normal((4, n_features))
+    return few + 0.01 * rng.standard_normal((n_rows, n_features)) + offset
+
+
+def test_leads__are_few_where_rows_are_flat_and_none_where_they_are_not():
+    rng = np.random.default_rng(0)
+
+    assert Leads.of(_flat_rows(500, 64)).rows.shape == (500, 16)
+    assert Leads.of(rng.standard_normal((4000, 256))).rows.shape == (4000, 0)
+    assert Leads.of(rng.standard_normal((500, 3))).rows.shape == (500, 0)
+    assert Leads.of(np.ones((70, 64))).rows.shape == (70, 0)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e9])
+def test_leads__are_no_further_apart_than_rows(offset):
+    """But for rounding, as far as the search allows for it."""
+    rows = _flat_rows(300, 64, offset)
+    leads = Leads.of(rows)
+    basis = leads.basis
+    queries, reaches = along(basis, rows)
+    differences = queries[:, None] - leads.rows.astype(float)
+    by_leads = np.sqrt((differences**2).sum(axis=-1))
+    slack = 2.0**-22 * np.sqrt(reaches + leads.reach) + 1e-9 * 2.0**basis.exponent * offset
+
+    distances = all_distances(rows, rows) * 2.0**basis.exponent
+
+    assert (by_leads <= distances * (1 + 1e-9) + slack[:, None]).all()
+
+
+def _index(rows):
+    block = in_blocks("nn_descent", rows).blocks[0]
+    lists = np.random.default_rng(0).integers(0, len(rows), (len(rows), 9), dtype=np.int32)
+    return block, Index.of(block, joined_lists(lists))
+
+
+@pytest.mark.parametrize("name", ["duplicates", "one point", "one row at 1e300"])
+def test_index__survives_a_message(name):
+    block, index = _index(HARD_POINTS[name])
+
+    copy = pickle.loads(pickle.dumps(index, 5))
+
+    assert copy.graph.shape == (block.n_rows, DEGREE)
+    for array, other in zip(copy.arrays(), index.arrays(), strict=True):
+        np.testing.assert_array_equal(array, other)
+    assert copy.leads.basis.exponent == index.leads.basis.exponent
+
+
+def test_places__are_where_rows_are():
+    block, index = _index(HARD_POINTS["lattice"])
+    numbers = np.array([[0, 199], [-1, 200], [77, 5]])
+
+    places = index.places(block, numbers)
+
+    np.testing.assert_array_equal(places[1], [-1, -1])
+    np.testing.assert_array_equal(block.numbers[places[[0, 2]]], numbers[[0, 2]])

@@ -1,0 +1,343 @@
+"""Models that miss neighbors: what is exact, what is certified, and what is repaired."""
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import lpe_dask
+from indexes import CORRUPTIONS, corrupted, right_lists
+from lpe_dask import LPE
+from lpe_dask.kernels import joined_lists, nn_descent
+from lpe_dask.model import audit, tuning
+from lpe_dask.model.audit import LowQualityError
+from lpe_dask.pvalues import false_discovery_control
+from lpe_dask.search import Guide, packing, stored
+
+#: Blocks of so many rows, so that small tables have several.
+BLOCK_ROWS = 1280
+
+#: Rows that one is listed with, and that it leads to: a search looks around at least at 64
+#: rows of a block, and is to see only a part of it.
+LISTED, DEGREE = 6, 8
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks():
+    with dask.config.set({"lpe-dask.block-rows": BLOCK_ROWS, "scheduler": "sync"}):
+        yield
+
+
+@pytest.fixture
+def lists(monkeypatch):
+    """Replace the lists of near rows: pynndescent takes half a minute to begin with."""
+
+    def replace(function):
+        monkeypatch.setattr(nn_descent, "neighbor_lists", function)
+
+    def joined(of_rows):
+        return joined_lists(of_rows[:, :LISTED], DEGREE)
+
+    monkeypatch.setattr(packing, "joined_lists", joined)
+    monkeypatch.setattr(stored, "DEGREE", DEGREE)
+    replace(right_lists)
+    return replace
+
+
+def _rows(n_rows, seed, n_features=12):
+    rng = np.random.default_rng(0)
+    turn = rng.standard_normal((6, n_features))
+    rng = np.random.default_rng(seed)
+    noise = 0.1 * rng.standard_normal((n_rows, n_features))
+    return np.sin(rng.standard_normal((n_rows, 6)) @ turn) + noise
+
+
+NOMINAL, NEW = _rows(5000, 1), np.concatenate([_rows(1500, 2), 3 * _rows(60, 3)])
+
+
+def _models(**arguments):
+    """Return an approximate model, and the exact one that it is compared with."""
+    given = {"n_neighbors": 8, "calibration_size": 400, "random_state": 0} | arguments
+    return [
+        LPE(**given, algorithm=algorithm).fit(NOMINAL)
+        for algorithm in ("nn_descent", "brute")
+    ]
+
+
+@pytest.mark.parametrize("calibration", ["loo", "split", "conformal"])
+def test_alarms__are_those_of_the_exact_search(lists, calibration):
+    model, exact = _models(calibration=calibration)
+
+    p, p_exact = model.score_samples(NEW), exact.score_samples(NEW)
+    own, own_exact = model.p_values_, exact.p_values_
+
+    np.testing.assert_array_equal(model.calibration_, exact.calibration_)
+    for found, right in ((p, p_exact), (own, own_exact)):
+        assert (found <= right).all()
+        np.testing.assert_array_equal(found[right <= 0.05], right[right <= 0.05])
+        np.testing.assert_array_equal(found <= 0.05, right <= 0.05)
+    np.testing.assert_array_equal(model.predict(NEW), exact.predict(NEW))
+    assert model.algorithm_ == "nn_descent"
+    assert model.certificate_.is_met
+
+
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+def test_p_values__are_not_above_the_exact_ones_whatever_an_index_says(
+    lists, corruption, monkeypatch
+):
+    """Without any audit."""
+    monkeypatch.setattr(audit, "is_decided", lambda *given: True)
+    monkeypatch.setattr(audit.Guide, "repaired", lambda guide, n_blocks: guide)
+    lists(corrupted(corruption, 0, blocks=range(9)))
+    model, exact = _models(scale="standard", calibration="loo")
+
+    p, p_exact = model.score_samples(NEW), exact.score_samples(NEW)
+
+    assert (p <= p_exact).all()
+    np.testing.assert_array_equal(p <= 0.05, p_exact <= 0.05)
+    np.testing.assert_array_equal(p[p_exact <= 0.05], p_exact[p_exact <= 0.05])
+
+
+def test_recheck__makes_more_p_values_exact(lists):
+    lists(corrupted("-1", 0, blocks=range(9)))
+    model, exact = _models(recheck=0.4)
+
+    p, p_exact = model.score_samples(NEW), exact.score_samples(NEW)
+
+    np.testing.assert_array_equal(p[p_exact <= 0.4], p_exact[p_exact <= 0.4])
+
+
+def test_offset__that_is_raised_keeps_decisions_exact(lists):
+    lists(corrupted("-1", 0, blocks=range(9)))
+    model, exact = _models()
+    model.offset_ = exact.offset_ = 0.3
+
+    np.testing.assert_array_equal(model.predict(NEW), exact.predict(NEW))
+
+
+def test_anomaly_log_density__is_rechecked_by_what_is_compared(lists):
+    def log_density(rows):
+        return rows[:, 0]
+
+    lists(corrupted("-1", 0, blocks=range(9)))
+    model, exact = _models(anomaly_log_density=log_density)
+
+    p, p_exact = model.score_samples(NEW), exact.score_samples(NEW)
+
+    assert (p <= p_exact).all()
+    np.testing.assert_array_equal(p <= 0.05, p_exact <= 0.05)
+
+
+def test_false_discoveries__are_exact_where_all_up_to_the_rate_is(lists):
+    lists(corrupted("-1", 0, blocks=range(9)))
+    model, exact = _models(recheck=0.2, calibration="conformal", calibration_size=1200)
+
+    flags = false_discovery_control(model.score_samples(NEW), 0.2)
+
+    expected = false_discovery_control(exact.score_samples(NEW), 0.2)
+    assert expected.any()
+    np.testing.assert_array_equal(flags, expected)
+
+
+def _kinds():
+    frame = pd.DataFrame(NEW, columns=[f"x{k}" for k in range(NEW.shape[1])])
+    return {
+        "pandas": frame,
+        "dask array": da.from_array(NEW, chunks=(700, -1)),
+        "dask array, other chunks": da.from_array(NEW, chunks=((1, 1000, 559), -1)),
+        "dask array of unknown chunks": dd.from_pandas(frame, npartitions=3).values,
+        "dask frame": dd.from_pandas(frame, npartitions=4),
+    }
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+@pytest.mark.parametrize("kind", _kinds())
+def test_score_samples__gives_the_same_bits_for_each_kind(lists, kind, scheduler):
+    lists(corrupted("1 % of the edges dropped", 0))
+    model = LPE(8, algorithm="nn_descent", calibration_size=400, random_state=0)
+    model.fit(NOMINAL)
+    expected = model.score_samples(NEW)
+
+    with dask.config.set(scheduler=scheduler):
+        actual = model.score_samples(_kinds()[kind])
+
+        np.testing.assert_array_equal(np.asarray(actual), expected)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "dask array", "dask frame"])
+def test_score__leaves_each_row_out(lists, kind):
+    data = {
+        "pandas": pd.DataFrame(NOMINAL).rename(columns=str),
+        "dask array": da.from_array(NOMINAL, chunks=(900, -1)),
+        "dask frame": dd.from_pandas(
+            pd.DataFrame(NOMINAL).rename(columns=str), npartitions=3
+        ),
+    }[kind]
+    given = {"n_neighbors": 8, "calibration_size": 400, "random_state": 0}
+
+    p = lpe_dask.score(data, algorithm="nn_descent", **given)
+
+    exact = np.asarray(lpe_dask.score(data, algorithm="brute", **given))
+    assert (np.abs(np.asarray(p) - exact) > 0.01).mean() <= 0.01
+    np.testing.assert_array_equal(np.asarray(p) <= 0.05, exact <= 0.05)
+
+
+def test_rows_with_nan__have_none(lists):
+    model, _ = _models()
+    rows = NEW.copy()
+    rows[::3, 1] = np.nan
+
+    p = model.score_samples(rows)
+
+    np.testing.assert_array_equal(np.isnan(p), np.isnan(rows[:, 1]))
+    clean = model.score_samples(NEW)
+    np.testing.assert_array_equal(p[1::3][:100] <= 0.05, clean[1::3][:100] <= 0.05)
+
+
+def test_few_rows__are_measured_exactly(lists):
+    """As many as would be sampled, or fewer: nothing is left to be guessed."""
+    lists(corrupted("all random", 0, blocks=range(9)))
+    model, exact = _models()
+
+    for n_rows in (0, 1, 500):
+        np.testing.assert_array_equal(
+            model.score_samples(NEW[:n_rows]), exact.score_samples(NEW[:n_rows])
+        )
+
+
+@pytest.mark.parametrize("corruption", ["those of another block", "all random"])
+def test_bad_indexes__are_repaired(lists, corruption):
+    lists(corrupted(corruption, 0, blocks=range(9)))
+    model, exact = _models()
+
+    assert model.certificate_.is_met
+    assert model.certificate_.exact_blocks > 0
+    share = (np.abs(model.p_values_ - exact.p_values_) > 0.01).mean()
+    assert share <= 0.01
+    share = (np.abs(model.score_samples(NEW) - exact.score_samples(NEW)) > 0.01).mean()
+    assert share <= 0.01
+
+
+def test_one_bad_block__is_compared_as_a_whole(lists):
+    lists(corrupted("all random", 0, blocks=(1,)))
+    model, _ = _models()
+
+    assert 1 in model._fitted.approximate.guide.exact_blocks
+    assert len(model._fitted.approximate.guide.exact_blocks) < 4
+
+
+def _begin_with_all(monkeypatch):
+    """Skip what is tried on calibration rows: the audit alone has to notice."""
+
+    def guide(reference, *given):
+        every = tuple(range(len(reference.blocks)))
+        return Guide(84, len(every), (), every)
+
+    monkeypatch.setattr("lpe_dask.model.fitting.tuned_guide", guide)
+
+
+def test_on_low_quality__may_be_an_error(lists, monkeypatch):
+    _begin_with_all(monkeypatch)
+    lists(corrupted("all random", 0, blocks=range(9)))
+    given = {"n_neighbors": 8, "calibration_size": 400, "random_state": 0}
+
+    with pytest.raises(LowQualityError, match="p-values are not as good as asked"):
+        LPE(**given, algorithm="nn_descent", on_low_quality="error").fit(NOMINAL)
+
+
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+def test_certificates__are_not_met_where_too_many_are_off(lists, corruption, monkeypatch):
+    _begin_with_all(monkeypatch)
+    exact = LPE(8, calibration_size=400, random_state=0, algorithm="brute").fit(NOMINAL)
+    right = exact.p_values_
+    for seed in range(3):
+        lists(corrupted(corruption, seed, blocks=(seed,)))
+        model = LPE(8, calibration_size=400, random_state=0, algorithm="nn_descent")
+
+        share = (np.abs(model.fit(NOMINAL).p_values_ - right) > 0.01).mean()
+
+        assert model.certificate_.is_met
+        assert share <= 0.01
+
+
+def test_certificates__of_a_sabotaged_audit_are_noticed(lists, monkeypatch):
+    """An audit that looks at good rows only: the test above would fail."""
+    _begin_with_all(monkeypatch)
+    lists(corrupted("all random", 0, blocks=range(9)))
+    exact = LPE(8, calibration_size=400, random_state=0, algorithm="brute").fit(NOMINAL)
+    monkeypatch.setattr(audit, "_judge", _judging_good_rows)
+
+    model = LPE(8, calibration_size=400, random_state=0, algorithm="nn_descent")
+    share = (np.abs(model.fit(NOMINAL).p_values_ - exact.p_values_) > 0.01).mean()
+
+    assert model.certificate_.is_met
+    assert share > 0.01
+
+
+_judge = audit._judge
+
+
+def _judging_good_rows(verdict, led, exactly, *given):
+    return _judge(verdict, exactly, exactly, *given)
+
+
+def test_saved_models__score_the_same_bits(lists, tmp_path):
+    lists(corrupted("1 % of the edges dropped", 0))
+    model, _ = _models(scale="standard", calibration="conformal")
+    expected = model.score_samples(NEW)
+    model.save(tmp_path / "model")
+
+    def building(*given):
+        raise AssertionError("nothing is built again")
+
+    lists(building)
+
+    loaded = lpe_dask.load(tmp_path / "model")
+
+    np.testing.assert_array_equal(loaded.score_samples(NEW), expected)
+    frame = dd.from_pandas(pd.DataFrame(NEW), npartitions=2)
+    np.testing.assert_array_equal(loaded.score_samples(frame.values).compute(), expected)
+    assert loaded.certificate_ == model.certificate_
+    assert loaded.algorithm_ == "nn_descent"
+
+
+def test_spooled_models__score_the_same_bits(lists, tmp_path):
+    model, _ = _models()
+    expected = model.score_samples(NEW)
+    model.save(tmp_path / "model")
+    loaded = lpe_dask.load(tmp_path / "model")
+
+    for blocks in (loaded._fitted.reference.blocks, loaded._fitted.reference.indexes):
+        blocks.keep(in_spool=True)
+
+    np.testing.assert_array_equal(loaded.score_samples(NEW), expected)
+
+
+def test_calibration_size__is_20_000_by_default():
+    from lpe_dask.model.fitting import plan_fit
+
+    arguments = LPE(algorithm="nn_descent").get_params()
+
+    assert plan_fit(arguments, 10**6, 50).division.n_calibration == 20_000
+    assert plan_fit(arguments, 10_000, 50).division.n_calibration == 10_000
+    arguments["calibration_size"] = 7
+    assert plan_fit(arguments, 10**6, 50).division.n_calibration == 7
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"graph": "radius", "radius": 1.0}, {"metric": "geodesic"}],
+)
+def test_nn_descent__is_refused_for_other_statistics(arguments):
+    with pytest.raises(ValueError, match="algorithm='nn_descent' is for distances"):
+        LPE(algorithm="nn_descent", **arguments).fit(NOMINAL)
+
+
+def test_tuning__goes_further_where_that_finds_more(lists, monkeypatch):
+    monkeypatch.setattr(tuning, "FIRST_ASKED", 1)
+
+    model, _ = _models()
+
+    assert model._fitted.approximate.guide.n_asked > 1
