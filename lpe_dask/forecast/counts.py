@@ -117,6 +117,8 @@ def _pack_tasks(model: PlannedModel, plan: SearchPlan, workers: Workers) -> Coun
     is_part = plan.shape.n_reference < model.n_nominal
     tasks = _read_tasks(model.nominal.sizes, 1, is_part=is_part)
     tasks["pack"] = _n_blocks(model, plan)
+    if plan.shape.is_indexed:
+        tasks["index"] = _n_blocks(model, plan)
     if model.sampled.space.prunes:
         tasks["split"] = plan.n_blocks
         if plan.is_spooled:

@@ -20,8 +20,16 @@ from lpe_dask.forecast.counts import (
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.planned_model import PlannedModel
 from lpe_dask.forecast.sample import NO_ROWS, Sample
+from lpe_dask.model import LEAST_SAMPLE
 from lpe_dask.pvalues import MERGED_HISTOGRAMS
-from lpe_dask.search import Cost, Needs, n_shares
+from lpe_dask.search import (
+    COMPILED,
+    Cost,
+    Needs,
+    index_nanoseconds,
+    led_nanoseconds,
+    n_shares,
+)
 from lpe_dask.tasks import Workers
 
 #: Seconds to write a number, and to send out a task and take its result: for the scheduler
@@ -125,7 +133,13 @@ class Forecaster:
         sampled, n_reference = self.model.sampled, self.model.shape.n_reference
         queries = sampled.space.preparation.apply(self.scored.rows)
         density = self._n_at_once(self.scored, n_rows) / n_reference
-        return search_cost(sampled, queries, n_reference, density)
+        exactly = search_cost(sampled, queries, n_reference, density)
+        if not self.model.shape.is_indexed:
+            return exactly
+        # Some rows are measured exactly all the same, to decide or to certify.
+        share = min(1.0, self.model.exact_share + LEAST_SAMPLE / n_rows)
+        led = led_nanoseconds(self.model.shape.n_features) / 1e9
+        return Cost(share * exactly.pairs, led + share * exactly.seconds)
 
     def _n_at_once(self, sample: Sample, n_queries: int) -> float:
         """Return about how many new rows are searched for at a time."""
@@ -181,6 +195,7 @@ class Forecaster:
             "start": self.workers.start_seconds,
             "read": self._read_seconds(tasks) / slowdown,  # a clock has seen it already
             "prepare": self._prepare_seconds(),
+            "index": self._index_seconds(),
             "search among nominal rows": self._shared(own_seconds, n_own),
             "search": self._shared(row_seconds, n_rows),
             "walk": self._walk_seconds(n_walks),
@@ -220,6 +235,14 @@ class Forecaster:
             n_blocks = most_blocks(plan, keeps_near_rows=prunes)
             seconds += self._shared(of_row * plan.shape.n_reference, n_blocks)
         return seconds
+
+    def _index_seconds(self) -> float:
+        """Return the seconds to build indexes, where the model has none yet."""
+        shape, plan = self.model.shape, self.model.plan
+        if not shape.is_indexed or self.model.n_files > 0:
+            return 0.0
+        seconds = index_nanoseconds(shape.n_features) * shape.n_reference / 1e9
+        return COMPILED / 1e9 + self._shared(seconds, plan.n_blocks)
 
     def _walk_seconds(self, n_walks: int) -> float:
         params = self.model.shape.graph_params

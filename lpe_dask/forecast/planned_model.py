@@ -15,7 +15,7 @@ import dask
 import numpy as np
 
 from lpe_dask.forecast.sample import Sample, rows_of_blocks, take_sample
-from lpe_dask.model import Fitted, learn_preparation, plan_fit
+from lpe_dask.model import Fitted, Quality, learn_preparation, plan_fit
 from lpe_dask.search import (
     Preparation,
     SampledRows,
@@ -63,6 +63,8 @@ class PlannedModel:
         Of one thread, to learn them.
     is_counted : bool
         Whether the number of nominal rows is certain.
+    exact_share : float
+        Of the rows that are measured exactly although neighbors may be missed.
     """
 
     nominal: Sample
@@ -75,6 +77,7 @@ class PlannedModel:
     learned: tuple[str, ...] = ()
     learn_seconds: float = 0.0
     is_counted: bool = True
+    exact_share: float = 0.0
 
     @property
     def plan(self) -> SearchPlan:
@@ -107,10 +110,12 @@ def plan_model(
     reading = {
         "partition_rows": max(sample.sizes), "reads_frame": table.frame is not None
     }  # fmt: skip
-    plans = [
-        plan_for(fit.shape(n_reference, rows.shape[1], **reading), workers)
-        for n_reference in (*sizes, division.n_reference)
+    shapes = [
+        replace(fit.shape(n_own, rows.shape[1], **reading), is_indexed=False)
+        for n_own in sizes
     ]
+    shapes.append(fit.shape(division.n_reference, rows.shape[1], **reading))
+    plans = [plan_for(shape, workers) for shape in shapes]
     space = choose_space(nominal.sample, preparation, plans[-1], parameters["algorithm"])
     search = _trial_search(plans[-1].shape, len(rows))
     return PlannedModel(
@@ -120,6 +125,7 @@ def plan_model(
         learned=learned,
         learn_seconds=learn_seconds * n_nominal if learned else 0.0,
         is_counted=sample.is_exact and nominal.n_dropped == 0,
+        exact_share=Quality.of(parameters).recheck,
     )  # fmt: skip
 
 
@@ -132,7 +138,10 @@ def sample_model(model: Fitted, workers: Workers) -> PlannedModel:
     rows = sample.rows.astype(np.float64, copy=False)
     sampled = SampledRows(rows, reference.space, search)
     plans = [plan_for(shape, workers)]
-    return PlannedModel(sample, model.n_samples, plans, sampled, len(blocks))
+    share = Quality.of(model.parameters).recheck
+    return PlannedModel(
+        sample, model.n_samples, plans, sampled, len(blocks), exact_share=share
+    )
 
 
 def _learned(parameters: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
 from .audit import LowQualityError as LowQualityError
 from .audit import Verdict as Verdict
 from .calibration_check import check_calibration as check_calibration
+from .certificate import LEAST_SAMPLE as LEAST_SAMPLE
 from .certificate import Certificate as Certificate
+from .certificate import Quality as Quality
 from .checkpoint import Checkpoint as Checkpoint
 from .detector import LPE as LPE
 from .detector import fitted_of as fitted_of

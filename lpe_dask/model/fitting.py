@@ -293,7 +293,8 @@ class _Search:
         )  # fmt: skip
         numbers = division.calibration
         if division.own_part is not None:
-            own = self._reference(self._part(division.own_part), preparation)
+            part = self._part(division.own_part)
+            own = self._reference(part, preparation, is_exact=True)
             assert numbers is not None
             chosen = np.searchsorted(division.own_part, numbers)
             statistic = measure_numbered(
@@ -360,15 +361,22 @@ class _Search:
         return lambda: settle(take_rows(self.nominal.again(), numbers), "lpe-part")
 
     def _reference(
-        self, source: Callable[[], da.Array], preparation: Preparation
+        self,
+        source: Callable[[], da.Array],
+        preparation: Preparation,
+        *,
+        is_exact: bool = False,
     ) -> Reference:
-        nominal = self.nominal
+        """Return nominal rows ready to be searched; ``is_exact``: without indexes."""
+        nominal, algorithm = self.nominal, self.plan.parameters["algorithm"]
+        if is_exact and algorithm == "nn_descent":
+            algorithm = "brute"
         shape = self.plan.shape(
             *source().shape, partition_rows=max(nominal.input_chunks),
             reads_frame=nominal.row_hashes is not None,
         )  # fmt: skip
+        shape = replace(shape, is_indexed=algorithm == "nn_descent")
         plan = plan_for_active_workers(shape, wait=True)
-        algorithm = self.plan.parameters["algorithm"]
         return prepare_reference(
             source, nominal.sample, preparation, plan, algorithm, nominal.n_bytes
         )

@@ -1,8 +1,11 @@
 from .approximate import Approximation as Approximation
 from .approximate import Guide as Guide
 from .blocks import StoredBlocks as StoredBlocks
+from .choice import COMPILED as COMPILED
 from .choice import choose_approximate as choose_approximate
 from .choice import choose_space as choose_space
+from .choice import index_nanoseconds as index_nanoseconds
+from .choice import led_nanoseconds as led_nanoseconds
 from .join import Search as Search
 from .locality import Split as Split
 from .memory import Needs as Needs

@@ -53,10 +53,10 @@ MOST_PRUNED = 0.8
 #: of all pairs below which boxes leave so few that it is not looked at.
 WORTH, FEW_PAIRS = 2.0, 0.2
 
-#: Nanoseconds of an approximate search: of a row to be indexed, and of each column; pairs
-#: that a query glances at, what one takes, and each of its columns; once in each process,
-#: for pynndescent to be compiled. (Zen 4, tables of 64 to 768 columns; memory decides, so
-#: that processors differ less than in what else is compared here.)
+#: Nanoseconds of an approximate search: to index a row, and each of its columns; pairs that
+#: a query glances at, one of these, and each of its columns; to compile pynndescent, once
+#: in each process. (Zen 4, tables of 64 to 768 columns; memory decides, so that
+#: processors differ less than in what else is compared here.)
 INDEXED, GLANCED, COMPILED = (60e3, 250.0), (4500, 80.0, 0.15), 40e9
 
 #: Reference rows below which either is done before a choice is.
@@ -172,15 +172,25 @@ def choose_approximate(
         if pairs < FEW_PAIRS * n_reference:
             return False, f"boxes leave {pairs / n_reference:.0%} of all pairs"
         exactly = costs.of_pruned(n_features, pairs, cells)
-    row, column = INDEXED
-    n_pairs, pair, pair_column = GLANCED
-    led = row + column * n_features + n_pairs * (pair + pair_column * n_features)
+    led = index_nanoseconds(n_features) + led_nanoseconds(n_features)
     led += exactly * n_exact / n_reference + COMPILED * plan.threads / n_reference
     return exactly >= WORTH * led, (
         f"a query takes {exactly / 1000:.3g} us among {n_reference} rows of {n_features} "
         f"features, and about {led / 1000:.3g} us along a graph, what is measured exactly "
         f"included"
     )
+
+
+def index_nanoseconds(n_features: int) -> float:
+    """Return about what a row takes one thread to be indexed."""
+    row, column = INDEXED
+    return row + column * n_features
+
+
+def led_nanoseconds(n_features: int) -> float:
+    """Return about what a query takes one thread along the graphs of indexes."""
+    n_pairs, pair, column = GLANCED
+    return n_pairs * (pair + column * n_features)
 
 
 def clear_choice(n_reference: int, n_features: int) -> tuple[str, str] | None:

@@ -132,7 +132,8 @@ class Trial:
         step = max(1, len(of_queries) // n_rows)
         self._rows = of_queries[::step]
         self._numbers = block.numbers[::step] if queries is None else None
-        if queries is None and step == 1 and sampled.space.prunes:
+        is_tiled = np.diff(block.starts).max(initial=0) <= TILE_ROWS
+        if queries is None and step == 1 and sampled.space.prunes and is_tiled:
             tiles = Arrangement(np.arange(block.n_rows), block.starts, bounded=True)
         else:
             points = sampled.space.basis.points(self._rows)
