@@ -1,8 +1,12 @@
 """Lists of near rows for tests: right ones, and such as a broken index would have."""
 
+import time
+
 import numpy as np
+from distributed import WorkerPlugin
 from scipy.spatial import cKDTree
 
+from lpe_dask.kernels import nn_descent
 from lpe_dask.kernels.nn_descent import LISTED_ROWS
 from searching import all_squares
 
@@ -72,3 +76,26 @@ def corrupted(name, seed, *, blocks=(0,)):
         return CORRUPTIONS[name](right, np.random.default_rng(seed))
 
     return lists
+
+
+class RightLists(WorkerPlugin):
+    """Let workers take the right lists, those that are started later, too."""
+
+    name = "right-lists"
+
+    def setup(self, worker):
+        nn_descent.neighbor_lists = right_lists
+
+
+class SlowLists(WorkerPlugin):
+    """Likewise, but take some time, in which a worker can be ended."""
+
+    name = "right-lists"
+
+    def setup(self, worker):
+        nn_descent.neighbor_lists = _right_lists_later
+
+
+def _right_lists_later(points, seed):
+    time.sleep(0.5)
+    return right_lists(points, seed)

@@ -101,6 +101,10 @@ def _check(
     nominal = read_nominal(fitted.table(X), parameters["missing"])
     seed, size = parameters["random_state"] or 0, parameters["calibration_size"]
     kept, held_out = hold_out(nominal, fraction, seed)
+    search: dict[str, Any] = {}
+    if fitted.approximate is not None:  # decisions are those of an exact search
+        size = len(fitted.calibration.values)
+        search = {"algorithm": "auto", "allow_approximate": False}
     settled = {
         "n_neighbors": fitted.n_neighbors,
         "radius": fitted.radius,
@@ -108,7 +112,7 @@ def _check(
         "calibration_size": size and max(1, size * len(kept) // len(nominal.rows)),
         "random_state": seed,
     }
-    model = fit_model(parameters | settled, kept)
+    model = fit_model(parameters | settled | search, kept)
     p_values = to_numpy(model.p_values(held_out), "p_value")
     return judge(p_values, kind, len(model.calibration.values), alphas)
 

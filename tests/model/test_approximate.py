@@ -1,5 +1,9 @@
 """Models that miss neighbors: what is exact, what is certified, and what is repaired."""
 
+import copy
+import pickle
+from functools import partial
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -11,7 +15,7 @@ import lpe_dask
 from indexes import CORRUPTIONS, corrupted, right_lists
 from lpe_dask import LPE
 from lpe_dask.kernels import joined_lists, nn_descent
-from lpe_dask.model import audit, tuning
+from lpe_dask.model import Checkpoint, audit, fit_model, tuning
 from lpe_dask.model.audit import LowQualityError
 from lpe_dask.pvalues import false_discovery_control
 from lpe_dask.search import Guide, packing, stored
@@ -356,3 +360,132 @@ def test_tuning__goes_further_where_that_finds_more(lists, monkeypatch):
     model, _ = _models()
 
     assert model._fitted.approximate.guide.n_asked > 1
+
+
+def test_check_calibration__is_that_of_the_exact_search(lists):
+    lists(corrupted("-1", 0, blocks=range(9)))
+    model, exact = _models()
+
+    check, expected = model.check_calibration(), exact.check_calibration()
+
+    pd.testing.assert_frame_equal(check.table, expected.table)
+
+
+def test_copies__score_the_same_bits(lists):
+    model, _ = _models()
+    expected = model.score_samples(NEW)
+
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(copied.score_samples(NEW), expected)
+        assert copied.certificate_ == model.certificate_
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Have "auto" take an approximate search, and count how often it was asked."""
+    asked = []
+
+    def choose(sample, preparation, plan, n_exact):
+        asked.append(n_exact)
+        return True, "a test"
+
+    monkeypatch.setattr("lpe_dask.model.fitting.choose_approximate", choose)
+    return asked
+
+
+def test_auto__takes_it_only_if_it_may(lists, taken):
+    given = {"n_neighbors": 8, "calibration_size": 400, "random_state": 0}
+
+    assert LPE(**given).fit(NOMINAL).algorithm_ != "nn_descent"
+    assert not taken
+    model = LPE(**given, allow_approximate=True).fit(NOMINAL)
+
+    assert model.algorithm_ == "nn_descent"
+    assert model.get_params()["algorithm"] == "auto"
+    # Calibration rows, those below alpha, and the samples.
+    assert taken == [400 + 250 + 3 * 1100 + 1]
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"graph": "radius", "radius": 1.0}, {"metric": "geodesic"}]
+)
+def test_auto__never_takes_it_for_other_statistics(lists, taken, arguments):
+    model = LPE(**arguments, allow_approximate=True).fit(NOMINAL[:300])
+
+    assert model.algorithm_ != "nn_descent"
+    assert not taken
+
+
+def test_checkpoint__has_the_choice_of_the_first_run(lists, taken, tmp_path, monkeypatch):
+    given = {"n_neighbors": 8, "calibration_size": 400, "random_state": 0}
+    parameters = LPE(**given, allow_approximate=True).get_params()
+    checkpoint = Checkpoint(str(tmp_path / "fit"))
+    first = fit_model(parameters, NOMINAL, checkpoint)
+    monkeypatch.setattr(
+        "lpe_dask.model.fitting.choose_approximate", lambda *given: (False, "a test")
+    )
+
+    second = fit_model(parameters, NOMINAL, checkpoint)
+
+    assert len(taken) == 1
+    assert second.reference.space.algorithm == first.reference.space.algorithm
+    np.testing.assert_array_equal(second.p_values(NEW), first.p_values(NEW))
+
+
+def _as_files(tmp_path):
+    paths = [tmp_path / "nominal.parquet", tmp_path / "new.parquet"]
+    for path, rows in zip(paths, (NOMINAL, NEW), strict=True):
+        pd.DataFrame(rows).rename(columns=str).to_parquet(path)
+    return paths
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_run__says_what_is_certified_and_flags_exactly(lists, tmp_path, own):
+    nominal, new = _as_files(tmp_path)
+    data = nominal if own else new
+    given = {"n_neighbors": 8, "calibration_size": 400, "random_state": 0}
+    given["nominal"] = None if own else nominal
+
+    summary = lpe_dask.score_files(data, tmp_path / "out", algorithm="nn_descent", **given)
+    exact = lpe_dask.score_files(data, tmp_path / "exact", algorithm="brute", **given)
+
+    assert summary["algorithm_"] == "nn_descent"
+    assert summary["certificate"]["bound"] <= 0.01
+    assert summary["calibration_band"] is not None
+    assert exact["certificate"] is None
+    found, right = (pd.read_parquet(tmp_path / name) for name in ("out", "exact"))
+    np.testing.assert_array_equal(found["is_anomaly"], right["is_anomaly"])
+    assert (found["p_value"] <= right["p_value"]).all()
+
+
+def test_run__with_a_false_discovery_rate_flags_exactly(lists, tmp_path):
+    lists(corrupted("-1", 0, blocks=range(9)))
+    nominal, new = _as_files(tmp_path)
+    given = {"n_neighbors": 8, "calibration": "conformal", "random_state": 0, "fdr": 0.3}
+
+    for name, algorithm in (("out", "nn_descent"), ("exact", "brute")):
+        lpe_dask.score_files(
+            new, tmp_path / name, nominal=nominal, algorithm=algorithm, **given
+        )
+
+    found, right = (pd.read_parquet(tmp_path / name) for name in ("out", "exact"))
+    assert right["is_anomaly"].any()
+    np.testing.assert_array_equal(found["is_anomaly"], right["is_anomaly"])
+
+
+def test_run__that_resumes_has_the_same_bits_and_another_algorithm_is_refused(
+    lists, tmp_path
+):
+    lists(corrupted("1 % of the edges dropped", 0))
+    nominal, new = _as_files(tmp_path)
+    given = {"n_neighbors": 8, "calibration_size": 400, "random_state": 0}
+    run = partial(lpe_dask.score_files, new, tmp_path / "out", nominal=nominal, **given)
+    run(algorithm="nn_descent")
+    before = pd.read_parquet(tmp_path / "out")
+    (tmp_path / "out" / "part-00000.parquet").unlink()
+
+    with pytest.raises(FileExistsError, match="the model or its parameters"):
+        run(algorithm="brute")
+    run(algorithm="nn_descent")
+
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "out"), before)

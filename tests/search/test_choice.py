@@ -112,3 +112,34 @@ def test_fit__has_the_same_bits_whatever_is_chosen(cell, algorithm, monkeypatch,
     assert model.algorithm_ == algorithm
     np.testing.assert_array_equal(actual, expected)
     assert f"algorithm={algorithm}: by a trial" in caplog.text
+
+
+def approximated(sample, n_reference, n_exact=0):
+    plan = plan_of(n_reference, sample.shape[1])
+    return choice.choose_approximate(sample, Preparation(), plan, n_exact)
+
+
+def test_choose_approximate__is_for_many_rows_of_many_columns():
+    wide = RNG.standard_normal((3000, 256))
+
+    assert approximated(wide, 2_000_000)[0]
+    assert not approximated(wide, 20_000)[0]
+    assert not approximated(wide[:, :16], 2_000_000)[0]
+    assert not approximated(wide, 2000)[0]
+    assert "along a graph" in approximated(wide, 2_000_000)[1]
+
+
+def test_choose_approximate__counts_what_is_measured_exactly():
+    wide = RNG.standard_normal((3000, 256))
+
+    assert not approximated(wide, 2_000_000, n_exact=1_000_000)[0]
+
+
+def test_choose_approximate__keeps_boxes_where_they_leave_few_pairs():
+    clusters = 100.0 * RNG.standard_normal((50, 64))
+    rows = clusters[RNG.integers(0, 50, 8000)] + RNG.standard_normal((8000, 64))
+
+    is_taken, reason = approximated(rows, 2_000_000)
+
+    assert not is_taken
+    assert "boxes leave" in reason

@@ -1,0 +1,124 @@
+"""Approximate searches on worker processes: the same bits, whatever is lost."""
+
+import os
+import signal
+import threading
+import time
+
+import cloudpickle
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client
+
+import indexes
+import searching
+from indexes import RightLists, SlowLists, right_lists
+from lpe_dask import LPE
+from lpe_dask.kernels import nn_descent
+from processes import local_cluster
+
+pytestmark = pytest.mark.cluster
+
+# Worker processes do not see the folder of the tests.
+cloudpickle.register_pickle_by_value(indexes)
+cloudpickle.register_pickle_by_value(searching)
+
+
+def _rows(n_rows, seed):
+    turn = np.random.default_rng(0).standard_normal((6, 12))
+    rng = np.random.default_rng(seed)
+    noise = 0.1 * rng.standard_normal((n_rows, 12))
+    return np.sin(rng.standard_normal((n_rows, 6)) @ turn) + noise
+
+
+NOMINAL, NEW = _rows(6000, 1), _rows(4000, 2)
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks():
+    with dask.config.set({"lpe-dask.block-rows": 1536}):
+        yield
+
+
+@pytest.fixture
+def expected(monkeypatch):
+    """What this process finds alone."""
+    monkeypatch.setattr(nn_descent, "neighbor_lists", right_lists)
+    with dask.config.set(scheduler="sync"):
+        model = _model().fit(NOMINAL)
+        return model.p_values_, model.score_samples(NEW)
+
+
+@pytest.fixture
+def client():
+    with local_cluster() as cluster, Client(cluster) as client:
+        client.wait_for_workers(2)
+        yield client
+
+
+def _model():
+    return LPE(8, algorithm="nn_descent", calibration_size=500, random_state=0)
+
+
+def _lazy(rows, n_chunk):
+    return da.from_array(rows, chunks=(n_chunk, -1))
+
+
+def test_p_values__have_the_same_bits_on_worker_processes(client, expected):
+    client.register_plugin(RightLists())
+
+    for n_nominal, n_new in ((700, 3000), (6000, 333)):
+        model = _model().fit(_lazy(NOMINAL, n_nominal))
+        new = model.score_samples(_lazy(NEW, n_new)).compute()
+
+        np.testing.assert_array_equal(model.p_values_.compute(), expected[0])
+        np.testing.assert_array_equal(new, expected[1])
+    assert model.certificate_.is_met
+
+
+@pytest.mark.parametrize("prefix", ["lpe-index", "lpe-join"])
+def test_p_values__survive_a_worker_lost_while_building_and_asking(
+    client, expected, prefix
+):
+    client.register_plugin(SlowLists())
+    first, *_ = client.run(os.getpid).values()
+    killer = threading.Thread(target=_kill_at, args=(client, first, prefix))
+    killer.start()
+
+    model = _model().fit(_lazy(NOMINAL, 700))
+    new = model.score_samples(_lazy(NEW, 500)).compute()
+    killer.join()
+
+    np.testing.assert_array_equal(model.p_values_.compute(), expected[0])
+    np.testing.assert_array_equal(new, expected[1])
+
+
+def _kill_at(client, pid, prefix):
+    """End a worker process as soon as a task of this kind is done, or after 30 seconds."""
+    for _ in range(1500):
+        if client.run_on_scheduler(_some_are_done, prefix=prefix):
+            break
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+
+
+def _some_are_done(dask_scheduler, prefix):
+    known = dask_scheduler.task_prefixes
+    return prefix in known and known[prefix].states.get("memory", 0) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_pynndescent__gives_the_same_bits_in_threads_and_processes():
+    rows = _lazy(NOMINAL, 700)
+    with dask.config.set(scheduler="threads", num_workers=4):
+        model = _model().fit(rows)
+        expected = model.p_values_.compute(), model.score_samples(NEW)
+
+    with local_cluster() as cluster, Client(cluster):
+        model = _model().fit(rows)
+
+        np.testing.assert_array_equal(model.p_values_.compute(), expected[0])
+        np.testing.assert_array_equal(model.score_samples(NEW), expected[1])
