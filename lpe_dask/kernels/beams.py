@@ -110,7 +110,7 @@ class BeamState:
         """
         arrays, leads = self._queries.arrays, index.leads
         own = arrays.numbers[which]
-        places = index.places(block, np.column_stack([own, entries]))
+        places = index.places(np.column_stack([own, entries]))
         of_queries, reaches = along(leads.basis, arrays.rows[which])
         glance = Glance(
             of_queries, read_only(leads.rows), reaches + leads.reach, errors_of(leads.basis)
@@ -256,9 +256,10 @@ def _glanced(m, glance, block, places, n_places, worst, found):  # type: ignore[
         _fetch(block, places, n_places)
         return n_places
     errors, reach = glance.errors, glance.reaches[m]
-    limit = limit_of(worst, n_axes, errors)
+    n_features = max(block.single_rows.shape[1], block.double_rows.shape[1])
+    limit = limit_of(worst, n_features, errors)
     limit += errors.underflow + (errors.rounding + 2.0**-80) * reach
-    # What rounding to float32 moves a query and a row by, at most.
+    # Rounding leads to float32 moves a row by less than this.
     bar = math.sqrt(limit) + 2.0**-22 * math.sqrt(reach)
     bar *= bar * (1.0 + 2.0**-40)
     query = glance.queries[m]

@@ -110,18 +110,21 @@ class Index:
         The places in the block that each row leads to, the nearest first; then -1.
     order : ndarray of shape (n_rows,)
         Places, by the numbers of their rows.
+    numbers : ndarray of shape (n_rows,)
+        These numbers, ascending.
     leads : Leads
     """
 
     graph: NDArray[np.int32]
     order: NDArray[np.int32]
+    numbers: NDArray[np.int64]
     leads: Leads
 
     @classmethod
     def of(cls, block: Block, graph: NDArray[np.int32]) -> Index:
         """Return the index of a block with this graph."""
         order = np.argsort(block.numbers).astype(np.int32)
-        return cls(graph, order, Leads.of(block.rows))
+        return cls(graph, order, block.numbers[order], Leads.of(block.rows))
 
     def __sizeof__(self) -> int:
         """Return the bytes of the numbers."""
@@ -130,33 +133,35 @@ class Index:
     def arrays(self) -> list[NDArray[Any]]:
         """Return all arrays, from which `index_of` makes it again."""
         basis, leads = self.leads.basis, self.leads.rows
-        numbers = np.array([basis.exponent, self.leads.reach])
+        scalars = np.array([basis.exponent, self.leads.reach])
         assert basis.rotation is not None
-        return [self.graph, self.order, leads, basis.center, basis.rotation, numbers]
+        of_leads: list[NDArray[Any]] = [leads, basis.center, basis.rotation, scalars]
+        return [self.graph, self.order, self.numbers, *of_leads]
 
     def __reduce__(self) -> tuple[object, ...]:
         """Make a copy from the arrays alone, wherever a message puts them."""
         return index_of, tuple(self.arrays())
 
-    def places(self, block: Block, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where in the block rows of these numbers are; -1 where they are not."""
-        sorted_numbers = block.numbers[self.order]
-        found = np.minimum(np.searchsorted(sorted_numbers, numbers), block.n_rows - 1)
-        is_there = sorted_numbers[found] == numbers
+        found = np.searchsorted(self.numbers, numbers)
+        found = np.minimum(found, len(self.numbers) - 1)
+        is_there = self.numbers[found] == numbers
         return np.where(is_there, self.order[found], -1).astype(np.int64)
 
 
 def index_of(
     graph: NDArray[np.int32],
     order: NDArray[np.int32],
+    numbers: NDArray[np.int64],
     leads: NDArray[np.float32],
     center: NDArray[np.float64],
     axes: NDArray[np.float64],
-    numbers: NDArray[np.float64],
+    scalars: NDArray[np.float64],
 ) -> Index:
     """Return an index of these arrays, as `Index.arrays` gives them."""
-    basis = Basis(center, int(numbers[0]), axes)
-    return Index(graph, order, Leads(basis, leads, float(numbers[1])))
+    basis = Basis(center, int(scalars[0]), axes)
+    return Index(graph, order, numbers, Leads(basis, leads, float(scalars[1])))
 
 
 def start_places(n_rows: int) -> NDArray[np.int64]:

@@ -79,6 +79,8 @@ def neighbor_lists(points: NDArray[np.float64], seed: int) -> NDArray[np.int32]:
         return np.broadcast_to(np.arange(n_points, dtype=np.int32), shape)
     singles = np.clip(points, -FURTHEST_LISTED, FURTHEST_LISTED).astype(np.float32)
     with _building:
+        # That it has not found enough for some rows: whatever it finds is audited.
+        warnings.filterwarnings("ignore", "Failed to correctly find", UserWarning)
         can_run_at_once = _prepare(singles.shape[1])
         if not can_run_at_once:
             return _listed(singles, seed)
@@ -93,12 +95,9 @@ def version() -> str:
 def _listed(points: NDArray[np.float32], seed: int) -> NDArray[np.int32]:
     n_threads = numba.get_num_threads()
     try:
-        with warnings.catch_warnings():
-            # That it has not found enough for some rows: whatever it finds is audited.
-            warnings.simplefilter("ignore")
-            built = _library().NNDescent(
-                points, n_neighbors=LISTED_ROWS, random_state=seed, n_jobs=1
-            )
+        built = _library().NNDescent(
+            points, n_neighbors=LISTED_ROWS, random_state=seed, n_jobs=1
+        )
         lists: NDArray[np.int32] = built.neighbor_graph[0].astype(np.int32, copy=False)
         return lists
     finally:

@@ -11,6 +11,7 @@ number in the table, so it does not matter how that is partitioned.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -80,7 +81,7 @@ class Verdict:
     certificate : Certificate, optional
         None: nothing yet.
     rounds : int
-        Samples that it was judged by, or those before it.
+        Samples so far.
     """
 
     guide: Guide
@@ -144,36 +145,35 @@ class Audit:
         guide : Guide
         is_lazy : bool
             Whether they are read when they are needed. Then they are read once more for
-            this: what waits for the verdict must not wait in memory.
+            this, and to count them where chunks are unknown: what waits for the verdict
+            must not wait in memory.
         """
         if is_lazy:
             rows = settle(rows, "lpe-read")
-        n_picked = picked_rows(self.quality)
         firsts = _first_numbers(rows, is_lazy=is_lazy)
         tasks = (
-            (_pick, (rows.name, i, 0), first, self.quality.seed, n_picked)
+            (_pick, (rows.name, i, 0), first, self.quality)
             for i, first in enumerate(firsts.keys)
         )
         picked = new_tasks("pick", tasks, [rows, *firsts.tasks])
-        merged = _merged(picked, n_picked)
-        return self.of_sample(merged, guide, rows.shape[1])
+        return self.of_samples(_merged(picked, self.quality), guide, rows.shape[1])
 
-    def of_sample(self, sample: Delayed, guide: Guide, n_features: int) -> Delayed:
-        """Return the task of the `Verdict` by the task of a `Sample`."""
+    def of_samples(self, samples: Delayed, guide: Guide, n_features: int) -> Delayed:
+        """Return the task of the `Verdict` by the task of a `Sample` for each round."""
         verdict = enter(Verdict(guide), "lpe-verdict")
         for _ in range(ROUNDS):
-            verdict = self._round(sample, verdict, n_features)
+            verdict = self._round(samples, verdict, n_features)
         return new_tasks("verdict", [(_settled, verdict.key, self.quality)], [verdict])[0]
 
-    def _round(self, sample: Delayed, verdict: Delayed, n_features: int) -> Delayed:
-        given = sample.key, verdict.key, self.quality
+    def _round(self, samples: Delayed, verdict: Delayed, n_features: int) -> Delayed:
+        given = samples.key, verdict.key, self.quality
         unknown = (np.nan,)
         rows = new_array(
-            "audited", [(_rows, *given)], [sample, verdict], (unknown, (n_features,)),
+            "audited", [(_rows, *given)], [samples, verdict], (unknown, (n_features,)),
             np.empty((0, 0)),
         )  # fmt: skip
         numbers = new_array(
-            "audited", [(_numbers, *given)], [sample, verdict], (unknown,),
+            "audited", [(_numbers, *given)], [samples, verdict], (unknown,),
             np.empty(0, np.int64),
         )  # fmt: skip
         (guide,) = new_tasks("guide", [(guide_of, verdict.key)], [verdict])
@@ -188,11 +188,11 @@ class Audit:
             verdict.key,
             (led.name, 0),
             (exactly.name, 0),
-            sample.key,
+            samples.key,
             self.quality,
             k + WIDEST_BEAM,
         )
-        return new_tasks("judge", [judged], [verdict, led, exactly, sample])[0]
+        return new_tasks("judge", [judged], [verdict, led, exactly, samples])[0]
 
     def _p_values(
         self, rows: da.Array, numbers: da.Array, approximation: Approximation | None
@@ -225,9 +225,9 @@ def _first_numbers(rows: da.Array, *, is_lazy: bool) -> _FirstNumbers:
     return _FirstNumbers([first.key for first in firsts], firsts)
 
 
-def _merged(picked: list[Delayed], n_picked: int) -> Delayed:
-    merge = partial(merged_samples, n_picked=n_picked)
-    name = f"lpe-sample-{uuid4().hex}"
+def _merged(picked: list[Delayed], quality: Quality) -> Delayed:
+    merge = partial(merged_samples, n_picked=picked_rows(quality))
+    name = f"lpe-samples-{uuid4().hex}"
     tasks, keys = merge_tasks(name, [pick.key for pick in picked], merge, MERGED_SAMPLES)
     graph = HighLevelGraph.from_collections(
         name, tasks | {name: (merge, keys)}, dependencies=picked
@@ -236,38 +236,46 @@ def _merged(picked: list[Delayed], n_picked: int) -> Delayed:
 
 
 def picked_rows(quality: Quality) -> int:
-    """Return the rows that are drawn for all rounds, and one that tells of more."""
-    return ROUNDS * quality.sample_rows + 1
+    """Return the rows that are drawn for a round, and one that tells of more."""
+    return quality.sample_rows + 1
 
 
-def sample_of(
+def samples_of(
     rows: NDArray[np.generic],
     numbers: NDArray[np.int64],
-    seed: int,
-    n_picked: int,
+    quality: Quality,
     own: NDArray[np.int64] | None = None,
-) -> Sample:
-    """Return those of some rows for which the smallest was drawn.
+) -> list[Sample]:
+    """Return of some rows for each round those for which the smallest was drawn.
+
+    Rounds are drawn independently: what follows from one sample is judged by the next.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
     numbers : ndarray of shape (n_rows,)
         In the table, by which is drawn.
-    seed, n_picked : int
+    quality : Quality
     own : ndarray of shape (n_rows,), optional
         In the reference; None: all are new.
     """
     measured = np.flatnonzero(np.isfinite(rows).all(axis=1))
-    drawn = draws(numbers[measured], seed)
-    order = np.argsort(drawn, kind="stable")[:n_picked]
-    which = measured[order]
     own = np.full(len(rows), -1) if own is None else own
-    return Sample(drawn[order], rows[which], own[which])
+    samples = []
+    for draw in range(ROUNDS):
+        drawn = draws(numbers[measured], quality.seed, draw)
+        order = np.argsort(drawn, kind="stable")[: picked_rows(quality)]
+        which = measured[order]
+        samples.append(Sample(drawn[order], rows[which], own[which]))
+    return samples
 
 
-def merged_samples(samples: list[Sample], n_picked: int) -> Sample:
-    """Return the rows of all samples for which the smallest was drawn."""
+def merged_samples(of_parts: list[list[Sample]], n_picked: int) -> list[Sample]:
+    """Return for each round the rows of all parts for which the smallest was drawn."""
+    return [_merged_round(parts, n_picked) for parts in zip(*of_parts, strict=True)]
+
+
+def _merged_round(samples: Sequence[Sample], n_picked: int) -> Sample:
     whole = Sample(
         *(
             np.concatenate([getattr(sample, name) for sample in samples])
@@ -280,8 +288,8 @@ def merged_samples(samples: list[Sample], n_picked: int) -> Sample:
 # The functions below run inside tasks.
 
 
-def _pick(rows: NDArray[np.generic], first: int, seed: int, n_picked: int) -> Sample:
-    return sample_of(rows, np.arange(first, first + len(rows)), seed, n_picked)
+def _pick(rows: NDArray[np.generic], first: int, quality: Quality) -> list[Sample]:
+    return samples_of(rows, np.arange(first, first + len(rows)), quality)
 
 
 def _edges(counts: list[int]) -> list[int]:
@@ -292,27 +300,31 @@ def _item(edges: list[int], i: int) -> int:
     return edges[i]
 
 
-def _part(sample: Sample, verdict: Verdict, quality: Quality) -> Sample:
-    """Return the sample of a round; none where nothing is left to be judged."""
-    start = verdict.rounds * quality.sample_rows
-    if is_decided(verdict, sample, quality):
-        return sample.part(slice(0, 0))
-    return sample.part(slice(start, start + quality.sample_rows))
+def _part(samples: list[Sample], verdict: Verdict, quality: Quality) -> Sample:
+    """Return the sample of a round; an empty one where nothing is left to be judged."""
+    if is_settled(verdict) or has_few_rows(samples, quality):
+        return samples[0].part(slice(0, 0))
+    return samples[verdict.rounds].part(slice(0, quality.sample_rows))
 
 
-def is_decided(verdict: Verdict, sample: Sample, quality: Quality) -> bool:
-    """Return whether no sample is needed, or too few rows are left for one."""
-    start = verdict.rounds * quality.sample_rows
-    is_left = len(sample.drawn) > start + quality.sample_rows
-    return verdict.certificate is not None or verdict.guide.is_exact or not is_left
+def is_settled(verdict: Verdict) -> bool:
+    """Return whether a guide needs no sample any more."""
+    return verdict.certificate is not None or verdict.guide.is_exact
 
 
-def _rows(sample: Sample, verdict: Verdict, quality: Quality) -> NDArray[np.generic]:
-    return _part(sample, verdict, quality).rows
+def has_few_rows(samples: list[Sample], quality: Quality) -> bool:
+    """Return whether there are no more rows than a sample has: all are measured exactly."""
+    return len(samples[0].drawn) <= quality.sample_rows
 
 
-def _numbers(sample: Sample, verdict: Verdict, quality: Quality) -> NDArray[np.int64]:
-    return _part(sample, verdict, quality).numbers
+def _rows(samples: list[Sample], verdict: Verdict, quality: Quality) -> NDArray[np.generic]:
+    return _part(samples, verdict, quality).rows
+
+
+def _numbers(
+    samples: list[Sample], verdict: Verdict, quality: Quality
+) -> NDArray[np.int64]:
+    return _part(samples, verdict, quality).numbers
 
 
 def guide_of(verdict: Verdict) -> Guide:
@@ -324,31 +336,32 @@ def _judge(
     verdict: Verdict,
     led: NDArray[np.float64],
     exactly: NDArray[np.float64],
-    sample: Sample,
+    samples: list[Sample],
     quality: Quality,
     widest: int,
 ) -> Verdict:
     """Return what follows from one more sample."""
     guide, blocks = verdict.guide, verdict.guide.n_blocks
-    if verdict.certificate is not None or guide.is_exact:
+    if is_settled(verdict):
         return verdict
-    if is_decided(verdict, sample, quality):  # as many rows as would be sampled, or fewer
+    if has_few_rows(samples, quality):
         return Verdict(guide.repaired(blocks), None, verdict.rounds)
     rounds = verdict.rounds + 1
     errors = np.abs(led - exactly)
     found = certificate_of(errors, quality, rounds, blocks, len(guide.exact_blocks))
     if found.is_met:
         return Verdict(guide, found, rounds)
-    if quality.on_low_quality == "error":
+    wider, n_worse = guide.widened(widest), max(1, blocks // 4)
+    goes_further = found.beyond <= FEW_BEYOND * found.audited and wider != guide
+    if quality.on_low_quality == "error" and not goes_further:
         raise LowQualityError(
             f"p-values are not as good as asked: {found}. Give on_low_quality='repair' "
             f"(--on-low-quality repair), another max_p_error or max_error_share, or an "
             f"exact algorithm ('auto', 'brute' or 'pruned')."
         )
-    wider, n_worse = guide.widened(widest), max(1, blocks // 4)
     if rounds == ROUNDS:
         guide, what = guide.repaired(blocks), "all rows are compared"
-    elif found.beyond <= FEW_BEYOND * found.audited and wider != guide:
+    elif goes_further:
         guide, what = wider, "the search goes further"
     elif 2 * (len(guide.exact_blocks) + n_worse) > blocks:
         guide, what = guide.repaired(blocks), "all rows are compared"

@@ -28,7 +28,7 @@ ROUNDS = 3
 #: Rows of a sample, at least.
 LEAST_SAMPLE = 1100
 
-#: A sample is larger by this than one would be that allows no row to be off.
+#: How much larger a sample is than the smallest that may certify, with no row off.
 RESERVE = 1.07
 
 
@@ -122,7 +122,8 @@ class Certificate:
         """Return it in words."""
         exactly = f"{self.exact_blocks} of {self.blocks} blocks were compared as a whole"
         if self.audited == 0:
-            return "every row was measured exactly"
+            after = f", after {self.rounds} samples" if self.rounds > 0 else ""
+            return f"every row was measured exactly{after}"
         return (
             f"{'met' if self.is_met else 'not met'}: with probability 1 - {self.risk:g}, "
             f"at most {self.bound:.2%} of the rows have a p-value off by more than "
@@ -134,7 +135,8 @@ class Certificate:
 def certificate_of(
     errors: NDArray[np.float64], quality: Quality, rounds: int, blocks: int, exact: int
 ) -> Certificate:
-    """Return the certificate by the errors of a sample of p-values."""
+    """Return the certificate by the errors of a sample of p-values; NaN is none."""
+    errors = errors[~np.isnan(errors)]
     beyond = int((errors > quality.max_p_error).sum())
     return Certificate(
         quality.max_p_error, quality.max_error_share,
@@ -164,18 +166,19 @@ def upper_bound(n_found: int, n_sampled: int, risk: float) -> float:
     return float(beta.ppf(1 - risk, n_found + 1, n_sampled - n_found))
 
 
-def draws(numbers: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
-    """Return a random number for each row, which depends on seed and row number alone.
+def draws(numbers: NDArray[np.int64], seed: int, draw: int) -> NDArray[np.uint64]:
+    """Return a random number for each row, by seed, draw and row number alone.
 
-    Those with the smallest are a simple random sample. (The finalizer of splitmix64.)
+    The rows with the smallest are a simple random sample, and those of different draws are
+    drawn independently. (The finalizer of splitmix64.)
 
     Examples
     --------
-    >>> int(draws(np.array([7]), 0)[0]) == int(draws(np.array([3, 7]), 0)[1])
+    >>> int(draws(np.array([7]), 0, 1)[0]) == int(draws(np.array([3, 7]), 0, 1)[1])
     True
     """
-    mixed = numbers.astype(np.uint64) + _scrambled(np.array([seed], np.uint64))
-    return _scrambled(_scrambled(mixed) + np.uint64(seed))
+    key = _scrambled(_scrambled(np.array([seed], np.uint64)) + np.uint64(draw))
+    return _scrambled(_scrambled(numbers.astype(np.uint64) + key) ^ key)
 
 
 def _scrambled(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -25,8 +25,8 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import ALGORITHMS
-from lpe_dask.model.audit import Approximate, Audit, Sample, picked_rows, sample_of
-from lpe_dask.model.certificate import Quality, draws
+from lpe_dask.model.audit import Approximate, Audit, Sample, picked_rows, samples_of
+from lpe_dask.model.certificate import ROUNDS, Quality, draws
 from lpe_dask.model.checkpoint import Checkpoint, measure_numbered
 from lpe_dask.model.division import Division, divide, fewer_calibration_rows
 from lpe_dask.model.false_alarms import (
@@ -64,7 +64,7 @@ from lpe_dask.search import (
     prepare_reference,
 )
 from lpe_dask.tables import Nominal, Origin, map_blocks, read_nominal, read_table, take_rows
-from lpe_dask.tasks import compute, eagerly, enter, new_tasks, settle
+from lpe_dask.tasks import active_workers, compute, eagerly, enter, new_tasks, settle
 
 logger = logging.getLogger(__name__)
 
@@ -159,10 +159,12 @@ def _algorithm(
         )  # fmt: skip
         shape = plan.shape(division.n_reference, nominal.rows.shape[1])
         quality = Quality.of(parameters)
-        n_exact = division.n_calibration + picked_rows(quality)
+        n_exact = division.n_calibration + ROUNDS * quality.sample_rows
         n_exact += math.ceil(quality.recheck * division.n_reference)
         cut = plan_for_active_workers(replace(shape, is_indexed=False), wait=True)
-        is_taken, reason = choose_approximate(sample, preparation, cut, n_exact)
+        is_taken, reason = choose_approximate(
+            sample, preparation, cut, n_exact, active_workers().n_threads
+        )
         taken = "nn_descent" if is_taken else "an exact one"
         logger.info("algorithm=%s: %s", taken, reason)
         return "nn_descent" if is_taken else "auto"
@@ -224,8 +226,8 @@ def _fit(
     plan = plan_fit({**parameters, "algorithm": algorithm}, *nominal.rows.shape)
     if on_start is not None:
         on_start()
-    search = _Search(nominal, plan, table.labels)
-    reference, statistic = search.measure(checkpoint)
+    search = _Search(nominal, plan, table.labels, checkpoint)
+    reference, statistic = search.measure()
     graph, log_density = parameters["graph"], parameters["anomaly_log_density"]
     weight = None if log_density is None else DensityWeight(log_density, graph)
     compared = statistic
@@ -266,22 +268,24 @@ class _Search:
     plan : FitPlan
     labels : list of str
         What to call the columns in an error.
+    checkpoint : Checkpoint, optional
+        Keeps rows as soon as they are measured, by their numbers among the rows that they
+        are measured among, or, where they belong to none, among all; and what may be chosen
+        otherwise another time.
     """
 
     nominal: Nominal
     plan: FitPlan
     labels: list[str]
+    checkpoint: Checkpoint | None = None
 
-    def measure(
-        self, checkpoint: Checkpoint | None
-    ) -> tuple[Reference, NDArray[np.float64]]:
+    def measure(self) -> tuple[Reference, NDArray[np.float64]]:
         """Return what new rows are measured among, and the calibration statistics.
 
-        Computes. A checkpoint keeps rows as soon as they are measured, by their numbers
-        among the rows that they are measured among, or, where they belong to none, among
-        all.
+        Computes.
         """
-        division, rows = self.plan.division, self.nominal.rows
+        checkpoint, division = self.checkpoint, self.plan.division
+        rows = self.nominal.rows
         searched = self._part(division.reference)
         # Were the rows to measure among those a scaling is learned from, they would no
         # longer be exchangeable with new ones.
@@ -327,32 +331,35 @@ class _Search:
             every = np.arange(division.n_rows)
             numbers = every if division.calibration is None else division.calibration
         guide = tuned_guide(reference, quality, numbers, statistic)
-        sample = enter(self._others(quality), "lpe-sample")
+        samples = enter(self._others(quality), "lpe-samples")
         audit = Audit(reference, fitted.calibration, quality)
-        verdict = audit.of_sample(sample, guide, fitted.n_features)
+        verdict = audit.of_samples(samples, guide, fitted.n_features)
         (judged,) = compute(verdict)
         logger.info("nominal rows: %s", judged.certificate)
         version = ALGORITHMS[reference.space.algorithm].version()
         return Approximate(judged.guide, judged.certificate, quality, version)
 
-    def _others(self, quality: Quality) -> Sample:
-        """Return nominal rows without a calibration statistic, for an audit; computes."""
+    def _others(self, quality: Quality) -> list[Sample]:
+        """Return samples of nominal rows without a calibration statistic; computes."""
         division, rows = self.plan.division, self.nominal.rows
         others = np.ones(division.n_rows, bool)
         others[slice(None) if division.calibration is None else division.calibration] = (
             False
         )
         numbers = np.flatnonzero(others)
-        drawn = draws(numbers, quality.seed)
-        chosen = np.sort(numbers[np.argsort(drawn, kind="stable")[: picked_rows(quality)]])
+        n_picked, picked = picked_rows(quality), [numbers[:0]]
+        for draw in range(ROUNDS):
+            order = np.argsort(draws(numbers, quality.seed, draw), kind="stable")
+            picked.append(numbers[order[:n_picked]])
+        chosen = np.unique(np.concatenate(picked))
         own = np.full(division.n_rows, -1)
         searched = division.reference
         own[slice(None) if searched is None else searched] = np.arange(division.n_reference)
         if len(chosen) == 0:
             (few,) = compute(take_rows(rows, np.array([0])))
-            return sample_of(few[:0], chosen, quality.seed, 0, chosen)
+            return samples_of(few[:0], chosen, quality, chosen)
         (taken,) = compute(take_rows(self.nominal.again(), chosen))
-        return sample_of(taken, chosen, quality.seed, len(chosen), own[chosen])
+        return samples_of(taken, chosen, quality, own[chosen])
 
     def _part(self, numbers: NDArray[np.int64] | None) -> Callable[[], da.Array]:
         """Return what gives some of the nominal rows, entered again each time."""
@@ -377,6 +384,11 @@ class _Search:
         )  # fmt: skip
         shape = replace(shape, is_indexed=algorithm == "nn_descent")
         plan = plan_for_active_workers(shape, wait=True)
+        if shape.is_indexed and self.checkpoint is not None:
+            # Other workers may have other memory; results depend on the blocks.
+            chosen = self.checkpoint.settled("block-rows", lambda: str(plan.block_rows))
+            shape = replace(shape, block_rows=int(chosen))
+            plan = plan_for_active_workers(shape, wait=True)
         return prepare_reference(
             source, nominal.sample, preparation, plan, algorithm, nominal.n_bytes
         )

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.model.certificate import Quality, draws
+from lpe_dask.model.certificate import ROUNDS, Quality, draws
 from lpe_dask.pvalues import p_values
 from lpe_dask.search import WIDEST_BEAM, Approximation, Guide, Reference
 from lpe_dask.tasks import compute, enter
@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 #: Rows that guides are tried on: those that are measured already, and others at most.
 TRIED_ROWS, MEASURED_ROWS = 4000, 1000
+
+#: Tells the rows that guides are tried on from those of an audit, whose draws are rounds.
+TUNING_DRAW = ROUNDS
 
 #: Rows of a beam beyond K, the fewest first, and the blocks that are asked at first.
 BEAMS, FIRST_ASKED = (76, 108, 172, 236, WIDEST_BEAM), 4
@@ -103,7 +106,7 @@ def _wider(guide: Guide, k: int) -> Iterator[Guide]:
 
 
 def _drawn(numbers: NDArray[np.int64], n_rows: int, quality: Quality) -> NDArray[np.int64]:
-    order = np.argsort(draws(numbers, quality.seed + 1), kind="stable")
+    order = np.argsort(draws(numbers, quality.seed, TUNING_DRAW), kind="stable")
     return np.sort(numbers[order[:n_rows]])
 
 

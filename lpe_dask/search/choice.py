@@ -147,7 +147,11 @@ def choose_algorithm(
 
 
 def choose_approximate(
-    sample: NDArray[np.generic], preparation: Preparation, plan: SearchPlan, n_exact: int
+    sample: NDArray[np.generic],
+    preparation: Preparation,
+    plan: SearchPlan,
+    n_exact: int,
+    n_threads: int,
 ) -> tuple[bool, str]:
     """Return whether an approximate search is expected to be worth it, and why.
 
@@ -160,6 +164,8 @@ def choose_approximate(
     plan : SearchPlan
     n_exact : int
         Rows that are measured exactly all the same.
+    n_threads : int
+        Of all workers, all of which wait for pynndescent to be compiled.
     """
     n_reference, n_features = plan.shape.n_reference, plan.shape.n_features
     decided = clear_choice(n_reference, n_features)
@@ -173,7 +179,7 @@ def choose_approximate(
             return False, f"boxes leave {pairs / n_reference:.0%} of all pairs"
         exactly = costs.of_pruned(n_features, pairs, cells)
     led = index_nanoseconds(n_features) + led_nanoseconds(n_features)
-    led += exactly * n_exact / n_reference + COMPILED * plan.threads / n_reference
+    led += exactly * n_exact / n_reference + COMPILED * n_threads / n_reference
     return exactly >= WORTH * led, (
         f"a query takes {exactly / 1000:.3g} us among {n_reference} rows of {n_features} "
         f"features, and about {led / 1000:.3g} us along a graph, what is measured exactly "

@@ -261,7 +261,7 @@ def _join(
         part = slice(start, start + pass_rows)
         prepared = space.preparation.apply(rows[part])
         found = _in_groups(prepared, own[part], searched)
-        if searched.guide is not None:
+        if searched.guide is not None and not searched.guide.is_exact:
             again = _to_measure_again(rows[part], found, searched)
             exactly = replace(searched, guide=None)
             found[again] = _in_groups(prepared[again], own[part][again], exactly)

@@ -62,7 +62,7 @@ def plan_for(shape: SearchShape, workers: Workers) -> SearchPlan:
 
 def _indexed_block_rows(shape: SearchShape, workers: Workers) -> int:
     """Return the most rows of a block with an index that workers can hold and build."""
-    rows = indexed_block_rows(shape.n_reference, workers.n_threads)
+    rows = indexed_block_rows(shape.n_reference)
     limit = workers.memory_limit
     while rows > MIN_TASK_ROWS:
         cut = replace(shape, block_rows=rows)

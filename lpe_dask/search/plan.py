@@ -47,8 +47,8 @@ WIDEST_BEAM, ENTRIES = 364, 8
 #: Bytes of a row that building an index takes, beside the row itself (measured).
 BUILD_ROW_BYTES = 3000
 
-#: Rows of a block with an index, where these are not fewer.
-MIN_INDEXED_ROWS = 100_000
+#: Most rows of a block with an index.
+MOST_INDEXED_ROWS = 200_000
 
 #: Near rows that belong together make a block of up to so many times the planned rows.
 LARGEST_BLOCK = 2
@@ -231,19 +231,18 @@ class SearchPlan:
         return max(MIN_TASK_ROWS, self.pass_rows) if self.is_spooled else MIN_TASK_ROWS
 
 
-def indexed_block_rows(n_reference: int, n_threads: int) -> int:
+def indexed_block_rows(n_reference: int) -> int:
     """Return the rows of a block with an index, if memory is no matter.
 
-    A search begins anew in each block, so they are few: one for each thread, so that all
-    build one, unless they were small.
+    A search begins anew in each block, so they are few; one thread builds the index of
+    each, so they are not too few. Results depend on it, so it depends on no worker.
 
     Examples
     --------
-    >>> indexed_block_rows(400_000, 2), indexed_block_rows(400_000, 64)
-    (200000, 100000)
+    >>> indexed_block_rows(1000), indexed_block_rows(400_000), indexed_block_rows(10**6)
+    (1000, 200000, 200000)
     """
-    n_blocks = max(1, min(n_threads, n_reference // MIN_INDEXED_ROWS))
-    return -(-n_reference // n_blocks)
+    return -(-n_reference // max(1, -(-n_reference // MOST_INDEXED_ROWS)))
 
 
 def plan_search(
@@ -348,11 +347,11 @@ def reference_row_bytes(n_features: int) -> int:
 def index_row_bytes(n_features: int) -> int:
     """Return the bytes of a row in the index of its block.
 
-    The rows that it leads to, its place, its leads, and its share of the starts.
+    The rows that it leads to, its place and number, its leads, and its share of the starts.
     """
     leads = MOST_AXES * SINGLE_BYTES
     starts = reference_row_bytes(n_features) / STARTS_EVERY
-    return math.ceil(DEGREE * SINGLE_BYTES + SINGLE_BYTES + leads + starts)
+    return math.ceil((DEGREE + 1) * SINGLE_BYTES + FLOAT_BYTES + leads + starts)
 
 
 def pass_row_bytes(shape: SearchShape, n_blocks: int) -> int:

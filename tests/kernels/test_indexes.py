@@ -114,7 +114,7 @@ def test_places__are_where_rows_are():
     block, index = _index(HARD_POINTS["lattice"])
     numbers = np.array([[0, 199], [-1, 200], [77, 5]])
 
-    places = index.places(block, numbers)
+    places = index.places(numbers)
 
     np.testing.assert_array_equal(places[1], [-1, -1])
     np.testing.assert_array_equal(block.numbers[places[[0, 2]]], numbers[[0, 2]])

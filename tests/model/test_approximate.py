@@ -92,7 +92,7 @@ def test_p_values__are_not_above_the_exact_ones_whatever_an_index_says(
     lists, corruption, monkeypatch
 ):
     """Without any audit."""
-    monkeypatch.setattr(audit, "is_decided", lambda *given: True)
+    monkeypatch.setattr(audit, "is_settled", lambda *given: True)
     monkeypatch.setattr(audit.Guide, "repaired", lambda guide, n_blocks: guide)
     lists(corrupted(corruption, 0, blocks=range(9)))
     model, exact = _models(scale="standard", calibration="loo")
@@ -385,7 +385,7 @@ def taken(monkeypatch):
     """Have "auto" take an approximate search, and count how often it was asked."""
     asked = []
 
-    def choose(sample, preparation, plan, n_exact):
+    def choose(sample, preparation, plan, n_exact, n_threads):
         asked.append(n_exact)
         return True, "a test"
 
@@ -403,7 +403,7 @@ def test_auto__takes_it_only_if_it_may(lists, taken):
     assert model.algorithm_ == "nn_descent"
     assert model.get_params()["algorithm"] == "auto"
     # Calibration rows, those below alpha, and the samples.
-    assert taken == [400 + 250 + 3 * 1100 + 1]
+    assert taken == [400 + 250 + 3 * 1100]
 
 
 @pytest.mark.parametrize(

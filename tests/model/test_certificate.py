@@ -59,15 +59,17 @@ def test_certificate__tells_what_was_found():
     assert "1 of 4 blocks" in str(found)
     assert certificate_of(errors[:-1], quality, 1, 4, 0).is_met
     assert exact_certificate(quality, 3, 4).is_met
-    assert str(exact_certificate(quality, 3, 4)) == "every row was measured exactly"
+    assert str(exact_certificate(quality, 0, 4)) == "every row was measured exactly"
+    assert "exactly, after 3 samples" in str(exact_certificate(quality, 3, 4))
 
 
 def test_draws__are_uniform_and_belong_to_numbers():
     numbers = np.arange(100_000)
-    drawn = draws(numbers, 3)
+    drawn = draws(numbers, 3, 0)
 
     assert kstest(drawn / 2**64, "uniform").pvalue > 1e-3
-    np.testing.assert_array_equal(draws(numbers[5:9], 3), drawn[5:9])
-    shared = np.intersect1d(np.argsort(drawn)[:1000], np.argsort(draws(numbers, 4))[:1000])
-    assert 0 < len(shared) < 40  # about 10 of 1000 by chance
+    np.testing.assert_array_equal(draws(numbers[5:9], 3, 0), drawn[5:9])
+    for other in (draws(numbers, 4, 0), draws(numbers, 3, 1)):
+        shared = np.intersect1d(np.argsort(drawn)[:1000], np.argsort(other)[:1000])
+        assert 0 < len(shared) < 40  # about 10 of 1000 by chance
     assert len(np.unique(drawn)) == len(drawn)

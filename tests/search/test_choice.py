@@ -116,7 +116,7 @@ def test_fit__has_the_same_bits_whatever_is_chosen(cell, algorithm, monkeypatch,
 
 def approximated(sample, n_reference, n_exact=0):
     plan = plan_of(n_reference, sample.shape[1])
-    return choice.choose_approximate(sample, Preparation(), plan, n_exact)
+    return choice.choose_approximate(sample, Preparation(), plan, n_exact, 1)
 
 
 def test_choose_approximate__is_for_many_rows_of_many_columns():
