@@ -122,7 +122,12 @@ class Index:
 
     @classmethod
     def of(cls, block: Block, graph: NDArray[np.int32]) -> Index:
-        """Return the index of a block with this graph."""
+        """Return the index of a block with this graph; ValueError for that of another."""
+        if len(graph) != block.n_rows:  # a search would leave the graph, or the block
+            raise ValueError(
+                f"an index of {len(graph)} rows does not belong to a block of "
+                f"{block.n_rows}"
+            )
         order = np.argsort(block.numbers).astype(np.int32)
         return cls(graph, order, block.numbers[order], Leads.of(block.rows))
 

@@ -110,6 +110,14 @@ def test_index__survives_a_message(name):
     assert copy.leads.basis.exponent == index.leads.basis.exponent
 
 
+def test_index__of_a_larger_block_is_refused():
+    """Kernels trust it."""
+    block, index = _index(HARD_POINTS["lattice"])
+
+    with pytest.raises(ValueError, match="an index of 199 rows does not belong to a block"):
+        Index.of(block, index.graph[:-1])
+
+
 def test_places__are_where_rows_are():
     block, index = _index(HARD_POINTS["lattice"])
     numbers = np.array([[0, 199], [-1, 200], [77, 5]])
