@@ -44,7 +44,8 @@ ROWS_PER_NEIGHBOR, MOST_GROWN = 512, 131_072
 #: Rows of a beam beyond K, at most, and starts of a block where a search enters it.
 WIDEST_BEAM, ENTRIES = 364, 8
 
-#: Bytes of a row that building an index takes, beside the row itself (measured).
+#: Bytes of a row that building an index takes, beside the row itself: lists and candidates
+#: of pynndescent, added up from its sources and rounded up.
 BUILD_ROW_BYTES = 3000
 
 #: Most rows of a block with an index.
