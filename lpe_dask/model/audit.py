@@ -352,14 +352,15 @@ def _judge(
     if found.is_met:
         return Verdict(guide, found, rounds)
     wider, n_worse = guide.widened(widest), max(1, blocks // 4)
-    goes_further = found.beyond <= FEW_BEYOND * found.audited and wider != guide
+    is_last, is_good = rounds == ROUNDS, found.beyond <= FEW_BEYOND * found.audited
+    goes_further = is_good and wider != guide and not is_last
     if quality.on_low_quality == "error" and not goes_further:
         raise LowQualityError(
             f"p-values are not as good as asked: {found}. Give on_low_quality='repair' "
             f"(--on-low-quality repair), another max_p_error or max_error_share, or an "
             f"exact algorithm ('auto', 'brute' or 'pruned')."
         )
-    if rounds == ROUNDS:
+    if is_last:
         guide, what = guide.repaired(blocks), "all rows are compared"
     elif goes_further:
         guide, what = wider, "the search goes further"
