@@ -74,7 +74,7 @@ class BeamState:
         self._n_neighbors = n_neighbors
         self._errors: Errors = errors_of(basis)
         self._squares = np.full((n_queries, width), np.inf)
-        self._tallies = np.zeros(2, np.int64)
+        self._tallies = np.zeros(1, np.int64)
 
     @property
     def n_compared(self) -> int:
@@ -204,7 +204,6 @@ def search_beams(  # type: ignore[no-untyped-def]
                 break
             is_open[first] = False
             n_new = _unseen(graph, beam[first], seen, mark, places)
-            tallies[1] += n_new
             # Whatever is further is neither kept nor looked around.
             worst = min(near[width - 1], max(near[narrow - 1], before[width - 1]))
             n_new = _glanced(m, glance, block, places, n_new, worst, found)

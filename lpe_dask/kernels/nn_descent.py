@@ -77,7 +77,9 @@ def neighbor_lists(points: NDArray[np.float64], seed: int) -> NDArray[np.int32]:
     if n_points <= LISTED_ROWS:  # each is near all others
         shape = (n_points, n_points)
         return np.broadcast_to(np.arange(n_points, dtype=np.int32), shape)
-    singles = np.clip(points, -FURTHEST_LISTED, FURTHEST_LISTED).astype(np.float32)
+    with np.errstate(over="ignore"):
+        singles = points.astype(np.float32)
+    np.clip(singles, -FURTHEST_LISTED, FURTHEST_LISTED, out=singles)
     with _building:
         # That it has not found enough for some rows: whatever it finds is audited.
         warnings.filterwarnings("ignore", "Failed to correctly find", UserWarning)

@@ -119,10 +119,8 @@ class QueryTiles:
         if len(starts) == 0:
             return False
         gaps = np.maximum(np.maximum(low - self.arrays.highs, self.arrays.lows - high), 0)
-        corner = np.minimum(np.maximum(np.abs(low), np.abs(high)), FURTHEST)
-        reach = np.maximum.reduceat(self.arrays.reaches, starts) + (corner * corner).sum()
-        bounds = (gaps * gaps).sum(axis=1) * (1 - 2.0**-23)
-        bounds -= errors.underflow + (errors.rounding + 2.0**-80) * reach
+        reaches = np.maximum.reduceat(self.arrays.reaches, starts)
+        bounds = _least_squares((gaps * gaps).sum(axis=1), low, high, reaches, errors)
         most = np.maximum.reduceat(limits, starts)
         # Where overflow left no number, nothing is known.
         return bool(((most >= 0) & ~(bounds > most)).any())
@@ -139,15 +137,12 @@ class QueryTiles:
         Parameters are those of `may_reach`; the result is in the order of tiles.
         """
         points, starts = self.arrays.points, self.arrays.starts
-        corner = np.minimum(np.maximum(np.abs(low), np.abs(high)), FURTHEST)
-        bounds = np.empty(len(points))
+        squares = np.empty(len(points))
         for start, stop in pairwise(starts):  # a tile at a time: few numbers in memory
             gaps = np.maximum(low - points[start:stop], points[start:stop] - high)
             gaps = np.maximum(gaps, 0)
-            bounds[start:stop] = (gaps * gaps).sum(axis=1)
-        bounds *= 1 - 2.0**-23
-        reach = self.arrays.reaches + (corner * corner).sum()
-        bounds -= errors.underflow + (errors.rounding + 2.0**-80) * reach
+            squares[start:stop] = (gaps * gaps).sum(axis=1)
+        bounds = _least_squares(squares, low, high, self.arrays.reaches, errors)
         return ~(bounds > limits)  # where overflow left no number, nothing is known
 
     def restored(self, values: NDArray[_Value]) -> NDArray[_Value]:
@@ -155,6 +150,32 @@ class QueryTiles:
         restored = np.empty_like(values)
         restored[self.order] = values
         return restored
+
+
+def _least_squares(
+    squares: NDArray[np.float64],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    reaches: NDArray[np.float64],
+    errors: Errors,
+) -> NDArray[np.float64]:
+    """Return less than the squared distances of rows are whose points are so far apart.
+
+    Parameters
+    ----------
+    squares : ndarray of shape (n,)
+        Squared distances of points to a box, in the basis.
+    low, high : ndarray of shape (n_features,)
+        The box.
+    reaches : ndarray of shape (n,)
+        Squared norms of the points.
+    errors : Errors
+    """
+    corner = np.minimum(np.maximum(np.abs(low), np.abs(high)), FURTHEST)
+    reach = reaches + (corner * corner).sum()
+    bounds: NDArray[np.float64] = squares * (1 - 2.0**-23)
+    bounds -= errors.underflow + (errors.rounding + 2.0**-80) * reach
+    return bounds
 
 
 def _are_finite(rows: NDArray[np.float64]) -> NDArray[np.bool_]:

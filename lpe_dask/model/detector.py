@@ -89,7 +89,7 @@ class LPE(OutlierMixin, BaseEstimator):
         Whether "auto" may take "nn_descent", where it is at least twice as fast.
     max_p_error, max_error_share : float, default=0.01
         With "nn_descent": with probability 0.9999 over ``random_state``, at most this share
-        of the rows has p-values that are off by more than ``max_p_error``.
+        (0.001 or more) of the rows has p-values that are off by more than ``max_p_error``.
     recheck : float, optional
         With "nn_descent": rows with p-values up to this are measured exactly. None: alpha.
     on_low_quality : {"repair", "error"}, default="repair"

@@ -4,7 +4,8 @@
     MODEL/data-<hex>/*.parquet      the numbers, of which it holds the hashes
 
 A manifest has a hash of its own, so that a change of it is noticed, too. What it says is
-checked as if a stranger had written it: kernels trust their input.
+checked as if a stranger had written it: kernels trust their input. It has room for what is
+known to come: another aggregation, knots of a scale, levels of categories, parameters.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, LiteralString
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from lpe_dask.model.metrics import given_parameter
 from lpe_dask.model.parameters import PARAMETERS, check_parameters
@@ -46,13 +48,12 @@ DATA_PATTERN = "data-[0-9a-f]{12}"
 #: Largest exponent of a power of 2 by which a basis moves rows; see `kernels.basis`.
 _MOST_EXPONENT = 1000
 
-#: Parameters that format 3 has brought, as models of earlier formats were fitted.
-_LATER_PARAMETERS = {
-    name: PARAMETERS[name].default
-    for name in (
-        "allow_approximate", "max_p_error", "max_error_share", "recheck", "on_low_quality"
-    )
-}  # fmt: skip
+#: What a model was fitted with whose manifest does not name a parameter: the parameter is
+#: a later one, whose default is what was done before there was a choice.
+_DEFAULTS = {name: known.default for name, known in PARAMETERS.items() if known.is_option}
+
+#: The kind of the error about what no format says that is known here.
+_LATER: LiteralString = "later_version"
 
 _Vector = list[float]
 _Matrix = list[list[float]]
@@ -62,7 +63,7 @@ _Name = _PlainName | dict[str, list[_PlainName]]
 
 
 class NewerFormatError(ValueError):
-    """A manifest of a format that a later version has brought."""
+    """A manifest that says what a later version has brought."""
 
 
 class _Section(BaseModel):
@@ -76,11 +77,25 @@ class FileEntry(_Section):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-def _check_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
-    saved = {name for name, known in PARAMETERS.items() if known.is_option}
-    if set(parameters) != saved:
-        odd = sorted(set(parameters) ^ saved)
-        raise ValueError(f"these are other arguments than LPE has: {odd[:3]}")
+def _only(known: Any) -> AfterValidator:
+    """Return the check of an entry that leaves room: later versions may write others."""
+
+    def check(given: Any) -> Any:
+        if given != known:
+            raise _later("this version of lpe_dask reads no {given}", given=given)
+        return given
+
+    return AfterValidator(check)
+
+
+def _later(text: LiteralString, **values: Any) -> PydanticCustomError:
+    return PydanticCustomError(_LATER, text, values)
+
+
+def _check_parameters(given: dict[str, Any]) -> dict[str, Any]:
+    if unknown := sorted(set(given) - set(_DEFAULTS)):
+        raise _later("LPE has no {names} in this version", names=unknown[:3])
+    parameters = _DEFAULTS | given
     check_parameters(parameters | {"anomaly_log_density": None})
     return parameters
 
@@ -97,6 +112,7 @@ class FittedEntry(_Section):
     offset: Annotated[float, Field(gt=0, le=1)]
     graph: Literal["knn", "radius"]
     counts_itself: Literal[0, 1]
+    aggregation: Annotated[str, _only("kth")] = "kth"
     has_anomaly_log_density: bool
 
     @model_validator(mode="after")
@@ -118,6 +134,7 @@ class ScalingEntry(_Section):
     shift: _Vector | None
     factor: _Vector | None
     divisor: _Vector | None
+    knots: Annotated[Any, _only(None)] = None
 
     @model_validator(mode="after")
     def _is_one_map(self) -> ScalingEntry:
@@ -202,6 +219,7 @@ class SpaceEntry(_Section):
     frame: FrameEntry
     split: SplitEntry | None
     with_samples: bool
+    levels: Annotated[Any, _only(None)] = None
 
     def check_features(self, n_features: int) -> None:
         """Raise ValueError if it is not for rows of so many features."""
@@ -378,6 +396,8 @@ def read_manifest(url: str) -> Manifest:
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
+        if error.errors()[0]["type"] == _LATER:
+            raise NewerFormatError(f"{name}: {_first_problem(error)}") from error
         raise ValueError(f"{name} describes no model: {_first_problem(error)}") from error
 
 
@@ -398,8 +418,6 @@ def _parse(text: bytes, name: str) -> dict[str, Any]:
         )
     if not is_as_written:
         raise ValueError(f"{name} was altered after it was written")
-    if content["format"] < FORMAT and isinstance(content.get("parameters"), dict):
-        content["parameters"] = _LATER_PARAMETERS | content["parameters"]
     return content
 
 

@@ -29,6 +29,9 @@ METRIC_PARAMS = {
 #: Edges from each row if not said otherwise, as in scikit-learn's Isomap.
 DEFAULT_GRAPH_NEIGHBORS = 5
 
+#: The smallest share of rows that a certificate can be asked for: 11,000 rows show it.
+LEAST_ERROR_SHARE = 0.001
+
 #: Names of `kernels.ALGORITHMS`, and of `kernels.GRAPHS`, which are not imported only to
 #: read their keys.
 ALGORITHM_NAMES = ("brute", "pruned", "nn_descent")
@@ -146,6 +149,15 @@ def _check_flag(name: str, value: Any) -> None:
 def _check_recheck(name: str, value: Any) -> None:
     if value is not None:
         check_level(name, value)
+
+
+def _check_error_share(name: str, share: Any) -> None:
+    if not (_is_number(share) and LEAST_ERROR_SHARE <= share < 1):
+        raise ValueError(
+            f"{name}={share!r} must be a number of at least {LEAST_ERROR_SHARE} and less "
+            f"than 1: a smaller share would take a sample of more rows to certify. An "
+            f"exact algorithm ('auto', 'brute' or 'pruned') has no errors."
+        )
 
 
 def _check_radius(name: str, radius: Any) -> None:
@@ -296,7 +308,7 @@ PARAMETERS = {
     ),
     "max_error_share": Parameter(
         0.01,
-        check=check_level,
+        check=_check_error_share,
         type=float,
         metavar="SHARE",
         help="That share.",

@@ -32,8 +32,9 @@ def entry_of_space(space: Space) -> dict[str, Any]:
 
 def space_of_entry(entry: SpaceEntry, algorithm: str) -> Space:
     """Return the space that an entry describes, to be searched by an algorithm."""
-    scaling = Scaling(**_arrays(entry.preparation.scaling))
-    linear_map = LinearMap(**_arrays(entry.preparation.linear_map))
+    scaled, mapped = entry.preparation.scaling, entry.preparation.linear_map
+    scaling = Scaling(*map(_array, (scaled.shift, scaled.factor, scaled.divisor)))
+    linear_map = LinearMap(*map(_array, (mapped.factor, mapped.divisor, mapped.matrix)))
     basis = Basis(
         np.array(entry.frame.center, np.float64),
         entry.frame.exponent,
@@ -54,10 +55,6 @@ def _listed(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
     return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _arrays(section: Any) -> dict[str, NDArray[np.float64] | None]:
-    return {name: _array(values) for name, values in section}
 
 
 def _array(values: list[Any] | None) -> NDArray[np.float64] | None:

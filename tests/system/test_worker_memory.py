@@ -141,6 +141,28 @@ def test_worker_bytes__bound_whole_workers_that_read_a_spool(client, tmp_path):
     assert taken <= plan.worker
 
 
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.parametrize("n_features", [32, 256])
+def test_worker_bytes__bound_whole_workers_that_build_indexes(compiled, n_features):
+    n_rows = 60_000
+    nominal, new = (as_array(n_rows, n_features, N_PARTITIONS, seed) for seed in (0, 1))
+    with two_workers() as client:
+        shape = SearchShape(
+            n_rows, n_features, Statistic(N_NEIGHBORS, None),
+            partition_rows=n_rows // N_PARTITIONS, reads_frame=False, is_indexed=True,
+        )  # fmt: skip
+        plan = Needs(plan_for(shape, active_workers()))
+        client.run(forget_peak)
+        model = LPE(N_NEIGHBORS, algorithm="nn_descent", calibration_size=1000).fit(nominal)
+        scores_sum = model.score_samples(new).sum().compute()
+        taken = peak(client)
+
+    assert scores_sum == pytest.approx(n_rows / 2, rel=0.1)
+    print(f"{n_features} columns: planned {plan.worker >> 20} MiB, took {taken >> 20}")
+    assert taken <= plan.worker
+
+
 READ = """
 import sys, dask
 from lpe_dask.tables.files import read_frame
