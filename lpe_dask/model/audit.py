@@ -34,7 +34,7 @@ from lpe_dask.model.certificate import (
 )
 from lpe_dask.pvalues import Calibration
 from lpe_dask.search import WIDEST_BEAM, Approximation, Guide, Reference
-from lpe_dask.tasks import enter, merge_tasks, new_array, new_tasks, settle
+from lpe_dask.tasks import enter, merge_tasks, new_array, new_tasks, read_again
 
 logger = logging.getLogger(__name__)
 
@@ -148,9 +148,9 @@ class Audit:
             this, and to count them where chunks are unknown: what waits for the verdict
             must not wait in memory.
         """
-        if is_lazy:
-            rows = settle(rows, "lpe-read")
         firsts = _first_numbers(rows, is_lazy=is_lazy)
+        if is_lazy:
+            rows = read_again(rows, firsts.after)
         tasks = (
             (_pick, (rows.name, i, 0), first, self.quality)
             for i, first in enumerate(firsts.keys)
@@ -209,20 +209,21 @@ class _FirstNumbers:
 
     keys: list[Any]
     tasks: list[Delayed]
+    after: Delayed | None = None
 
 
 def _first_numbers(rows: da.Array, *, is_lazy: bool) -> _FirstNumbers:
     sizes = rows.chunks[0]
     if not np.isnan(sizes).any():
         return _FirstNumbers(list(accumulate(sizes[:-1], initial=0)), [])
-    counted = settle(rows, "lpe-read") if is_lazy else rows
+    counted = read_again(rows) if is_lazy else rows
     counts = new_tasks(
         "count", [(len, (counted.name, i, 0)) for i in range(len(sizes))], [counted]
     )
     keys = [count.key for count in counts]
     (edges,) = new_tasks("edges", [(_edges, keys)], counts)
     firsts = new_tasks("first", [(_item, edges.key, i) for i in range(len(sizes))], [edges])
-    return _FirstNumbers([first.key for first in firsts], firsts)
+    return _FirstNumbers([first.key for first in firsts], firsts, edges)
 
 
 def _merged(picked: list[Delayed], quality: Quality) -> Delayed:
@@ -351,7 +352,8 @@ def _judge(
     found = certificate_of(errors, quality, rounds, blocks, len(guide.exact_blocks))
     if found.is_met:
         return Verdict(guide, found, rounds)
-    wider, n_worse = guide.widened(widest), max(1, blocks // 4)
+    wider = guide.widened(min(2 * guide.width, widest))
+    n_worse = max(1, blocks // 4)
     is_last, is_good = rounds == ROUNDS, found.beyond <= FEW_BEYOND * found.audited
     goes_further = is_good and wider != guide and not is_last
     if quality.on_low_quality == "error" and not goes_further:

@@ -23,7 +23,7 @@ from lpe_dask.model.own_values import OwnValues, StoredOwnValues
 from lpe_dask.pvalues import Calibration, labels
 from lpe_dask.search import Approximation, Reference, Statistic
 from lpe_dask.tables import Origin, Table, map_values, read_table
-from lpe_dask.tasks import eagerly, enter, lazily, new_tasks
+from lpe_dask.tasks import eagerly, enter, lazily, new_tasks, read_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +115,16 @@ class Fitted:
         """Return what `LPE.statistic` does."""
         table = self.table(X)
         with lazily():
-            approximation = self._approximation(table)
+            table, approximation = self._approximation(table)
             return self.reference.measure_table(table, approximation=approximation)
 
     def p_values(self, X: Any) -> Any:
         """Return what `LPE.score_samples` does."""
         table, calibration = self.table(X), self.calibration
         with lazily():
+            table, approximation = self._approximation(table)
             compared = self.reference.measure_table(
-                table,
-                weight=calibration.weight,
-                approximation=self._approximation(table),
+                table, weight=calibration.weight, approximation=approximation
             )
             return calibration.p_values(compared)
 
@@ -171,16 +170,22 @@ class Fitted:
 
     def _approximation(
         self, table: Table, verdict: Verdict | None = None
-    ) -> Approximation | None:
-        """Return how rows are searched for approximately, by their verdict or a new one."""
+    ) -> tuple[Table, Approximation | None]:
+        """Return rows, and how they are searched for, by their verdict or a new one.
+
+        Lazy rows are then not read before the verdict is there.
+        """
         if self.approximate is None:
-            return None
+            return table, None
         if verdict is not None:
-            return self._audit().approximation(enter(verdict.guide, "lpe-guide"))
+            guide = enter(verdict.guide, "lpe-guide")
+            return table, self._audit().approximation(guide)
         judged = self._verdict(table)
         assert judged is not None
         (guide,) = new_tasks("guide", [(guide_of, judged.key)], [judged])
-        return self._audit().approximation(guide)
+        if table.is_lazy:
+            table = replace(table, rows=read_again(table.rows, guide))
+        return table, self._audit().approximation(guide)
 
     def _audit(self) -> Audit:
         """Return what judges searches: every decision of this model has to be exact."""
@@ -234,11 +239,9 @@ class Fitted:
                 approximation = self._audit().approximation(guide)
             statistic, compared = own.blocks(reference, calibration, approximation)
             return statistic, calibration.own_p_values(compared, own.is_own_blocks())
-        table = self.table(X)
+        table, approximation = self._approximation(self.table(X), verdict)
         rows = table.rows
         statistic = reference.measure_rows(
-            rows,
-            frame_sizes=frame_sizes,
-            approximation=self._approximation(table, verdict),
+            rows, frame_sizes=frame_sizes, approximation=approximation
         )
         return statistic, calibration.p_values(calibration.compared(rows, statistic))

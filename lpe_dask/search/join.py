@@ -187,7 +187,7 @@ def join(
 
 
 def join_frame(frame: Any, searched: Searched) -> Any:
-    """Return the statistic of the rows of a dask DataFrame, lazily, as a dask Series.
+    """Return the exact statistic of the rows of a dask DataFrame, lazily, as a dask Series.
 
     One task for each partition: the result is made of the frame by Dask's own operations,
     so Dask knows the two to be aligned, also where it reads fewer columns or merges
@@ -195,10 +195,9 @@ def join_frame(frame: Any, searched: Searched) -> Any:
     """
     meta = pd.Series(dtype=np.float64, name="statistic")
     space = enter(searched.space, "lpe-space")
-    indexes = searched.indexes or []
-    one_each = [space, searched.graph, searched.weight, searched.guide]
-    given = for_frames([*one_each, *searched.blocks, *indexes])
-    fixed = searched.search, searched.is_weighed, len(searched.blocks)
+    one_each = [space, searched.graph, searched.weight]
+    given = for_frames([*one_each, *searched.blocks])
+    fixed = searched.search, searched.is_weighed
     return frame.map_partitions(_join_frame, *fixed, *given, meta=meta)
 
 
@@ -292,15 +291,12 @@ def _join_frame(
     frame: pd.DataFrame,
     search: Search,
     is_weighed: bool,
-    n_tasks: int,
     space: Space,
     graph: Any,
     weight: Any,
-    guide: Any,
-    *tasks: Any,
+    *blocks: Any,
 ) -> pd.Series:
-    blocks, indexes = list(tasks[:n_tasks]), list(tasks[n_tasks:])
-    named = blocks, space, search, graph, weight, indexes, guide, is_weighed
+    named = list(blocks), space, search, graph, weight, None, None, is_weighed
     statistic = _join(float_rows(frame), 0, 1, None, *named)
     return pd.Series(statistic, frame.index, name="statistic")
 

@@ -152,11 +152,13 @@ class Reference:
 
         if not table.is_lazy:
             return eagerly(measured_at_once)
-        if table.frame is None:
+        # Tasks of a frame read its rows before those that they wait for are done, and hold
+        # all of them until then: tasks of an array can be told to wait.
+        if table.frame is None or approximation is not None:
             return measured()
         plan = self._plan(table.rows.chunks[0], reads_frame=True)
         with self._lazily(plan):
-            searched = self._searched(plan, statistic, weight, approximation)
+            searched = self._searched(plan, statistic, weight)
             return join_frame(table.frame, searched)
 
     def keep(self, plan: SearchPlan | None = None) -> None:

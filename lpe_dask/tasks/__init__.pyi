@@ -9,6 +9,7 @@ from .private_uses import processes_and_threads as processes_and_threads
 from .private_uses import simplified as simplified
 from .private_uses import under_own_keys as under_own_keys
 from .sources import check_reachable as check_reachable
+from .sources import read_again as read_again
 from .sources import settle as settle
 from .sources import settle_tasks as settle_tasks
 from .sources import with_kept as with_kept

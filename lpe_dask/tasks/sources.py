@@ -19,6 +19,7 @@ from uuid import uuid4
 import cloudpickle
 import dask
 import dask.array as da
+from dask.base import clone_key
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
@@ -29,6 +30,8 @@ from lpe_dask.tasks.private_uses import (
     meta_of,
     run_spec,
     task_specs,
+    under_keys,
+    with_first_after,
     without_aliases,
 )
 from lpe_dask.tasks.values import Held, same
@@ -74,6 +77,37 @@ def settle(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
     if is_foreign and active_client() is not None:
         tasks = _lightened(tasks)
     return da.Array(_graph_of(name, tasks, futures), name, rows.chunks, meta=meta)
+
+
+def read_again(rows: da.Array, after: Delayed | None = None) -> da.Array:
+    """Return the same rows, read by tasks that no other collection shares; lazy.
+
+    What two steps have in common stays in memory from one to the other: all partitions,
+    where the second has to wait.
+
+    Parameters
+    ----------
+    rows : dask array of shape (n_rows, n_features)
+    after : Delayed, optional
+        No row is read before this task is done.
+    """
+    settled, seed = settle(rows, "lpe-read"), uuid4().hex
+    layers = dict(settled.dask.layers)
+    tasks, outputs = (
+        dict(layers[settled.name]),
+        {(settled.name, i, 0) for i in range(rows.numblocks[0])},
+    )
+    keys = {key: key if key in outputs else clone_key(key, seed) for key in tasks}
+    tasks = under_keys(tasks, keys)
+    given: list[Delayed] = []
+    if after is not None:
+        tasks, given = with_first_after(tasks, after.key), [after]
+    graph = HighLevelGraph.from_collections(settled.name, tasks, dependencies=given)
+    whole = HighLevelGraph(
+        {**layers, **graph.layers},
+        {**settled.dask.dependencies, **graph.dependencies},
+    )
+    return da.Array(whole, settled.name, rows.chunks, meta=meta_of(rows))
 
 
 def settle_tasks(tasks: list[Delayed]) -> list[Delayed]:
