@@ -8,7 +8,9 @@ import time
 import cloudpickle
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client
 
@@ -107,6 +109,44 @@ def _kill_at(client, pid, prefix):
 def _some_are_done(dask_scheduler, prefix):
     known = dask_scheduler.task_prefixes
     return prefix in known and known[prefix].states.get("memory", 0) > 0
+
+
+PART_ROWS, N_PARTS = 4000, 16  # more rows than samples have
+
+
+def _read_part(i):
+    return pd.DataFrame(_rows(PART_ROWS, 100 + i)).rename(columns=str)
+
+
+def _read_block(block_info=None):
+    return _read_part(block_info[None]["chunk-location"][0]).to_numpy()
+
+
+def _n_partitions_held(dask_scheduler):
+    sizes = [task.nbytes for task in dask_scheduler.tasks.values() if task.who_has]
+    return sum(n_bytes >= PART_ROWS * NEW.shape[1] * 8 for n_bytes in sizes)
+
+
+@pytest.mark.parametrize("kind", ["array", "frame"])
+def test_partitions__are_not_held_while_their_search_is_judged(client, kind):
+    """Rows that are read before the verdict would all stay in memory until then."""
+    client.register_plugin(RightLists())
+    model = _model().fit(NOMINAL)
+    shape = (PART_ROWS,) * N_PARTS, NEW.shape[1]
+    rows = {
+        "array": da.map_blocks(_read_block, chunks=shape, meta=np.empty((0, 0))),
+        "frame": dd.from_map(_read_part, range(N_PARTS), meta=_read_part(0)[:0]),
+    }[kind]
+    at_rest = client.run_on_scheduler(_n_partitions_held)
+    held = []
+
+    scoring = client.compute(model.score_samples(rows).sum())
+    while not scoring.done():
+        held.append(client.run_on_scheduler(_n_partitions_held) - at_rest)
+        time.sleep(0.01)
+
+    assert 0 < scoring.result() < N_PARTS * PART_ROWS
+    assert max(held) <= N_PARTS // 2
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from dask._task_spec import convert_legacy_graph
+from dask._task_spec import Task, convert_legacy_graph
 from distributed import Client, LocalCluster
 
 import lpe_dask
@@ -16,7 +16,8 @@ from lifetimes import unneeded
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
 from lpe_dask.tables.table import read_table
-from lpe_dask.tasks.sources import settle
+from lpe_dask.tasks.layers import new_tasks
+from lpe_dask.tasks.sources import read_again, settle
 from lpe_dask.tasks.values import LITERAL_BYTES
 from waiting import eventually
 
@@ -84,6 +85,33 @@ def test_settle__leaves_nothing_to_optimize(tmp_path, kind):
     np.testing.assert_array_equal(
         settled.compute(), read_table(as_kind(kind, tmp_path)).rows.compute()
     )
+
+
+@pytest.mark.parametrize("kind", LAZY)
+def test_read_again__shares_no_task(tmp_path, kind):
+    rows = read_table(as_kind(kind, tmp_path)).rows
+
+    first, second = read_again(rows), read_again(rows)
+
+    keys = [set(dict(collection.dask)) for collection in (rows, first, second)]
+    assert not keys[0] & keys[1]
+    assert not keys[1] & keys[2]
+    np.testing.assert_array_equal(first.compute(), rows.compute())
+    assert first.chunks == rows.chunks or np.isnan(first.chunks[0]).all()
+
+
+@pytest.mark.parametrize("kind", LAZY)
+def test_read_again__waits(tmp_path, kind):
+    rows = read_table(as_kind(kind, tmp_path)).rows
+    (task,) = new_tasks("first", [(int,)], [])
+
+    waiting = read_again(rows, task)
+
+    np.testing.assert_array_equal(waiting.compute(), rows.compute())
+    tasks = convert_legacy_graph(dict(waiting.dask))
+    runs = {key for key, spec in tasks.items() if isinstance(spec, Task)}
+    first = [key for key in runs if not runs & set(tasks[key].dependencies)]
+    assert first == [task.key]
 
 
 VARIANTS = [
