@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.core import flatten
-from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from lpe_dask.tables.columns import columns_at
@@ -29,6 +29,7 @@ from lpe_dask.tasks import (
     is_large,
     is_shared,
     new_array,
+    new_tasks,
     value_of,
 )
 
@@ -48,7 +49,11 @@ def to_series(values: da.Array | NDArray[Any], name: str, index: pd.Index) -> pd
 
 def to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
     """Return the values as a dask Series with the index and partitions of a frame."""
-    (whole,) = for_frames([delayed(np.asarray)(values)])
+    # `dask.delayed` would give all that the values are made of other keys: a cluster would
+    # make anew what it has.
+    (settled,) = dask.optimize(values)
+    parts = [(settled.name, i) for i in range(settled.numblocks[0])]
+    (whole,) = for_frames(new_tasks("whole", [(np.concatenate, parts)], [settled]))
     meta = _empty_series(name, values.dtype)
     numbers = _row_numbers(columns_at(frame, [0]))
     return numbers.map_partitions(_take_rows, name, whole, meta=meta)

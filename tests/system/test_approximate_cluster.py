@@ -149,6 +149,29 @@ def test_partitions__are_not_held_while_their_search_is_judged(client, kind):
     assert max(held) <= N_PARTS // 2
 
 
+def _building_keys(dask_scheduler):
+    made = ("lpe-pack", "lpe-index")
+    return sorted(str(key) for key in dask_scheduler.tasks if str(key).startswith(made))
+
+
+@pytest.mark.parametrize("kind", ["array", "frame"])
+def test_indexes__are_built_once(client, kind):
+    """What is scored finds what fit has left on the cluster, by its keys."""
+    client.register_plugin(RightLists())
+    nominal, new = _lazy(NOMINAL, 700), _lazy(NEW, 500)
+    if kind == "frame":
+        nominal, new = (dd.from_dask_array(rows) for rows in (nominal, new))
+    model = _model().fit(nominal)
+    built = client.run_on_scheduler(_building_keys)
+    assert sum("lpe-index" in key for key in built) == 4
+
+    for result in (model.p_values_, model.score_samples(new)):
+        scoring = client.compute(result)
+        assert len(scoring.result()) in (len(NOMINAL), len(NEW))
+        known = client.run_on_scheduler(_building_keys)
+        assert {key for key in known if "-for-" not in key} == set(built)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_pynndescent__gives_the_same_bits_in_threads_and_processes():
