@@ -10,5 +10,7 @@
       -> results     one JSON file, saved after every case; ratios and exponents
       -> tables, picture, machine
 
+By hand: `spooled`, `forecasts`, and `approximate` with its contenders, `graphs`.
+
 Only `bare` knows anything of lpe_dask that is not public.
 """

@@ -3,8 +3,10 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from benchmarks import approximate
 from benchmarks.children import environment
 
 
@@ -33,3 +35,29 @@ def test_forecasts__tell_what_was_foreseen_and_measured(tmp_path):
 
     assert said.count("| one Gaussian | 2,000 |") == 2
     assert said.count("| 20 clusters | 2,000 |") == 2
+
+
+@pytest.mark.slow
+def test_approximate__tells_errors_and_seconds(tmp_path):
+    cell = ["--kind", "embeddings", "--rows", 3000, "--columns", 16, "--new", 200]
+
+    said = start("approximate", tmp_path, *cell, "--contender", "nn_descent")
+    again = start("approximate", tmp_path, *cell)
+
+    (line,) = [line for line in again.splitlines() if "| nn_descent |" in line]
+    assert line in said
+    assert line.count("| 0, 0 |") == 2, "no alarm is missed or invented"
+    assert "| embeddings, 3,000 x 16 | exact |" in again
+
+
+def test_approximate__compares_p_values():
+    calibration = np.array([1.0, 2.0, 2.0, 4.0])
+    exact = approximate.p_values(np.array([0.5, 2.0, 2.5, 5.0]), calibration)
+    assert exact.tolist() == [1.0, 0.75, 0.25, 0.0]
+
+    told = approximate.compared(np.array([1.0, 0.04, 0.245, 0.06]), exact)
+
+    assert told["missed"] == 1
+    assert told["invented"] == 1
+    assert told["off"] == 0.5
+    assert told["largest"] == pytest.approx(0.71)
