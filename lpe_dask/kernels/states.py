@@ -120,7 +120,7 @@ class QueryTiles:
             return False
         gaps = np.maximum(np.maximum(low - self.arrays.highs, self.arrays.lows - high), 0)
         reaches = np.maximum.reduceat(self.arrays.reaches, starts)
-        bounds = _least_squares((gaps * gaps).sum(axis=1), low, high, reaches, errors)
+        bounds = _lower_bounds((gaps * gaps).sum(axis=1), low, high, reaches, errors)
         most = np.maximum.reduceat(limits, starts)
         # Where overflow left no number, nothing is known.
         return bool(((most >= 0) & ~(bounds > most)).any())
@@ -142,7 +142,7 @@ class QueryTiles:
             gaps = np.maximum(low - points[start:stop], points[start:stop] - high)
             gaps = np.maximum(gaps, 0)
             squares[start:stop] = (gaps * gaps).sum(axis=1)
-        bounds = _least_squares(squares, low, high, self.arrays.reaches, errors)
+        bounds = _lower_bounds(squares, low, high, self.arrays.reaches, errors)
         return ~(bounds > limits)  # where overflow left no number, nothing is known
 
     def restored(self, values: NDArray[_Value]) -> NDArray[_Value]:
@@ -152,14 +152,14 @@ class QueryTiles:
         return restored
 
 
-def _least_squares(
+def _lower_bounds(
     squares: NDArray[np.float64],
     low: NDArray[np.float64],
     high: NDArray[np.float64],
     reaches: NDArray[np.float64],
     errors: Errors,
 ) -> NDArray[np.float64]:
-    """Return less than the squared distances of rows are whose points are so far apart.
+    """Return lower bounds of squared distances to rows in a box.
 
     Parameters
     ----------

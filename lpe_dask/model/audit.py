@@ -205,7 +205,17 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class _FirstNumbers:
-    """The number of the first row of each partition: as tasks name it."""
+    """The numbers of the first rows of partitions.
+
+    Attributes
+    ----------
+    keys : list
+        Of each, as tasks name it: a number, or the key of a task.
+    tasks : list of Delayed
+        With these keys.
+    after : Delayed, optional
+        The task that all partitions are counted by.
+    """
 
     keys: list[Any]
     tasks: list[Delayed]
@@ -352,11 +362,14 @@ def _judge(
     found = certificate_of(errors, quality, rounds, blocks, len(guide.exact_blocks))
     if found.is_met:
         return Verdict(guide, found, rounds)
-    wider = guide.widened(min(2 * guide.width, widest))
     n_worse = max(1, blocks // 4)
     is_last, is_good = rounds == ROUNDS, found.beyond <= FEW_BEYOND * found.audited
-    goes_further = is_good and wider != guide and not is_last
-    if quality.on_low_quality == "error" and not goes_further:
+    repairs = quality.on_low_quality == "repair"
+    further = guide.widened(min(2 * guide.width, widest))
+    is_too_much = 2 * (len(guide.exact_blocks) + n_worse) > blocks
+    goes_further = is_good and further != guide and not is_last
+    goes_further &= rounds == 1 or is_too_much or not repairs
+    if not repairs and not goes_further:
         raise LowQualityError(
             f"p-values are not as good as asked: {found}. Give on_low_quality='repair' "
             f"(--on-low-quality repair), another max_p_error or max_error_share, or an "
@@ -365,11 +378,12 @@ def _judge(
     if is_last:
         guide, what = guide.repaired(blocks), "all rows are compared"
     elif goes_further:
-        guide, what = wider, "the search goes further"
-    elif 2 * (len(guide.exact_blocks) + n_worse) > blocks:
+        guide, what = further, "the search goes further"
+    elif is_too_much:
         guide, what = guide.repaired(blocks), "all rows are compared"
     else:
-        guide, what = wider.repaired(n_worse), f"{n_worse} blocks are compared as a whole"
+        guide = guide.widened(widest).repaired(n_worse)
+        what = f"{n_worse} blocks are compared as a whole"
     logger.warning("%s; %s", found, what)
     return Verdict(guide, None, rounds)
 

@@ -28,7 +28,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from lpe_dask.model.metrics import given_parameter
 from lpe_dask.model.parameters import PARAMETERS, check_parameters
@@ -48,9 +48,14 @@ DATA_PATTERN = "data-[0-9a-f]{12}"
 #: Largest exponent of a power of 2 by which a basis moves rows; see `kernels.basis`.
 _MOST_EXPONENT = 1000
 
-#: What a model was fitted with whose manifest does not name a parameter: the parameter is
-#: a later one, whose default is what was done before there was a choice.
-_DEFAULTS = {name: known.default for name, known in PARAMETERS.items() if known.is_option}
+#: Parameters that a manifest need not name: those that came after format 1, as models were
+#: fitted before there was a choice.
+_LATER_PARAMETERS = {
+    name: PARAMETERS[name].default
+    for name in (
+        "allow_approximate", "max_p_error", "max_error_share", "recheck", "on_low_quality"
+    )
+}  # fmt: skip
 
 #: The kind of the error about what no format says that is known here.
 _LATER: LiteralString = "later_version"
@@ -82,7 +87,7 @@ def _only(known: Any) -> AfterValidator:
 
     def check(given: Any) -> Any:
         if given != known:
-            raise _later("this version of lpe_dask reads no {given}", given=given)
+            raise _later("a later version of lpe_dask wrote it")
         return given
 
     return AfterValidator(check)
@@ -93,9 +98,12 @@ def _later(text: LiteralString, **values: Any) -> PydanticCustomError:
 
 
 def _check_parameters(given: dict[str, Any]) -> dict[str, Any]:
-    if unknown := sorted(set(given) - set(_DEFAULTS)):
+    known = {name for name, parameter in PARAMETERS.items() if parameter.is_option}
+    if unknown := sorted(set(given) - known):
         raise _later("LPE has no {names} in this version", names=unknown[:3])
-    parameters = _DEFAULTS | given
+    parameters = _LATER_PARAMETERS | given
+    if missing := sorted(known - set(parameters)):
+        raise ValueError(f"these arguments of LPE are missing: {missing[:3]}")
     check_parameters(parameters | {"anomaly_log_density": None})
     return parameters
 
@@ -396,9 +404,11 @@ def read_manifest(url: str) -> Manifest:
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        if error.errors()[0]["type"] == _LATER:
-            raise NewerFormatError(f"{name}: {_first_problem(error)}") from error
-        raise ValueError(f"{name} describes no model: {_first_problem(error)}") from error
+        later = [one for one in error.errors() if one["type"] == _LATER]
+        if later:
+            raise NewerFormatError(f"{name}: {_problem(later[0])}") from error
+        first = _problem(error.errors()[0])
+        raise ValueError(f"{name} describes no model: {first}") from error
 
 
 def _parse(text: bytes, name: str) -> dict[str, Any]:
@@ -426,10 +436,9 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _first_problem(error: ValidationError) -> str:
-    first = error.errors()[0]
-    place: Sequence[Any] = first["loc"] or ["the whole"]
-    return f"{'.'.join(map(str, place))}: {first['msg']}"
+def _problem(error: ErrorDetails) -> str:
+    place: Sequence[Any] = error["loc"] or ["the whole"]
+    return f"{'.'.join(map(str, place))}: {error['msg']}"
 
 
 def _check_divisor(divisor: _Vector | None) -> None:

@@ -33,8 +33,8 @@ def entry_of_space(space: Space) -> dict[str, Any]:
 def space_of_entry(entry: SpaceEntry, algorithm: str) -> Space:
     """Return the space that an entry describes, to be searched by an algorithm."""
     scaled, mapped = entry.preparation.scaling, entry.preparation.linear_map
-    scaling = Scaling(*map(_array, (scaled.shift, scaled.factor, scaled.divisor)))
-    linear_map = LinearMap(*map(_array, (mapped.factor, mapped.divisor, mapped.matrix)))
+    scaling = Scaling(**_arrays(scaled, "shift", "factor", "divisor"))
+    linear_map = LinearMap(**_arrays(mapped, "factor", "divisor", "matrix"))
     basis = Basis(
         np.array(entry.frame.center, np.float64),
         entry.frame.exponent,
@@ -55,6 +55,10 @@ def _listed(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
     return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _arrays(section: Any, *names: str) -> dict[str, NDArray[np.float64] | None]:
+    return {name: _array(getattr(section, name)) for name in names}
 
 
 def _array(values: list[Any] | None) -> NDArray[np.float64] | None:

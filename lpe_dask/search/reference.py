@@ -32,7 +32,7 @@ from lpe_dask.search.packing import Space, index_blocks, prepare_blocks
 from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic, n_shares
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.spooled import SpoolFolder, new_entry
-from lpe_dask.tables import Table
+from lpe_dask.tables import Table, to_checked_series
 from lpe_dask.tasks import Shared, active_workers, eagerly, enter, lazily, settle
 
 logger = logging.getLogger(__name__)
@@ -152,10 +152,15 @@ class Reference:
 
         if not table.is_lazy:
             return eagerly(measured_at_once)
-        # Tasks of a frame read its rows before those that they wait for are done, and hold
-        # all of them until then: tasks of an array can be told to wait.
-        if table.frame is None or approximation is not None:
+        if table.frame is None:
             return measured()
+        if approximation is not None:
+            # Tasks of a frame read its rows before those that they wait for are done, and
+            # hold them until then; tasks of an array can be told to wait.
+            found = self.measure_rows(
+                table.rows, statistic, weight, approximation=approximation
+            )
+            return to_checked_series(found, "statistic", table.frame, table.rows)
         plan = self._plan(table.rows.chunks[0], reads_frame=True)
         with self._lazily(plan):
             searched = self._searched(plan, statistic, weight)

@@ -24,6 +24,7 @@ from .results import changed_rows as changed_rows
 from .results import look_up as look_up
 from .results import map_blocks as map_blocks
 from .results import map_values as map_values
+from .results import to_checked_series as to_checked_series
 from .results import to_numpy as to_numpy
 from .row_groups import READERS as READERS
 from .table import Table as Table

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -49,14 +48,41 @@ def to_series(values: da.Array | NDArray[Any], name: str, index: pd.Index) -> pd
 
 def to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
     """Return the values as a dask Series with the index and partitions of a frame."""
-    # `dask.delayed` would give all that the values are made of other keys: a cluster would
-    # make anew what it has.
-    (settled,) = dask.optimize(values)
-    parts = [(settled.name, i) for i in range(settled.numblocks[0])]
-    (whole,) = for_frames(new_tasks("whole", [(np.concatenate, parts)], [settled]))
     meta = _empty_series(name, values.dtype)
     numbers = _row_numbers(columns_at(frame, [0]))
-    return numbers.map_partitions(_take_rows, name, whole, meta=meta)
+    return numbers.map_partitions(_take_rows, name, *_whole(values), meta=meta)
+
+
+def to_checked_series(values: da.Array, name: str, frame: Any, rows: da.Array) -> Any:
+    """Return the same for values of rows that were read by themselves.
+
+    Parameters
+    ----------
+    values : dask array of shape (n_rows,)
+    name : str
+    frame : dask DataFrame
+        It is read once more, and has to have the same rows: ValueError in the task that
+        finds another one.
+    rows : dask array of shape (n_rows, n_features)
+        Of the frame.
+    """
+    meta = _empty_series(name, values.dtype)
+    numbers = _row_numbers(columns_at(frame, [0]))
+    # What waits for the values is not to keep the rows in memory.
+    hashes = frame.map_partitions(_hashes, meta=_empty_series("hash", np.uint64))
+    whole = _whole(values, map_blocks([rows], row_hashes, name="hash", dtype=np.uint64))
+    return numbers.map_partitions(_take_checked_rows, name, hashes, *whole, meta=meta)
+
+
+def _whole(*arrays: da.Array) -> list[Any]:
+    """Return each array as one argument of an operation of Dask's frames.
+
+    `dask.delayed` would give all that they are made of other keys: a cluster would make
+    anew what it has.
+    """
+    parts = ([(array.name, i) for i in range(array.numblocks[0])] for array in arrays)
+    tasks = ((np.concatenate, keys) for keys in parts)
+    return for_frames(new_tasks("whole", tasks, arrays))
 
 
 def _row_numbers(frame: Any) -> Any:
@@ -194,6 +220,27 @@ def _take_rows(numbers: pd.Series, name: str, whole: NDArray[Any]) -> pd.Series:
     """Return the value of each row by its number, which counts from 1."""
     start, stop = _range_of(numbers)
     return pd.Series(whole[start:stop], numbers.index, name=name)
+
+
+def _take_checked_rows(
+    numbers: pd.Series,
+    name: str,
+    hashes: pd.Series,
+    whole: NDArray[Any],
+    whole_hashes: NDArray[np.uint64],
+) -> pd.Series:
+    """Return the value of each row by its number; ValueError if the rows have changed."""
+    start, stop = _range_of(numbers)
+    if not np.array_equal(whole_hashes[start:stop], hashes.to_numpy()):
+        raise ValueError(
+            f"the frame gave other rows from row {start} to {stop} when it was read again. "
+            f"Persist it (frame.persist()) or write it to files, and score that."
+        )
+    return _take_rows(numbers, name, whole)
+
+
+def _hashes(frame: pd.DataFrame) -> pd.Series:
+    return pd.Series(row_hashes(float_rows(frame)), frame.index, name="hash")
 
 
 def _range_of(numbers: pd.Series) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from dask.highlevelgraph import HighLevelGraph
 from lpe_dask.tasks import values
 from lpe_dask.tasks.private_uses import (
     dependencies_of,
+    has_barrier,
     layer_of,
     meta_of,
     run_spec,
@@ -83,7 +84,8 @@ def read_again(rows: da.Array, after: Delayed | None = None) -> da.Array:
     """Return the same rows, read by tasks that no other collection shares; lazy.
 
     What two steps have in common stays in memory from one to the other: all partitions,
-    where the second has to wait.
+    where the second has to wait. Rows of a shuffle of `distributed` are shared all the
+    same: it cannot be done twice under one name, and knows its tasks by that.
 
     Parameters
     ----------
@@ -91,20 +93,22 @@ def read_again(rows: da.Array, after: Delayed | None = None) -> da.Array:
     after : Delayed, optional
         No row is read before this task is done.
     """
-    settled, seed = settle(rows, "lpe-read"), uuid4().hex
-    layers = dict(settled.dask.layers)
-    tasks, outputs = (
-        dict(layers[settled.name]),
-        {(settled.name, i, 0) for i in range(rows.numblocks[0])},
+    settled = settle(rows, "lpe-read")
+    tasks = dict(settled.dask.layers[settled.name])
+    if has_barrier(tasks):
+        return settled
+    outputs = {(settled.name, i, 0) for i in range(rows.numblocks[0])}
+    seed = uuid4().hex
+    tasks = under_keys(
+        tasks, {key: key if key in outputs else clone_key(key, seed) for key in tasks}
     )
-    keys = {key: key if key in outputs else clone_key(key, seed) for key in tasks}
-    tasks = under_keys(tasks, keys)
-    given: list[Delayed] = []
     if after is not None:
-        tasks, given = with_first_after(tasks, after.key), [after]
-    graph = HighLevelGraph.from_collections(settled.name, tasks, dependencies=given)
+        tasks = with_first_after(tasks, after.key)
+    graph = HighLevelGraph.from_collections(
+        settled.name, tasks, dependencies=[] if after is None else [after]
+    )
     whole = HighLevelGraph(
-        {**layers, **graph.layers},
+        {**settled.dask.layers, **graph.layers},
         {**settled.dask.dependencies, **graph.dependencies},
     )
     return da.Array(whole, settled.name, rows.chunks, meta=meta_of(rows))

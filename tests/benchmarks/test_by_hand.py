@@ -47,7 +47,7 @@ def test_approximate__tells_errors_and_seconds(tmp_path):
     (line,) = [line for line in again.splitlines() if "| nn_descent |" in line]
     assert line in said
     assert line.count("| 0, 0 |") == 2, "no alarm is missed or invented"
-    assert "| embeddings, 3,000 x 16 | exact |" in again
+    assert "| embeddings, 3,000 x 16, 200 new | exact |" in again
 
 
 def test_approximate__compares_p_values():

@@ -17,6 +17,7 @@ from lpe_dask import LPE
 from lpe_dask.kernels import joined_lists, nn_descent
 from lpe_dask.model import Checkpoint, audit, fit_model, tuning
 from lpe_dask.model.audit import LowQualityError
+from lpe_dask.model.certificate import Quality
 from lpe_dask.pvalues import false_discovery_control
 from lpe_dask.search import Guide, packing, stored
 
@@ -300,6 +301,44 @@ _judge = audit._judge
 
 def _judging_good_rows(verdict, led, exactly, *given):
     return _judge(verdict, exactly, exactly, *given)
+
+
+N_BLOCKS, WIDEST = 8, 384
+
+
+def _verdict_of(n_off, *, width=96, rounds=0, n_blocks=N_BLOCKS, otherwise="repair"):
+    """Return what is done where so many of 1,100 sampled rows are off."""
+    exactly = np.full(1100, 0.5)
+    led = np.where(np.arange(1100) < n_off, 0.1, exactly)
+    sample = audit.Sample(np.zeros(1101, np.uint64), NEW[:1101], np.full(1101, -1))
+    guide = Guide(width, min(4, n_blocks), (), tuple(range(n_blocks)))
+    quality = Quality(0.01, 0.01, otherwise, 0.05, 0)
+    before = audit.Verdict(guide, None, rounds)
+    return audit._judge(before, led, exactly, [sample] * 3, quality, WIDEST)
+
+
+def test_judge__certifies_what_is_good_and_first_doubles_the_beams():
+    assert _verdict_of(0).certificate.is_met
+
+    further = _verdict_of(1)
+    assert further.certificate is None
+    assert further.guide == Guide(192, N_BLOCKS, (), tuple(range(N_BLOCKS)))
+    assert _verdict_of(1, width=300).guide.width == WIDEST
+
+
+def test_judge__then_compares_the_worst_blocks_and_last_all():
+    for verdict in (_verdict_of(1, rounds=1), _verdict_of(100)):
+        assert verdict.guide == Guide(WIDEST, N_BLOCKS, (0, 1), tuple(range(2, N_BLOCKS)))
+    assert _verdict_of(1, rounds=2).guide.is_exact
+    assert _verdict_of(100, n_blocks=1).guide.is_exact
+    assert _verdict_of(1, rounds=1, n_blocks=1).guide.width == 192
+
+
+def test_judge__stops_where_nothing_is_to_be_repaired():
+    assert _verdict_of(1, rounds=1, otherwise="error").guide.width == 192
+    for given in ({"n_off": 1, "rounds": 2}, {"n_off": 100}):
+        with pytest.raises(LowQualityError, match="not as good as asked: not met"):
+            _verdict_of(**given, otherwise="error")
 
 
 def test_saved_models__score_the_same_bits(lists, tmp_path):

@@ -350,9 +350,10 @@ DIAGONAL = [[1.0, 0.0], [0.0, 1.0]]
         (("parameters", "metric_params"), {"w": [{}]}, r"\['w'\] must be an array"),
         (("parameters", "metric_params"), {"v": [1.0]}, r"metric_params has \['v'\]"),
         (("parameters", "n_jobs"), 1, r"LPE has no \['n_jobs'\] in this .*newer version"),
-        (("fitted", "aggregation"), "mean", "reads no mean.*Load it with a newer version"),
-        ((*SPACE, "levels"), {"color": ["red"]}, "reads no .*color.*newer version"),
-        ((*SCALING, "knots"), [[0.0, 1.0]], "reads no .*newer version"),
+        (("parameters",), {"alpha": 0.05}, "arguments of LPE are missing: .'algorithm'"),
+        (("fitted", "aggregation"), "mean", "aggregation: a later .*with a newer version"),
+        ((*SPACE, "levels"), {"color": ["red"]}, "levels: a later .* newer version"),
+        ((*SCALING, "knots"), [[0.0, 1.0]], "knots: a later .* newer version"),
         (("fitted", "n_samples"), 5, "more rows than n_samples"),
         (("fitted", "n_dropped"), -1, "n_dropped"),
         (("fitted", "n_neighbors"), 10**6, "n_neighbors is more than the rows"),
@@ -609,6 +610,14 @@ def test_load__of_columns_that_are_not_named_by_text():
     np.testing.assert_array_equal(model.statistic(rows.iloc[:, [1, 0]]), STRAIGHT)
     with pytest.raises(ValueError, match=r"lack the columns \[nan\]"):
         model.statistic(rows.iloc[:, [0]])
+
+
+def test_load__of_a_later_scale_asks_for_a_newer_version(straight, tmp_path):
+    files = forged(straight, *SCALING, "knots", value=[[0.0, 1.0]])
+    put(forged(files, "parameters", "scale", value="quantile"), tmp_path)
+
+    with pytest.raises(ValueError, match=r"knots: a later version .*Load it with a newer"):
+        lpe_dask.load(tmp_path)
 
 
 def test_load__of_a_newer_format_is_refused(straight, tmp_path):
