@@ -45,6 +45,9 @@ CALIBRATION_COPIES = 2
 #: measured).
 LIBRARY_BYTES = 256 * 2**20
 
+#: How many times as many blocks with indexes as planned there may be to avoid a spool.
+MOST_MORE_BLOCKS = 3
+
 #: Bytes of an edge of a neighbor graph, and of a row that a walk along it touches.
 EDGE_BYTES, WALK_ROW_BYTES = 12, 60
 
@@ -65,16 +68,26 @@ def plan_for(shape: SearchShape, workers: Workers) -> SearchPlan:
 
 
 def _indexed_block_rows(shape: SearchShape, workers: Workers) -> int:
-    """Return the most rows of a block with an index that workers can hold and build."""
-    rows = indexed_block_rows(shape.n_reference)
-    limit = workers.memory_limit
-    while rows > MIN_TASK_ROWS:
+    """Return the most rows of a block with an index that workers can hold and build.
+
+    Somewhat smaller blocks rather than a spool, from which each task would read all.
+    """
+    most, limit = indexed_block_rows(shape.n_reference), workers.memory_limit
+    n_blocks = -(-shape.n_reference // most)
+
+    def fits(rows: int, *, in_spool: bool) -> bool:
         cut = replace(shape, block_rows=rows)
         plan = plan_search(cut, workers.n_threads, workers.threads, limit)
-        needs = Needs(replace(plan, is_spooled=bool(shape.is_spooled)))
-        if needs.fits(limit) or Needs(replace(plan, is_spooled=True)).fits(limit):
-            break
-        rows = rows // 2
+        return Needs(replace(plan, is_spooled=in_spool)).fits(limit)
+
+    if not shape.is_spooled:
+        for more in range(n_blocks, MOST_MORE_BLOCKS * n_blocks + 1):
+            rows = -(-shape.n_reference // more)
+            if fits(rows, in_spool=False):
+                return rows
+    rows = most
+    while rows > MIN_TASK_ROWS and not fits(rows, in_spool=True):
+        rows //= 2
     return rows
 
 

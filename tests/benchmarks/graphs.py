@@ -147,10 +147,10 @@ def _hnswlib(rows: Rows, new: Rows) -> Found:
 
     clock = _Clock()
     index = hnswlib.Index(space="l2", dim=rows.shape[1])
-    index.init_index(len(rows), M=24, ef_construction=200, random_seed=0)
+    index.init_index(len(rows), M=16, ef_construction=100, random_seed=0)
     index.set_num_threads(N_THREADS)
     index.add_items(rows)
-    index.set_ef(200)
+    index.set_ef(100)
     clock.stop("build")
     own = index.knn_query(rows, N_NEIGHBORS + 1)[1][:, -1]
     clock.stop("own")
@@ -183,14 +183,14 @@ def _faiss_cells(faiss: Any, rows: Rows) -> Any:
     n_cells = int(4 * n_rows**0.5)
     index = faiss.IndexIVFFlat(faiss.IndexFlatL2(n_features), n_features, n_cells)
     index.train(rows)
-    index.nprobe = n_cells // 20
+    index.nprobe = n_cells // 12
     return index
 
 
 def _faiss_graph(faiss: Any, rows: Rows) -> Any:
-    index = faiss.IndexHNSWFlat(rows.shape[1], 24)
-    index.hnsw.efConstruction = 200
-    index.hnsw.efSearch = 200
+    index = faiss.IndexHNSWFlat(rows.shape[1], 16)
+    index.hnsw.efConstruction = 100
+    index.hnsw.efSearch = 100
     return index
 
 
