@@ -12,6 +12,9 @@ from .detector import score as score
 from .fitted import Fitted as Fitted
 from .fitting import fit_model as fit_model
 from .fitting import plan_fit as plan_fit
+from .loading import load_fitted as load_fitted
+from .loading import model_source as model_source
+from .manifest import model_url as model_url
 from .metrics import given_parameter as given_parameter
 from .parameters import METRIC_PARAMS as METRIC_PARAMS
 from .parameters import PARAMETERS as PARAMETERS
@@ -22,9 +25,6 @@ from .parameters import check_parameters as check_parameters
 from .parameters import learned_by as learned_by
 from .parameters import may_approximate as may_approximate
 from .parameters import with_defaults as with_defaults
-from .saving import load_fitted as load_fitted
-from .saving import model_source as model_source
-from .saving import model_url as model_url
 from .saving import reserved_model as reserved_model
 from .saving import save_fitted as save_fitted
 from .scaling import learn_preparation as learn_preparation

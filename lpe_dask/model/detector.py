@@ -22,16 +22,11 @@ from sklearn.utils.validation import check_is_fitted
 from lpe_dask.model.calibration_check import CalibrationCheck, check_calibration
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
+from lpe_dask.model.loading import load_fitted
 from lpe_dask.model.parameters import check_names
-from lpe_dask.model.saving import load_fitted, save_model
-from lpe_dask.pvalues import (
-    LogDensity,
-    margin,
-)
-from lpe_dask.tables import (
-    map_values,
-    select_columns,
-)
+from lpe_dask.model.saving import save_model
+from lpe_dask.pvalues import LogDensity, margin
+from lpe_dask.tables import map_values, select_columns
 
 
 class LPE(OutlierMixin, BaseEstimator):

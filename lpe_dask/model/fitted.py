@@ -1,7 +1,7 @@
 """All that a fit has found, and what follows from it for rows.
 
     fitting   --> Fitted --> statistic, p-values, labels of new rows and of its own
-    saving    <-> Fitted
+    Fitted    <-> saving, loading
 
 `LPE` holds one, runs score by one, a folder stores one; nothing changes it.
 """
@@ -115,14 +115,14 @@ class Fitted:
         """Return what `LPE.statistic` does."""
         table = self.table(X)
         with lazily():
-            table, approximation = self._approximation(table)
+            table, approximation = self._guided(table)
             return self.reference.measure_table(table, approximation=approximation)
 
     def p_values(self, X: Any) -> Any:
         """Return what `LPE.score_samples` does."""
         table, calibration = self.table(X), self.calibration
         with lazily():
-            table, approximation = self._approximation(table)
+            table, approximation = self._guided(table)
             compared = self.reference.measure_table(
                 table, weight=calibration.weight, approximation=approximation
             )
@@ -168,7 +168,7 @@ class Fitted:
         guide, is_lazy = self.approximate.guide, table.is_lazy
         return self._audit().of_table(table.rows, guide, is_lazy=is_lazy)
 
-    def _approximation(
+    def _guided(
         self, table: Table, verdict: Verdict | None = None
     ) -> tuple[Table, Approximation | None]:
         """Return rows, and how they are searched for, by their verdict or a new one.
@@ -239,7 +239,7 @@ class Fitted:
                 approximation = self._audit().approximation(guide)
             statistic, compared = own.blocks(reference, calibration, approximation)
             return statistic, calibration.own_p_values(compared, own.is_own_blocks())
-        table, approximation = self._approximation(self.table(X), verdict)
+        table, approximation = self._guided(self.table(X), verdict)
         rows = table.rows
         statistic = reference.measure_rows(
             rows, frame_sizes=frame_sizes, approximation=approximation

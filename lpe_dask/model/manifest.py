@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from os import PathLike
 from typing import Annotated, Any, Literal, LiteralString
 
 import numpy as np
@@ -39,8 +40,10 @@ from lpe_dask.tables import name_from_json, places_of
 #: The version of the format that is written, and the latest that can be read.
 FORMAT = 3
 
-#: Name of the file.
+#: Name of the file, and of those beside the blocks' own.
 MANIFEST_NAME = "manifest.json"
+CALIBRATION_NAME, NOMINAL_NAME = "calibration.parquet", "nominal.parquet"
+STARTS_NAME, EDGES_NAME = "graph-starts.parquet", "graph-edges.parquet"
 
 #: What the folders of the other files are called.
 DATA_PATTERN = "data-[0-9a-f]{12}"
@@ -367,6 +370,11 @@ class Manifest(_Section):
         if sample_neighbors(listed) is not None and not reference.space.with_samples:
             raise ValueError("a search for so many neighbors needs samples of the rows")
         return self
+
+
+def model_url(path: str | PathLike[str]) -> str:
+    """Return the URL of a model's folder, the same from wherever it is looked at."""
+    return Folder(path).full_url()
 
 
 def block_name(i: int) -> str:

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import ALGORITHMS, LANES, LEARNED_ROWS, narrow
+from lpe_dask.kernels import ALGORITHMS, LANES, LEARNED_ROWS, NearestState, narrow
 from lpe_dask.search.costs import machine_costs
 from lpe_dask.search.join import Search
 from lpe_dask.search.locality import learn_split
@@ -58,6 +58,12 @@ WORTH, FEW_PAIRS = 2.0, 0.2
 #: in each process. (Zen 4, tables of 64 to 768 columns; memory decides, so that
 #: processors differ less than in what else is compared here.)
 INDEXED, GLANCED, COMPILED = (60e3, 250.0), (4500, 80.0, 0.15), 40e9
+
+#: Rows whose nearest ones of the sample tell how many directions there are near a row, how
+#: many of these, and the most directions for which a graph leads to nearest rows. (Among
+#: 100,000 Gaussian rows, by the same estimate: 19, of 24 columns, are found with wide
+#: beams; 24, of 32, are not, nor are 26, of 50 clusters of 64 columns.)
+DIRECTED_ROWS, DIRECTING_ROWS, MOST_DIRECTIONS = 512, 5, 21
 
 #: Reference rows below which either is done before a choice is.
 FEW_ROWS = 2048
@@ -180,11 +186,44 @@ def choose_approximate(
         exactly = costs.of_pruned(n_features, pairs, cells)
     led = index_nanoseconds(n_features) + led_nanoseconds(n_features)
     led += exactly * n_exact / n_reference + COMPILED * n_threads / n_reference
-    return exactly >= WORTH * led, (
+    reason = (
         f"a query takes {exactly / 1000:.3g} us among {n_reference} rows of {n_features} "
         f"features, and about {led / 1000:.3g} us along a graph, what is measured exactly "
         f"included"
     )
+    if exactly < WORTH * led:
+        return False, reason
+    directions = intrinsic_dimension(preparation.apply(_some(sample, SAMPLE_ROWS)))
+    if directions > MOST_DIRECTIONS:
+        return False, (
+            f"rows vary in about {directions:.0f} directions near each other, and a graph "
+            f"does not lead to the nearest ones where these are more than "
+            f"{MOST_DIRECTIONS}"
+        )
+    return True, reason
+
+
+def intrinsic_dimension(sample: NDArray[np.floating]) -> float:
+    """Return in about how many directions rows vary near each other.
+
+    By the estimate of Levina and Bickel (Maximum likelihood estimation of intrinsic
+    dimension, NIPS 2004), from the distances of some rows to their nearest others; too low
+    for many directions, as a sample is thin. ``inf`` where most rows are equal to others,
+    or as far from one as from the next.
+
+    Examples
+    --------
+    >>> around = np.random.default_rng(0).standard_normal((2000, 2))
+    >>> round(intrinsic_dimension(around @ np.ones((2, 100)) / 10))
+    1
+    """
+    distances, _ = _nearest(sample, DIRECTED_ROWS, DIRECTING_ROWS)
+    is_between = (distances[:, 0] > 0) & np.isfinite(distances[:, -1])
+    between = distances[is_between]
+    if 2 * len(between) < len(distances):
+        return math.inf
+    mean = np.log(between[:, -1:] / between[:, :-1]).mean()
+    return float(1 / mean) if mean > 0 else math.inf
 
 
 def index_nanoseconds(n_features: int) -> float:
@@ -233,18 +272,30 @@ def _some(rows: NDArray[np.generic], n_rows: int) -> NDArray[np.generic]:
 
 def _nearest_share(sample: NDArray[np.floating]) -> float:
     """Return how far the nearest row is, as a share of what is between any two: medians."""
-    rows, numbers = narrow(sample), np.arange(len(sample))
-    space = Space("brute", Preparation(), ALGORITHMS["brute"].basis(rows))
-    some = numbers[:: -(-len(numbers) // GLANCED_ROWS)]
-    search = Search(Statistic(1, None), pass_rows=1)
-    state = search.state(space.tiles(rows[some], some), space.basis)
-    state.fold(space.pack(rows, numbers).block)
-    nearest = np.ldexp(np.median(state.finish()), space.basis.exponent)
-    points = space.basis.points(rows[some])
+    distances, points = _nearest(sample, GLANCED_ROWS, 1)
+    nearest = np.median(distances)
     # Rows that come one after another may be nearer than any two.
     others = np.roll(points, len(points) // 2, axis=0)
     between = np.median(np.linalg.norm(points - others, axis=1))
     return float(nearest / between) if between > 0 else 0.0
+
+
+def _nearest(
+    sample: NDArray[np.floating], n_queries: int, n_neighbors: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how far the nearest others of some rows are, ascending, and these rows.
+
+    Of shape (about n_queries, n_neighbors) and (about n_queries, n_features), both in the
+    unit of a basis, in which nothing overflows.
+    """
+    rows, numbers = narrow(sample), np.arange(len(sample))
+    space = Space("brute", Preparation(), ALGORITHMS["brute"].basis(rows))
+    some = numbers[:: -(-len(numbers) // n_queries)]
+    queries = space.tiles(rows[some], some)
+    state = NearestState(queries, space.basis, n_neighbors)
+    state.fold(space.pack(rows, numbers).block)
+    distances = queries.restored(np.sqrt(state.squares()))
+    return np.ldexp(distances, space.basis.exponent), space.basis.points(rows[some])
 
 
 def _pruned_counts(sample: NDArray[np.floating], plan: SearchPlan) -> tuple[float, float]:

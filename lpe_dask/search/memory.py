@@ -232,8 +232,15 @@ class Needs:
 
     @property
     def task(self) -> int:
-        """What a task adds to what it reads of the input."""
-        return max(self.join, self.pack, self.build)
+        """What a task adds to what it reads of the input, where all threads have one.
+
+        No two threads have the largest block where that is more than half of all rows.
+        """
+        plan = self.plan
+        most_rows = plan.threads * plan.largest_block_rows
+        of_block = max(self.pack, self.build)
+        shared = -(-of_block * plan.shape.n_reference // most_rows)
+        return max(self.join, min(of_block, shared))
 
     @property
     def process(self) -> int:

@@ -139,28 +139,22 @@ class Reference:
 
         Parameters are those of `measure_rows`, but for the table.
         """
-
-        def measured() -> Any:
-            found = self.measure_rows(
-                table.rows, statistic, weight, approximation=approximation
-            )
-            return table.restore(found, "statistic")
+        measure = partial(
+            self.measure_rows, table.rows, statistic, weight, approximation=approximation
+        )
 
         def measured_at_once() -> Any:
             self.keep()
-            return measured()
+            return table.restore(measure(), "statistic")
 
         if not table.is_lazy:
             return eagerly(measured_at_once)
         if table.frame is None:
-            return measured()
+            return table.restore(measure(), "statistic")
         if approximation is not None:
             # Tasks of a frame read its rows before those that they wait for are done, and
             # hold them until then; tasks of an array can be told to wait.
-            found = self.measure_rows(
-                table.rows, statistic, weight, approximation=approximation
-            )
-            return to_checked_series(found, "statistic", table.frame, table.rows)
+            return to_checked_series(measure(), "statistic", table.frame, table.rows)
         plan = self._plan(table.rows.chunks[0], reads_frame=True)
         with self._lazily(plan):
             searched = self._searched(plan, statistic, weight)
