@@ -302,7 +302,8 @@ class LPE(OutlierMixin, BaseEstimator):
         -------
         statistic : array or Series of shape (n,)
             float64, of the kind of ``X``, with its index; lazy for Dask. NaN for a row with
-            NaN or inf.
+            NaN or inf. With "nn_descent" it may be too large, but where the p-value is at
+            most ``recheck``, and raises as `score_samples` says.
         """
         return fitted_of(self).statistic(X)
 
@@ -321,7 +322,18 @@ class LPE(OutlierMixin, BaseEstimator):
         p_values : array or Series of shape (n,)
             float64 multiples of 1 / n_samples_ (or of 1 / m or 1 / (m + 1) for m
             calibration rows), of the kind of ``X``, with its index; lazy for Dask. NaN for
-            a row with NaN or inf.
+            a row with NaN or inf. With "nn_descent" a sample of the rows is judged first,
+            for which a Dask input is read once more, and a frame another time: its
+            p-values are gathered before they get its index (docs/approximate.md).
+
+        Raises
+        ------
+        RuntimeError
+            With "nn_descent", where p-values are not as good as asked and
+            ``on_low_quality="error"``; for Dask when it is computed, as the next.
+        ValueError
+            If ``X`` has other columns than were fitted; with "nn_descent", if a Dask frame
+            has other rows when it is read again.
         """
         return self._current().p_values(X)
 

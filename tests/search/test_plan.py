@@ -122,6 +122,38 @@ def test_plan_for__spools_what_does_not_fit():
     Needs(large).check(GIB)
 
 
+@pytest.mark.parametrize(
+    ("gib", "n_blocks", "is_spooled"), [(6, 8, True), (10, 8, False), (12, 6, False),
+                                        (14, 5, False), (16, 2, False), (64, 2, False)]
+)  # fmt: skip
+def test_plan_for__has_more_blocks_with_indexes_rather_than_a_spool(
+    gib, n_blocks, is_spooled
+):
+    cut = planned(
+        400_000, 256, 20, n_threads=2, threads=2, memory_limit=gib * GIB,
+        calibration_rows=20_000, is_indexed=True,
+    )  # fmt: skip
+
+    assert (cut.n_blocks, cut.is_spooled) == (n_blocks, is_spooled)
+    Needs(cut).check(gib * GIB)
+
+
+@pytest.mark.parametrize(("block_rows", "at_once"), [(400_000, 1), (150_000, 4 / 3)])
+def test_needs__has_no_more_rows_in_all_threads_than_there_are(block_rows, at_once):
+    """A block may be twice as large as planned."""
+    cut = planned(
+        400_000, 256, 20, n_threads=2, threads=2, memory_limit=64 * GIB,
+        block_rows=block_rows, is_indexed=True,
+    )  # fmt: skip
+    many = planned(
+        10**7, 256, 20, n_threads=2, threads=2, memory_limit=640 * GIB,
+        block_rows=block_rows, is_indexed=True,
+    )  # fmt: skip
+
+    assert 2 * Needs(cut).task == pytest.approx(at_once * Needs(cut).pack, rel=1e-3)
+    assert Needs(many).task == Needs(many).pack
+
+
 def test_needs__fit_into_all_memory_that_is_usable():
     needs = Needs(planned(10**6, 64, 20, memory_limit=GIB, n_threads=2, threads=1))
     enough = math.ceil(needs.worker / USABLE_SHARE)

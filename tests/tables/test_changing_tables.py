@@ -12,8 +12,9 @@ import pytest
 from choosing import pairs
 from lpe_dask import LPE
 from lpe_dask.tables.nominal import read_nominal
-from lpe_dask.tables.results import row_hashes
+from lpe_dask.tables.results import map_blocks, row_hashes, to_checked_series
 from lpe_dask.tables.table import read_table
+from lpe_dask.tasks import read_again
 
 N_ROWS, N_PARTS = 100, 2
 META = pd.DataFrame({"a": [1.0], "b": [1.0]})
@@ -150,6 +151,51 @@ def test_own_values__of_an_array_that_changes_later(change):
     assert np.isfinite(all_known.compute()).all()
     with pytest.raises(ValueError, match=r"has .* in partition" + REMEDY):
         some_known.compute()
+
+
+def checked_sums(frame):
+    """Return the sum of each row as results are whose rows were read by themselves."""
+    rows = read_again(read_table(frame).rows)
+    sums = map_blocks([rows], lambda part: part.sum(axis=1), name="sum", dtype=float)
+    return to_checked_series(sums, "sum", frame, rows)
+
+
+@pytest.mark.parametrize("change", LATER)
+def test_to_checked_series__of_a_frame_that_changes(change):
+    """Between any two readings: an error, or values of rows that were read alike."""
+    table = Table(change)
+    before = [table.frame().partitions[i].compute() for i in range(N_PARTS)]
+    table.has_changed = True
+    after = [table.frame().partitions[i].compute() for i in range(N_PARTS)]
+    states = itertools.product(*zip(before, after, strict=True))
+    expected = [pd.concat(parts).sum(axis=1).tolist() for parts in states]
+    errors = []
+    for n_partitions in range(4 * N_PARTS):
+        table = Table(change)
+        sums = checked_sums(table.frame())
+        table.readings_left = n_partitions
+        try:
+            found = sums.compute()
+        except ValueError as error:
+            errors.append(str(error))
+        else:
+            assert found.tolist() in expected
+
+    assert errors
+    assert all("gave other rows from row" in error for error in errors)
+    assert not table.has_changed  # all readings were tried
+
+
+def test_to_checked_series__has_the_index_of_the_frame():
+    """Also where partitions are empty, or of one row."""
+    table = pd.DataFrame({"a": np.arange(9.0), "b": 1.0}, index=range(50, 59))
+    parts = [table[:0], table[:1], table[1:8], table[8:8], table[8:]]
+    frame = dd.from_map(lambda part: part, parts, meta=table[:0])
+
+    actual = checked_sums(frame).compute()
+
+    pd.testing.assert_series_equal(actual, table.sum(axis=1).rename("sum"))
+    assert checked_sums(frame.partitions[[0, 3]]).compute().empty
 
 
 @pytest.mark.parametrize("missing", ["error", "drop"])
