@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from lpe_dask.kernels.basis import FAR_SQUARE, Basis
 from lpe_dask.kernels.compiled import compiled
@@ -151,7 +151,8 @@ def build_block(
     """
     n_rows, n_features = rows.shape
     rows = narrow(rows)
-    arranged = np.empty(rows.shape, rows.dtype)
+    # A search along a graph reads rows from anywhere: each in as few lines as can be.
+    arranged = empty_aligned(rows.shape, rows.dtype)
     arranged_numbers = np.empty_like(numbers)
     n_groups = -(-n_rows // LANES)
     groups = empty_aligned((n_groups, n_features, LANES))
@@ -201,12 +202,12 @@ def narrow(rows: NDArray[np.floating]) -> NDArray[np.floating]:
     return single if np.array_equal(single, rows) else rows
 
 
-def empty_aligned(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return an array of float32, not filled, that starts at a multiple of `ALIGNMENT`."""
-    n_bytes = 4 * int(np.prod(shape))
+def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Return an array, not filled, that starts at a multiple of `ALIGNMENT`."""
+    n_bytes = np.dtype(dtype).itemsize * int(np.prod(shape))
     buffer = np.empty(n_bytes + ALIGNMENT, np.uint8)
     first = -buffer.ctypes.data % ALIGNMENT
-    return buffer[first : first + n_bytes].view(np.float32).reshape(shape)
+    return buffer[first : first + n_bytes].view(dtype).reshape(shape)
 
 
 def aligned(array: NDArray[np.float32]) -> NDArray[np.float32]:

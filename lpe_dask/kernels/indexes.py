@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.kernels.basis import LEARNED_ROWS, Basis, learn_basis
-from lpe_dask.kernels.blocks import Block
+from lpe_dask.kernels.blocks import Block, aligned
 from lpe_dask.kernels.compiled import compiled
 
 #: Most rows that one leads to.
@@ -50,7 +50,7 @@ class Leads:
     basis : Basis
         With some axes; with none where all matter about as much.
     rows : ndarray of shape (n_rows, n_axes)
-        float32.
+        float32; a row of 16 axes is one line of memory, where rows are aligned.
     reach : float
         The largest squared length of a row in the basis.
     """
@@ -64,7 +64,7 @@ class Leads:
         """Return those of the rows of a block."""
         basis = _leading_axes(rows[:: -(-len(rows) // LEARNED_ROWS)])
         leads, squares = along(basis, rows)
-        return cls(basis, leads.astype(np.float32), float(squares.max()))
+        return cls(basis, aligned(leads.astype(np.float32)), float(squares.max()))
 
 
 def along(
@@ -166,7 +166,7 @@ def index_of(
 ) -> Index:
     """Return an index of these arrays, as `Index.arrays` gives them."""
     basis = Basis(center, int(scalars[0]), axes)
-    return Index(graph, order, numbers, Leads(basis, leads, float(scalars[1])))
+    return Index(graph, order, numbers, Leads(basis, aligned(leads), float(scalars[1])))
 
 
 def start_places(n_rows: int) -> NDArray[np.int64]:
