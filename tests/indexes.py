@@ -11,49 +11,58 @@ from lpe_dask.kernels.nn_descent import LISTED_ROWS
 from searching import all_squares
 
 
-def right_lists(points, seed=0):
+def right_lists(points, seed=0, *, keep=True):
     """Return what `nn_descent.neighbor_lists` is to find, by comparing all pairs."""
     # Blocks are the same again and again.
     key = points.shape, points.dtype.str, points.tobytes()
-    if key not in _RIGHT:
-        if len(points) > 1000:  # for few columns, and by no kernel of ours
-            _, order = cKDTree(points).query(points, LISTED_ROWS)
-        else:
-            squares = all_squares(points, points)
-            order = np.argsort(squares, axis=1, kind="stable")
-        _RIGHT[key] = order[:, :LISTED_ROWS].astype(np.int32)
-    return _RIGHT[key].copy()
+    if key in _RIGHT:
+        return _RIGHT[key].copy()
+    if len(points) > 1000:  # for few columns, and by no kernel of ours
+        _, order = cKDTree(points).query(points, LISTED_ROWS)
+    else:
+        squares = all_squares(points, points)
+        order = np.argsort(squares, axis=1, kind="stable")
+    lists = order[:, :LISTED_ROWS].astype(np.int32)
+    if keep:
+        _RIGHT[key] = lists
+    return lists.copy()
 
 
 _RIGHT = {}
 
 
-def _dropped(lists, rng):
+def _dropped(points, rng):
+    lists = right_lists(points)
     lists[rng.random(lists.shape) < 0.01] = -1
     return lists
 
 
-def _missing(lists, rng):
+def _missing(points, rng):
+    lists = right_lists(points)
     lists[rng.random(len(lists)) < 0.3] = -1
     return lists
 
 
-def _repeated(lists, rng):
-    lists[:, 1:] = lists[:, :1]
+def _repeated(points, rng):
+    lists = right_lists(points)
+    is_repeated = rng.random(len(lists)) < 0.9
+    lists[is_repeated, 1:] = lists[is_repeated, :1]
     return lists
 
 
-def _beyond(lists, rng):
+def _beyond(points, rng):
+    lists = right_lists(points)
     lists[rng.random(lists.shape) < 0.5] = 2**31 - 1
     return lists
 
 
-def _of_another_block(lists, rng):
-    return lists[rng.permutation(len(lists))]
+def _of_another_block(points, rng):
+    """Those of other rows, of the same columns and about as far from each other."""
+    return right_lists(np.apply_along_axis(rng.permutation, 0, points), keep=False)
 
 
-def _random(lists, rng):
-    return rng.integers(0, len(lists), lists.shape, dtype=np.int32)
+def _random(points, rng):
+    return rng.integers(0, len(points), right_lists(points).shape, dtype=np.int32)
 
 
 #: What may be wrong with the lists of a block.
@@ -71,10 +80,9 @@ def corrupted(name, seed, *, blocks=(0,)):
     """Return a function like `neighbor_lists` that is wrong for some blocks."""
 
     def lists(points, block):
-        right = right_lists(points)
         if block not in blocks:
-            return right
-        return CORRUPTIONS[name](right, np.random.default_rng(seed))
+            return right_lists(points)
+        return CORRUPTIONS[name](points, np.random.default_rng([seed, block]))
 
     return lists
 

@@ -21,6 +21,7 @@ from lpe_dask.batch.fingerprint import changed_files, digest
 from lpe_dask.batch.job import Job, Source
 from lpe_dask.batch.output import check_output, remove_fits
 from lpe_dask.model import (
+    ABOUT_SEARCH,
     Checkpoint,
     Fitted,
     check_calibration,
@@ -195,14 +196,10 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
 
 def _decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return what decides about p-values: neither alpha nor which exact algorithm."""
-    about_search = (
-        "algorithm", "allow_approximate", "max_p_error", "max_error_share", "recheck",
-        "on_low_quality",
-    )  # fmt: skip
-    decisive = {k: v for k, v in parameters.items() if k not in ("alpha", *about_search)}
+    decisive = {k: v for k, v in parameters.items() if k not in ("alpha", *ABOUT_SEARCH)}
     if not may_approximate(parameters):
         return decisive
-    approximate = {name: parameters[name] for name in about_search}
+    approximate = {name: parameters[name] for name in ABOUT_SEARCH}
     return decisive | approximate | {"pynndescent": metadata.version("pynndescent")}
 
 

@@ -23,9 +23,11 @@ from lpe_dask.batch.output import remove_fits
 from lpe_dask.batch.scoring import Scoring, prepare_scoring
 from lpe_dask.batch.summary import model_summary
 from lpe_dask.model import (
+    ABOUT_SEARCH,
     Fitted,
     learned_by,
     load_fitted,
+    may_approximate,
     model_source,
     model_url,
     with_defaults,
@@ -156,8 +158,9 @@ def _model_of(
     if stored != fit.source or not has_alpha:
         _check_same(model, job, fit)
         logger.info(
-            "the model at %s is used as it is; the nominal rows have changed since it was "
-            "fitted (refit = true fits it again)", path,
+            "the model at %s is used as it is; the nominal rows%s have changed since it "
+            "was fitted (refit = true fits it again)", path,
+            "" if model.approximate is None else ", or the version of pynndescent,",
         )  # fmt: skip
     return fit, model
 
@@ -165,9 +168,10 @@ def _model_of(
 def _check_same(model: Fitted, job: Job, fit: Fit) -> None:
     """Raise ValueError if a model was fitted with other arguments than those of a job."""
     fitted_with, wanted = model.parameters, with_defaults(job.lpe_arguments)
+    is_exact = model.approximate is None and not may_approximate(wanted)
     # These do not change what is measured, or the fit has drawn them itself.
     for name, is_free in (
-        ("algorithm", True),
+        *((name, is_exact) for name in ABOUT_SEARCH),
         ("anomaly_log_density", True),
         ("alpha", job.score is not None),
         ("calibration", _takes(wanted, model) == model.calibration_kind),

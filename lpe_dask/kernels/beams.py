@@ -81,13 +81,21 @@ class BeamState:
         """Pairs whose distance was taken so far."""
         return int(self._tallies[0])
 
-    def may_need(
-        self, low: NDArray[np.float64], high: NDArray[np.float64]
-    ) -> NDArray[np.bool_]:
-        """Return for which queries a block with this box may have nearer rows."""
-        kth = self._squares[:, self._n_neighbors - 1]
+    def needing(
+        self,
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+        which: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Return for which of some queries a block with this box may have nearer rows.
+
+        ``which`` are the queries in the order of their tiles.
+        """
+        which = which[self._queries.is_measured[which]]
+        kth = self._squares[which, self._n_neighbors - 1]
         limits = limit_of(kth, self._queries.arrays.points.shape[1], self._errors)
-        return self._queries.each_may_reach(low, high, limits, self._errors)
+        reached = self._queries.each_may_reach(low, high, limits, self._errors, which)
+        return which[reached]
 
     def fold(
         self,

@@ -9,7 +9,6 @@ not depend on the order in which the blocks came.
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -131,18 +130,20 @@ class QueryTiles:
         high: NDArray[np.float64],
         limits: NDArray[np.float64],
         errors: Errors,
+        which: NDArray[np.int64],
     ) -> NDArray[np.bool_]:
-        """Return for each query whether rows in a box may be within its limit.
+        """Return for some queries whether rows in a box may be within their limits.
 
-        Parameters are those of `may_reach`; the result is in the order of tiles.
+        ``which`` says which ones, in the order of tiles, and ``limits`` are theirs; other
+        parameters are those of `may_reach`.
         """
-        points, starts = self.arrays.points, self.arrays.starts
-        squares = np.empty(len(points))
-        for start, stop in pairwise(starts):  # a tile at a time: few numbers in memory
-            gaps = np.maximum(low - points[start:stop], points[start:stop] - high)
-            gaps = np.maximum(gaps, 0)
-            squares[start:stop] = (gaps * gaps).sum(axis=1)
-        bounds = _lower_bounds(squares, low, high, self.arrays.reaches, errors)
+        squares = np.empty(len(which))
+        for start in range(0, len(which), TILE_ROWS):  # few numbers in memory
+            part = slice(start, start + TILE_ROWS)
+            points = self.arrays.points[which[part]]
+            gaps = np.maximum(np.maximum(low - points, points - high), 0)
+            squares[part] = (gaps * gaps).sum(axis=1)
+        bounds = _lower_bounds(squares, low, high, self.arrays.reaches[which], errors)
         return ~(bounds > limits)  # where overflow left no number, nothing is known
 
     def restored(self, values: NDArray[_Value]) -> NDArray[_Value]:

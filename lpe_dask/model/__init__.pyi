@@ -1,4 +1,3 @@
-from .audit import LowQualityError as LowQualityError
 from .audit import Verdict as Verdict
 from .calibration_check import check_calibration as check_calibration
 from .certificate import LEAST_SAMPLE as LEAST_SAMPLE
@@ -16,6 +15,7 @@ from .loading import load_fitted as load_fitted
 from .loading import model_source as model_source
 from .manifest import model_url as model_url
 from .metrics import given_parameter as given_parameter
+from .parameters import ABOUT_SEARCH as ABOUT_SEARCH
 from .parameters import METRIC_PARAMS as METRIC_PARAMS
 from .parameters import PARAMETERS as PARAMETERS
 from .parameters import Parameter as Parameter

@@ -96,9 +96,9 @@ class Approximate:
     Attributes
     ----------
     guide : Guide
-        To begin with.
+        For new rows, to begin with.
     certificate : Certificate
-        For the nominal rows.
+        For the nominal rows that are no calibration rows.
     quality : Quality
     pynndescent : str
         The version that built the indexes.
@@ -109,9 +109,12 @@ class Approximate:
     quality: Quality
     pynndescent: str
 
-
-class LowQualityError(RuntimeError):
-    """P-values that are not as good as asked, where they are not to be repaired."""
+    @property
+    def own_verdict(self) -> Verdict:
+        """What leads the search for nominal rows: all are compared where these are few."""
+        guide, is_exact = self.guide, self.certificate.audited == 0
+        guide = guide.repaired(guide.n_blocks) if is_exact else guide
+        return Verdict(guide, self.certificate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +299,15 @@ def _merged_round(samples: Sequence[Sample], n_picked: int) -> Sample:
     return whole.part(np.argsort(whole.drawn, kind="stable")[:n_picked])
 
 
+def low_quality(found: str) -> RuntimeError:
+    """Return the error where p-values are not as good as asked, and not to be repaired."""
+    return RuntimeError(
+        f"p-values are not as good as asked: {found}. Give on_low_quality='repair' "
+        f"(--on-low-quality repair), another max_p_error or max_error_share, or an exact "
+        f"algorithm ('auto', 'brute' or 'pruned')."
+    )
+
+
 # The functions below run inside tasks.
 
 
@@ -362,23 +374,16 @@ def _judge(
     found = certificate_of(errors, quality, rounds, blocks, len(guide.exact_blocks))
     if found.is_met:
         return Verdict(guide, found, rounds)
-    n_worse = max(1, blocks // 4)
     is_last, is_good = rounds == ROUNDS, found.beyond <= FEW_BEYOND * found.audited
+    n_worse = max(1, blocks // 4)
+    is_too_much = is_last or 2 * (len(guide.exact_blocks) + n_worse) > blocks
     repairs = quality.on_low_quality == "repair"
     further = guide.widened(min(2 * guide.width, widest))
-    is_too_much = 2 * (len(guide.exact_blocks) + n_worse) > blocks
     goes_further = is_good and further != guide and not is_last
-    goes_further &= rounds == 1 or is_too_much or not repairs
-    if not repairs and not goes_further:
-        raise LowQualityError(
-            f"p-values are not as good as asked: {found}. Give on_low_quality='repair' "
-            f"(--on-low-quality repair), another max_p_error or max_error_share, or an "
-            f"exact algorithm ('auto', 'brute' or 'pruned')."
-        )
-    if is_last:
-        guide, what = guide.repaired(blocks), "all rows are compared"
-    elif goes_further:
+    if goes_further and (rounds == 1 or is_too_much or not repairs):
         guide, what = further, "the search goes further"
+    elif not repairs:
+        raise low_quality(str(found))
     elif is_too_much:
         guide, what = guide.repaired(blocks), "all rows are compared"
     else:
@@ -394,5 +399,6 @@ def _settled(verdict: Verdict, quality: Quality) -> Verdict:
         blocks = verdict.guide.n_blocks
         guide = verdict.guide.repaired(blocks)
         certificate = exact_certificate(quality, verdict.rounds, blocks)
-        return Verdict(guide, certificate, verdict.rounds)
+        verdict = Verdict(guide, certificate, verdict.rounds)
+    logger.info("%s", verdict.certificate)
     return verdict

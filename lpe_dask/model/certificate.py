@@ -177,7 +177,7 @@ def draws(numbers: NDArray[np.int64], seed: int, draw: int) -> NDArray[np.uint64
     >>> int(draws(np.array([7]), 0, 1)[0]) == int(draws(np.array([3, 7]), 0, 1)[1])
     True
     """
-    key = _scrambled(_scrambled(np.array([seed], np.uint64)) + np.uint64(draw))
+    key = _scrambled(_scrambled(np.array([seed % 2**64], np.uint64)) + np.uint64(draw))
     return _scrambled(_scrambled(numbers.astype(np.uint64) + key) ^ key)
 
 

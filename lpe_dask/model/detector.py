@@ -227,6 +227,9 @@ class LPE(OutlierMixin, BaseEstimator):
         TypeError
             For columns that are not numbers, or a dask array of an unknown number of
             columns. (Unknown lengths of chunks are computed, and a log line says so.)
+        RuntimeError
+            With "nn_descent", where p-values of nominal rows are not as good as asked, and
+            ``on_low_quality="error"``.
         MemoryError
             If a worker cannot hold what a task needs.
         OSError
@@ -323,8 +326,9 @@ class LPE(OutlierMixin, BaseEstimator):
             float64 multiples of 1 / n_samples_ (or of 1 / m or 1 / (m + 1) for m
             calibration rows), of the kind of ``X``, with its index; lazy for Dask. NaN for
             a row with NaN or inf. With "nn_descent" a sample of the rows is judged first,
-            for which a Dask input is read once more, and a frame another time: its
-            p-values are gathered before they get its index (docs/approximate.md).
+            for which a Dask input is read once more, so that it has to give the same rows,
+            and a frame another time: its p-values are gathered before they get its index
+            (docs/approximate.md).
 
         Raises
         ------

@@ -158,9 +158,7 @@ class Fitted:
 
     def own_verdict(self) -> Verdict | None:
         """Return how the nominal rows are searched for; None: nothing is missed."""
-        if self.approximate is None:
-            return None
-        return Verdict(self.approximate.guide, self.approximate.certificate)
+        return None if self.approximate is None else self.approximate.own_verdict
 
     def _verdict(self, table: Table) -> Delayed | None:
         if self.approximate is None:
@@ -235,7 +233,7 @@ class Fitted:
         if X is None:
             own, approximation = self.own_values.known(), None
             if self.approximate is not None:
-                guide = enter(self.approximate.guide, "lpe-guide")
+                guide = enter(self.approximate.own_verdict.guide, "lpe-guide")
                 approximation = self._audit().approximation(guide)
             statistic, compared = own.blocks(reference, calibration, approximation)
             return statistic, calibration.own_p_values(compared, own.is_own_blocks())

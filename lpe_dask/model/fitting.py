@@ -153,10 +153,14 @@ def _algorithm(
         tried = {**parameters, "algorithm": "nn_descent"}
         plan, _ = _planned(tried, *nominal.rows.shape)
         division, sample = plan.division, nominal.sample
-        preparation = learn_preparation(
-            da.from_array(sample), parameters["scale"], parameters["metric"],
-            parameters["metric_params"], list(map(str, range(sample.shape[1]))),
-        )  # fmt: skip
+        try:
+            preparation = learn_preparation(
+                da.from_array(sample), parameters["scale"], parameters["metric"],
+                parameters["metric_params"], list(map(str, range(sample.shape[1]))),
+            )  # fmt: skip
+        except ValueError:  # a sample may be singular where all rows are not
+            logger.info("algorithm=an exact one: a sample of rows tells too little")
+            return "auto"
         shape = plan.shape(division.n_reference, nominal.rows.shape[1])
         quality = Quality.of(parameters)
         n_exact = division.n_calibration + ROUNDS * quality.sample_rows
@@ -337,7 +341,9 @@ class _Search:
         (judged,) = compute(verdict)
         logger.info("nominal rows: %s", judged.certificate)
         version = ALGORITHMS[reference.space.algorithm].version()
-        return Approximate(judged.guide, judged.certificate, quality, version)
+        # What few rows are measured by says nothing about others.
+        begins = judged.guide if judged.rounds > 0 else guide
+        return Approximate(begins, judged.certificate, quality, version)
 
     def _others(self, quality: Quality) -> list[Sample]:
         """Return samples of nominal rows without a calibration statistic; computes."""

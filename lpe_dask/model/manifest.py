@@ -33,7 +33,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from lpe_dask.model.metrics import given_parameter
 from lpe_dask.model.parameters import PARAMETERS, check_parameters
-from lpe_dask.search import sample_neighbors
+from lpe_dask.search import WIDEST_BEAM, sample_neighbors
 from lpe_dask.storage import Folder
 from lpe_dask.tables import name_from_json, places_of
 
@@ -365,6 +365,8 @@ class Manifest(_Section):
             guide, n_blocks = self.approximate.guide, len(reference.block_rows)
             if sorted(guide.exact_blocks + guide.suspects) != list(range(n_blocks)):
                 raise ValueError("the guide is for other blocks")
+            if guide.width > (fitted.n_neighbors or 0) + WIDEST_BEAM:
+                raise ValueError("the guide has wider beams than any search")
             if fitted.graph != "knn" or reference.neighbor_graph is not None:
                 raise ValueError("nn_descent is for distances to the K-th neighbor")
         if sample_neighbors(listed) is not None and not reference.space.with_samples:

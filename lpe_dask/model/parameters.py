@@ -338,7 +338,7 @@ PARAMETERS = {
         type=int,
         metavar="M",
         help="Measure only so many nominal rows, drawn at random.  [default: all of them, "
-        "or half]",
+        "or half; 20,000 at most with nn_descent]",
     ),
     "anomaly_log_density": Parameter(check=_check_log_density),  # a function: Python only
     "missing": Parameter(
@@ -365,6 +365,13 @@ def with_defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def learned_by(parameters: Mapping[str, Any]) -> str | None:
     """Return what a fit learns from the nominal rows; see `validity.what_is_learned`."""
     return what_is_learned(*(parameters[n] for n in ("scale", "metric", "metric_params")))
+
+
+#: Parameters that decide about results only where neighbors may be missed.
+ABOUT_SEARCH = (
+    "algorithm", "allow_approximate", "max_p_error", "max_error_share", "recheck",
+    "on_low_quality",
+)  # fmt: skip
 
 
 def may_approximate(parameters: Mapping[str, Any]) -> bool:

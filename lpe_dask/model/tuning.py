@@ -132,7 +132,10 @@ def _ranked(
     blocks: NDArray[np.int64],
     quality: Quality,
 ) -> Guide:
-    """Return a guide that knows the worst blocks, and searches bad ones as a whole."""
+    """Return a guide that knows the worst blocks, and searches bad ones as a whole.
+
+    Unless nothing is to be repaired: then the audit finds out, and says so.
+    """
     n_blocks = guide.n_blocks
     n_off = np.bincount(blocks, is_off, n_blocks)
     shares = n_off / np.maximum(1, np.bincount(blocks, minlength=n_blocks))
@@ -141,4 +144,11 @@ def _ranked(
     # Rows of good blocks miss neighbors in bad ones.
     bad = max(quality.max_error_share, shares.max() / 2)
     n_bad = int((shares > bad).sum())
-    return ranked.repaired(n_blocks if 2 * n_bad > n_blocks else n_bad)
+    if n_bad == 0 or quality.on_low_quality == "error":
+        return ranked
+    n_bad = n_blocks if 2 * n_bad > n_blocks else n_bad
+    logger.warning(
+        "%d of %d blocks are compared as a whole: of %d rows that were tried, %d are off",
+        n_bad, n_blocks, len(is_off), n_off.sum(),
+    )  # fmt: skip
+    return ranked.repaired(n_bad)

@@ -133,10 +133,11 @@ def beam_search(
     for turn in order[: guide.n_asked]:
         for place, i in enumerate(walked):
             which = np.flatnonzero(turn == place)
-            which = which[state.may_need(handles[i].low, handles[i].high)[which]]
+            which = state.needing(handles[i].low, handles[i].high, which)
             if len(which) > 0:
                 block, index = handles[i].load(), indexes[i].load()
                 state.fold(block, index, which, entries[place][which])
+                del block, index  # before the next are read from a spool
     return state.finish()
 
 

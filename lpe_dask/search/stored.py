@@ -183,9 +183,11 @@ def _read_rows(
         if columns[column].dtype != rows.dtype:
             raise ValueError(f"{file.url} contains numbers of more than one type")
         rows[:, k] = columns.pop(column)
-    if numbers.min() < 0 or numbers.max() >= n_reference:
+    is_number = numbers.min() >= 0 and numbers.max() < n_reference
+    if not is_number or len(np.unique(numbers)) < n_rows:
         raise ValueError(
-            f"{file.url} contains numbers of rows that a reference of {n_reference} lacks"
+            f"{file.url} contains a row twice, or numbers of rows that a reference of "
+            f"{n_reference} lacks"
         )
     if not np.isfinite(rows).all():
         raise ValueError(f"{file.url} contains NaN or inf")

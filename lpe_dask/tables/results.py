@@ -61,8 +61,8 @@ def to_checked_series(values: da.Array, name: str, frame: Any, rows: da.Array) -
     values : dask array of shape (n_rows,)
     name : str
     frame : dask DataFrame
-        It is read once more, and has to have the same rows: ValueError in the task that
-        finds another one.
+        It is read once more, and has to have the same rows, but that the last ones may be
+        missing: ValueError in the task that finds another one.
     rows : dask array of shape (n_rows, n_features)
         Of the frame.
     """

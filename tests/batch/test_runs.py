@@ -13,10 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 import lpe_dask
+from indexes import right_lists
 from lpe_dask.batch.fit import Fit
 from lpe_dask.batch.scoring import Scoring
 from lpe_dask.cli.commands import cli
-from lpe_dask.model import saving
+from lpe_dask.kernels import nn_descent
+from lpe_dask.model import loading
 from lpe_dask.storage.lock import hold
 
 DAY = datetime.date(2026, 11, 20)
@@ -109,7 +111,7 @@ def test_run__looks_again_at_a_model_that_is_replaced_meanwhile(monkeypatch):
     """The second one was fitted with something else than the job says."""
     run(WITH_MODEL)
     lpe_dask.LPE(4).fit(pd.read_parquet("nominal.parquet")).save("other")
-    read, urls = saving.read_manifest, []
+    read, urls = loading.read_manifest, []
 
     def read_and_replace(url):
         manifest = read(url)
@@ -118,7 +120,7 @@ def test_run__looks_again_at_a_model_that_is_replaced_meanwhile(monkeypatch):
         urls.append(url)
         return manifest
 
-    monkeypatch.setattr(saving, "read_manifest", read_and_replace)
+    monkeypatch.setattr(loading, "read_manifest", read_and_replace)
 
     with pytest.raises(ValueError, match="fitted with n_neighbors=4 instead of 3"):
         lpe_dask.run("job.toml", date=DAY - datetime.timedelta(1))
@@ -305,6 +307,35 @@ def test_run__refuses_a_model_of_another_kind(change, words):
 
     with pytest.raises(ValueError, match=rf"fitted with {words}.*refit = true"):
         run(WITH_MODEL.replace(*change))
+
+
+LED = 'algorithm = "nn_descent"\nrandom_state = 0\nn_neighbors = 3'
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (('"nn_descent"', '"brute"'), "algorithm='nn_descent' instead of 'brute'"),
+        (("3", "3\nrecheck = 0.5"), "recheck=None instead of 0.5"),
+    ],
+)
+def test_run__refuses_a_model_that_misses_other_neighbors(change, words, monkeypatch):
+    monkeypatch.setattr(nn_descent, "neighbor_lists", right_lists)
+    job = WITH_MODEL.replace("n_neighbors = 3", LED)
+    run(job)
+
+    with pytest.raises(ValueError, match=rf"fitted with {words}.*refit = true"):
+        run(WITH_MODEL.replace("n_neighbors = 3", LED.replace(*change)))
+    assert run(job) is None  # nothing to do
+
+
+def test_run__takes_a_model_of_another_exact_algorithm():
+    job = WITH_MODEL.replace("n_neighbors = 3", 'n_neighbors = 3\nalgorithm = "brute"')
+    run(job)
+
+    changed = job.replace('"brute"', '"pruned"\nmax_p_error = 0.5')
+
+    assert run(changed) is None  # nothing to do
 
 
 @pytest.mark.parametrize("path", ["out", "out/2026-11-20/model", "out/2026-11-20"])

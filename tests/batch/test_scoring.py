@@ -25,7 +25,7 @@ from lpe_dask.batch import parts
 from lpe_dask.batch.api import score_files, score_job
 from lpe_dask.batch.fit import RunError
 from lpe_dask.batch.runs import prepare
-from lpe_dask.model import saving
+from lpe_dask.model import loading
 from lpe_dask.tasks import workers
 from storages import CountingFileSystem
 
@@ -713,7 +713,7 @@ def test_peak_worker_bytes__is_not_worth_a_run(monkeypatch):
 
 def replace_after_the_first_look(monkeypatch, model, other):
     """Have another model put in the place of one as soon as its manifest was read."""
-    read, urls = saving.read_manifest, []
+    read, urls = loading.read_manifest, []
 
     def read_and_replace(url):
         manifest = read(url)
@@ -722,7 +722,7 @@ def replace_after_the_first_look(monkeypatch, model, other):
         urls.append(url)
         return manifest
 
-    monkeypatch.setattr(saving, "read_manifest", read_and_replace)
+    monkeypatch.setattr(loading, "read_manifest", read_and_replace)
 
 
 @pytest.fixture
@@ -735,7 +735,7 @@ def models(tmp_path, nominal):
 
 
 def test_prepare__records_the_model_that_it_has_read(tmp_path, data, models, monkeypatch):
-    source = saving.model_source(models[0])
+    source = loading.model_source(models[0])
     replace_after_the_first_look(monkeypatch, *models)
 
     run = prepare(score_job(data, tmp_path / "out", model=models[0]))

@@ -28,11 +28,14 @@ from distributed import LocalCluster
 
 import lpe_dask
 from choosing import mostly_slow
+from indexes import corrupted, right_lists
 from lpe_dask.batch import runs
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli import commands, interrupts, outcome
+from lpe_dask.kernels import nn_descent
 from lpe_dask.model.parameters import PARAMETERS
+from lpe_dask.search import packing
 from lpe_dask.tasks.workers import active_client
 
 COMMAND = Path(sys.executable).with_name("lpe-dask")
@@ -171,6 +174,73 @@ def test_score__states_the_band_of_a_sample(files):
     assert summary["calibration_rows"] == 20
     assert summary["calibration_band"] == pytest.approx(band)
     assert "compare with 20 nominal rows: within 0.304 of those with all" in result.stderr
+
+
+@pytest.fixture
+def led_files(files, monkeypatch):
+    """Larger ones, of which blocks have indexes with the right lists."""
+    rng = np.random.default_rng(0)
+    for name, n_rows in (("nominal", 3000), ("data", 1500)):
+        rows = pd.DataFrame(rng.standard_normal((n_rows, 6))).rename(columns=str)
+        rows.to_parquet(f"{name}.parquet")
+    monkeypatch.setattr(nn_descent, "neighbor_lists", right_lists)
+    with dask.config.set({"lpe-dask.block-rows": 1280}):
+        yield files
+
+
+APPROXIMATELY = ("--calibration-size", 400, "--random-state", 0, "--n-neighbors", 8)
+
+
+def test_score__along_a_graph_has_the_alarms_of_the_exact_search(led_files):
+    asked = ("--max-p-error", 0.02, "--recheck", 0.1)
+    result = score(*APPROXIMATELY, "--algorithm", "nn_descent", *asked)
+    assert result.exit_code == 0, result.output
+    p = pd.read_parquet("out")["p_value"]
+    summary = json.loads(Path("out/_summary.json").read_text())
+
+    score(*APPROXIMATELY, "--algorithm", "brute", "--overwrite")
+    exact = pd.read_parquet("out")["p_value"]
+
+    assert (p <= exact).all()
+    np.testing.assert_array_equal(p[exact <= 0.1], exact[exact <= 0.1])
+    assert summary["algorithm_"] == "nn_descent"
+    assert summary["certificate"]["max_p_error"] == 0.02
+    assert summary["certificate"]["audited"] == 1100
+    assert json.loads(Path("out/_summary.json").read_text())["certificate"] is None
+
+
+def test_score__may_let_auto_take_an_approximate_search(led_files, monkeypatch):
+    asked = []
+
+    def choose(*given):
+        asked.append(given)
+        return True, "a test"
+
+    monkeypatch.setattr("lpe_dask.model.fitting.choose_approximate", choose)
+
+    score(*APPROXIMATELY)
+    assert not asked
+    result = score(*APPROXIMATELY, "--allow-approximate", "--overwrite")
+
+    assert result.exit_code == 0, result.output
+    assert len(asked) == 1
+    assert json.loads(Path("out/_summary.json").read_text())["algorithm_"] == "nn_descent"
+
+
+def test_score__fails_where_p_values_are_not_as_good_as_asked(led_files, monkeypatch):
+    lists = corrupted("all random", 0, blocks=range(9))
+    monkeypatch.setattr(nn_descent, "neighbor_lists", lists)
+    monkeypatch.setattr(packing, "joined_lists", lambda of_rows: of_rows[:, :6])
+    asked = ("--algorithm", "nn_descent", "--on-low-quality", "error")
+
+    result = score(*APPROXIMATELY, *asked)
+
+    assert result.exit_code == 1
+    said = message(result)
+    assert "p-values are not as good as asked: not met" in said
+    assert "--on-low-quality repair" in said
+    assert not list(Path("out").glob("*.parquet"))
+    assert score(*APPROXIMATELY, "--algorithm", "brute").exit_code == 0
 
 
 def test_score__says_on_stderr_what_came_out(files):

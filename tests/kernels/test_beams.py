@@ -159,22 +159,27 @@ def test_take__begins_with_what_is_known():
     np.testing.assert_array_equal(state.finish(), whole.finish())
 
 
-def test_may_need__is_for_each_query_alone():
+def test_needing__is_for_each_query_alone():
     rows = np.concatenate([_sheet(300, 4, 1), _sheet(300, 4, 2) + 100])
     reference = in_blocks("nn_descent", rows, parts_of(600, 2))
-    queries = query_tiles(reference, rows[[0, 1, 300, 599]], np.array([0, 1, 300, 599]))
+    asked = rows[[0, 1, 300, 599, 2]]
+    asked[4, 0] = np.nan  # not measured
+    queries = query_tiles(reference, asked, np.array([0, 1, 300, 599, 2]))
     whole = NearestState(queries, reference.basis, 3)
     for block in reference.blocks:
         whole.fold(block)
     state = BeamState(queries, reference.basis, 3, 3)
     first = reference.blocks[0].low, reference.blocks[0].high
 
-    before = state.may_need(*first)
+    every = np.arange(5)
+    before = state.needing(*first, every)
     state.take(whole)
-    after = queries.restored(state.may_need(*first))
+    after = state.needing(*first, every)
 
-    assert before.all()
-    np.testing.assert_array_equal(after, [True, True, False, False])
+    assert sorted(queries.order[before]) == [0, 1, 2, 3]
+    assert sorted(queries.order[after]) == [0, 1]
+    np.testing.assert_array_equal(state.needing(*first, after[1:]), after[1:])
+    assert len(state.needing(*first, every[:0])) == 0
 
 
 def test_rows_with_nan__are_not_measured():

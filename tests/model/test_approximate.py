@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 from functools import partial
 
 import dask
@@ -16,7 +17,6 @@ from indexes import CORRUPTIONS, corrupted, right_lists
 from lpe_dask import LPE
 from lpe_dask.kernels import joined_lists, nn_descent
 from lpe_dask.model import Checkpoint, audit, fit_model, tuning
-from lpe_dask.model.audit import LowQualityError
 from lpe_dask.model.certificate import Quality
 from lpe_dask.pvalues import false_discovery_control
 from lpe_dask.search import Guide, packing, stored
@@ -212,11 +212,25 @@ def test_few_rows__are_measured_exactly(lists):
         )
 
 
+def test_nominal_rows__that_are_all_known_leave_new_ones_to_be_searched_for(lists):
+    """What few rows are measured by says nothing about others."""
+    lists(corrupted("1 % of the edges dropped", 0))
+    model, exact = _models(calibration_size=None)
+
+    assert str(model.certificate_) == "every row was measured exactly"
+    np.testing.assert_array_equal(model.p_values_, exact.p_values_)
+    assert model._fitted.verdict(NEW).compute().guide.exact_blocks == ()
+    p, p_exact = model.score_samples(NEW), exact.score_samples(NEW)
+    assert (np.abs(p - p_exact) > 0.01).mean() <= 0.01
+    np.testing.assert_array_equal(p[p_exact <= 0.05], p_exact[p_exact <= 0.05])
+
+
 @pytest.mark.parametrize("corruption", ["those of another block", "all random"])
-def test_bad_indexes__are_repaired(lists, corruption):
+def test_bad_indexes__are_repaired(lists, corruption, caplog):
     lists(corrupted(corruption, 0, blocks=range(9)))
     model, exact = _models()
 
+    assert "4 of 4 blocks are compared as a whole: of 400 rows" in caplog.text
     assert model.certificate_.is_met
     assert model.certificate_.exact_blocks > 0
     share = (np.abs(model.p_values_ - exact.p_values_) > 0.01).mean()
@@ -248,22 +262,59 @@ def test_on_low_quality__may_be_an_error(lists, monkeypatch):
     lists(corrupted("all random", 0, blocks=range(9)))
     given = {"n_neighbors": 8, "calibration_size": 400, "random_state": 0}
 
-    with pytest.raises(LowQualityError, match="p-values are not as good as asked"):
+    with pytest.raises(RuntimeError, match="p-values are not as good as asked"):
         LPE(**given, algorithm="nn_descent", on_low_quality="error").fit(NOMINAL)
 
 
+@pytest.mark.parametrize("n_calibrated", [400, None])
+def test_on_low_quality__is_an_error_also_where_trials_tell(lists, n_calibrated):
+    """At the first rows that are no calibration rows: nothing is repaired unasked."""
+    lists(corrupted("all random", 0, blocks=range(9)))
+    model = LPE(
+        8, algorithm="nn_descent", on_low_quality="error", random_state=0,
+        calibration_size=n_calibrated,
+    )  # fmt: skip
+
+    with pytest.raises(RuntimeError, match="p-values are not as good as asked"):
+        model.fit(NOMINAL).score_samples(NEW)
+
+
 def _check_certificates(lists, corruption, seeds):
-    """Compare models with broken indexes with the exact one, row by row."""
-    given = {"n_neighbors": 8, "calibration_size": 400, "random_state": 0}
-    right = LPE(**given, algorithm="brute").fit(NOMINAL).p_values_
+    """Compare models with broken indexes with the exact one, row by row.
+
+    All rows are audited alike, whether or not they are calibration rows, which are drawn
+    once: so another seed draws other samples, and the exact model stays the same.
+    """
+    right = LPE(8, **CALIBRATED, algorithm="brute").fit(NOMINAL)
     for seed in seeds:
         lists(corrupted(corruption, seed, blocks=(seed % 4,)))
-        model = LPE(**given, algorithm="nn_descent").fit(NOMINAL)
+        model = _fitted_with_seed(seed)
 
-        share = (np.abs(model.p_values_ - right) > 0.01).mean()
+        share = (np.abs(model.p_values_ - right.p_values_) > 0.01).mean()
 
         assert model.certificate_.is_met
         assert share <= 0.01
+        if corruption in BAD:
+            assert model.certificate_.exact_blocks > 0
+
+
+CALIBRATED = {"calibration_size": 400, "random_state": 0}
+
+#: Corruptions of which a search cannot make up for.
+BAD = ("those of another block", "all random")
+
+
+def _fitted_with_seed(seed):
+    """Return a model that audits and builds by a seed, with the same calibration rows."""
+    arguments = LPE(8, **CALIBRATED, algorithm="nn_descent").get_params()
+    of = Quality.of
+
+    def quality(parameters):
+        return replace(of(parameters), seed=seed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Quality, "of", quality)
+        return LPE(**arguments).fit(NOMINAL)
 
 
 @pytest.mark.parametrize("corruption", CORRUPTIONS)
@@ -337,7 +388,7 @@ def test_judge__then_compares_the_worst_blocks_and_last_all():
 def test_judge__stops_where_nothing_is_to_be_repaired():
     assert _verdict_of(1, rounds=1, otherwise="error").guide.width == 192
     for given in ({"n_off": 1, "rounds": 2}, {"n_off": 100}):
-        with pytest.raises(LowQualityError, match="not as good as asked: not met"):
+        with pytest.raises(RuntimeError, match="not as good as asked: not met"):
             _verdict_of(**given, otherwise="error")
 
 

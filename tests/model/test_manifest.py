@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 import lpe_dask
 from lpe_dask import LPE
-from lpe_dask.model import manifest, saving
+from lpe_dask.model import loading, manifest
+from lpe_dask.model.loading import load_fitted
 from lpe_dask.model.manifest import MANIFEST_NAME
-from lpe_dask.model.saving import load_fitted
 from lpe_dask.storage.columns import write_columns
 
 FORMATS = Path(__file__).parents[1] / "models"
@@ -61,7 +61,22 @@ def geodesic():
         return folder_of(LPE(3, random_state=0, **arguments).fit(frame))
 
 
-@pytest.fixture(scope="module", params=["straight", "geodesic"])
+@pytest.fixture(scope="module")
+def approximate():
+    """A model that searches along its indexes, of few rows: none is too far to be found."""
+    root = FORMATS / "format-3" / "approximate"
+    files = [path for path in root.rglob("*") if path.is_file()]
+    stored = {str(path.relative_to(root)): path.read_bytes() for path in files}
+    return forged(stored, *GUIDE, value=content_of(stored)["approximate"]["guide"] | LED)
+
+
+GUIDE, LED = ("approximate", "guide"), {"exact_blocks": [], "suspects": [0, 1]}
+
+#: As many as are not all measured exactly.
+N_LED = 1200
+
+
+@pytest.fixture(scope="module", params=["straight", "geodesic", "approximate"])
 def files(request):
     return request.getfixturevalue(request.param)
 
@@ -190,7 +205,7 @@ def test_load__of_what_is_no_folder_of_a_model(tmp_path):
 
 @pytest.mark.parametrize("name", ["block-00000.parquet", "graph-edges.parquet"])
 def test_load__of_large_files_looks_at_their_sizes(name, geodesic, tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "CHECKED_BYTES", 100)
+    monkeypatch.setattr(loading, "CHECKED_BYTES", 100)
     put(geodesic, tmp_path)
     (path,) = tmp_path.glob(f"data-*/{name}")
 
@@ -484,6 +499,7 @@ def rows(n_rows=None, **columns):
         (rows(x1=np.zeros(50, int)), "x1 is of type int64, not float or double"),
         (rows(number=np.arange(50) - 1), "numbers of rows that a reference of 99 lacks"),
         (rows(number=np.arange(50) + 50), "numbers of rows that a reference of 99 lacks"),
+        (rows(number=np.zeros(50, int)), "contains a row twice"),
         (rows(number=np.arange(50.0)), "number is of type double, not int64"),
         (rows(x2=np.zeros(50)), "has the columns"),
     ],
@@ -496,11 +512,55 @@ def test_scoring__with_a_strangers_block(columns, why, straight):
         scored(with_file(straight, "block-00000.parquet", columns))
 
 
-def test_scoring__with_a_strangers_numbers(geodesic):
-    """Rows that have one number are only where walks go, not what is measured."""
-    others = with_file(geodesic, "block-00000.parquet", rows(number=np.zeros(50, int)))
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        ((*GUIDE, "suspects"), [1], "the guide is for other blocks"),
+        ((*GUIDE, "exact_blocks"), [1], "the guide is for other blocks"),
+        ((*GUIDE, "width"), 3 + 364 + 1, "wider beams than any search"),
+        ((*GUIDE, "width"), 0, "width: Input should be greater than 0"),
+        (("approximate",), None, "nn_descent, and nothing else, needs"),
+        (
+            ("reference", "neighbor_graph"),
+            {"n_neighbors": 2, "graph": "directed"},
+            "nn_descent is for distances to the K-th",
+        ),
+    ],
+)
+def test_load__of_a_strangers_guide_says_why(path, value, why, approximate, tmp_path):
+    put(forged(approximate, *path, value=value), tmp_path)
 
-    assert len(scored(others)) == len(QUERIES)
+    with pytest.raises(ValueError, match=f"/{MANIFEST_NAME}.*{why}"):
+        lpe_dask.load(tmp_path)
+
+
+def index(**columns):
+    """The columns of an index of 43 rows, or others in their place."""
+    to = {f"to{k}": np.full(43, -1, np.int32) for k in range(48)}
+    return to | {"is_start": np.ones(43, np.int32)} | columns
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        (index(to3=np.full(43, 43, np.int32)), "contains no index of 43 rows"),
+        (index(to3=np.full(43, -2, np.int32)), "contains no index of 43 rows"),
+        (index(is_start=np.zeros(43, np.int32)), "contains no index of 43 rows"),
+        (index(to0=np.zeros(43)), "to0 is of type double, not int32"),
+        (index(to48=np.zeros(43, np.int32)), "has the columns"),
+        ({name: values[:42] for name, values in index().items()}, "holds 42 rows"),
+    ],
+)
+def test_scoring__with_a_strangers_index(columns, why, approximate):
+    with pytest.raises(ValueError, match=f"index-00000.parquet.*{why}"):
+        scored(with_file(approximate, "index-00000.parquet", columns))
+
+
+def test_scoring__along_a_strangers_index_measures_distances(approximate):
+    """Rows that are not found make p-values smaller, and the audit has them repaired."""
+    others = with_file(approximate, "index-00000.parquet", index())
+
+    np.testing.assert_array_equal(scored(others), scored(approximate))
 
 
 STARTS = np.arange(100)
@@ -591,13 +651,19 @@ def test_load__of_every_format(folder):
     assert len(straight.p_values_) == geodesic.n_samples_ == 100
 
 
-def test_load__of_an_approximate_model():
-    model = lpe_dask.load(FORMATS / "format-3" / "approximate")
+def test_load__of_an_approximate_model(approximate, tmp_path):
+    put(approximate, tmp_path)
+    many = np.tile(OF_FORMATS, (-(-N_LED // len(OF_FORMATS)), 1))
 
-    np.testing.assert_array_equal(model.statistic(OF_FORMATS), STRAIGHT)
-    np.testing.assert_array_equal(model.score_samples(OF_FORMATS), P_STRAIGHT)
-    assert model.algorithm_ == "nn_descent"
-    assert model.certificate_.is_met
+    for folder in (FORMATS / "format-3" / "approximate", tmp_path):
+        model = lpe_dask.load(folder)
+
+        np.testing.assert_array_equal(model.statistic(OF_FORMATS), STRAIGHT)
+        np.testing.assert_array_equal(model.score_samples(OF_FORMATS), P_STRAIGHT)
+        expected = np.resize(P_STRAIGHT, len(many))
+        np.testing.assert_array_equal(model.score_samples(many), expected)
+        assert model.algorithm_ == "nn_descent"
+        assert model.certificate_.is_met
 
 
 def test_load__of_columns_that_are_not_named_by_text():

@@ -29,7 +29,7 @@ from sklearn.base import clone
 import lpe_dask
 from choosing import mostly_slow
 from lpe_dask import LPE
-from lpe_dask.model import saving
+from lpe_dask.model import loading
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.manifest import MANIFEST_NAME
 from lpe_dask.search.memory import Needs
@@ -414,7 +414,7 @@ def test_load__leaves_large_files_to_the_tasks(model, tmp_path, monkeypatch):
         return content(file)
 
     monkeypatch.setattr(StoredFile, "_content", recording)
-    monkeypatch.setattr(saving, "CHECKED_BYTES", 1000)
+    monkeypatch.setattr(loading, "CHECKED_BYTES", 1000)
     loaded = lpe_dask.load(tmp_path / "model")
     lazy = loaded.score_samples(da.from_array(QUERIES.to_numpy(), chunks=(20, -1)))
     assert read == ["calibration.parquet"]
@@ -644,15 +644,15 @@ def test_load__of_a_model_that_is_replaced_reads_the_new_one(
     """Also where the files that the manifest named are gone by now."""
     folder = tmp_path / "model"
     model.save(folder)
-    read = saving._read
+    read = loading._read
 
     def replacing(*arguments):
-        monkeypatch.setattr(saving, "_read", read)
+        monkeypatch.setattr(loading, "_read", read)
         for _ in range(2):
             other.save(folder, overwrite=True)
         return read(*arguments)
 
-    monkeypatch.setattr(saving, "_read", replacing)
+    monkeypatch.setattr(loading, "_read", replacing)
     assert_same_scores(lpe_dask.load(folder), other)
 
 
@@ -743,7 +743,7 @@ def test_load__on_a_cluster_reads_no_rows_here(
         return content(file)
 
     monkeypatch.setattr(StoredFile, "_content", recording)
-    monkeypatch.setattr(saving, "CHECKED_BYTES", 0)
+    monkeypatch.setattr(loading, "CHECKED_BYTES", 0)
     with Client(cluster):
         loaded = lpe_dask.load(tmp_path / "model")
         np.testing.assert_array_equal(loaded.score_samples(QUERIES), scores)

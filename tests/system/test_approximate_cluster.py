@@ -80,7 +80,7 @@ def test_p_values__have_the_same_bits_on_worker_processes(client, expected):
     assert model.certificate_.is_met
 
 
-@pytest.mark.parametrize("prefix", ["lpe-index", "lpe-join"])
+@pytest.mark.parametrize("prefix", ["lpe-index", "lpe-guide", "lpe-judge"])
 def test_p_values__survive_a_worker_lost_while_building_and_asking(
     client, expected, prefix
 ):

@@ -34,7 +34,7 @@ from lifetimes import (
     unneeded,
     uses_of,
 )
-from lpe_dask.model import saving
+from lpe_dask.model import loading
 from lpe_dask.search import choice
 from lpe_dask.search import plan as planning
 from lpe_dask.search.memory import Needs
@@ -148,7 +148,7 @@ def _pruned_always(monkeypatch):
 
 
 def _hashes_are_left_to_tasks(monkeypatch):
-    monkeypatch.setattr(saving, "CHECKED_BYTES", -1)
+    monkeypatch.setattr(loading, "CHECKED_BYTES", -1)
 
 
 #: What a switch is called, the table it is tried with, and how it is set.
