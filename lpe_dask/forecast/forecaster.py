@@ -20,7 +20,6 @@ from lpe_dask.forecast.counts import (
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.planned_model import PlannedModel
 from lpe_dask.forecast.sample import NO_ROWS, Sample
-from lpe_dask.model import LEAST_SAMPLE
 from lpe_dask.pvalues import MERGED_HISTOGRAMS
 from lpe_dask.search import (
     COMPILED,
@@ -134,10 +133,11 @@ class Forecaster:
         queries = sampled.space.preparation.apply(self.scored.rows)
         density = self._n_at_once(self.scored, n_rows) / n_reference
         exactly = search_cost(sampled, queries, n_reference, density)
-        if not self.model.shape.is_indexed:
+        quality = self.model.quality
+        if quality is None:
             return exactly
         # Some rows are measured exactly all the same, to decide or to certify.
-        share = min(1.0, self.model.exact_share + LEAST_SAMPLE / max(1, n_rows))
+        share = min(1.0, quality.recheck + quality.sample_rows / max(1, n_rows))
         led = led_nanoseconds(self.model.shape.n_features) / 1e9
         return Cost(share * exactly.pairs, led + share * exactly.seconds)
 

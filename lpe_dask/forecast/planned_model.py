@@ -9,13 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import dask
 import numpy as np
 
 from lpe_dask.forecast.sample import Sample, rows_of_blocks, take_sample
-from lpe_dask.model import Fitted, Quality, learn_preparation, plan_fit
+from lpe_dask.model import (
+    Fitted,
+    Quality,
+    choose_search,
+    indexed,
+    learn_preparation,
+    plan_fit,
+)
 from lpe_dask.search import (
     Preparation,
     SampledRows,
@@ -63,8 +71,8 @@ class PlannedModel:
         Of one thread, to learn them.
     is_counted : bool
         Whether the number of nominal rows is certain.
-    exact_share : float
-        Of the rows that are measured exactly although neighbors may be missed.
+    quality : Quality, optional
+        What is asked of p-values for which neighbors may be missed.
     """
 
     nominal: Sample
@@ -77,7 +85,7 @@ class PlannedModel:
     learned: tuple[str, ...] = ()
     learn_seconds: float = 0.0
     is_counted: bool = True
-    exact_share: float = 0.0
+    quality: Quality | None = None
 
     @property
     def plan(self) -> SearchPlan:
@@ -102,6 +110,11 @@ def plan_model(
         preparation = _learned_preparation(parameters, nominal, table.labels)
         learn_seconds = (time.thread_time() - began) / len(rows)
     n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
+    algorithm = choose_search(
+        parameters, nominal.sample, n_nominal, partial(plan_for, workers=workers),
+        workers.n_threads,
+    )  # fmt: skip
+    parameters = {**parameters, "algorithm": algorithm}
     fit = plan_fit(parameters, n_nominal, rows.shape[1])
     division, learned = fit.division, _learned(parameters)
     # Where calibration rows have a part of their own, it is searched first.
@@ -111,12 +124,14 @@ def plan_model(
         "partition_rows": max(sample.sizes), "reads_frame": table.frame is not None
     }  # fmt: skip
     shapes = [
-        replace(fit.shape(n_own, rows.shape[1], **reading), is_indexed=False)
-        for n_own in sizes
+        fit.shape(n_rows, rows.shape[1], **reading)
+        for n_rows in (*sizes, division.n_reference)
     ]
-    shapes.append(fit.shape(division.n_reference, rows.shape[1], **reading))
+    quality = Quality.of(parameters) if algorithm == "nn_descent" else None
+    if quality is not None:
+        shapes[-1] = indexed(shapes[-1], quality)
     plans = [plan_for(shape, workers) for shape in shapes]
-    space = choose_space(nominal.sample, preparation, plans[-1], parameters["algorithm"])
+    space = choose_space(nominal.sample, preparation, plans[-1], algorithm)
     search = _trial_search(plans[-1].shape, len(rows))
     return PlannedModel(
         sample, n_nominal, plans, SampledRows(preparation.apply(rows), space, search),
@@ -125,7 +140,7 @@ def plan_model(
         learned=learned,
         learn_seconds=learn_seconds * n_nominal if learned else 0.0,
         is_counted=sample.is_exact and nominal.n_dropped == 0,
-        exact_share=Quality.of(parameters).recheck,
+        quality=quality,
     )  # fmt: skip
 
 
@@ -138,9 +153,9 @@ def sample_model(model: Fitted, workers: Workers) -> PlannedModel:
     rows = sample.rows.astype(np.float64, copy=False)
     sampled = SampledRows(rows, reference.space, search)
     plans = [plan_for(shape, workers)]
-    share = Quality.of(model.parameters).recheck
+    quality = None if model.approximate is None else model.approximate.quality
     return PlannedModel(
-        sample, model.n_samples, plans, sampled, len(blocks), exact_share=share
+        sample, model.n_samples, plans, sampled, len(blocks), quality=quality
     )
 
 

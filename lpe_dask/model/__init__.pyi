@@ -1,6 +1,6 @@
 from .audit import Verdict as Verdict
+from .audit import indexed as indexed
 from .calibration_check import check_calibration as check_calibration
-from .certificate import LEAST_SAMPLE as LEAST_SAMPLE
 from .certificate import Certificate as Certificate
 from .certificate import Quality as Quality
 from .checkpoint import Checkpoint as Checkpoint
@@ -9,6 +9,7 @@ from .detector import fitted_of as fitted_of
 from .detector import load as load
 from .detector import score as score
 from .fitted import Fitted as Fitted
+from .fitting import choose_search as choose_search
 from .fitting import fit_model as fit_model
 from .fitting import plan_fit as plan_fit
 from .loading import load_fitted as load_fitted

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -33,7 +33,7 @@ from lpe_dask.model.certificate import (
     exact_certificate,
 )
 from lpe_dask.pvalues import Calibration
-from lpe_dask.search import WIDEST_BEAM, Approximation, Guide, Reference
+from lpe_dask.search import WIDEST_BEAM, Approximation, Guide, Reference, SearchShape
 from lpe_dask.tasks import enter, merge_tasks, new_array, new_tasks, read_again
 
 logger = logging.getLogger(__name__)
@@ -252,6 +252,12 @@ def _merged(picked: list[Delayed], quality: Quality) -> Delayed:
 def picked_rows(quality: Quality) -> int:
     """Return the rows that are drawn for a round, and one that tells of more."""
     return quality.sample_rows + 1
+
+
+def indexed(shape: SearchShape, quality: Quality) -> SearchShape:
+    """Return the shape of a search that is judged, and may miss neighbors."""
+    merged_rows = (MERGED_SAMPLES + 1) * ROUNDS * picked_rows(quality)
+    return replace(shape, is_indexed=True, merged_rows=merged_rows)
 
 
 def samples_of(

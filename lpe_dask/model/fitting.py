@@ -25,7 +25,14 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import ALGORITHMS
-from lpe_dask.model.audit import Approximate, Audit, Sample, picked_rows, samples_of
+from lpe_dask.model.audit import (
+    Approximate,
+    Audit,
+    Sample,
+    indexed,
+    picked_rows,
+    samples_of,
+)
 from lpe_dask.model.certificate import ROUNDS, Quality, draws
 from lpe_dask.model.checkpoint import Checkpoint, measure_numbered
 from lpe_dask.model.division import Division, divide, fewer_calibration_rows
@@ -57,6 +64,7 @@ from lpe_dask.pvalues import (
 from lpe_dask.search import (
     Preparation,
     Reference,
+    SearchPlan,
     SearchShape,
     Statistic,
     choose_approximate,
@@ -94,7 +102,7 @@ class FitPlan:
         return SearchShape(
             n_reference, n_features, self.statistic,
             graph_params(metric, given, n_reference), self.division.n_calibration,
-            is_indexed=self.parameters["algorithm"] == "nn_descent", **reading,
+            **reading,
         )  # fmt: skip
 
 
@@ -138,42 +146,64 @@ def _planned(
     return FitPlan(parameters, division, statistic, learned), reason
 
 
-def _algorithm(
-    nominal: Nominal, parameters: Mapping[str, Any], checkpoint: Checkpoint | None
+def choose_search(
+    parameters: Mapping[str, Any],
+    sample: NDArray[np.generic],
+    n_rows: int,
+    planned: Callable[[SearchShape], SearchPlan],
+    n_threads: int,
 ) -> str:
     """Return the algorithm to fit with: "auto" may take one that misses neighbors.
 
-    That decides about results, so it is decided once for all runs of a fit.
+    Parameters
+    ----------
+    parameters : dict
+        The arguments of `LPE`, checked.
+    sample : ndarray of shape (n_sampled, n_features)
+        Of the nominal rows.
+    n_rows : int
+    planned : callable
+        Returns the plan of a search.
+    n_threads : int
+        Of all workers.
     """
     algorithm: str = parameters["algorithm"]
     if algorithm != "auto" or not may_approximate(parameters):
         return algorithm
+    n_features = sample.shape[1]
+    fit, _ = _planned({**parameters, "algorithm": "nn_descent"}, n_rows, n_features)
+    division, quality = fit.division, Quality.of(parameters)
+    try:
+        preparation = learn_preparation(
+            da.from_array(sample), parameters["scale"], parameters["metric"],
+            parameters["metric_params"], list(map(str, range(n_features))),
+        )  # fmt: skip
+    except ValueError:  # a sample may be singular where all rows are not
+        logger.info("algorithm=an exact one: a sample of rows tells too little")
+        return algorithm
+    n_exact = division.n_calibration + ROUNDS * quality.sample_rows
+    n_exact += math.ceil(quality.recheck * division.n_reference)
+    plan = planned(fit.shape(division.n_reference, n_features))
+    is_taken, reason = choose_approximate(sample, preparation, plan, n_exact, n_threads)
+    logger.info("algorithm=%s: %s", "nn_descent" if is_taken else "an exact one", reason)
+    return "nn_descent" if is_taken else algorithm
+
+
+def _algorithm(
+    nominal: Nominal, parameters: Mapping[str, Any], checkpoint: Checkpoint | None
+) -> str:
+    """Return what `choose_search` does: once for all runs of a fit, as results follow."""
 
     def choose() -> str:
-        tried = {**parameters, "algorithm": "nn_descent"}
-        plan, _ = _planned(tried, *nominal.rows.shape)
-        division, sample = plan.division, nominal.sample
-        try:
-            preparation = learn_preparation(
-                da.from_array(sample), parameters["scale"], parameters["metric"],
-                parameters["metric_params"], list(map(str, range(sample.shape[1]))),
-            )  # fmt: skip
-        except ValueError:  # a sample may be singular where all rows are not
-            logger.info("algorithm=an exact one: a sample of rows tells too little")
-            return "auto"
-        shape = plan.shape(division.n_reference, nominal.rows.shape[1])
-        quality = Quality.of(parameters)
-        n_exact = division.n_calibration + ROUNDS * quality.sample_rows
-        n_exact += math.ceil(quality.recheck * division.n_reference)
-        cut = plan_for_active_workers(replace(shape, is_indexed=False), wait=True)
-        is_taken, reason = choose_approximate(
-            sample, preparation, cut, n_exact, active_workers().n_threads
-        )
-        taken = "nn_descent" if is_taken else "an exact one"
-        logger.info("algorithm=%s: %s", taken, reason)
-        return "nn_descent" if is_taken else "auto"
+        return choose_search(
+            parameters, nominal.sample, nominal.rows.shape[0],
+            partial(plan_for_active_workers, wait=True), active_workers().n_threads,
+        )  # fmt: skip
 
-    return choose() if checkpoint is None else checkpoint.settled("algorithm", choose)
+    is_open = parameters["algorithm"] == "auto" and may_approximate(parameters)
+    if checkpoint is None or not is_open:
+        return choose()
+    return checkpoint.settled("algorithm", choose)
 
 
 def _statistic(
@@ -388,7 +418,8 @@ class _Search:
             *source().shape, partition_rows=max(nominal.input_chunks),
             reads_frame=nominal.row_hashes is not None,
         )  # fmt: skip
-        shape = replace(shape, is_indexed=algorithm == "nn_descent")
+        if algorithm == "nn_descent":
+            shape = indexed(shape, Quality.of(self.plan.parameters))
         plan = plan_for_active_workers(shape, wait=True)
         if shape.is_indexed and self.checkpoint is not None:
             # Other workers may have other memory; results depend on the blocks.

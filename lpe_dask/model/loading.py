@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.model.audit import Approximate
+from lpe_dask.model.audit import Approximate, indexed
 from lpe_dask.model.certificate import Certificate, Quality
 from lpe_dask.model.fitted import Fitted, NominalKind
 from lpe_dask.model.manifest import (
@@ -221,8 +221,9 @@ def _reference(
         entry.n_rows, fitted.n_features_in,
         Statistic(fitted.n_neighbors, fitted.radius), params,
         calibration_rows, -(-max(entry.block_rows) // LARGEST_BLOCK),
-        is_indexed=space.is_indexed,
     )  # fmt: skip
+    if space.is_indexed:
+        shape = indexed(shape, Quality.of(manifest.parameters))
     stored, indexes = StoredBlocks(load, len(blocks)), None
     if space.is_indexed:
         pairs = [

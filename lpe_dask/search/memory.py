@@ -221,6 +221,11 @@ class Needs:
         return self.plan.largest_block_rows * row_bytes + block
 
     @property
+    def merge(self) -> int:
+        """Of the task that merges samples, to judge a search; 0 for an exact one."""
+        return self.plan.shape.merged_rows * self.plan.shape.n_features * FLOAT_BYTES
+
+    @property
     def partition(self) -> int:
         """What reading a partition of the input takes."""
         shape = self.plan.shape
@@ -240,7 +245,7 @@ class Needs:
         most_rows = plan.threads * plan.largest_block_rows
         of_block = max(self.pack, self.build)
         shared = -(-of_block * plan.shape.n_reference // most_rows)
-        return max(self.join, min(of_block, shared))
+        return max(self.join, min(of_block, shared), self.merge)
 
     @property
     def process(self) -> int:

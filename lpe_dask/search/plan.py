@@ -140,6 +140,8 @@ class SearchShape:
         Whether partitions of the input are those of a frame, and not of an array.
     is_indexed : bool
         Whether blocks have indexes, along which a search may miss neighbors.
+    merged_rows : int
+        Rows of samples that a task has at once which merges some, to judge such a search.
     """
 
     n_reference: int
@@ -152,6 +154,7 @@ class SearchShape:
     partition_rows: int = 0
     reads_frame: bool = False
     is_indexed: bool = False
+    merged_rows: int = 0
 
     @property
     def graph_neighbors(self) -> int:

@@ -282,6 +282,23 @@ def test_sum_tasks__are_those_of_two_sums(n_chunks):
     assert counter.counts["scale"] == 2 * _sum_tasks(n_chunks)
 
 
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("is_worth", [True, False])
+@pytest.mark.parametrize("arguments", [{}, {"allow_approximate": True}])
+def test_plan__takes_an_approximate_search_where_a_fit_would(
+    files, arguments, is_worth, monkeypatch
+):
+    decided = is_worth, "a test"
+    monkeypatch.setattr(fitting, "choose_approximate", lambda *given: decided)
+
+    forecast = lpe_dask.plan("data", "nominal", **arguments)
+
+    is_taken = is_worth and "allow_approximate" in arguments
+    assert (forecast.algorithm == "nn_descent") == is_taken
+    assert forecast.tasks.get("index", 0) == int(is_taken)
+    assert (forecast.steps.get("index", 0.0) > 0) == is_taken
+
+
 # With a saved model
 
 

@@ -19,7 +19,7 @@ from lpe_dask.kernels import joined_lists, nn_descent
 from lpe_dask.model import Checkpoint, audit, fit_model, tuning
 from lpe_dask.model.certificate import Quality
 from lpe_dask.pvalues import false_discovery_control
-from lpe_dask.search import Guide, packing, stored
+from lpe_dask.search import Guide, Needs, packing, stored
 
 #: Blocks of so many rows, so that small tables have several.
 BLOCK_ROWS = 1280
@@ -410,6 +410,24 @@ def test_saved_models__score_the_same_bits(lists, tmp_path):
     np.testing.assert_array_equal(loaded.score_samples(frame.values).compute(), expected)
     assert loaded.certificate_ == model.certificate_
     assert loaded.algorithm_ == "nn_descent"
+
+
+def test_fits_that_spool__have_the_same_bits(lists, tmp_path, monkeypatch):
+    lists(corrupted("1 % of the edges dropped", 0))
+    model, _ = _models(scale="standard")
+    expected, own = model.score_samples(NEW), model.p_values_
+    monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
+
+    with dask.config.set({"lpe-dask.spool": str(tmp_path / "spool")}):
+        spooled = LPE(**model.get_params()).fit(NOMINAL)
+
+        assert len(list((tmp_path / "spool").rglob("index-*"))) == 2 * 4  # and their starts
+        np.testing.assert_array_equal(spooled.score_samples(NEW), expected)
+        np.testing.assert_array_equal(spooled.p_values_, own)
+        spooled.save(tmp_path / "model")
+
+    loaded = lpe_dask.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.score_samples(NEW), expected)
 
 
 def test_spooled_models__score_the_same_bits(lists, tmp_path):
