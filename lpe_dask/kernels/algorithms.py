@@ -27,6 +27,8 @@ are ordered. Every such module offers the same contract:
 ``neighbor_lists(points, seed) -> places``
     About the nearest points of each, for searches along an index that may miss neighbors.
     None: there is no index, and no search misses any.
+``version() -> str``
+    Of what builds that index, which decides what is found; where there is one.
 
 All else is shared. Distances are the float64 definition, bit for bit, and so are results
 where nothing is missed.
