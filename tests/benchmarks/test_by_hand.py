@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
-from benchmarks import approximate
+from benchmarks import approximate, lists
 from benchmarks.children import environment
+from indexes import right_lists
 
 
 def start(module, folder, *arguments):
@@ -61,3 +63,22 @@ def test_approximate__compares_p_values():
     assert told["invented"] == 1
     assert told["off"] == 0.5
     assert told["largest"] == pytest.approx(0.71)
+
+
+def test_lists__tell_of_what_share_the_kth_nearest_is_known():
+    rows = np.random.default_rng(0).standard_normal((900, 3))
+    right = right_lists(rows)
+
+    assert lists.found_share(rows, right) == 1.0
+    assert lists.found_share(rows, right[:, 1:21]) == 1.0
+    assert lists.found_share(rows, right[:, :20]) == 0.0  # with themselves: 19 others
+    right[::2, 5] = -1
+    assert 0.4 < lists.found_share(rows, right[:, 1:21]) < 0.6
+
+
+def test_lists__tell_what_memory_is_taken():
+    with lists.added_bytes() as peaks:
+        taken = np.ones(8_000_000)
+        time.sleep(0.2)
+
+    assert taken.nbytes * 0.9 < peaks[0] < taken.nbytes * 1.5
