@@ -137,7 +137,7 @@ class Forecaster:
         if quality is None:
             return exactly
         # Some rows are measured exactly all the same, to decide or to certify.
-        share = min(1.0, quality.recheck + quality.sample_rows / max(1, n_rows))
+        share = min(1.0, quality.recheck + quality.sample_rows[0] / max(1, n_rows))
         led = led_nanoseconds(self.model.shape.n_features) / 1e9
         return Cost(share * exactly.pairs, led + share * exactly.seconds)
 

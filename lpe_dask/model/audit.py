@@ -41,8 +41,11 @@ logger = logging.getLogger(__name__)
 #: The part of a sample that may be off for a wider search to be tried first.
 FEW_BEYOND = 0.02
 
-#: Samples that one task merges.
-MERGED_SAMPLES = 8
+#: The part of ``max_error_share`` of a sample up to which a larger one is to decide.
+UNDECIDED = 1 / 4
+
+#: Partitions whose samples one task merges.
+MERGED_SAMPLES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +243,7 @@ def _first_numbers(rows: da.Array, *, is_lazy: bool) -> _FirstNumbers:
 
 
 def _merged(picked: list[Delayed], quality: Quality) -> Delayed:
-    merge = partial(merged_samples, n_picked=picked_rows(quality))
+    merge = partial(merged_samples, quality=quality)
     name = f"lpe-samples-{uuid4().hex}"
     tasks, keys = merge_tasks(name, [pick.key for pick in picked], merge, MERGED_SAMPLES)
     graph = HighLevelGraph.from_collections(
@@ -249,14 +252,14 @@ def _merged(picked: list[Delayed], quality: Quality) -> Delayed:
     return Delayed(name, graph, layer=name)
 
 
-def picked_rows(quality: Quality) -> int:
-    """Return the rows that are drawn for a round, and one that tells of more."""
-    return quality.sample_rows + 1
+def picked_rows(quality: Quality) -> tuple[int, ...]:
+    """Return the rows that are drawn for each round, and one that tells of more."""
+    return tuple(n_rows + 1 for n_rows in quality.sample_rows)
 
 
 def indexed(shape: SearchShape, quality: Quality) -> SearchShape:
     """Return the shape of a search that is judged, and may miss neighbors."""
-    merged_rows = (MERGED_SAMPLES + 1) * ROUNDS * picked_rows(quality)
+    merged_rows = (MERGED_SAMPLES + 1) * sum(picked_rows(quality))
     return replace(shape, is_indexed=True, merged_rows=merged_rows)
 
 
@@ -282,17 +285,18 @@ def samples_of(
     measured = np.flatnonzero(np.isfinite(rows).all(axis=1))
     own = np.full(len(rows), -1) if own is None else own
     samples = []
-    for draw in range(ROUNDS):
+    for draw, n_picked in enumerate(picked_rows(quality)):
         drawn = draws(numbers[measured], quality.seed, draw)
-        order = np.argsort(drawn, kind="stable")[: picked_rows(quality)]
+        order = np.argsort(drawn, kind="stable")[:n_picked]
         which = measured[order]
         samples.append(Sample(drawn[order], rows[which], own[which]))
     return samples
 
 
-def merged_samples(of_parts: list[list[Sample]], n_picked: int) -> list[Sample]:
+def merged_samples(of_parts: list[list[Sample]], quality: Quality) -> list[Sample]:
     """Return for each round the rows of all parts for which the smallest was drawn."""
-    return [_merged_round(parts, n_picked) for parts in zip(*of_parts, strict=True)]
+    rounds = zip(zip(*of_parts, strict=True), picked_rows(quality), strict=True)
+    return [_merged_round(parts, n_picked) for parts, n_picked in rounds]
 
 
 def _merged_round(samples: Sequence[Sample], n_picked: int) -> Sample:
@@ -333,7 +337,7 @@ def _part(samples: list[Sample], verdict: Verdict, quality: Quality) -> Sample:
     """Return the sample of a round; an empty one where nothing is left to be judged."""
     if is_settled(verdict) or has_few_rows(samples, quality):
         return samples[0].part(slice(0, 0))
-    return samples[verdict.rounds].part(slice(0, quality.sample_rows))
+    return samples[verdict.rounds].part(slice(0, quality.sample_rows[verdict.rounds]))
 
 
 def is_settled(verdict: Verdict) -> bool:
@@ -341,9 +345,12 @@ def is_settled(verdict: Verdict) -> bool:
     return verdict.certificate is not None or verdict.guide.is_exact
 
 
-def has_few_rows(samples: list[Sample], quality: Quality) -> bool:
-    """Return whether there are no more rows than a sample has: all are measured exactly."""
-    return len(samples[0].drawn) <= quality.sample_rows
+def has_few_rows(samples: list[Sample], quality: Quality, draw: int = 0) -> bool:
+    """Return whether there are no more rows than a sample is to have.
+
+    If there are no more than the first has, all are measured exactly.
+    """
+    return len(samples[draw].drawn) <= quality.sample_rows[draw]
 
 
 def _rows(samples: list[Sample], verdict: Verdict, quality: Quality) -> NDArray[np.generic]:
@@ -381,12 +388,20 @@ def _judge(
     if found.is_met:
         return Verdict(guide, found, rounds)
     is_last, is_good = rounds == ROUNDS, found.beyond <= FEW_BEYOND * found.audited
+    allowed = quality.max_error_share * found.audited
+    is_undecided = (
+        rounds == 1
+        and found.beyond <= UNDECIDED * allowed
+        and not has_few_rows(samples, quality, rounds)
+    )
     n_worse = max(1, blocks // 4)
     is_too_much = is_last or 2 * (len(guide.exact_blocks) + n_worse) > blocks
     repairs = quality.on_low_quality == "repair"
     further = guide.widened(min(2 * guide.width, widest))
     goes_further = is_good and further != guide and not is_last
-    if goes_further and (rounds == 1 or is_too_much or not repairs):
+    if is_undecided:
+        what = "a larger sample decides"
+    elif goes_further and (rounds == 1 or is_too_much or not repairs):
         guide, what = further, "the search goes further"
     elif not repairs:
         raise low_quality(str(found))

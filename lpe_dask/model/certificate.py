@@ -22,13 +22,14 @@ from scipy.stats import beta
 #: The probability, over the seed of the sample, that a certificate is wrong.
 RISK = 1e-4
 
+#: Rows of the first sample, at least, and how much larger each sample is than that. The
+#: first can certify only if hardly any row is off, which good searches may fail by chance.
+LEAST_SAMPLE, SAMPLE_FACTORS = 1100, (1, 2, 2)
+
 #: Samples that are drawn at most: one more after each repair. They share the risk.
-ROUNDS = 3
+ROUNDS = len(SAMPLE_FACTORS)
 
-#: Rows of a sample, at least.
-LEAST_SAMPLE = 1100
-
-#: How much larger a sample is than the smallest that may certify, with no row off.
+#: How much larger the first is than the smallest that may certify, with no row off.
 RESERVE = 1.07
 
 
@@ -68,10 +69,11 @@ class Quality:
         )
 
     @property
-    def sample_rows(self) -> int:
-        """Rows of a sample: if none of them is off, the share is as small as asked."""
+    def sample_rows(self) -> tuple[int, ...]:
+        """Rows of each sample: if none of them is off, the share is as small as asked."""
         needed = math.log(RISK / ROUNDS) / math.log1p(-self.max_error_share)
-        return max(LEAST_SAMPLE, math.ceil(RESERVE * needed))
+        first = max(LEAST_SAMPLE, math.ceil(RESERVE * needed))
+        return tuple(first * factor for factor in SAMPLE_FACTORS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from lpe_dask.model.audit import (
     picked_rows,
     samples_of,
 )
-from lpe_dask.model.certificate import ROUNDS, Quality, draws
+from lpe_dask.model.certificate import Quality, draws
 from lpe_dask.model.checkpoint import Checkpoint, measure_numbered
 from lpe_dask.model.division import Division, divide, fewer_calibration_rows
 from lpe_dask.model.false_alarms import (
@@ -181,7 +181,7 @@ def choose_search(
     except ValueError:  # a sample may be singular where all rows are not
         logger.info("algorithm=an exact one: a sample of rows tells too little")
         return algorithm
-    n_exact = division.n_calibration + ROUNDS * quality.sample_rows
+    n_exact = division.n_calibration + sum(quality.sample_rows)
     n_exact += math.ceil(quality.recheck * division.n_reference)
     plan = planned(fit.shape(division.n_reference, n_features))
     is_taken, reason = choose_approximate(sample, preparation, plan, n_exact, n_threads)
@@ -383,8 +383,8 @@ class _Search:
             False
         )
         numbers = np.flatnonzero(others)
-        n_picked, picked = picked_rows(quality), [numbers[:0]]
-        for draw in range(ROUNDS):
+        picked = [numbers[:0]]
+        for draw, n_picked in enumerate(picked_rows(quality)):
             order = np.argsort(draws(numbers, quality.seed, draw), kind="stable")
             picked.append(numbers[order[:n_picked]])
         chosen = np.unique(np.concatenate(picked))

@@ -357,11 +357,21 @@ def _judging_good_rows(verdict, led, exactly, *given):
 N_BLOCKS, WIDEST = 8, 384
 
 
-def _verdict_of(n_off, *, width=96, rounds=0, n_blocks=N_BLOCKS, otherwise="repair"):
-    """Return what is done where so many of 1,100 sampled rows are off."""
-    exactly = np.full(1100, 0.5)
-    led = np.where(np.arange(1100) < n_off, 0.1, exactly)
-    sample = audit.Sample(np.zeros(1101, np.uint64), NEW[:1101], np.full(1101, -1))
+def _verdict_of(
+    n_off,
+    *,
+    width=96,
+    rounds=0,
+    n_blocks=N_BLOCKS,
+    otherwise="repair",
+    n_rows=1100,
+    n_drawn=2201,
+):
+    """Return what is done where so many sampled rows are off."""
+    exactly = np.full(n_rows, 0.5)
+    led = np.where(np.arange(n_rows) < n_off, 0.1, exactly)
+    drawn = np.zeros(2201, np.uint64)[:n_drawn]
+    sample = audit.Sample(drawn, np.empty((len(drawn), 12)), np.full(len(drawn), -1))
     guide = Guide(width, min(4, n_blocks), (), tuple(range(n_blocks)))
     quality = Quality(0.01, 0.01, otherwise, 0.05, 0)
     before = audit.Verdict(guide, None, rounds)
@@ -371,10 +381,24 @@ def _verdict_of(n_off, *, width=96, rounds=0, n_blocks=N_BLOCKS, otherwise="repa
 def test_judge__certifies_what_is_good_and_first_doubles_the_beams():
     assert _verdict_of(0).certificate.is_met
 
-    further = _verdict_of(1)
+    further = _verdict_of(3)
     assert further.certificate is None
     assert further.guide == Guide(192, N_BLOCKS, (), tuple(range(N_BLOCKS)))
-    assert _verdict_of(1, width=300).guide.width == WIDEST
+    assert _verdict_of(3, width=300).guide.width == WIDEST
+
+
+@pytest.mark.parametrize("otherwise", ["repair", "error"])
+@pytest.mark.parametrize("n_off", [1, 2])
+def test_judge__asks_a_larger_sample_where_the_first_decides_nothing(n_off, otherwise):
+    undecided = _verdict_of(n_off, otherwise=otherwise)
+
+    assert undecided.certificate is None
+    assert undecided.guide.width == 96
+    # Among twice as many rows twice as many do no harm, and one more does.
+    for n_now, is_met in ((2 * n_off, True), (6, False)):
+        after = _verdict_of(n_now, rounds=1, n_rows=2200, n_blocks=1, otherwise=otherwise)
+        assert (after.certificate is not None) == is_met
+    assert _verdict_of(n_off, otherwise=otherwise, n_drawn=2200).guide.width == 192
 
 
 def test_judge__then_compares_the_worst_blocks_and_last_all():
@@ -382,7 +406,7 @@ def test_judge__then_compares_the_worst_blocks_and_last_all():
         assert verdict.guide == Guide(WIDEST, N_BLOCKS, (0, 1), tuple(range(2, N_BLOCKS)))
     assert _verdict_of(1, rounds=2).guide.is_exact
     assert _verdict_of(100, n_blocks=1).guide.is_exact
-    assert _verdict_of(1, rounds=1, n_blocks=1).guide.width == 192
+    assert _verdict_of(3, rounds=1, n_blocks=1).guide.width == 192
 
 
 def test_judge__stops_where_nothing_is_to_be_repaired():
@@ -511,7 +535,7 @@ def test_auto__takes_it_only_if_it_may(lists, taken):
     assert model.algorithm_ == "nn_descent"
     assert model.get_params()["algorithm"] == "auto"
     # Calibration rows, those below alpha, and the samples.
-    assert taken == [400 + 250 + 3 * 1100]
+    assert taken == [400 + 250 + 5 * 1100]
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,11 @@ def test_upper_bound__is_all_where_all_are_found():
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.1])
 def test_sample_rows__can_show_the_share_that_is_asked(share):
     """If none of them is off; one that is too many for the smallest sample."""
-    n_rows = _quality(max_error_share=share).sample_rows
+    sizes = _quality(max_error_share=share).sample_rows
 
-    assert upper_bound(0, n_rows, RISK / ROUNDS) <= share
-    assert n_rows >= 1100
+    assert len(sizes) == ROUNDS
+    assert upper_bound(0, sizes[0], RISK / ROUNDS) <= share
+    assert min(sizes) == sizes[0] >= 1100
 
 
 def test_quality__rechecks_what_alpha_flags():

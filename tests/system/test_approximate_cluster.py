@@ -111,7 +111,7 @@ def _some_are_done(dask_scheduler, prefix):
     return prefix in known and known[prefix].states.get("memory", 0) > 0
 
 
-PART_ROWS, N_PARTS = 4000, 16  # more rows than samples have
+PART_ROWS, N_PARTS = 8000, 12  # more rows than samples have
 
 
 def _read_part(i):

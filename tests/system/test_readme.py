@@ -42,6 +42,7 @@ ELSEWHERE = {
     "PYTHONPATH=tests python -m benchmarks.forecasts --folder FOLDER": (
         "tests/benchmarks/test_by_hand.py"
     ),
+    "PYTHONPATH=tests python -m benchmarks.lists": "tests/benchmarks/test_by_hand.py",
     ".ci/run": ".ci/run",
     ".venv/bin/pre-commit install": "tests/system/test_readme.py",
 }
