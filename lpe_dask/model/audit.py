@@ -41,7 +41,8 @@ logger = logging.getLogger(__name__)
 #: The part of a sample that may be off for a wider search to be tried first.
 FEW_BEYOND = 0.02
 
-#: The part of ``max_error_share`` of a sample up to which a larger one is to decide.
+#: The part of ``max_error_share`` that may be off in the first sample for the second, which
+#: is larger, to judge the same guide.
 UNDECIDED = 1 / 4
 
 #: Partitions whose samples one task merges.
@@ -400,8 +401,9 @@ def _judge(
     further = guide.widened(min(2 * guide.width, widest))
     goes_further = is_good and further != guide and not is_last
     if is_undecided:
-        what = "a larger sample decides"
-    elif goes_further and (rounds == 1 or is_too_much or not repairs):
+        logger.info("%s; a larger sample decides", found)
+        return Verdict(guide, None, rounds)
+    if goes_further and (rounds == 1 or is_too_much or not repairs):
         guide, what = further, "the search goes further"
     elif not repairs:
         raise low_quality(str(found))

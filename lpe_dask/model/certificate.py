@@ -26,7 +26,8 @@ RISK = 1e-4
 #: first can certify only if hardly any row is off, which good searches may fail by chance.
 LEAST_SAMPLE, SAMPLE_FACTORS = 1100, (1, 2, 2)
 
-#: Samples that are drawn at most: one more after each repair. They share the risk.
+#: Samples that are drawn at most: one more after each that certifies nothing. They share
+#: the risk.
 ROUNDS = len(SAMPLE_FACTORS)
 
 #: How much larger the first is than the smallest that may certify, with no row off.

@@ -389,16 +389,38 @@ def test_judge__certifies_what_is_good_and_first_doubles_the_beams():
 
 @pytest.mark.parametrize("otherwise", ["repair", "error"])
 @pytest.mark.parametrize("n_off", [1, 2])
-def test_judge__asks_a_larger_sample_where_the_first_decides_nothing(n_off, otherwise):
+def test_judge__asks_a_larger_sample_where_the_first_decides_nothing(
+    n_off, otherwise, caplog
+):
     undecided = _verdict_of(n_off, otherwise=otherwise)
 
     assert undecided.certificate is None
+    assert undecided.rounds == 1
     assert undecided.guide.width == 96
+    assert not caplog.records, "nothing is repaired, so there is nothing to warn of"
     # Among twice as many rows twice as many do no harm, and one more does.
     for n_now, is_met in ((2 * n_off, True), (6, False)):
         after = _verdict_of(n_now, rounds=1, n_rows=2200, n_blocks=1, otherwise=otherwise)
         assert (after.certificate is not None) == is_met
     assert _verdict_of(n_off, otherwise=otherwise, n_drawn=2200).guide.width == 192
+
+
+@pytest.mark.parametrize("part_rows", [1, 700, 2500, 5000])
+def test_samples__grow_and_do_not_depend_on_partitions(part_rows):
+    quality, numbers = Quality(0.01, 0.01, "repair", 0.05, 0), np.arange(len(NOMINAL))
+    whole = audit.samples_of(NOMINAL, numbers, quality)
+    edges = range(0, len(NOMINAL), part_rows)
+    parts = [slice(start, start + part_rows) for start in edges]
+    picked = [audit.samples_of(NOMINAL[p], numbers[p], quality) for p in parts]
+    guide = Guide(96, 1, (), (0,))
+
+    merged = audit.merged_samples(picked, quality)
+
+    for found, expected in zip(merged, whole, strict=True):
+        np.testing.assert_array_equal(found.drawn, expected.drawn)
+        np.testing.assert_array_equal(found.rows, expected.rows)
+    asked = [audit._part(merged, audit.Verdict(guide, None, i), quality) for i in range(3)]
+    assert [len(sample.rows) for sample in asked] == [1100, 2200, 2200]
 
 
 def test_judge__then_compares_the_worst_blocks_and_last_all():
