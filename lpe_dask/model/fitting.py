@@ -71,7 +71,15 @@ from lpe_dask.search import (
     plan_for_active_workers,
     prepare_reference,
 )
-from lpe_dask.tables import Nominal, Origin, map_blocks, read_nominal, read_table, take_rows
+from lpe_dask.tables import (
+    Nominal,
+    Origin,
+    even_sample,
+    map_blocks,
+    read_nominal,
+    read_table,
+    take_rows,
+)
 from lpe_dask.tasks import active_workers, compute, eagerly, enter, new_tasks, settle
 
 logger = logging.getLogger(__name__)
@@ -418,8 +426,11 @@ class _Search:
             *source().shape, partition_rows=max(nominal.input_chunks),
             reads_frame=nominal.row_hashes is not None,
         )  # fmt: skip
+        sample = nominal.sample
         if algorithm == "nn_descent":
             shape = indexed(shape, Quality.of(self.plan.parameters))
+            # Where blocks are cut decides what is found in them.
+            sample = even_sample(source())
         plan = plan_for_active_workers(shape, wait=True)
         if shape.is_indexed and self.checkpoint is not None:
             # Other workers may have other memory; results depend on the blocks.
@@ -427,7 +438,7 @@ class _Search:
             shape = replace(shape, block_rows=int(chosen))
             plan = plan_for_active_workers(shape, wait=True)
         return prepare_reference(
-            source, nominal.sample, preparation, plan, algorithm, nominal.n_bytes
+            source, sample, preparation, plan, algorithm, nominal.n_bytes
         )
 
 

@@ -15,6 +15,7 @@ from .files import paths_in as paths_in
 from .files import shown_paths as shown_paths
 from .nominal import Nominal as Nominal
 from .nominal import checked_rows as checked_rows
+from .nominal import even_sample as even_sample
 from .nominal import read_nominal as read_nominal
 from .nominal import take_rows as take_rows
 from .numeric import check_numeric as check_numeric

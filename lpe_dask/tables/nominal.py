@@ -29,7 +29,7 @@ from lpe_dask.tasks import (
 logger = logging.getLogger(__name__)
 
 #: Rows that are sampled in all, and at least from each chunk: they show the distribution of
-#: the rows, on which no result depends.
+#: the rows, on which no exact result depends.
 SAMPLE_ROWS, MIN_SAMPLED_ROWS = 16_384, 16
 
 
@@ -206,6 +206,20 @@ def take_rows(rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
     sizes = tuple(int(starts[i + 1] - starts[i]) for i in used)
     chunks = (sizes, rows.chunks[1])
     return new_array("take", tasks, [rows, *chosen[:1]], chunks, meta_of(rows))
+
+
+def even_sample(rows: da.Array) -> NDArray[np.generic]:
+    """Return up to `SAMPLE_ROWS` rows, the same however all are divided; computes.
+
+    Parameters
+    ----------
+    rows : dask array of shape (n_rows, n_features)
+        With known chunks.
+    """
+    n_rows = rows.shape[0]
+    n_sampled = min(n_rows, SAMPLE_ROWS)
+    (sample,) = compute(take_rows(rows, np.arange(n_sampled) * n_rows // n_sampled))
+    return np.asarray(sample)
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.

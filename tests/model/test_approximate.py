@@ -20,6 +20,7 @@ from lpe_dask.model import Checkpoint, audit, fit_model, tuning
 from lpe_dask.model.certificate import Quality
 from lpe_dask.pvalues import false_discovery_control
 from lpe_dask.search import Guide, Needs, packing, stored
+from lpe_dask.tables import nominal
 
 #: Blocks of so many rows, so that small tables have several.
 BLOCK_ROWS = 1280
@@ -169,6 +170,22 @@ def test_score_samples__gives_the_same_bits_for_each_kind(lists, kind, scheduler
         actual = model.score_samples(_kinds()[kind])
 
         np.testing.assert_array_equal(np.asarray(actual), expected)
+
+
+def test_fit__gives_the_same_bits_for_each_partitioning(lists, monkeypatch):
+    monkeypatch.setattr(nominal, "SAMPLE_ROWS", 500)
+    lists(corrupted("1 % of the edges dropped", 0))
+
+    def results(rows):
+        model = LPE(8, algorithm="nn_descent", calibration_size=400, random_state=0)
+        model.fit(rows)
+        return np.asarray(model.p_values_), model.score_samples(NEW)
+
+    expected = results(NOMINAL)
+    frame = dd.from_pandas(pd.DataFrame(NOMINAL).rename(columns=str), npartitions=4)
+    for rows in (da.from_array(NOMINAL, chunks=(333, -1)), frame):
+        for actual, due in zip(results(rows), expected, strict=True):
+            np.testing.assert_array_equal(actual, due)
 
 
 @pytest.mark.parametrize("kind", ["pandas", "dask array", "dask frame"])
