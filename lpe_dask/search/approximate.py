@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -128,16 +129,19 @@ def beam_search(
     walked = sorted(guide.suspects)
     entries, nearness = _entries(queries, [indexes[i] for i in walked], space)
     order = np.argsort(nearness, axis=0, kind="stable")
+
+    @lru_cache(maxsize=1)
+    def loaded(i: int) -> tuple[Any, Any]:
+        return handles[i].load(), indexes[i].load()
+
     # In turns, so that a block is there once for all who ask it next; each query asks in an
-    # order of its own.
-    for turn in order[: guide.n_asked]:
-        for place, i in enumerate(walked):
+    # order of its own. The last block of a turn is the first of the next.
+    for n, turn in enumerate(order[: guide.n_asked]):
+        for place, i in list(enumerate(walked))[:: -1 if n % 2 else 1]:
             which = np.flatnonzero(turn == place)
             which = state.needing(handles[i].low, handles[i].high, which)
             if len(which) > 0:
-                block, index = handles[i].load(), indexes[i].load()
-                state.fold(block, index, which, entries[place][which])
-                del block, index  # before the next are read from a spool
+                state.fold(*loaded(i), which, entries[place][which])
     return state.finish()
 
 

@@ -254,28 +254,32 @@ def _join(
     searched, which = Searched(*named), share_of(len(rows), share, n_shares)
     rows = rows[which]
     own = np.full(len(rows), -1) if numbers is None else numbers[which]
-    space, pass_rows = searched.space, searched.search.pass_rows
-    statistic = np.empty(len(rows))
-    for start in range(0, len(rows), pass_rows):
-        part = slice(start, start + pass_rows)
-        prepared = space.preparation.apply(rows[part])
-        found = _in_groups(prepared, own[part], searched)
-        if searched.guide is not None and not searched.guide.is_exact:
-            again = _to_measure_again(rows[part], found, searched)
-            exactly = replace(searched, guide=None)
-            found[again] = _in_groups(prepared[again], own[part][again], exactly)
-        statistic[part] = found
+    statistic = _in_passes(rows, own, searched)
+    if searched.guide is not None and not searched.guide.is_exact:
+        # All at once: blocks that are spooled are read for each pass.
+        again = _to_measure_again(rows, statistic, searched)
+        exactly = replace(searched, guide=None)
+        statistic[again] = _in_passes(rows, own, exactly, again)
     return searched.weight(rows, statistic) if searched.is_weighed else statistic
 
 
-def _in_groups(
-    prepared: NDArray[np.float64], own: NDArray[np.int64], searched: Searched
+def _in_passes(
+    rows: NDArray[np.generic],
+    own: NDArray[np.int64],
+    searched: Searched,
+    which: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the statistic of the rows of a pass; ``own`` as ``numbers`` in `join`."""
-    space, statistic = searched.space, np.empty(len(prepared))
-    for group in _groups(prepared, space):
-        queries = space.tiles(prepared[group], own[group])
-        statistic[group] = _measure(queries, searched)
+    """Return the statistic of some rows, or of all; ``own`` as ``numbers`` in `join`."""
+    space, pass_rows = searched.space, searched.search.pass_rows
+    statistic = np.empty(len(rows) if which is None else len(which))
+    for start in range(0, len(statistic), pass_rows):
+        part = slice(start, start + pass_rows)
+        taken = part if which is None else which[part]
+        prepared, numbers = space.preparation.apply(rows[taken]), own[taken]
+        of_pass = statistic[part]
+        for group in _groups(prepared, searched):
+            queries = space.tiles(prepared[group], numbers[group])
+            of_pass[group] = _measure(queries, searched)
     return statistic
 
 
@@ -338,9 +342,15 @@ def _own_rows(
     return rows, numbers
 
 
-def _groups(prepared: NDArray[np.float64], space: Space) -> Iterator[NDArray[np.int64]]:
-    """Yield which queries to measure together: those of one region of the reference."""
-    if space.split is None:
+def _groups(
+    prepared: NDArray[np.float64], searched: Searched
+) -> Iterator[NDArray[np.int64]]:
+    """Yield which queries to measure together: those of one region of the reference.
+
+    A search along indexes asks most regions for each query anyway.
+    """
+    space = searched.space
+    if space.split is None or searched.guide is not None:
         yield np.arange(len(prepared))
         return
     # A row with NaN is not measured, whatever region it falls into.

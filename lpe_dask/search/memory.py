@@ -62,9 +62,10 @@ def plan_for(shape: SearchShape, workers: Workers) -> SearchPlan:
     if shape.is_indexed and shape.block_rows is None:
         shape = replace(shape, block_rows=_indexed_block_rows(shape, workers))
     plan = plan_search(shape, workers.n_threads, workers.threads, workers.memory_limit)
-    if shape.is_spooled is None and not Needs(plan).fits(workers.memory_limit):
-        return replace(plan, is_spooled=True)
-    return plan
+    if shape.is_spooled is not None or Needs(plan).fits(workers.memory_limit):
+        return plan
+    shape = replace(shape, is_spooled=True)
+    return plan_search(shape, workers.n_threads, workers.threads, workers.memory_limit)
 
 
 def _indexed_block_rows(shape: SearchShape, workers: Workers) -> int:
@@ -76,9 +77,10 @@ def _indexed_block_rows(shape: SearchShape, workers: Workers) -> int:
     n_blocks = -(-shape.n_reference // most)
 
     def fits(rows: int, *, in_spool: bool) -> bool:
-        cut = replace(shape, block_rows=rows)
-        plan = plan_search(cut, workers.n_threads, workers.threads, limit)
-        return Needs(replace(plan, is_spooled=in_spool)).fits(limit)
+        cut = replace(shape, block_rows=rows, is_spooled=in_spool)
+        return Needs(plan_search(cut, workers.n_threads, workers.threads, limit)).fits(
+            limit
+        )
 
     if not shape.is_spooled:
         for more in range(n_blocks, MOST_MORE_BLOCKS * n_blocks + 1):
@@ -190,7 +192,7 @@ class Needs:
         share = plan.task_rows * (shape.n_features + 1) * FLOAT_BYTES
         blocks = 2 * block_bytes(plan) + share if plan.is_spooled else 0
         if plan.is_spooled and shape.is_indexed:
-            blocks += plan.largest_block_rows * index_row_bytes(shape.n_features)
+            blocks += 2 * plan.largest_block_rows * index_row_bytes(shape.n_features)
         return (
             plan.pass_rows * pass_row_bytes(shape, plan.n_blocks)
             + tile

@@ -20,7 +20,7 @@ from lpe_dask.kernels import DEGREE, FLAT_CELL_ROWS, LANES, MOST_AXES, STARTS_EV
 #: before they are read, so a plan takes float64.
 FLOAT_BYTES, SINGLE_BYTES = 8, 4
 
-#: Bytes that one pass should not exceed.
+#: Bytes that one pass should not exceed, unless those of a spooled block are more.
 PASS_BYTES = 256 * 2**20
 
 #: Query rows of a task: fewer are not worth a task, more make a long wait for news and for
@@ -280,7 +280,10 @@ def plan_search(
         n_tasks -= n_tasks % n_threads  # as many for each thread
     task_rows = min(MAX_TASK_ROWS, -(-n_reference // n_tasks))
     row_bytes = pass_row_bytes(shape, -(-n_reference // block_rows))
-    pass_bytes = min(PASS_BYTES, memory_limit // (16 * threads))
+    most_bytes = PASS_BYTES
+    if shape.is_spooled:  # each pass reads all blocks
+        most_bytes = max(most_bytes, block_rows * reference_row_bytes(shape.n_features))
+    pass_bytes = min(most_bytes, memory_limit // (16 * threads))
     pass_rows = max(1, min(MAX_TASK_ROWS, pass_bytes // row_bytes))
     return SearchPlan(
         shape, block_rows, min(_whole_groups(task_rows), block_rows), pass_rows, threads,
