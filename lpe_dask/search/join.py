@@ -347,10 +347,12 @@ def _groups(
 ) -> Iterator[NDArray[np.int64]]:
     """Yield which queries to measure together: those of one region of the reference.
 
-    A search along indexes asks most regions for each query anyway.
+    A search along indexes asks most regions for each query anyway, and where there are
+    indexes, boxes leave out few blocks: of a spool, each would be read for each region.
     """
     space = searched.space
-    if space.split is None or searched.guide is not None:
+    is_read_often = space.is_indexed and isinstance(searched.handles[0], SpooledBlock)
+    if space.split is None or searched.guide is not None or is_read_often:
         yield np.arange(len(prepared))
         return
     # A row with NaN is not measured, whatever region it falls into.

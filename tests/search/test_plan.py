@@ -80,7 +80,7 @@ def test_plan_for__cuts_so_that_tasks_are_small(
     assert cut.block_rows % 64 == 0
     assert cut.pass_rows >= 1
     one_row = 8 * (1.25 * n_neighbors + 24 + 8 * n_features)
-    tile = 256 * (16 * max(n_neighbors, 64) + 16 * n_features + 64)
+    tile = 256 * (16 * max(n_neighbors, 64) + 20 * n_features + 608)
     one_group = 64 * (10 * n_features + 12) * 8
     assert Needs(cut).join <= 2 * max(one_row + tile + 4 * one_group, memory_limit / 8)
     assert Needs(cut).pack <= max(2 * one_group, memory_limit / 4)
