@@ -280,10 +280,11 @@ def plan_search(
         n_tasks -= n_tasks % n_threads  # as many for each thread
     task_rows = min(MAX_TASK_ROWS, -(-n_reference // n_tasks))
     row_bytes = pass_row_bytes(shape, -(-n_reference // block_rows))
-    most_bytes = PASS_BYTES
-    if shape.is_spooled:  # each pass reads all blocks
+    most_bytes, parts = PASS_BYTES, 16
+    if shape.is_spooled:  # each pass reads all blocks, and has two of them at a time
         most_bytes = max(most_bytes, block_rows * reference_row_bytes(shape.n_features))
-    pass_bytes = min(most_bytes, memory_limit // (16 * threads))
+        parts = 18
+    pass_bytes = min(most_bytes, memory_limit // (parts * threads))
     pass_rows = max(1, min(MAX_TASK_ROWS, pass_bytes // row_bytes))
     return SearchPlan(
         shape, block_rows, min(_whole_groups(task_rows), block_rows), pass_rows, threads,

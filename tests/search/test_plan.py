@@ -7,7 +7,7 @@ from dataclasses import replace
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
@@ -67,6 +67,14 @@ def planned(*shape, n_threads, threads, memory_limit, **others):
     return plan_for(shape_of(*shape, **others), Workers(n_threads, threads, memory_limit))
 
 
+@example(
+    n_reference=15_105, n_features=133, n_neighbors=11_535, n_threads=1,
+    memory_limit=421_815_360,
+)  # fmt: skip
+@example(
+    n_reference=24_577, n_features=76, n_neighbors=11_094, n_threads=1,
+    memory_limit=398_503_936,
+)  # fmt: skip
 @given(**sizes)
 def test_plan_for__cuts_so_that_tasks_are_small(
     n_reference, n_features, n_neighbors, n_threads, memory_limit
@@ -80,7 +88,7 @@ def test_plan_for__cuts_so_that_tasks_are_small(
     assert cut.block_rows % 64 == 0
     assert cut.pass_rows >= 1
     one_row = 8 * (1.25 * n_neighbors + 24 + 8 * n_features)
-    tile = 256 * (16 * max(n_neighbors, 64) + 20 * n_features + 608)
+    tile = 256 * (16 * max(n_neighbors, 64) + 16 * n_features + 64)
     one_group = 64 * (10 * n_features + 12) * 8
     assert Needs(cut).join <= 2 * max(one_row + tile + 4 * one_group, memory_limit / 8)
     assert Needs(cut).pack <= max(2 * one_group, memory_limit / 4)
