@@ -19,7 +19,7 @@ from lpe_dask.kernels import joined_lists, nn_descent
 from lpe_dask.model import Checkpoint, audit, fit_model, tuning
 from lpe_dask.model.certificate import Quality
 from lpe_dask.pvalues import false_discovery_control
-from lpe_dask.search import Guide, Needs, packing, stored
+from lpe_dask.search import Guide, Needs, join, packing, spooled, stored
 from lpe_dask.tables import nominal
 
 #: Blocks of so many rows, so that small tables have several.
@@ -482,15 +482,40 @@ def test_fits_that_spool__have_the_same_bits(lists, tmp_path, monkeypatch):
     monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
 
     with dask.config.set({"lpe-dask.spool": str(tmp_path / "spool")}):
-        spooled = LPE(**model.get_params()).fit(NOMINAL)
+        again = LPE(**model.get_params()).fit(NOMINAL)
 
         assert len(list((tmp_path / "spool").rglob("index-*"))) == 2 * 4  # and their starts
-        np.testing.assert_array_equal(spooled.score_samples(NEW), expected)
-        np.testing.assert_array_equal(spooled.p_values_, own)
-        spooled.save(tmp_path / "model")
+        np.testing.assert_array_equal(again.score_samples(NEW), expected)
+        np.testing.assert_array_equal(again.p_values_, own)
+        again.save(tmp_path / "model")
 
     loaded = lpe_dask.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.score_samples(NEW), expected)
+
+
+def test_spooled_blocks__are_read_seldom(lists, monkeypatch):
+    """Once a turn, but for the last of each, and once for what is measured exactly."""
+    monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
+    model = LPE(8, algorithm="nn_descent", calibration_size=400, random_state=0)
+    model.fit(NOMINAL)
+    reads, allowed, load = [], [], spooled.SpooledBlock.load
+    in_passes, n_blocks = join._in_passes, 4
+
+    def counted(block):
+        reads.append(block.url)
+        return load(block)
+
+    def bounded(rows, own, searched, *which):
+        in_turns = n_blocks * n_blocks - (n_blocks - 1)
+        allowed.append(n_blocks if searched.guide is None else in_turns)
+        return in_passes(rows, own, searched, *which)
+
+    monkeypatch.setattr(spooled.SpooledBlock, "load", counted)
+    monkeypatch.setattr(join, "_in_passes", bounded)
+    model.score_samples(da.from_array(NEW, chunks=-1)).compute()
+
+    assert len(set(reads)) == n_blocks
+    assert len(reads) <= sum(allowed)
 
 
 def test_spooled_models__score_the_same_bits(lists, tmp_path):
