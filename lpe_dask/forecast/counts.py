@@ -120,17 +120,17 @@ def _pack_tasks(model: PlannedModel, plan: SearchPlan, workers: Workers) -> Coun
     if plan.shape.is_indexed:
         tasks["index"] = _n_blocks(model, plan)
     if model.sampled.space.prunes:
-        tasks["split"] = plan.n_blocks
+        tasks["split"] = plan.n_pieces
         if plan.is_spooled:
-            tasks["split"] += -(-plan.n_blocks // SUMMED_PIECES)
+            tasks["split"] += -(-plan.n_pieces // SUMMED_PIECES)
         elif workers.is_cluster:
-            tasks["split"] += plan.n_blocks
+            tasks["split"] += plan.n_pieces
     return tasks
 
 
 def _measure_tasks(model: PlannedModel, plan: SearchPlan) -> Counter[str]:
     """Return the tasks that measure rows of blocks among all others, and record it."""
-    n_joins = _n_blocks(model, plan) * plan.block_shares
+    n_joins = _n_blocks(model, plan) * plan.own_shares(model.n_measured)
     if plan.shape.graph_neighbors == 0:
         return Counter({"self-join": n_joins, "record": n_joins})
     n_walks = -(-model.n_measured // plan.task_rows)

@@ -205,8 +205,9 @@ class Audit:
         self, rows: da.Array, numbers: da.Array, approximation: Approximation | None
     ) -> Any:
         statistic = self.reference.measure_rows(
-            rows, numbers=numbers, approximation=approximation
-        )
+            rows, numbers=numbers, approximation=approximation,
+            most_rows=max(self.quality.sample_rows),
+        )  # fmt: skip
         return self.calibration.p_values(self.calibration.compared(rows, statistic))
 
 

@@ -191,10 +191,26 @@ def choose_search(
         return algorithm
     n_exact = division.n_calibration + sum(quality.sample_rows)
     n_exact += math.ceil(quality.recheck * division.n_reference)
-    plan = planned(fit.shape(division.n_reference, n_features))
-    is_taken, reason = choose_approximate(sample, preparation, plan, n_exact, n_threads)
+    shape = fit.shape(division.n_reference, n_features)
+    is_taken, reason = choose_approximate(
+        sample, preparation, planned(shape), n_exact, n_threads
+    )
+    if is_taken and not _fits_with_indexes(indexed(shape, quality), planned):
+        is_taken, reason = False, (
+            "nominal rows and their indexes do not fit into the memory of each worker, and "
+            "to read them from a spool takes longer than it saves"
+        )  # fmt: skip
     logger.info("algorithm=%s: %s", "nn_descent" if is_taken else "an exact one", reason)
     return "nn_descent" if is_taken else algorithm
+
+
+def _fits_with_indexes(
+    shape: SearchShape, planned: Callable[[SearchShape], SearchPlan]
+) -> bool:
+    try:
+        return not planned(shape).is_spooled
+    except MemoryError:  # not even with a spool
+        return False
 
 
 def _algorithm(

@@ -202,12 +202,19 @@ class Needs:
 
     @property
     def pack(self) -> int:
-        """Of the task that prepares the largest block.
+        """Of the task that prepares the largest block, or a piece of blocks.
 
-        The rows as they came, prepared, as points and ordered, and the block itself.
+        The rows as they came, prepared, as points and ordered, and the block itself. Where
+        blocks are gathered from smaller pieces, the rows, also in float32, and as points;
+        in memory the block itself is one of those that are held.
         """
-        row_bytes = (6 * self.plan.shape.n_features + 8) * FLOAT_BYTES
-        return self.plan.largest_block_rows * row_bytes + block_bytes(self.plan)
+        plan, n_features = self.plan, self.plan.shape.n_features
+        row_bytes = (6 * n_features + 8) * FLOAT_BYTES
+        if plan.piece_rows == plan.block_rows:
+            return plan.largest_block_rows * row_bytes + block_bytes(plan)
+        gathered = plan.largest_block_rows * (3 * n_features + 8) * FLOAT_BYTES
+        block = block_bytes(plan) if plan.is_spooled else 0
+        return max(plan.piece_rows * row_bytes, gathered + block)
 
     @property
     def build(self) -> int:

@@ -9,7 +9,7 @@ blocks      b0   b1   b2      handles: in memory, or in a spool
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -350,8 +350,16 @@ def _gather(
     folder: SpoolFolder | None,
 ) -> Any:
     """Make a block of rows ``start`` to ``stop`` of a region, through all pieces."""
+    rows, numbers = _gathered(handles_of(pieces), region, start, stop)
+    return pack_rows(rows, numbers, space, folder)
+
+
+def _gathered(
+    pieces: Sequence[Any], region: int, start: int, stop: int
+) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+    """Return rows of a region with their numbers; what was read of each piece is gone."""
     rows, numbers, before = [], [], 0
-    for piece in handles_of(pieces):
+    for piece in pieces:
         of_rows, of_numbers, n_in_region = piece.read(
             region, max(0, start - before), max(0, stop - before)
         )
@@ -360,7 +368,7 @@ def _gather(
             # Pieces of one dtype each; a block is float32 only if all of them are.
             rows.append(of_rows)
             numbers.append(of_numbers)
-    return pack_rows(np.concatenate(rows), np.concatenate(numbers), space, folder)
+    return np.concatenate(rows), np.concatenate(numbers)
 
 
 def pack_rows(

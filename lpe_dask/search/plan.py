@@ -230,6 +230,33 @@ class SearchPlan:
         return _whole_groups(rows)
 
     @property
+    def piece_rows(self) -> int:
+        """Rows that are prepared at a time: those of a block, which they become at once.
+
+        Blocks with indexes are large, and where there are several they are gathered from
+        smaller pieces.
+        """
+        if self.shape.is_indexed and self.n_blocks > 1:
+            return min(self.block_rows, MAX_TASK_ROWS)
+        return self.block_rows
+
+    @property
+    def n_pieces(self) -> int:
+        """Pieces of so many rows."""
+        return -(-self.shape.n_reference // self.piece_rows)
+
+    def own_shares(self, n_measured: int) -> int:
+        """Return how many tasks share a block of which a few rows are measured.
+
+        So many of all rows. Where each task reads a spool, no more than are worth it.
+        """
+        if not self.is_spooled:
+            return self.block_shares
+        of_block = self.block_rows * n_measured / self.shape.n_reference
+        worth = math.ceil(of_block / self.least_task_rows)
+        return min(self.block_shares, max(1, worth))
+
+    @property
     def least_task_rows(self) -> int:
         """Query rows that are worth a task: where each reads a spool, a whole pass."""
         return max(MIN_TASK_ROWS, self.pass_rows) if self.is_spooled else MIN_TASK_ROWS

@@ -89,7 +89,8 @@ class Reference:
         is_all = len(numbers) == self.shape.n_reference
         chosen = None if is_all else enter(numbers, "lpe-chosen")
         searched = self._searched(plan, approximation=approximation)
-        return self_join(len(self.blocks), searched, plan.block_shares, chosen)
+        n_shares = plan.own_shares(len(numbers))
+        return self_join(len(self.blocks), searched, n_shares, chosen)
 
     def measure_rows(
         self,
@@ -99,6 +100,7 @@ class Reference:
         frame_sizes: Sequence[int] = (),
         numbers: da.Array | None = None,
         approximation: Approximation | None = None,
+        most_rows: int | None = None,
     ) -> da.Array:
         """Return the statistic of rows as a dask array of shape (n,), lazily.
 
@@ -118,11 +120,16 @@ class Reference:
             Of those that are rows of the reference; see `join.join`.
         approximation : Approximation, optional
             None: all rows are compared.
+        most_rows : int, optional
+            Of a chunk, where chunks are unknown.
         """
         sizes = rows.chunks[0]
         plan = self._plan(frame_sizes or sizes, reads_frame=len(frame_sizes) > 0)
+        largest = _largest(sizes)
+        if largest is None and plan.is_spooled:  # which each task reads as a whole
+            largest = most_rows
         shares = n_shares(
-            len(sizes), active_workers().n_threads, _largest(sizes), plan.least_task_rows
+            len(sizes), active_workers().n_threads, largest, plan.least_task_rows
         )
         with self._lazily(plan):
             searched = self._searched(plan, statistic, weight, approximation)
@@ -263,7 +270,7 @@ def prepare_reference(
             "%d nominal rows do not fit into the memory of each worker: they are spooled "
             "to %s", shape.n_reference, entry.url,
         )  # fmt: skip
-    chunks = partial(_chunks, source, plan.block_rows)
+    chunks = partial(_chunks, source, plan.piece_rows)
     blocks = prepare_blocks(chunks, space, entry, plan.largest_block_rows, n_bytes)
     reference = Reference(shape, space, blocks)
     if space.is_indexed:
@@ -293,10 +300,10 @@ def _indexes(blocks: Blocks, space: Space, plan: SearchPlan, n_bytes: int) -> Bl
     return Blocks.of(make(), make, n_bytes)
 
 
-def _chunks(source: Callable[[], da.Array], block_rows: int) -> da.Array:
+def _chunks(source: Callable[[], da.Array], chunk_rows: int) -> da.Array:
     """Return rows in chunks of so many rows, settled."""
     rows = source()
-    chunks = rows.rechunk((block_rows, -1))
+    chunks = rows.rechunk((chunk_rows, -1))
     return rows if chunks is rows else settle(chunks, "lpe-chunk")
 
 

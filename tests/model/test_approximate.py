@@ -17,10 +17,12 @@ from indexes import CORRUPTIONS, corrupted, right_lists
 from lpe_dask import LPE
 from lpe_dask.kernels import joined_lists, nn_descent
 from lpe_dask.model import Checkpoint, audit, fit_model, tuning
-from lpe_dask.model.certificate import Quality
+from lpe_dask.model.certificate import ROUNDS, Quality
+from lpe_dask.model.fitting import choose_search
 from lpe_dask.pvalues import false_discovery_control
-from lpe_dask.search import Guide, Needs, join, packing, spooled, stored
+from lpe_dask.search import Guide, Needs, join, packing, plan_for, spooled, stored
 from lpe_dask.tables import nominal
+from lpe_dask.tasks import active_workers
 
 #: Blocks of so many rows, so that small tables have several.
 BLOCK_ROWS = 1280
@@ -516,6 +518,8 @@ def test_spooled_blocks__are_read_seldom(lists, monkeypatch):
 
     assert len(set(reads)) == n_blocks
     assert len(reads) <= sum(allowed)
+    # One task for each: guided, again, and for audits exactly.
+    assert len(allowed) <= 3 * ROUNDS + 2
 
 
 def test_spooled_models__score_the_same_bits(lists, tmp_path):
@@ -600,6 +604,24 @@ def test_auto__takes_it_only_if_it_may(lists, taken):
     assert model.get_params()["algorithm"] == "auto"
     # Calibration rows, those below alpha, and the samples.
     assert taken == [400 + 250 + 5 * 1100]
+
+
+@pytest.mark.parametrize("is_enough", [False, True])
+def test_auto__does_not_take_it_where_blocks_are_spooled(lists, taken, is_enough, caplog):
+    """Also where an exact search is not; nor where not even a spool would do."""
+    caplog.set_level("INFO", "lpe_dask")
+    parameters = LPE(8, allow_approximate=True).get_params()
+
+    def planned(shape):
+        if shape.is_indexed and not is_enough:
+            raise MemoryError("a test")
+        return plan_for(replace(shape, is_spooled=shape.is_indexed), active_workers())
+
+    chosen = choose_search(parameters, NOMINAL, len(NOMINAL), planned, n_threads=2)
+
+    assert taken
+    assert chosen == "auto"
+    assert "do not fit into the memory of each worker" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -131,9 +131,9 @@ def test_plan_for__spools_what_does_not_fit():
 
 
 @pytest.mark.parametrize(
-    ("gib", "n_blocks", "is_spooled"), [(6, 8, True), (10, 8, False), (12, 6, False),
-                                        (14, 5, False), (16, 2, False), (64, 2, False)]
-)  # fmt: skip
+    ("gib", "n_blocks", "is_spooled"),
+    [(6, 8, True), (7, 6, False), (8, 5, False), (9, 2, False), (64, 2, False)],
+)
 def test_plan_for__has_more_blocks_with_indexes_rather_than_a_spool(
     gib, n_blocks, is_spooled
 ):
@@ -144,6 +144,33 @@ def test_plan_for__has_more_blocks_with_indexes_rather_than_a_spool(
 
     assert (cut.n_blocks, cut.is_spooled) == (n_blocks, is_spooled)
     Needs(cut).check(gib * GIB)
+
+
+def test_own_shares__are_fewer_where_each_reads_a_spool():
+    """Of few rows to measure; as many as there are of all rows."""
+    held, spooled = (
+        planned(
+            400_000, 256, 20, n_threads=2, threads=2, memory_limit=6 * GIB,
+            is_indexed=True, block_rows=50_000, is_spooled=is_spooled,
+        )
+        for is_spooled in (False, True)
+    )  # fmt: skip
+
+    assert held.own_shares(4000) == held.block_shares == spooled.block_shares == 2
+    assert spooled.own_shares(0) == spooled.own_shares(4000) == 1
+    assert spooled.own_shares(400_000) == spooled.block_shares
+
+
+@pytest.mark.parametrize(("n_blocks", "n_pieces"), [(1, 1), (2, 13), (100, 100)])
+def test_pieces__are_smaller_than_the_blocks_that_are_gathered(n_blocks, n_pieces):
+    block_rows = 400_000 // n_blocks
+    shape = {
+        "block_rows": block_rows, "n_threads": 2, "threads": 2, "memory_limit": 64 * GIB,
+    }  # fmt: skip
+    indexed = planned(400_000, 256, 20, is_indexed=True, **shape)
+
+    assert (indexed.n_blocks, indexed.n_pieces) == (n_blocks, n_pieces)
+    assert planned(400_000, 256, 20, **shape).n_pieces == n_blocks
 
 
 @pytest.mark.parametrize(("block_rows", "at_once"), [(400_000, 1), (150_000, 4 / 3)])

@@ -143,11 +143,16 @@ def test_worker_bytes__bound_whole_workers_that_read_a_spool(client, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.cluster
-@pytest.mark.parametrize("n_features", [32, 256])
-def test_worker_bytes__bound_whole_workers_that_build_indexes(compiled, n_features):
-    n_rows = 60_000
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "block_rows"),
+    [(60_000, 32, None), (60_000, 256, None), (160_000, 128, 80_000)],
+)
+def test_worker_bytes__bound_whole_workers_that_build_indexes(
+    compiled, n_rows, n_features, block_rows
+):
+    """Also where blocks are gathered from smaller pieces."""
     nominal, new = (as_array(n_rows, n_features, N_PARTITIONS, seed) for seed in (0, 1))
-    with two_workers() as client:
+    with two_workers() as client, dask.config.set({"lpe-dask.block-rows": block_rows}):
         shape = SearchShape(
             n_rows, n_features, Statistic(N_NEIGHBORS, None),
             partition_rows=n_rows // N_PARTITIONS, reads_frame=False, is_indexed=True,
