@@ -31,6 +31,7 @@ from lpe_dask.model import (
     may_approximate,
     model_source,
     model_url,
+    recheck_level,
     reserved_model,
     save_fitted,
     with_defaults,
@@ -195,11 +196,15 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
 
 
 def _decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what decides about p-values: neither alpha nor which exact algorithm."""
+    """Return what decides about p-values.
+
+    If all are exact, neither alpha nor which algorithm.
+    """
     decisive = {k: v for k, v in parameters.items() if k not in ("alpha", *ABOUT_SEARCH)}
     if not may_approximate(parameters):
         return decisive
     approximate = {name: parameters[name] for name in ABOUT_SEARCH}
+    approximate["recheck"] = recheck_level(parameters)
     return decisive | approximate | {"pynndescent": metadata.version("pynndescent")}
 
 

@@ -160,7 +160,7 @@ def _model_of(
         logger.info(
             "the model at %s is used as it is; the nominal rows%s have changed since it "
             "was fitted (refit = true fits it again)", path,
-            "" if model.approximate is None else ", or the version of pynndescent,",
+            "" if model.approximate is None else ", alpha or pynndescent's version",
         )  # fmt: skip
     return fit, model
 

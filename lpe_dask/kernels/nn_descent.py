@@ -81,8 +81,6 @@ def neighbor_lists(points: NDArray[np.float64], seed: int) -> NDArray[np.int32]:
         singles = points.astype(np.float32)
     np.clip(singles, -FURTHEST_LISTED, FURTHEST_LISTED, out=singles)
     with _building:
-        # That it has not found enough for some rows: whatever it finds is audited.
-        warnings.filterwarnings("ignore", "Failed to correctly find", UserWarning)
         can_run_at_once = _prepare(singles.shape[1])
         if not can_run_at_once:
             return _listed(singles, seed)
@@ -125,5 +123,7 @@ def _library() -> ModuleType:
         import pynndescent  # takes seconds, and 100 MiB of workers that build no index
     finally:
         numba.config.THREADING_LAYER = layer
+    # It warns if it has not found enough for some rows: whatever it finds is audited.
+    warnings.filterwarnings("ignore", "Failed to correctly find", UserWarning)
     module: ModuleType = pynndescent
     return module

@@ -25,6 +25,7 @@ from .parameters import check_names as check_names
 from .parameters import check_parameters as check_parameters
 from .parameters import learned_by as learned_by
 from .parameters import may_approximate as may_approximate
+from .parameters import recheck_level as recheck_level
 from .parameters import with_defaults as with_defaults
 from .saving import reserved_model as reserved_model
 from .saving import save_fitted as save_fitted

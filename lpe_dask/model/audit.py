@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.model.certificate import (
     ROUNDS,
+    TABLE_DRAWS,
     Certificate,
     Quality,
     certificate_of,
@@ -269,6 +270,7 @@ def samples_of(
     rows: NDArray[np.generic],
     numbers: NDArray[np.int64],
     quality: Quality,
+    of_rounds: Sequence[int],
     own: NDArray[np.int64] | None = None,
 ) -> list[Sample]:
     """Return of some rows for each round those for which the smallest was drawn.
@@ -281,13 +283,15 @@ def samples_of(
     numbers : ndarray of shape (n_rows,)
         In the table, by which is drawn.
     quality : Quality
+    of_rounds : sequence of int
+        The draw of each round; see `certificate.draws`.
     own : ndarray of shape (n_rows,), optional
         In the reference; None: all are new.
     """
     measured = np.flatnonzero(np.isfinite(rows).all(axis=1))
     own = np.full(len(rows), -1) if own is None else own
     samples = []
-    for draw, n_picked in enumerate(picked_rows(quality)):
+    for draw, n_picked in zip(of_rounds, picked_rows(quality), strict=True):
         drawn = draws(numbers[measured], quality.seed, draw)
         order = np.argsort(drawn, kind="stable")[:n_picked]
         which = measured[order]
@@ -324,7 +328,7 @@ def low_quality(found: str) -> RuntimeError:
 
 
 def _pick(rows: NDArray[np.generic], first: int, quality: Quality) -> list[Sample]:
-    return samples_of(rows, np.arange(first, first + len(rows)), quality)
+    return samples_of(rows, np.arange(first, first + len(rows)), quality, TABLE_DRAWS)
 
 
 def _edges(counts: list[int]) -> list[int]:

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
+from lpe_dask.model.parameters import recheck_level
+
 #: The probability, over the seed of the sample, that a certificate is wrong.
 RISK = 1e-4
 
@@ -29,6 +31,13 @@ LEAST_SAMPLE, SAMPLE_FACTORS = 1100, (1, 2, 2)
 #: Samples that are drawn at most: one more after each that certifies nothing. They share
 #: the risk.
 ROUNDS = len(SAMPLE_FACTORS)
+
+#: Which draws of `draws` tell the samples of nominal rows, one a round, those of rows of
+#: a table, and the rows that guides are tried on. What one of them finds decides how to
+#: search for rows that another one judges, so no two are the same.
+NOMINAL_DRAWS = range(ROUNDS)
+TABLE_DRAWS = range(ROUNDS, 2 * ROUNDS)
+TUNING_DRAW = 2 * ROUNDS
 
 #: How much larger the first is than the smallest that may certify, with no row off.
 RESERVE = 1.07
@@ -60,13 +69,12 @@ class Quality:
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Self:
         """Return what the arguments of `LPE` ask."""
-        recheck = parameters["recheck"]
-        return cls(
-            parameters["max_p_error"],
-            parameters["max_error_share"],
+        return cls(  # they may be numbers of NumPy
+            float(parameters["max_p_error"]),
+            float(parameters["max_error_share"]),
             parameters["on_low_quality"],
-            parameters["alpha"] if recheck is None else recheck,
-            parameters["random_state"] or 0,
+            recheck_level(parameters),
+            int(parameters["random_state"] or 0),
         )
 
     @property

@@ -81,7 +81,8 @@ class LPE(OutlierMixin, BaseEstimator):
         p-values up to ``recheck``, and all decisions at ``alpha``; other p-values may be
         too small, which ``certificate_`` bounds (docs/approximate.md).
     allow_approximate : bool, default=False
-        Whether "auto" may take "nn_descent", where it is at least twice as fast.
+        Whether "auto" may take "nn_descent", where it is at least twice as fast. Without
+        ``calibration_size`` that takes fewer calibration rows, so alarms may differ.
     max_p_error, max_error_share : float, default=0.01
         With "nn_descent": with probability 0.9999 over ``random_state``, at most this share
         (0.001 or more) of the rows has p-values that are off by more than ``max_p_error``.
@@ -118,7 +119,8 @@ class LPE(OutlierMixin, BaseEstimator):
         What to do about a nominal row with NaN or inf.
     random_state : int, optional
         Draws the rows of ``calibration`` and ``calibration_size``; None: different rows in
-        each fit, but with ``calibration="auto"`` always the same. Nothing else is random.
+        each fit, but with ``calibration="auto"`` always the same. With "nn_descent" also
+        which rows are audited; None: as for 0. Nothing else is random.
 
     Attributes
     ----------
@@ -308,7 +310,7 @@ class LPE(OutlierMixin, BaseEstimator):
             NaN or inf. With "nn_descent" it may be too large, but where the p-value is at
             most ``recheck``, and raises as `score_samples` says.
         """
-        return fitted_of(self).statistic(X)
+        return self._current().statistic(X)
 
     def score_samples(self, X: Any) -> Any:
         """Return the p-value of new rows: in [0, 1], the lower the more anomalous.
@@ -372,7 +374,8 @@ class LPE(OutlierMixin, BaseEstimator):
         """Return -1 for rows with a p-value of at most alpha, else 1.
 
         The labels are those of `score_samples`, for less work: a row is not searched any
-        further once enough nominal rows are near to know that it is none to report.
+        further once enough nominal rows are near to know that it is none to report. With
+        "nn_descent" it takes, and raises, what `score_samples` does.
 
         Parameters
         ----------
@@ -416,8 +419,9 @@ class LPE(OutlierMixin, BaseEstimator):
         """Judge by nominal rows that are held out whether false alarms are as promised.
 
         Fits the other rows with the parameters of this model, K or radius and the
-        calibration as they are in use, and scores those that were held out. Computes, and
-        takes about as long as `fit`.
+        calibration as they are in use, and scores those that were held out, by an exact
+        search. Computes, and takes about as long as `fit`; with "nn_descent" as long as an
+        exact search for the held-out rows takes.
 
         Parameters
         ----------

@@ -33,7 +33,7 @@ from lpe_dask.model.audit import (
     picked_rows,
     samples_of,
 )
-from lpe_dask.model.certificate import Quality, draws
+from lpe_dask.model.certificate import NOMINAL_DRAWS, Quality, draws
 from lpe_dask.model.checkpoint import Checkpoint, measure_numbered
 from lpe_dask.model.division import Division, divide, fewer_calibration_rows
 from lpe_dask.model.false_alarms import (
@@ -408,7 +408,7 @@ class _Search:
         )
         numbers = np.flatnonzero(others)
         picked = [numbers[:0]]
-        for draw, n_picked in enumerate(picked_rows(quality)):
+        for draw, n_picked in zip(NOMINAL_DRAWS, picked_rows(quality), strict=True):
             order = np.argsort(draws(numbers, quality.seed, draw), kind="stable")
             picked.append(numbers[order[:n_picked]])
         chosen = np.unique(np.concatenate(picked))
@@ -417,9 +417,9 @@ class _Search:
         own[slice(None) if searched is None else searched] = np.arange(division.n_reference)
         if len(chosen) == 0:
             (few,) = compute(take_rows(rows, np.array([0])))
-            return samples_of(few[:0], chosen, quality, chosen)
+            return samples_of(few[:0], chosen, quality, NOMINAL_DRAWS, chosen)
         (taken,) = compute(take_rows(self.nominal.again(), chosen))
-        return samples_of(taken, chosen, quality, own[chosen])
+        return samples_of(taken, chosen, quality, NOMINAL_DRAWS, own[chosen])
 
     def _part(self, numbers: NDArray[np.int64] | None) -> Callable[[], da.Array]:
         """Return what gives some of the nominal rows, entered again each time."""
@@ -449,7 +449,7 @@ class _Search:
             sample = even_sample(source())
         plan = plan_for_active_workers(shape, wait=True)
         if shape.is_indexed and self.checkpoint is not None:
-            # Other workers may have other memory; results depend on the blocks.
+            # It may be set otherwise by then; results depend on the blocks.
             chosen = self.checkpoint.settled("block-rows", lambda: str(plan.block_rows))
             shape = replace(shape, block_rows=int(chosen))
             plan = plan_for_active_workers(shape, wait=True)

@@ -22,6 +22,7 @@ from lpe_dask.model.manifest import (
     MANIFEST_NAME,
     NOMINAL_NAME,
     STARTS_NAME,
+    ApproximateEntry,
     FittedEntry,
     Manifest,
     NewerFormatError,
@@ -223,7 +224,8 @@ def _reference(
         calibration_rows, -(-max(entry.block_rows) // LARGEST_BLOCK),
     )  # fmt: skip
     if space.is_indexed:
-        shape = indexed(shape, Quality.of(manifest.parameters))
+        assert manifest.approximate is not None
+        shape = indexed(shape, _quality(manifest.approximate))
     stored, indexes = StoredBlocks(load, len(blocks)), None
     if space.is_indexed:
         pairs = [
@@ -242,6 +244,14 @@ def _approximate(manifest: Manifest) -> Approximate | None:
     return Approximate(
         Guide(guide.width, guide.n_asked, tuple(guide.exact_blocks), tuple(guide.suspects)),
         Certificate(**dict(entry.certificate)),
-        replace(Quality.of(manifest.parameters), seed=entry.seed),
+        _quality(entry),
         entry.pynndescent,
     )
+
+
+def _quality(entry: ApproximateEntry) -> Quality:
+    asked = entry.certificate
+    return Quality(
+        asked.max_p_error, asked.max_error_share, entry.on_low_quality, entry.recheck,
+        entry.seed,
+    )  # fmt: skip

@@ -32,7 +32,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from lpe_dask.model.metrics import given_parameter
-from lpe_dask.model.parameters import PARAMETERS, check_parameters
+from lpe_dask.model.parameters import LEAST_ERROR_SHARE, PARAMETERS, check_parameters
 from lpe_dask.search import WIDEST_BEAM, sample_neighbors
 from lpe_dask.storage import Folder
 from lpe_dask.tables import name_from_json, places_of
@@ -290,8 +290,8 @@ class GuideEntry(_Section):
 class CertificateEntry(_Section):
     """Of `certificate.Certificate`."""
 
-    max_p_error: float
-    max_error_share: float
+    max_p_error: Annotated[float, Field(gt=0, lt=1)]
+    max_error_share: Annotated[float, Field(ge=LEAST_ERROR_SHARE, lt=1)]
     bound: Annotated[float, Field(ge=0, le=1)]
     risk: float
     audited: NonNegativeInt
@@ -303,13 +303,15 @@ class CertificateEntry(_Section):
 
 
 class ApproximateEntry(_Section):
-    """Of `audit.Approximate`; what is asked is in the parameters.
+    """Of `audit.Approximate`; the parameters may have been set after the fit.
 
     Each block then has a file with its index.
     """
 
     guide: GuideEntry
     certificate: CertificateEntry
+    recheck: Annotated[float, Field(gt=0, lt=1)]
+    on_low_quality: Literal["repair", "error"]
     seed: NonNegativeInt
     pynndescent: str
 

@@ -385,6 +385,12 @@ def may_approximate(parameters: Mapping[str, Any]) -> bool:
     )
 
 
+def recheck_level(parameters: Mapping[str, Any]) -> float:
+    """Return up to which p-value rows are measured exactly where neighbors are missed."""
+    recheck = parameters["recheck"]
+    return float(parameters["alpha"] if recheck is None else recheck)
+
+
 def check_names(function: str, arguments: Mapping[str, Any]) -> None:
     """Raise TypeError for arguments of a function that are none of `LPE`."""
     unknown = sorted(set(arguments) - set(PARAMETERS))

@@ -145,9 +145,8 @@ def _write_files(fitted: Fitted, url: str) -> tuple[dict[str, StoredFile], list[
     if reference.indexes is not None:
         names = [index_name(i) for i in range(len(reference.indexes))]
         tasks = store_indexes(
-            reference.blocks.tasks(), reference.indexes.tasks(),
-            [f"{url}/{name}" for name in names],
-        )  # fmt: skip
+            reference.indexes.tasks(), [f"{url}/{name}" for name in names]
+        )
         files |= dict(zip(names, compute(*tasks), strict=True))
     calibration = {"statistic": fitted.calibration.values}
     files[CALIBRATION_NAME] = write_columns(f"{url}/{CALIBRATION_NAME}", calibration)
@@ -217,7 +216,7 @@ def _manifest(
 def _approximate_entry(approximate: Approximate | None) -> dict[str, Any] | None:
     if approximate is None:
         return None
-    guide = approximate.guide
+    guide, quality = approximate.guide, approximate.quality
     return {
         "guide": {
             "width": guide.width,
@@ -226,7 +225,9 @@ def _approximate_entry(approximate: Approximate | None) -> dict[str, Any] | None
             "suspects": list(guide.suspects),
         },
         "certificate": approximate.certificate.as_json(),
-        "seed": approximate.quality.seed,
+        "recheck": quality.recheck,
+        "on_low_quality": quality.on_low_quality,
+        "seed": quality.seed,
         "pynndescent": approximate.pynndescent,
     }
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.model.certificate import ROUNDS, Quality, draws
+from lpe_dask.model.certificate import TUNING_DRAW, Quality, draws
 from lpe_dask.pvalues import p_values
 from lpe_dask.search import WIDEST_BEAM, Approximation, Guide, Reference
 from lpe_dask.tasks import compute, enter
@@ -24,9 +24,6 @@ logger = logging.getLogger(__name__)
 
 #: Rows that guides are tried on: those that are measured already, and others at most.
 TRIED_ROWS, MEASURED_ROWS = 4000, 1000
-
-#: Tells the rows that guides are tried on from those of an audit, whose draws are rounds.
-TUNING_DRAW = ROUNDS
 
 #: Rows of a beam beyond K, the fewest first, and the blocks that are asked at first.
 BEAMS, FIRST_ASKED = (76, 108, 172, 236, WIDEST_BEAM), 4

@@ -13,7 +13,8 @@ by definition. So the statistic is at least that of all rows, bit for bit:
 
 The p-value, a share of calibration statistics at least as large, is then at most the exact
 one, whatever the calibration is, if its statistics are exact: it falls with the statistic,
-the form that counts the row itself adds the same to both, and a weight grows with it. So
+the form that counts the row itself adds the same to both, and a weight grows with it (as
+far as the logarithm of the C library is monotone). So
 all rows whose exact p-value is at most c are among those found at most c; measuring these
 again among all rows gives every p-value up to c, and every decision by them, exactly.
 """

@@ -15,12 +15,11 @@ from lpe_dask.kernels import LANES, TILE_ROWS
 from lpe_dask.search.plan import (
     BUILD_ROW_BYTES,
     FLOAT_BYTES,
-    MIN_TASK_ROWS,
     SINGLE_BYTES,
     SearchPlan,
     SearchShape,
+    gathered_row_bytes,
     index_row_bytes,
-    indexed_block_rows,
     pass_row_bytes,
     plan_search,
     reference_row_bytes,
@@ -45,9 +44,6 @@ CALIBRATION_COPIES = 2
 #: measured).
 LIBRARY_BYTES = 256 * 2**20
 
-#: How many times as many blocks with indexes as planned there may be to avoid a spool.
-MOST_MORE_BLOCKS = 3
-
 #: Bytes of an edge of a neighbor graph, and of a row that a walk along it touches.
 EDGE_BYTES, WALK_ROW_BYTES = 12, 60
 
@@ -59,38 +55,11 @@ def plan_for(shape: SearchShape, workers: Workers) -> SearchPlan:
     """
     configured = dask.config.get("lpe-dask.block-rows", None)
     shape = replace(shape, block_rows=shape.block_rows or configured)
-    if shape.is_indexed and shape.block_rows is None:
-        shape = replace(shape, block_rows=_indexed_block_rows(shape, workers))
     plan = plan_search(shape, workers.n_threads, workers.threads, workers.memory_limit)
     if shape.is_spooled is not None or Needs(plan).fits(workers.memory_limit):
         return plan
     shape = replace(shape, is_spooled=True)
     return plan_search(shape, workers.n_threads, workers.threads, workers.memory_limit)
-
-
-def _indexed_block_rows(shape: SearchShape, workers: Workers) -> int:
-    """Return the most rows of a block with an index that workers can hold and build.
-
-    Somewhat smaller blocks rather than a spool, from which each task would read all.
-    """
-    most, limit = indexed_block_rows(shape.n_reference), workers.memory_limit
-    n_blocks = -(-shape.n_reference // most)
-
-    def fits(rows: int, *, in_spool: bool) -> bool:
-        cut = replace(shape, block_rows=rows, is_spooled=in_spool)
-        return Needs(plan_search(cut, workers.n_threads, workers.threads, limit)).fits(
-            limit
-        )
-
-    if not shape.is_spooled:
-        for more in range(n_blocks, MOST_MORE_BLOCKS * n_blocks + 1):
-            rows = -(-shape.n_reference // more)
-            if fits(rows, in_spool=False):
-                return rows
-    rows = most
-    while rows > MIN_TASK_ROWS and not fits(rows, in_spool=True):
-        rows //= 2
-    return rows
 
 
 def plan_for_active_workers(shape: SearchShape, *, wait: bool = False) -> SearchPlan:
@@ -212,7 +181,7 @@ class Needs:
         row_bytes = (6 * n_features + 8) * FLOAT_BYTES
         if plan.piece_rows == plan.block_rows:
             return plan.largest_block_rows * row_bytes + block_bytes(plan)
-        gathered = plan.largest_block_rows * (3 * n_features + 8) * FLOAT_BYTES
+        gathered = plan.largest_block_rows * gathered_row_bytes(n_features)
         block = block_bytes(plan) if plan.is_spooled else 0
         return max(plan.piece_rows * row_bytes, gathered + block)
 
@@ -281,6 +250,11 @@ class Needs:
             remedy = (
                 " Walks take less along a graph with fewer edges, the directed one, and to "
                 "the K-th neighbor rather than within a radius."
+            )
+        elif shape.is_indexed:
+            remedy = (
+                f" Smaller blocks take less (configuration key lpe-dask.block-rows, now "
+                f"{self.plan.block_rows}); p-values above recheck depend on them."
             )
         raise MemoryError(
             f"{shape.n_reference} nominal rows x {shape.n_features} columns need "

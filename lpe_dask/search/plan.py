@@ -48,8 +48,8 @@ WIDEST_BEAM, ENTRIES = 364, 8
 #: (840 to 950 measured, at 64 to 768 columns with 0.7.0).
 BUILD_ROW_BYTES = 1200
 
-#: Most rows of a block with an index.
-MOST_INDEXED_ROWS = 200_000
+#: Most rows of a block with an index, and bytes that to gather the largest may take.
+MOST_INDEXED_ROWS, MOST_GATHERED_BYTES = 200_000, 5 * 2**29
 
 #: Near rows that belong together make a block of up to so many times the planned rows.
 LARGEST_BLOCK = 2
@@ -262,18 +262,23 @@ class SearchPlan:
         return max(MIN_TASK_ROWS, self.pass_rows) if self.is_spooled else MIN_TASK_ROWS
 
 
-def indexed_block_rows(n_reference: int) -> int:
-    """Return the rows of a block with an index, if memory is no matter.
+def indexed_block_rows(n_reference: int, n_features: int) -> int:
+    """Return the rows of a block with an index, unless they are set.
 
-    A search begins anew in each block, so they are few; one thread builds the index of
-    each, so they are not too few. Results depend on it, so it depends on no worker.
+    A search begins anew in each block, so they are few; a task makes each of them as a
+    whole, so they are not too large. What is found depends on them, so they depend on the
+    rows alone, and on no worker.
 
     Examples
     --------
-    >>> indexed_block_rows(1000), indexed_block_rows(400_000), indexed_block_rows(10**6)
-    (1000, 200000, 200000)
+    >>> indexed_block_rows(1000, 64), indexed_block_rows(400_000, 64)
+    (1000, 200000)
+    >>> indexed_block_rows(400_000, 768)
+    66667
     """
-    return -(-n_reference // max(1, -(-n_reference // MOST_INDEXED_ROWS)))
+    largest = MOST_GATHERED_BYTES // gathered_row_bytes(n_features)
+    most = max(1, min(MOST_INDEXED_ROWS, largest // LARGEST_BLOCK))
+    return -(-n_reference // -(-n_reference // most))
 
 
 def plan_search(
@@ -290,6 +295,8 @@ def plan_search(
         Bytes of the smallest worker.
     """
     n_reference, block_rows = shape.n_reference, shape.block_rows
+    if block_rows is None and shape.is_indexed:
+        block_rows = indexed_block_rows(n_reference, shape.n_features)
     if block_rows is None:
         # Few blocks: each of them is a new start for every query. One a thread, so that
         # all are busy while they are made, or a divisor, so that all have as many tasks:
@@ -379,6 +386,14 @@ def reference_row_bytes(n_features: int) -> int:
     return math.ceil((row + cell / FLAT_CELL_ROWS) * (SAMPLE_EVERY + 1) / SAMPLE_EVERY)
 
 
+def gathered_row_bytes(n_features: int) -> int:
+    """Return the bytes of a row while its block is gathered from pieces.
+
+    As it was prepared, also in float32, and as a point.
+    """
+    return (3 * n_features + 8) * FLOAT_BYTES
+
+
 def index_row_bytes(n_features: int) -> int:
     """Return the bytes of a row in the index of its block.
 
@@ -399,5 +414,7 @@ def pass_row_bytes(shape: SearchShape, n_blocks: int) -> int:
     n_neighbors = shape.listed_neighbors
     nearest = n_neighbors + n_neighbors // 4 + 7 * shape.graph_neighbors
     if shape.is_indexed:
-        nearest += n_neighbors + WIDEST_BEAM + MOST_AXES + ENTRIES * (n_blocks + 4)
+        nearest += (
+            n_neighbors + WIDEST_BEAM + MOST_AXES + (ENTRIES + 2) * n_blocks + 4 * ENTRIES
+        )
     return (8 * shape.n_features + nearest + 24) * FLOAT_BYTES

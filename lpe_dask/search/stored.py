@@ -102,23 +102,19 @@ def load_indexes(
     return new_tasks("load-index", tasks, [entered])
 
 
-def store_indexes(
-    blocks: list[Delayed], indexes: list[Delayed], urls: Sequence[str]
-) -> list[Delayed]:
+def store_indexes(indexes: list[Delayed], urls: Sequence[str]) -> list[Delayed]:
     """Return one task for each index, which writes it and gives the `StoredFile`.
 
     Parameters
     ----------
-    blocks, indexes : list of Delayed
+    indexes : list of Delayed
         One of each handle, or of all `Handles`.
     urls : sequence of str
         Of the files to write, one for each.
     """
-    pairs = zip(
-        each_block(blocks, len(urls)), each_block(indexes, len(urls)), urls, strict=True
-    )
-    tasks = ((_store_index, *block, *index, url) for block, index, url in pairs)
-    return new_tasks("store-index", tasks, [*blocks, *indexes])
+    given = each_block(indexes, len(urls))
+    tasks = ((_store_index, *index, url) for index, url in zip(given, urls, strict=True))
+    return new_tasks("store-index", tasks, indexes)
 
 
 def store_graph(graph: Delayed, starts_url: str, edges_url: str) -> Delayed:
@@ -138,13 +134,12 @@ def _store_block(
     return block.n_rows, write_columns(url, dict(zip(names, values, strict=True)))
 
 
-def _store_index(
-    blocks: list[Any], i: int, indexes: list[Any], j: int, url: str
-) -> StoredFile:
-    block, handle = handles_of(blocks)[i].load(), handles_of(indexes)[j]
-    graph, starts = handle.load().graph, handle.load_starts().numbers
-    is_start = np.isin(block.numbers, starts).astype(np.int32)
-    columns = {name: graph[:, k] for k, name in enumerate(_led_to(graph.shape[1]))}
+def _store_index(indexes: list[Any], i: int, url: str) -> StoredFile:
+    handle = handles_of(indexes)[i]
+    index = handle.load()
+    is_start = np.zeros(len(index.graph), np.int32)
+    is_start[index.places(handle.load_starts().numbers)] = 1
+    columns = dict(zip(_led_to(index.graph.shape[1]), index.graph.T, strict=True))
     return write_columns(url, columns | {_IS_START: is_start})
 
 
@@ -211,9 +206,8 @@ def _load_index(
     if stored.min() < -1 or stored.max() >= n_rows or len(starts) == 0:
         raise ValueError(f"{file.url} contains no index of {n_rows} rows")
     # The rows were packed again, maybe in another order.
-    order = np.empty(n_reference, np.int32)
-    order[block.numbers] = np.arange(n_rows)
-    places = order[numbers]
+    order = np.argsort(block.numbers)
+    places = order[np.searchsorted(block.numbers, numbers, sorter=order)]
     graph = np.empty_like(stored)
     graph[places] = np.where(stored < 0, -1, places[stored])
     held = space.linked(block, graph, np.sort(places[starts]).astype(np.int64))

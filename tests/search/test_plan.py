@@ -130,20 +130,35 @@ def test_plan_for__spools_what_does_not_fit():
     Needs(large).check(GIB)
 
 
-@pytest.mark.parametrize(
-    ("gib", "n_blocks", "is_spooled"),
-    [(6, 8, True), (7, 6, False), (8, 5, False), (9, 2, False), (64, 2, False)],
-)
-def test_plan_for__has_more_blocks_with_indexes_rather_than_a_spool(
-    gib, n_blocks, is_spooled
-):
-    cut = planned(
-        400_000, 256, 20, n_threads=2, threads=2, memory_limit=gib * GIB,
-        calibration_rows=20_000, is_indexed=True,
-    )  # fmt: skip
+@pytest.mark.parametrize(("n_features", "n_blocks"), [(64, 2), (256, 2), (768, 6)])
+def test_plan_for__cuts_blocks_with_indexes_alike_for_all_workers(n_features, n_blocks):
+    """Results depend on them, so nothing but the rows decides."""
+    cuts = [
+        planned(
+            400_000, n_features, 20, n_threads=n_threads, threads=threads,
+            memory_limit=gib * GIB, partition_rows=partition_rows, reads_frame=True,
+            calibration_rows=20_000, is_indexed=True,
+        )
+        for n_threads, threads in ((1, 1), (2, 1), (16, 4))
+        for gib in (4, 8, 64)
+        for partition_rows in (1000, 200_000)
+    ]  # fmt: skip
 
-    assert (cut.n_blocks, cut.is_spooled) == (n_blocks, is_spooled)
-    Needs(cut).check(gib * GIB)
+    assert {cut.n_blocks for cut in cuts} == {n_blocks}
+    assert {cut.is_spooled for cut in cuts} == {True, False}
+
+
+def test_needs__of_blocks_with_indexes_say_how_to_make_them_smaller():
+    cut = planned(
+        400_000, 256, 20, n_threads=2, threads=2, memory_limit=4 * GIB, is_indexed=True
+    )
+
+    with pytest.raises(
+        MemoryError, match=r"Smaller blocks .* lpe-dask.block-rows, now 2000"
+    ):
+        Needs(cut).check(4 * GIB)
+    smaller = replace(cut.shape, block_rows=20_000, is_spooled=None)
+    Needs(plan_for(smaller, Workers(2, 2, 4 * GIB))).check(4 * GIB)
 
 
 def test_own_shares__are_fewer_where_each_reads_a_spool():

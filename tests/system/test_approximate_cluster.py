@@ -86,21 +86,24 @@ def test_p_values__survive_a_worker_lost_while_building_and_asking(
 ):
     client.register_plugin(SlowLists())
     first, *_ = client.run(os.getpid).values()
-    killer = threading.Thread(target=_kill_at, args=(client, first, prefix))
+    seen = []
+    killer = threading.Thread(target=_kill_at, args=(client, first, prefix, seen))
     killer.start()
 
     model = _model().fit(_lazy(NOMINAL, 700))
     new = model.score_samples(_lazy(NEW, 500)).compute()
     killer.join()
 
+    assert seen, f"no task {prefix} was there to be lost"
     np.testing.assert_array_equal(model.p_values_.compute(), expected[0])
     np.testing.assert_array_equal(new, expected[1])
 
 
-def _kill_at(client, pid, prefix):
+def _kill_at(client, pid, prefix, seen):
     """End a worker process as soon as a task of this kind is done, or after 30 seconds."""
     for _ in range(1500):
         if client.run_on_scheduler(_some_are_done, prefix=prefix):
+            seen.append(prefix)
             break
         time.sleep(0.02)
     os.kill(pid, signal.SIGKILL)
