@@ -112,7 +112,7 @@ def plan_model(
     n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
     algorithm = choose_search(
         parameters, nominal.sample, n_nominal, partial(plan_for, workers=workers),
-        workers.n_threads,
+        workers,
     )  # fmt: skip
     parameters = {**parameters, "algorithm": algorithm}
     fit = plan_fit(parameters, n_nominal, rows.shape[1])

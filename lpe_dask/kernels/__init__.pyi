@@ -8,6 +8,8 @@ from .blocks import block_of as block_of
 from .blocks import build_block as build_block
 from .blocks import narrow as narrow
 from .bounds import TILE_ROWS as TILE_ROWS
+from .codes import CODE_BYTES as CODE_BYTES
+from .codes import MOST_AXES as MOST_AXES
 from .compiled import KERNEL_STATE as KERNEL_STATE
 from .compiled import kernel_folder as kernel_folder
 from .exact_sums import Totals as Totals
@@ -19,7 +21,6 @@ from .factors import cholesky as cholesky
 from .factors import cholesky_of_inverse as cholesky_of_inverse
 from .factors import dependent_columns as dependent_columns
 from .indexes import DEGREE as DEGREE
-from .indexes import MOST_AXES as MOST_AXES
 from .indexes import STARTS_EVERY as STARTS_EVERY
 from .indexes import Index as Index
 from .indexes import index_of as index_of

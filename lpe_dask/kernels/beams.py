@@ -18,36 +18,40 @@ from numpy.typing import NDArray
 from lpe_dask.kernels.arrays import Errors, read_only
 from lpe_dask.kernels.basis import Basis
 from lpe_dask.kernels.blocks import Block
-from lpe_dask.kernels.compiled import borrowing, compiled
+from lpe_dask.kernels.codes import LINE_CODES, square_of_codes
+from lpe_dask.kernels.compiled import compiled, inlined
 from lpe_dask.kernels.distances import fill_squares
-from lpe_dask.kernels.indexes import Index, along
+from lpe_dask.kernels.indexes import Index
 from lpe_dask.kernels.nearest import limit_of
 from lpe_dask.kernels.simd import fetch
-from lpe_dask.kernels.squares import SIDE_BY_SIDE, fill_eight_squares
 from lpe_dask.kernels.states import NearestState, QueryTiles, arrays_of, errors_of
 
 #: Rows of a block that are looked around whatever other blocks have: the way to those near.
 NARROW = 64
 
-#: Lines of memory of a row that are asked for, and numbers of float32 in a line.
+#: Lines of memory of a row that are asked for, and numbers of 32 bits in a line.
 FETCHED_LINES, LINE_NUMBERS = 16, 16
 
 
-class Glance(NamedTuple):
-    """What tells that a row is too far before all of it is read; see `indexes.Leads`.
+class Screen(NamedTuple):
+    """What shows that a row is too far before it is read; see `codes`.
 
     Attributes
     ----------
     queries : ndarray of shape (n_searched, n_axes)
+        Their codes.
     rows : ndarray of shape (n_rows, n_axes)
+        Those of the block.
+    step : float
     reaches : ndarray of shape (n_searched,)
         Of each query, and the furthest row, together.
     errors : Errors
         Of the basis.
     """
 
-    queries: NDArray[np.float64]
-    rows: NDArray[np.float32]
+    queries: NDArray[np.int16]
+    rows: NDArray[np.int16]
+    step: float
     reaches: NDArray[np.float64]
     errors: Errors
 
@@ -116,15 +120,16 @@ class BeamState:
         entries : ndarray of shape (n_searched, n_entries)
             Numbers of rows to begin with, besides the query itself if the block has it.
         """
-        arrays, leads = self._queries.arrays, index.leads
+        arrays, codes = self._queries.arrays, index.codes
         own = arrays.numbers[which]
         places = index.places(np.column_stack([own, entries]))
-        of_queries, reaches = along(leads.basis, arrays.rows[which])
-        glance = Glance(
-            of_queries, read_only(leads.rows), reaches + leads.reach, errors_of(leads.basis)
-        )
+        of_queries, reaches = codes.coded(arrays.rows[which])
+        screen = Screen(
+            of_queries, read_only(codes.rows), codes.step, reaches + codes.reach,
+            errors_of(codes.basis),
+        )  # fmt: skip
         search_beams(
-            arrays.rows, which, places, arrays_of(block), read_only(index.graph), glance,
+            arrays.rows, which, places, arrays_of(block), read_only(index.graph), screen,
             self._squares, self._tallies,
         )  # fmt: skip
 
@@ -146,7 +151,7 @@ class BeamState:
 
 @compiled
 def search_beams(  # type: ignore[no-untyped-def]
-    rows, which, entries, block, graph, glance, squares, tallies
+    rows, which, entries, block, graph, screen, squares, tallies
 ):
     """Search the graph of a block for some queries, and keep the nearest in their beams.
 
@@ -155,8 +160,7 @@ def search_beams(  # type: ignore[no-untyped-def]
     n_places, degree = graph.shape
     n_entries, width = entries.shape[1], squares.shape[1]
     narrow = min(NARROW, width)
-    seen = np.zeros(n_places, np.uint16)
-    mark = np.uint16(0)
+    seen = np.zeros(-(-n_places // 64), np.uint64)  # a bit for each place
     # What is found in this block: squares, places, and what is yet to be looked around.
     near = np.empty(width)
     beam = np.empty(width, np.int64)
@@ -172,33 +176,29 @@ def search_beams(  # type: ignore[no-untyped-def]
             is_measured &= np.isfinite(value)
         if not is_measured:
             continue
-        if mark == np.uint16(65535):
-            seen[:] = np.uint16(0)
-            mark = np.uint16(0)
-        mark += np.uint16(1)
+        seen[:] = np.uint64(0)
         near[:] = np.inf
         beam[:] = -1
         is_open[:] = False
         first = width
         n_new = 0
         if entries[m, 0] >= 0:  # itself: not among its neighbors, but where they are
-            seen[entries[m, 0]] = mark
-            n_new = _unseen(graph, entries[m, 0], seen, mark, places)
-            n_new = _glanced(m, glance, block, places, n_new, np.inf, found)
-            first = _take(row, block, places, n_new, near, beam, is_open, found)
+            _is_new(seen, entries[m, 0])
+            n_new = _unseen(graph, entries[m, 0], seen, places)
+            n_new = _screened(m, screen, block, places, n_new, np.inf)
+            first = _take(row, block, graph, places, n_new, near, beam, is_open, found)
             tallies[0] += n_new
             n_new = 0
         for j in range(1, n_entries):
             place = entries[m, j]
-            if place >= 0 and seen[place] != mark:
-                seen[place] = mark
+            if place >= 0 and _is_new(seen, place):
                 places[n_new] = place
                 n_new += 1
         before = squares[query]
         n_before = 0  # rows of other blocks that are nearer than the one to look around
         while True:
             tallies[0] += n_new
-            nearest = _take(row, block, places, n_new, near, beam, is_open, found)
+            nearest = _take(row, block, graph, places, n_new, near, beam, is_open, found)
             if nearest < first:
                 first = nearest
                 n_before = 0
@@ -211,29 +211,36 @@ def search_beams(  # type: ignore[no-untyped-def]
             if first + n_before >= width and first >= narrow:
                 break
             is_open[first] = False
-            n_new = _unseen(graph, beam[first], seen, mark, places)
+            n_new = _unseen(graph, beam[first], seen, places)
             # Whatever is further is neither kept nor looked around.
             worst = min(near[width - 1], max(near[narrow - 1], before[width - 1]))
-            n_new = _glanced(m, glance, block, places, n_new, worst, found)
+            n_new = _screened(m, screen, block, places, n_new, worst)
         _merge(near, before)
 
 
-@borrowing
-def _unseen(graph, place, seen, mark, places):  # type: ignore[no-untyped-def]
+@inlined
+def _unseen(graph, place, seen, places):  # type: ignore[no-untyped-def]
     """List the places that one leads to and that were not met, and return their number."""
     n_new = 0
     for j in range(graph.shape[1]):
         target = graph[place, j]
         if target < 0:
             break
-        if seen[target] != mark:
-            seen[target] = mark
-            places[n_new] = target
-            n_new += 1
+        places[n_new] = target
+        n_new += _is_new(seen, target)
     return n_new
 
 
-@borrowing
+@inlined
+def _is_new(seen, place):  # type: ignore[no-untyped-def]
+    """Return 1 for a place that was not met before, else 0; it is now."""
+    bit = np.uint64(1) << np.uint64(place & 63)
+    word = seen[place >> 6]
+    seen[place >> 6] = word | bit
+    return np.int64((word & bit) == 0)
+
+
+@inlined
 def _fetch(block, places, n_places):  # type: ignore[no-untyped-def]
     """Ask for the rows at some places: they lie anywhere in memory."""
     is_single = len(block.single_rows) > 0
@@ -248,41 +255,33 @@ def _fetch(block, places, n_places):  # type: ignore[no-untyped-def]
                 fetch(block.double_rows, first + k)
 
 
-@borrowing
-def _glanced(m, glance, block, places, n_places, worst, found):  # type: ignore[no-untyped-def]
+@inlined
+def _screened(m, screen, block, places, n_places, worst):  # type: ignore[no-untyped-def]
     """Leave out places that are too far for a beam, and return how many are left."""
-    leads = glance.rows
-    n_axes = leads.shape[1]
-    if n_axes == 0:
-        _fetch(block, places, n_places)
-        return n_places
-    for j in range(n_places):  # they lie anywhere in memory
-        for k in range(0, n_axes, LINE_NUMBERS):
-            fetch(leads, places[j] * n_axes + k)
-    if worst == np.inf:
-        _fetch(block, places, n_places)
-        return n_places
-    errors, reach = glance.errors, glance.reaches[m]
-    n_features = max(block.single_rows.shape[1], block.double_rows.shape[1])
-    limit = limit_of(worst, n_features, errors)
-    limit += errors.underflow + (errors.rounding + 2.0**-80) * reach
-    # Rounding leads to float32 moves a row by less than this.
-    bar = math.sqrt(limit) + 2.0**-22 * math.sqrt(reach)
-    bar *= bar * (1.0 + 2.0**-40)
-    query = glance.queries[m]
-    for start in range(0, n_places, SIDE_BY_SIDE):
-        fill_eight_squares(query, leads, places, start, n_places - 1, found)
-    n_left = 0
-    for j in range(n_places):
-        if not found[j] > bar:
+    n_axes = screen.rows.shape[1]
+    if n_axes > 0 and worst < np.inf:
+        for j in range(n_places):  # they lie anywhere in memory
+            for k in range(0, n_axes, LINE_CODES):
+                fetch(screen.rows, places[j] * n_axes + k)
+        errors, reach = screen.errors, screen.reaches[m]
+        n_features = max(block.single_rows.shape[1], block.double_rows.shape[1])
+        limit = limit_of(worst, n_features, errors)
+        limit += errors.underflow + (errors.rounding + 2.0**-80) * reach
+        # What rounding coordinates, and then codes, may add.
+        most = (math.sqrt(limit) + 2.0**-22 * math.sqrt(reach)) / screen.step
+        most = (most + math.sqrt(n_axes)) * (1.0 + 2.0**-20)
+        n_left = 0
+        for j in range(n_places):
+            square = square_of_codes(screen.queries[m], screen.rows[places[j]])
             places[n_left] = places[j]
-            n_left += 1
-    _fetch(block, places, n_left)
-    return n_left
+            n_left += int(not square > most * most)
+        n_places = n_left
+    _fetch(block, places, n_places)
+    return n_places
 
 
-@borrowing
-def _take(row, block, places, n_new, near, beam, is_open, found):  # type: ignore[no-untyped-def]
+@inlined
+def _take(row, block, graph, places, n_new, near, beam, is_open, found):  # type: ignore[no-untyped-def]
     """Put the nearest of some rows into a beam, and return where the first one went."""
     width = len(near)
     first = width
@@ -299,12 +298,14 @@ def _take(row, block, places, n_new, near, beam, is_open, found):  # type: ignor
             i -= 1
         near[i] = square
         beam[i] = places[j]
+        for k in range(0, graph.shape[1], LINE_NUMBERS):
+            fetch(graph, places[j] * graph.shape[1] + k)
         is_open[i] = True
         first = min(first, i)
     return first
 
 
-@borrowing
+@inlined
 def _merge(near, squares):  # type: ignore[no-untyped-def]
     """Keep the nearest of what was found before and of what was found in a block."""
     n_new = 0

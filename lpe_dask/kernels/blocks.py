@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -20,6 +20,8 @@ from numpy.typing import DTypeLike, NDArray
 from lpe_dask.kernels.basis import FAR_SQUARE, Basis
 from lpe_dask.kernels.compiled import compiled
 from lpe_dask.kernels.simd import LANES
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 #: Bytes that vectors are aligned to; a load across two cache lines takes twice as long.
 ALIGNMENT = 64
@@ -210,11 +212,11 @@ def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDAr
     return buffer[first : first + n_bytes].view(dtype).reshape(shape)
 
 
-def aligned(array: NDArray[np.float32]) -> NDArray[np.float32]:
+def aligned(array: NDArray[_Number]) -> NDArray[_Number]:
     """Return the array, or a copy of it, at a multiple of `ALIGNMENT`."""
     if array.ctypes.data % ALIGNMENT == 0:
         return array
-    copy = empty_aligned(array.shape)
+    copy = empty_aligned(array.shape, array.dtype)
     copy[...] = array
     return copy
 

@@ -87,6 +87,12 @@ def neighbor_lists(points: NDArray[np.float64], seed: int) -> NDArray[np.int32]:
     return _listed(singles, seed)
 
 
+def prepare(n_features: int) -> None:
+    """Compile what builds need, which takes half a minute, once in a process."""
+    with _building:
+        _prepare(n_features)
+
+
 def version() -> str:
     """Return that of pynndescent, which decides what is found."""
     return metadata.version("pynndescent")

@@ -36,8 +36,8 @@ def is_contiguous(array: Any, dtype: Any) -> bool:
 
 
 def pointer_to(context: Any, builder: Any, array: Any, value: Any, offset: Any) -> Any:
-    """Return the pointer to the element at ``offset`` of an array of words or floats."""
-    element = {types.uint64: WORD, types.float64: ir.DoubleType()}.get(array.dtype, FLOAT)
+    """Return the pointer to the element at ``offset`` of an array of numbers."""
+    element = context.get_data_type(array.dtype)
     data = data_of(context, builder, array, value)
     return builder.gep(data, [offset], source_etype=element)
 
@@ -124,7 +124,7 @@ def lanes_not_above(typing_context, numbers, limits, start):  # type: ignore[no-
 @intrinsic
 def fetch(typing_context, numbers, place):  # type: ignore[no-untyped-def]
     """Ask for a line of 64 bytes to be brought near; there need be nothing at ``place``."""
-    if not any(is_contiguous(numbers, kind) for kind in (types.float32, types.float64)):
+    if not is_contiguous(numbers, numbers.dtype):
         return None
     signature = types.void(numbers, types.intp)
 

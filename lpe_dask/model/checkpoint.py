@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +79,7 @@ def measure_numbered(
     n_rows: int,
     measure: Callable[[NDArray[np.int64]], list[Delayed]],
     checkpoint: Checkpoint | None,
+    beside: Sequence[Delayed] = (),
 ) -> NDArray[np.float64]:
     """Return the statistic of some rows, in their order; computes what is not known yet.
 
@@ -93,6 +94,8 @@ def measure_numbered(
         some of them each, and their statistic.
     checkpoint : Checkpoint, optional
         None: nothing is known, and nothing kept.
+    beside : sequence of Delayed, optional
+        Tasks to compute at the same time.
     """
     if checkpoint is None:
         statistic = np.full(n_rows, np.nan)
@@ -101,7 +104,7 @@ def measure_numbered(
         statistic = checkpoint.known(n_rows)
         open_numbers = numbers[np.isnan(statistic[numbers])]
         tasks = checkpoint.recorded(measure(open_numbers)) if len(open_numbers) else []
-    for of_task, values in compute(*tasks):
+    for of_task, values in compute(*tasks, *beside)[: len(tasks)]:
         statistic[of_task] = values
     return statistic[numbers]
 

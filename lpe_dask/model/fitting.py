@@ -80,7 +80,15 @@ from lpe_dask.tables import (
     read_table,
     take_rows,
 )
-from lpe_dask.tasks import active_workers, compute, eagerly, enter, new_tasks, settle
+from lpe_dask.tasks import (
+    Workers,
+    active_workers,
+    compute,
+    eagerly,
+    enter,
+    new_tasks,
+    settle,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +167,7 @@ def choose_search(
     sample: NDArray[np.generic],
     n_rows: int,
     planned: Callable[[SearchShape], SearchPlan],
-    n_threads: int,
+    workers: Workers,
 ) -> str:
     """Return the algorithm to fit with: "auto" may take one that misses neighbors.
 
@@ -172,8 +180,7 @@ def choose_search(
     n_rows : int
     planned : callable
         Returns the plan of a search.
-    n_threads : int
-        Of all workers.
+    workers : Workers
     """
     algorithm: str = parameters["algorithm"]
     if algorithm != "auto" or not may_approximate(parameters):
@@ -193,8 +200,10 @@ def choose_search(
     n_exact += math.ceil(quality.recheck * division.n_reference)
     shape = fit.shape(division.n_reference, n_features)
     is_taken, reason = choose_approximate(
-        sample, preparation, planned(shape), n_exact, n_threads
-    )
+        sample, preparation, planned(shape), n_exact,
+        # In one process the others measure meanwhile.
+        workers.n_threads if workers.is_cluster else 1,
+    )  # fmt: skip
     if is_taken and not _fits_with_indexes(indexed(shape, quality), planned):
         is_taken, reason = False, (
             "nominal rows and their indexes do not fit into the memory of each worker, and "
@@ -221,7 +230,7 @@ def _algorithm(
     def choose() -> str:
         return choose_search(
             parameters, nominal.sample, nominal.rows.shape[0],
-            partial(plan_for_active_workers, wait=True), active_workers().n_threads,
+            partial(plan_for_active_workers, wait=True), active_workers(),
         )  # fmt: skip
 
     is_open = parameters["algorithm"] == "auto" and may_approximate(parameters)
@@ -363,7 +372,7 @@ class _Search:
                 chosen, own.shape.n_reference, own.own_tasks, checkpoint
             )
             del own  # its memory is free before the other part is packed
-            return self._reference(searched, preparation), statistic
+            return self._indexed(self._reference(searched, preparation)), statistic
         reference = self._reference(searched, preparation)
         if not division.is_like_new:
             numbers = np.arange(reference.shape.n_reference) if numbers is None else numbers
@@ -371,7 +380,14 @@ class _Search:
         else:
             tasks = partial(_tasks_of_rows, reference, rows)
         assert numbers is not None
-        return reference, measure_numbered(numbers, len(rows), tasks, checkpoint)
+        beside = reference.compile_tasks() if reference.space.is_indexed else []
+        statistic = measure_numbered(numbers, len(rows), tasks, checkpoint, beside)
+        return self._indexed(reference), statistic
+
+    def _indexed(self, reference: Reference) -> Reference:
+        """Return a reference with indexes, if it is to be searched along these."""
+        is_indexed = reference.space.is_indexed
+        return reference.indexed(self.nominal.n_bytes) if is_indexed else reference
 
     def judge(self, fitted: Fitted, statistic: NDArray[np.float64]) -> Approximate:
         """Return how rows are searched for approximately; computes.

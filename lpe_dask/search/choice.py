@@ -54,10 +54,10 @@ MOST_PRUNED = 0.8
 WORTH, FEW_PAIRS = 2.0, 0.2
 
 #: Nanoseconds of an approximate search: to index a row, and each of its columns; pairs that
-#: a query glances at, one of these, and each of its columns; to compile pynndescent, once
-#: in each process. (Zen 4, tables of 64 to 768 columns; memory decides, so that
-#: processors differ less than in what else is compared here.)
-INDEXED, GLANCED, COMPILED = (60e3, 250.0), (4500, 80.0, 0.15), 40e9
+#: a query meets, one of these, and each of its columns; to compile pynndescent, once in a
+#: process. (Zen 5, tables of 64 to 768 columns; memory decides, so that processors differ
+#: less than in what else is compared here.)
+INDEXED, LED, COMPILED = (50e3, 120.0), (4500, 32.0, 0.04), 25e9
 
 #: Rows whose nearest ones of the sample tell how many directions there are near a row, how
 #: many of these, and the most directions for which a graph leads to nearest rows. (Among
@@ -157,7 +157,7 @@ def choose_approximate(
     preparation: Preparation,
     plan: SearchPlan,
     n_exact: int,
-    n_threads: int,
+    n_waiting: int,
 ) -> tuple[bool, str]:
     """Return whether an approximate search is expected to be worth it, and why.
 
@@ -170,8 +170,8 @@ def choose_approximate(
     plan : SearchPlan
     n_exact : int
         Rows that are measured exactly all the same.
-    n_threads : int
-        Of all workers, all of which wait for pynndescent to be compiled.
+    n_waiting : int
+        Threads that wait while pynndescent is compiled.
     """
     n_reference, n_features = plan.shape.n_reference, plan.shape.n_features
     decided = clear_choice(n_reference, n_features)
@@ -185,7 +185,7 @@ def choose_approximate(
             return False, f"boxes leave {pairs / n_reference:.0%} of all pairs"
         exactly = costs.of_pruned(n_features, pairs, cells)
     led = index_nanoseconds(n_features) + led_nanoseconds(n_features)
-    led += exactly * n_exact / n_reference + COMPILED * n_threads / n_reference
+    led += exactly * n_exact / n_reference + COMPILED * n_waiting / n_reference
     reason = (
         f"a query takes {exactly / 1000:.3g} us among {n_reference} rows of {n_features} "
         f"features, and about {led / 1000:.3g} us along a graph, what is measured exactly "
@@ -234,7 +234,7 @@ def index_nanoseconds(n_features: int) -> float:
 
 def led_nanoseconds(n_features: int) -> float:
     """Return about what a query takes one thread along the graphs of indexes."""
-    n_pairs, pair, column = GLANCED
+    n_pairs, pair, column = LED
     return n_pairs * (pair + column * n_features)
 
 

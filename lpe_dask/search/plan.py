@@ -14,7 +14,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lpe_dask.kernels import DEGREE, FLAT_CELL_ROWS, LANES, MOST_AXES, STARTS_EVERY
+from lpe_dask.kernels import (
+    CODE_BYTES,
+    DEGREE,
+    FLAT_CELL_ROWS,
+    LANES,
+    MOST_AXES,
+    STARTS_EVERY,
+)
 
 #: Bytes of a float64, and of a float32. Whether float32 holds prepared rows is not known
 #: before they are read, so a plan takes float64.
@@ -49,7 +56,7 @@ WIDEST_BEAM, ENTRIES = 364, 8
 BUILD_ROW_BYTES = 1200
 
 #: Most rows of a block with an index, and bytes that to gather the largest may take.
-MOST_INDEXED_ROWS, MOST_GATHERED_BYTES = 200_000, 5 * 2**29
+MOST_INDEXED_ROWS, MOST_GATHERED_BYTES = 200_000, 5 * 2**30
 
 #: Near rows that belong together make a block of up to so many times the planned rows.
 LARGEST_BLOCK = 2
@@ -274,7 +281,7 @@ def indexed_block_rows(n_reference: int, n_features: int) -> int:
     >>> indexed_block_rows(1000, 64), indexed_block_rows(400_000, 64)
     (1000, 200000)
     >>> indexed_block_rows(400_000, 768)
-    66667
+    133334
     """
     largest = MOST_GATHERED_BYTES // gathered_row_bytes(n_features)
     most = max(1, min(MOST_INDEXED_ROWS, largest // LARGEST_BLOCK))
@@ -397,11 +404,11 @@ def gathered_row_bytes(n_features: int) -> int:
 def index_row_bytes(n_features: int) -> int:
     """Return the bytes of a row in the index of its block.
 
-    The rows that it leads to, its place and number, its leads, and its share of the starts.
+    The rows that it leads to, its place and number, its code, and its share of the starts.
     """
-    leads = MOST_AXES * SINGLE_BYTES
+    code = MOST_AXES * CODE_BYTES
     starts = reference_row_bytes(n_features) / STARTS_EVERY
-    return math.ceil((DEGREE + 1) * SINGLE_BYTES + FLOAT_BYTES + leads + starts)
+    return math.ceil((DEGREE + 1) * SINGLE_BYTES + FLOAT_BYTES + code + starts)
 
 
 def pass_row_bytes(shape: SearchShape, n_blocks: int) -> int:

@@ -22,6 +22,7 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.search.approximate import Approximation
 from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.choice import choose_space
@@ -33,9 +34,22 @@ from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic, n_shares
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.spooled import SpoolFolder, new_entry
 from lpe_dask.tables import Table, to_checked_series
-from lpe_dask.tasks import Shared, active_workers, eagerly, enter, lazily, settle
+from lpe_dask.tasks import (
+    Shared,
+    active_client,
+    active_workers,
+    compute,
+    eagerly,
+    enter,
+    lazily,
+    new_tasks,
+    settle,
+)
 
 logger = logging.getLogger(__name__)
+
+#: Reference rows from which on pynndescent is compiled ahead: fewer are measured sooner.
+COMPILED_ROWS = 50_000
 
 
 @dataclass(frozen=True)
@@ -167,6 +181,40 @@ class Reference:
             searched = self._searched(plan, statistic, weight)
             return join_frame(table.frame, searched)
 
+    def compile_tasks(self) -> list[Delayed]:
+        """Return tasks that compile what builds indexes, to be computed beside others.
+
+        None where that would not help: workers of a cluster compile it when they build one,
+        all at the same time.
+        """
+        is_worth_it = self.shape.n_reference >= COMPILED_ROWS
+        if not is_worth_it or self.blocks.is_spooled or active_client() is not None:
+            return []
+        # numba does one thing at a time: kernels have to be there before it begins.
+        compute(*self.own_tasks(np.arange(1)))
+        prepare = ALGORITHMS[self.space.algorithm].prepare
+        return new_tasks("compile", [(prepare, self.shape.n_features)])
+
+    def indexed(self, n_bytes: int = 0) -> Reference:
+        """Return the reference with indexes of its blocks, to search along; computes.
+
+        Parameters
+        ----------
+        n_bytes : int, default=0
+            As in `prepare_reference`.
+        """
+        blocks, space = self.blocks, self.space
+        if blocks.is_spooled:
+            entry = new_entry()
+            folder = SpoolFolder(entry.url)
+            tasks = index_blocks(blocks.tasks(), len(blocks), space, folder)
+            return replace(self, indexes=Blocks.spooled(tasks, entry))
+
+        def make() -> list[Delayed]:
+            return index_blocks(blocks.tasks(), len(blocks), space)
+
+        return replace(self, indexes=Blocks.of(make(), make, n_bytes))
+
     def keep(self, plan: SearchPlan | None = None) -> None:
         """Have blocks and graph ready for the active scheduler, if they are not; computes.
 
@@ -241,7 +289,7 @@ def prepare_reference(
     algorithm: str,
     n_bytes: int = 0,
 ) -> Reference:
-    """Return nominal rows ready to be searched; computes.
+    """Return nominal rows ready to be searched, exactly so far; computes.
 
     Parameters
     ----------
@@ -273,8 +321,6 @@ def prepare_reference(
     chunks = partial(_chunks, source, plan.piece_rows)
     blocks = prepare_blocks(chunks, space, entry, plan.largest_block_rows, n_bytes)
     reference = Reference(shape, space, blocks)
-    if space.is_indexed:
-        return replace(reference, indexes=_indexes(blocks, space, plan, n_bytes))
     graph_params = shape.graph_params
     if graph_params is None:
         return reference
@@ -284,20 +330,6 @@ def prepare_reference(
         return [build_graph(edges, shape.n_reference, graph_params)]
 
     return replace(reference, graph=Blocks.of(make(), make, n_bytes))
-
-
-def _indexes(blocks: Blocks, space: Space, plan: SearchPlan, n_bytes: int) -> Blocks:
-    """Return the indexes of blocks, in memory or in a spool; computes."""
-    if plan.is_spooled:
-        entry = new_entry()
-        folder = SpoolFolder(entry.url)
-        tasks = index_blocks(blocks.tasks(), len(blocks), space, folder)
-        return Blocks.spooled(tasks, entry)
-
-    def make() -> list[Delayed]:
-        return index_blocks(blocks.tasks(), len(blocks), space)
-
-    return Blocks.of(make(), make, n_bytes)
 
 
 def _chunks(source: Callable[[], da.Array], chunk_rows: int) -> da.Array:

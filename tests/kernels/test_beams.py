@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import definitions
 from indexes import CORRUPTIONS, corrupted, right_lists
-from lpe_dask.kernels import beams, indexes
+from lpe_dask.kernels import beams, codes
 from lpe_dask.kernels.beams import BeamState
 from lpe_dask.kernels.indexes import Index, joined_lists, start_places
 from lpe_dask.kernels.states import NearestState
@@ -114,17 +114,17 @@ def test_finish__of_a_query_depends_on_no_other(dtype):
     assert (together == exact).mean() > 0.9  # a search, not a guess
 
 
-def test_leads__change_nothing_but_the_rows_that_are_read(monkeypatch):
+def test_codes__change_nothing_but_the_rows_that_are_read(monkeypatch):
     rows, queries = _sheet(3000, 64, 1), _sheet(200, 64, 2)
     reference = in_blocks("nn_descent", rows, parts_of(3000, 2))
-    with_leads = _indexed(reference)
-    monkeypatch.setattr(indexes, "MOST_AXES", 0)
+    with_codes = _indexed(reference)
+    monkeypatch.setattr(codes, "MOST_AXES", 0)
     without = _indexed(reference)
-    assert with_leads[0].leads.rows.shape[1] > 0
-    assert without[0].leads.rows.shape[1] == 0
+    assert with_codes[0].codes.rows.shape[1] > 0
+    assert without[0].codes.rows.shape[1] == 0
 
     states = [
-        _search(reference, each, queries, 5, width=30) for each in (with_leads, without)
+        _search(reference, each, queries, 5, width=30) for each in (with_codes, without)
     ]
 
     np.testing.assert_array_equal(states[0].finish(), states[1].finish())

@@ -1,4 +1,4 @@
-"""What leads from row to row of a block, and what is known of rows before they are read."""
+"""What leads from row to row of a block."""
 
 import pickle
 
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.kernels.indexes import DEGREE, Index, Leads, along, joined_lists, start_places
-from searching import HARD_POINTS, all_distances, in_blocks
+from lpe_dask.kernels.indexes import DEGREE, Index, joined_lists, start_places
+from searching import HARD_POINTS, in_blocks
 
 
 def _plain_join(lists, degree):
@@ -60,38 +60,6 @@ def test_start_places__are_enough_and_not_too_many(n_rows):
     assert min(n_rows, 64) <= len(places) <= max(128, n_rows / 64 + 1)
 
 
-def _flat_rows(n_rows, n_features, offset=0.0):
-    """Rows that vary in a few directions only, and a little in all others."""
-    rng = np.random.default_rng(n_features)
-    few = rng.standard_normal((n_rows, 4)) @ rng.standard_normal((4, n_features))
-    return few + 0.01 * rng.standard_normal((n_rows, n_features)) + offset
-
-
-def test_leads__are_few_where_rows_are_flat_and_none_where_they_are_not():
-    rng = np.random.default_rng(0)
-
-    assert Leads.of(_flat_rows(500, 64)).rows.shape == (500, 16)
-    assert Leads.of(rng.standard_normal((4000, 256))).rows.shape == (4000, 0)
-    assert Leads.of(rng.standard_normal((500, 3))).rows.shape == (500, 0)
-    assert Leads.of(np.ones((70, 64))).rows.shape == (70, 0)
-
-
-@pytest.mark.parametrize("offset", [0.0, 1e3, 1e9])
-def test_leads__are_no_further_apart_than_rows(offset):
-    """But for rounding, as far as the search allows for it."""
-    rows = _flat_rows(300, 64, offset)
-    leads = Leads.of(rows)
-    basis = leads.basis
-    queries, reaches = along(basis, rows)
-    differences = queries[:, None] - leads.rows.astype(float)
-    by_leads = np.sqrt((differences**2).sum(axis=-1))
-    slack = 2.0**-22 * np.sqrt(reaches + leads.reach) + 1e-9 * 2.0**basis.exponent * offset
-
-    distances = all_distances(rows, rows) * 2.0**basis.exponent
-
-    assert (by_leads <= distances * (1 + 1e-9) + slack[:, None]).all()
-
-
 def _index(rows):
     block = in_blocks("nn_descent", rows).blocks[0]
     lists = np.random.default_rng(0).integers(0, len(rows), (len(rows), 9), dtype=np.int32)
@@ -107,7 +75,8 @@ def test_index__survives_a_message(name):
     assert copy.graph.shape == (block.n_rows, DEGREE)
     for array, other in zip(copy.arrays(), index.arrays(), strict=True):
         np.testing.assert_array_equal(array, other)
-    assert copy.leads.basis.exponent == index.leads.basis.exponent
+    assert copy.codes.basis.exponent == index.codes.basis.exponent
+    assert (copy.codes.step, copy.codes.reach) == (index.codes.step, index.codes.reach)
 
 
 def test_index__of_a_larger_block_is_refused():

@@ -21,7 +21,16 @@ from lpe_dask.model import Checkpoint, audit, fit_model, fitting, tuning
 from lpe_dask.model.certificate import ROUNDS, Quality, draws
 from lpe_dask.model.fitting import choose_search
 from lpe_dask.pvalues import false_discovery_control
-from lpe_dask.search import Guide, Needs, join, packing, plan_for, spooled, stored
+from lpe_dask.search import (
+    Guide,
+    Needs,
+    join,
+    packing,
+    plan_for,
+    reference,
+    spooled,
+    stored,
+)
 from lpe_dask.tables import nominal
 from lpe_dask.tasks import active_workers
 
@@ -484,6 +493,20 @@ def test_saved_models__score_the_same_bits(lists, tmp_path):
     assert loaded.algorithm_ == "nn_descent"
 
 
+def test_fit__compiles_beside_what_it_measures(lists, monkeypatch):
+    """In this process, and unless there is so little that it would only be in the way."""
+    compiled = []
+    monkeypatch.setattr(nn_descent, "prepare", compiled.append)
+    expected = _models()[0].p_values_
+    assert not compiled
+    monkeypatch.setattr(reference, "COMPILED_ROWS", 0)
+
+    p_values = _models()[0].p_values_
+
+    assert compiled == [NOMINAL.shape[1]]
+    np.testing.assert_array_equal(p_values, expected)
+
+
 def test_saved_models__search_as_they_were_fitted(lists, tmp_path):
     """Whatever was set after the fit, and whatever kind of number a seed was."""
     lists(corrupted("1 % of the edges dropped", 0))
@@ -607,7 +630,7 @@ def taken(monkeypatch):
     """Have "auto" take an approximate search, and count how often it was asked."""
     asked = []
 
-    def choose(sample, preparation, plan, n_exact, n_threads):
+    def choose(sample, preparation, plan, n_exact, n_waiting):
         asked.append(n_exact)
         return True, "a test"
 
@@ -639,7 +662,7 @@ def test_auto__does_not_take_it_where_blocks_are_spooled(lists, taken, is_enough
             raise MemoryError("a test")
         return plan_for(replace(shape, is_spooled=shape.is_indexed), active_workers())
 
-    chosen = choose_search(parameters, NOMINAL, len(NOMINAL), planned, n_threads=2)
+    chosen = choose_search(parameters, NOMINAL, len(NOMINAL), planned, active_workers())
 
     assert taken
     assert chosen == "auto"
