@@ -67,9 +67,10 @@ def to_checked_series(values: da.Array, name: str, frame: Any, rows: da.Array) -
         Of the frame.
     """
     meta = _empty_series(name, values.dtype)
-    numbers = _row_numbers(columns_at(frame, [0]))
     # What waits for the values is not to keep the rows in memory.
     hashes = frame.map_partitions(_hashes, meta=_empty_series("hash", np.uint64))
+    # Not of a column: Dask may read small files together where it reads fewer columns.
+    numbers = _row_numbers(hashes)
     whole = _whole(values, map_blocks([rows], row_hashes, name="hash", dtype=np.uint64))
     return numbers.map_partitions(_take_checked_rows, name, hashes, *whole, meta=meta)
 
