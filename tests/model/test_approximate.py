@@ -187,6 +187,22 @@ def test_score_samples__gives_the_same_bits_for_each_kind(lists, kind, scheduler
         np.testing.assert_array_equal(np.asarray(actual), expected)
 
 
+def test_frames_of_small_files__are_scored_beside_other_results(lists, tmp_path):
+    """Dask reads such files together, as it finds best for the columns that are read."""
+    model, _ = _models()
+    expected = model.score_samples(NEW)
+    frame = pd.DataFrame(NEW).rename(columns=str)
+    dd.from_pandas(frame, npartitions=4).to_parquet(tmp_path / "new")
+    rows = dd.read_parquet(tmp_path / "new")
+
+    scored, column = dask.compute(model.score_samples(rows), rows["3"])
+    model.score_samples(rows).to_frame().to_parquet(tmp_path / "scored")
+
+    np.testing.assert_array_equal(scored, expected)
+    np.testing.assert_array_equal(column, NEW[:, 3])
+    np.testing.assert_array_equal(pd.read_parquet(tmp_path / "scored").p_value, expected)
+
+
 def test_fit__gives_the_same_bits_for_each_partitioning(lists, monkeypatch):
     monkeypatch.setattr(nominal, "SAMPLE_ROWS", 500)
     lists(corrupted("1 % of the edges dropped", 0))
