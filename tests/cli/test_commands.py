@@ -230,7 +230,7 @@ def test_score__may_let_auto_take_an_approximate_search(led_files, monkeypatch):
 def test_score__fails_where_p_values_are_not_as_good_as_asked(led_files, monkeypatch):
     lists = corrupted("all random", 0, blocks=range(9))
     monkeypatch.setattr(nn_descent, "neighbor_lists", lists)
-    monkeypatch.setattr(packing, "joined_lists", lambda of_rows: of_rows[:, :6])
+    monkeypatch.setattr(packing, "joined_lists", lambda of_rows: of_rows[:, :6].copy())
     asked = ("--algorithm", "nn_descent", "--on-low-quality", "error")
 
     result = score(*APPROXIMATELY, *asked)
