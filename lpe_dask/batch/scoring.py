@@ -246,7 +246,7 @@ class Scoring:
         counts: dict[str, Any] = _write_missing(measured, found, write)
         if self.fdr is None:
             return counts | {"fdr_cut_off": None}
-        adjusted: Adjustment = adjustment(parts.undecided_p_values(folder)).compute()
+        (adjusted,) = compute(adjustment(parts.undecided_p_values(folder)))
         decide = partial(parts.decision_writes, adjusted, self.fdr)
         counts = _write_missing(folder, folder.found(), decide)
         cut = discovery_cut_off(adjusted, self.fdr)
@@ -274,7 +274,7 @@ def _write_missing(
     missing = [i for i in range(folder.n_parts) if i not in found]
     if found:
         logger.info("%d of %d parts exist already", len(found), folder.n_parts)
-    written = dask.compute(*writes(folder, missing)) if missing else ()
+    written = compute(*writes(folder, missing)) if missing else ()
     counts = [*found.values(), *written]
     return {name: sum(of_part[name] for of_part in counts) for name in counts[0]}
 

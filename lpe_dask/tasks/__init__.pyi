@@ -1,3 +1,4 @@
+from .computing import compute as compute
 from .layers import merge_tasks as merge_tasks
 from .layers import new_array as new_array
 from .layers import new_tasks as new_tasks
@@ -39,7 +40,6 @@ from .workers import USABLE_SHARE as USABLE_SHARE
 from .workers import Workers as Workers
 from .workers import active_client as active_client
 from .workers import active_workers as active_workers
-from .workers import compute as compute
 from .workers import is_sending as is_sending
 from .workers import memory_of_machine as memory_of_machine
 from .workers import peak_worker_bytes as peak_worker_bytes

@@ -90,18 +90,6 @@ def active_client() -> Any | None:
     return None if private_uses.is_in_task() else private_uses.computing_client()
 
 
-def compute(*collections: Any) -> tuple[Any, ...]:
-    """Return what Dask's collections give, as `dask.compute` does.
-
-    Within a task of a cluster they are computed in its thread: to wait there for other
-    tasks of the same cluster takes the place of one of them, for each task that waits. A
-    task that has left its place to others (``distributed.worker_client``) uses the cluster.
-    """
-    if private_uses.is_in_task() and private_uses.computing_client() is not None:
-        return tuple(dask.compute(*collections, scheduler="sync"))
-    return tuple(dask.compute(*collections))
-
-
 def is_sending() -> bool:
     """Return whether this thread is in the middle of sending a graph to a scheduler.
 
