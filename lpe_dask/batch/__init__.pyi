@@ -8,3 +8,5 @@ from .fit import open_measured as open_measured
 from .runs import Run as Run
 from .runs import prepare as prepare
 from .scoring import tables_to_score as tables_to_score
+from .status import Status as Status
+from .status import status_of as status_of

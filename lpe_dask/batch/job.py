@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from dask.utils import parse_bytes
+from dask.utils import parse_bytes, parse_timedelta
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from lpe_dask.batch.unfinished import DayOfJob
@@ -28,6 +28,11 @@ DEFAULTS = {name: known.default for name, known in PARAMETERS.items() if known.i
 
 #: Allowed amounts of memory: Dask reads more, such as 1e3GB.
 _AMOUNT = re.compile(r"\s*[0-9]{1,15}(\.[0-9]{1,15})?\s*[A-Za-z]{0,3}\s*")
+
+#: Allowed times, with their unit.
+_TIME = re.compile(
+    r"\s*[0-9]{1,15}(\.[0-9]{1,15})?\s*(s|sec|m|min|minutes|h|hours|days)\s*"
+)
 
 #: A path, which is not empty.
 _PATH = r"^[^\x00]+$"
@@ -71,6 +76,13 @@ def _as_bytes(value: Any) -> Any:
     if isinstance(value, str) and _AMOUNT.fullmatch(value):
         return parse_bytes(value)
     return value
+
+
+def _as_seconds(value: Any) -> Any:
+    """Return a time, such as 30min, in seconds."""
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        return float(parse_timedelta(value))
+    return float(value) if type(value) is int else value
 
 
 def _key(description: str, example: str, default: Any = None, **limits: Any) -> Any:
@@ -173,10 +185,14 @@ class ClusterSection(Section):
     ----------
     scheduler : str, optional
         An address, or "threads".
+    scheduler_file : str, optional
+        File in which a scheduler has written its address.
     workers, threads : int, optional
         Worker processes to start, and threads of each.
     memory_limit : int, optional
         Bytes of each.
+    give_up_after : float, optional
+        Seconds without a finished task after which the run ends; None: never.
     """
 
     scheduler: str | None = _key(
@@ -184,6 +200,7 @@ class ClusterSection(Section):
         '"tcp://10.0.0.1:8786"',
         pattern="^threads$|:",
     )
+    scheduler_file: str | None = _key("a path", '"scheduler.json"', pattern=_PATH)
     workers: int | None = _key(_WHOLE, "4", ge=1)
     memory_limit: Annotated[int | None, BeforeValidator(_as_bytes)] = _key(
         f"an amount of memory or a number of bytes, of at least "
@@ -194,6 +211,9 @@ class ClusterSection(Section):
         le=LARGEST_WHOLE,
     )
     threads: int | None = _key(_WHOLE, "1", ge=1)
+    give_up_after: Annotated[float | None, BeforeValidator(_as_seconds)] = _key(
+        "a time above 0, as a text with its unit or in seconds", '"30min"', gt=0
+    )
 
 
 #: The sections, by name.
@@ -291,13 +311,17 @@ def conflicts(job: Job) -> Iterator[tuple[str, str, str]]:
     yield from _disagreement("nominal", nominal, "missing", model)
     yield from _disagreement("score", score, "alpha", model)
     given = _given(job.cluster)
-    idle = [name for name in given if name != "scheduler"]
-    if "scheduler" in given and idle:
+    joined = [name for name in ("scheduler", "scheduler_file") if name in given]
+    idle = [name for name in given if name not in (*joined, "give_up_after")]
+    if len(joined) > 1:
+        problem = "scheduler and scheduler_file name one each. Leave out one or the other."
+        yield "cluster", joined[1], problem
+    if joined and idle:
         problem = (
-            f"scheduler={shown(given['scheduler'])} has its workers, but {', '.join(idle)} "
+            f"{joined[0]}={shown(given[joined[0]])} has its workers, but {', '.join(idle)} "
             f"would describe workers to start. Leave out one or the other."
         )
-        yield "cluster", "scheduler", problem
+        yield "cluster", joined[0], problem
 
 
 def _given(section: Section | None) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from lpe_dask.model import (
 from lpe_dask.pvalues import choose_calibration
 from lpe_dask.storage import Lock
 from lpe_dask.tables import Paths
+from lpe_dask.tasks import active_client, check_versions, observed
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,9 @@ class Run:
             Entered once the output is locked, to compute inside. Gives a function that is
             told how many rows the next searches measure; None where that is not known.
         """
-        with self._reserved() as lock, workers as expect:
+        with self._reserved() as lock, workers as expect, observed():
+            if (client := active_client()) is not None:
+                check_versions(client)
             return self.fit_and_score(lock, expect)
 
     @contextmanager

@@ -42,7 +42,6 @@ from lpe_dask.batch.summary import score_summary
 from lpe_dask.model import Fitted, Verdict
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
-    Adjustment,
     adjustment,
     check_level,
     discovery_cut_off,

@@ -8,7 +8,7 @@ from lpe_dask.batch.fingerprint import MADE_FROM, Fingerprint
 from lpe_dask.model import Certificate, Fitted
 from lpe_dask.pvalues import BAND_LEVEL, band_half_width
 from lpe_dask.storage import package_versions
-from lpe_dask.tasks import peak_worker_bytes
+from lpe_dask.tasks import observed_counts, peak_worker_bytes
 
 #: Packages that the summary names the version of.
 _PACKAGES = ("lpe_dask", "dask", "distributed", "numpy", "numba", "pandas", "pyarrow")
@@ -72,6 +72,7 @@ def score_summary(
         "fdr": made_from.settings["fdr"],
         "parameters": model.parameters | {"alpha": alpha},
         "peak_worker_bytes": peak_worker_bytes(),
+        **observed_counts(),
         "versions": package_versions(*_PACKAGES),
         MADE_FROM: made_from.content(),
     }

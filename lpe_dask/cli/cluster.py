@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import dask
 from dask.system import CPU_COUNT
 
 from lpe_dask.cli.cluster_log import only_news
 from lpe_dask.cli.interrupts import signals_held
+from lpe_dask.cli.outcome import UnavailableError
 from lpe_dask.storage import brief
 from lpe_dask.tasks import (
     Workers,
     active_workers,
+    check_versions,
     disable_gc_diagnosis,
     logging_from,
     memory_of_machine,
@@ -31,10 +37,6 @@ logger = logging.getLogger(__name__)
 
 #: Users see what `distributed` logs from this level on.
 LOG_LEVEL = logging.WARNING
-
-#: Seconds to wait for a scheduler to answer, and then for its first worker.
-CONNECT_SECONDS = 10
-WORKER_SECONDS = 60
 
 #: Seconds of a command until the workers of a cluster on this machine have started and
 #: loaded the kernels, and until its own process has (measured, without compilation).
@@ -48,7 +50,9 @@ class ChosenWorkers:
     Attributes
     ----------
     scheduler : str, optional
-        An address, or "threads"; None: a cluster is started.
+        An address, or "threads"; None: a cluster is started, if there is no file.
+    scheduler_file : str, optional
+        File in which a scheduler has written its address.
     n_workers, memory_limit : int, optional
         Of the cluster to start; bytes of each worker.
     debug : bool
@@ -59,6 +63,8 @@ class ChosenWorkers:
         File for Dask's report on what the workers did.
     spool : str, optional
         Folder or URL for arrays that tasks read; None: as configured.
+    give_up_after : float, optional
+        Seconds without a finished task after which the run ends; None: never.
     """
 
     scheduler: str | None
@@ -68,6 +74,13 @@ class ChosenWorkers:
     threads: int | None = None
     profile: str | None = None
     spool: str | None = None
+    scheduler_file: str | None = None
+    give_up_after: float | None = None
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether no worker is started: a scheduler has some, or this process works."""
+        return self.scheduler is not None or self.scheduler_file is not None
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -86,7 +99,7 @@ class ChosenWorkers:
 
         Within it Dask computes in this process, or on the workers of a running scheduler.
         """
-        if self.scheduler is not None:
+        if self.is_joined:
             with self.open():
                 yield replace(active_workers(wait=True), start_seconds=LOAD_SECONDS)
             return
@@ -106,11 +119,13 @@ class ChosenWorkers:
     @contextmanager
     def _distributed(self) -> Iterator[None]:
         with _quiet_distributed(self.debug) as silence, ExitStack() as stack:
-            client = self._start(stack) if self.scheduler is None else self._join(stack)
+            client = self._join(stack) if self.is_joined else self._start(stack)
             stack.callback(silence)
-            if self.scheduler is not None:
-                _wait_for_worker(client, self.scheduler)
-            logger.info("dashboard: %s", client.dashboard_link)
+            if self.is_joined:
+                _wait_for_worker(client)
+                check_versions(client)
+            if (link := _dashboard_of(client)) is not None:
+                logger.info("dashboard: %s", link)
             with self._profiled():
                 yield
 
@@ -118,12 +133,16 @@ class ChosenWorkers:
         """Return a client of a new cluster on this machine."""
         from distributed import Client, LocalCluster
 
+        from lpe_dask.cli.security import of_local_cluster
+
         n_workers, threads = self._processes()
+        security = of_local_cluster()
         with signals_held():
             cluster = LocalCluster(
                 n_workers=n_workers,
                 threads_per_worker=threads,
-                memory_limit=self.memory_limit or "auto",
+                memory_limit=self.memory_limit or memory_of_machine() // n_workers,
+                security=security,
                 host="127.0.0.1",
                 dashboard_address="127.0.0.1:0",
                 silence_logs=LOG_LEVEL,
@@ -137,14 +156,26 @@ class ChosenWorkers:
         """Return a client of a running cluster."""
         from distributed import Client
 
+        from lpe_dask.cli.security import check_address, is_of_certificates
+
+        address = self.scheduler or _address_in(self.scheduler_file)
+        check_address(address)
+        seconds = dask.config.get("lpe-dask.timeouts.scheduler")
         try:
             # Not the default client yet: it would remain so even if it failed.
-            client = Client(self.scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
+            client = Client(address, timeout=seconds, set_as_default=False)
         except (OSError, ValueError) as error:
-            raise OSError(
-                f"no scheduler answers at {self.scheduler} ({error}). Give the address "
-                f"that the scheduler printed at its start, for example "
-                f"tcp://10.0.0.1:8786, or leave --scheduler out to work on this machine."
+            if is_of_certificates(error):
+                raise ValueError(
+                    f"the scheduler at {address} and this process do not accept each "
+                    f"other's certificate ({error}). Give both certificates that the same "
+                    f"authority has signed (distributed.comm.tls in Dask's configuration)."
+                ) from error
+            raise UnavailableError(
+                f"no scheduler answers at {address} ({error}). Give the address that the "
+                f"scheduler printed at its start, for example tcp://10.0.0.1:8786 (tls:// "
+                f"if it asks for certificates), or leave --scheduler out to work on this "
+                f"machine."
             ) from error
         stack.enter_context(client)
         stack.enter_context(client.as_current())
@@ -170,17 +201,45 @@ class ChosenWorkers:
             logger.info("profile: %s", self.profile)
 
 
-def _wait_for_worker(client: Any, address: str) -> None:
+def _address_in(file: str | None) -> str:
+    """Return the address in the file of a scheduler, which may be about to write it."""
+    assert file is not None
+    seconds = dask.config.get("lpe-dask.timeouts.scheduler-file")
+    end = time.monotonic() + seconds
+    while True:
+        with suppress(OSError, ValueError, KeyError):  # absent, or half written
+            return str(json.loads(Path(file).read_bytes())["address"])
+        if time.monotonic() > end:
+            raise UnavailableError(
+                f"no scheduler has written its address to {file} for {seconds} seconds. "
+                f"Start one with `dask scheduler --scheduler-file {file}`, in a folder "
+                f"that both machines share."
+            )
+        time.sleep(0.1)
+
+
+def _wait_for_worker(client: Any) -> None:
     """Return once the cluster runs a task, for which an adaptive one starts a worker."""
+    address = client.scheduler.address
+    seconds = dask.config.get("lpe-dask.timeouts.first-worker")
     if not client.scheduler_info(n_workers=-1)["workers"]:
         logger.info("waiting for the first worker of %s", address)
     try:
-        client.submit(os.getpid, pure=False).result(timeout=WORKER_SECONDS)
+        client.submit(os.getpid, pure=False).result(timeout=seconds)
     except TimeoutError as error:
-        raise OSError(
-            f"the scheduler at {address} has had no worker for {WORKER_SECONDS} seconds. "
+        raise UnavailableError(
+            f"the scheduler at {address} has had no worker for {seconds} seconds. "
             f"Start workers, for example with `dask worker {address}`."
         ) from error
+
+
+def _dashboard_of(client: Any) -> str | None:
+    """Return the address of the dashboard, None if the scheduler has none."""
+    if client.scheduler_info(n_workers=0)["services"].get("dashboard") is None:
+        return None
+    host = urlsplit(client.scheduler.address).hostname
+    link: str = client.dashboard_link
+    return link.replace("//[:", f"//[{host}]:")  # which Dask cuts off at the first colon
 
 
 def _end_cluster(cluster: Any, kind: type[BaseException] | None, *rest: Any) -> None:

@@ -18,6 +18,7 @@ import click
 
 from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.cli.demo import demo_ending, demo_folder, demo_table, write_digits
+from lpe_dask.cli.interrupts import has_given_up
 from lpe_dask.cli.options import (
     check_option,
     columns_option,
@@ -26,7 +27,15 @@ from lpe_dask.cli.options import (
     take_workers,
     worker_options,
 )
-from lpe_dask.cli.outcome import INTERRUPTED, TERMINATED, end_now, exit_codes, summary_lines
+from lpe_dask.cli.outcome import (
+    FAILED,
+    INTERRUPTED,
+    LATER,
+    TERMINATED,
+    end_now,
+    exit_codes,
+    summary_lines,
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -178,6 +187,23 @@ def run(job: str, date: Any, overwrite: bool, debug: bool, **options: Any) -> No
         click.echo(_do(due, workers, overwrite, keep=True), err=True)
 
 
+@cli.command(short_help="Tell how far a run is: at work, to be resumed, or done.")
+@click.argument("output", metavar="OUT")
+@click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
+def status(output: str, debug: bool) -> None:
+    """Tell how far the run is that writes OUT, on whatever machine it works.
+
+    Exit code 0: it is done. 75: it is at work. 1: it is not done, and no run is at work.
+    """
+    with exit_codes(debug):
+        from lpe_dask.batch import status_of
+
+        found = status_of(output)
+        click.echo(found)
+    codes = {"done": 0, "at work": LATER, "resumable": FAILED}
+    click.get_current_context().exit(codes[found.state])
+
+
 @cli.command(short_help="Score real handwritten digits, from end to end.")
 @click.option(
     "--output",
@@ -251,8 +277,8 @@ def main() -> None:
     try:
         cli(prog_name="lpe-dask")
     except SystemExit as end:
-        if end.code in (INTERRUPTED, TERMINATED):
-            end_now(end.code)
+        if end.code in (INTERRUPTED, TERMINATED) or has_given_up():
+            end_now(int(end.code or 0))
         raise
 
 
@@ -268,14 +294,14 @@ def _do(
     run = prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
     if keep and run.is_finished():
         return _nothing_to_do(job.place)
-    return summary_lines(run.execute(_with_progress(workers)), job.place)
+    return summary_lines(run.execute(_watched(workers)), job.place)
 
 
 @contextmanager
-def _with_progress(workers: ChosenWorkers) -> Iterator[Any]:
-    from lpe_dask.cli.progress import show_progress
+def _watched(workers: ChosenWorkers) -> Iterator[Any]:
+    from lpe_dask.cli.watch import watch
 
-    with workers.open(), show_progress() as expect:
+    with workers.open(), watch(workers.give_up_after) as expect:
         yield expect
 
 

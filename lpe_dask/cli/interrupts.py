@@ -1,7 +1,11 @@
-"""End a command in an orderly way at Ctrl-C and at SIGTERM: as an exception, once."""
+"""End a command in an orderly way at Ctrl-C, at SIGTERM and when it gives up.
+
+Each is an exception in the main thread, raised once.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -22,6 +26,28 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM came; a subclass, so that the same code cleans up as after Ctrl-C."""
 
 
+class GivenUp(KeyboardInterrupt):
+    """The command gave up by itself; a subclass, so that the same code cleans up."""
+
+
+#: Why the command gave up.
+_reasons: list[str] = []
+
+
+def interrupt_main(reason: str) -> None:
+    """Raise `GivenUp` in the main thread, whatever it waits for; for other threads.
+
+    By SIGTERM, because commands in the background ignore Ctrl-C.
+    """
+    _reasons.append(reason)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def has_given_up() -> bool:
+    """Return whether the command gave up: then some of its threads may wait for ever."""
+    return bool(_reasons)
+
+
 @contextmanager
 def signals_raised() -> Iterator[None]:
     """Raise KeyboardInterrupt at Ctrl-C and `Terminated` at SIGTERM within the context.
@@ -40,6 +66,8 @@ def signals_raised() -> Iterator[None]:
         if came and now - came[-1] < ENDING_SECONDS:
             return
         came.append(now)
+        if _reasons:
+            raise GivenUp(_reasons[-1])
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     taken = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]

@@ -6,15 +6,19 @@ Each is checked as far as that is possible without data.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import click
-from dask.utils import format_bytes, parse_bytes
+import dask
+from dask.utils import format_bytes, parse_bytes, parse_timedelta
 
 from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.model import PARAMETERS, Parameter
 from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES
+
+logger = logging.getLogger(__name__)
 
 
 def names(value: str) -> list[str]:
@@ -56,6 +60,17 @@ def _bytes(value: str) -> int:
     return n_bytes
 
 
+def _seconds(value: str) -> float:
+    """Return a time, such as 30min, in seconds."""
+    try:
+        seconds: float = parse_timedelta(value)
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise click.BadParameter(f"{value!r} is not a time. Write it as 90s, 30min or 2h.")
+    return seconds
+
+
 def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that gives a command these options, in this order in its help."""
 
@@ -85,7 +100,14 @@ worker_options = _options(
         "--scheduler",
         metavar="ADDRESS|threads",
         help="Join a running Dask cluster, for example tcp://10.0.0.1:8786, or work in "
-        "this process with `threads`.  [default: start a cluster on this machine]",
+        "this process with `threads`.  [default: that of DASK_SCHEDULER_ADDRESS, or else "
+        "start a cluster on this machine]",
+    ),
+    click.option(
+        "--scheduler-file",
+        metavar="FILE",
+        help="Join the cluster whose scheduler writes its address to this file, as `dask "
+        "scheduler --scheduler-file` does.",
     ),
     click.option(
         "--workers",
@@ -112,6 +134,13 @@ worker_options = _options(
         "--profile",
         metavar="FILE",
         help="Write Dask's report on what the workers did to this HTML file.",
+    ),
+    click.option(
+        "--give-up-after",
+        type=_seconds,
+        metavar="TIME",
+        help="End the run if no task is done for so long, for example 30min; it can be "
+        "resumed.  [default: wait]",
     ),
     click.option("--debug", is_flag=True, help="Show the full traceback of an error."),
 )
@@ -141,6 +170,10 @@ model_options = _options(
 )
 
 
+#: Options that say which workers there are; those of a job, where none is given.
+_PLACE = ("scheduler", "scheduler_file", "workers", "memory_limit")
+
+
 def take_workers(
     options: dict[str, Any], debug: bool, section: Any = None
 ) -> ChosenWorkers:
@@ -154,25 +187,56 @@ def take_workers(
     section : ClusterSection, optional
         Of a job file: is used if none of its options was given.
     """
-    taken = ("scheduler", "workers", "memory_limit", "profile", "spool")
-    scheduler, n_workers, memory_limit, profile, spool = map(options.pop, taken)
-    threads = None
-    if section is not None and (scheduler, n_workers, memory_limit) == (None, None, None):
-        scheduler, n_workers = section.scheduler, section.workers
-        memory_limit, threads = section.memory_limit, section.threads
-    if scheduler == "threads" and profile is not None:
+    place = {name: options.pop(name) for name in _PLACE}
+    profile, spool = options.pop("profile"), options.pop("spool")
+    give_up_after, threads = options.pop("give_up_after"), None
+    if section is not None:
+        if not any(place.values()):
+            place, threads = {n: getattr(section, n) for n in _PLACE}, section.threads
+        give_up_after = give_up_after or section.give_up_after
+    give_up_after = give_up_after or dask.config.get("lpe-dask.timeouts.give-up-after")
+    if not any(place.values()) and not threads:
+        place["scheduler"] = _configured_scheduler()
+    _check_place(**place)
+    if place["scheduler"] == "threads" and profile is not None:
         raise click.UsageError(
             "--profile needs workers to report on, but with --scheduler threads there are "
             "none. Leave out one or the other."
         )
-    if scheduler is not None and (n_workers, memory_limit) != (None, None):
+    return ChosenWorkers(
+        place["scheduler"], place["workers"], place["memory_limit"], debug, threads,
+        profile, spool, place["scheduler_file"], give_up_after,
+    )  # fmt: skip
+
+
+def _configured_scheduler() -> str | None:
+    """Return the scheduler that Dask's configuration names, as the Dask operator does."""
+    address: str | None = dask.config.get("scheduler-address", None)
+    if address is not None:
+        logger.info("scheduler: %s, from Dask's configuration (scheduler-address)", address)
+    return address
+
+
+def _check_place(
+    scheduler: str | None,
+    scheduler_file: str | None,
+    workers: int | None,
+    memory_limit: int | None,
+) -> None:
+    """Raise if workers are to be started and joined, or an address is none."""
+    given = {"--scheduler": scheduler, "--scheduler-file": scheduler_file}
+    joined = [f"{option} {value}" for option, value in given.items() if value is not None]
+    if len(joined) > 1:
         raise click.UsageError(
-            f"--workers and --memory-limit describe a cluster to start, but --scheduler "
-            f"{scheduler} starts none. Leave out one or the other."
+            f"{' and '.join(joined)} name a scheduler each. Leave out one or the other."
+        )
+    if joined and (workers, memory_limit) != (None, None):
+        raise click.UsageError(
+            f"--workers and --memory-limit describe a cluster to start, but {joined[0]} "
+            f"starts none. Leave out one or the other."
         )
     if scheduler is not None and scheduler != "threads" and ":" not in scheduler:
         raise click.UsageError(
             f"--scheduler {scheduler} is neither the address of a scheduler, such as "
             f"tcp://10.0.0.1:8786, nor `threads`."
         )
-    return ChosenWorkers(scheduler, n_workers, memory_limit, debug, threads, profile, spool)

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 import click
 
-from lpe_dask.cli.interrupts import Terminated, ignore_signals, signals_raised
-from lpe_dask.storage import LockedError
+from lpe_dask.cli.interrupts import GivenUp, Terminated, ignore_signals, signals_raised
+from lpe_dask.storage import LockedError, has_been_retried
 
 #: Exit codes.
 FAILED, REFUSED, LATER, INTERRUPTED, TERMINATED = 1, 2, 75, 130, 143
@@ -23,6 +23,10 @@ FAILED, REFUSED, LATER, INTERRUPTED, TERMINATED = 1, 2, 75, 130, 143
 _REFUSALS = (
     ValueError, TypeError, OSError, MemoryError, ImportError, NotImplementedError,
 )  # fmt: skip
+
+
+class UnavailableError(OSError):
+    """What a run needs is not there now, but may be later."""
 
 
 class _StderrHandler(logging.Handler):
@@ -42,6 +46,9 @@ def exit_codes(debug: bool) -> Iterator[None]:
     try:
         with signals_raised():
             yield
+    except GivenUp as error:
+        click.echo(f"Error: {error}", err=True)
+        raise click.exceptions.Exit(FAILED) from None
     except KeyboardInterrupt as error:
         is_sigterm = isinstance(error, Terminated)
         click.echo("Terminated." if is_sigterm else "Interrupted.", err=True)
@@ -64,8 +71,15 @@ def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
     if not is_refused and not isinstance(error, RuntimeError):
         text = f"{type(error).__name__}: {text} (--debug shows where)"
     click.echo(f"Error: {text}", err=True)
-    code = LATER if isinstance(error, LockedError) else REFUSED if is_refused else FAILED
+    code = LATER if _may_pass(error) else REFUSED if is_refused else FAILED
     raise click.exceptions.Exit(code)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether the same command may succeed later, with nothing else changed."""
+    if isinstance(error, LockedError | UnavailableError):
+        return True
+    return isinstance(error, OSError) and has_been_retried(error)
 
 
 def end_now(code: int) -> NoReturn:

@@ -1,44 +1,32 @@
 """Show the progress of a search, and the time left.
 
-    scheduler of a cluster  ---- polled by a thread ----+
-                                                        +--> tiles done, total --> one line
-    scheduler of this process  ---- callback -----------+
+    tiles done, total --Tally--> one line, or log records
 
 A tile is one join task: a share of the rows against all blocks of the nominal rows. A run
 may search more than once (the nominal rows among themselves, then the rows to score); each
-search is counted on its own. If showing the progress fails, the run continues.
+search is counted on its own.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import re
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from dask.callbacks import Callback
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID
 from rich.table import Column
 from rich.text import Text
 
-from lpe_dask.tasks import active_client
+from lpe_dask.tasks import COUNTED_PREFIXES
 
 logger = logging.getLogger(__name__)
-
-#: Prefixes of the keys that are counted: searches in space, and walks along a graph.
-TILE_PREFIXES = ("lpe-join", "lpe-walk")
-
-#: Seconds between two looks at the scheduler of a cluster.
-POLL_SECONDS = 0.3
 
 #: Seconds between two records where there is no terminal.
 LOG_SECONDS = 10.0
@@ -46,15 +34,9 @@ LOG_SECONDS = 10.0
 #: Seconds after which a rate is meaningful.
 LEAST_SECONDS = 0.5
 
-#: Seconds that the end of a run may wait for an answer to the last look.
-LAST_POLL_SECONDS = 2.0
-
 #: The key of a tile: the prefix, then the hexadecimal number of its search. A scheduler may
 #: keep the prefix only as the name of a group.
-_TILE_KEY = re.compile(rf"(?:{'|'.join(TILE_PREFIXES)})(?:-([0-9a-f]+))?(?![^-])")
-
-#: States of a task that is not done.
-_OPEN_STATES = ("waiting", "no-worker", "queued", "processing")
+_TILE_KEY = re.compile(rf"(?:{'|'.join(COUNTED_PREFIXES)})(?:-([0-9a-f]+))?(?![^-])")
 
 
 @dataclass(slots=True)
@@ -133,7 +115,7 @@ class Tally:
             self.show(search, now)
 
     def put_open(self, counts: Mapping[str, tuple[int, int]]) -> None:
-        """Set the counts that `count_tiles` returned.
+        """Set the counts that `tiles_of` returned.
 
         A scheduler forgets tiles that nobody needs any more, so the missing tiles of a
         search that it once had are done.
@@ -146,98 +128,37 @@ class Tally:
 
 
 @contextmanager
-def show_progress(
-    console: Console | None = None,
-) -> Iterator[Callable[[int | None], None]]:
+def show_progress(console: Console) -> Iterator[Tally]:
     """Show tiles and rows done, their rate and the time left while the context is open.
 
-    Gives a function to call with the number of rows that the next searches measure; without
-    it, only tiles are shown.
+    Gives the tally to fill. On a terminal this is one line, kept up to date; elsewhere log
+    records of level INFO, at most one in `LOG_SECONDS` and one at the end of each search.
+    """
+    with _line(console) if console.is_terminal else _records() as show:
+        yield Tally(show)
 
-    On a terminal this is one line, kept up to date; elsewhere log records of level INFO, at
-    most one in `LOG_SECONDS` and one at the end of each search. Computes inside may run on
-    the distributed client that is active on entry, or on a local scheduler.
+
+# Which tasks are tiles
+
+
+def tiles_of(groups: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Return how many tiles of each search are open, and how many there are.
 
     Parameters
     ----------
-    console : rich.console.Console, optional
-        Where to show it; standard error if omitted.
-    """
-    console = Console(stderr=True) if console is None else console
-    client = active_client()
-    with _line(console) if console.is_terminal else _records() as show:
-        tally = Tally(show)
-        with _TileCallback(tally) if client is None else _polling(client, tally):
-            yield tally.expect
-
-
-# Two ways to count
-
-
-class _TileCallback(Callback):
-    """Counts the tiles of every graph that a scheduler of this process runs."""
-
-    def __init__(self, tally: Tally) -> None:
-        super().__init__()
-        self._tally = tally
-        self._done, self._total = Counter[str](), Counter[str]()
-
-    def _start_state(self, graph: Mapping[Any, Any], state: Mapping[str, Any]) -> None:
-        searches = map(_search_of, graph)
-        self._total.update(search for search in searches if search is not None)
-        for search, total in self._total.items():
-            self._tally.put(search, self._done[search], total)
-
-    def _posttask(
-        self, key: Any, result: Any, graph: Any, state: Any, worker_id: Any
-    ) -> None:
-        search = _search_of(key)
-        if search is not None:
-            self._done[search] += 1
-            self._tally.put(search, self._done[search], self._total[search])
-
-
-@contextmanager
-def _polling(client: Any, tally: Tally) -> Iterator[None]:
-    """Ask the scheduler from a thread, which ends with the context."""
-    stop = threading.Event()
-
-    def poll() -> None:
-        try:
-            while not stop.wait(POLL_SECONDS):
-                tally.put_open(client.run_on_scheduler(count_tiles))
-        except (Exception, asyncio.CancelledError) as error:
-            logger.debug("the scheduler does not tell its progress: %r", error)
-
-    thread = threading.Thread(target=poll, name="lpe-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(LAST_POLL_SECONDS)
-    tally.put_open({})  # no error was raised, so all is done
-
-
-def count_tiles(dask_scheduler: Any) -> dict[str, tuple[int, int]]:
-    """Return how many tiles of each search are open, and how many the scheduler has.
-
-    Runs on the scheduler.
+    groups : mapping
+        The same, by the name of a group of tasks.
     """
     counts: dict[str, tuple[int, int]] = {}
-    known = dask_scheduler.task_prefixes
-    for prefix in [known[name] for name in TILE_PREFIXES if name in known]:
-        for group in prefix.groups:
-            search = _search_of(group.name)
-            if search is not None:
-                n_open, n_known = counts.get(search, (0, 0))
-                n_open += sum(group.states[state] for state in _OPEN_STATES)
-                n_known += sum(group.states.values()) - group.states["forgotten"]
-                counts[search] = (n_open, n_known)
+    for name, (n_open, n_known) in groups.items():
+        search = search_of(name)
+        if search is not None:
+            before = counts.get(search, (0, 0))
+            counts[search] = (before[0] + n_open, before[1] + n_known)
     return counts
 
 
-def _search_of(key: Any) -> str | None:
+def search_of(key: Any) -> str | None:
     """Return the number of the search that a tile belongs to, None for other tasks."""
     name = key[0] if isinstance(key, tuple) else key
     match = _TILE_KEY.match(name) if isinstance(name, str) else None

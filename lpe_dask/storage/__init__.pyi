@@ -15,10 +15,12 @@ from .lock import Lock as Lock
 from .lock import LockedError as LockedError
 from .lock import check_token as check_token
 from .lock import hold as hold
+from .lock import holder as holder
 from .lock import is_dead as is_dead
 from .lock import is_held as is_held
 from .lock import lease as lease
 from .messages import brief as brief
+from .retries import has_been_retried as has_been_retried
 from .retries import is_passing as is_passing
 from .retries import retried as retried
 from .retries import retried_until_seen as retried_until_seen

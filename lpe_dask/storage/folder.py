@@ -25,6 +25,9 @@ from lpe_dask.storage.retries import is_passing, retried
 #: from writing it, too: it belongs to whoever wrote last.
 SETTLE_SECONDS = 3
 
+#: Protocols of storages with buckets.
+_BUCKETS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
+
 #: Errors for which `Folder.read` and `Folder.names` return nothing.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 
@@ -125,7 +128,14 @@ class Folder:
 
     @retried
     def make(self) -> None:
-        """Create the folder and its parents, where they do not exist."""
+        """Create the folder and its parents, where they do not exist.
+
+        Not in a bucket, which has no folders: it would create a bucket for a slip in its
+        name.
+        """
+        protocol = self.filesystem.protocol
+        if not _BUCKETS.isdisjoint([protocol] if isinstance(protocol, str) else protocol):
+            return
         self.filesystem.makedirs(self.path(), exist_ok=True)
 
     @retried

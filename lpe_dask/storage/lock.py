@@ -52,7 +52,15 @@ _LOOKS = (0.0, 0.1, 0.5)
 
 
 class LockedError(OSError):
-    """Another run works on the folder."""
+    """Another run works on the folder.
+
+    Attributes
+    ----------
+    who : str
+        That run and its last heartbeat, as part of a sentence.
+    """
+
+    who = "another run"
 
 
 # The lock
@@ -149,12 +157,17 @@ def is_dead(url: str | PathLike[str]) -> bool:
 
 def is_held(url: str | PathLike[str]) -> bool:
     """Return whether a run works on a folder, or may do so."""
+    return holder(url) is not None
+
+
+def holder(url: str | PathLike[str]) -> str | None:
+    """Return who works on a folder, or may do so, and its last heartbeat; None: nobody."""
     try:
         with suppress(FileNotFoundError):
             _content_if_dead(Folder(url), LOCK_NAME)
-    except LockedError:
-        return True
-    return False
+    except LockedError as error:
+        return error.who
+    return None
 
 
 def check_token(url: str | PathLike[str], token: str) -> None:
@@ -314,12 +327,14 @@ def _content_if_dead(folder: Folder, name: str, *, waits: bool = True) -> bytes:
     if silence >= DEAD_SECONDS:
         return content
     who = "an unknown run, as the lock is not readable" if owner is None else str(owner)
-    raise LockedError(
-        f"the folder {folder.url} is locked ({name}) by {who}; its last heartbeat was "
-        f"{silence:.0f} s ago. Only one run at a time may work on a folder. Wait until "
-        f"that run ends; if it died, its lock is taken over {DEAD_SECONDS} s after its "
-        f"last heartbeat."
+    who = f"{who}; its last heartbeat was {silence:.0f} s ago"
+    error = LockedError(
+        f"the folder {folder.url} is locked ({name}) by {who}. Only one run at a time may "
+        f"work on a folder. Wait until that run ends; if it died, its lock is taken over "
+        f"{DEAD_SECONDS} s after its last heartbeat."
     )
+    error.who = who
+    raise error
 
 
 def _seconds_unchanged(folder: Folder, name: str, content: bytes) -> float:

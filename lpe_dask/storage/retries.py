@@ -128,6 +128,13 @@ def is_passing(error: BaseException) -> bool:
     return _is_named(error, _PASSING_NAMES)
 
 
+def has_been_retried(error: BaseException | None) -> bool:
+    """Return whether an error, or what caused it, was temporary and stayed too long."""
+    while error is not None and not hasattr(error, "was_retried"):
+        error = error.__cause__
+    return error is not None
+
+
 def _is_unreached(error: BaseException) -> bool:
     """Return whether no server was reached, as far as the error tells."""
     is_numbered = isinstance(error, OSError) and error.errno in _UNREACHED_NUMBERS

@@ -7,20 +7,19 @@ may wait for its first worker; it never starts, finds or configures one.
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 import dask
-import psutil
 from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 from lpe_dask.tasks import private_uses
+from lpe_dask.tasks.memory import memory_of_machine, peak_process_bytes
+from lpe_dask.tasks.versions import check_versions
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +38,6 @@ USABLE_SHARE = 0.6
 
 #: Least memory of a worker: below, a plan has nothing left for data.
 MIN_WORKER_BYTES = int(PROCESS_BYTES / USABLE_SHARE)
-
-#: Where Linux states the memory limit of a container (control groups 2 and 1).
-_CGROUP_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +103,17 @@ def active_workers(*, wait: bool = False) -> Workers:
         for what is computed at once: ask it for one, and wait as long as a compute would.
         False, for what is lazy: nothing is computed, and the workers are those that its
         client had before, or else assumed.
+
+    Raises
+    ------
+    ImportError
+        If one of them has another version of this package, or none.
     """
     client = active_client()
     if client is not None:
-        return _limited(_of_cluster(client, wait))
+        found = _of_cluster(client, wait)
+        check_versions(client)
+        return _limited(found)
     return _limited(_of_task() if private_uses.is_in_task() else _of_machine())
 
 
@@ -193,19 +193,6 @@ def _of_machine() -> Workers:
     return Workers(threads, threads, memory_of_machine())
 
 
-def memory_of_machine() -> int:
-    """Return the bytes of memory of this machine, or of the container around us if less."""
-    limit: int = psutil.virtual_memory().total
-    for path in _CGROUP_LIMITS:
-        try:
-            text = path.read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():  # "max" where there is no limit
-            limit = min(limit, int(text))
-    return limit
-
-
 def peak_worker_bytes() -> int | None:
     """Return the most memory that a worker has had in use so far; None if unknown.
 
@@ -219,20 +206,3 @@ def peak_worker_bytes() -> int | None:
     except Exception as error:  # not worth a run that is complete
         logger.info("the peak memory of the workers is unknown: %r", error)
         return None
-
-
-def peak_process_bytes(status: Path = Path("/proc/self/status")) -> int:
-    """Return the largest resident size that this process has had.
-
-    On Linux from ``status``: ``ru_maxrss`` would also count the program that started it.
-    """
-    try:
-        peak = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
-    except OSError:
-        peak = None
-    if peak is not None:
-        return int(peak.group(1)) * 1024
-    import resource  # not on Windows
-
-    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return usage if sys.platform == "darwin" else usage * 1024

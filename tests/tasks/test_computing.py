@@ -19,7 +19,7 @@ N_TASKS = 12
 
 
 def noted(folder, number, last):
-    """Write down that this task ran, and in which process; the last one waits for a file."""
+    """Write down that this task ran, and where; the last one waits for a file."""
     (folder / f"{number}-{os.getpid()}-{time.monotonic_ns()}").touch()
     while number == last and not (folder / "go").exists():
         time.sleep(0.01)
@@ -76,7 +76,9 @@ def n_tasks(dask_scheduler):
 @pytest.mark.parametrize("scheduler", ["client", "threads", "sync"])
 def test_compute__gives_results_in_order_also_of_equal_tasks(scheduler, cluster):
     first, second = new_tasks("plain", [(int, 1), (int, 2)])
-    with Client(cluster) as client:
-        with dask.config.set(scheduler=client if scheduler == "client" else scheduler):
-            assert compute(second, first, second) == (2, 1, 2)
-            assert compute() == ()
+    with (
+        Client(cluster) as client,
+        dask.config.set(scheduler=client if scheduler == "client" else scheduler),
+    ):
+        assert compute(second, first, second) == (2, 1, 2)
+        assert compute() == ()

@@ -21,7 +21,6 @@ from fsspec.implementations.local import LocalFileSystem
 from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.held import Pieces
 from lpe_dask.search.spooled import SpoolFolder
-from lpe_dask.tasks import workers
 from lpe_dask.tasks.spool import Spool, remove_spools, spool_at
 from lpe_dask.tasks.values import LITERAL_BYTES, enter
 from lpe_dask.tasks.workers import Workers, active_client, active_workers, memory_of_machine
@@ -293,16 +292,3 @@ def test_workers__configured_memory(configured, expected):
 def test_workers__configuration_only_lowers():
     with dask.config.set({"lpe-dask.memory-limit": "1PiB"}):
         assert active_workers().memory_limit == memory_of_machine()
-
-
-def test_memory_of_machine__is_that_of_the_container(tmp_path, monkeypatch):
-    limited, open_end = tmp_path / "limited", tmp_path / "open"
-    limited.write_text(f"{2**20}\n")
-    open_end.write_text("max\n")
-
-    monkeypatch.setattr(workers, "_CGROUP_LIMITS", (open_end, tmp_path / "missing"))
-    machine = memory_of_machine()
-    monkeypatch.setattr(workers, "_CGROUP_LIMITS", (open_end, limited))
-
-    assert machine > 2**20
-    assert memory_of_machine() == 2**20

@@ -1,0 +1,81 @@
+"""Tell from an output alone how far its run is: done, at work, or to be resumed."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from lpe_dask.batch.fingerprint import read_fingerprint
+from lpe_dask.batch.output import SUMMARY_NAME, UNDECIDED, is_begun
+from lpe_dask.storage import Folder, holder
+
+_PART_NAME = re.compile(r"part-\d{5,}\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far a run is.
+
+    Attributes
+    ----------
+    state : {"done", "at work", "resumable"}
+    text : str
+        What is known about it, in a sentence.
+    """
+
+    state: Literal["done", "at work", "resumable"]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.text}"
+
+
+def status_of(output: str) -> Status:
+    """Return how far the run of an output is, which may be on any machine.
+
+    Parameters
+    ----------
+    output : str
+        Folder or URL that a run writes.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no output of a run.
+    """
+    folder = Folder(output)
+    if (who := holder(output)) is not None:
+        return Status("at work", f"{_progress(folder)} By {who}.")
+    if (content := folder.read(SUMMARY_NAME)) is not None:
+        summary = json.loads(content)
+        return Status(
+            "done",
+            f"{summary['rows']} rows are scored, {summary['flagged']} of them flagged, in "
+            f"{summary['seconds']:.1f} s.",
+        )
+    if not folder.names() or (is_begun(output) and read_fingerprint(output) is None):
+        raise FileNotFoundError(
+            f"there is no output of a run at {output}. Give the folder that was named by "
+            f"--output, or by `output` in the job."
+        )
+    text = f"{_progress(folder)} No run is at work: start the same one again to resume."
+    return Status("resumable", text)
+
+
+def _progress(folder: Folder) -> str:
+    """Return how many parts there are, in a sentence."""
+    fingerprint = read_fingerprint(folder.url)
+    if fingerprint is None:
+        return "The model is being fitted, and no rows are scored yet."
+    n_parts, fdr = fingerprint.settings["n_parts"], fingerprint.settings["fdr"]
+    text = f"{_n_parts(folder)} of {n_parts} parts are written."
+    if fdr is None:
+        return text
+    undecided = _n_parts(Folder(f"{folder.url}/{UNDECIDED}"))
+    return f"{undecided} of {n_parts} parts are measured. {text}"
+
+
+def _n_parts(folder: Folder) -> int:
+    return sum(_PART_NAME.fullmatch(name) is not None for name in folder.names("part-"))

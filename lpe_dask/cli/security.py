@@ -1,0 +1,81 @@
+"""Encryption between command, scheduler and workers, as Dask's configuration has it."""
+
+from __future__ import annotations
+
+import ssl
+
+from distributed.security import Security
+
+#: Where the files are configured that a client needs.
+_KEYS = ("ca-file", "client.cert", "client.key")
+
+
+def check_address(address: str) -> None:
+    """Raise if the address of a scheduler needs what the configuration does not have.
+
+    `distributed` would find that out while it connects, and then wait for 20 seconds.
+
+    Raises
+    ------
+    ValueError
+        Names the keys of the configuration and their values.
+    """
+    security = Security()
+    is_encrypted = address.startswith("tls://")
+    if not is_encrypted and security.require_encryption:
+        raise ValueError(
+            f"the scheduler {address} is not to be joined without encryption, as Dask's "
+            f"configuration has distributed.comm.require-encryption: true. Give an address "
+            f"that begins with tls://, or set that key to false."
+        )
+    tls = security.get_tls_config_for_role("client")
+    given = dict(zip(_KEYS, (tls["ca_file"], tls["cert"], tls["key"]), strict=True))
+    told = ", ".join(f"distributed.comm.tls.{key}: {value}" for key, value in given.items())
+    try:
+        context = security.get_connection_args("client")["ssl_context"]
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"the certificates that Dask's configuration names cannot be read: {error}. It "
+            f"has {told}. Name PEM files that this user can read."
+        ) from error
+    if is_encrypted and context is None:
+        raise ValueError(
+            f"the scheduler {address} needs a certificate, but Dask's configuration has "
+            f"{told}. Name the files there, or in environment variables such as "
+            f"DASK_DISTRIBUTED__COMM__TLS__CA_FILE."
+        )
+
+
+def is_of_certificates(error: BaseException | None) -> bool:
+    """Return whether an error of connecting came from certificates that do not match."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError) or "TLS certificate" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def of_local_cluster() -> Security:
+    """Return the security of a cluster on this machine that is about to start.
+
+    Where encryption is required, by the certificates of the configuration, or else by one
+    that is made for this cluster and never leaves its processes.
+
+    Raises
+    ------
+    ImportError
+        If one has to be made, but the library for it is missing.
+    """
+    security = Security()
+    roles = ("client", "scheduler", "worker")
+    contexts = [security.get_listen_args(role)["ssl_context"] for role in roles]
+    if not security.require_encryption or None not in contexts:
+        return security
+    try:
+        return Security.temporary()
+    except ImportError as error:
+        raise ImportError(
+            "Dask's configuration has distributed.comm.require-encryption: true, but names "
+            "no certificates (distributed.comm.tls), and without the library cryptography "
+            "none can be made. Install it, name certificates, or set --scheduler threads."
+        ) from error

@@ -1,0 +1,171 @@
+"""A plugin of the scheduler that counts what happens to the tasks and workers of a run.
+
+It runs in the process of the scheduler, which a client asks by `Observer.look`. Nothing is
+printed there for a question, so it may be asked often.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+#: Most comings and goings of workers that are kept for a client.
+MOST_EVENTS = 1000
+
+#: Most workers that are named as those that hold a run up.
+MOST_HOLDERS = 5
+
+#: What an event of the scheduler names of a worker that has gone: tasks and results.
+_LOST = ("processing-tasks", "lost-computed-tasks", "lost-scattered-tasks")
+
+#: States of a task that is not done.
+OPEN_STATES = ("waiting", "no-worker", "queued", "processing")
+
+
+class Observer(SchedulerPlugin):
+    """Counts from the moment at which it is added to a scheduler, for one client.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+    client : str
+        Id of the client. The observer ends with it.
+    prefixes : tuple of str
+        The first parts of the keys of tasks that are counted group by group.
+    """
+
+    def __init__(self, scheduler: Any, client: str, prefixes: tuple[str, ...]) -> None:
+        self.name = f"lpe-observer-{client}"
+        self._scheduler = scheduler
+        self._client = client
+        self._prefixes = prefixes
+        self._started: set[Any] = set()
+        self._finished: set[Any] = set()
+        self._n_finished = 0
+        self._n_repeated = 0
+        self._n_lost = 0
+        self._n_events = 0
+        self._events: list[tuple[str, str]] = []
+        self._spilled_before = _bytes_spilled(scheduler)
+
+    def attach(self) -> None:
+        """Begin to count, and answer questions."""
+        self._scheduler.add_plugin(self, name=self.name)
+        self._scheduler.handlers[self.name] = self.look
+
+    def detach(self) -> None:
+        """End that; it may have ended already."""
+        self._scheduler.plugins.pop(self.name, None)
+        self._scheduler.handlers.pop(self.name, None)
+
+    def look(self, n_events: int = 0) -> dict[str, Any]:
+        """Return all counts, and the events after the first ``n_events``."""
+        new = min(self._n_events - n_events, len(self._events))
+        return {
+            "groups": self._groups(),
+            "n_open": sum(map(_n_open, self._scheduler.task_groups.values())),
+            "n_finished": self._n_finished,
+            "n_repeated": self._n_repeated,
+            "n_lost": self._n_lost,
+            "n_spilled": _bytes_spilled(self._scheduler) - self._spilled_before,
+            "n_workers": len(self._scheduler.workers),
+            "holders": self._holders(),
+            "n_events": self._n_events,
+            "events": self._events[len(self._events) - new :],
+        }
+
+    # What the scheduler calls
+
+    def transition(
+        self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any
+    ) -> None:
+        """Count a task that starts or is done, for the first time or again."""
+        if finish == "processing":
+            self._n_repeated += key in self._started
+            self._started.add(key)
+        elif finish == "memory" and start == "processing":
+            self._n_finished += key not in self._finished
+            self._finished.add(key)
+        elif finish == "forgotten":
+            self._started.discard(key)
+            self._finished.discard(key)
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """Keep that a worker has come."""
+        self._keep("joined", worker)
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Keep that a worker has gone; it is lost if tasks or results went with it."""
+        if topic != "all" or not isinstance(msg, dict):
+            return
+        if msg.get("action") == "remove-worker":
+            is_lost = any(msg.get(name) for name in _LOST)
+            self._n_lost += is_lost
+            self._keep("was lost" if is_lost else "left", msg["worker"])
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """End with the client."""
+        if client == self._client:
+            self.detach()
+
+    def _keep(self, what: str, worker: str) -> None:
+        self._n_events += 1
+        self._events = [*self._events[1 - MOST_EVENTS :], (what, worker)]
+
+    def _groups(self) -> dict[str, tuple[int, int]]:
+        """Return how many tasks of each group are open, and how many there are."""
+        known = self._scheduler.task_prefixes
+        groups = [
+            group
+            for name in self._prefixes
+            if name in known
+            for group in known[name].groups
+        ]
+        return {
+            group.name: (
+                _n_open(group),
+                sum(group.states.values()) - group.states["forgotten"],
+            )
+            for group in groups
+        }
+
+    def _holders(self) -> list[tuple[str, int, float]]:
+        """Return workers with tasks: address, tasks, seconds since the last heartbeat."""
+        now = time.time()
+        busy = [ws for ws in self._scheduler.workers.values() if ws.processing]
+        busy.sort(key=lambda ws: ws.last_seen)
+        return [
+            (ws.address, len(ws.processing), max(0.0, now - ws.last_seen))
+            for ws in busy[:MOST_HOLDERS]
+        ]
+
+
+def _n_open(group: Any) -> int:
+    return sum(group.states[state] for state in OPEN_STATES)
+
+
+def _bytes_spilled(scheduler: Any) -> int:
+    """Return how much all workers have written to their disks so far, for want of memory.
+
+    The metrics of workers are counted by what they did it for, whatever that was.
+    """
+    metrics = scheduler.cumulative_worker_metrics.items()
+    return int(sum(n for name, n in metrics if name[-2:] == ("disk-write", "bytes")))
+
+
+# The functions below run on schedulers.
+
+
+def start(client: str, prefixes: tuple[str, ...], dask_scheduler: Any) -> str:
+    """Add an observer to a scheduler, and return the name by which it is asked."""
+    observer = Observer(dask_scheduler, client, prefixes)
+    observer.attach()
+    return observer.name
+
+
+def stop(name: str, dask_scheduler: Any) -> None:
+    """Remove an observer from a scheduler."""
+    if (observer := dask_scheduler.plugins.get(name)) is not None:
+        observer.detach()

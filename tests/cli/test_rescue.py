@@ -1,0 +1,86 @@
+"""Workers that cannot work are restarted or removed, and all others are left alone."""
+
+import os
+import signal
+
+import pytest
+from distributed import Client
+
+from lpe_dask.cli import rescue
+from lpe_dask.cli.rescue import cut_off, remove_misfits, restart_silent, separate
+from lpe_dask.tasks import Look
+from processes import local_cluster
+from waiting import eventually
+
+
+@pytest.mark.parametrize(
+    ("links", "removed"),
+    [
+        ([], []),
+        ([("a", "b")], ["b"]),
+        ([("a", "b"), ("b", "a")], ["b"]),
+        ([("a", "b"), ("a", "c"), ("d", "a")], ["a"]),
+        ([("a", "b"), ("c", "d")], ["d", "b"]),
+    ],
+)
+def test_cut_off__names_few_workers(links, removed):
+    assert cut_off(links) == removed
+
+
+@pytest.fixture
+def client():
+    """Of two workers that no other test needs."""
+    with local_cluster() as cluster, Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture
+def addresses(client):
+    return sorted(client.scheduler_info()["workers"])
+
+
+def pids(client):
+    return client.run(os.getpid)
+
+
+@pytest.mark.cluster
+def test_restart_silent__brings_back_a_worker_that_was_stopped(client, addresses):
+    before = pids(client)
+    stopped, other = addresses
+    os.kill(before[stopped], signal.SIGSTOP)
+
+    restart_silent(client, Look(holders=[(stopped, 1, 99.0), (other, 1, 0.1)]), 60.0)
+
+    assert eventually(lambda: len(client.scheduler_info()["workers"]) == 2)
+    now = pids(client)
+    assert now[other] == before[other]
+    assert len(set(now.values()) - set(before.values())) == 1
+
+
+@pytest.mark.cluster
+def test_separate__leaves_workers_that_reach_each_other(client, addresses):
+    separate(client)
+
+    assert sorted(client.scheduler_info()["workers"]) == addresses
+
+
+@pytest.mark.cluster
+def test_separate__removes_the_one_that_others_do_not_reach(client, monkeypatch, caplog):
+    first, second = sorted(client.scheduler_info()["workers"])
+    monkeypatch.setattr(rescue, "_broken_links", lambda client: [(first, second)])
+
+    separate(client)
+
+    assert f"worker {second} and {first} do not reach each other" in caplog.text
+    assert eventually(lambda: list(client.scheduler_info()["workers"]) == [first])
+
+
+@pytest.mark.cluster
+def test_remove_misfits__removes_those_of_another_version(client, monkeypatch, caplog):
+    address = next(iter(client.scheduler_info()["workers"]))
+    monkeypatch.setattr(rescue, "misfits", lambda client, joined: {joined[0]: "has 0.0"})
+
+    remove_misfits(client, [address])
+
+    assert f"worker {address} is removed" in caplog.text
+    assert eventually(lambda: address not in client.scheduler_info()["workers"])
