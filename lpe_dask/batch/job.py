@@ -30,9 +30,7 @@ DEFAULTS = {name: known.default for name, known in PARAMETERS.items() if known.i
 _AMOUNT = re.compile(r"\s*[0-9]{1,15}(\.[0-9]{1,15})?\s*[A-Za-z]{0,3}\s*")
 
 #: Allowed times, with their unit.
-_TIME = re.compile(
-    r"\s*[0-9]{1,15}(\.[0-9]{1,15})?\s*(s|sec|m|min|minutes|h|hours|days)\s*"
-)
+_TIME = re.compile(r"\s*[0-9]{1,15}(\.[0-9]{1,15})?\s*(s|m|min|minutes|h|hours|days)\s*")
 
 #: A path, which is not empty.
 _PATH = r"^[^\x00]+$"
@@ -78,10 +76,17 @@ def _as_bytes(value: Any) -> Any:
     return value
 
 
+def seconds_of(text: str) -> float:
+    """Return a time with its unit, such as 30min, in seconds; ValueError if it is none."""
+    if not _TIME.fullmatch(text):
+        raise ValueError(f"{text!r} is not a time. Write it as 90s, 30min or 2h.")
+    return float(parse_timedelta(re.sub("min$", "m", text.strip())))
+
+
 def _as_seconds(value: Any) -> Any:
-    """Return a time, such as 30min, in seconds."""
+    """Return a time with its unit, such as 30min, in seconds."""
     if isinstance(value, str) and _TIME.fullmatch(value):
-        return float(parse_timedelta(value))
+        return seconds_of(value)
     return float(value) if type(value) is int else value
 
 

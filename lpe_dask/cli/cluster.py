@@ -38,6 +38,12 @@ logger = logging.getLogger(__name__)
 #: Users see what `distributed` logs from this level on.
 LOG_LEVEL = logging.WARNING
 
+#: What to give as an address.
+_ADDRESS = (
+    "Give the address that the scheduler printed at its start, for example "
+    "tcp://10.0.0.1:8786 (tls:// if it asks for certificates)"
+)
+
 #: Seconds of a command until the workers of a cluster on this machine have started and
 #: loaded the kernels, and until its own process has (measured, without compilation).
 START_SECONDS, LOAD_SECONDS = 10.0, 3.5
@@ -164,7 +170,11 @@ class ChosenWorkers:
         try:
             # Not the default client yet: it would remain so even if it failed.
             client = Client(address, timeout=seconds, set_as_default=False)
-        except (OSError, ValueError) as error:
+        except ValueError as error:
+            raise ValueError(
+                f"{address} is not the address of a scheduler ({error}). {_ADDRESS}."
+            ) from error
+        except OSError as error:
             if is_of_certificates(error):
                 raise ValueError(
                     f"the scheduler at {address} and this process do not accept each "
@@ -172,10 +182,8 @@ class ChosenWorkers:
                     f"authority has signed (distributed.comm.tls in Dask's configuration)."
                 ) from error
             raise UnavailableError(
-                f"no scheduler answers at {address} ({error}). Give the address that the "
-                f"scheduler printed at its start, for example tcp://10.0.0.1:8786 (tls:// "
-                f"if it asks for certificates), or leave --scheduler out to work on this "
-                f"machine."
+                f"no scheduler answers at {address} ({error}). {_ADDRESS}, or leave "
+                f"--scheduler out to work on this machine."
             ) from error
         stack.enter_context(client)
         stack.enter_context(client.as_current())

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 import dask
-from dask.utils import format_bytes, parse_bytes, parse_timedelta
+from dask.utils import format_bytes, parse_bytes
 
 from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.model import PARAMETERS, Parameter
@@ -62,12 +62,14 @@ def _bytes(value: str) -> int:
 
 def _seconds(value: str) -> float:
     """Return a time, such as 30min, in seconds."""
+    from lpe_dask.batch import seconds_of  # not needed for --help
+
     try:
-        seconds: float = parse_timedelta(value)
-    except ValueError:
-        seconds = 0.0
-    if seconds <= 0:
-        raise click.BadParameter(f"{value!r} is not a time. Write it as 90s, 30min or 2h.")
+        seconds = seconds_of(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if seconds == 0:
+        raise click.BadParameter(f"{value!r} is no time to wait for. Give more.")
     return seconds
 
 

@@ -241,6 +241,16 @@ def test_memory_limit__takes_a_number_of_bytes(read):
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("'90s'", 90), ("'30min'", 1800), ("'1.5 h'", 5400), ("45", 45), ("0.5", 0.5)],
+)
+def test_give_up_after__reads_times_as_dask_does(read, text, seconds):
+    assert read(f"{SCORE}[cluster]\ngive_up_after = {text}\n").cluster == ClusterSection(
+        give_up_after=seconds
+    )
+
+
 # Placeholders
 
 
@@ -601,6 +611,24 @@ def test_has_range__tells_a_range_from_two_dots():
             ", line 5, [cluster] scheduler",
             "but workers, threads would describe workers to start",
         ),
+        (
+            f"{SCORE}[cluster]\nscheduler_file='s.json'\nworkers=2\ngive_up_after=9",
+            ", line 5, [cluster] scheduler_file",
+            "but workers would describe workers to start",
+        ),
+        (
+            f"{SCORE}[cluster]\nscheduler='threads'\nscheduler_file='s.json'",
+            ", line 6, [cluster] scheduler_file",
+            "scheduler and scheduler_file name one each",
+        ),
+        *(
+            (
+                f"{SCORE}[cluster]\ngive_up_after={value}",
+                ", line 5, [cluster] give_up_after",
+                "a time above 0, as a text with its unit or in seconds",
+            )
+            for value in ("0", "-1", "'0s'", "'30 parsecs'", "''", "true", "'1e3s'")
+        ),
     ],
 )
 def test_read_job__says_where_and_what_to_do(refusal, text, place, message):
@@ -792,6 +820,10 @@ def check_model(job):
 
 def check_cluster(cluster):
     own = (cluster.workers, cluster.memory_limit, cluster.threads)
+    assert cluster.scheduler is None or cluster.scheduler_file is None
+    assert cluster.give_up_after is None or cluster.give_up_after > 0
+    if cluster.scheduler_file is not None:
+        assert own == (None, None, None)
     if cluster.scheduler is not None:
         assert cluster.scheduler == "threads" or ":" in cluster.scheduler
         assert own == (None, None, None)
@@ -916,6 +948,8 @@ LIKELY = {
     "workers": ["1", "4"],
     "memory_limit": ["'4GiB'", "1000000000"],
     "threads": ["1", "2"],
+    "scheduler_file": ["'scheduler.json'"],
+    "give_up_after": ["'30min'", "90"],
 }
 
 

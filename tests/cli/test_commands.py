@@ -25,6 +25,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from distributed import LocalCluster
+from fsspec.implementations.local import LocalFileSystem
 
 import lpe_dask
 from choosing import mostly_slow
@@ -392,6 +393,10 @@ def test_score__replaces_its_own_output_only_on_request(files):
         (["--memory-limit", "plenty"], "'plenty' is not an amount of memory"),
         (["--memory-limit", "100MB"], "100MB is too little"),
         (["--scheduler", "processes"], "neither the address of a scheduler"),
+        (["--scheduler", "tcp://a:1", "--scheduler-file", "f"], "name a scheduler each"),
+        (["--workers", "2", "--scheduler-file", "f"], "Leave out one or the other"),
+        (["--give-up-after", "soon"], "'soon' is not a time"),
+        (["--give-up-after", "0s"], "'0s' is no time to wait"),
         (["--metric", "cosine"], "'cosine' is not one of"),
         (["--metric-params", "w=1"], "'w=1' is not JSON"),
         (["--metric-params", "[1, 2]"], "'[1, 2]' is not a JSON object"),
@@ -407,17 +412,84 @@ def test_score__refuses_options(files, arguments, said):
     assert said in message(result)
 
 
-def test_score__refuses_a_scheduler_that_does_not_answer(files, monkeypatch):
-    monkeypatch.setattr(clusters, "CONNECT_SECONDS", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+SOON = {
+    f"lpe-dask.timeouts.{name}": 0.3
+    for name in ("scheduler", "scheduler-file", "first-worker")
+}
 
-    for address in (f"tcp://127.0.0.1:{port}", "nonsense://127.0.0.1:1"):
+
+def test_score__may_be_tried_later_if_no_scheduler_answers(files):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+    with dask.config.set(SOON):
         result = score("--scheduler", address)
 
-        assert result.exit_code == 2
-        assert f"no scheduler answers at {address}" in message(result)
-        assert not Path("out").exists()
+    assert result.exit_code == 75
+    assert f"no scheduler answers at {address}" in message(result)
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("content", [None, "", '{"address": '])
+def test_score__may_be_tried_later_if_no_scheduler_wrote_its_file(files, content):
+    if content is not None:
+        Path("scheduler.json").write_text(content)
+
+    given = ["data.parquet", "--nominal", "nominal.parquet", "--output", "out"]
+    with dask.config.set(SOON):
+        result = invoke("score", *given, "--scheduler-file", "scheduler.json")
+
+    assert result.exit_code == 75
+    assert "no scheduler has written its address to scheduler.json for" in message(result)
+
+
+def test_score__may_be_tried_later_if_a_storage_fails(files, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise ConnectionError("reset by peer")
+
+    monkeypatch.setattr(LocalFileSystem, "ls", refuse)
+    result = score()
+
+    assert result.exit_code == 75
+    assert "reset by peer" in message(result)
+
+
+def test_score__refuses_what_is_no_address(files):
+    result = score("--scheduler", "nonsense://127.0.0.1:1")
+
+    assert result.exit_code == 2
+    assert "nonsense://127.0.0.1:1 is not the address of a scheduler" in message(result)
+
+
+CERTIFICATES = "distributed.comm.tls.ca-file"
+
+
+@pytest.mark.parametrize(
+    ("address", "configured", "said"),
+    [
+        ("tls://127.0.0.1:1", {}, f"needs a certificate, but .* {CERTIFICATES}: None"),
+        (
+            "tcp://127.0.0.1:1",
+            {"distributed.comm.require-encryption": True},
+            "not to be joined without encryption",
+        ),
+        (
+            "tls://127.0.0.1:1",
+            {CERTIFICATES: "/none", "distributed.comm.tls.client.cert": "/none"},
+            f"cannot be read: .*No such file.* {CERTIFICATES}: /none",
+        ),
+    ],
+)
+def test_score__refuses_an_address_without_its_certificates(
+    files, address, configured, said
+):
+    began = time.monotonic()
+    with dask.config.set(configured):
+        result = score("--scheduler", address)
+
+    assert result.exit_code == 2
+    assert re.search(said, message(result))
+    assert time.monotonic() - began < 5  # `distributed` would wait for 20 s
 
 
 # What fails after the start: exit code 1
@@ -537,14 +609,30 @@ def test_scheduler__joins_a_cluster_and_leaves_it_running(files, cluster):
 
 
 @pytest.mark.cluster
-def test_scheduler__without_workers_is_refused(files, monkeypatch):
-    monkeypatch.setattr(clusters, "WORKER_SECONDS", 0.3)
+def test_scheduler__is_that_of_a_file_or_of_the_configuration(files, cluster):
+    given = ["data.parquet", "--nominal", "nominal.parquet"]
+    Path("scheduler.json").write_text(json.dumps({"address": cluster.scheduler_address}))
+
+    by_file = invoke("score", *given, "--output", "a", "--scheduler-file", "scheduler.json")
+    with dask.config.set({"scheduler-address": cluster.scheduler_address}):
+        configured = invoke("score", *given, "--output", "b")
+        otherwise = invoke("score", *given, "--output", "c", "--scheduler", "threads")
+
+    for result in (by_file, configured, otherwise):
+        assert result.exit_code == 0, result.stderr
+    said = f"scheduler: {cluster.scheduler_address}, from Dask's configuration"
+    assert [said in r.stderr for r in (by_file, configured, otherwise)] == [0, 1, 0]
+    assert ["dashboard" in r.stderr for r in (by_file, configured, otherwise)] == [1, 1, 0]
+
+
+@pytest.mark.cluster
+def test_scheduler__without_workers_may_be_tried_later(files):
     options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
 
-    with LocalCluster(n_workers=0, **options) as cluster:
+    with LocalCluster(n_workers=0, **options) as cluster, dask.config.set(SOON):
         result = score("--scheduler", cluster.scheduler_address)
 
-    assert result.exit_code == 2
+    assert result.exit_code == 75
     assert "waiting for the first worker" in result.stderr
     assert "has had no worker for 0.3 seconds" in message(result)
 
@@ -704,12 +792,11 @@ def test_demo__leaves_an_existing_folder_alone(files):
     assert "the output . exists" in message(result)
 
 
-def test_demo__can_be_repeated_when_it_was_refused(files, monkeypatch):
-    monkeypatch.setattr(clusters, "CONNECT_SECONDS", 0.3)
+def test_demo__can_be_repeated_when_it_did_not_start(files):
+    with dask.config.set(SOON):
+        result = invoke("demo", "--scheduler", "tcp://127.0.0.1:1", "--output", "digits")
 
-    result = invoke("demo", "--scheduler", "tcp://127.0.0.1:1", "--output", "digits")
-
-    assert result.exit_code == 2
+    assert result.exit_code == 75
     assert not Path("digits").exists()
 
 
@@ -721,8 +808,8 @@ def start():
     """A function that starts the command; what it started ends with the test."""
     started = []
 
-    def start(*arguments, **options):
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    def start(*arguments, env=None, **options):
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", **(env or {})}
         process = subprocess.Popen(
             [COMMAND, *arguments],
             stdout=subprocess.PIPE,
@@ -1011,3 +1098,27 @@ def test_command__ends_at_once_when_threads_are_at_work(files, start, number, co
     assert time.monotonic() - began < 10
     # What was measured by then is kept for the next time.
     assert {path.name[:5] for path in Path("out").glob("*")} <= {"_fit-"}
+
+
+@pytest.mark.parametrize("chosen", [["--scheduler", "threads"], ["--workers", "1"]])
+def test_command__gives_up_where_nothing_moves(files, start, chosen):
+    """A task that never ends, in this process or in a worker: nobody waits for it."""
+    Path("site").mkdir()
+    Path("site/sitecustomize.py").write_text(
+        "import sys\n"
+        "from lpe_dask.batch import parts\n"
+        "from time import sleep\n"
+        "parts._write_part = lambda *args: sleep(1000)\n"
+    )
+    process = start(
+        *["score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"],
+        *[*chosen, "--give-up-after", "3s"],
+        stderr=subprocess.PIPE,
+        env={"PYTHONPATH": "site"},
+    )
+    _, stderr = process.communicate(timeout=100)
+
+    assert process.returncode == 1
+    assert "Error: the run was given up, as no task was done for 0:00:0" in stderr
+    assert "start the same run again to resume" in stderr
+    assert not Path("out/_lock.json").exists()

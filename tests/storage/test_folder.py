@@ -115,3 +115,17 @@ def test_retried_as_a_whole__begins_anew():
     two_steps()
 
     assert len(steps) == 4
+
+
+def test_make__makes_no_bucket(monkeypatch):
+    """A slip in the name of a bucket would make it, and all would seem to be well."""
+
+    class Buckets(MemoryFileSystem):
+        protocol = ("s3", "s3a")
+
+    buckets = Buckets()
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda url: (buckets, "/slip/out"))
+
+    Folder("s3://slip/out").make()
+
+    assert not buckets.exists("/slip")
