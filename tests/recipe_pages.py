@@ -65,7 +65,7 @@ def write_logs(folder, n_files=8):
 
 def hashes_in(out):
     """Return a hash of the p-values and statistics of each part, by its name."""
-    filesystem, path = fsspec.url_to_fs(str(out))
+    filesystem, path = fsspec.url_to_fs(str(out), use_listings_cache=False)
     found = {}
     for part in sorted(filesystem.glob(f"{path}/part-*")):
         with filesystem.open(part) as file:
@@ -75,9 +75,9 @@ def hashes_in(out):
     return found
 
 
-def hashes_by_threads(job, folder):
+def hashes_by_threads(job, folder, places=()):
     """Return the hashes of the parts that ``--scheduler threads`` writes elsewhere."""
-    text = Path(job).read_text()
+    text = placed(Path(job).read_text(), dict(places))
     elsewhere = re.sub(
         r"^output = .*$", f'output = "{folder}/out"', text, flags=re.MULTILINE
     )

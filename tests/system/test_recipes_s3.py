@@ -1,0 +1,119 @@
+"""cluster/s3/: input, model, output, lock and spool in a bucket, on a server for tests."""
+
+import re
+import threading
+
+import fsspec
+import pytest
+
+from lpe_dask.cli.outcome import LATER
+from recipe_pages import (
+    CLUSTER,
+    DAY,
+    commands_of,
+    free_port,
+    hashes_by_threads,
+    hashes_in,
+    terminal,
+    type_all,
+    write_logs,
+)
+from storages import s3_server
+from waiting import eventually
+
+OUT = f"s3://bucket/out/{DAY}"
+
+
+@pytest.fixture
+def logs(tmp_path):
+    write_logs(tmp_path / "logs")
+    return tmp_path / "logs"
+
+
+@pytest.fixture
+def expected(logs, tmp_path):
+    """Hashes of the parts that ``--scheduler threads`` writes from local files."""
+    (tmp_path / "expected").mkdir()
+    return hashes_by_threads(
+        CLUSTER / "s3" / "nightly.toml",
+        tmp_path / "expected",
+        {"s3://${LPE_BUCKET}": str(logs)},
+    )
+
+
+@pytest.fixture
+def server(logs, expected):
+    """Give what answers requests, the places of the page, and the bucket with the logs."""
+    environment = {}
+    with s3_server(environment) as faults:
+        for part in ("nominal", "in"):
+            fsspec.filesystem("s3").put(f"{logs / part}", "bucket/", recursive=True)
+        places = {
+            "https://s3.example": environment["AWS_ENDPOINT_URL"],
+            "my-bucket": "bucket",
+            "10.0.0.1": "127.0.0.1",
+            "8786": str(free_port()),
+        }
+        yield faults, places
+
+
+def names_in(folder):
+    filesystem = fsspec.filesystem("s3", use_listings_cache=False)
+    return {path.removeprefix(f"{folder}/") for path in filesystem.find(folder)}
+
+
+@pytest.mark.cluster
+def test_page__gives_the_bits_of_threads(server, expected, tmp_path):
+    faults, places = server
+    asked = set()
+    faults.answer = lambda method, path: asked.add((method, path))
+
+    with terminal(tmp_path, places) as opened:
+        type_all("s3", opened)
+
+    assert hashes_in(OUT) == expected
+    assert names_in("bucket/out") == {
+        f"{DAY}/{name}" for name in ["_summary.json", *expected]
+    }
+    assert "manifest.json" in names_in("bucket/model")
+    assert any(path.startswith("/bucket/spool/") for _, path in asked)
+    assert names_in("bucket/spool") == set()
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_run__that_was_killed_is_continued_and_a_second_one_refused(
+    server, expected, tmp_path
+):
+    """The server holds some parts back until both have happened."""
+    faults, places = server
+    may_go_on = threading.Event()
+
+    def hold(method, path):
+        if method == "PUT" and re.search(r"part-0000[4-7]", path):
+            may_go_on.wait(60)
+
+    faults.answer = hold
+    *before, run = commands_of("s3")
+    with terminal(tmp_path, places) as opened:
+        try:
+            assert before[-1].startswith("dask worker")
+            for command in [*before, before[-1]]:  # two of them
+                opened.type(command)
+            killed = opened.start(run)
+            assert eventually(lambda: hashes_in(OUT), 60), killed.log.read_text()
+            second = opened.type(run)
+            killed.kill()
+            killed.wait()
+        finally:
+            may_go_on.set()
+        third = opened.type(run)
+
+    assert second.returncode == LATER, second.stderr
+    assert "locked" in second.stderr
+    assert third.returncode == 0, third.stderr
+    assert re.search(r"^[1-8] of 8 ", third.stderr, re.MULTILINE)
+    assert hashes_in(OUT) == expected
+    assert names_in("bucket/out") == {
+        f"{DAY}/{name}" for name in ["_summary.json", *expected]
+    }
