@@ -1,0 +1,105 @@
+"""Check Kubernetes manifests against schemas, without a server.
+
+Those of built-in kinds are in `kubernetes-validate`, those of the Dask operator's kinds in
+`dask-kubernetes`. Unknown keys are errors, as with ``kubectl --validate=strict``; a server
+would only drop them. Both packages are heavy, and in none of the project's extras.
+"""
+
+import copy
+from importlib import resources
+
+import jsonschema
+import kubernetes_validate
+import yaml
+from dask_kubernetes.operator.controller import controller
+
+#: What a manifest of any kind has beside its own keys.
+COMMON = {"apiVersion": {}, "kind": {}, "metadata": {"type": "object"}}
+
+
+def _definitions():
+    """Yield the kinds of the Dask operator, each with its schema."""
+    package = resources.files("dask_kubernetes")
+    folder = package / "operator/deployment/helm/dask-kubernetes-operator/crds"
+    for file in folder.iterdir():
+        for definition in filter(None, yaml.safe_load_all(file.read_text())):
+            spec = definition["spec"]
+            for version in spec["versions"]:
+                kind = f"{spec['group']}/{version['name']}", spec["names"]["kind"]
+                yield kind, version["schema"]["openAPIV3Schema"]
+
+
+def _strict(schema, common=()):
+    """Return a schema of OpenAPI as one of JSON that allows no unknown keys."""
+    schema = dict(schema)
+    if schema.pop("x-kubernetes-int-or-string", False):
+        schema.pop("type", None)
+        schema["anyOf"] = [{"type": "integer"}, {"type": "string"}]
+    if "properties" in schema:
+        known = {name: _strict(part) for name, part in schema["properties"].items()}
+        schema["properties"] = known | dict(common)
+        if not schema.get("x-kubernetes-preserve-unknown-fields"):
+            schema.setdefault("additionalProperties", False)
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            schema[key] = _strict(schema[key])
+    return schema
+
+
+SCHEMAS = {kind: _strict(schema, COMMON) for kind, schema in _definitions()}
+
+
+def problems_of(manifest):
+    """Return what is wrong with a manifest; an empty list: nothing."""
+    kind = manifest["apiVersion"], manifest["kind"]
+    if kind in SCHEMAS:
+        found = jsonschema.Draft7Validator(SCHEMAS[kind]).iter_errors(manifest)
+        return [f"{error.json_path}: {error.message}" for error in found]
+    try:
+        newest = kubernetes_validate.latest_version()
+        kubernetes_validate.validate(manifest, newest, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return [error.message]
+    return []
+
+
+def with_slip(manifest, path, value):
+    """Return a copy of a manifest with another value at a path of keys, or None: no key."""
+    changed = copy.deepcopy(manifest)
+    *parents, last = path
+    place = changed
+    for key in parents:
+        place = place[key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return changed
+
+
+def pods_of(job, namespace="default"):
+    """Return what the Dask operator makes of a DaskJob, by its own functions.
+
+    Returns
+    -------
+    scheduler, service, run : dict
+        Deployment, Service and Pod.
+    workers : list of dict
+        Deployments.
+    """
+    name, cluster = job["metadata"]["name"], job["spec"]["cluster"]["spec"]
+    scheduler, worker = cluster["scheduler"], cluster["worker"]
+    no = {"annotations": {}, "labels": {}}
+    return (
+        controller.build_scheduler_deployment_spec(name, scheduler["spec"], **no),
+        controller.build_scheduler_service_spec(name, scheduler["service"], **no),
+        controller.build_job_pod_spec(
+            name, name, namespace, job["spec"]["job"]["spec"], **no
+        ),
+        [
+            controller.build_worker_deployment_spec(
+                f"{name}-default", namespace, name, f"{i:010x}", worker["spec"], **no
+            )
+            for i in range(worker["replicas"])
+        ],
+    )
