@@ -86,12 +86,13 @@ def test_daskjob__becomes_pods_that_are_valid_and_find_each_other(schemas):
     assert address == f"tcp://{service['metadata']['name']}.default.svc.cluster.local:8786"
 
 
-def test_daskjob__without_a_number_is_refused():
+def test_daskjob__is_refused_without_the_name_of_a_run():
     """Names of Kubernetes have no capitals."""
-    assert (
-        "RUN-ID"
-        in yaml.safe_load((RECIPE / "daskjob.yaml").read_text())["metadata"]["name"]
-    )
+    allowed = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+    written = yaml.safe_load((RECIPE / "daskjob.yaml").read_text())["metadata"]["name"]
+
+    assert not allowed.fullmatch(written)
+    assert allowed.fullmatch(manifest("daskjob")["metadata"]["name"])
 
 
 def test_cronjob__starts_again_what_may_pass():
