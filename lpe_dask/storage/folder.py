@@ -6,6 +6,7 @@ read or listed is what the storage says now, not what fsspec has cached.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.storage.retries import is_passing, retried
 
@@ -30,6 +32,9 @@ _BUCKETS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
 
 #: Errors for which `Folder.read` and `Folder.names` return nothing.
 _NOT_THERE = (FileNotFoundError, NotADirectoryError)
+
+#: Errors of `os.fsync` where a filesystem, or a special file, does not have it.
+_NOT_SYNCED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EROFS)
 
 # The filesystem in memory checks whether a file exists and creates it in two steps.
 _one_creates = threading.Lock()
@@ -152,7 +157,7 @@ class Folder:
             with self.filesystem.open(temporary, "wb") as file:
                 yield file
                 bring_to_disk(file)
-            self.filesystem.mv(temporary, self.path(name))
+            self._rename(temporary, self.path(name))
         except BaseException:
             with suppress(Exception):
                 self.filesystem.rm_file(temporary)
@@ -223,11 +228,17 @@ class Folder:
         with self.filesystem.open(self.path(name), "xb") as file:
             try:
                 file.write(content)
-                file.flush()
+                bring_to_disk(file)
             except BaseException:  # a full disk must not leave an empty file
                 with suppress(Exception):
                     self.filesystem.rm_file(self.path(name))
                 raise
+
+    def _rename(self, path: str, new: str) -> None:
+        if type(self.filesystem) is LocalFileSystem:
+            os.replace(path, new)  # fsspec copies where this fails: half a file has its name
+        else:
+            self.filesystem.mv(path, new)
 
     @contextmanager
     def _probe(self) -> Iterator[str]:
@@ -244,7 +255,17 @@ class Folder:
 
 
 def bring_to_disk(file: Any) -> None:
-    """Flush a file to disk, so that its content survives a loss of power."""
+    """Flush a file to disk, so that its content survives a loss of power.
+
+    Some filesystems, such as NFS, tell only here that the disk is full.
+    """
     file.flush()
-    with suppress(AttributeError, OSError):  # not a local file
-        os.fsync(file.fileno())
+    try:
+        number = file.fileno()
+    except (AttributeError, OSError):  # not a local file
+        return
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in _NOT_SYNCED:
+            raise

@@ -54,6 +54,48 @@ def test_write__replaces_a_file_and_leaves_no_other(folder):
     assert folder.read("c") is None
 
 
+def fail_with(number):
+    def fail(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_write__leaves_the_old_file_where_the_new_one_does_not_get_whole(
+    tmp_path, monkeypatch, name
+):
+    """NFS tells at fsync that a disk is full; a name, too, may need space."""
+    folder = Folder(tmp_path)
+    folder.write("a", b"1")
+    monkeypatch.setattr(os, name, fail_with(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space left"):
+        folder.write("a", b"22")
+
+    assert folder.names() == ["a"]
+    assert folder.read("a") == b"1"
+
+
+def test_write__does_without_fsync_where_there_is_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", fail_with(errno.EINVAL))
+
+    Folder(tmp_path).write("a", b"1")
+
+    assert Folder(tmp_path).read("a") == b"1"
+
+
+def test_create__leaves_no_file_where_the_disk_is_full(tmp_path, monkeypatch):
+    folder = Folder(tmp_path)
+    assert folder.create("a", b"1")
+    monkeypatch.setattr(os, "fsync", fail_with(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space left"):
+        folder.create("b", b"2")
+
+    assert folder.names() == ["a"]
+
+
 def test_create__is_for_the_first(folder):
     folder.make()
 
