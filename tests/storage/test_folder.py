@@ -6,8 +6,10 @@ from uuid import uuid4
 
 import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
+from lpe_dask.storage import folder as folders
 from lpe_dask.storage.folder import Folder
 from lpe_dask.storage.retries import retried, retried_as_a_whole
 
@@ -103,6 +105,22 @@ def test_create__is_for_the_first(folder):
     assert folder.create("a", b"1")  # the answer may have been lost
     assert not folder.create("a", b"2")
     assert folder.names() == ["a"]
+
+
+def test_create__is_exclusive_though_a_library_sent_its_probe_twice(tmp_path, monkeypatch):
+    """The answer to the first was lost, and so the second is refused."""
+
+    def open_twice(filesystem, path, mode="rb", **options):
+        if mode == "xb" and ".tmp" in path:
+            opened(filesystem, path, mode, **options).close()
+        return opened(filesystem, path, mode, **options)
+
+    opened = LocalFileSystem.open
+    monkeypatch.setattr(LocalFileSystem, "open", open_twice)
+    monkeypatch.setattr(folders, "SETTLE_SECONDS", 300)
+
+    assert Folder(tmp_path).create("a", b"1")
+    assert not Folder(tmp_path).create("a", b"2")
 
 
 def test_remove__takes_what_is_in_a_folder_along(folder):
