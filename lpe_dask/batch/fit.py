@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from lpe_dask.batch.fingerprint import changed_files, digest
 from lpe_dask.batch.job import Job, Source
-from lpe_dask.batch.output import check_output, remove_fits
+from lpe_dask.batch.output import check_output, remove_fits, tidy
 from lpe_dask.model import (
     ABOUT_SEARCH,
     Checkpoint,
@@ -123,6 +123,11 @@ class Fit:
                 remove_fits(self.url)
         logger.info("saved the model to %s", self.url)
         return model
+
+    def tidy(self) -> None:
+        """Remove what a run has left that died when it had saved the model."""
+        if self.url is not None:
+            tidy(self.url, reserved_model)
 
     def calibration_check(self, model: Fitted) -> dict[str, Any] | None:
         """Return what `LPE.check_calibration` finds, for a summary; computes.

@@ -13,6 +13,7 @@ Readers of Parquet folders ignore names that begin with an underscore.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -24,7 +25,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.utils import glob_translate
 
-from lpe_dask.storage import Folder, Lock, hold, plain, retried
+from lpe_dask.storage import (
+    LOCK_NAME,
+    Folder,
+    Lock,
+    brief,
+    hold,
+    is_dead,
+    plain,
+    retried,
+)
+
+logger = logging.getLogger(__name__)
 
 #: Names of the fingerprint of an unfinished run, and of the file that a run writes last.
 FINGERPRINT_NAME, SUMMARY_NAME = "_run.json", "_summary.json"
@@ -155,8 +167,39 @@ def remove_fits(url: str) -> None:
 
 
 def remove_leftovers(url: str) -> None:
-    """Remove what runs need only until they have finished, except for the lock."""
-    _remove(url, _LEFT_NAME.fullmatch)
+    """Remove what runs need only until they have finished, except for the lock.
+
+    Raises nothing: the output is complete, and the next start removes what is left.
+    """
+    try:
+        _remove(url, _LEFT_NAME.fullmatch)
+    except OSError as error:
+        _warn_of_left(url, error)
+
+
+def tidy(url: str, reserved: Callable[[str], AbstractContextManager[Lock]]) -> None:
+    """Remove what a run has left that died when its result was complete; raises nothing.
+
+    Parameters
+    ----------
+    url : str
+        Of the folder of an output or a model.
+    reserved : callable
+        Locks it; the lock of a run that died is taken over, and goes in the end, too.
+    """
+    try:
+        names = Folder(url).names()
+        is_locked = LOCK_NAME in names
+        is_left = is_locked or any(map(_LEFT_NAME.fullmatch, names))
+        if is_left and (not is_locked or is_dead(url)):
+            with reserved(url):
+                remove_leftovers(url)
+    except (OSError, NotImplementedError) as error:
+        _warn_of_left(url, error)
+
+
+def _warn_of_left(url: str, error: Exception) -> None:
+    logger.warning("could not remove what a run has left in %s: %s", url, brief(error))
 
 
 def _remove(url: str, is_wanted: Callable[[str], object]) -> None:

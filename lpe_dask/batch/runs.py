@@ -19,7 +19,7 @@ from typing import Any
 
 from lpe_dask.batch.fit import Existing, Expect, Fit, paths_of, prepare_fit
 from lpe_dask.batch.job import Job
-from lpe_dask.batch.output import remove_fits
+from lpe_dask.batch.output import remove_fits, reserved_output, tidy
 from lpe_dask.batch.scoring import Scoring, prepare_scoring
 from lpe_dask.batch.summary import model_summary
 from lpe_dask.model import (
@@ -64,13 +64,21 @@ class Run:
     scoring: Scoring | None
 
     def is_finished(self) -> bool:
-        """Return whether nothing is left to do; if so, remove the note of the run."""
-        if self.scoring is None:
-            return self.model is not None
-        is_finished = self.scoring.is_finished()
-        if is_finished and self.job.today is not None:
-            self.job.today.forget()
+        """Return whether nothing is left to do; if so, remove what the run has left."""
+        scoring = self.scoring
+        is_finished = self.model is not None if scoring is None else scoring.is_finished()
+        if is_finished:
+            self._tidy()
         return is_finished
+
+    def _tidy(self) -> None:
+        """Remove what a run has left that died when everything was done."""
+        if self.fit is not None and self.model is not None:
+            self.fit.tidy()
+        if self.scoring is not None:
+            tidy(self.scoring.output, reserved_output)
+        if self.job.today is not None:
+            self.job.today.forget()
 
     def execute(
         self, workers: AbstractContextManager[Expect] = _ACTIVE_WORKERS
@@ -107,6 +115,8 @@ class Run:
         if model is None:
             assert fit is not None
             model = fit.execute("" if scoring is None else scoring.output, expect)
+        elif fit is not None:
+            fit.tidy()
         check = None
         if fit is not None and self.job.model.check_calibration:
             check = fit.calibration_check(model)

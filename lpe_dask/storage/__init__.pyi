@@ -11,6 +11,7 @@ from .columns import write_columns as write_columns
 from .folder import Folder as Folder
 from .json_values import package_versions as package_versions
 from .json_values import plain as plain
+from .lock import LOCK_NAME as LOCK_NAME
 from .lock import Lock as Lock
 from .lock import LockedError as LockedError
 from .lock import check_token as check_token

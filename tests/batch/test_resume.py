@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control
@@ -200,6 +201,71 @@ def test_score_files__writes_a_damaged_part_again(tables, expected, tmp_path, da
     score_files(**tables, output=out, n_neighbors=5)
 
     assert parts_in(out) == expected
+
+
+@pytest.fixture
+def finished(tables, tmp_path):
+    """A run that is done, and what it leaves if it dies after its summary."""
+    model, out = tmp_path / "model", tmp_path / "out"
+    score = score_job(**tables, output=out, fdr=0.1, n_neighbors=5)
+    section = score.model.model_copy(update={"path": str(model)})
+    job = score.model_copy(update={"model": section})
+    prepare(job).execute()
+    for path in (
+        out / "_lock.json", out / "_undecided" / "part-00000.parquet", model / "_lock.json",
+        model / "_fit-0a1b" / "rows-0.parquet", model / "._lock.1.tmp",
+    ):  # fmt: skip
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        os.utime(path, (1, 1))
+    return job
+
+
+def names_below(folder):
+    return sorted({path.name[:5] for path in folder.iterdir()})
+
+
+def test_run__that_is_finished_removes_what_it_left_when_it_died(finished, tmp_path):
+    assert prepare(finished).is_finished()
+
+    assert names_below(tmp_path / "out") == ["_summ", "part-"]
+    assert names_below(tmp_path / "model") == ["data-", "manif"]
+
+
+@pytest.mark.parametrize("name", ["out", "model"])
+def test_run__that_is_finished_leaves_others_at_work_alone(finished, tmp_path, name):
+    os.utime(tmp_path / name / "_lock.json")  # a heartbeat
+    before = names_below(tmp_path / name)
+
+    assert prepare(finished).is_finished()
+
+    assert names_below(tmp_path / name) == before
+
+
+@pytest.mark.parametrize("name", ["rm", "makedirs"])
+def test_run__that_is_finished_may_not_be_able_to_tidy_up(
+    finished, monkeypatch, caplog, name
+):
+    monkeypatch.setattr(LocalFileSystem, name, refuse)
+
+    assert prepare(finished).is_finished()
+
+    assert caplog.text.count("could not remove what a run has left") == 2
+
+
+def refuse(filesystem, path, *arguments, **options):
+    raise PermissionError(path)
+
+
+def test_score_files__is_done_though_it_cannot_tidy_up(
+    tables, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(LocalFileSystem, "rm", refuse)
+
+    summary = score_files(**tables, output=tmp_path / "out", fdr=0.1)
+
+    assert summary["rows"] == N_PARTS * PART_ROWS
+    assert "could not remove what a run has left" in caplog.text
 
 
 def test_score_files__restores_a_part_that_was_removed(tables, expected, tmp_path):
