@@ -60,6 +60,11 @@ class DayOfJob:
         """The folder of the notes."""
         return f"{self.folder.rstrip('/')}/{NOTES}"
 
+    @property
+    def _name(self) -> str:
+        """The name of the note of the run."""
+        return f"{self.job}-{self.day}.json"
+
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Keep a note of the run in the folder until the run is finished or refused."""
@@ -83,7 +88,7 @@ class DayOfJob:
         try:
             noted = {(note.job, note.day) for note in self.others()}
             if (self.job, self.day) not in noted:
-                write_json(self.notes, f"{self.job}-{self.day}.json", said)
+                write_json(self.notes, self._name, said)
         except (OSError, NotImplementedError) as error:
             logger.warning(
                 "cannot write the note of the run of %s to %s: %s If the run is "
@@ -93,10 +98,14 @@ class DayOfJob:
 
     def forget(self) -> None:
         """Remove the note, and those of this day from before the job was edited."""
+        folder = Folder(self.notes)
         with suppress(OSError, NotImplementedError):  # the next start looks at the output
             for note in self.others():
                 if note.day == self.day:
-                    Folder(self.notes).remove_file(note.name)
+                    folder.remove_file(note.name)
+            # Where a run died while it wrote the note.
+            for name in folder.names(f".{self._name}."):
+                folder.remove_file(name)
 
     def others(self) -> list[Note]:
         """Return the notes of this job, also from before it was edited."""

@@ -289,6 +289,17 @@ def test_run__forgets_a_run_that_is_finished_after_all(clock):
     assert notes() == ["damaged"[-10:]]
 
 
+def test_run__removes_the_half_of_a_note_that_it_left_when_it_was_killed(clock):
+    clock(LATE)
+    interrupt()
+    (note,) = Path("out/_runs").iterdir()
+    note.rename(note.with_name(f".{note.name}.0a1b.tmp"))
+
+    lpe_dask.run("job.toml")
+
+    assert not list(Path("out/_runs").iterdir())
+
+
 def test_run__works_where_nothing_can_be_noted(clock, caplog):
     Path("out").mkdir()
     Path("out/_runs").write_text("a file")
