@@ -253,6 +253,6 @@ def _remove_others(folder: Folder, kept: Iterable[str | None]) -> None:
     kept = set(kept)
     for name in folder.names():
         is_old = _is_data(name) and name not in kept
-        if is_old or name.startswith(f".{MANIFEST_NAME}."):
+        if is_old or name.startswith((f".{MANIFEST_NAME}.", "._lock.")):
             with suppress(OSError):
                 folder.remove(name)

@@ -677,6 +677,14 @@ def test_save__onto_what_it_was_loaded_from(model, tmp_path):
     assert_same(lpe_dask.load(tmp_path / "model"), model)
 
 
+def test_save__removes_what_killed_runs_left_of_their_locks(model, tmp_path):
+    (tmp_path / "._lock.0a1b.tmp").touch()
+
+    model.save(tmp_path)
+
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_save__at_the_same_time_is_refused(model, other, tmp_path):
     model.save(tmp_path / "model")
 
