@@ -1,12 +1,14 @@
 """Storages for tests: an S3 server that fails when told to, and a folder as of NFS."""
 
 import errno
+import io
 import logging
 import os
 import re
 import time
 from collections import Counter
 from contextlib import contextmanager
+from typing import ClassVar
 
 import fsspec
 import pytest
@@ -174,3 +176,140 @@ class CountingFileSystem(LocalFileSystem):
     def _open(self, path, mode="rb", **options):
         self.opened[os.path.basename(path)] += 1
         return super()._open(path, mode, **options)
+
+
+class Death(BaseException):
+    """The process is killed: nothing that it does after that acts."""
+
+
+class BreakingFileSystem(LocalFileSystem):
+    """A local folder, at ``breaking:///path``, of which each change can be made to fail.
+
+    A file is written when it is flushed or closed, a folder removed file by file.
+
+    Attributes
+    ----------
+    breaks : callable, optional
+        From the number of a change, its kind and the name of the file to what happens: it
+        "dies" or is "full" in the middle, "fails", or "fails late", when it is made; None:
+        nothing happens.
+    changes : list
+        Kind and name of the changes that were begun.
+    is_dead : bool
+        Whether nothing acts any more.
+    """
+
+    protocol = ("breaking",)
+    cachable = False
+    breaks = None
+    changes: ClassVar = []
+    is_dead = False
+
+    @classmethod
+    def repair(cls, breaks=None):
+        """Let everything act again, but for what ``breaks`` says, counted from 0."""
+        cls.breaks, cls.is_dead = breaks and staticmethod(breaks), False
+        cls.changes.clear()
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return LocalFileSystem._strip_protocol(str(path).removeprefix("breaking://"))
+
+    def unstrip_protocol(self, name):
+        return f"breaking://{self._strip_protocol(name)}"
+
+    # What changes
+
+    def makedirs(self, path, exist_ok=False):
+        if not self.exists(path):
+            self._change("make", path, super().makedirs, path, exist_ok)
+
+    def mv(self, path1, path2, **options):
+        self._change("move", path2, super().mv, path1, path2)
+
+    def rm_file(self, path):
+        self._look()
+        if not os.path.exists(self._strip_protocol(path)):
+            raise FileNotFoundError(path)
+        self._change("remove", path, super().rm_file, path)
+
+    def rmdir(self, path):
+        self._change("remove", path, super().rmdir, path)
+
+    def rm(self, path, recursive=False, maxdepth=None):
+        if not self.isdir(path):
+            self.rm_file(path)
+            return
+        for inner in sorted(self.ls(path)):
+            self.rm(inner, recursive=True)
+        self.rmdir(path)
+
+    def _open(self, path, mode="rb", **options):
+        self._look()
+        if "r" in mode:
+            return super()._open(path, mode, **options)
+        if "x" in mode:
+            open(self._strip_protocol(path), mode).close()
+        return _WrittenAtOnce(self, path)
+
+    def _change(self, kind, path, act, *arguments):
+        self._look()
+        cls, name = type(self), os.path.basename(path)
+        breaks = cls.breaks and cls.breaks(len(cls.changes), kind, name)
+        cls.changes.append((kind, name))
+        if breaks in ("dies", "full") and kind == "write":
+            with open(self._strip_protocol(path), "wb") as file:
+                file.write(arguments[0][: len(arguments[0]) // 2])
+        if breaks == "full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if breaks == "dies":
+            cls.is_dead = True
+            raise Death
+        if breaks == "fails":
+            raise OSError(f"no {kind} of {name}")
+        act(*arguments)
+        if breaks == "fails late":
+            raise OSError(f"no answer to {kind} of {name}")
+
+    # What looks
+
+    def _look(self):
+        if self.is_dead:
+            raise Death
+
+    def exists(self, path, **options):
+        self._look()
+        return super().exists(path, **options)
+
+    def isfile(self, path):
+        self._look()
+        return super().isfile(path)
+
+    def info(self, path, **options):
+        self._look()
+        return super().info(path, **options)
+
+
+class _WrittenAtOnce(io.BytesIO):
+    """A file of a `BreakingFileSystem` that is being written."""
+
+    def __init__(self, filesystem, path):
+        super().__init__()
+        self._filesystem, self._path, self._written = filesystem, path, None
+
+    def flush(self):
+        if not self.closed and self._written != self.getvalue():
+            self._written = (
+                self.getvalue()
+            )  # also if that fails: not again when it is closed
+            self._filesystem._change("write", self._path, self._write, self._written)
+
+    def _write(self, content):
+        with open(self._filesystem._strip_protocol(self._path), "wb") as file:
+            file.write(content)
+
+    def close(self):
+        try:
+            self.flush()
+        finally:
+            super().close()
