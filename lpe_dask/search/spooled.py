@@ -26,7 +26,7 @@ from lpe_dask.search.held import (
     RowsOfRegion,
     read_region,
 )
-from lpe_dask.storage import ArrayFile, Folder, retried, write_arrays
+from lpe_dask.storage import ArrayFile, Folder, full_disk_named, retried, write_arrays
 from lpe_dask.tasks import Entry, is_shared, spool_at, spool_place
 
 
@@ -183,7 +183,11 @@ def starts_url(url: str) -> str:
 
 @retried
 def _write(url: str, arrays: Sequence[NDArray[Any]]) -> None:
-    with fsspec.open(url, "wb", auto_mkdir=False) as file:
+    or_else = " or name another spool (configuration key lpe-dask.spool, --spool)"
+    with (
+        full_disk_named(url.rsplit("/", 1)[0], or_else),
+        fsspec.open(url, "wb", auto_mkdir=False) as file,
+    ):
         write_arrays(file, arrays)
 
 
@@ -214,6 +218,7 @@ def new_entry() -> Entry:
         spool = spool_at(place)
         if not is_shared():
             raise OSError("not all workers see it")
+        return spool.folder("blocks")
     except (OSError, ValueError) as error:
         raise OSError(
             f"the nominal rows do not fit into the memory of each worker, and the spool "
@@ -221,4 +226,3 @@ def new_entry() -> Entry:
             f"can write to (configuration key lpe-dask.spool, --spool), or give each "
             f"worker more memory."
         ) from error
-    return spool.folder("blocks")

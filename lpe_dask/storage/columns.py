@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lpe_dask.storage.folder import bring_to_disk
+from lpe_dask.storage.messages import full_disk_named
 from lpe_dask.storage.retries import retried
 
 #: Kinds of columns, each as the types that it may have.
@@ -108,7 +109,7 @@ class StoredFile:
 def write_columns(url: str, columns: Mapping[str, NDArray[Any]]) -> StoredFile:
     """Write columns of numbers, all of one length, and return the file with its hash."""
     content = parquet_of(columns)
-    with fsspec.open(url, "wb") as file:
+    with full_disk_named(url.rsplit("/", 1)[0]), fsspec.open(url, "wb") as file:
         file.write(content)
         bring_to_disk(file)
     return StoredFile(url, len(content), hashlib.sha256(content).hexdigest())

@@ -21,6 +21,7 @@ from uuid import uuid4
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from lpe_dask.storage.messages import full_disk_named
 from lpe_dask.storage.retries import is_passing, retried
 
 #: Seconds until a new file is read again, where the filesystem does not prevent another run
@@ -141,7 +142,8 @@ class Folder:
         protocol = self.filesystem.protocol
         if not _BUCKETS.isdisjoint([protocol] if isinstance(protocol, str) else protocol):
             return
-        self.filesystem.makedirs(self.path(), exist_ok=True)
+        with full_disk_named(self.url):
+            self.filesystem.makedirs(self.path(), exist_ok=True)
 
     @retried
     def write(self, name: str, content: bytes | memoryview) -> None:
@@ -154,10 +156,11 @@ class Folder:
         """Give a file to write, which gets its name when it is complete; no retries."""
         temporary = self.path(f".{name}.{uuid4().hex}.tmp")
         try:
-            with self.filesystem.open(temporary, "wb") as file:
-                yield file
-                bring_to_disk(file)
-            self._rename(temporary, self.path(name))
+            with full_disk_named(self.url):
+                with self.filesystem.open(temporary, "wb") as file:
+                    yield file
+                    bring_to_disk(file)
+                self._rename(temporary, self.path(name))
         except BaseException:
             with suppress(Exception):
                 self.filesystem.rm_file(temporary)
@@ -227,7 +230,10 @@ class Folder:
             self.write(name, content)
 
     def _write_new(self, name: str, content: bytes) -> None:
-        with self.filesystem.open(self.path(name), "xb") as file:
+        with (
+            full_disk_named(self.url),
+            self.filesystem.open(self.path(name), "xb") as file,
+        ):
             try:
                 file.write(content)
                 bring_to_disk(file)

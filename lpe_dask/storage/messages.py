@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 #: What to do about errors of `distributed`, which is not imported here, by their names.
 _REMEDIES = {
     "KilledWorker": [
@@ -10,9 +14,31 @@ _REMEDIES = {
     ]
 }
 
+#: Errors of a full disk, and of a user who may not have more of it.
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 def brief(error: Exception) -> str:
     """Return what an error says as a sentence or two, on one line."""
     name, text = type(error).__name__, " ".join(str(error).split()) or "no more is known"
     notes = getattr(error, "__notes__", [])
     return " ".join([f"{name}: {text.rstrip('.')}.", *notes, *_REMEDIES.get(name, [])])
+
+
+@contextmanager
+def full_disk_named(url: str, or_else: str = "") -> Iterator[None]:
+    """Add to the error of a full disk which folder it has, for `brief`.
+
+    Parameters
+    ----------
+    url : str
+        The folder that is written to.
+    or_else : str
+        What else can be done than to make room there, as part of a sentence.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            error.add_note(f"Make room on the disk of {url}{or_else}, and start again.")
+        raise
