@@ -190,11 +190,11 @@ class BreakingFileSystem(LocalFileSystem):
     Attributes
     ----------
     breaks : callable, optional
-        From the number of a change, its kind and the name of the file to what happens: it
-        "dies" or is "full" in the middle, "fails", or "fails late", when it is made; None:
-        nothing happens.
+        From the number of a change, its kind and the path to what happens: it "dies" or the
+        disk is "full" in the middle, it "fails", or "fails late", when it is made; None: it
+        is made.
     changes : list
-        Kind and name of the changes that were begun.
+        Kind ("make", "write", "move", "remove") and path of those that were begun.
     is_dead : bool
         Whether nothing acts any more.
     """
@@ -254,11 +254,11 @@ class BreakingFileSystem(LocalFileSystem):
 
     def _change(self, kind, path, act, *arguments):
         self._look()
-        cls, name = type(self), os.path.basename(path)
-        breaks = cls.breaks and cls.breaks(len(cls.changes), kind, name)
-        cls.changes.append((kind, name))
+        cls, path = type(self), self._strip_protocol(path)
+        breaks = cls.breaks and cls.breaks(len(cls.changes), kind, path)
+        cls.changes.append((kind, path))
         if breaks in ("dies", "full") and kind == "write":
-            with open(self._strip_protocol(path), "wb") as file:
+            with open(path, "wb") as file:
                 file.write(arguments[0][: len(arguments[0]) // 2])
         if breaks == "full":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -266,10 +266,10 @@ class BreakingFileSystem(LocalFileSystem):
             cls.is_dead = True
             raise Death
         if breaks == "fails":
-            raise OSError(f"no {kind} of {name}")
+            raise OSError(f"no {kind} of {path}")
         act(*arguments)
         if breaks == "fails late":
-            raise OSError(f"no answer to {kind} of {name}")
+            raise OSError(f"no answer to {kind} of {path}")
 
     # What looks
 
@@ -299,9 +299,7 @@ class _WrittenAtOnce(io.BytesIO):
 
     def flush(self):
         if not self.closed and self._written != self.getvalue():
-            self._written = (
-                self.getvalue()
-            )  # also if that fails: not again when it is closed
+            self._written = self.getvalue()  # also if that fails: it is not tried again
             self._filesystem._change("write", self._path, self._write, self._written)
 
     def _write(self, content):

@@ -1,0 +1,110 @@
+"""Full disks, from some write on: a clear end, and the same bits once there is room."""
+
+import gc
+import re
+
+import dask
+import fsspec
+import pytest
+
+from breaking import DECIDED, Case, Place, parts_in, write_tables
+from choosing import mostly_slow
+from lpe_dask.batch.fit import RunError
+from lpe_dask.search.memory import Needs
+from lpe_dask.storage import folder as folders
+from lpe_dask.tasks.spool import remove_spools
+from storages import BreakingFileSystem
+
+#: What takes space on a disk.
+TAKES_SPACE = {"make", "write"}
+
+CASES = {
+    "new": Case(DECIDED),
+    "without a model": Case(DECIDED | {"model": ""}),
+    "overwritten": Case(DECIDED, before=DECIDED | {"n_neighbors": 4}, overwrite=True),
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    monkeypatch.setattr(folders, "SETTLE_SECONDS", 0)  # where its probe fails
+    fsspec.register_implementation("breaking", BreakingFileSystem, clobber=True)
+    with dask.config.set(scheduler="sync"):
+        yield
+    BreakingFileSystem.repair()
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    write_tables(folder)
+    return folder
+
+
+def full_from(point, folder=""):
+    """Let nothing that takes space in a folder be written any more, from some change on."""
+
+    def breaks(number, kind, path):
+        takes_space = kind in TAKES_SPACE and path.startswith(str(folder))
+        return "full" if takes_space and number >= point else None
+
+    return breaks
+
+
+@pytest.mark.parametrize("name", mostly_slow(CASES, ["new"]))
+def test_run__on_a_disk_that_is_full_says_so_and_is_resumed(tables, tmp_path, name):
+    place = Place(tmp_path, tables, CASES[name])
+    points = [i for i, (kind, _) in enumerate(place.changes) if kind in TAKES_SPACE]
+    for point in points:
+        place.renew(full_from(point))
+
+        with pytest.raises((RunError, OSError)) as raised:
+            place.run()
+
+        where = rf"Make room on the disk of breaking://{place.folder}/\S+, and start again"
+        assert re.search(rf"No space left on device\. {where}", str(raised.value)), point
+        assert not [
+            name for name in place.names_in() if name.endswith((".tmp", "_lock.json"))
+        ]
+        BreakingFileSystem.repair()
+        place.check_whole()
+        place.run()
+        assert parts_in(place.out) == place.expected, point
+        assert place.summary_in() == place.summary, point
+        assert place.names_in() == place.names, point
+    assert len(points) > 10
+
+
+@pytest.fixture
+def spool(tmp_path, monkeypatch):
+    """The folder of the spools of runs whose nominal rows do not fit into memory."""
+    monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
+    with dask.config.set({"lpe-dask.spool": f"breaking://{tmp_path}/spool"}):
+        yield tmp_path / "spool"
+    remove_spools()
+
+
+def test_run__whose_spool_is_full_says_so_and_is_resumed(tables, tmp_path, spool):
+    place = Place(tmp_path, tables, CASES["new"])
+    in_spool = [
+        (i, path)
+        for i, (kind, path) in enumerate(place.changes)
+        if kind in TAKES_SPACE and path.startswith(str(spool))
+    ]
+    for point, path in in_spool:
+        place.renew(full_from(point, spool))
+
+        with pytest.raises(RunError) as raised:
+            place.run()
+
+        assert "No space left on device" in str(raised.value)
+        assert f"breaking://{spool}" in str(raised.value), path
+        assert "lpe-dask.spool" in str(raised.value)
+        del raised
+        gc.collect()
+        assert list(spool.iterdir()) == []
+        BreakingFileSystem.repair()
+        place.run()
+        assert parts_in(place.out) == place.expected
+        assert place.names_in() == place.names
+    assert len(in_spool) >= 4
