@@ -212,7 +212,7 @@ class Lock:
         self.token = owner.token
         self._folder = folder
         self._owner = owner
-        self.is_lost = False
+        self.is_lost = self._is_removing = False
         self._is_ending = threading.Event()
         self._thread = threading.Thread(target=self._beats, name="lpe-lock", daemon=True)
         self._thread.start()
@@ -235,7 +235,10 @@ class Lock:
 
     @retried_as_a_whole  # it may be another's by the second attempt
     def _remove_if_own(self) -> None:
+        if self._is_removing and _owner_of(self._folder) is None:
+            return  # only the answer to the first attempt was lost
         if self._is_own():
+            self._is_removing = True
             self._folder.remove_file(LOCK_NAME)
 
     def _beats(self) -> None:

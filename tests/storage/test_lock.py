@@ -696,6 +696,25 @@ def test_lock__that_cannot_be_removed_does_not_hide_an_error(tmp_path, monkeypat
     assert f"could not remove the lock of {tmp_path}: PermissionError" in caplog.text
 
 
+def test_lock__is_not_lost_where_the_answer_to_its_removal_is(
+    tmp_path, monkeypatch, caplog
+):
+    def remove(filesystem, path):
+        removed.append(path)
+        remove_file(filesystem, path)
+        if len(removed) == 1:
+            raise TimeoutError("no answer")
+
+    removed, remove_file = [], LocalFileSystem.rm_file
+    with hold(tmp_path, "score") as lock:
+        monkeypatch.setattr(LocalFileSystem, "rm_file", remove)
+
+    assert len(removed) == 1
+    assert not lock.is_lost
+    assert "belongs to another run" not in caplog.text
+    assert names(tmp_path) == []
+
+
 def test_lock__does_not_wait_for_a_beat_that_hangs(folder, fast, monkeypatch, caplog):
     is_hanging, end = threading.Event(), threading.Event()
 
