@@ -25,10 +25,10 @@ data = "{tables}/{nominal}"
 n_neighbors = {n_neighbors}
 [score]
 data = "{tables}/in/{{date}}"
-output = "breaking://{place}/out/{{date}}"
+output = "{place}/out/{{date}}"
 {level}
 """
-MODEL = 'path = "breaking://{place}/model"'
+MODEL = 'path = "{place}/model"'
 
 #: What a summary says that is not the same each time.
 OF_THE_RUN = {"seconds", "peak_worker_bytes"}
@@ -41,6 +41,12 @@ def write_tables(folder):
     write(rng.integers(0, 9, (30, 2)), folder / "earlier" / "a.parquet")
     for i in range(2):
         write(rng.integers(-3, 12, (5, 2)), folder / f"in/{DAY}/{i}.parquet")
+
+
+def write_job(path, said, tables, place):
+    """Write the file of a job, with its model and output in a place."""
+    said = {name: str(value).format(place=place) for name, value in said.items()}
+    path.write_text(JOB.format(**said, tables=tables, place=place))
 
 
 def write(rows, path):
@@ -100,8 +106,7 @@ class Place:
         self.summary = self.summary_in()
 
     def _write_job(self, said):
-        text = JOB.format(**said | {"tables": self.tables, "place": "{place}"})
-        self._job.write_text(text.replace("{place}", str(self.folder)))
+        write_job(self._job, said, self.tables, f"breaking://{self.folder}")
 
     def renew(self, breaks=None):
         """Let everything be as it was before, and break as ``breaks`` says."""

@@ -5,7 +5,9 @@ import io
 import logging
 import os
 import re
+import socket
 import time
+import urllib.request
 from collections import Counter
 from contextlib import contextmanager
 from typing import ClassVar
@@ -28,22 +30,42 @@ class Faults:
     ----------
     answer : callable
         From method and path of a request to a status; None: the server answers.
+    loses : callable
+        From method and path of a request that the server has done by then to a status that
+        is answered instead, or "connection", which is closed; None: the server answers.
     given : list
         Method, path and status of the requests that were answered here.
     """
 
     def __init__(self, app):
         self.app = app
-        self.answer = lambda method, path: None
+        self.repair()
         self.given = []
+
+    def repair(self):
+        """Let the server answer all requests again."""
+        self.answer = self.loses = lambda method, path: None
 
     def __call__(self, environ, start_response):
         request = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         status = self.answer(*request)
+        if status is not None:
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            return self._instead(request, status, start_response)
+        status = self.loses(*request)
         if status is None:
             return self.app(environ, start_response)
+        for _ in self.app(environ, lambda *_: None):
+            pass
+        if status == "connection":
+            self.given.append((*request, status))
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            start_response("200 OK", [])
+            return [b"never read"]
+        return self._instead(request, status, start_response)
+
+    def _instead(self, request, status, start_response):
         self.given.append((*request, status))
-        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         line, code, message = ANSWERS[status]
         text = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
         content = b"" if request[0] == "HEAD" else text
@@ -53,6 +75,13 @@ class Faults:
 
     def fail_first(self, folder):
         """Answer 503 to the first of all equal requests for what is in a folder."""
+        self.answer = self._at_first(folder, 503)
+
+    def lose_first(self, folder, status):
+        """Do the first of all equal requests for what is in a folder, and answer that."""
+        self.loses = self._at_first(folder, status)
+
+    def _at_first(self, folder, status):
         seen = set()
 
         def answer(method, path):
@@ -60,9 +89,9 @@ class Faults:
             if folder not in path or kind in seen:
                 return None
             seen.add(kind)
-            return 503
+            return status
 
-        self.answer = answer
+        return answer
 
 
 @contextmanager
@@ -102,6 +131,9 @@ def s3_server(environment):
             # Its buckets are those of the process: the next server would have them as well.
             fsspec.filesystem("s3").rm("bucket", recursive=True)
             S3FileSystem.clear_instance_cache()
+            faults.repair()
+            reset = f"http://{host}:{port}/moto-api/reset"  # its buckets outlive the server
+            urllib.request.urlopen(urllib.request.Request(reset, method="POST")).close()
             server.stop()
 
 

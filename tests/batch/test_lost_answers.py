@@ -1,0 +1,120 @@
+"""Runs on an S3 server that does what it is asked, and whose answer is lost."""
+
+import json
+import re
+from contextlib import suppress
+
+import dask
+import fsspec
+import pytest
+
+import lpe_dask
+from breaking import DAY, DECIDED, OF_THE_RUN, write_job, write_tables
+from lpe_dask.batch.fit import RunError
+from storages import s3_server
+
+#: What comes instead of an answer.
+INSTEAD = ["connection", 503]
+
+#: Methods of requests that change what is there.
+CHANGES = {"PUT", "POST", "DELETE"}
+
+
+@pytest.fixture(autouse=True)
+def short_pauses():
+    pauses = {"attempts": 25, "first-pause": 0.01, "longest-pause": 0.1, "unreached": 60}
+    with dask.config.set({"lpe-dask.retries": pauses, "scheduler": "sync"}):
+        yield
+
+
+class Bucket:
+    """A job whose model and output are on an S3 server."""
+
+    def __init__(self, folder, server):
+        self.server, self._job = server, folder / "job.toml"
+        write_tables(folder)
+        write_job(self._job, DECIDED, folder, "s3://bucket")
+        self.requests = []
+        server.answer = lambda *request: self.requests.append(request)
+        self.run()
+        self.expected = self.results()
+
+    def run(self):
+        return lpe_dask.run(self._job, date=DAY)
+
+    def renew(self):
+        """Remove all that is there."""
+        self.server.repair()
+        filesystem = fsspec.filesystem("s3")
+        filesystem.invalidate_cache()
+        for path in filesystem.ls("bucket", detail=False):
+            filesystem.rm(path, recursive=True)
+
+    def results(self):
+        """Return the parts, what the summary says, and the names of all else."""
+        self.server.repair()
+        filesystem = fsspec.filesystem("s3")
+        filesystem.invalidate_cache()
+        results = {}
+        for path in filesystem.find("bucket"):
+            name = re.sub("[0-9a-f]{12}", "<hex>", path)
+            content = filesystem.cat_file(path) if "/out/" in path else None
+            if name.endswith("_summary.json"):
+                said = json.loads(content).items()
+                content = {key: value for key, value in said if key not in OF_THE_RUN}
+            results[name] = content
+        return results
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory):
+    """What a run that nothing disturbs has written is expected, and there."""
+    with (
+        dask.config.set(scheduler="sync"),
+        s3_server({}) as server,
+    ):
+        yield Bucket(tmp_path_factory.mktemp("tables"), server)
+
+
+@pytest.mark.parametrize("instead", INSTEAD)
+def test_run__goes_on_where_the_first_answer_of_each_kind_is_lost(bucket, caplog, instead):
+    bucket.renew()
+    bucket.server.given.clear()
+    bucket.server.lose_first("", instead)
+
+    bucket.run()
+
+    kinds = {
+        (method, path.rsplit("/", 1)[-1][:6]) for method, path, _ in bucket.server.given
+    }
+    assert {("PUT", "_lock."), ("PUT", "part-0"), ("DELETE", "_lock.")} <= kinds
+    assert bucket.results() == bucket.expected
+    assert "belongs to another run" not in caplog.text
+    assert bucket.run() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instead", INSTEAD)
+def test_run__gives_the_same_where_any_answer_to_a_change_is_lost(bucket, instead):
+    """Or ends with a clear error, and gives the same when it is started again."""
+
+    def loses(method, path):
+        asked.append(method)
+        return instead if method in CHANGES and n_changes() == point + 1 else None
+
+    def n_changes():
+        return sum(method in CHANGES for method in asked)
+
+    points = range(sum(method in CHANGES for method, _ in bucket.requests))
+    for point in points:
+        asked = []
+        bucket.renew()
+        bucket.server.given.clear()
+        bucket.server.loses = loses
+        with suppress(RunError, OSError):
+            bucket.run()
+        assert bucket.server.given, point
+        bucket.server.repair()
+        bucket.run()
+        assert bucket.results() == bucket.expected, point
+    assert len(points) > 50
