@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 NOTES = "_runs"
 
 #: Errors with which a run is refused: it would be refused again.
-_REFUSED = (ValueError, TypeError, MemoryError)
+_REFUSED = (ValueError, TypeError, MemoryError, ImportError)
 
 
 @dataclass(frozen=True, slots=True)

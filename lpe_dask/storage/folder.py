@@ -243,10 +243,9 @@ class Folder:
                 raise
 
     def _rename(self, path: str, new: str) -> None:
+        # Where a move fails, fsspec copies, and half a file has its name meanwhile.
         if type(self.filesystem) is LocalFileSystem:
-            os.replace(
-                path, new
-            )  # fsspec copies where this fails: half a file has its name
+            os.replace(path, new)
         else:
             self.filesystem.mv(path, new)
 
