@@ -1,0 +1,188 @@
+"""cluster/slurm and its commands in README, on a SLURM of three nodes."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from recipes import (
+    SHARED,
+    commands_of,
+    digest,
+    digest_of_one_process,
+    make_site,
+    run_at_site,
+    skip_unless,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+SLURM = [sys.executable, str(Path(__file__).with_name("slurm.py")), f"{SHARED}/slurm"]
+
+COMMANDS = commands_of("SLURM")
+[SUBMIT] = [command for command in COMMANDS if command.startswith("sbatch ")]
+[RUNNER] = [command for command in COMMANDS if command.startswith("salloc ")]
+ADAPTIVE = COMMANDS[COMMANDS.index("mkdir -p ~/.config/dask") :]
+
+#: Functions of the scripts: wait until an output has so many parts; until no job is left.
+WAITING = """
+    n_parts() { ls out 2> /dev/null | grep -c part- || true; }
+    parts() { until [ $(n_parts) -ge $1 ]; do sleep 0.3; done; }
+    finished() { while [ -n "$(squeue --noheader)" ]; do sleep 0.5; done; }
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _can_run():
+    skip_unless("slurmctld", "slurmd", "munged", "sbatch")
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    return digest_of_one_process(tmp_path_factory.mktemp("threads"))
+
+
+@pytest.fixture
+def site(tmp_path):
+    make_site(tmp_path)
+    return tmp_path
+
+
+def on_slurm(site, script, slow=0.0):
+    return run_at_site(site, WAITING + script, 400, SLURM, slow)
+
+
+def log_of(site, job=1):
+    return (site / "lpe" / f"lpe-{job}.log").read_text()
+
+
+def test_sbatch__gives_the_bits_of_one_process(site, expected):
+    on_slurm(site, f"{SUBMIT}; finished")
+
+    assert "exit code 0, start 0" in log_of(site)
+    assert digest(site / "lpe" / "out") == expected
+
+
+def test_sbatch__matches_memory_and_threads_to_what_slurm_grants(site):
+    on_slurm(site, f"export LPE_INTERFACE=eth0; {SUBMIT} --overwrite; finished")
+
+    said = "".join(path.read_text() for path in (site / "lpe").glob("lpe-1-dask-*.log"))
+    assert re.findall(r"Threads: +(\d+)", said) == ["2"] * 3
+    assert re.findall(r"Memory: +(.+)", said) == ["1.80 GiB"] * 3
+    assert set(re.findall(r"Start worker at: +tcp://([\d.]+):", said)) == {"10.88.9.1"}
+
+
+@pytest.mark.slow
+def test_sbatch__is_started_again_by_slurm_when_it_was_preempted(site, expected):
+    script = f"""
+        {SUBMIT}
+        parts 5
+        sbatch --partition=urgent --exclusive --nodes=3 --wrap="sleep 1"
+        finished
+        scontrol show job 1
+    """
+
+    said = on_slurm(site, script, slow=0.7)
+
+    assert "Restarts=1" in said
+    assert "exit code 143, start 0" in log_of(site)
+    assert "parts exist already" in log_of(site)
+    assert "exit code 0, start 1" in log_of(site)
+    assert digest(site / "lpe" / "out") == expected
+
+
+@pytest.mark.slow
+def test_sbatch__requeues_itself_when_its_time_is_nearly_over(site, expected):
+    """``--signal=B:TERM@120`` sends the batch script the same signal."""
+    script = (
+        f"{SUBMIT}; parts 5; scancel --batch --signal=TERM 1; finished; scontrol show job 1"
+    )
+
+    said = on_slurm(site, script, slow=0.7)
+
+    assert "Restarts=1" in said
+    assert "exit code 143, start 0" in log_of(site)
+    assert "exit code 0, start 1" in log_of(site)
+    assert digest(site / "lpe" / "out") == expected
+
+
+@pytest.mark.slow
+def test_sbatch__is_over_when_it_was_cancelled(site):
+    script = (
+        f"{SUBMIT}; parts 5; scancel 1; finished; sleep 8; finished; scontrol show job 1"
+    )
+
+    said = on_slurm(site, script, slow=0.7)
+
+    assert "JobState=CANCELLED" in said
+    assert "Restarts=0" in said
+    assert "exit code 143, start 0" in log_of(site)
+    assert not list((site / "lpe" / "out").glob("_lock*"))
+
+
+@pytest.mark.slow
+def test_sbatch__requeues_itself_after_what_may_pass(site):
+    """A command in place of lpe-dask ends with the code of its argument, then with 0."""
+    commands = site / "commands"
+    commands.mkdir()
+    (commands / "lpe-dask").write_text(
+        "#!/bin/bash\n[ ${SLURM_RESTART_COUNT:-0} -gt 0 ] && exit 0; exit $2\n"
+    )
+    (commands / "lpe-dask").chmod(0o755)
+    codes = [0, 1, 2, 75, 130, 143]
+    submit = SUBMIT.replace("job.toml", "$code")
+    script = f"""
+        export PATH={SHARED}/commands:$PATH
+        for code in {" ".join(map(str, codes))}; do {submit}; done
+        finished
+    """
+
+    on_slurm(site, script)
+
+    starts = {code: log_of(site, i).count("exit code") for i, code in enumerate(codes, 1)}
+    assert starts == {0: 1, 1: 2, 2: 1, 75: 2, 130: 1, 143: 2}
+
+
+@pytest.mark.slow
+def test_runner__gives_the_bits_of_one_process(site, expected):
+    pytest.importorskip("dask_jobqueue")
+
+    said = on_slurm(site, RUNNER)
+
+    assert re.findall(r"Memory: +(.+)", said) == ["1.80 GiB"] * 3
+    assert digest(site / "lpe" / "out") == expected
+
+
+@pytest.mark.slow
+def test_runner__ends_with_the_exit_code_of_the_command(site):
+    pytest.importorskip("dask_jobqueue")
+    wrong = RUNNER.replace("job.toml", "nowhere.toml")
+
+    said = on_slurm(site, f"{wrong} && exit 99 || echo exit code $?")
+
+    assert "there is no job file at nowhere.toml" in said
+    assert "exit code 2\n" in said
+
+
+@pytest.mark.slow
+def test_adaptive__replaces_workers_that_are_cancelled_or_at_their_end(site, expected):
+    pytest.importorskip("dask_jobqueue")
+    *before, run = ADAPTIVE
+    # Every worker lives half a minute; the nodes are where no route leads out.
+    short = "s/50m/30s/; s/5m/4s/; s/interface: null/interface: eth0/"
+    script = f"""
+        {"; ".join(before)}
+        sed -i '{short}' ~/.config/dask/jobqueue.yaml
+        {run} &
+        parts 3
+        scancel $(squeue --noheader --states=RUNNING --format=%i | head -1)
+        wait $!
+        finished
+        echo "jobs: $(wc -l < {SHARED}/slurm/completed.txt)"
+    """
+
+    said = on_slurm(site, script, slow=3)
+
+    assert int(re.search(r"jobs: (\d+)", said)[1]) > 2
+    assert digest(site / "lpe" / "out") == expected
