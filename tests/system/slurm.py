@@ -42,6 +42,7 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 ReturnToService=2
 KillWait=15
+SlurmdTimeout=10
 PartitionName=normal Nodes=ALL Default=YES PriorityTier=1
 PartitionName=urgent Nodes=ALL PriorityTier=2
 """

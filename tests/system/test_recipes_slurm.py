@@ -64,6 +64,7 @@ def test_sbatch__gives_the_bits_of_one_process(site, expected):
     assert digest(site / "lpe" / "out") == expected
 
 
+@pytest.mark.slow
 def test_sbatch__matches_memory_and_threads_to_what_slurm_grants(site):
     on_slurm(site, f"export LPE_INTERFACE=eth0; {SUBMIT} --overwrite; finished")
 
@@ -88,6 +89,29 @@ def test_sbatch__is_started_again_by_slurm_when_it_was_preempted(site, expected)
     assert "Restarts=1" in said
     assert "exit code 143, start 0" in log_of(site)
     assert "parts exist already" in log_of(site)
+    assert "exit code 0, start 1" in log_of(site)
+    assert digest(site / "lpe" / "out") == expected
+
+
+@pytest.mark.slow
+def test_sbatch__is_started_again_on_other_nodes_when_its_first_one_is_lost(site, expected):
+    """With the scheduler, the client and a worker, none of which can release the lock."""
+    script = f"""
+        {SUBMIT}
+        parts 5
+        for pid in $(grep -lzx SLURMD_NODENAME=n1 /proc/[0-9]*/environ | cut -d/ -f3); do
+            kill -KILL $pid $(ps -o ppid= -p $pid) || true
+        done
+        kill -KILL $(cat {SHARED}/slurm/slurmd-n1.pid)
+        finished
+        scontrol show job 1
+    """
+
+    said = on_slurm(site, script, slow=0.7)
+
+    assert "Restarts=1" in said
+    assert " NodeList=n[2-3]" in said
+    assert "from a run that died" in log_of(site)
     assert "exit code 0, start 1" in log_of(site)
     assert digest(site / "lpe" / "out") == expected
 
