@@ -1,0 +1,74 @@
+"""Print the table of sizes in README, as `lpe-dask plan` forecasts them on this processor.
+
+    python sizes.py
+
+Each row is scored against all others. Rows are normal and their columns independent, which
+leaves least to prune. Tables of more than a million rows repeat a million of them.
+"""
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import llvmlite.binding
+import numpy as np
+import pandas as pd
+
+FILE_ROWS = 1_000_000
+
+#: Rows, columns, and workers of one thread.
+SIZES = [
+    (100_000, 10, 4),
+    (1_000_000, 10, 4),
+    (1_000_000, 10, 16),
+    (1_000_000, 50, 16),
+    (10_000_000, 10, 16),
+    (10_000_000, 10, 64),
+    (10_000_000, 50, 64),
+]
+MEMORY_LIMIT = "4GiB"
+
+SECONDS = {"s": 1, "minutes": 60, "hours": 3600, "days": 86_400}
+
+
+def write_table(folder, n_rows, n_columns):
+    """Write a table of normal rows in files of at most a million."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((min(n_rows, FILE_ROWS), n_columns))
+    first = folder / "00.parquet"
+    names = [f"x{k}" for k in range(n_columns)]
+    pd.DataFrame(rows, columns=names).to_parquet(first, row_group_size=100_000)
+    for number in range(1, n_rows // FILE_ROWS):
+        os.link(first, folder / f"{number:02}.parquet")
+
+
+def forecast(table, n_workers):
+    """Return K, memory and hours of a forecast, for workers that nothing slows down."""
+    command = ["lpe-dask", "plan", table, "--workers", str(n_workers)]
+    text = subprocess.run(
+        [*command, "--memory-limit", MEMORY_LIMIT],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    n_neighbors = re.search(r"K = (\d+)", text)[1]
+    memory = re.search(r"memory +(.+?) a worker", text)[1]
+    time, unit = re.search(r"about ([\d.]+) (\w+) on", text).groups()
+    slowdown = re.search(r"([\d.]+) times slowed down", text)
+    seconds = float(time) * SECONDS[unit] / float(slowdown[1] if slowdown else 1)
+    return n_neighbors, memory, f"{seconds / 3600:.2g}"
+
+
+if __name__ == "__main__":
+    print(f"On {llvmlite.binding.get_host_cpu_name()}:\n")
+    print("| rows | columns | K | workers | memory of each | hours |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for n_rows, n_columns, n_workers in SIZES:
+        with tempfile.TemporaryDirectory() as folder:
+            write_table(Path(folder), n_rows, n_columns)
+            found = forecast(folder, n_workers)
+        n_neighbors, memory, hours = found
+        cells = [f"{n_rows:,}", n_columns, n_neighbors, n_workers, memory, hours]
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
