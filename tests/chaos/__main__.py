@@ -1,0 +1,125 @@
+"""The command: ``python -m chaos --help``."""
+
+import os
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from chaos import network, schedule
+from chaos.faults import FAULTS
+from chaos.history import read
+from chaos.job import Undisturbed, write_tables
+from chaos.run import run
+
+BUILD = Path(__file__).parents[2] / "build" / "chaos"
+
+#: Set in the namespaces in which the runs are made.
+INSIDE = "CHAOS_INSIDE"
+
+
+@click.command()
+@click.option("--runs", "n_runs", default=30, show_default=True, type=click.IntRange(min=1))
+@click.option("--seed", default=0, show_default=True, help="Of the first run.")
+@click.option(
+    "--only",
+    "patterns",
+    multiple=True,
+    metavar="NAME",
+    help="Only this fault, as in worker-killed or 'link-*'; repeatable.",
+)
+@click.option(
+    "--faults",
+    "n_faults",
+    default=schedule.N_FAULTS,
+    show_default=True,
+    help="Faults of a run.",
+)
+@click.option(
+    "--replay",
+    metavar="SEED|HISTORY",
+    help="One run again, as its seed or the first line of its history says.",
+)
+@click.option("--list", "lists", is_flag=True, help="List the faults, and stop.")
+@click.option(
+    "--output",
+    default=BUILD,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the histories, and of the logs of runs that failed.",
+)
+def main(n_runs, seed, patterns, n_faults, replay, lists, output):
+    """Do faults to a cluster of three hosts while a job runs on it, and check the result."""
+    if lists:
+        click.echo("\n".join(FAULTS))
+        return
+    if INSIDE not in os.environ:
+        _enter_namespaces()
+    schedules = [schedule.draw(seed + i, patterns, n_faults) for i in range(n_runs)]
+    if replay is not None:
+        is_seed = replay.lstrip("-").isdigit()
+        schedules = [
+            schedule.draw(int(replay), patterns, n_faults)
+            if is_seed
+            else schedule.Schedule.from_json(_first_line(replay))
+        ]
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = Path(folder)
+        write_tables(inputs)
+        undisturbed = Undisturbed.of(inputs)
+        verdicts = []
+        for drawn in schedules:
+            verdicts.append(run(drawn, output / str(drawn.seed), inputs, undisturbed))
+            _show(verdicts[-1])
+    sys.exit(_show_all(verdicts))
+
+
+def _enter_namespaces():
+    """Become a process that makes the hosts, and that takes all of them with it."""
+    if reason := network.why_not():
+        click.echo(f"skipped: no network namespaces can be made here ({reason})")
+        sys.exit(0)
+    for name, fault in FAULTS.items():
+        if not fault.is_possible():
+            click.echo(f"left out: {name} needs {fault.needs}, which is not installed")
+    os.environ[INSIDE] = "1"
+    command = [*network.WRAPPER, sys.executable, "-m", "chaos", *sys.argv[1:]]
+    os.execvp(command[0], command)
+
+
+def _first_line(path):
+    said = read(path)[0]
+    return {name: said[name] for name in ("seed", "storage", "faults")}
+
+
+def _show(verdict):
+    faults = ", ".join(verdict.injected.elements()) or "no fault"
+    told = "ok" if not verdict.problems else "FAILED"
+    click.echo(f"{told} seed {verdict.seed}, {verdict.seconds:.0f} s: {faults}")
+    for problem in verdict.problems:
+        click.echo(f"    {problem}")
+    if verdict.problems:
+        click.echo(f"    history: {verdict.history}")
+
+
+def _show_all(verdicts):
+    """Print the counts, and return the exit code."""
+    injected = sum((verdict.injected for verdict in verdicts), Counter())
+    errors = sum((verdict.errors for verdict in verdicts), Counter())
+    n_equal = sum(verdict.is_equal for verdict in verdicts)
+    n_failed = sum(bool(verdict.problems) for verdict in verdicts)
+    n_resumed = sum(errors.values())
+    by_code = ", ".join(f"exit code {code}: {n}" for code, n in sorted(errors.items()))
+    click.echo(f"{len(verdicts)} runs, {injected.total()} faults injected:")
+    for name, n in sorted(injected.items()):
+        click.echo(f"    {n:4} {name}")
+    click.echo(f"bit-equal results: {n_equal} of {len(verdicts)}")
+    click.echo(f"errors after which the job was started again: {n_resumed} ({by_code})")
+    click.echo(f"parts written again: {sum(verdict.n_again for verdict in verdicts)}")
+    click.echo(f"failed runs: {n_failed}")
+    return 1 if n_failed else 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Whether what a run gave is what it gives where nothing disturbs it, and nothing else."""
+
+import json
+import re
+from collections import Counter
+
+import fsspec
+
+from chaos.job import digest, model_in, parts_in
+
+#: Exit codes with which a job may end that is to be started again.
+CODES = (1, 2, 75)
+
+#: Words by which a message says what to do.
+ADVICE = re.compile(
+    r"\b(start|started|give|try|wait|check|use|set|install|free|make|leave|remove)\b", re.I
+)
+
+
+class Watcher:
+    """Sees the parts of a local output as soon as they have their names."""
+
+    def __init__(self, folder, undisturbed, history):
+        self.folder, self.undisturbed, self.history = folder, undisturbed, history
+        self.seen = {}
+        self.problems = []
+
+    def look(self):
+        """Read each part that is new or was replaced; a whole one has the right bits."""
+        if not self.folder.is_dir():
+            return
+        names = {path.name: path.stat().st_ino for path in self.folder.glob("part-*")}
+        for name, inode in names.items():
+            if self.seen.get(name) == inode:
+                continue
+            again = {"again": True} if name in self.seen else {}
+            self.history.add("part", name=name, **again)
+            self.seen[name] = inode
+            self._read(name)
+        if (self.folder / "_summary.json").exists() and len(names) < len(
+            self.undisturbed.parts
+        ):
+            self.problems.append(f"a summary beside {len(names)} parts")
+
+    def _read(self, name):
+        try:
+            found = digest(fsspec.filesystem("file"), str(self.folder / name))
+        except Exception as error:  # half a file, whatever reading it raises
+            self.problems.append(f"{name} cannot be read: {error!r}")
+            return
+        if found != self.undisturbed.parts.get(name):
+            self.problems.append(f"{name} has other bits when it is first seen")
+
+
+def problems_of_result(cluster, undisturbed):
+    """Return what is wrong with the files of a run that is done."""
+    out, model = f"{cluster.place.outputs}/out", f"{cluster.place.outputs}/model"
+    problems = []
+    if parts_in(out) != undisturbed.parts:
+        problems.append("the parts have other bits")
+    if model_in(model) != undisturbed.model:
+        problems.append("the model has other bits")
+    expected = {*undisturbed.parts, "_summary.json"}
+    if left := {*names_below(out)} - expected:
+        problems.append(f"left in the output: {sorted(left)}")
+    folders = {re.sub("-.*", "", name) for name in names_below(model)}
+    if len(names_below(model)) != len(folders) or folders != {"data", "manifest.json"}:
+        problems.append(f"left in the model: {names_below(model)}")
+    if left := [path.name for path in (cluster.folder / "spool").iterdir()]:
+        problems.append(f"left in the spool: {left}")
+    return problems
+
+
+def names_below(url):
+    filesystem, path = fsspec.url_to_fs(url)
+    filesystem.invalidate_cache()
+    return sorted(name.rpartition("/")[2] for name in filesystem.ls(path, detail=False))
+
+
+def n_written(cluster):
+    """Return how many parts were written."""
+    return len(_writes(cluster))
+
+
+def written_again(cluster):
+    """Return how often a part was written that had been written before."""
+    counts = _writes(cluster)
+    return counts.total() - len(counts)
+
+
+def _writes(cluster):
+    lines = cluster.writes.read_text().splitlines() if cluster.writes.exists() else []
+    return Counter(json.loads(line)["part"] for line in lines)
+
+
+def may_be_written_again(schedule):
+    """Return how many parts may be written twice: what a worker had not told yet.
+
+    A worker has one thread: of each loss of one, the part at hand; where all of them or the
+    scheduler are lost, two.
+    """
+    n_lost = {"worker-1": 1, "worker-2": 1, "client": 1}
+    return sum(n_lost.get(planned.host, 2) for planned in schedule.faults)
+
+
+def is_clear(said):
+    """Return whether the end of a log is an error in words that says what to do."""
+    last = said.strip().splitlines()[-1] if said.strip() else ""
+    return last.startswith("Error: ") and bool(ADVICE.search(last))
+
+
+def problems_of_ends(history):
+    """Return which ends of the job were neither clear errors nor done to it."""
+    problems = []
+    for end in history.of("job ended"):
+        code, said = end["code"], end["said"]
+        if code == 0 or code == -9:  # nothing but a fault kills it
+            continue
+        if code not in CODES:
+            problems.append(f"the job ended with {code}: {said}")
+        elif "Traceback" in said or not is_clear(said):
+            problems.append(f"not a clear error (exit code {code}): {said}")
+    return problems
+
+

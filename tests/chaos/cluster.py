@@ -1,0 +1,237 @@
+"""A scheduler, two workers and the job, each on its host, under a supervisor.
+
+As systemd, SLURM or Kubernetes would do, the supervisor starts again whatever has ended:
+the scheduler, the workers, and the job until its exit code is 0.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import fsspec
+
+from chaos import s3
+from chaos.job import COMMAND, Place, plain_environment
+from chaos.network import HOSTS
+
+HERE = Path(__file__).parent
+WORKERS = ("worker-1", "worker-2")
+SCHEDULER = f"tcp://{HOSTS['scheduler']}:8786"
+
+#: Seconds from the end of a process to its next start.
+PAUSE = 2.0
+
+#: Seconds that a part takes to write.
+PART_SECONDS = 1.2
+
+#: Memory of a worker, and of a disk.
+MEMORY, DISK = "1GiB", "256m"
+
+#: What a worker finds that has not the package.
+STUB = "raise ModuleNotFoundError(\"No module named 'lpe_dask'\", name='lpe_dask')\n"
+
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
+
+S3_ENVIRONMENT = {
+    "AWS_ENDPOINT_URL": f"http://{HOSTS['storage']}:{s3.PORT}",
+    "AWS_ACCESS_KEY_ID": "somebody",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_MAX_ATTEMPTS": "1",
+    "NO_PROXY": "*",
+}
+
+
+@dataclass
+class Service:
+    """A process that is kept running."""
+
+    host: str
+    command: list
+    environment: dict = field(default_factory=dict)
+    process: subprocess.Popen | None = None
+    started: float = 0.0
+    ended: float | None = None
+    lifetime: float | None = None  # seconds after which it is killed
+    is_held: bool = False  # its host is down: it cannot be started
+    is_wanted: bool = True
+    n_starts: int = 0
+
+    def is_up(self):
+        return self.process is not None and self.process.poll() is None
+
+
+class Cluster:
+    """The services of one run, in a folder of its own.
+
+    Attributes
+    ----------
+    folder : Path
+        Holds logs, scratch space, the disks "output" and "spool", the model of local runs.
+    place : Place
+        Where the job reads and writes.
+    """
+
+    def __init__(self, network, folder, inputs, history, *, is_s3=False):
+        self.network, self.folder, self.history = network, folder, history
+        self.is_s3 = is_s3
+        self.inputs = inputs
+        self.place = Place(str(inputs), str(folder / "output"))
+        if is_s3:
+            self.place = Place("s3://bucket/in", "s3://bucket/run")
+        self.exit_code = None
+        self.services = {}
+
+    def __enter__(self):
+        for name in ("logs", "stub", "output", "spool"):
+            (self.folder / name).mkdir()
+        (self.folder / "stub" / "lpe_dask").mkdir()
+        (self.folder / "stub" / "lpe_dask" / "__init__.py").write_text(STUB)
+        for disk in ("output", "spool"):
+            _mount("-t", "tmpfs", "-o", f"size={DISK}", "chaos", self.folder / disk)
+        self.place.write_job(self.folder / "job.toml")
+        if self.is_s3:
+            self._add("storage", [sys.executable, "-m", "chaos.s3", HOSTS["storage"],
+                                  self.s3_faults], PYTHONPATH=str(HERE.parent))  # fmt: skip
+            self._start(self.services["storage"], "storage")
+            self._fill_bucket()
+        self._add_cluster()
+        return self
+
+    def __exit__(self, *error):
+        for host in HOSTS:
+            self.network.signal(host, signal.SIGKILL)
+        for service in self.services.values():
+            if service.process is not None:
+                service.process.wait()
+        for disk in ("output", "spool"):
+            subprocess.run(["umount", "--lazy", self.folder / disk], check=True)
+
+    # What there is
+
+    @property
+    def s3_faults(self):
+        """The file that tells the S3 server how to fail."""
+        return self.folder / "s3-faults"
+
+    @property
+    def writes(self):
+        """The file with a line for each part that was written."""
+        return self.folder / "writes.jsonl"
+
+    def log(self, name):
+        return self.folder / "logs" / f"{name}.log"
+
+    def job_log(self):
+        """Return the log of the latest start of the job."""
+        return self.log(f"job-{self.services['job'].n_starts}")
+
+    def _add(self, name, command, *, host=None, **environment):
+        self.services[name] = Service(host or name, command, environment)
+
+    def _add_cluster(self):
+        dask, at = COMMAND.with_name("dask"), HOSTS["scheduler"]
+        self._add("scheduler", [dask, "scheduler", "--host", at, "--port", "8786",
+                                "--no-dashboard"])  # fmt: skip
+        for name in WORKERS:
+            self._add(
+                name,
+                [dask, "worker", SCHEDULER, "--host", HOSTS[name], "--name", name,
+                 "--nthreads", "1", "--memory-limit", MEMORY, "--no-dashboard",
+                 "--local-directory", self.folder / f"scratch-{name}",
+                 "--preload", HERE / "slow.py", "--preload", HERE / "memory.py"],
+                CHAOS_SECONDS=str(PART_SECONDS),
+                CHAOS_WRITES=str(self.writes),
+                CHAOS_TAKE=str(self.folder / "take"),
+            )  # fmt: skip
+        command = [COMMAND, "run", self.folder / "job.toml", "--scheduler", SCHEDULER]
+        self._add("job", command, host="client", DASK_LPE_DASK__SPOOL=self.folder / "spool")
+
+    # Starting
+
+    def supervise(self):
+        """Start what has ended some seconds ago; to be called all the time."""
+        for name, service in self.services.items():
+            if service.is_up():
+                self._end_old(service)
+                continue
+            if service.process is not None and service.ended is None:
+                service.ended = time.monotonic()
+                self._tell_end(name, service)
+            is_due = service.ended is None or time.monotonic() - service.ended >= PAUSE
+            if service.is_wanted and not service.is_held and is_due:
+                self._start(service, name)
+
+    def _end_old(self, service):
+        age = time.monotonic() - service.started
+        if service.lifetime is not None and age > service.lifetime:
+            self.network.signal(service.host, signal.SIGKILL)
+
+    def _tell_end(self, name, service):
+        code = service.process.returncode
+        if name != "job":
+            self.history.add("ended", service=name, code=code)
+            return
+        message = self.job_log().read_text().strip().splitlines()
+        self.history.add("job ended", code=code, said="\n".join(message[-4:]))
+        if code == 0:
+            self.exit_code, service.is_wanted = 0, False
+
+    def _start(self, service, name):
+        service.n_starts += 1
+        service.started, service.ended = time.monotonic(), None
+        log = self.job_log() if name == "job" else self.log(name)
+        variables = plain_environment() | (S3_ENVIRONMENT if self.is_s3 else {})
+        variables |= {key: str(value) for key, value in service.environment.items()}
+        with open(log, "a") as file:
+            service.process = subprocess.Popen(
+                self.network.on(service.host, *service.command),
+                stdout=file, stderr=subprocess.STDOUT, env=variables, cwd=self.folder,
+            )  # fmt: skip
+        self.history.add("started", service=name)
+
+    def run_again(self):
+        """Run the job that is done once more; return its exit code and what it says."""
+        service = self.services["job"]
+        self._start(service, "job")
+        try:
+            code = service.process.wait(60)
+        except subprocess.TimeoutExpired:
+            service.process.kill()
+            code = None
+        return code, self.job_log().read_text().strip()
+
+    def _fill_bucket(self):
+        os.environ.update(S3_ENVIRONMENT)  # this process reads from it as well
+        filesystem = fsspec.filesystem("s3", use_listings_cache=False)
+        end = time.monotonic() + 60
+        while True:
+            try:
+                filesystem.mkdir("bucket")
+                break
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.3)
+        for path in [self.inputs / "nominal.parquet", *(self.inputs / "rows").iterdir()]:
+            filesystem.put(str(path), f"bucket/in/{path.relative_to(self.inputs)}")
+
+    # Disks
+
+    def fill(self, disk):
+        """Let a disk be full: it gets no larger than what is on it."""
+        used = os.statvfs(self.folder / disk)
+        n_bytes = (used.f_blocks - used.f_bfree) * used.f_frsize
+        _mount("-o", f"remount,size={max(n_bytes, 4096)}", self.folder / disk)
+
+    def grow(self, disk):
+        _mount("-o", f"remount,size={DISK}", self.folder / disk)
+
+
+def _mount(*arguments):
+    subprocess.run(["mount", *arguments], check=True)

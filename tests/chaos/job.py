@@ -1,0 +1,109 @@
+"""The tables, the job, and its parts where nothing disturbs it."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+#: So many that what tasks read of the fit is above 1 MiB, and goes by the spool.
+NOMINAL_ROWS = 150_000
+N_PARTS, PART_ROWS = 40, 500
+
+JOB = """
+[nominal]
+data = "{inputs}/nominal.parquet"
+columns = ["a", "b", "c"]
+
+[model]
+path = "{outputs}/model"
+n_neighbors = 10
+
+[score]
+data = "{inputs}/rows"
+output = "{outputs}/out"
+"""
+
+COMMAND = Path(sys.executable).with_name("lpe-dask")
+
+
+@dataclass
+class Place:
+    """Where a run reads and writes: folders or URLs."""
+
+    inputs: str
+    outputs: str
+
+    def write_job(self, path):
+        path.write_text(JOB.format(inputs=self.inputs, outputs=self.outputs))
+
+
+def write_tables(folder):
+    """Write rows on a grid, where distances tie, with a text and a missing value."""
+    rng = np.random.default_rng(0)
+    names = ["a", "b", "c"]
+    nominal = rng.integers(0, 1000, (NOMINAL_ROWS, 3)) * 0.125
+    pd.DataFrame(nominal, columns=names).to_parquet(folder / "nominal.parquet")
+    (folder / "rows").mkdir()
+    for i in range(N_PARTS):
+        rows = rng.integers(-100, 1100, (PART_ROWS, 3)) * 0.125
+        rows[i, 0] = np.nan
+        part = pd.DataFrame(rows, columns=names)
+        part["name"] = [f"{i}-{k}" for k in range(PART_ROWS)]
+        part.to_parquet(folder / "rows" / f"{i:03}.parquet")
+
+
+@dataclass
+class Undisturbed:
+    """What the job gives with ``--scheduler threads``: digests by name."""
+
+    parts: dict
+    model: dict
+
+    @classmethod
+    def of(cls, folder):
+        place = Place(str(folder), str(folder / "undisturbed"))
+        place.write_job(folder / "undisturbed.toml")
+        command = [COMMAND, "run", folder / "undisturbed.toml", "--scheduler", "threads"]
+        subprocess.run(command, check=True, capture_output=True, env=plain_environment())
+        found = cls(parts_in(f"{place.outputs}/out"), model_in(f"{place.outputs}/model"))
+        assert len(found.parts) == N_PARTS
+        return found
+
+
+def plain_environment():
+    """Return the environment without what this package was started with."""
+    left_out = ("PYTHONPATH", "OPENBLAS_NUM_THREADS")
+    return {name: value for name, value in os.environ.items() if name not in left_out}
+
+
+def parts_in(url):
+    """Return the digest of each part."""
+    filesystem, path = fsspec.url_to_fs(url)
+    names = sorted(filesystem.glob(f"{path}/part-*.parquet"))
+    return {name.rpartition("/")[2]: digest(filesystem, name) for name in names}
+
+
+def model_in(url):
+    """Return the digest of each table of a model, by names that no run id is in."""
+    filesystem, path = fsspec.url_to_fs(url)
+    names = sorted(filesystem.glob(f"{path}/data-*/*.parquet"))
+    return {name.rpartition("/")[2]: digest(filesystem, name) for name in names}
+
+
+def digest(filesystem, path):
+    """Return a digest of the bits of all columns; metadata name the run, and are left out."""
+    with filesystem.open(path) as file:
+        table = pq.ParquetFile(file).read()
+    table = table.replace_schema_metadata(None).combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return hashlib.sha256(sink.getvalue()).hexdigest()

@@ -1,0 +1,153 @@
+"""One run: the job on a cluster, the faults of a schedule, and the verdict."""
+
+import shutil
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from chaos import checker
+from chaos.cluster import Cluster
+from chaos.faults import FAULTS
+from chaos.history import History
+from chaos.network import Network
+
+#: Seconds in which a job that nothing disturbs is done, with the start of its cluster.
+PATIENCE = 120.0
+
+TICK = 0.1
+
+
+@dataclass
+class Verdict:
+    """What came of a run."""
+
+    seed: int
+    injected: Counter = field(default_factory=Counter)
+    is_equal: bool = False
+    errors: Counter = field(default_factory=Counter)  # by exit code
+    n_again: int = 0
+    seconds: float = 0.0
+    problems: list = field(default_factory=list)
+    history: str = ""
+
+
+def run(schedule, folder, inputs, undisturbed):
+    """Do a run in a folder that is made anew, and return the verdict."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    is_s3 = schedule.storage == "s3"
+    with (
+        History(folder / "history.jsonl") as history,
+        Network() as network,
+        Cluster(network, folder, inputs, history, is_s3=is_s3) as cluster,
+    ):
+        history.add("schedule", **schedule.as_json())
+        verdict = Verdict(schedule.seed, history=str(history.path))
+        watcher = checker.Watcher(folder / "output" / "out", undisturbed, history)
+        actor = Actor(schedule, cluster, history)
+        actor.do_all(watcher)
+        verdict.injected.update(said["fault"] for said in history.of("injected"))
+        _judge(verdict, schedule, cluster, undisturbed, history)
+        verdict.problems += watcher.problems
+        verdict.is_equal &= not watcher.problems
+        history.add("verdict", problems=verdict.problems, written_again=verdict.n_again)
+        verdict.seconds = history.events[-1]["at"]
+    if not verdict.problems:
+        for path in folder.iterdir():
+            if path != history.path:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return verdict
+
+
+class Actor:
+    """Does the faults of a schedule while the job runs."""
+
+    def __init__(self, schedule, cluster, history):
+        self.cluster, self.history = cluster, history
+        self.waiting = list(filter(self._is_possible, schedule.faults))
+        self.lasting = []  # pairs: when it ends, which
+        self.since = None  # when the mark of the next one was reached
+        self.deadline = time.monotonic() + PATIENCE
+
+    def _is_possible(self, planned):
+        is_possible = FAULTS[planned.fault].is_possible()
+        if not is_possible:
+            self.history.add("left out", fault=planned.fault)
+        return is_possible
+
+    def do_all(self, watcher):
+        """Return when the job is done, or when it is not done in time."""
+        while self.waiting and FAULTS[self.waiting[0].fault].is_before:
+            self._do(self.waiting.pop(0))
+        while self.cluster.exit_code is None and time.monotonic() < self.deadline:
+            self.cluster.supervise()
+            watcher.look()
+            self._do_due()
+            self._heal_due()
+            time.sleep(TICK)
+        for _, planned in self.lasting:
+            self._heal(planned)
+
+    def _do_due(self):
+        if not self.waiting or self._n_parts() < self.waiting[0].n_parts:
+            return
+        now = time.monotonic()
+        self.since = self.since or now
+        if now >= self.since + self.waiting[0].delay and self._do(self.waiting[0]):
+            del self.waiting[0]
+            self.since = None
+
+    def _do(self, planned):
+        fault = FAULTS[planned.fault]
+        if not fault.do(self.cluster, planned.host):
+            return False
+        self.history.add(
+            "injected", fault=planned.fault, host=planned.host, parts=self._n_parts()
+        )
+        ends = time.monotonic() + (planned.seconds or 0)
+        self.deadline = max(self.deadline, ends + fault.ends_within)
+        if fault.heal is not None:
+            self.lasting.append((ends, planned))
+        return True
+
+    def _heal_due(self):
+        due = [entry for entry in self.lasting if entry[0] <= time.monotonic()]
+        for entry in due:
+            self.lasting.remove(entry)
+            self._heal(entry[1])
+
+    def _heal(self, planned):
+        FAULTS[planned.fault].heal(self.cluster, planned.host)
+        self.history.add("healed", fault=planned.fault, host=planned.host)
+
+    def _n_parts(self):
+        """Return how many parts have been written."""
+        return checker.n_written(self.cluster)
+
+
+def _judge(verdict, schedule, cluster, undisturbed, history):
+    """Compare, count, and note what is wrong."""
+    verdict.n_again = checker.written_again(cluster)
+    ends = [end["code"] for end in history.of("job ended")]
+    verdict.errors.update(code for code in ends if code not in (0, -9))
+    verdict.problems += checker.problems_of_ends(history)
+    allowed = checker.may_be_written_again(schedule)
+    if verdict.n_again > allowed:
+        verdict.problems.append(
+            f"{verdict.n_again} parts were written again, at most {allowed} may be"
+        )
+    if cluster.exit_code is None:
+        log = cluster.job_log()
+        said = log.read_text().strip().splitlines()[-3:] if log.exists() else []
+        last = history.of("injected")[-1:] or [{"at": 0, "fault": "the start"}]
+        verdict.problems.append(
+            f"not done {history.events[-1]['at'] - last[0]['at']:.0f} s or more after "
+            f"{last[0]['fault']}: {checker.n_written(cluster)} parts; it said: {said}"
+        )
+        return
+    wrong = checker.problems_of_result(cluster, undisturbed)
+    verdict.is_equal = not any("bits" in problem for problem in wrong)
+    verdict.problems += wrong
+    code, said = cluster.run_again()
+    if code != 0 or "nothing to do" not in said:
+        verdict.problems.append(f"started once more: {code}, {said}")

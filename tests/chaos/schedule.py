@@ -1,0 +1,92 @@
+"""Which faults a run has, and when: drawn from a seed, the same for the same seed."""
+
+import random
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+
+from chaos.faults import FAULTS
+
+#: Faults of a run, and the parts that are there at the first and at the last of them.
+N_FAULTS, PARTS = 4, (1, 32)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One fault of a schedule.
+
+    Attributes
+    ----------
+    fault, host : str
+    n_parts : int
+        It happens when so many parts are there...
+    delay : float
+        ... and so many seconds have gone by.
+    seconds : float, optional
+        How long it lasts.
+    """
+
+    fault: str
+    host: str
+    n_parts: int
+    delay: float
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The storage of a run, and its faults in the order in which they happen."""
+
+    seed: int
+    storage: str
+    faults: tuple[Planned, ...]
+
+    def as_json(self):
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, said):
+        faults = tuple(Planned(**planned) for planned in said["faults"])
+        return cls(said["seed"], said["storage"], faults)
+
+
+def draw(seed, patterns=(), n_faults=N_FAULTS):
+    """Return the schedule of a seed, of the faults that fit a pattern; of all for none.
+
+    The first fault goes in turn from seed to seed, so that as many seeds in a row as there
+    are faults have each of them.
+    """
+    names = [name for name in FAULTS if is_chosen(name, patterns)]
+    rng = random.Random(seed)
+    first = names[seed % len(names)]
+    storage = FAULTS[first].storage or rng.choice(["local", "local", "s3"])
+    fitting = [name for name in names if FAULTS[name].storage in (None, storage)]
+    chosen = [first]
+    while len(chosen) < n_faults:
+        further = [name for name in fitting if _may_follow(name, chosen)]
+        if not further:
+            break
+        chosen.append(rng.choice(further))
+    chosen.sort(key=lambda name: FAULTS[name].is_for_good)
+    chosen.sort(key=lambda name: not FAULTS[name].is_before)
+    marks = sorted(rng.sample(range(*PARTS), len(chosen)))
+    faults = map(_planned, [rng] * len(chosen), chosen, marks)
+    return Schedule(seed, storage, tuple(faults))
+
+
+def is_chosen(name, patterns):
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _may_follow(name, chosen):
+    """At most one fault of a run is for good, and what lasts cannot be done twice at once."""
+    fault = FAULTS[name]
+    if fault.is_for_good and any(FAULTS[other].is_for_good for other in chosen):
+        return False
+    return name not in chosen or (fault.seconds is None and not fault.is_before)
+
+
+def _planned(rng, name, mark):
+    fault = FAULTS[name]
+    seconds = None if fault.seconds is None else round(rng.uniform(*fault.seconds), 1)
+    host, delay = rng.choice(fault.hosts), round(rng.uniform(0, 2), 1)
+    return Planned(name, host, 0 if fault.is_before else mark, delay, seconds)
