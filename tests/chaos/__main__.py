@@ -10,7 +10,7 @@ import click
 
 from chaos import network, schedule
 from chaos.faults import FAULTS
-from chaos.history import read
+from chaos.history import read_first
 from chaos.job import Undisturbed, write_tables
 from chaos.run import run
 
@@ -39,8 +39,10 @@ INSIDE = "CHAOS_INSIDE"
 )
 @click.option(
     "--replay",
+    "replayed",
+    multiple=True,
     metavar="SEED|HISTORY",
-    help="One run again, as its seed or the first line of its history says.",
+    help="One run again, as its seed or the first line of its history says; repeatable.",
 )
 @click.option("--list", "lists", is_flag=True, help="List the faults, and stop.")
 @click.option(
@@ -49,21 +51,17 @@ INSIDE = "CHAOS_INSIDE"
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of the histories, and of the logs of runs that failed.",
 )
-def main(n_runs, seed, patterns, n_faults, replay, lists, output):
-    """Do faults to a cluster of three hosts while a job runs on it, and check the result."""
+def main(n_runs, seed, patterns, n_faults, replayed, lists, output):
+    """Do faults to a cluster of three hosts while a job runs on it; check the result."""
     if lists:
         click.echo("\n".join(FAULTS))
         return
     if INSIDE not in os.environ:
         _enter_namespaces()
-    schedules = [schedule.draw(seed + i, patterns, n_faults) for i in range(n_runs)]
-    if replay is not None:
-        is_seed = replay.lstrip("-").isdigit()
-        schedules = [
-            schedule.draw(int(replay), patterns, n_faults)
-            if is_seed
-            else schedule.Schedule.from_json(_first_line(replay))
-        ]
+    schedules = [
+        schedule.draw(int(name), patterns, n_faults) if name.isdigit() else read_first(name)
+        for name in replayed or map(str, range(seed, seed + n_runs))
+    ]
     with tempfile.TemporaryDirectory() as folder:
         inputs = Path(folder)
         write_tables(inputs)
@@ -88,18 +86,14 @@ def _enter_namespaces():
     os.execvp(command[0], command)
 
 
-def _first_line(path):
-    said = read(path)[0]
-    return {name: said[name] for name in ("seed", "storage", "faults")}
-
-
 def _show(verdict):
     faults = ", ".join(verdict.injected.elements()) or "no fault"
-    told = "ok" if not verdict.problems else "FAILED"
+    failures = verdict.failures()
+    told = "FAILED" if failures else "ok"
     click.echo(f"{told} seed {verdict.seed}, {verdict.seconds:.0f} s: {faults}")
-    for problem in verdict.problems:
-        click.echo(f"    {problem}")
-    if verdict.problems:
+    for failure in failures:
+        click.echo(f"    {failure}")
+    if failures:
         click.echo(f"    history: {verdict.history}")
 
 
@@ -108,7 +102,7 @@ def _show_all(verdicts):
     injected = sum((verdict.injected for verdict in verdicts), Counter())
     errors = sum((verdict.errors for verdict in verdicts), Counter())
     n_equal = sum(verdict.is_equal for verdict in verdicts)
-    n_failed = sum(bool(verdict.problems) for verdict in verdicts)
+    n_failed = sum(bool(verdict.failures()) for verdict in verdicts)
     n_resumed = sum(errors.values())
     by_code = ", ".join(f"exit code {code}: {n}" for code, n in sorted(errors.items()))
     click.echo(f"{len(verdicts)} runs, {injected.total()} faults injected:")

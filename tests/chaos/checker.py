@@ -6,6 +6,8 @@ from collections import Counter
 
 import fsspec
 
+from chaos.cluster import WORKERS
+from chaos.faults import FAULTS
 from chaos.job import digest, model_in, parts_in
 
 #: Exit codes with which a job may end that is to be started again.
@@ -13,7 +15,8 @@ CODES = (1, 2, 75)
 
 #: Words by which a message says what to do.
 ADVICE = re.compile(
-    r"\b(start|started|give|try|wait|check|use|set|install|free|make|leave|remove)\b", re.I
+    r"\b(start|started|give|try|wait|check|use|set|install|free|make|leave|remove)\b",
+    re.IGNORECASE,
 )
 
 
@@ -93,14 +96,11 @@ def _writes(cluster):
     return Counter(json.loads(line)["part"] for line in lines)
 
 
-def may_be_written_again(schedule):
-    """Return how many parts may be written twice: what a worker had not told yet.
-
-    A worker has one thread: of each loss of one, the part at hand; where all of them or the
-    scheduler are lost, two.
-    """
-    n_lost = {"worker-1": 1, "worker-2": 1, "client": 1}
-    return sum(n_lost.get(planned.host, 2) for planned in schedule.faults)
+def may_be_written_again(history):
+    """Return how many parts may be written twice: of each lost worker that at hand."""
+    ends = [said for said in history.of("ended") if said["service"] in WORKERS]
+    faults = [said["fault"] for said in history.of("injected")]
+    return len(ends) + sum(FAULTS[fault].n_lost for fault in faults)
 
 
 def is_clear(said):
@@ -121,5 +121,3 @@ def problems_of_ends(history):
         elif "Traceback" in said or not is_clear(said):
             problems.append(f"not a clear error (exit code {code}): {said}")
     return problems
-
-

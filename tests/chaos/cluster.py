@@ -25,9 +25,6 @@ SCHEDULER = f"tcp://{HOSTS['scheduler']}:8786"
 #: Seconds from the end of a process to its next start.
 PAUSE = 2.0
 
-#: Seconds that a part takes to write.
-PART_SECONDS = 1.2
-
 #: Memory of a worker, and of a disk.
 MEMORY, DISK = "1GiB", "256m"
 
@@ -77,12 +74,12 @@ class Cluster:
         Where the job reads and writes.
     """
 
-    def __init__(self, network, folder, inputs, history, *, is_s3=False):
+    def __init__(self, network, folder, inputs, history, schedule):
         self.network, self.folder, self.history = network, folder, history
-        self.is_s3 = is_s3
-        self.inputs = inputs
+        self.inputs, self.part_seconds = inputs, schedule.part_seconds
+        self.is_s3 = schedule.storage == "s3"
         self.place = Place(str(inputs), str(folder / "output"))
-        if is_s3:
+        if self.is_s3:
             self.place = Place("s3://bucket/in", "s3://bucket/run")
         self.exit_code = None
         self.services = {}
@@ -145,7 +142,7 @@ class Cluster:
                  "--nthreads", "1", "--memory-limit", MEMORY, "--no-dashboard",
                  "--local-directory", self.folder / f"scratch-{name}",
                  "--preload", HERE / "slow.py", "--preload", HERE / "memory.py"],
-                CHAOS_SECONDS=str(PART_SECONDS),
+                CHAOS_SECONDS=str(self.part_seconds),
                 CHAOS_WRITES=str(self.writes),
                 CHAOS_TAKE=str(self.folder / "take"),
             )  # fmt: skip

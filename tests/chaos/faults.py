@@ -40,6 +40,8 @@ class Fault:
         "local" or "s3" where it makes sense for one only.
     needs : str, optional
         A program or file without which it cannot be done.
+    n_lost : int, default=0
+        Workers that are lost in ways that their supervisor does not see.
     """
 
     do: Callable
@@ -51,9 +53,12 @@ class Fault:
     is_before: bool = False
     storage: str | None = None
     needs: str | None = None
+    n_lost: int = 0
 
     def is_possible(self):
-        return not self.needs or bool(shutil.which(self.needs)) or os.path.exists(self.needs)
+        return (
+            not self.needs or bool(shutil.which(self.needs)) or os.path.exists(self.needs)
+        )
 
 
 # Processes
@@ -243,31 +248,27 @@ def answer_all(cluster, host):
 
 
 FAULTS = {
-    "worker-killed": Fault(kill_worker),
+    "worker-killed": Fault(kill_worker, n_lost=1),
     "worker-and-nanny-killed": Fault(kill_host),
     "worker-terminated": Fault(terminate),
     "worker-stopped": Fault(stop, go_on, seconds=(5, 25)),
-    "worker-stopped-for-good": Fault(stop, is_for_good=True),
+    "worker-stopped-for-good": Fault(stop, is_for_good=True, n_lost=1),
     "workers-live-15-s": Fault(let_live_15_seconds, hosts=ANYWHERE, is_for_good=True),
-    "memory-exceeded": Fault(exceed_memory),
+    "memory-exceeded": Fault(exceed_memory, n_lost=1),
     "scheduler-killed": Fault(kill_host, hosts=("scheduler",)),
     "client-killed": Fault(kill_host, hosts=("client",)),
     "host-gone": Fault(lose_host, bring_host_back, NODES, (10, 40)),
     "link-cut": Fault(cut, heal, NODES, (3, 10)),
-    "link-cut-for-longer": Fault(cut, heal, NODES, (32, 40)),
+    "link-cut-for-longer": Fault(cut, heal, NODES, (32, 40), n_lost=1),
     "partition": Fault(divide_workers, unite_workers, ANYWHERE, (10, 40), needs="nft"),
     "partition-for-good": Fault(
         divide_workers, hosts=ANYWHERE, is_for_good=True, needs="nft"
     ),
     "loss": Fault(lose_packets, lose_nothing, ANYWHERE, (15, 30), needs="nft"),
     "slow-link": Fault(slow_down, speed_up, ANYWHERE, (15, 30), needs="tc"),
-    "output-disk-full": Fault(
-        fill_output, grow_output, ANYWHERE, (8, 20), storage="local"
-    ),
+    "output-disk-full": Fault(fill_output, grow_output, ANYWHERE, (8, 20), storage="local"),
     "spool-disk-full": Fault(fill_spool, grow_spool, ANYWHERE, (8, 20)),
-    "clock-ahead": Fault(
-        set_clock("+1h"), hosts=(*WORKERS, "client"), needs=str(FAKETIME)
-    ),
+    "clock-ahead": Fault(set_clock("+1h"), hosts=(*WORKERS, "client"), needs=str(FAKETIME)),
     "clock-behind": Fault(
         set_clock("-1h"), hosts=(*WORKERS, "client"), needs=str(FAKETIME)
     ),

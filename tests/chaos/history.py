@@ -3,6 +3,8 @@
 import json
 import time
 
+from chaos.schedule import Schedule
+
 
 class History:
     """A file of events, and the events; each is seen in the file as soon as it happened."""
@@ -11,7 +13,7 @@ class History:
         self.path = path
         self.events = []
         self._start = time.monotonic()
-        self._file = open(path, "w")
+        self._file = open(path, "w")  # noqa: SIM115 - closed with this context
 
     def __enter__(self):
         return self
@@ -19,8 +21,11 @@ class History:
     def __exit__(self, *error):
         self._file.close()
 
+    def now(self):
+        return round(time.monotonic() - self._start, 2)
+
     def add(self, event, **details):
-        said = {"at": round(time.monotonic() - self._start, 2), "event": event, **details}
+        said = {"at": self.now(), "event": event, **details}
         self.events.append(said)
         print(json.dumps(said), file=self._file, flush=True)
 
@@ -32,3 +37,9 @@ def read(path):
     """Return the events of a history."""
     with open(path) as file:
         return [json.loads(line) for line in file]
+
+
+def read_first(path):
+    """Return the schedule that a history begins with."""
+    with open(path) as file:
+        return Schedule.from_json(json.loads(file.readline())["schedule"])

@@ -92,17 +92,31 @@ def parts_in(url):
 
 
 def model_in(url):
-    """Return the digest of each table of a model, by names that no run id is in."""
+    """Return digests of a model: of its statistics, and of the rows in all of its blocks.
+
+    How many blocks there are depends on the workers of the moment.
+    """
     filesystem, path = fsspec.url_to_fs(url)
     names = sorted(filesystem.glob(f"{path}/data-*/*.parquet"))
-    return {name.rpartition("/")[2]: digest(filesystem, name) for name in names}
+    blocks = [name for name in names if "/block-" in name]
+    rows = pa.concat_tables(_read(filesystem, name) for name in blocks).sort_by("number")
+    others = {*names} - {*blocks}
+    found = {name.rpartition("/")[2]: digest(filesystem, name) for name in others}
+    return found | {"blocks": _digest(rows)}
 
 
 def digest(filesystem, path):
-    """Return a digest of the bits of all columns; metadata name the run, and are left out."""
+    """Return a digest of the bits of all columns, without metadata, which name the run."""
+    return _digest(_read(filesystem, path))
+
+
+def _read(filesystem, path):
     with filesystem.open(path) as file:
-        table = pq.ParquetFile(file).read()
-    table = table.replace_schema_metadata(None).combine_chunks()
+        return pq.ParquetFile(file).read().replace_schema_metadata(None)
+
+
+def _digest(table):
+    table = table.combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)

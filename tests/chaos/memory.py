@@ -1,4 +1,4 @@
-"""A preload of workers: takes too much memory once, when the file CHAOS_TAKE-<name> is there."""
+"""A preload of workers: takes too much memory, once the file CHAOS_TAKE-<name> is there."""
 
 import os
 from contextlib import suppress

@@ -53,6 +53,8 @@ class Network:
 
     def __exit__(self, *error):
         for host, holder in self._holders.items():
+            # By name: with its namespace it would go at some later time.
+            _ip("link", "delete", f"to-{host}")
             self.signal(host, signal.SIGKILL)
             holder.kill()
             holder.wait()

@@ -26,33 +26,40 @@ class Verdict:
     is_equal: bool = False
     errors: Counter = field(default_factory=Counter)  # by exit code
     n_again: int = 0
+    n_may_be_again: int = 0
     seconds: float = 0.0
     problems: list = field(default_factory=list)
     history: str = ""
+
+    def failures(self):
+        """Return what is not as promised."""
+        if self.n_again <= self.n_may_be_again:
+            return self.problems
+        again = f"{self.n_again} parts written again, at most {self.n_may_be_again} may be"
+        return [*self.problems, again]
 
 
 def run(schedule, folder, inputs, undisturbed):
     """Do a run in a folder that is made anew, and return the verdict."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    is_s3 = schedule.storage == "s3"
     with (
         History(folder / "history.jsonl") as history,
         Network() as network,
-        Cluster(network, folder, inputs, history, is_s3=is_s3) as cluster,
+        Cluster(network, folder, inputs, history, schedule) as cluster,
     ):
-        history.add("schedule", **schedule.as_json())
+        history.add("schedule", schedule=schedule.as_json())
         verdict = Verdict(schedule.seed, history=str(history.path))
         watcher = checker.Watcher(folder / "output" / "out", undisturbed, history)
         actor = Actor(schedule, cluster, history)
         actor.do_all(watcher)
         verdict.injected.update(said["fault"] for said in history.of("injected"))
-        _judge(verdict, schedule, cluster, undisturbed, history)
+        _judge(verdict, cluster, undisturbed, history)
         verdict.problems += watcher.problems
         verdict.is_equal &= not watcher.problems
-        history.add("verdict", problems=verdict.problems, written_again=verdict.n_again)
-        verdict.seconds = history.events[-1]["at"]
-    if not verdict.problems:
+        verdict.seconds = history.now()
+        history.add("verdict", **vars(verdict))
+    if not verdict.failures():
         for path in folder.iterdir():
             if path != history.path:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -125,23 +132,19 @@ class Actor:
         return checker.n_written(self.cluster)
 
 
-def _judge(verdict, schedule, cluster, undisturbed, history):
+def _judge(verdict, cluster, undisturbed, history):
     """Compare, count, and note what is wrong."""
     verdict.n_again = checker.written_again(cluster)
+    verdict.n_may_be_again = checker.may_be_written_again(history)
     ends = [end["code"] for end in history.of("job ended")]
     verdict.errors.update(code for code in ends if code not in (0, -9))
     verdict.problems += checker.problems_of_ends(history)
-    allowed = checker.may_be_written_again(schedule)
-    if verdict.n_again > allowed:
-        verdict.problems.append(
-            f"{verdict.n_again} parts were written again, at most {allowed} may be"
-        )
     if cluster.exit_code is None:
         log = cluster.job_log()
         said = log.read_text().strip().splitlines()[-3:] if log.exists() else []
         last = history.of("injected")[-1:] or [{"at": 0, "fault": "the start"}]
         verdict.problems.append(
-            f"not done {history.events[-1]['at'] - last[0]['at']:.0f} s or more after "
+            f"not done {history.now() - last[0]['at']:.0f} s or more after "
             f"{last[0]['fault']}: {checker.n_written(cluster)} parts; it said: {said}"
         )
         return

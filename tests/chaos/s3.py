@@ -1,6 +1,6 @@
 """An S3 server whose every twentieth request goes wrong, while a file says how.
 
-    python -m chaos.s3 10.88.0.5 FILE
+python -m chaos.s3 10.88.0.5 FILE
 """
 
 import itertools

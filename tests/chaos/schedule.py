@@ -34,11 +34,23 @@ class Planned:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The storage of a run, and its faults in the order in which they happen."""
+    """A run.
+
+    Attributes
+    ----------
+    seed : int
+    storage : str
+        "local" or "s3".
+    faults : tuple of Planned
+        In the order in which they happen.
+    part_seconds : float, default=1.2
+        How long a part takes to write.
+    """
 
     seed: int
     storage: str
     faults: tuple[Planned, ...]
+    part_seconds: float = 1.2
 
     def as_json(self):
         return asdict(self)
@@ -46,7 +58,7 @@ class Schedule:
     @classmethod
     def from_json(cls, said):
         faults = tuple(Planned(**planned) for planned in said["faults"])
-        return cls(said["seed"], said["storage"], faults)
+        return cls(**{**said, "faults": faults})
 
 
 def draw(seed, patterns=(), n_faults=N_FAULTS):
@@ -78,7 +90,7 @@ def is_chosen(name, patterns):
 
 
 def _may_follow(name, chosen):
-    """At most one fault of a run is for good, and what lasts cannot be done twice at once."""
+    """At most one fault of a run is for good, and what lasts is not done twice at once."""
     fault = FAULTS[name]
     if fault.is_for_good and any(FAULTS[other].is_for_good for other in chosen):
         return False

@@ -4,7 +4,7 @@ At 300,000 rows, on one cluster of two processes, every kind of input and every 
 and a worker is lost at each moment. On a few hundred rows every entry and every loss
 occurs, and every switch between a small and a large path at its other extreme. With slow
 tests, every two of (kind, entry, use) meet, also with every switch, and every kind meets
-every loss. `make chaos` runs the full product, and a soak.
+every loss. `make lifetimes` runs the full product, and a soak.
 """
 
 import gc
@@ -257,13 +257,13 @@ def test_loss__wherever_values_are(switched, stage, loss, kinds):
 # All of it
 
 
-@pytest.mark.chaos
+@pytest.mark.lifetimes
 @pytest.mark.parametrize(("kind", "entry", "use"), OTHERS)
 def test_use__all_combinations(tables, stage, kind, entry, use):
     check_use(tables, kind, entry, use, stage.client)
 
 
-@pytest.mark.chaos
+@pytest.mark.lifetimes
 @pytest.mark.parametrize("loss", SMALL_LOSSES)
 @pytest.mark.parametrize("switched", [*SWITCHES], indirect=True)
 def test_loss__with_each_switch(switched, stage, loss):
@@ -275,7 +275,7 @@ def test_loss__with_each_switch(switched, stage, loss):
 N_LOSSES, WARM_UP = 200, 50
 
 
-@pytest.mark.chaos
+@pytest.mark.lifetimes
 @pytest.mark.timeout(3600)
 def test_soak__two_hundred_losses(tables):
     """Score while a worker is killed, score again: the same bits, and memory stays."""

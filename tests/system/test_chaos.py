@@ -1,0 +1,85 @@
+"""Faults to a cluster of three hosts while a job runs on it, as `make chaos` does more."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos import history, network
+from chaos.schedule import Planned, Schedule
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+DISTURBED = Schedule(
+    0,
+    "local",
+    (
+        Planned("worker-killed", "worker-1", 10, 0.0, None),
+        Planned("link-cut", "worker-2", 16, 0.0, 4.0),
+        Planned("client-killed", "client", 22, 0.0, None),
+    ),
+    part_seconds=0.4,
+)
+UNPACKAGED = Schedule(
+    1,
+    "local",
+    (Planned("workers-without-package", "everywhere", 0, 0.0, 12.0),),
+    part_seconds=0.05,
+)
+
+
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory):
+    """Give the events of both runs."""
+    if reason := network.why_not():
+        pytest.skip(f"no network namespaces can be made here: {reason}")
+    folder = tmp_path_factory.mktemp("chaos")
+    command = [sys.executable, "-m", "chaos", "--output", folder]
+    for schedule in (DISTURBED, UNPACKAGED):
+        path = folder / f"schedule-{schedule.seed}.jsonl"
+        path.write_text(json.dumps({"schedule": schedule.as_json()}))
+        command += ["--replay", path]
+    tests = str(Path(__file__).parents[1])
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": tests}, check=False)
+    return [
+        history.read(folder / str(schedule.seed) / "history.jsonl")
+        for schedule in (DISTURBED, UNPACKAGED)
+    ]
+
+
+def of(events, kind):
+    return [event for event in events if event["event"] == kind]
+
+
+def test_job__has_the_same_bits_after_kills_and_a_cut_link(histories):
+    injected = [event["fault"] for event in of(histories[0], "injected")]
+    [verdict] = of(histories[0], "verdict")
+
+    assert injected == [planned.fault for planned in DISTURBED.faults]
+    assert verdict["is_equal"]
+    assert verdict["problems"] == []
+
+
+@pytest.mark.xfail(strict=True, reason="parts that are there are written again")
+def test_job__writes_no_part_again_because_its_worker_went(histories):
+    [verdict] = of(histories[0], "verdict")
+
+    assert verdict["n_again"] <= verdict["n_may_be_again"]
+
+
+@pytest.mark.xfail(strict=True, reason="workers without the package are not refused")
+def test_job__refuses_workers_without_the_package(histories):
+    ended = of(histories[1], "job ended")[0]
+
+    assert ended["code"] == 2
+    assert "10.88.0.2" in ended["said"]
+
+
+def test_job__has_the_same_bits_once_workers_have_the_package(histories):
+    [verdict] = of(histories[1], "verdict")
+
+    assert verdict["is_equal"]
+    assert verdict["problems"] == []
