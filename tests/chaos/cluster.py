@@ -6,6 +6,7 @@ the scheduler, the workers, and the job until its exit code is 0.
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import fsspec
 from chaos import s3
 from chaos.job import COMMAND, Place, plain_environment
 from chaos.network import HOSTS
+from waiting import eventually
 
 HERE = Path(__file__).parent
 WORKERS = ("worker-1", "worker-2")
@@ -205,16 +207,9 @@ class Cluster:
 
     def _fill_bucket(self):
         os.environ.update(S3_ENVIRONMENT)  # this process reads from it as well
+        assert eventually(_s3_answers, 60)
         filesystem = fsspec.filesystem("s3", use_listings_cache=False)
-        end = time.monotonic() + 60
-        while True:
-            try:
-                filesystem.mkdir("bucket")
-                break
-            except OSError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.3)
+        filesystem.mkdir("bucket")
         for path in [self.inputs / "nominal.parquet", *(self.inputs / "rows").iterdir()]:
             filesystem.put(str(path), f"bucket/in/{path.relative_to(self.inputs)}")
 
@@ -228,6 +223,14 @@ class Cluster:
 
     def grow(self, disk):
         _mount("-o", f"remount,size={DISK}", self.folder / disk)
+
+
+def _s3_answers():
+    try:
+        socket.create_connection((HOSTS["storage"], s3.PORT), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _mount(*arguments):
