@@ -57,6 +57,13 @@ class Watcher:
 
 def problems_of_result(cluster, undisturbed):
     """Return what is wrong with the files of a run that is done."""
+    try:
+        return _problems_of_files(cluster, undisturbed)
+    except Exception as error:  # what is missing or damaged, whatever reading it raises
+        return [f"the bits of the result cannot be read: {error!r}"]
+
+
+def _problems_of_files(cluster, undisturbed):
     out, model = f"{cluster.place.outputs}/out", f"{cluster.place.outputs}/model"
     problems = []
     if parts_in(out) != undisturbed.parts:
@@ -69,9 +76,12 @@ def problems_of_result(cluster, undisturbed):
     folders = {re.sub("-.*", "", name) for name in names_below(model)}
     if len(names_below(model)) != len(folders) or folders != {"data", "manifest.json"}:
         problems.append(f"left in the model: {names_below(model)}")
-    if left := [path.name for path in (cluster.folder / "spool").iterdir()]:
-        problems.append(f"left in the spool: {left}")
     return problems
+
+
+def spools(cluster):
+    """Return what is in the folder for spools."""
+    return [path.name for path in (cluster.folder / "spool").iterdir()]
 
 
 def names_below(url):

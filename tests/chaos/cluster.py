@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import fsspec
+from s3fs import S3FileSystem
 
 from chaos import s3
-from chaos.job import COMMAND, Place, plain_environment
+from chaos.job import COMMAND, NEXT, Place, plain_environment
 from chaos.network import HOSTS
 from waiting import eventually
 
@@ -53,6 +54,7 @@ class Service:
     host: str
     command: list
     environment: dict = field(default_factory=dict)
+    paths: list = field(default_factory=list)  # where Python looks first
     process: subprocess.Popen | None = None
     started: float = 0.0
     ended: float | None = None
@@ -94,9 +96,11 @@ class Cluster:
         for disk in ("output", "spool"):
             _mount("-t", "tmpfs", "-o", f"size={DISK}", "chaos", self.folder / disk)
         self.place.write_job(self.folder / "job.toml")
+        self.place.write_job(self.folder / "next.toml", NEXT)
         if self.is_s3:
-            self._add("storage", [sys.executable, "-m", "chaos.s3", HOSTS["storage"],
-                                  self.s3_faults], PYTHONPATH=str(HERE.parent))  # fmt: skip
+            server = [sys.executable, "-m", "chaos.s3", HOSTS["storage"], self.s3_faults]
+            self._add("storage", server)
+            self.services["storage"].paths.append(HERE.parent)
             self._start(self.services["storage"], "storage")
             self._fill_bucket()
         self._add_cluster()
@@ -130,7 +134,7 @@ class Cluster:
         """Return the log of the latest start of the job."""
         return self.log(f"job-{self.services['job'].n_starts}")
 
-    def _add(self, name, command, *, host=None, **environment):
+    def _add(self, name, command, host=None, **environment):
         self.services[name] = Service(host or name, command, environment)
 
     def _add_cluster(self):
@@ -187,6 +191,8 @@ class Cluster:
         log = self.job_log() if name == "job" else self.log(name)
         variables = plain_environment() | (S3_ENVIRONMENT if self.is_s3 else {})
         variables |= {key: str(value) for key, value in service.environment.items()}
+        if service.paths:
+            variables["PYTHONPATH"] = os.pathsep.join(map(str, service.paths))
         with open(log, "a") as file:
             service.process = subprocess.Popen(
                 self.network.on(service.host, *service.command),
@@ -194,21 +200,27 @@ class Cluster:
             )  # fmt: skip
         self.history.add("started", service=name)
 
-    def run_again(self):
-        """Run the job that is done once more; return its exit code and what it says."""
+    def run_once(self, name):
+        """Run a job that nothing disturbs; return its exit code and what it says."""
         service = self.services["job"]
+        service.command = [*service.command[:2], self.folder / name, *service.command[3:]]
         self._start(service, "job")
-        try:
-            code = service.process.wait(60)
-        except subprocess.TimeoutExpired:
-            service.process.kill()
-            code = None
+        code = None
+        if eventually(lambda: self._is_over(service), 90):
+            code = service.process.returncode
         return code, self.job_log().read_text().strip()
+
+    def _is_over(self, service):
+        is_over = not service.is_up()
+        if not is_over:
+            self.supervise()
+        return is_over
 
     def _fill_bucket(self):
         os.environ.update(S3_ENVIRONMENT)  # this process reads from it as well
         assert eventually(_s3_answers, 60)
-        filesystem = fsspec.filesystem("s3", use_listings_cache=False)
+        S3FileSystem.clear_instance_cache()  # that of another run has its listings
+        filesystem = fsspec.filesystem("s3")
         filesystem.mkdir("bucket")
         for path in [self.inputs / "nominal.parquet", *(self.inputs / "rows").iterdir()]:
             filesystem.put(str(path), f"bucket/in/{path.relative_to(self.inputs)}")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from chaos.cluster import FAKETIME, WORKERS
+from chaos.cluster import FAKETIME, HERE, WORKERS
 from chaos.network import HOSTS
 
 ANYWHERE = ("everywhere",)
@@ -25,7 +25,7 @@ class Fault:
     Attributes
     ----------
     do, heal : callable
-        Without ``heal`` there is nothing to take back, or the fault is for good.
+        Without ``heal`` there is nothing to take back.
     hosts : tuple of str
         One of them is hit.
     seconds : tuple of float, optional
@@ -33,7 +33,7 @@ class Fault:
     ends_within : float
         Seconds after its end in which the job has to be done.
     is_for_good : bool
-        It is the last one of its run.
+        It is the last one of its run, and lasts until the job is done.
     is_before : bool
         It is there before the job starts.
     storage : str, optional
@@ -109,6 +109,11 @@ def let_live_15_seconds(cluster, host):
     return True
 
 
+def let_live(cluster, host):
+    for name in WORKERS:
+        cluster.services[name].lifetime = None
+
+
 def _service(cluster, host):
     return cluster.services["job" if host == "client" else host]
 
@@ -143,6 +148,7 @@ def set_clock(offset):
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "NO_FAKE_STAT": "1",
         }
+        _service(cluster, host).paths.append(HERE / "clock")
         cluster.network.signal(host, signal.SIGKILL)
         return True
 
@@ -153,7 +159,7 @@ def hide_package(cluster, host):
     """Workers that cannot import the package, nor the preloads that need it."""
     for name in WORKERS:
         service = cluster.services[name]
-        service.environment["PYTHONPATH"] = cluster.folder / "stub"
+        service.paths.append(cluster.folder / "stub")
         service.command, service.whole_command = service.command[:-4], service.command
     return True
 
@@ -161,7 +167,7 @@ def hide_package(cluster, host):
 def install_package(cluster, host):
     for name in WORKERS:
         service = cluster.services[name]
-        del service.environment["PYTHONPATH"]
+        service.paths.remove(cluster.folder / "stub")
         service.command = service.whole_command
         cluster.network.signal(name, signal.SIGKILL)
 
@@ -178,28 +184,34 @@ def heal(cluster, host):
     cluster.network.heal(host)
 
 
-def divide_workers(cluster, host):
-    """The two workers do not hear each other; all else is as it was."""
-    one, other = WORKERS
-    cluster.network.drop(one, f"ip saddr {HOSTS[other]}")
-    cluster.network.drop(other, f"ip saddr {HOSTS[one]}")
-    return True
+def divide_workers(table):
+    def divide(cluster, host):
+        """The two workers do not hear each other; all else is as it was."""
+        one, other = WORKERS
+        cluster.network.drop(one, table, f"ip saddr {HOSTS[other]}")
+        cluster.network.drop(other, table, f"ip saddr {HOSTS[one]}")
+        return True
+
+    return divide
 
 
-def unite_workers(cluster, host):
-    for name in WORKERS:
-        cluster.network.drop_nothing(name)
+def unite_workers(table):
+    def unite(cluster, host):
+        for name in WORKERS:
+            cluster.network.drop_nothing(name, table)
+
+    return unite
 
 
 def lose_packets(cluster, host):
     for name in NODES:
-        cluster.network.drop(name, 'iifname "eth0" numgen random mod 100 < 10')
+        cluster.network.drop(name, "lossy", 'iifname "eth0" numgen random mod 100 < 10')
     return True
 
 
 def lose_nothing(cluster, host):
     for name in NODES:
-        cluster.network.drop_nothing(name)
+        cluster.network.drop_nothing(name, "lossy")
 
 
 def slow_down(cluster, host):
@@ -252,17 +264,25 @@ FAULTS = {
     "worker-and-nanny-killed": Fault(kill_host),
     "worker-terminated": Fault(terminate),
     "worker-stopped": Fault(stop, go_on, seconds=(5, 25)),
-    "worker-stopped-for-good": Fault(stop, is_for_good=True, n_lost=1),
-    "workers-live-15-s": Fault(let_live_15_seconds, hosts=ANYWHERE, is_for_good=True),
+    "worker-stopped-for-good": Fault(stop, go_on, is_for_good=True, n_lost=1),
+    "workers-live-15-s": Fault(let_live_15_seconds, let_live, ANYWHERE, is_for_good=True),
     "memory-exceeded": Fault(exceed_memory, n_lost=1),
     "scheduler-killed": Fault(kill_host, hosts=("scheduler",)),
     "client-killed": Fault(kill_host, hosts=("client",)),
     "host-gone": Fault(lose_host, bring_host_back, NODES, (10, 40)),
     "link-cut": Fault(cut, heal, NODES, (3, 10)),
     "link-cut-for-longer": Fault(cut, heal, NODES, (32, 40), n_lost=1),
-    "partition": Fault(divide_workers, unite_workers, ANYWHERE, (10, 40), needs="nft"),
+    "partition": Fault(
+        *(divide_workers("divided"), unite_workers("divided")),
+        ANYWHERE,
+        (10, 40),
+        needs="nft",
+    ),
     "partition-for-good": Fault(
-        divide_workers, hosts=ANYWHERE, is_for_good=True, needs="nft"
+        *(divide_workers("divided-for-good"), unite_workers("divided-for-good")),
+        ANYWHERE,
+        is_for_good=True,
+        needs="nft",
     ),
     "loss": Fault(lose_packets, lose_nothing, ANYWHERE, (15, 30), needs="nft"),
     "slow-link": Fault(slow_down, speed_up, ANYWHERE, (15, 30), needs="tc"),

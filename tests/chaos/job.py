@@ -31,6 +31,19 @@ data = "{inputs}/rows"
 output = "{outputs}/out"
 """
 
+#: A job that makes a spool of its own, and removes those of the dead.
+NEXT = """
+[nominal]
+data = "{inputs}/nominal.parquet"
+
+[model]
+n_neighbors = 10
+
+[score]
+data = "{inputs}/rows/000.parquet"
+output = "{outputs}/next"
+"""
+
 COMMAND = Path(sys.executable).with_name("lpe-dask")
 
 
@@ -41,8 +54,8 @@ class Place:
     inputs: str
     outputs: str
 
-    def write_job(self, path):
-        path.write_text(JOB.format(inputs=self.inputs, outputs=self.outputs))
+    def write_job(self, path, text=JOB):
+        path.write_text(text.format(inputs=self.inputs, outputs=self.outputs))
 
 
 def write_tables(folder):

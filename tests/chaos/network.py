@@ -113,14 +113,14 @@ class Network:
     def heal(self, host):
         _ip("link", "set", f"to-{host}", "up")
 
-    def drop(self, host, rule):
-        """Let a host lose incoming packets, by a rule of nftables."""
+    def drop(self, host, table, rule):
+        """Let a host lose incoming packets, by a rule of nftables in a table of its own."""
         chain = f"type filter hook input priority 0\n{rule} drop\n"
-        text = f"table ip chaos {{\nchain input {{\n{chain}}}\n}}\n"
+        text = f"table ip {table} {{\nchain input {{\n{chain}}}\n}}\n"
         subprocess.run(self.on(host, "nft", "-f", "-"), input=text, text=True, check=True)
 
-    def drop_nothing(self, host):
-        subprocess.run(self.on(host, "nft", "delete", "table", "ip", "chaos"), check=True)
+    def drop_nothing(self, host, table):
+        subprocess.run(self.on(host, "nft", "delete", "table", "ip", table), check=True)
 
     def slow_down(self, host, rate):
         """Limit what a host sends, as in 2mbit."""

@@ -1,5 +1,6 @@
 """One run: the job on a cluster, the faults of a schedule, and the verdict."""
 
+import math
 import shutil
 import time
 from collections import Counter
@@ -114,7 +115,7 @@ class Actor:
         ends = time.monotonic() + (planned.seconds or 0)
         self.deadline = max(self.deadline, ends + fault.ends_within)
         if fault.heal is not None:
-            self.lasting.append((ends, planned))
+            self.lasting.append((math.inf if fault.is_for_good else ends, planned))
         return True
 
     def _heal_due(self):
@@ -151,6 +152,10 @@ def _judge(verdict, cluster, undisturbed, history):
     wrong = checker.problems_of_result(cluster, undisturbed)
     verdict.is_equal = not any("bits" in problem for problem in wrong)
     verdict.problems += wrong
-    code, said = cluster.run_again()
+    code, said = cluster.run_once("job.toml")
     if code != 0 or "nothing to do" not in said:
         verdict.problems.append(f"started once more: {code}, {said}")
+    if checker.spools(cluster):  # of clients that were killed: the next one removes them
+        code, said = cluster.run_once("next.toml")
+        if left := checker.spools(cluster):
+            verdict.problems.append(f"left in the spool: {left} (next job: {code}, {said})")

@@ -6,8 +6,14 @@ from fnmatch import fnmatchcase
 
 from chaos.faults import FAULTS
 
-#: Faults of a run, and the parts that are there at the first and at the last of them.
-N_FAULTS, PARTS = 4, (1, 32)
+#: Faults of a run.
+N_FAULTS = 4
+
+#: How many parts are there when a fault happens; below 0, it happens in the fit.
+MARKS = range(-6, 32)
+
+#: Seconds that a fault waits after its mark, and after the start of the job.
+DELAYS, DELAYS_IN_FIT = (0, 2), (2, 12)
 
 
 @dataclass(frozen=True)
@@ -43,14 +49,14 @@ class Schedule:
         "local" or "s3".
     faults : tuple of Planned
         In the order in which they happen.
-    part_seconds : float, default=1.2
+    part_seconds : float, default=1.0
         How long a part takes to write.
     """
 
     seed: int
     storage: str
     faults: tuple[Planned, ...]
-    part_seconds: float = 1.2
+    part_seconds: float = 1.0
 
     def as_json(self):
         return asdict(self)
@@ -80,7 +86,7 @@ def draw(seed, patterns=(), n_faults=N_FAULTS):
         chosen.append(rng.choice(further))
     chosen.sort(key=lambda name: FAULTS[name].is_for_good)
     chosen.sort(key=lambda name: not FAULTS[name].is_before)
-    marks = sorted(rng.sample(range(*PARTS), len(chosen)))
+    marks = sorted(rng.sample(MARKS, len(chosen)))
     faults = map(_planned, [rng] * len(chosen), chosen, marks)
     return Schedule(seed, storage, tuple(faults))
 
@@ -100,5 +106,6 @@ def _may_follow(name, chosen):
 def _planned(rng, name, mark):
     fault = FAULTS[name]
     seconds = None if fault.seconds is None else round(rng.uniform(*fault.seconds), 1)
-    host, delay = rng.choice(fault.hosts), round(rng.uniform(0, 2), 1)
-    return Planned(name, host, 0 if fault.is_before else mark, delay, seconds)
+    host = rng.choice(fault.hosts)
+    delay = round(rng.uniform(*(DELAYS_IN_FIT if mark < 0 else DELAYS)), 1)
+    return Planned(name, host, max(mark, 0), delay, seconds)

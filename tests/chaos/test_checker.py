@@ -67,7 +67,7 @@ def test_problems__a_block_twice(cluster, undisturbed):
 
 @pytest.mark.parametrize(
     "name",
-    ["out/_lock.json", "out/.part-00001.1a2b.tmp", "model/data-5", "spool/lpe-spool-1"],
+    ["out/_lock.json", "out/.part-00001.1a2b.tmp", "model/data-5"],
 )
 def test_problems__what_is_left(cluster, undisturbed, name):
     (cluster.folder / name).touch()
