@@ -28,6 +28,10 @@ SCHEDULER = f"tcp://{HOSTS['scheduler']}:8786"
 #: Seconds from the end of a process to its next start.
 PAUSE = 2.0
 
+#: Seconds without progress after which a run does something about its workers: a third of
+#: what it is without this.
+STANDSTILL = 20
+
 #: Memory of a worker, and of a disk.
 MEMORY, DISK = "1GiB", "256m"
 
@@ -153,7 +157,11 @@ class Cluster:
                 CHAOS_TAKE=str(self.folder / "take"),
             )  # fmt: skip
         command = [COMMAND, "run", self.folder / "job.toml", "--scheduler", SCHEDULER]
-        self._add("job", command, host="client", DASK_LPE_DASK__SPOOL=self.folder / "spool")
+        self._add(
+            "job", command, "client",
+            DASK_LPE_DASK__SPOOL=self.folder / "spool",
+            DASK_LPE_DASK__TIMEOUTS__STANDSTILL=STANDSTILL,
+        )  # fmt: skip
 
     # Starting
 

@@ -35,7 +35,7 @@ class Fault:
     is_for_good : bool
         It is the last one of its run, and lasts until the job is done.
     is_before : bool
-        It is there before the job starts.
+        It is there before the job starts, until the job has ended for it.
     storage : str, optional
         "local" or "s3" where it makes sense for one only.
     needs : str, optional
@@ -295,6 +295,6 @@ FAULTS = {
     "s3-errors": Fault(answer("errors"), answer_all, ANYWHERE, (20, 40), storage="s3"),
     "s3-answers-lost": Fault(answer("lost"), answer_all, ANYWHERE, (20, 40), storage="s3"),
     "workers-without-package": Fault(
-        hide_package, install_package, ANYWHERE, (20, 20), is_before=True
+        hide_package, install_package, ANYWHERE, (60, 60), is_before=True
     ),
 }

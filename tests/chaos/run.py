@@ -119,10 +119,13 @@ class Actor:
         return True
 
     def _heal_due(self):
-        due = [entry for entry in self.lasting if entry[0] <= time.monotonic()]
-        for entry in due:
-            self.lasting.remove(entry)
-            self._heal(entry[1])
+        for entry in list(self.lasting):
+            ends, planned = entry
+            # What is there before the job starts goes when the job has said so.
+            is_said = FAULTS[planned.fault].is_before and self.history.of("job ended")
+            if is_said or ends <= time.monotonic():
+                self.lasting.remove(entry)
+                self._heal(planned)
 
     def _heal(self, planned):
         FAULTS[planned.fault].heal(self.cluster, planned.host)
