@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -67,9 +68,10 @@ def main(n_runs, seed, patterns, n_faults, replayed, lists, output):
         write_tables(inputs)
         undisturbed = Undisturbed.of(inputs)
         verdicts = []
-        for drawn in schedules:
-            verdicts.append(run(drawn, output / str(drawn.seed), inputs, undisturbed))
-            _show(verdicts[-1])
+        with suppress(KeyboardInterrupt):  # the counts of the runs until then are shown
+            for drawn in schedules:
+                verdicts.append(run(drawn, output / str(drawn.seed), inputs, undisturbed))
+                _show(verdicts[-1])
     sys.exit(_show_all(verdicts))
 
 

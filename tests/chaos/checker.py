@@ -2,6 +2,8 @@
 
 import json
 import re
+import signal
+import time
 from collections import Counter
 
 import fsspec
@@ -20,6 +22,10 @@ ADVICE = re.compile(
 )
 
 
+#: Seconds in which workers that nobody waited for have put away what they had begun.
+LATE_SECONDS = 20.0
+
+
 class Watcher:
     """Sees the parts of a local output as soon as they have their names."""
 
@@ -32,6 +38,7 @@ class Watcher:
         """Read each part that is new or was replaced; a whole one has the right bits."""
         if not self.folder.is_dir():
             return
+        is_summed = (self.folder / "_summary.json").exists()
         names = {path.name: path.stat().st_ino for path in self.folder.glob("part-*")}
         for name, inode in names.items():
             if self.seen.get(name) == inode:
@@ -40,9 +47,7 @@ class Watcher:
             self.history.add("part", name=name, **again)
             self.seen[name] = inode
             self._read(name)
-        if (self.folder / "_summary.json").exists() and len(names) < len(
-            self.undisturbed.parts
-        ):
+        if is_summed and len(names) < len(self.undisturbed.parts):
             self.problems.append(f"a summary beside {len(names)} parts")
 
     def _read(self, name):
@@ -53,6 +58,17 @@ class Watcher:
             return
         if found != self.undisturbed.parts.get(name):
             self.problems.append(f"{name} has other bits when it is first seen")
+
+
+def problems_that_stay(cluster, undisturbed):
+    """Return what is still wrong with the files of a run some seconds after its end.
+
+    A worker that was stopped in the middle of a part wakes up late, and removes it.
+    """
+    end = time.monotonic() + LATE_SECONDS
+    while (problems := problems_of_result(cluster, undisturbed)) and time.monotonic() < end:
+        time.sleep(1)
+    return problems
 
 
 def problems_of_result(cluster, undisturbed):
@@ -124,7 +140,7 @@ def problems_of_ends(history):
     problems = []
     for end in history.of("job ended"):
         code, said = end["code"], end["said"]
-        if code == 0 or code == -9:  # nothing but a fault kills it
+        if code in (0, -signal.SIGKILL):  # nothing but a fault kills it
             continue
         if code not in CODES:
             problems.append(f"the job ended with {code}: {said}")

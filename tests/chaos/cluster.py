@@ -77,7 +77,7 @@ class Cluster:
     Attributes
     ----------
     folder : Path
-        Holds logs, scratch space, the disks "output" and "spool", the model of local runs.
+        Holds logs, scratch space, and the disks "output" and "spool".
     place : Place
         Where the job reads and writes.
     """
@@ -102,11 +102,7 @@ class Cluster:
         self.place.write_job(self.folder / "job.toml")
         self.place.write_job(self.folder / "next.toml", NEXT)
         if self.is_s3:
-            server = [sys.executable, "-m", "chaos.s3", HOSTS["storage"], self.s3_faults]
-            self._add("storage", server)
-            self.services["storage"].paths.append(HERE.parent)
-            self._start(self.services["storage"], "storage")
-            self._fill_bucket()
+            self._add_storage()
         self._add_cluster()
         return self
 
@@ -140,6 +136,13 @@ class Cluster:
 
     def _add(self, name, command, host=None, **environment):
         self.services[name] = Service(host or name, command, environment)
+
+    def _add_storage(self):
+        server = [sys.executable, "-m", "chaos.s3", HOSTS["storage"], self.s3_faults]
+        self._add("storage", server)
+        self.services["storage"].paths.append(HERE.parent)
+        self._start(self.services["storage"], "storage")
+        self._fill_bucket()
 
     def _add_cluster(self):
         dask, at = COMMAND.with_name("dask"), HOSTS["scheduler"]

@@ -273,13 +273,15 @@ FAULTS = {
     "link-cut": Fault(cut, heal, NODES, (3, 10)),
     "link-cut-for-longer": Fault(cut, heal, NODES, (32, 40), n_lost=1),
     "partition": Fault(
-        *(divide_workers("divided"), unite_workers("divided")),
+        divide_workers("divided"),
+        unite_workers("divided"),
         ANYWHERE,
         (10, 40),
         needs="nft",
     ),
     "partition-for-good": Fault(
-        *(divide_workers("divided-for-good"), unite_workers("divided-for-good")),
+        divide_workers("divided-for-good"),
+        unite_workers("divided-for-good"),
         ANYWHERE,
         is_for_good=True,
         needs="nft",

@@ -141,7 +141,7 @@ def _judge(verdict, cluster, undisturbed, history):
     verdict.n_again = checker.written_again(cluster)
     verdict.n_may_be_again = checker.may_be_written_again(history)
     ends = [end["code"] for end in history.of("job ended")]
-    verdict.errors.update(code for code in ends if code not in (0, -9))
+    verdict.errors.update(code for code in ends if code in checker.CODES)
     verdict.problems += checker.problems_of_ends(history)
     if cluster.exit_code is None:
         log = cluster.job_log()
@@ -152,7 +152,7 @@ def _judge(verdict, cluster, undisturbed, history):
             f"{last[0]['fault']}: {checker.n_written(cluster)} parts; it said: {said}"
         )
         return
-    wrong = checker.problems_of_result(cluster, undisturbed)
+    wrong = checker.problems_that_stay(cluster, undisturbed)
     verdict.is_equal = not any("bits" in problem for problem in wrong)
     verdict.problems += wrong
     code, said = cluster.run_once("job.toml")
