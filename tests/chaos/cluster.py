@@ -60,9 +60,9 @@ class Service:
     environment: dict = field(default_factory=dict)
     paths: list = field(default_factory=list)  # where Python looks first
     process: subprocess.Popen | None = None
-    started: float = 0.0
     ended: float | None = None
-    lifetime: float | None = None  # seconds after which it is killed
+    ready: float | None = None  # when all was imported
+    lifetime: float | None = None  # seconds from then after which it is killed
     is_held: bool = False  # its host is down: it cannot be started
     is_wanted: bool = True
     n_starts: int = 0
@@ -127,6 +127,9 @@ class Cluster:
         """The file with a line for each part that was written."""
         return self.folder / "writes.jsonl"
 
+    def _ready(self, name):
+        return self.folder / f"ready-{name}"
+
     def log(self, name):
         return self.folder / "logs" / f"{name}.log"
 
@@ -157,6 +160,7 @@ class Cluster:
                  "--preload", HERE / "slow.py", "--preload", HERE / "memory.py"],
                 CHAOS_SECONDS=str(self.part_seconds),
                 CHAOS_WRITES=str(self.writes),
+                CHAOS_READY=str(self._ready(name)),
                 CHAOS_TAKE=str(self.folder / "take"),
             )  # fmt: skip
         command = [COMMAND, "run", self.folder / "job.toml", "--scheduler", SCHEDULER]
@@ -182,9 +186,12 @@ class Cluster:
                 self._start(service, name)
 
     def _end_old(self, service):
-        age = time.monotonic() - service.started
-        if service.lifetime is not None and age > service.lifetime:
-            self.network.signal(service.host, signal.SIGKILL)
+        if service.ready is None and self._ready(service.host).exists():
+            service.ready = time.monotonic()
+        if None not in (service.ready, service.lifetime):
+            age = time.monotonic() - service.ready
+            if age > service.lifetime:
+                self.network.signal(service.host, signal.SIGKILL)
 
     def _tell_end(self, name, service):
         code = service.process.returncode
@@ -198,7 +205,8 @@ class Cluster:
 
     def _start(self, service, name):
         service.n_starts += 1
-        service.started, service.ended = time.monotonic(), None
+        service.ended = service.ready = None
+        self._ready(service.host).unlink(missing_ok=True)
         log = self.job_log() if name == "job" else self.log(name)
         variables = plain_environment() | (S3_ENVIRONMENT if self.is_s3 else {})
         variables |= {key: str(value) for key, value in service.environment.items()}

@@ -1,6 +1,7 @@
 """A preload of workers: each part takes CHAOS_SECONDS to write, without the processor.
 
-Each part that was written is a line in the file CHAOS_WRITES.
+Each part that was written is a line in the file CHAOS_WRITES. A worker that has started
+makes the file CHAOS_READY.
 """
 
 import json
@@ -23,3 +24,5 @@ def _write_part(*arguments):
 
 def dask_setup(worker):
     parts._write_part = _write_part
+    with open(os.environ["CHAOS_READY"], "w"):  # all is imported: its life begins
+        pass
