@@ -265,7 +265,9 @@ FAULTS = {
     "worker-terminated": Fault(terminate),
     "worker-stopped": Fault(stop, go_on, seconds=(5, 25)),
     "worker-stopped-for-good": Fault(stop, go_on, is_for_good=True, n_lost=1),
-    "workers-live-15-s": Fault(let_live_15_seconds, let_live, ANYWHERE, is_for_good=True),
+    "workers-live-15-s": Fault(
+        let_live_15_seconds, let_live, ANYWHERE, ends_within=240, is_for_good=True
+    ),
     "memory-exceeded": Fault(exceed_memory, n_lost=1),
     "scheduler-killed": Fault(kill_host, hosts=("scheduler",)),
     "client-killed": Fault(kill_host, hosts=("client",)),
