@@ -10,7 +10,6 @@ from pathlib import Path
 
 import dask
 import lazy_loader
-import numba
 import yaml
 
 __version__ = "0.1.0"
@@ -25,9 +24,12 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# The defaults of every key, below what the user's configuration says.
+# The defaults of every key, below what the user's configuration says. Nothing that takes
+# long is imported before: another thread may import a part of this package meanwhile.
 _defaults = yaml.safe_load((Path(__file__).parent / "lpe-dask.yaml").read_text("utf-8"))
 dask.config.update_defaults(_defaults)
 
 if (_cache_folder := dask.config.get("lpe-dask.cache-folder")) is not None:
+    import numba
+
     numba.config.CACHE_DIR = str(_cache_folder)  # read when kernels/ is imported
