@@ -72,7 +72,11 @@ def main(n_runs, seed, patterns, n_faults, replayed, lists, output):
             for drawn in schedules:
                 verdicts.append(run(drawn, output / str(drawn.seed), inputs, undisturbed))
                 _show(verdicts[-1])
-    sys.exit(_show_all(verdicts))
+    code = _show_all(verdicts)
+    if len(verdicts) < len(schedules):
+        click.echo(f"broken off: {len(schedules)} runs were asked for")
+        code = 130
+    sys.exit(code)
 
 
 def _enter_namespaces():
