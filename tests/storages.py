@@ -126,10 +126,6 @@ def s3_server(environment):
         try:
             yield faults
         finally:
-            faults.answer = lambda method, path: None
-            S3FileSystem.clear_instance_cache()
-            # Its buckets are those of the process: the next server would have them as well.
-            fsspec.filesystem("s3").rm("bucket", recursive=True)
             S3FileSystem.clear_instance_cache()
             faults.repair()
             reset = f"http://{host}:{port}/moto-api/reset"  # its buckets outlive the server
