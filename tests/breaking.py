@@ -37,7 +37,7 @@ OF_THE_RUN = {"seconds", "peak_worker_bytes"}
 def write_tables(folder):
     """Write nominal rows, now and earlier, and rows to score, on a grid."""
     rng = np.random.default_rng(0)
-    write(rng.integers(0, 9, (48, 2)), folder / "nominal" / "a.parquet")
+    write(rng.integers(0, 9, (150, 2)), folder / "nominal" / "a.parquet")
     write(rng.integers(0, 9, (30, 2)), folder / "earlier" / "a.parquet")
     for i in range(2):
         write(rng.integers(-3, 12, (5, 2)), folder / f"in/{DAY}/{i}.parquet")
