@@ -927,7 +927,7 @@ def test_command__tells_of_a_worker_that_was_killed(files, start):
     )
 
     worker.kill()
-    line = next(line for line in process.stderr if "distributed" in line)
+    line = next(line for line in process.stderr if "distributed.nanny" in line)
 
     assert "distributed.nanny - WARNING - Restarting worker" in line
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from lpe_dask import LPE
+from lpe_dask import LPE, __version__
 from lpe_dask.tasks import workers
 from lpe_dask.tasks.workers import Workers, active_workers
 
@@ -28,6 +28,12 @@ class Cluster:
 
     def scheduler_info(self, n_workers):
         return {"workers": self.workers}
+
+    def run(self, function, name, workers, **options):
+        return dict.fromkeys(workers, __version__)
+
+    def run_on_scheduler(self, function, name, **options):
+        return __version__
 
     def submit(self, function, key):
         return self
