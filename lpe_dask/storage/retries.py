@@ -86,8 +86,8 @@ def retried(function: Callable[_P, _R]) -> Callable[_P, _R]:
 def retried_until_seen(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Return a function that is retried also after FileNotFoundError.
 
-    For files that another machine has certainly written: the lists of NFS may be half a
-    minute old.
+    For files that are certainly there: the lists of NFS may be half a minute old, and some
+    libraries take any failure of a storage for an absent file.
     """
     return _patient(function, _is_passing_or_unseen)
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from lpe_dask.storage import is_passing, retried
+from lpe_dask.storage import is_passing, retried, retried_until_seen
 from lpe_dask.tables.column_names import check_distinct
 
 #: Rows of a partition of a Parquet file, unless a row group has more.
@@ -62,7 +62,9 @@ class RowGroups:
     first: int
     n_rows: int
 
-    @retried
+    # Where a storage fails when it is asked for a file, Arrow says that there is none. But
+    # there is one: its footer has been read.
+    @retried_until_seen
     def read(self, names: list[str]) -> pa.Table:
         """Return some columns, of the types that they have in this file."""
         # Made here: a fragment that was read keeps the footer of the whole file.

@@ -13,6 +13,8 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from distributed import Client
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.spec import AbstractFileSystem
 
 import lpe_dask
 from lpe_dask.batch import parts
@@ -20,6 +22,7 @@ from lpe_dask.batch.fit import RunError
 from lpe_dask.cli.commands import cli
 from lpe_dask.storage.lock import check_token, hold
 from lpe_dask.storage.retries import is_passing, retried, retried_until_seen
+from lpe_dask.tables.row_groups import open_files
 from lpe_dask.tasks.spool import remove_spools
 from processes import local_cluster
 from storages import REPLACED, StaleFileSystem, s3_server
@@ -283,6 +286,31 @@ def test_command__may_be_tried_later_if_a_storage_does_not_answer(tmp_path, monk
     assert "3 attempts in" in result.stderr
     assert "(attempt 4)" not in result.stderr
     assert result.stderr.count("(attempt 2)") == 1  # not for the notes and again
+
+
+class Moody(LocalFileSystem):
+    """A folder that fails when it is asked for some files, now and then."""
+
+    protocol = ("moody",)
+    failures = []  # noqa: RUF012
+    isfile = AbstractFileSystem.isfile  # as of object stores: False at any error
+
+    def info(self, path, **options):
+        if path.endswith("b.parquet") and self.failures:
+            raise self.failures.pop()
+        return super().info(path, **options)
+
+
+def test_read__of_a_file_that_arrow_takes_for_absent(tmp_path):
+    """Arrow hides the error of a storage that it asks for a file."""
+    pd.DataFrame({"x": [1.0, 2.0]}).to_parquet(tmp_path / "b.parquet")
+    (part,), _, _ = open_files(Moody(), [str(tmp_path / "b.parquet")])
+    expected = part.read(["x"])
+
+    Moody.failures += [ConnectionResetError("reset by peer")] * 2
+
+    assert part.read(["x"]).equals(expected)
+    assert Moody.failures == []
 
 
 def test_retried_until_seen__waits_for_a_file():
