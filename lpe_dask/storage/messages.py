@@ -10,7 +10,8 @@ from contextlib import contextmanager
 _REMEDIES = {
     "KilledWorker": [
         "Workers that die have most often used up their memory: give each more "
-        "(--memory-limit), or fewer threads."
+        "(--memory-limit), or fewer threads. Or they live shorter than a task takes: "
+        "start again to resume."
     ]
 }
 

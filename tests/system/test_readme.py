@@ -21,6 +21,10 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [README, ROOT / "CONTRIBUTING.md", *DOCS, ROOT / "jobs" / "README.md"]
+
+#: A page whose commands are run by tests of their own.
+RECIPES = ROOT / "cluster" / "README.md"
+
 JOBS = sorted((ROOT / "jobs").glob("*.toml"))
 
 #: What blocks may be: a command hides from the tests in no other.
@@ -110,7 +114,7 @@ def test_python_blocks__print_what_they_say(page, tmp_path, monkeypatch):
     assert runner.failures == 0
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, RECIPES], ids=name_of)
 def test_links__lead_to_files_of_the_project(page):
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
 
@@ -118,7 +122,7 @@ def test_links__lead_to_files_of_the_project(page):
     assert missing == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, RECIPES], ids=name_of)
 def test_blocks__say_what_they_are(page):
     text = page.read_text()
     fences = re.findall(r"^```(.*)$", text, re.MULTILINE)

@@ -1,0 +1,25 @@
+"""docs/reliability.md names each fault, and tests that exist."""
+
+import re
+from pathlib import Path
+
+from chaos.faults import FAULTS
+
+TESTS = Path(__file__).parents[1]
+PAGE = (TESTS.parent / "docs" / "reliability.md").read_text()
+
+#: What is said to prove each promise.
+PROOFS = [line.split(" | ")[-1] for line in PAGE.splitlines() if line.count(" | ") == 3]
+
+
+def test_reliability__names_all_faults_and_no_others():
+    assert {name for of in PROOFS for name in re.findall("`([a-z0-9-]+)`", of)} == set(
+        FAULTS
+    )
+
+
+def test_reliability__names_tests_that_exist():
+    named = {name for of in PROOFS for name in re.findall(r"`(test_\w+\.py)`", of)}
+
+    assert len(named) > 10
+    assert named <= {path.name for path in TESTS.rglob("test_*.py")}
