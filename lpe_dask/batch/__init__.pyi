@@ -5,7 +5,6 @@ from .api import score_files as score_files
 from .api import score_job as score_job
 from .days import next_job as next_job
 from .fit import open_measured as open_measured
-from .job import seconds_of as seconds_of
 from .runs import Run as Run
 from .runs import prepare as prepare
 from .scoring import tables_to_score as tables_to_score

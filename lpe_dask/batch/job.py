@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from dask.utils import parse_bytes, parse_timedelta
+from dask.utils import parse_bytes
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from lpe_dask.batch.unfinished import DayOfJob
 from lpe_dask.model import PARAMETERS
-from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES
+from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of
 
 #: The largest whole number that TOML guarantees.
 LARGEST_WHOLE = 2**63 - 1
@@ -28,9 +29,6 @@ DEFAULTS = {name: known.default for name, known in PARAMETERS.items() if known.i
 
 #: Allowed amounts of memory: Dask reads more, such as 1e3GB.
 _AMOUNT = re.compile(r"\s*[0-9]{1,15}(\.[0-9]{1,15})?\s*[A-Za-z]{0,3}\s*")
-
-#: Allowed times, with their unit.
-_TIME = re.compile(r"\s*[0-9]{1,15}(\.[0-9]{1,15})?\s*(s|m|min|minutes|h|hours|days)\s*")
 
 #: A path, which is not empty.
 _PATH = r"^[^\x00]+$"
@@ -76,17 +74,11 @@ def _as_bytes(value: Any) -> Any:
     return value
 
 
-def seconds_of(text: str) -> float:
-    """Return a time with its unit, such as 30min, in seconds; ValueError if it is none."""
-    if not _TIME.fullmatch(text):
-        raise ValueError(f"{text!r} is not a time. Write it as 90s, 30min or 2h.")
-    return float(parse_timedelta(re.sub("min$", "m", text.strip())))
-
-
 def _as_seconds(value: Any) -> Any:
     """Return a time with its unit, such as 30min, in seconds."""
-    if isinstance(value, str) and _TIME.fullmatch(value):
-        return seconds_of(value)
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return seconds_of(value)
     return float(value) if type(value) is int else value
 
 

@@ -68,16 +68,17 @@ class DayOfJob:
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Keep a note of the run in the folder until the run is finished or refused."""
-        self._note()
+        is_new = self._note()
         try:
             yield
         except _REFUSED:
-            self.forget()
+            if is_new:  # that of an earlier start is of a run which was not refused
+                self.forget()
             raise
         self.forget()
 
-    def _note(self) -> None:
-        """Write the note, unless there is one: then the run is being resumed."""
+    def _note(self) -> bool:
+        """Write the note, and return True; not if there is one, as a run is resumed."""
         said = {
             "job": os.path.abspath(self.path),
             "says": self.job,
@@ -87,14 +88,16 @@ class DayOfJob:
         }
         try:
             noted = {(note.job, note.day) for note in self.others()}
-            if (self.job, self.day) not in noted:
-                write_json(self.notes, self._name, said)
+            if (self.job, self.day) in noted:
+                return False
+            write_json(self.notes, self._name, said)
         except (OSError, NotImplementedError) as error:
             logger.warning(
                 "cannot write the note of the run of %s to %s: %s If the run is "
                 "interrupted, resume it with --date %s.",
                 self.day, self.notes, brief(error), self.day,
             )  # fmt: skip
+        return True
 
     def forget(self) -> None:
         """Remove the note, and those of this day from before the job was edited."""

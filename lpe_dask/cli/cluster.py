@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import signal
 import time
@@ -30,6 +31,7 @@ from lpe_dask.tasks import (
     logging_from,
     memory_of_machine,
     processes_and_threads,
+    timeout,
     workers_of_machine,
 )
 
@@ -69,8 +71,8 @@ class ChosenWorkers:
         File for Dask's report on what the workers did.
     spool : str, optional
         Folder or URL for arrays that tasks read; None: as configured.
-    give_up_after : float, optional
-        Seconds without a finished task after which the run ends; None: never.
+    give_up_after : float
+        Seconds without a finished task after which the run ends; inf: never.
     """
 
     scheduler: str | None
@@ -81,7 +83,7 @@ class ChosenWorkers:
     profile: str | None = None
     spool: str | None = None
     scheduler_file: str | None = None
-    give_up_after: float | None = None
+    give_up_after: float = math.inf
 
     @property
     def is_joined(self) -> bool:
@@ -166,7 +168,7 @@ class ChosenWorkers:
 
         address = self.scheduler or _address_in(self.scheduler_file)
         check_address(address)
-        seconds = dask.config.get("lpe-dask.timeouts.scheduler")
+        seconds = timeout("scheduler")
         try:
             # Not the default client yet: it would remain so even if it failed.
             client = Client(address, timeout=seconds, set_as_default=False)
@@ -178,8 +180,9 @@ class ChosenWorkers:
             if is_of_certificates(error):
                 raise ValueError(
                     f"the scheduler at {address} and this process do not accept each "
-                    f"other's certificate ({error}). Give both certificates that the same "
-                    f"authority has signed (distributed.comm.tls in Dask's configuration)."
+                    f"other's certificate, or it has none ({error}). Give both "
+                    f"certificates of the same authority (distributed.comm.tls in Dask's "
+                    f"configuration)."
                 ) from error
             raise UnavailableError(
                 f"no scheduler answers at {address} ({error}). {_ADDRESS}, or leave "
@@ -212,14 +215,14 @@ class ChosenWorkers:
 def _address_in(file: str | None) -> str:
     """Return the address in the file of a scheduler, which may be about to write it."""
     assert file is not None
-    seconds = dask.config.get("lpe-dask.timeouts.scheduler-file")
+    seconds = timeout("scheduler-file")
     end = time.monotonic() + seconds
     while True:
         with suppress(OSError, ValueError, KeyError):  # absent, or half written
             return str(json.loads(Path(file).read_bytes())["address"])
         if time.monotonic() > end:
             raise UnavailableError(
-                f"no scheduler has written its address to {file} for {seconds} seconds. "
+                f"no scheduler has written its address to {file} for {seconds:g} seconds. "
                 f"Start one with `dask scheduler --scheduler-file {file}`, in a folder "
                 f"that both machines share."
             )
@@ -229,14 +232,14 @@ def _address_in(file: str | None) -> str:
 def _wait_for_worker(client: Any) -> None:
     """Return once the cluster runs a task, for which an adaptive one starts a worker."""
     address = client.scheduler.address
-    seconds = dask.config.get("lpe-dask.timeouts.first-worker")
+    seconds = timeout("first-worker")
     if not client.scheduler_info(n_workers=-1)["workers"]:
         logger.info("waiting for the first worker of %s", address)
     try:
         client.submit(os.getpid, pure=False).result(timeout=seconds)
     except TimeoutError as error:
         raise UnavailableError(
-            f"the scheduler at {address} has had no worker for {seconds} seconds. "
+            f"the scheduler at {address} has had no worker for {seconds:g} seconds. "
             f"Start workers, for example with `dask worker {address}`."
         ) from error
 

@@ -5,7 +5,7 @@ Each is an exception in the main thread, raised once.
 
 from __future__ import annotations
 
-import os
+import logging
 import signal
 import threading
 import time
@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from types import FrameType
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 #: Signals that end a command: Ctrl-C on a terminal, and that of supervisors.
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -37,10 +39,14 @@ _reasons: list[str] = []
 def interrupt_main(reason: str) -> None:
     """Raise `GivenUp` in the main thread, whatever it waits for; for other threads.
 
-    By SIGTERM, because commands in the background ignore Ctrl-C.
+    By a signal that is not ignored, as Ctrl-C is by commands in the background.
     """
+    handled = [number for number in SIGNALS if callable(signal.getsignal(number))]
+    if not handled or not hasattr(signal, "pthread_kill"):  # Windows
+        logger.error("%s But nothing can end it from within.", reason)
+        return
     _reasons.append(reason)
-    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pthread_kill(threading.main_thread().ident or 0, handled[-1])
 
 
 def has_given_up() -> bool:

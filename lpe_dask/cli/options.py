@@ -16,7 +16,7 @@ from dask.utils import format_bytes, parse_bytes
 
 from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.model import PARAMETERS, Parameter
-from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES
+from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of, timeout
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +62,6 @@ def _bytes(value: str) -> int:
 
 def _seconds(value: str) -> float:
     """Return a time, such as 30min, in seconds."""
-    from lpe_dask.batch import seconds_of  # not needed for --help
-
     try:
         seconds = seconds_of(value)
     except ValueError as error:
@@ -196,7 +194,7 @@ def take_workers(
         if not any(place.values()):
             place, threads = {n: getattr(section, n) for n in _PLACE}, section.threads
         give_up_after = give_up_after or section.give_up_after
-    give_up_after = give_up_after or dask.config.get("lpe-dask.timeouts.give-up-after")
+    give_up_after = give_up_after or timeout("give-up-after")
     if not any(place.values()) and not threads:
         place["scheduler"] = _configured_scheduler()
     _check_place(**place)
@@ -213,7 +211,7 @@ def take_workers(
 
 def _configured_scheduler() -> str | None:
     """Return the scheduler that Dask's configuration names, as the Dask operator does."""
-    address: str | None = dask.config.get("scheduler-address", None)
+    address: str | None = dask.config.get("scheduler-address", None) or None
     if address is not None:
         logger.info("scheduler: %s, from Dask's configuration (scheduler-address)", address)
     return address

@@ -14,12 +14,13 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-import dask
-
 from lpe_dask.storage import brief
-from lpe_dask.tasks import Look, misfits
+from lpe_dask.tasks import Look, misfits, timeout
 
 logger = logging.getLogger(__name__)
+
+#: Most workers that are asked whom they reach: each asks all others.
+MOST_ASKED = 5
 
 
 def restart_silent(client: Any, look: Look, seconds: float) -> None:
@@ -35,14 +36,21 @@ def restart_silent(client: Any, look: Look, seconds: float) -> None:
             "worker %s sent no heartbeat for %.0f s: it is restarted, and its tasks go to "
             "other workers", address, silence,
         )  # fmt: skip
-    patience = dask.config.get("lpe-dask.timeouts.restart")
-    _attempt(client.run_on_scheduler, _restart, list(silent), patience)
+    _attempt(client.run_on_scheduler, _restart, list(silent), timeout("restart"))
 
 
-def separate(client: Any) -> None:
-    """Remove workers from the cluster until all others reach each other."""
-    links = _broken_links(client)
-    for address in cut_off(links):
+def separate(client: Any, look: Look) -> None:
+    """Remove workers from the cluster until those with tasks reach all others.
+
+    Nothing is removed that answered at the second attempt, and never more than half of the
+    workers: then it is not they that are cut off.
+    """
+    links = _broken_links(client, _broken_links(client, _all_links(client, look)))
+    removed = cut_off(links)
+    if 2 * len(removed) > look.n_workers:
+        logger.warning("most workers do not reach each other: %s", links[:MOST_ASKED])
+        return
+    for address in removed:
         others = sorted({a for link in links if address in link for a in link} - {address})
         logger.warning(
             "worker %s and %s do not reach each other over the network: the first is "
@@ -79,20 +87,35 @@ def cut_off(links: list[tuple[str, str]]) -> list[str]:
     return removed
 
 
-def _broken_links(client: Any) -> list[tuple[str, str]]:
-    """Return pairs of workers of which the first does not reach the second."""
+def _all_links(client: Any, look: Look) -> list[tuple[str, str]]:
+    """Return the links from some workers with tasks, which wait for data, to all others."""
     addresses = list(client.scheduler_info(n_workers=-1)["workers"])
-    patience = dask.config.get("lpe-dask.timeouts.reach")
-    unreached = _attempt(client.run, _unreached, addresses, patience) or {}
-    return [(here, there) for here, those in unreached.items() for there in those]
+    holders = [address for address, _, _ in look.holders if address in addresses]
+    pairs = ((a, b) for a in holders[:MOST_ASKED] for b in addresses)
+    return [(here, there) for here, there in pairs if here != there]
 
 
-def _attempt(run: Callable[..., Any], function: Any, *args: Any) -> Any:
+def _broken_links(client: Any, links: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return those of some links at which the first worker does not reach the second."""
+    if not links:
+        return []
+    answers = _attempt(
+        client.run, _unreached, links, timeout("reach"),
+        workers=sorted({here for here, _ in links}), on_error="return",
+    ) or {}  # fmt: skip
+    return [
+        (here, there)
+        for here, unreached in answers.items()
+        if not isinstance(unreached, Exception)
+        for there in unreached
+    ]
+
+
+def _attempt(run: Callable[..., Any], function: Any, *args: Any, **options: Any) -> Any:
     """Return what a function gives elsewhere; None, and a line, if it fails."""
-    given = dask.config.get("lpe-dask.timeouts")
-    patience = 2 * (given["restart"] + given["reach"])
+    patience = 2 * (timeout("restart") + timeout("reach"))  # what it waits for, and more
     try:
-        return run(function, *args, callback_timeout=patience)
+        return run(function, *args, callback_timeout=patience, **options)
     except Exception as error:  # nothing moves anyway
         logger.info("could not look after the workers: %s", brief(error))
         return None
@@ -110,13 +133,17 @@ async def _restart(addresses: list[str], patience: float, dask_scheduler: Any) -
 
 async def _remove(address: str, dask_scheduler: Any) -> None:
     # Its nanny ends as well: a worker started anew would be in the same place.
-    stimulus = f"lpe-cut-off-{uuid4().hex}"
-    await dask_scheduler.remove_worker(address, stimulus_id=stimulus, close=True)
+    # The tasks are not to blame.
+    await dask_scheduler.remove_worker(
+        address, stimulus_id=f"lpe-cut-off-{uuid4().hex}", expected=True, close=True
+    )
 
 
-async def _unreached(addresses: list[str], patience: float, dask_worker: Any) -> list[str]:
-    """Return the addresses of workers that do not answer this one."""
-    others = [address for address in addresses if address != dask_worker.address]
+async def _unreached(
+    links: list[tuple[str, str]], patience: float, dask_worker: Any
+) -> list[str]:
+    """Return the addresses of workers that this one should reach, but does not."""
+    others = [there for here, there in links if here == dask_worker.address]
     questions = (
         asyncio.wait_for(dask_worker.rpc(address).identity(), patience)
         for address in others

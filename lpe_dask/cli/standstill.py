@@ -1,8 +1,8 @@
 """Notice that nothing moves any more: say so, free what can be freed, or give up.
 
-every look --Standstill--> a task was done: all is well
-                   +--> not for a minute: a line each minute, and `rescue`
-                   +--> not for --give-up-after: the run ends, and can be resumed
+every look --Standstill.see--> a task was done: all is well
+                         +--> not for a minute: a line each minute, and `rescue`
+                         +--> not for --give-up-after: the run ends, and can be resumed
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
-
-import dask
+from typing import Any
 
 from lpe_dask.cli.interrupts import interrupt_main
 from lpe_dask.cli.rescue import restart_silent, separate
-from lpe_dask.tasks import Look, Observation
+from lpe_dask.tasks import Look, timeout
 
 logger = logging.getLogger(__name__)
+
+#: Most workers that a line names.
+MOST_NAMED = 5
 
 
 class Standstill:
@@ -26,72 +28,70 @@ class Standstill:
 
     Parameters
     ----------
-    observation : Observation
-        Of the workers.
-    give_up_after : float, optional
-        Seconds after which the run ends; None: never.
+    client : distributed.Client, optional
+        Of the cluster; None: the tasks run in this process.
+    give_up_after : float
+        Seconds after which the run ends; inf: never.
     clock : callable
         Seconds that never decrease.
     """
 
     def __init__(
         self,
-        observation: Observation,
-        give_up_after: float | None,
+        client: Any | None,
+        give_up_after: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._observation = observation
+        self._client = client
         self._give_up_after = give_up_after
-        self._patience = dask.config.get("lpe-dask.timeouts.standstill")
+        self._patience = timeout("standstill")
         self._clock = clock
         self._moved = clock()
         self._n_finished = 0
         self._n_said = 0
 
-    def move(self) -> None:
-        """Note that something has moved now."""
-        self._moved = self._clock()
-        self._n_said = 0
-
     def see(self, look: Look | None) -> None:
-        """Take in what the scheduler sees; None: it did not answer."""
-        # Without an open task this process is at work, not the workers.
-        if look is not None and (look.n_finished != self._n_finished or not look.n_open):
-            self._n_finished = look.n_finished
-            self.move()
-        self.check(look)
+        """Take in how far the tasks are, and act if nothing has moved for long.
 
-    def check(self, look: Look | None = None) -> None:
-        """Act if nothing has moved for long."""
-        still = self._clock() - self._moved
+        Parameters
+        ----------
+        look : Look, optional
+            None: the scheduler did not answer.
+        """
+        now = self._clock()
+        # Without an open task this process is at work, and not its tasks.
+        if look is not None and (look.n_finished != self._n_finished or not look.n_open):
+            self._n_finished, self._moved, self._n_said = look.n_finished, now, 0
+        still = now - self._moved
         if still >= self._patience * (self._n_said + 1):
             self._n_said += 1
-            logger.info("no task was done for %s: %s", _words(still), _state(look))
-            if look is not None and self._observation.client is not None:
-                restart_silent(self._observation.client, look, self._patience)
+            logger.info("no task was done for %s: %s", _words(still), self._state(look))
+            if self._client is not None and look is not None:
+                restart_silent(self._client, look, self._patience)
                 if self._n_said > 1:  # after restarts have had their time
-                    separate(self._observation.client)
-        if self._give_up_after is not None and still >= self._give_up_after:
-            self.move()
+                    separate(self._client, look)
+        if still >= self._give_up_after:
+            self._moved = now
             interrupt_main(
                 f"the run was given up, as no task was done for {_words(still)}: "
-                f"{_state(look)}. What was written is complete; start the same run again "
-                f"to resume, or let it wait for longer (--give-up-after)."
+                f"{self._state(look)}. What was written is complete; start the same run "
+                f"again to resume, or let it wait for longer (--give-up-after)."
             )
 
-
-def _state(look: Look | None) -> str:
-    """Return what is known about tasks and workers as part of a sentence."""
-    if look is None:
-        return "nothing is known of the workers"
-    text = f"{look.n_open} are open, workers: {look.n_workers}"
-    if not look.n_workers:
-        return f"{text}; start some, or wait until the cluster does"
-    held = [
-        f"{address} has {n_tasks} (last heartbeat {silence:.0f} s ago)"
-        for address, n_tasks, silence in look.holders
-    ]
-    return "; ".join([text, *held])
+    def _state(self, look: Look | None) -> str:
+        """Return what is known about tasks and workers as part of a sentence."""
+        if look is None:
+            return "the scheduler does not answer"
+        if self._client is None:
+            return f"{look.n_open} are open in this process"
+        text = f"{look.n_open} are open, workers: {look.n_workers}"
+        if not look.n_workers:
+            return f"{text}; start some, or wait until the cluster does"
+        held = [
+            f"{address} has {n_tasks} (last heartbeat {silence:.0f} s ago)"
+            for address, n_tasks, silence in look.holders[:MOST_NAMED]
+        ]
+        return "; ".join([text, *held])
 
 
 def _words(seconds: float) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +41,7 @@ LAST_LOOK_SECONDS = 2.0
 
 @contextmanager
 def watch(
-    give_up_after: float | None = None, console: Console | None = None
+    give_up_after: float = math.inf, console: Console | None = None
 ) -> Iterator[Callable[[int | None], None]]:
     """Watch what is computed while the context is open.
 
@@ -50,17 +51,20 @@ def watch(
 
     Parameters
     ----------
-    give_up_after : float, optional
-        Seconds without a finished task after which the run is ended; None: never.
+    give_up_after : float
+        Seconds without a finished task after which the run is ended; inf: never.
     console : rich.console.Console, optional
         Where to show the progress; standard error if omitted.
     """
     console = Console(stderr=True) if console is None else console
     pause = LINE_SECONDS if console.is_terminal else LOG_SECONDS
     with observed() as observation, show_progress(console) as tally:
-        standstill = Standstill(observation, give_up_after)
+        standstill = Standstill(observation.client, give_up_after)
         if observation.client is None:
-            with _TaskCallback(tally, standstill), _repeated(standstill.check, pause):
+            with (
+                _TaskCallback(tally) as tasks,
+                _repeated(lambda: standstill.see(tasks.look()), pause),
+            ):
                 yield tally.expect
             return
         with _repeated(partial(_look, observation, tally, standstill), pause):
@@ -93,13 +97,23 @@ def _repeated(action: Callable[[], None], pause: float) -> Iterator[None]:
 
 
 class _TaskCallback(Callback):
-    """Counts the tiles of every graph that a scheduler of this process runs."""
+    """Counts the tasks of every graph that a scheduler of this process runs, and tiles."""
 
-    def __init__(self, tally: Tally, standstill: Standstill) -> None:
+    def __init__(self, tally: Tally) -> None:
         super().__init__()
         self._tally = tally
-        self._standstill = standstill
         self._done, self._total = Counter[str](), Counter[str]()
+        self._n_graphs = self._n_finished = 0
+
+    def look(self) -> Look:
+        """Return how far the tasks are; while a graph runs, some task of it is open."""
+        return Look(n_open=self._n_graphs, n_finished=self._n_finished)
+
+    def _start(self, graph: Mapping[Any, Any]) -> None:
+        self._n_graphs += 1
+
+    def _finish(self, graph: Any, state: Any, is_failed: bool) -> None:
+        self._n_graphs -= 1
 
     def _start_state(self, graph: Mapping[Any, Any], state: Mapping[str, Any]) -> None:
         searches = map(search_of, graph)
@@ -110,7 +124,7 @@ class _TaskCallback(Callback):
     def _posttask(
         self, key: Any, result: Any, graph: Any, state: Any, worker_id: Any
     ) -> None:
-        self._standstill.move()
+        self._n_finished += 1
         search = search_of(key)
         if search is not None:
             self._done[search] += 1
@@ -131,9 +145,9 @@ def _look(observation: Observation, tally: Tally, standstill: Standstill) -> Non
         return
     tally.put_open(tiles_of(look.groups))
     _log_workers(before, look)
+    standstill.see(look)
     if joined := [address for what, address in look.events if what == "joined"]:
         remove_misfits(observation.client, joined)
-    standstill.see(look)
 
 
 def _log_workers(before: Look, look: Look) -> None:
@@ -143,4 +157,5 @@ def _log_workers(before: Look, look: Look) -> None:
         who = ", ".join(named) if len(named) <= MOST_NAMED else f"{len(named)} workers"
         logger.info("%s %s; workers: %d", who, kind, look.n_workers)
     if (n_again := look.n_repeated - before.n_repeated) > 0:
-        logger.info("%d tasks are done again, as their workers are gone", n_again)
+        why = ", as their workers are gone" if look.n_lost > before.n_lost else ""
+        logger.info("%d tasks are done again%s", n_again, why)

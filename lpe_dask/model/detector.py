@@ -27,6 +27,7 @@ from lpe_dask.model.parameters import check_names
 from lpe_dask.model.saving import save_model
 from lpe_dask.pvalues import LogDensity, margin
 from lpe_dask.tables import map_values, select_columns
+from lpe_dask.tasks import active_client, check_versions
 
 
 class LPE(OutlierMixin, BaseEstimator):
@@ -239,6 +240,8 @@ class LPE(OutlierMixin, BaseEstimator):
             storage for them that all workers see.
         """
         parameters = self.get_params(deep=False)
+        if (client := active_client()) is not None:
+            check_versions(client)
         # The last fit is forgotten before the search, which needs its memory.
         return self._adopt(fit_model(parameters, X, on_start=self._forget))
 

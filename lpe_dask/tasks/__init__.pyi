@@ -24,6 +24,8 @@ from .spool import Entry as Entry
 from .spool import remove_spools as remove_spools
 from .spool import spool_at as spool_at
 from .spool import spool_place as spool_place
+from .timeouts import seconds_of as seconds_of
+from .timeouts import timeout as timeout
 from .unshared import carries as carries
 from .unshared import eagerly as eagerly
 from .unshared import is_eager as is_eager

@@ -47,7 +47,7 @@ def _taken(client: Any, tasks: Sequence[Delayed]) -> tuple[Any, ...]:
         places[task.key].append(place)
     awaited = {future.key: future for future in client.compute(list(tasks))}
     try:
-        done = sys.modules["distributed"].as_completed(awaited.values())
+        done = sys.modules["distributed"].as_completed(awaited.values(), loop=client.loop)
         for batch in done.batches():
             for future, result in zip(batch, client.gather(batch), strict=True):
                 for place in places[future.key]:

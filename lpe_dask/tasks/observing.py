@@ -1,6 +1,6 @@
 """What a run sees of the workers that it computes on: comings, losses, what is done again.
 
-    scheduler: Observer  <--asked--  Observation  --> log lines, counts of a summary
+    scheduler: plugin  <--asked--  Observation  --> log lines, counts of a summary
 
 Without a cluster there is nothing to see, and all counts are 0.
 """
@@ -8,15 +8,15 @@ Without a cluster there is nothing to see, and all counts are 0.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import dask
-
 from lpe_dask.storage import brief
+from lpe_dask.tasks.timeouts import timeout
 from lpe_dask.tasks.workers import active_client
 
 logger = logging.getLogger(__name__)
@@ -75,6 +75,7 @@ class Observation:
     Attributes
     ----------
     client : distributed.Client, optional
+        None as well where a scheduler runs no functions of others.
     last : Look
         What it saw last.
     """
@@ -82,19 +83,22 @@ class Observation:
     def __init__(self, client: Any | None) -> None:
         self.client = client
         self.last = Look()
+        self.n_users = 0
         self._n_events = 0
-        self._name = None if client is None else _started(client)
+        self._name: str | None = None
+        with suppress(OSError):  # it is tried again at each look
+            self._start()
 
     def look(self) -> Look:
-        """Return what the scheduler sees now; raises if it does not answer."""
-        if self.client is None or self._name is None:
-            return self.last
-        ask = getattr(self.client.scheduler, self._name)
-        answer = self.client.sync(
-            ask, n_events=self._n_events, callback_timeout=_patience()
-        )
-        self._n_events = answer.pop("n_events")
-        self.last = Look(**answer)
+        """Return what the scheduler sees now; OSError if it does not answer."""
+        self._start()
+        if self.client is not None and self._name is not None:
+            ask = getattr(self.client.scheduler, self._name)
+            answer = self.client.sync(
+                ask, n_events=self._n_events, callback_timeout=timeout("look")
+            )
+            self._n_events = answer.pop("n_events")
+            self.last = Look(**answer)
         return self.last
 
     def counts(self) -> dict[str, int]:
@@ -115,49 +119,61 @@ class Observation:
         if self.client is None or self._name is None:
             return
         if self.client.status == "running":
-            from lpe_dask.tasks import observer
-
             with suppress(Exception):
-                self.client.run_on_scheduler(
-                    observer.stop, self._name, callback_timeout=_patience()
-                )
+                self._run(scheduler_plugin().stop, self._name)
 
+    def _start(self) -> None:
+        """Add an observer to the scheduler, once."""
+        if self.client is None or self._name is not None:
+            return
+        try:
+            self._name = self._run(
+                scheduler_plugin().start, self.client.id, COUNTED_PREFIXES
+            )
+        except OSError:
+            raise
+        except Exception as error:
+            logger.info("the scheduler does not tell what it sees: %s", brief(error))
+            self.client = None
 
-def _patience() -> float:
-    return dask.config.get("lpe-dask.timeouts.look")
-
-
-def _started(client: Any) -> str | None:
-    from lpe_dask.tasks import observer  # imports distributed
-
-    try:
-        return client.run_on_scheduler(
-            observer.start, client.id, COUNTED_PREFIXES, callback_timeout=_patience()
+    def _run(self, function: Any, *args: Any) -> Any:
+        assert self.client is not None
+        return self.client.run_on_scheduler(
+            function, *args, callback_timeout=timeout("look")
         )
-    except Exception as error:  # one that runs no functions of others, for example
-        logger.info("the scheduler does not tell what it sees: %s", brief(error))
-        return None
+
+
+def scheduler_plugin() -> Any:
+    """Return the module of the plugin, which imports `distributed`."""
+    from lpe_dask.tasks import scheduler_plugin
+
+    return scheduler_plugin
 
 
 @contextmanager
 def observed() -> Iterator[Observation]:
     """Return a context that gives what the active scheduler sees until its end.
 
-    Within it another such context gives the same.
+    While another such context is open for the same client, it gives the same.
     """
     client = active_client()
     if client is None:
         yield Observation(None)
         return
-    if (active := _observations.get(client)) is not None:
-        yield active
-        return
-    observation = _observations[client] = Observation(client)
+    with _changing:
+        observation = _observations.get(client) or Observation(client)
+        _observations[client] = observation
+        observation.n_users += 1
     try:
         yield observation
     finally:
-        del _observations[client]
-        observation.end()
+        with _changing:
+            observation.n_users -= 1
+            is_last = observation.n_users == 0
+            if is_last:
+                del _observations[client]
+        if is_last:
+            observation.end()
 
 
 def observed_counts() -> dict[str, int]:
@@ -169,3 +185,4 @@ def observed_counts() -> dict[str, int]:
 
 #: Those that are at work, by client.
 _observations: WeakKeyDictionary[Any, Observation] = WeakKeyDictionary()
+_changing = threading.Lock()

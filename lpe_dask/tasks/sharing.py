@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from lpe_dask.storage import Folder, brief
 from lpe_dask.tasks.spool import MARK_NAME, open_clients, spool_at, spool_place
+from lpe_dask.tasks.timeouts import timeout
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,12 @@ def _is_shared(client: Any, place: str) -> bool | None:
         logger.info("no spool at %s: %s", place, brief(error))
         return False
     # A worker that is lost during this has no answer.
-    answers = client.run(_sees, spool.url, on_error="ignore")
+    try:
+        answers = client.run(
+            _sees, spool.url, on_error="ignore", callback_timeout=timeout("spool")
+        )
+    except TimeoutError:  # one of them hangs
+        return None
     if not answers:
         return None
     blind = [worker for worker, sees in answers.items() if not sees]

@@ -19,7 +19,8 @@ from dask.utils import parse_bytes
 
 from lpe_dask.tasks import private_uses
 from lpe_dask.tasks.memory import memory_of_machine, peak_process_bytes
-from lpe_dask.tasks.versions import check_versions
+from lpe_dask.tasks.timeouts import timeout
+from lpe_dask.tasks.versions import check_versions, is_checked
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +113,8 @@ def active_workers(*, wait: bool = False) -> Workers:
     client = active_client()
     if client is not None:
         found = _of_cluster(client, wait)
-        check_versions(client)
+        if not is_checked(client):
+            check_versions(client)
         return _limited(found)
     return _limited(_of_task() if private_uses.is_in_task() else _of_machine())
 
@@ -202,7 +204,8 @@ def peak_worker_bytes() -> int | None:
     try:
         if client is None:
             return peak_process_bytes()
-        return max(client.run(peak_process_bytes).values(), default=None)
+        peaks = client.run(peak_process_bytes, callback_timeout=timeout("look"))
+        return max(peaks.values(), default=None)
     except Exception as error:  # not worth a run that is complete
         logger.info("the peak memory of the workers is unknown: %r", error)
         return None

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from fsspec.implementations.local import LocalFileSystem
 
 import lpe_dask
-from lpe_dask.batch import days, parts, unfinished
+from lpe_dask.batch import days, parts, runs, unfinished
 from lpe_dask.batch.fit import RunError
 from lpe_dask.batch.job_file import read_job
 from lpe_dask.batch.placeholders import Placeholders
@@ -298,6 +298,26 @@ def test_run__removes_the_half_of_a_note_that_it_left_when_it_was_killed(clock):
     lpe_dask.run("job.toml")
 
     assert not list(Path("out/_runs").iterdir())
+
+
+def test_run__that_is_resumed_keeps_its_note_where_workers_are_refused(clock, monkeypatch):
+    """They may be repaired: the next start then ends that day, not the one after it."""
+    clock(LATE)
+    interrupt()
+    note = Path("out/_runs").glob("*.json")
+
+    def refuse(run, lock, expect):
+        raise ImportError("a worker has another version")
+
+    clock(EARLY)
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.Run, "fit_and_score", refuse)
+        with pytest.raises(ImportError):
+            lpe_dask.run("job.toml")
+
+    assert len(list(note)) == 1
+    assert lpe_dask.run("job.toml")["rows"] == 20
+    assert Path("out/2026-11-19/_summary.json").exists()
 
 
 def test_run__works_where_nothing_can_be_noted(clock, caplog):

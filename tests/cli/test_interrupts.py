@@ -8,7 +8,15 @@ import time
 import pytest
 
 from lpe_dask.cli import interrupts
-from lpe_dask.cli.interrupts import SIGNALS, Terminated, signals_held, signals_raised
+from lpe_dask.cli.interrupts import (
+    SIGNALS,
+    GivenUp,
+    Terminated,
+    has_given_up,
+    interrupt_main,
+    signals_held,
+    signals_raised,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -117,3 +125,33 @@ def test_ignore_signals__lets_none_stop_the_end():
 
     for number in SIGNALS:
         send(number)
+
+
+@pytest.mark.parametrize("ignored", [[], [signal.SIGINT], [signal.SIGTERM]])
+def test_interrupt_main__is_raised_whatever_is_ignored(ignored):
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+
+    def wait():
+        with signals_raised():
+            timer.start()
+            time.sleep(30)
+
+    timer = threading.Timer(0.1, interrupt_main, ["nothing moves"])
+    with pytest.raises(GivenUp, match="nothing moves"):
+        wait()
+    timer.join()
+
+    assert has_given_up()
+    interrupts._reasons.clear()
+
+
+def test_interrupt_main__says_so_if_all_signals_are_ignored(caplog):
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+    with signals_raised():
+        interrupt_main("nothing moves")
+
+    assert "nothing moves But nothing can end it from within." in caplog.text
+    assert not has_given_up()

@@ -3,6 +3,7 @@
 import os
 import signal
 
+import dask
 import pytest
 from distributed import Client
 
@@ -58,21 +59,67 @@ def test_restart_silent__brings_back_a_worker_that_was_stopped(client, addresses
 
 
 @pytest.mark.cluster
-def test_separate__leaves_workers_that_reach_each_other(client, addresses):
-    separate(client)
+def test_restart_silent__leaves_workers_that_are_heard_of(client, addresses):
+    before = pids(client)
 
-    assert sorted(client.scheduler_info()["workers"]) == addresses
+    restart_silent(client, Look(holders=[(a, 1, 59.0) for a in addresses]), 60.0)
+
+    assert pids(client) == before
+
+
+def busy(addresses):
+    """What is seen of workers that have tasks."""
+    return Look(n_workers=2, holders=[(address, 1, 0.1) for address in addresses])
 
 
 @pytest.mark.cluster
-def test_separate__removes_the_one_that_others_do_not_reach(client, monkeypatch, caplog):
-    first, second = sorted(client.scheduler_info()["workers"])
-    monkeypatch.setattr(rescue, "_broken_links", lambda client: [(first, second)])
+def test_unreached__are_those_that_do_not_answer(client, addresses):
+    nobody = "tcp://127.0.0.1:1"
+    links = [(here, there) for here in addresses for there in (*addresses, nobody)]
 
-    separate(client)
+    answers = client.run(rescue._unreached, links, 1.0)
 
-    assert f"worker {second} and {first} do not reach each other" in caplog.text
-    assert eventually(lambda: list(client.scheduler_info()["workers"]) == [first])
+    assert answers == {address: [nobody] for address in addresses}
+    with dask.config.set({"lpe-dask.timeouts.reach": 1}):
+        assert rescue._broken_links(client, links) == [(here, nobody) for here in addresses]
+
+
+@pytest.mark.cluster
+def test_separate__leaves_workers_that_reach_each_other(client, addresses, caplog):
+    caplog.set_level("INFO")
+    separate(client, busy(addresses))
+
+    assert sorted(client.scheduler_info()["workers"]) == addresses
+    assert "could not look after" not in caplog.text
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("n_attempts", [1, 2])
+def test_separate__removes_one_that_twice_did_not_answer(
+    client, addresses, monkeypatch, caplog, n_attempts
+):
+    first, second = addresses
+    answers = [[(first, second)]] * n_attempts + [[]]
+    monkeypatch.setattr(rescue, "_broken_links", lambda client, links: answers.pop(0))
+
+    separate(client, busy(addresses))
+
+    if n_attempts == 1:
+        assert sorted(client.scheduler_info()["workers"]) == addresses
+    else:
+        assert f"worker {second} and {first} do not reach each other" in caplog.text
+        assert eventually(lambda: list(client.scheduler_info()["workers"]) == [first])
+
+
+@pytest.mark.cluster
+def test_separate__removes_nobody_where_most_would_go(client, addresses, monkeypatch):
+    nobody = [(address, "tcp://10.0.0.9:1") for address in addresses]
+    links = [*nobody, *[(address, address) for address in addresses]]
+    monkeypatch.setattr(rescue, "_broken_links", lambda client, asked: links)
+
+    separate(client, busy(addresses))
+
+    assert sorted(client.scheduler_info()["workers"]) == addresses
 
 
 @pytest.mark.cluster

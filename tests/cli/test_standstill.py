@@ -1,8 +1,9 @@
 """What happens where nothing moves: a line a minute, help for the workers, and an end."""
 
 import logging
-from types import SimpleNamespace
+import math
 
+import dask
 import pytest
 
 from lpe_dask.cli import standstill
@@ -13,16 +14,18 @@ from lpe_dask.tasks import Look
 STILL = Look(n_open=7, n_workers=2, holders=[("tcp://a:1", 3, 4.2)])
 
 
+CLUSTER = object()
+
+
 class Run:
     """A standstill with a clock, and what it did."""
 
-    def __init__(self, monkeypatch, give_up_after=None):
+    def __init__(self, monkeypatch, give_up_after=math.inf, client=CLUSTER):
         self.now = 0.0
         self.done = []
         for name in ("restart_silent", "separate", "interrupt_main"):
             monkeypatch.setattr(standstill, name, self.note(name))
-        observation = SimpleNamespace(client=object())
-        self.standstill = Standstill(observation, give_up_after, lambda: self.now)
+        self.standstill = Standstill(client, give_up_after, lambda: self.now)
 
     def note(self, name):
         return lambda *args: self.done.append((self.now, name))
@@ -68,7 +71,7 @@ def test_standstill__is_none_while_no_task_is_open(monkeypatch, lines):
 @pytest.mark.parametrize(
     ("look", "state"),
     [
-        (None, "nothing is known of the workers"),
+        (None, "the scheduler does not answer"),
         (Look(n_open=3), "3 are open, workers: 0; start some"),
     ],
 )
@@ -87,14 +90,17 @@ def test_standstill__gives_up(monkeypatch):
     assert [when for when, what in run.done if what == "interrupt_main"] == [90]
 
 
-def test_standstill__of_this_process_is_looked_at_without_a_scheduler(monkeypatch, lines):
-    run = Run(monkeypatch)
-    run.now = 50.0
-    run.standstill.move()
-    run.now = 100.0
-    run.standstill.check()
-    assert lines() == []
+def test_standstill__of_this_process_has_no_workers_to_look_after(monkeypatch, lines):
+    run = Run(monkeypatch, client=None)
+    run.see(Look(n_open=1), 120)
 
-    run.now = 110.0
-    run.standstill.check()
-    assert lines() == ["no task was done for 0:01:00: nothing is known of the workers"]
+    assert lines()[0] == "no task was done for 0:01:00: 1 are open in this process"
+    assert run.done == []
+
+
+def test_standstill__takes_its_patience_from_the_configuration(monkeypatch, lines):
+    with dask.config.set({"lpe-dask.timeouts.standstill": "2min"}):
+        run = Run(monkeypatch)
+    run.see(STILL, 130)
+
+    assert [line[:26] for line in lines()] == ["no task was done for 0:02:"]

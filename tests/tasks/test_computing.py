@@ -11,6 +11,7 @@ import pytest
 from distributed import Client
 
 from lpe_dask.tasks import compute, new_tasks
+from processes import local_cluster
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -82,3 +83,17 @@ def test_compute__gives_results_in_order_also_of_equal_tasks(scheduler, cluster)
     ):
         assert compute(second, first, second) == (2, 1, 2)
         assert compute() == ()
+
+
+def test_compute__uses_a_client_that_is_not_the_default(cluster):
+    """Neither where there is no default, nor where it is one of another cluster."""
+    tasks = new_tasks("plain", [(int, i) for i in range(9)])
+    with Client(cluster, set_as_default=False) as client:
+        with dask.config.set(scheduler=client):
+            assert compute(*tasks) == tuple(range(9))
+        with (
+            local_cluster(1, processes=False) as other,
+            Client(other),
+            dask.config.set(scheduler=client),
+        ):
+            assert compute(*tasks) == tuple(range(9))

@@ -3,11 +3,19 @@
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import dask
 import pytest
+from distributed import Client
 
-from lpe_dask.tasks import compute, new_tasks, observed, observed_counts
+from lpe_dask.tasks import (
+    compute,
+    new_tasks,
+    observed,
+    observed_counts,
+    peak_worker_bytes,
+)
 from waiting import eventually
 
 NOTHING = {"workers_lost": 0, "tasks_repeated": 0, "bytes_spilled": 0}
@@ -79,9 +87,84 @@ def test_observed__names_who_holds_a_run_up(client):
 
 
 @pytest.mark.cluster
-def test_observed__ends_with_its_client(cluster):
-    from distributed import Client
+def test_observed__counts_the_tasks_of_its_client_alone(client, cluster):
+    with Client(cluster, set_as_default=False) as other, observed() as observation:
+        stuck = other.map(time.sleep, [2, 2, 2], pure=False)
+        assert eventually(lambda: any(other.processing().values()))
+        look = observation.look()
+        assert (look.n_open, look.n_finished, len(look.holders)) == (0, 0, 0)
 
+        own = client.submit(time.sleep, 0.2, priority=1)
+        assert eventually(lambda: observation.look().n_open == 1)
+        own.release()
+        other.cancel(stuck)
+
+
+@pytest.mark.cluster
+def test_observed__knows_what_was_sent_before(client):
+    sent = client.submit(time.sleep, 1, pure=False)
+    assert eventually(lambda: any(client.processing().values()))
+    with observed() as observation:
+        assert observation.look().n_open == 1
+        sent.result()
+        assert observation.look().n_open == 0
+
+
+@pytest.mark.cluster
+def test_observed__lasts_until_the_last_that_uses_it(client):
+    first, second = observed(), observed()
+    first.__enter__()
+    observation = second.__enter__()
+    first.__exit__(None, None, None)
+    assert observation.look().n_workers == 2
+    second.__exit__(None, None, None)
+
+    assert client.run_on_scheduler(left_over) == []
+
+
+@pytest.mark.cluster
+def test_observed__is_begun_at_a_later_look_if_nobody_answers(client, monkeypatch):
+    ask, failures = client.run_on_scheduler, [TimeoutError(), TimeoutError()]
+
+    def late(*args, **options):
+        if failures:
+            raise failures.pop()
+        return ask(*args, **options)
+
+    monkeypatch.setattr(client, "run_on_scheduler", late)
+    with observed() as observation:
+        with pytest.raises(TimeoutError):
+            observation.look()
+        assert observation.look().n_workers == 2
+
+
+@pytest.mark.cluster
+def test_observed__is_blind_where_no_functions_are_run(client, monkeypatch):
+    def refuse(*args, **options):
+        raise ValueError("The 'run_function' handler has been explicitly disallowed")
+
+    monkeypatch.setattr(client, "run_on_scheduler", refuse)
+    with observed() as observation:
+        assert observation.client is None
+        assert observed_counts() == NOTHING
+
+
+@pytest.mark.cluster
+def test_peak_worker_bytes__is_not_waited_for_long(client):
+    """A run that is complete is not held up by a worker that hangs."""
+    stopped = next(iter(client.run(os.getpid).values()))
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        with dask.config.set({"lpe-dask.timeouts.look": 1}):
+            assert peak_worker_bytes() is None
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+
+    assert peak_worker_bytes() > 2**26
+
+
+@pytest.mark.cluster
+def test_observed__ends_with_its_client(cluster):
     with Client(cluster) as other:
         with Client(cluster):
             observation = observed()
@@ -110,9 +193,7 @@ def test_counts__are_those_of_the_last_look_if_nobody_answers(client, monkeypatc
 
 
 def test_bytes_spilled__adds_what_was_written_to_disk():
-    from types import SimpleNamespace
-
-    from lpe_dask.tasks.observer import _bytes_spilled
+    from lpe_dask.tasks.scheduler_plugin import _bytes_spilled
 
     metrics = {
         ("execute", "lpe-join", "disk-write", "bytes"): 100,

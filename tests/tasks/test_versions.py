@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from lpe_dask import __version__
-from lpe_dask.tasks import check_versions, misfits
+from lpe_dask.tasks import check_versions, misfits, versions
 
 WORKERS = ["tcp://10.0.0.2:40001", "tcp://10.0.0.2:40002", "tls://[::1]:40003"]
 
@@ -36,7 +36,8 @@ class Cluster:
 
 
 HERE = __version__
-BROKEN = ModuleNotFoundError("No module named 'numba'")
+BROKEN = ModuleNotFoundError("No module named 'lazy_loader'")
+BLOCKED = ValueError("The 'run_function' handler has been explicitly disallowed")
 
 
 def test_check_versions__asks_each_worker_once():
@@ -72,13 +73,25 @@ def test_check_versions__names_the_machines(versions, told):
         assert f"Install lpe_dask=={HERE}" in message
 
 
-@pytest.mark.parametrize("on_scheduler", [HERE, TimeoutError(), OSError("lost")])
-def test_check_versions__passes_over_who_does_not_answer(on_scheduler):
-    check_versions(Cluster(on_scheduler, HERE, "silent", HERE))
+@pytest.mark.parametrize("on_scheduler", [HERE, TimeoutError(), OSError("lost"), BLOCKED])
+@pytest.mark.parametrize("on_worker", [HERE, "silent", OSError("lost"), BLOCKED])
+def test_check_versions__passes_over_who_does_not_answer(on_scheduler, on_worker):
+    check_versions(Cluster(on_scheduler, HERE, on_worker, HERE))
+
+
+def test_check_versions__asks_those_again_that_did_not_answer():
+    client = Cluster(HERE, HERE, "silent", HERE)
+    check_versions(client)
+    client.on_workers = dict.fromkeys(WORKERS, None)
+
+    with pytest.raises(ImportError, match="not installed"):
+        check_versions(client)
 
 
 @pytest.mark.cluster
 def test_misfits__of_a_real_cluster_are_none(client):
     check_versions(client)
+    workers = list(client.scheduler_info()["workers"])
 
-    assert misfits(client, list(client.scheduler_info()["workers"])) == {}
+    assert versions._answers(client, workers) == dict.fromkeys(workers, HERE)
+    assert misfits(client, workers) == {}

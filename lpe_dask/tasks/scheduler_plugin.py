@@ -14,18 +14,15 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 #: Most comings and goings of workers that are kept for a client.
 MOST_EVENTS = 1000
 
-#: Most workers that are named as those that hold a run up.
-MOST_HOLDERS = 5
-
 #: What an event of the scheduler names of a worker that has gone: tasks and results.
-_LOST = ("processing-tasks", "lost-computed-tasks", "lost-scattered-tasks")
+_TAKEN = ("processing-tasks", "lost-computed-tasks", "lost-scattered-tasks")
 
 #: States of a task that is not done.
-OPEN_STATES = ("waiting", "no-worker", "queued", "processing")
+_OPEN_STATES = ("waiting", "no-worker", "queued", "processing")
 
 
 class Observer(SchedulerPlugin):
-    """Counts from the moment at which it is added to a scheduler, for one client.
+    """Counts the tasks of one client, and the workers, from when it is attached.
 
     Parameters
     ----------
@@ -41,6 +38,8 @@ class Observer(SchedulerPlugin):
         self._scheduler = scheduler
         self._client = client
         self._prefixes = prefixes
+        # Keys of the client's tasks, as long as the scheduler has them.
+        self._own, self._open = _tasks_of(scheduler, client)
         self._started: set[Any] = set()
         self._finished: set[Any] = set()
         self._n_finished = 0
@@ -65,7 +64,7 @@ class Observer(SchedulerPlugin):
         new = min(self._n_events - n_events, len(self._events))
         return {
             "groups": self._groups(),
-            "n_open": sum(map(_n_open, self._scheduler.task_groups.values())),
+            "n_open": len(self._open),
             "n_finished": self._n_finished,
             "n_repeated": self._n_repeated,
             "n_lost": self._n_lost,
@@ -78,10 +77,23 @@ class Observer(SchedulerPlugin):
 
     # What the scheduler calls
 
+    def update_graph(
+        self, scheduler: Any, *, client: str, tasks: list[Any], **kwargs: Any
+    ) -> None:
+        """Note which tasks are those of the client."""
+        if client == self._client:
+            self._own.update(tasks)
+
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any
     ) -> None:
         """Count a task that starts or is done, for the first time or again."""
+        if key not in self._own:
+            return
+        if finish in _OPEN_STATES:
+            self._open.add(key)
+        else:
+            self._open.discard(key)
         if finish == "processing":
             self._n_repeated += key in self._started
             self._started.add(key)
@@ -89,8 +101,8 @@ class Observer(SchedulerPlugin):
             self._n_finished += key not in self._finished
             self._finished.add(key)
         elif finish == "forgotten":
-            self._started.discard(key)
-            self._finished.discard(key)
+            for keys in (self._own, self._started, self._finished):
+                keys.discard(key)
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
         """Keep that a worker has come."""
@@ -101,7 +113,8 @@ class Observer(SchedulerPlugin):
         if topic != "all" or not isinstance(msg, dict):
             return
         if msg.get("action") == "remove-worker":
-            is_lost = any(msg.get(name) for name in _LOST)
+            taken = (key for name in _TAKEN for key in msg.get(name) or ())
+            is_lost = not self._own.isdisjoint(taken)
             self._n_lost += is_lost
             self._keep("was lost" if is_lost else "left", msg["worker"])
 
@@ -125,7 +138,7 @@ class Observer(SchedulerPlugin):
         ]
         return {
             group.name: (
-                _n_open(group),
+                sum(group.states[state] for state in _OPEN_STATES),
                 sum(group.states.values()) - group.states["forgotten"],
             )
             for group in groups
@@ -134,16 +147,31 @@ class Observer(SchedulerPlugin):
     def _holders(self) -> list[tuple[str, int, float]]:
         """Return workers with tasks: address, tasks, seconds since the last heartbeat."""
         now = time.time()
-        busy = [ws for ws in self._scheduler.workers.values() if ws.processing]
-        busy.sort(key=lambda ws: ws.last_seen)
-        return [
-            (ws.address, len(ws.processing), max(0.0, now - ws.last_seen))
-            for ws in busy[:MOST_HOLDERS]
+        workers = (
+            (ws, sum(ts.key in self._own for ts in ws.processing))
+            for ws in self._scheduler.workers.values()
+        )
+        holders = [
+            (ws.address, n_tasks, max(0.0, now - ws.last_seen))
+            for ws, n_tasks in workers
+            if n_tasks
         ]
+        return sorted(holders, key=lambda holder: -holder[2])
 
 
-def _n_open(group: Any) -> int:
-    return sum(group.states[state] for state in OPEN_STATES)
+def _tasks_of(scheduler: Any, client: str) -> tuple[set[Any], set[Any]]:
+    """Return the keys of the tasks that a client waits for, and of those not done."""
+    own, is_open = set(), set()
+    state = scheduler.clients.get(client)
+    found = [] if state is None else list(state.wants_what)
+    while found:
+        task = found.pop()
+        if task.key not in own:
+            own.add(task.key)
+            if task.state in _OPEN_STATES:
+                is_open.add(task.key)
+            found += task.dependencies
+    return own, is_open
 
 
 def _bytes_spilled(scheduler: Any) -> int:
@@ -160,6 +188,7 @@ def _bytes_spilled(scheduler: Any) -> int:
 
 def start(client: str, prefixes: tuple[str, ...], dask_scheduler: Any) -> str:
     """Add an observer to a scheduler, and return the name by which it is asked."""
+    stop(f"lpe-observer-{client}", dask_scheduler)  # that of an attempt without an answer
     observer = Observer(dask_scheduler, client, prefixes)
     observer.attach()
     return observer.name
