@@ -694,16 +694,15 @@ def test_peak_process_bytes__has_another_source(tmp_path):
 
 
 def test_peak_worker_bytes__is_that_of_the_largest_worker(monkeypatch):
-    client = SimpleNamespace(
-        run=lambda function: {"tcp://a": 1, "tcp://b": 3, "tcp://c": 2}
-    )
+    peaks = {"tcp://a": 1, "tcp://b": 3, "tcp://c": 2}
+    client = SimpleNamespace(run=lambda function, callback_timeout: peaks)
     monkeypatch.setattr(workers, "active_client", lambda: client)
 
     assert workers.peak_worker_bytes() == 3
 
 
 def test_peak_worker_bytes__is_not_worth_a_run(monkeypatch):
-    def fail(function):
+    def fail(function, callback_timeout):
         raise OSError("connection lost")
 
     monkeypatch.setattr(workers, "active_client", lambda: SimpleNamespace(run=fail))
