@@ -2,7 +2,7 @@
 
 Those that are silent, and those that are cut off from others, where nothing moves: Dask
 itself finds a silent worker after 5 to 10 minutes, and tries for ever where workers do not
-reach each other. And those that join with another version of the package.
+reach each other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from lpe_dask.storage import brief
-from lpe_dask.tasks import Look, misfits, timeout
+from lpe_dask.tasks import Look, timeout
 
 logger = logging.getLogger(__name__)
 
@@ -56,16 +56,6 @@ def separate(client: Any, look: Look) -> None:
             "worker %s and %s do not reach each other over the network: the first is "
             "removed from the cluster, and its tasks go to other workers",
             address, ", ".join(others),
-        )  # fmt: skip
-        _attempt(client.run_on_scheduler, _remove, address)
-
-
-def remove_misfits(client: Any, joined: list[str]) -> None:
-    """Remove workers from the cluster that have not this version of the package."""
-    for address, told in misfits(client, joined).items():
-        logger.warning(
-            "worker %s is removed from the cluster, as it has not this version of "
-            "lpe_dask: %s", address, told,
         )  # fmt: skip
         _attempt(client.run_on_scheduler, _remove, address)
 

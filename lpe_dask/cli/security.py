@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 
 from distributed.security import Security
@@ -49,7 +50,8 @@ def check_address(address: str) -> None:
 def is_of_certificates(error: BaseException | None) -> bool:
     """Return whether an error of connecting came from certificates that do not match."""
     while error is not None:
-        if isinstance(error, ssl.SSLError) or "TLS certificate" in str(error):
+        # Of some, only the text is left.
+        if isinstance(error, ssl.SSLError) or re.search("SSL|TLS cert", str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False

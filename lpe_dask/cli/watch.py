@@ -23,7 +23,6 @@ from dask.callbacks import Callback
 from rich.console import Console
 
 from lpe_dask.cli.progress import Tally, search_of, show_progress, tiles_of
-from lpe_dask.cli.rescue import remove_misfits
 from lpe_dask.cli.standstill import Standstill
 from lpe_dask.tasks import Look, Observation, observed
 
@@ -146,8 +145,6 @@ def _look(observation: Observation, tally: Tally, standstill: Standstill) -> Non
     tally.put_open(tiles_of(look.groups))
     _log_workers(before, look)
     standstill.see(look)
-    if joined := [address for what, address in look.events if what == "joined"]:
-        remove_misfits(observation.client, joined)
 
 
 def _log_workers(before: Look, look: Look) -> None:
@@ -155,7 +152,7 @@ def _log_workers(before: Look, look: Look) -> None:
     for kind in dict.fromkeys(what for what, _ in look.events):
         named = [address for what, address in look.events if what == kind]
         who = ", ".join(named) if len(named) <= MOST_NAMED else f"{len(named)} workers"
-        logger.info("%s %s; workers: %d", who, kind, look.n_workers)
+        logger.info("%s: %s; workers: %d", kind, who, look.n_workers)
     if (n_again := look.n_repeated - before.n_repeated) > 0:
         why = ", as their workers are gone" if look.n_lost > before.n_lost else ""
-        logger.info("%d tasks are done again%s", n_again, why)
+        logger.info("tasks done again%s: %d", why, n_again)

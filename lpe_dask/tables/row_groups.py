@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import platform
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,12 @@ import pyarrow.parquet as pq
 
 from lpe_dask.storage import is_passing, retried, retried_until_seen
 from lpe_dask.tables.column_names import check_distinct
+
+#: What a worker adds to the error of a file that it does not find.
+_UNSEEN = (
+    "If it is still there, {} does not see it: give files that all workers see, in a "
+    "shared folder or at a URL."
+)
 
 #: Rows of a partition of a Parquet file, unless a row group has more.
 PARTITION_ROWS = 2**17
@@ -67,6 +74,13 @@ class RowGroups:
     @retried_until_seen
     def read(self, names: list[str]) -> pa.Table:
         """Return some columns, of the types that they have in this file."""
+        try:
+            return self._read(names)
+        except FileNotFoundError as error:
+            error.add_note(_UNSEEN.format(platform.node()))
+            raise
+
+    def _read(self, names: list[str]) -> pa.Table:
         # Made here: a fragment that was read keeps the footer of the whole file.
         fragment = ds.ParquetFileFormat().make_fragment(
             self.name, self.filesystem, self.folders, row_groups=self.groups

@@ -43,7 +43,6 @@ from .values import is_shared as is_shared
 from .values import same as same
 from .values import value_of as value_of
 from .versions import check_versions as check_versions
-from .versions import misfits as misfits
 from .workers import MIN_WORKER_BYTES as MIN_WORKER_BYTES
 from .workers import PROCESS_BYTES as PROCESS_BYTES
 from .workers import USABLE_SHARE as USABLE_SHARE

@@ -47,12 +47,16 @@ def _taken(client: Any, tasks: Sequence[Delayed]) -> tuple[Any, ...]:
         places[task.key].append(place)
     awaited = {future.key: future for future in client.compute(list(tasks))}
     try:
-        done = sys.modules["distributed"].as_completed(awaited.values(), loop=client.loop)
-        for batch in done.batches():
-            for future, result in zip(batch, client.gather(batch), strict=True):
-                for place in places[future.key]:
-                    results[place] = result
-                awaited.pop(future.key).release()
+        # Each is fetched by itself: one whose worker hangs holds up no other.
+        done = sys.modules["distributed"].as_completed(
+            awaited.values(), loop=client.loop, with_results=True
+        )
+        for future, result in done:
+            if future.status == "cancelled":  # then it is the error
+                raise result
+            for place in places[future.key]:
+                results[place] = result
+            awaited.pop(future.key).release()
     finally:
         for future in awaited.values():
             future.release()

@@ -11,6 +11,9 @@ from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from lpe_dask import __version__
+from lpe_dask.tasks.version_guard import guard
+
 #: Most comings and goings of workers that are kept for a client.
 MOST_EVENTS = 1000
 
@@ -53,11 +56,17 @@ class Observer(SchedulerPlugin):
         """Begin to count, and answer questions."""
         self._scheduler.add_plugin(self, name=self.name)
         self._scheduler.handlers[self.name] = self.look
+        # Workers that join get the guard before their first task.
+        away = f"{self.name}-away"
+        self._scheduler.handlers[away] = self.turn_away
+        self._scheduler.worker_plugins[away] = guard(__version__, away)
 
     def detach(self) -> None:
         """End that; it may have ended already."""
         self._scheduler.plugins.pop(self.name, None)
         self._scheduler.handlers.pop(self.name, None)
+        self._scheduler.handlers.pop(f"{self.name}-away", None)
+        self._scheduler.worker_plugins.pop(f"{self.name}-away", None)
 
     def look(self, n_events: int = 0) -> dict[str, Any]:
         """Return all counts, and the events after the first ``n_events``."""
@@ -74,6 +83,10 @@ class Observer(SchedulerPlugin):
             "n_events": self._n_events,
             "events": self._events[len(self._events) - new :],
         }
+
+    def turn_away(self, worker: str, found: str) -> None:
+        """Keep that a worker has another version, and ends."""
+        self._keep(f"turned away ({found} instead of lpe_dask {__version__})", worker)
 
     # What the scheduler calls
 
@@ -116,7 +129,7 @@ class Observer(SchedulerPlugin):
             taken = (key for name in _TAKEN for key in msg.get(name) or ())
             is_lost = not self._own.isdisjoint(taken)
             self._n_lost += is_lost
-            self._keep("was lost" if is_lost else "left", msg["worker"])
+            self._keep("lost" if is_lost else "left", msg["worker"])
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """End with the client."""

@@ -47,7 +47,7 @@ def check_versions(client: Any) -> None:
     """
     checked = _checked.get(client, set())
     workers = set(client.scheduler_info(n_workers=-1)["workers"]) - checked
-    answers = _answers(client, workers)
+    answers = _answers(client, sorted(workers))
     found = {address: _told(answer) for address, answer in answers.items()}
     machines = defaultdict(list)
     for address, told in found.items():
@@ -66,12 +66,6 @@ def check_versions(client: Any) -> None:
             f"environment of `dask scheduler` and `dask worker`, and start these again."
         )
     _checked[client] = checked | answers.keys()
-
-
-def misfits(client: Any, workers: Collection[str]) -> dict[str, str]:
-    """Return those of some workers that have not this version, and what they have."""
-    found = {a: _told(answer) for a, answer in _answers(client, workers).items()}
-    return {address: told for address, told in found.items() if told is not None}
 
 
 def _answers(client: Any, workers: Collection[str]) -> dict[str, Any]:

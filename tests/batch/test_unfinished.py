@@ -304,7 +304,6 @@ def test_run__that_is_resumed_keeps_its_note_where_workers_are_refused(clock, mo
     """They may be repaired: the next start then ends that day, not the one after it."""
     clock(LATE)
     interrupt()
-    note = Path("out/_runs").glob("*.json")
 
     def refuse(run, lock, expect):
         raise ImportError("a worker has another version")

@@ -8,7 +8,7 @@ import pytest
 from distributed import Client
 
 from lpe_dask.cli import rescue
-from lpe_dask.cli.rescue import cut_off, remove_misfits, restart_silent, separate
+from lpe_dask.cli.rescue import cut_off, restart_silent, separate
 from lpe_dask.tasks import Look
 from processes import local_cluster
 from waiting import eventually
@@ -120,14 +120,3 @@ def test_separate__removes_nobody_where_most_would_go(client, addresses, monkeyp
     separate(client, busy(addresses))
 
     assert sorted(client.scheduler_info()["workers"]) == addresses
-
-
-@pytest.mark.cluster
-def test_remove_misfits__removes_those_of_another_version(client, monkeypatch, caplog):
-    address = next(iter(client.scheduler_info()["workers"]))
-    monkeypatch.setattr(rescue, "misfits", lambda client, joined: {joined[0]: "has 0.0"})
-
-    remove_misfits(client, [address])
-
-    assert f"worker {address} is removed" in caplog.text
-    assert eventually(lambda: address not in client.scheduler_info()["workers"])

@@ -18,7 +18,12 @@ def test_check_address__lets_plain_addresses_pass_where_nothing_is_required():
 
 
 @pytest.mark.parametrize(
-    "raised", [OSError("TLS certificate does not match"), ssl.SSLEOFError("EOF")]
+    "raised",
+    [
+        OSError("TLS certificate does not match"),
+        ssl.SSLEOFError("EOF"),
+        OSError("in <TLSConnector>: SSLError: [SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert"),
+    ],
 )
 def test_is_of_certificates__looks_at_all_causes(raised):
     try:

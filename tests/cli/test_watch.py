@@ -183,7 +183,7 @@ def test_watch__does_not_wait_long_for_the_last_answer(terminal, monkeypatch):
 def test_watch__tells_who_comes_and_goes(records, monkeypatch):
     looks = [
         Look(n_workers=2, events=[("joined", "tcp://a:1"), ("joined", "tcp://b:1")]),
-        Look(n_workers=1, n_lost=1, n_repeated=3, events=[("was lost", "tcp://a:1")]),
+        Look(n_workers=1, n_lost=1, n_repeated=3, events=[("lost", "tcp://a:1")]),
         Look(
             n_workers=5, n_repeated=3, events=[("joined", f"tcp://{i}:1") for i in "cdef"]
         ),
@@ -198,15 +198,14 @@ def test_watch__tells_who_comes_and_goes(records, monkeypatch):
         return Deaf.last
 
     monkeypatch.setattr(Deaf, "last", Look())
-    monkeypatch.setattr(watching, "remove_misfits", lambda client, joined: None)
     monkeypatch.setattr(watching, "LOG_SECONDS", 0.01)
     watch_deaf(monkeypatch, answer)
     with watch(console=Console(file=io.StringIO())):
         assert ended.wait(10)
 
     assert records.messages == [
-        "tcp://a:1, tcp://b:1 joined; workers: 2",
-        "tcp://a:1 was lost; workers: 1",
-        "3 tasks are done again, as their workers are gone",
-        "4 workers joined; workers: 5",
+        "joined: tcp://a:1, tcp://b:1; workers: 2",
+        "lost: tcp://a:1; workers: 1",
+        "tasks done again, as their workers are gone: 3",
+        "joined: 4 workers; workers: 5",
     ]

@@ -4,6 +4,7 @@ import datetime
 import errno
 import logging
 import os
+import platform
 import re
 
 import dask
@@ -20,6 +21,7 @@ import lpe_dask
 from lpe_dask.batch import parts
 from lpe_dask.batch.fit import RunError
 from lpe_dask.cli.commands import cli
+from lpe_dask.storage import brief
 from lpe_dask.storage.lock import check_token, hold
 from lpe_dask.storage.retries import is_passing, retried, retried_until_seen
 from lpe_dask.tables.row_groups import open_files
@@ -311,6 +313,11 @@ def test_read__of_a_file_that_arrow_takes_for_absent(tmp_path):
 
     assert part.read(["x"]).equals(expected)
     assert Moody.failures == []
+
+    (tmp_path / "b.parquet").unlink()
+    with pytest.raises(FileNotFoundError) as unseen:
+        part.read(["x"])
+    assert f"{platform.node()} does not see it" in brief(unseen.value)
 
 
 def test_retried_until_seen__waits_for_a_file():

@@ -70,6 +70,26 @@ def test_compute__raises_the_error_of_a_task_and_leaves_no_other(client):
     assert eventually(lambda: client.run_on_scheduler(n_tasks) == 0)
 
 
+def test_compute__ends_where_its_tasks_are_cancelled(client, tmp_path):
+    tasks = new_tasks("noted", [(noted, tmp_path, i, 1) for i in range(2)])
+    errors = []
+
+    def run():
+        try:
+            compute(*tasks)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert eventually(lambda: client.run_on_scheduler(n_noted) == 1)
+    client.cancel(list(client.futures), force=True)
+    (tmp_path / "go").touch()
+    thread.join(20)
+
+    assert "Cancelled" in type(errors[0]).__name__
+
+
 def n_tasks(dask_scheduler):
     return len(dask_scheduler.tasks)
 

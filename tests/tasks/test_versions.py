@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from lpe_dask import __version__
-from lpe_dask.tasks import check_versions, misfits, versions
+from lpe_dask.tasks import check_versions, versions
 
 WORKERS = ["tcp://10.0.0.2:40001", "tcp://10.0.0.2:40002", "tls://[::1]:40003"]
 
@@ -89,9 +89,8 @@ def test_check_versions__asks_those_again_that_did_not_answer():
 
 
 @pytest.mark.cluster
-def test_misfits__of_a_real_cluster_are_none(client):
+def test_check_versions__asks_the_workers_of_a_real_cluster(client):
     check_versions(client)
     workers = list(client.scheduler_info()["workers"])
 
     assert versions._answers(client, workers) == dict.fromkeys(workers, HERE)
-    assert misfits(client, workers) == {}
