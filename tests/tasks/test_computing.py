@@ -8,7 +8,7 @@ from collections import Counter
 
 import dask
 import pytest
-from distributed import Client
+from distributed import Client, Future
 
 from lpe_dask.tasks import compute, new_tasks
 from processes import local_cluster
@@ -83,7 +83,7 @@ def test_compute__ends_where_its_tasks_are_cancelled(client, tmp_path):
     thread = threading.Thread(target=run)
     thread.start()
     assert eventually(lambda: client.run_on_scheduler(n_noted) == 1)
-    client.cancel(list(client.futures), force=True)
+    client.cancel([Future(key, client) for key in list(client.futures)], force=True)
     (tmp_path / "go").touch()
     thread.join(20)
 
