@@ -1,6 +1,7 @@
 """Whether what a run gave is what it gives where nothing disturbs it, and nothing else."""
 
 import json
+import math
 import re
 import signal
 import time
@@ -123,10 +124,27 @@ def _writes(cluster):
 
 
 def may_be_written_again(history):
-    """Return how many parts may be written twice: of each lost worker that at hand."""
+    """Return how many parts may be written twice.
+
+    Of each lost worker that at hand; and those of which the client could not hear, because
+    its link or that of the scheduler was cut, if a worker is lost before it is heard again.
+    TCP is silent for up to twice as long as a link was cut: it doubles its pauses.
+    """
     ends = [said for said in history.of("ended") if said["service"] in WORKERS]
-    faults = [said["fault"] for said in history.of("injected")]
-    return len(ends) + sum(FAULTS[fault].n_lost for fault in faults)
+    injected = history.of("injected")
+    n_parts = len(ends) + sum(FAULTS[said["fault"]].n_lost for said in injected)
+    for cut in injected:
+        if not cut["fault"].startswith("link-cut") or cut["host"] in WORKERS:
+            continue
+        healed = [
+            said["at"]
+            for said in history.of("healed")
+            if (said["fault"], said["host"]) == (cut["fault"], cut["host"])
+        ]
+        heard = cut["at"] + 2 * (max(healed, default=math.inf) - cut["at"])
+        lost = [s["parts"] for s in injected if s["host"] in WORKERS and s["at"] <= heard]
+        n_parts += max([0, *(parts - cut["parts"] for parts in lost)])
+    return n_parts
 
 
 def is_clear(said):

@@ -104,6 +104,31 @@ def test_written_again__counts_writes_after_the_first(cluster):
     assert checker.written_again(cluster) == 2
 
 
+def add_at(history, at, event, **said):
+    history.add(event, **said)
+    history.events[-1]["at"] = at
+
+
+@pytest.mark.parametrize(
+    ("host", "stopped_at", "n_parts"),
+    [
+        ("client", 25.0, 1 + 22),  # twice ten seconds after the cut, nobody had heard
+        ("scheduler", 39.0, 1 + 22),
+        ("client", 41.0, 1),
+        ("worker-2", 25.0, 1),
+    ],
+)
+def test_may_be_written_again__what_the_client_could_not_hear_of(
+    history, host, stopped_at, n_parts
+):
+    add_at(history, 20.0, "injected", fault="link-cut", host=host, parts=7)
+    add_at(history, 30.0, "healed", fault="link-cut", host=host)
+    said = {"fault": "worker-stopped-for-good", "host": "worker-1", "parts": 29}
+    add_at(history, stopped_at, "injected", **said)
+
+    assert checker.may_be_written_again(history) == n_parts
+
+
 @pytest.mark.parametrize(
     ("code", "said", "is_right"),
     [
