@@ -39,17 +39,17 @@ def restart_silent(client: Any, look: Look, seconds: float) -> None:
     _attempt(client.run_on_scheduler, _restart, list(silent), timeout("restart"))
 
 
-def separate(client: Any, look: Look) -> None:
+def separate(client: Any, look: Look) -> bool:
     """Remove workers from the cluster until those with tasks reach all others.
 
-    Nothing is removed that answered at the second attempt, and never more than half of the
-    workers: then it is not they that are cut off.
+    Returns whether some were removed. Nothing is removed that answered at the second
+    attempt, and never more than half of the workers: then it is not they that are cut off.
     """
     links = _broken_links(client, _broken_links(client, _all_links(client, look)))
     removed = cut_off(links)
     if 2 * len(removed) > look.n_workers:
         logger.warning("most workers do not reach each other: %s", links[:MOST_ASKED])
-        return
+        return False
     for address in removed:
         others = sorted({a for link in links if address in link for a in link} - {address})
         logger.warning(
@@ -58,6 +58,7 @@ def separate(client: Any, look: Look) -> None:
             address, ", ".join(others),
         )  # fmt: skip
         _attempt(client.run_on_scheduler, _remove, address)
+    return bool(removed)
 
 
 def cut_off(links: list[tuple[str, str]]) -> list[str]:

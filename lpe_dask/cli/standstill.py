@@ -49,6 +49,7 @@ class Standstill:
         self._moved = clock()
         self._n_finished = 0
         self._n_said = 0
+        self._has_separated = False
 
     def see(self, look: Look | None) -> None:
         """Take in how far the tasks are, and act if nothing has moved for long.
@@ -68,8 +69,10 @@ class Standstill:
             logger.info("no task was done for %s: %s", _words(still), self._state(look))
             if self._client is not None and look is not None:
                 restart_silent(self._client, look, self._patience)
-                if self._n_said > 1:  # after restarts have had their time
-                    separate(self._client, look)
+                # After restarts have had their time; sooner where it may be a worker that
+                # was removed, and was started anew in the same place.
+                if self._n_said > 1 or self._has_separated:
+                    self._has_separated |= separate(self._client, look)
         if still >= self._give_up_after:
             self._moved = now
             interrupt_main(

@@ -23,12 +23,17 @@ class Run:
     def __init__(self, monkeypatch, give_up_after=math.inf, client=CLUSTER):
         self.now = 0.0
         self.done = []
+        self.separates = False
         for name in ("restart_silent", "separate", "interrupt_main"):
             monkeypatch.setattr(standstill, name, self.note(name))
         self.standstill = Standstill(client, give_up_after, lambda: self.now)
 
     def note(self, name):
-        return lambda *args: self.done.append((self.now, name))
+        def noting(*args):
+            self.done.append((self.now, name))
+            return self.separates
+
+        return noting
 
     def see(self, look, until):
         while self.now < until:
@@ -52,6 +57,16 @@ def test_standstill__is_told_each_minute(monkeypatch, lines):
         for minutes in (1, 2)
     ]
     assert run.done == [(60, "restart_silent"), (120, "restart_silent"), (120, "separate")]
+
+
+def test_standstill__is_ended_sooner_where_workers_were_separated_before(monkeypatch):
+    run = Run(monkeypatch)
+    run.separates = True
+    run.see(STILL, 120)
+    run.see(Look(n_finished=1, n_open=7), 130)
+    run.see(STILL, 250)
+
+    assert [when for when, what in run.done if what == "separate"] == [120, 200]
 
 
 def test_standstill__ends_with_a_task_that_is_done(monkeypatch, lines):
