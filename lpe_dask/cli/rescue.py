@@ -48,7 +48,11 @@ def separate(client: Any, look: Look) -> bool:
     links = _broken_links(client, _broken_links(client, _all_links(client, look)))
     removed = cut_off(links)
     if 2 * len(removed) > look.n_workers:
-        logger.warning("most workers do not reach each other: %s", links[:MOST_ASKED])
+        logger.warning(
+            "workers do not reach each other over the network, and none is removed, as it "
+            "would be most of them; open the ports between their machines: %s",
+            ", ".join(f"{here} to {there}" for here, there in links[:MOST_ASKED]),
+        )
         return False
     for address in removed:
         others = sorted({a for link in links if address in link for a in link} - {address})

@@ -30,13 +30,15 @@ COUNTED_PREFIXES = ("lpe-join", "lpe-walk")
 class Look:
     """What a scheduler answered, counted since the observation began.
 
+    Tasks are those of the client that observes.
+
     Attributes
     ----------
     groups : mapping
-        From the name of a group of tasks to how many of them are open, and how many the
-        scheduler has.
+        From the name of a group of tasks, of all clients, to how many of them are open, and
+        how many the scheduler has.
     n_open : int
-        Tasks of all groups that are not done.
+        Tasks that are not done.
     n_finished : int
         Tasks that were done for the first time.
     n_repeated : int
@@ -44,7 +46,7 @@ class Look:
     n_lost : int
         Workers that were lost with tasks or results.
     n_spilled : int
-        Bytes that workers have written to disk for want of memory.
+        Bytes that workers have written to disk for want of memory, whatever they did.
     n_workers : int
         Workers that are there now.
     holders : sequence
@@ -78,6 +80,8 @@ class Observation:
         None as well where a scheduler runs no functions of others.
     last : Look
         What it saw last.
+    n_users : int
+        Contexts that are open, see `observed`.
     """
 
     def __init__(self, client: Any | None) -> None:
@@ -120,16 +124,14 @@ class Observation:
             return
         if self.client.status == "running":
             with suppress(Exception):
-                self._run(scheduler_plugin().stop, self._name)
+                self._run(_plugin().stop, self._name)
 
     def _start(self) -> None:
         """Add an observer to the scheduler, once."""
         if self.client is None or self._name is not None:
             return
         try:
-            self._name = self._run(
-                scheduler_plugin().start, self.client.id, COUNTED_PREFIXES
-            )
+            self._name = self._run(_plugin().start, self.client.id, COUNTED_PREFIXES)
         except OSError:
             raise
         except Exception as error:
@@ -143,7 +145,7 @@ class Observation:
         )
 
 
-def scheduler_plugin() -> Any:
+def _plugin() -> Any:
     """Return the module of the plugin, which imports `distributed`."""
     from lpe_dask.tasks import scheduler_plugin
 
