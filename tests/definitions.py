@@ -10,21 +10,28 @@ from fractions import Fraction
 import numpy as np
 
 
-def distance(x, y):
-    """Euclidean: squared differences summed in coordinate order, each step in float64."""
+def distance(x, y, weights=()):
+    """Euclidean: squared differences summed in coordinate order, each step in float64.
+
+    The last len(weights) values are categories: each that differs then adds its weight.
+    """
     total = 0.0
-    for a, b in zip(x, y, strict=True):
+    n_numbers = len(x) - len(weights)
+    for a, b in zip(x[:n_numbers], y[:n_numbers], strict=True):
         difference = float(a) - float(b)
         total += difference * difference
+    for a, b, weight in zip(x[n_numbers:], y[n_numbers:], weights, strict=True):
+        if a != b:
+            total += float(weight)
     return math.sqrt(total)
 
 
-def knn_radii(queries, reference, n_neighbors, exclude_self=False):
+def knn_radii(queries, reference, n_neighbors, exclude_self=False, weights=()):
     """R_S of each query: the distance to its K-th nearest reference row; inf if none."""
     radii = []
     for i, query in enumerate(queries):
         distances = sorted(
-            distance(query, row)
+            distance(query, row, weights)
             for j, row in enumerate(reference)
             if not (exclude_self and i == j)
         )
@@ -34,12 +41,12 @@ def knn_radii(queries, reference, n_neighbors, exclude_self=False):
     return np.array(radii, dtype=float)
 
 
-def neighbor_counts(queries, reference, radius, exclude_self=False):
+def neighbor_counts(queries, reference, radius, exclude_self=False, weights=()):
     """N_S of each query: the reference rows in the closed ball around it."""
     counts = []
     for i, query in enumerate(queries):
         within = [
-            distance(query, row) <= radius
+            distance(query, row, weights) <= radius
             for j, row in enumerate(reference)
             if not (exclude_self and i == j)
         ]

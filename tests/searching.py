@@ -33,14 +33,17 @@ def normal_basis(algorithm, n_features):
     return ALGORITHMS[algorithm].basis(sample)
 
 
-def in_blocks(algorithm, rows, parts=None, *, cell_rows=64, sample=None, basis=None):
+def in_blocks(
+    algorithm, rows, parts=None, *, cell_rows=64, sample=None, basis=None, weights=None
+):
     """Put rows into blocks: one for each array of row numbers in ``parts``, or one alone.
 
     ``sample`` are the rows that the basis is learned from, if it is not given; None: all.
+    ``weights`` are those of the codes in the last columns.
     """
     module = ALGORITHMS[algorithm]
     if basis is None:
-        basis = module.basis(rows if sample is None else sample)
+        basis = module.basis(rows if sample is None else sample, weights)
     blocks = []
     for numbers in [np.arange(len(rows))] if parts is None else parts:
         arrange = partial(module.arrange, cell_rows=64 if module.SLAB_ROWS else cell_rows)
@@ -57,7 +60,8 @@ def parts_of(n_rows, n_parts):
 def query_tiles(reference, rows, numbers=None, *, tile_rows=TILE_ROWS):
     """Put queries into tiles; ``numbers`` says which reference rows they are themselves."""
     points = reference.basis.points(rows)
-    return QueryTiles(rows, points, reference.module.tile(points, tile_rows), numbers)
+    tiles, n_codes = reference.module.tile(points, tile_rows), len(reference.basis.weights)
+    return QueryTiles(rows, points, tiles, numbers, n_codes)
 
 
 def folded(state, reference):
@@ -80,20 +84,23 @@ def search_within(reference, rows, radius, numbers=None, *, enough=None):
     return folded(CountState(queries, reference.basis, radius, enough), reference)
 
 
-def all_squares(queries, reference):
+def all_squares(queries, reference, weights=()):
     """Return the squared distances of all pairs, summed as in `definitions.distance`."""
     queries, reference = np.asarray(queries, float), np.asarray(reference, float)
     squares = np.zeros((len(queries), len(reference)))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        for k in range(reference.shape[1]):
+        n_numbers = reference.shape[1] - len(weights)
+        for k in range(n_numbers):
             differences = queries[:, k, None] - reference[:, k]
             squares += differences * differences
+        for k, weight in enumerate(weights, start=n_numbers):
+            squares += np.where(queries[:, k, None] != reference[:, k], weight, 0.0)
     return squares
 
 
-def all_distances(queries, reference, *, exclude_self=False):
+def all_distances(queries, reference, *, exclude_self=False, weights=()):
     """Return `definitions.distance` of all pairs."""
-    distances = np.sqrt(all_squares(queries, reference))
+    distances = np.sqrt(all_squares(queries, reference, weights))
     if exclude_self:
         distances[np.arange(len(queries)), np.arange(len(queries))] = np.inf
     return distances

@@ -42,12 +42,29 @@ class BlockArrays(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """What a filtered square may be off (see `basis`), and the unit of the basis."""
+    """What a filtered square may be off (see `basis`), and what mismatches count.
+
+    Attributes
+    ----------
+    relative, rounding, underflow : float
+        See `basis.Basis`.
+    factor : float
+        Of lengths in the rows' units, for those of the basis.
+    stretch : float
+        Upper bounds grow by this factor, as `lowered` is less than the weights.
+    weights : ndarray of shape (n_codes,)
+        What mismatches of codes add to a squared distance, as defined.
+    lowered : ndarray of shape (n_codes,)
+        What they add in the basis at least, float32.
+    """
 
     relative: float
     rounding: float
     underflow: float
     factor: float
+    stretch: float
+    weights: NDArray[np.float64]
+    lowered: NDArray[np.float32]
 
 
 class Queries(NamedTuple):
@@ -56,7 +73,7 @@ class Queries(NamedTuple):
     Attributes
     ----------
     rows, points : ndarray of shape (n_queries, n_features)
-        As prepared, and in the basis.
+        As prepared, and in the basis; codes of categories are the last columns of both.
     numbers : ndarray of shape (n_queries,)
         The number of the reference row that a query is itself, or -1.
     reaches : ndarray of shape (n_queries,)
@@ -131,7 +148,7 @@ class Tile(NamedTuple):
     numbers : ndarray of shape (n_rows,)
         One coordinate of near ones.
     moved : ndarray of shape (n_features, n_rows)
-        -2 times the offsets of near ones from the center of the cell.
+        -2 times the offsets of near ones from the center of the cell, and their codes.
     near : ndarray of shape (n_rows,)
         Which of them are near the box of the cell, by float32.
     sources : ndarray of shape (n_packs * QUERIES,)
@@ -159,6 +176,8 @@ class Tile(NamedTuple):
     masks : ndarray of shape (QUERIES,)
     places, measured : ndarray of shape (64,)
         Rows of a group that have to be measured, and their squares.
+    lowered : ndarray of shape (n_codes,)
+        As in `Errors`.
     """
 
     columns: NDArray[np.float64]
@@ -183,6 +202,7 @@ class Tile(NamedTuple):
     masks: NDArray[np.uint64]
     places: NDArray[np.int64]
     measured: NDArray[np.float64]
+    lowered: NDArray[np.float32]
 
 
 class Reservoir(NamedTuple):

@@ -1,6 +1,7 @@
 r"""The space in which pairs are filtered, and what the filter may get wrong.
 
     prepared rows x (n, d) --shift, scale by 2**p, rotate--> points z (n, d), float64
+    codes of categories (n, c) --times a power of 2-->       codes    (n, c), float64
 
 A filter never supplies a distance; it only says which pairs cannot matter. It works in
 float32 on points z moved to the center c of a cell of the reference, where numbers are
@@ -20,14 +21,21 @@ Together that is below ``c S + A`` with `relative_error` c and `absolute_error` 
     |a|**2 (1 - c) + |b|**2 (1 - c) - 2 a.b - A  <=  D2  <=  the same + 2 c S + 2 A
 
 A pair whose lower bound exceeds the upper bounds of K others is no neighbor, strictly.
+
+Codes that differ add weights, of C together. Where they do not, all is as above. In the
+filter they add weights that are lowered by a part of ``(c + 8) 2**-23``, which is more than
+what rounding these c additions may add to C; the part of S that it may add, ``2 c u S``, is
+in `relative_error`, where d counts numbers and codes. So what the filter adds up is no more
+than it should be, and the upper bound times ``stretch = 1 + (c + 10) 2**-21`` no less.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from threading import Lock
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +50,14 @@ FAR_SQUARE = 2.0**80
 #: Rows of a sample that a basis is learned from, and those of them that its center is.
 LEARNED_ROWS, CENTER_ROWS = 1024, 256
 
+#: Weights in the basis that the filter can add: a smaller one counts as an error, and where
+#: one is larger, upper bounds are not used.
+LEAST_WEIGHT, LARGEST_WEIGHT = 2.0**-100, 2.0**100
+
 #: Coordinates of points end here, so that those far out can be rotated.
 FURTHEST = 2.0**100
+
+_Squares = TypeVar("_Squares", float, NDArray[np.float64])
 
 _one_at_a_time = Lock()
 
@@ -60,16 +74,29 @@ class Basis:
         Coordinates are multiplied by ``2**exponent``, which is exact.
     rotation : ndarray of shape (n_features, n_features), optional
         Orthonormal columns; None: the coordinates of the rows.
+    weights : ndarray of shape (n_codes,)
+        What each code that differs adds to a squared distance, in the units of the rows.
+        Codes are the last columns of rows and points, after ``len(center)`` numbers.
+    steps : ndarray of shape (n_codes,)
+        Codes of points are those of the rows times these powers of 2: about as far apart as
+        their weights say, so that rows can be ordered by all columns alike.
     """
 
     center: NDArray[np.float64]
     exponent: int
     rotation: NDArray[np.float64] | None = None
+    weights: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    steps: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def n_columns(self) -> int:
+        """Numbers and codes of a row."""
+        return len(self.center) + len(self.weights)
 
     @property
     def relative_error(self) -> float:
         """The share c of ``|a|**2 + |b|**2`` that a filtered square may be off."""
-        return (2 * len(self.center) + 20) * 2.0**-24
+        return (2 * self.n_columns + 20) * 2.0**-24
 
     @property
     def rounding(self) -> float:
@@ -81,16 +108,40 @@ class Basis:
     @property
     def underflow(self) -> float:
         """What underflow may add to A: of squares in the rows' units, and of the filter."""
-        n_features = len(self.center)
-        return self.squares(n_features * 2.0**-1072) + n_features * 2.0**-140
+        n_columns = self.n_columns
+        weights = self.squares(self.weights)
+        lost = float(weights[weights < LEAST_WEIGHT].sum())
+        return self.squares(n_columns * 2.0**-1072) + n_columns * 2.0**-140 + lost
 
-    def squares(self, square: float) -> float:
-        """Return a squared distance of the rows' units in units of the basis."""
+    @property
+    def stretch(self) -> float:
+        """The factor of upper bounds that makes up for lowered weights; 1 without codes."""
+        if (self.squares(self.weights) > LARGEST_WEIGHT).any():
+            return math.inf
+        n_codes = len(self.weights)
+        return 1.0 + (n_codes + 10) * 2.0**-21 if n_codes > 0 else 1.0
+
+    @property
+    def lowered(self) -> NDArray[np.float32]:
+        """What the filter adds for codes that differ: not more than the weights."""
+        weights = np.minimum(self.squares(self.weights), LARGEST_WEIGHT)
+        weights *= 1 - (len(weights) + 9) * 2.0**-23
+        weights[weights < LEAST_WEIGHT * (1 - 2.0**-10)] = 0.0
+        return weights.astype(np.float32)
+
+    def squares(self, square: _Squares) -> _Squares:
+        """Return squared distances of the rows' units in units of the basis."""
         factor = math.ldexp(1.0, max(-1000, min(1000, self.exponent)))
-        return square * factor * factor
+        with np.errstate(over="ignore"):
+            return square * factor * factor
 
     def points(self, rows: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return rows of shape (n_rows, n_features), finite or not, as points."""
+        """Return rows of shape (n_rows, n_columns), finite or not, as points."""
+        if len(self.weights) > 0:
+            n_numbers = len(self.center)
+            numbers = Basis(self.center, self.exponent, self.rotation)
+            codes = rows[:, n_numbers:] * self.steps
+            return np.hstack([numbers.points(rows[:, :n_numbers]), codes])
         factor = 2.0**self.exponent  # exact: the exponent is from -1000 to 1000
         with np.errstate(over="ignore"):
             shifted = rows.astype(np.float64)
@@ -103,16 +154,28 @@ class Basis:
         return rotated
 
 
-def learn_basis(sample: NDArray[np.floating], *, rotate: bool) -> Basis:
+def learn_basis(
+    sample: NDArray[np.floating],
+    weights: NDArray[np.float64] | None = None,
+    *,
+    rotate: bool,
+) -> Basis:
     """Return a basis around about the median of some rows.
 
     Parameters
     ----------
-    sample : ndarray of shape (n_rows, n_features)
+    sample : ndarray of shape (n_rows, n_columns)
         Finite, at least one row, in no particular order.
+    weights : ndarray of shape (n_codes,), optional
+        Of the codes in its last columns; None: there are no codes.
     rotate : bool
         Along the principal axes of the sample, where its covariance is finite.
     """
+    if weights is not None and len(weights) > 0:
+        n_numbers = sample.shape[1] - len(weights)
+        of_numbers = learn_basis(sample[:, :n_numbers], rotate=rotate and n_numbers > 1)
+        steps = _steps(sample[:, n_numbers:], of_numbers.squares(weights))
+        return replace(of_numbers, weights=weights, steps=steps)
     sample = sample[:: -(-len(sample) // LEARNED_ROWS)]
     few = sample[:: -(-len(sample) // CENTER_ROWS)]
     halves = np.ascontiguousarray(few.T, np.float64) / 2  # so that no sum overflows
@@ -137,6 +200,16 @@ def learn_basis(sample: NDArray[np.floating], *, rotate: bool) -> Basis:
     with _one_at_a_time, _libraries().limit(limits=1, user_api="blas"):
         _, axes = np.linalg.eigh(points.T @ points)
     return Basis(center, exponent, np.ascontiguousarray(axes[:, ::-1]))
+
+
+def _steps(
+    codes: NDArray[np.floating], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return steps with which the levels of each column are as wide as its weight."""
+    lengths = np.sqrt(np.clip(weights, LEAST_WEIGHT, LARGEST_WEIGHT))
+    n_levels = codes.max(axis=0).astype(np.float64) + 2.0  # one may be -1
+    steps: NDArray[np.float64] = np.exp2(np.round(np.log2(lengths / n_levels)))
+    return steps
 
 
 @cache

@@ -285,7 +285,7 @@ def _take(row, block, graph, places, n_new, near, beam, is_open, found):  # type
     """Put the nearest of some rows into a beam, and return where the first one went."""
     width = len(near)
     first = width
-    fill_squares(row, block, places, n_new, found)
+    fill_squares(row, block, places, n_new, found, row[:0])  # there are no categories
     for j in range(n_new):
         square = found[j]
         if not square < near[width - 1]:

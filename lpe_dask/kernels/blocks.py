@@ -58,7 +58,8 @@ class Block:
     Attributes
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        As prepared: float32 where that holds them exactly, else float64.
+        As prepared: float32 where that holds them exactly, else float64. Codes of
+        categories are the last columns, here and in all that follows.
     numbers : ndarray of shape (n_rows,)
         The number of each row in the whole reference.
     starts : ndarray of shape (n_cells + 1,)
@@ -67,14 +68,14 @@ class Block:
         In the basis.
     lows, highs : ndarray of shape (n_cells, n_features)
         The box of each cell from its center, float32, rounded outward; infinite where
-        cells are not bounded.
+        cells are not bounded. The center of codes is 0, and their box is exact.
     reaches : ndarray of shape (n_cells,)
         Squared distance from the origin of the basis to the furthest point of the cell.
     longest : ndarray of shape (n_groups,)
         Upper bound of the squared lengths of the points of each group from their center,
         float32.
     groups : ndarray of shape (n_groups, n_features, 64)
-        Points from the center of their cell, float32.
+        Points from the center of their cell, float32; codes in the steps of the basis.
     norms : ndarray of shape (64 * n_groups,)
         Lower bounds of their squared lengths, float32; NaN where a group has no row, -inf
         where a row is too far out for float32 and always looked at.
@@ -157,6 +158,7 @@ def build_block(
     arranged = empty_aligned(rows.shape, rows.dtype)
     arranged_numbers = np.empty_like(numbers)
     n_groups = -(-n_rows // LANES)
+    n_numbers = n_features - len(basis.weights)
     groups = empty_aligned((n_groups, n_features, LANES))
     norms = empty_aligned((n_groups * LANES,))
     longest = np.empty(n_groups, np.float32)
@@ -175,11 +177,12 @@ def build_block(
         lows = np.full((n_cells, n_features), -np.inf, np.float32)
         highs = np.full((n_cells, n_features), np.inf, np.float32)
         if arrangement.bounded:
-            _fill_boxes(points, order, starts, centers, lows, highs)
+            _fill_boxes(points, n_numbers, order, starts, centers, lows, highs)
         reaches = np.empty(n_cells)
         _fill_groups(
-            points, order, starts, centers, basis.relative_error, groups[of_slab],
-            norms[of_slab.start * LANES : of_slab.stop * LANES], longest[of_slab], reaches,
+            points, n_numbers, order, starts, centers, basis.relative_error,
+            groups[of_slab], norms[of_slab.start * LANES : of_slab.stop * LANES],
+            longest[of_slab], reaches,
         )  # fmt: skip
         cells.append((first + starts[:-1], centers, lows, highs, reaches))
     starts, centers, lows, highs, reaches = map(np.concatenate, zip(*cells, strict=True))
@@ -222,12 +225,12 @@ def aligned(array: NDArray[_Number]) -> NDArray[_Number]:
 
 
 @compiled
-def _fill_boxes(points, order, starts, centers, lows, highs):  # type: ignore[no-untyped-def]
+def _fill_boxes(points, n_numbers, order, starts, centers, lows, highs):  # type: ignore[no-untyped-def]
     """Fill the means of cells, and their boxes from there."""
     outward = np.float32(2.0**-22)
     for cell in range(len(centers)):
         rows = points[order[starts[cell] : starts[cell + 1]]]
-        for k in range(points.shape[1]):
+        for k in range(n_numbers):
             # Not the middle of the box: one row far out would make all others long.
             center = rows[:, k].mean()
             low = np.float32(rows[:, k].min() - center)
@@ -235,12 +238,15 @@ def _fill_boxes(points, order, starts, centers, lows, highs):  # type: ignore[no
             centers[cell, k] = center
             lows[cell, k] = low - abs(low) * outward - np.float32(1e-37)
             highs[cell, k] = high + abs(high) * outward + np.float32(1e-37)
+        for k in range(n_numbers, points.shape[1]):
+            lows[cell, k], highs[cell, k] = rows[:, k].min(), rows[:, k].max()
 
 
 @compiled
 def _fill_groups(  # type: ignore[no-untyped-def]
-    points, order, starts, centers, relative_error, groups, norms, longest, reaches
-):
+    points, n_numbers, order, starts, centers, relative_error, groups, norms, longest,
+    reaches,
+):  # fmt: skip
     n_rows, n_features = points.shape
     norms[n_rows:] = np.nan
     if n_rows % LANES != 0:
@@ -254,8 +260,8 @@ def _fill_groups(  # type: ignore[no-untyped-def]
             squares[:] = 0.0
             own_reaches[:] = 0.0
             # A few features at a time, so that what is written stays in the nearest cache.
-            for start in range(0, n_features, TURNED_FEATURES):
-                stop = min(n_features, start + TURNED_FEATURES)
+            for start in range(0, n_numbers, TURNED_FEATURES):
+                stop = min(n_numbers, start + TURNED_FEATURES)
                 for lane in range(n_lanes):
                     i = order[first + lane]
                     for k in range(start, stop):
@@ -264,6 +270,9 @@ def _fill_groups(  # type: ignore[no-untyped-def]
                         group[k, lane] = offset
                         squares[lane] += float(offset) * float(offset)
                         own_reaches[lane] += point * point
+            for k in range(n_numbers, n_features):
+                for lane in range(n_lanes):
+                    group[k, lane] = points[order[first + lane], k]
             largest = 0.0
             for lane in range(n_lanes):
                 if squares[lane] < FAR_SQUARE:
@@ -273,7 +282,7 @@ def _fill_groups(  # type: ignore[no-untyped-def]
                     reaches[cell] = max(reaches[cell], own_reaches[lane])
                     largest = max(largest, squares[lane])
                 else:
-                    group[:, lane] = 0.0
+                    group[:n_numbers, lane] = 0.0
                     norms[first + lane] = -np.inf
                     largest = np.inf
             longest[first // LANES] = largest * (1.0 + 2.0**-22)

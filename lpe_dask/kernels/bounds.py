@@ -3,8 +3,9 @@ r"""Which cells matter to a tile of queries, and to which of its queries.
     tile of queries --distance between boxes--> cells, nearest first
     cell --distance from each point to its box--> active queries --> offsets from its center
 
-Every bound here is lowered by what rounding may have added, so that a cell or a query is
-left out only if that is proven to change nothing (see `basis`).
+Boxes have the codes of categories as intervals: where no code of a cell is that of a query,
+the column adds its weight. Every bound here is lowered by what rounding may have added, so
+that a cell or a query is left out only if that is proven to change nothing (see `basis`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def rounded_up(number):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def empty_tile(n_features, n_cells):  # type: ignore[no-untyped-def]
+def empty_tile(n_features, n_cells, errors):  # type: ignore[no-untyped-def]
     """Return room for tiles of up to `TILE_ROWS` queries against a block."""
     n_packed = -(-TILE_ROWS // QUERIES) * QUERIES
     return Tile(
@@ -63,6 +64,7 @@ def empty_tile(n_features, n_cells):  # type: ignore[no-untyped-def]
         np.empty(QUERIES, np.uint64),
         np.empty(LANES, np.int64),
         np.empty(LANES),
+        errors.lowered,
     )
 
 
@@ -77,6 +79,7 @@ def find_near_cells(queries, number, block, farthest, errors, tile):  # type: ig
     tile_lows, tile_highs = queries.lows[number], queries.highs[number]
     order, bounds, reaches = tile.order, tile.bounds, block.reaches
     n_cells, n_features = centers.shape
+    n_numbers = n_features - len(errors.lowered)
     reach = 0.0
     for i in range(queries.starts[number], queries.starts[number + 1]):
         reach = max(reach, queries.reaches[i])
@@ -85,7 +88,7 @@ def find_near_cells(queries, number, block, farthest, errors, tile):  # type: ig
     for cell in range(n_cells):
         bound = 0.0
         size = 0.0
-        for k in range(n_features):
+        for k in range(n_numbers):
             center = centers[cell, k]
             below = center + lows[cell, k] - tile_highs[k]
             above = tile_lows[k] - center - highs[cell, k]
@@ -93,6 +96,9 @@ def find_near_cells(queries, number, block, farthest, errors, tile):  # type: ig
             if gap > 0.0:
                 bound += gap * gap
                 size += center * center
+        for k in range(n_numbers, n_features):
+            if lows[cell, k] > tile_highs[k] or tile_lows[k] > highs[cell, k]:
+                bound += errors.lowered[k - n_numbers]
         bound -= 2.0**-23 * bound + 2.0**-40 * size
         bound -= errors.underflow + errors.rounding * (reach + reaches[cell])
         if not bound > farthest:
@@ -173,7 +179,8 @@ def _find_near_queries(n_rows, block, cell, tile):  # type: ignore[no-untyped-de
     singles, gaps, near = tile.singles, tile.gaps, tile.near
     centers, lows, highs = block.centers, block.lows, block.highs
     gaps[:] = 0.0
-    for k in range(len(singles)):
+    n_numbers = len(singles) - len(tile.lowered)
+    for k in range(n_numbers):
         low = np.float32(centers[cell, k] + lows[cell, k])
         low -= abs(low) * _OUTWARD + tile.slacks[k]
         high = np.float32(centers[cell, k] + highs[cell, k])
@@ -184,6 +191,11 @@ def _find_near_queries(n_rows, block, cell, tile):  # type: ignore[no-untyped-de
             gap = below if below > above else above  # noqa: FURB136 - max is slower
             gap = gap if gap > np.float32(0.0) else np.float32(0.0)  # noqa: FURB136
             gaps[i] += gap * gap
+    for k in range(n_numbers, len(singles)):
+        low, high, weight = lows[cell, k], highs[cell, k], tile.lowered[k - n_numbers]
+        for i in range(n_rows):
+            is_out = singles[k, i] < low or singles[k, i] > high
+            gaps[i] += weight if is_out else np.float32(0.0)
     n_near = 0
     for start in range(0, n_rows, LANES):
         mask = lanes_not_above(gaps, tile.bars, start)
@@ -203,7 +215,8 @@ def _move_to_cell(n_near, block, cell, tile):  # type: ignore[no-untyped-def]
         squares[m] = 0.0
         gaps[m] = 0.0
     centers, lows, highs = block.centers, block.lows, block.highs
-    for k in range(len(columns)):
+    n_numbers = len(columns) - len(tile.lowered)
+    for k in range(n_numbers):
         center, low, high = centers[cell, k], lows[cell, k], highs[cell, k]
         column = columns[k]
         for m in range(n_near):
@@ -217,6 +230,12 @@ def _move_to_cell(n_near, block, cell, tile):  # type: ignore[no-untyped-def]
             gap = below if below > above else above  # noqa: FURB136
             gap = gap if gap > np.float32(0.0) else np.float32(0.0)  # noqa: FURB136
             gaps[m] += gap * gap
+    for k in range(n_numbers, len(columns)):
+        low, high, weight = lows[cell, k], highs[cell, k], tile.lowered[k - n_numbers]
+        for m in range(n_near):
+            code = np.float32(columns[k, np.uintp(near[m])])
+            moved[k, m] = code
+            gaps[m] += weight if code < low or code > high else np.float32(0.0)
 
 
 @borrowing

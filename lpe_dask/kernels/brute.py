@@ -29,9 +29,11 @@ SLAB_ROWS = 512
 neighbor_lists = None
 
 
-def basis(sample: NDArray[np.floating]) -> Basis:
+def basis(
+    sample: NDArray[np.floating], weights: NDArray[np.float64] | None = None
+) -> Basis:
     """Return the basis that rows like those of ``sample`` are searched in."""
-    return learn_basis(sample, rotate=False)
+    return learn_basis(sample, weights, rotate=False)
 
 
 def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangement:

@@ -1,5 +1,7 @@
 """The definition: squared distances in float64, summed in coordinate order.
 
+After the numbers come the codes of categories, of which each that differs adds its weight.
+
 There is no other place where a distance is made (its loop is in `squares`); filters only
 choose the pairs.
 """
@@ -48,7 +50,7 @@ def last_of_same_root(square: float) -> float:
 
 
 @borrowing
-def fill_squares(row, block, places, n_places, squares):  # type: ignore[no-untyped-def]
+def fill_squares(row, block, places, n_places, squares, weights):  # type: ignore[no-untyped-def]
     """Fill the squared distances of one query to some rows of a block.
 
     Parameters
@@ -60,11 +62,13 @@ def fill_squares(row, block, places, n_places, squares):  # type: ignore[no-unty
     n_places : int
     squares : ndarray of shape (at least n_places, rounded up to a multiple of 8)
         Filled; what is beyond ``n_places`` has no meaning.
+    weights : ndarray of shape (n_codes,)
+        Of the codes, which are the last columns of the rows.
     """
     for start in range(0, n_places, SIDE_BY_SIDE):
         if len(block.single_rows) > 0:
             rows = block.single_rows
-            fill_eight_squares(row, rows, places, start, n_places - 1, squares)
+            fill_eight_squares(row, rows, places, start, n_places - 1, squares, weights)
         else:
             wide = block.double_rows
-            fill_eight_squares(row, wide, places, start, n_places - 1, squares)
+            fill_eight_squares(row, wide, places, start, n_places - 1, squares, weights)

@@ -4,6 +4,9 @@ Several queries share each load of reference rows, as in a matrix product, so th
 multipliers and not the memory set the pace. How many, and with how many of the 64 rows at a
 time, is the form (see `forms`).
 
+Numbers are multiplied; the codes of categories that follow them are compared, and each that
+differs adds a weight.
+
 What is computed here is a filter in float32 with a proven error (see `basis`); products
 may be contracted. No distance that is kept comes from this file.
 """
@@ -19,6 +22,7 @@ from numba.extending import intrinsic
 
 from lpe_dask.kernels.compiled import borrowing, inlined
 from lpe_dask.kernels.forms import FORMS, Form, chosen_form
+from lpe_dask.kernels.private_uses import shape_of
 from lpe_dask.kernels.simd import (
     FLOAT,
     LANES,
@@ -39,11 +43,14 @@ class Filter:
     """A filter in one form, as intrinsics that sum all features of some pairs, or a part.
 
     Each is called as ``intrinsic(queries, query_start, groups, group_start, n_features,
-    norms, norm_start, limits, limit_start, sums, sums_start, masks)`` and takes the form's
-    number of queries Q and a group of reference rows. For query q and lane l, with ``a``
-    and ``y`` the numbers from ``query_start`` and ``group_start`` on::
+    weights, norms, norm_start, limits, limit_start, sums, sums_start, masks)`` and takes
+    the form's number of queries Q and a group of reference rows. For query q and lane l,
+    with ``a`` and ``y`` the numbers from ``query_start`` and ``group_start`` on::
 
         sum = initial + sum_k a[Q k + q] * y[64 k + l]
+
+    for k below ``n_features``, and, where it compares, plus ``weights[j]`` for each j with
+    ``a[Q k + q] != y[64 k + l]`` for ``k = n_features + j``.
 
     ``initial`` is ``norms[norm_start + l]`` or ``sums[sums_start + 64 q + l]``, where the
     sum is put if it is to be continued. If not, bit l of ``masks[q]`` says whether ``sum <=
@@ -73,18 +80,18 @@ class Filter:
     def _intrinsic(self, *, starts: bool, ends: bool) -> Any:
         @intrinsic
         def sum_products(  # type: ignore[no-untyped-def]
-            typing_context, queries, query_start, groups, group_start, n_features, norms,
-            norm_start, limits, limit_start, sums, sums_start, masks,
+            typing_context, queries, query_start, groups, group_start, n_features, weights,
+            norms, norm_start, limits, limit_start, sums, sums_start, masks,
         ):  # fmt: skip
-            single = (queries, groups, norms, limits, sums)
+            single = (queries, groups, weights, norms, limits, sums)
             if not all(is_contiguous(array, types.float32) for array in single):
                 return None
             if not is_contiguous(masks, types.uint64):
                 return None
             place = types.intp
             signature = types.uint64(
-                queries, place, groups, place, place, norms, place, limits, place, sums,
-                place, masks,
+                queries, place, groups, place, place, weights, norms, place, limits, place,
+                sums, place, masks,
             )  # fmt: skip
             return signature, partial(self._generate, starts, ends)
 
@@ -105,8 +112,10 @@ class Filter:
             )
 
         query, group = start(0, arguments[1]), start(2, arguments[3])
-        norm, limit = start(5, arguments[6]), start(7, arguments[8])
-        sums, masks = start(9, arguments[10]), start(11, constant(0))
+        norm, limit = start(6, arguments[7]), start(8, arguments[9])
+        sums, masks = start(10, arguments[11]), start(12, constant(0))
+        shape = shape_of(context, builder, signature.args[5], arguments[5])
+        weights = start(5, constant(0)), builder.extract_value(shape, 0)
         words = [constant(0)] * self._queries
         for lane in range(0, LANES, self._width):
             places = [LANES * q + lane for q in range(self._queries)]
@@ -116,6 +125,9 @@ class Filter:
                 initial = [load(builder, sums, place, self._width) for place in places]
             totals = self._sum_loop(builder, query, group, lane, arguments[4], initial)
             if ends:
+                totals = self._code_loop(
+                    builder, query, group, lane, arguments[4], weights, totals
+                )
                 bits = self._compare(builder, totals, limit, lane)
                 is_near = builder.icmp_unsigned("!=", _joined(builder, bits), constant(0))
                 words = list(map(builder.or_, words, bits))
@@ -164,6 +176,54 @@ class Filter:
             phi.add_incoming(total, loop)
         builder.position_at_end(after)
         return totals
+
+    def _code_loop(
+        self,
+        builder: Any,
+        query: Any,
+        group: Any,
+        lane: int,
+        n_features: Any,
+        weights: tuple[Any, Any],
+        initial: list[Any],
+    ) -> list[Any]:
+        """Emit the loop over codes, of which there may be none; return the sums."""
+        weight_of, n_codes = weights
+        before = builder.basic_block
+        loop = builder.append_basic_block("codes")
+        after = builder.append_basic_block("summed")
+        builder.cbranch(builder.icmp_signed("<", constant(0), n_codes), loop, after)
+
+        builder.position_at_end(loop)
+        j = builder.phi(WORD)
+        so_far = [builder.phi(ir.VectorType(FLOAT, self._width)) for _ in initial]
+        k = builder.add(n_features, j)
+        row = builder.gep(group, [builder.mul(k, constant(LANES))], source_etype=FLOAT)
+        references = load(builder, row, lane, self._width)
+        first = builder.mul(k, constant(self._queries))
+        weight = repeat(builder, load_number(builder, weight_of, j), self._width)
+        totals = []
+        for q, total in enumerate(so_far):
+            code = load_number(builder, query, builder.add(first, constant(q)))
+            code = repeat(builder, code, self._width)
+            differs = builder.fcmp_unordered("!=", references, code)
+            totals.append(builder.select(differs, builder.fadd(total, weight), total))
+        following = builder.add(j, constant(1))
+        builder.cbranch(builder.icmp_signed("<", following, n_codes), loop, after)
+
+        j.add_incoming(constant(0), before)
+        j.add_incoming(following, loop)
+        for phi, start, total in zip(so_far, initial, totals, strict=True):
+            phi.add_incoming(start, before)
+            phi.add_incoming(total, loop)
+        builder.position_at_end(after)
+        summed = []
+        for start, total in zip(initial, totals, strict=True):
+            phi = builder.phi(ir.VectorType(FLOAT, self._width))
+            phi.add_incoming(start, before)
+            phi.add_incoming(total, loop)
+            summed.append(phi)
+        return summed
 
     def _compare(self, builder: Any, totals: list[Any], limit: Any, lane: int) -> list[Any]:
         """Return a word for each query, with the bits of some lanes where they belong."""
@@ -234,48 +294,73 @@ def _part(part, n_parts, n_features):  # type: ignore[no-untyped-def]
     return first, (part + 1) * n_features // n_parts - first
 
 
+@inlined
+def _n_parts(n_numbers):  # type: ignore[no-untyped-def]
+    return -(-n_numbers // FEATURES_AT_ONCE)
+
+
 @borrowing
-def sum_parts(g, n_packs, n_stops, n_features, block, tile):  # type: ignore[no-untyped-def]
-    """Fill the sums of all packs with the first ``n_stops`` parts of group ``g``."""
-    n_parts = -(-n_features // FEATURES_AT_ONCE)
-    for part in range(n_stops):
-        first, n_summed = _part(part, n_parts, n_features)
+def sum_parts(g, n_packs, n_left, n_features, block, tile):  # type: ignore[no-untyped-def]
+    """Fill the sums of all packs with the numbers of group ``g``, without the last parts.
+
+    ``n_left`` parts are left out; codes are not compared.
+    """
+    n_numbers = n_features - len(tile.lowered)
+    n_parts = _n_parts(n_numbers)
+    for part in range(n_parts - n_left):
+        first, n_summed = _part(part, n_parts, n_numbers)
         start = (g * n_features + first) * LANES
         for pack in range(n_packs):
             _fetch_next(pack, n_packs, start, n_summed, block)
             if part == 0:
                 _first(
                     tile.offsets, pack * n_features * QUERIES,
-                    block.groups, start, n_summed,
+                    block.groups, start, n_summed, tile.lowered,
                     block.norms, g * LANES, tile.thresholds, pack * QUERIES,
                     tile.sums, pack * QUERIES * LANES, tile.masks,
                 )  # fmt: skip
             else:
                 _next(
                     tile.offsets, (pack * n_features + first) * QUERIES,
-                    block.groups, start, n_summed,
+                    block.groups, start, n_summed, tile.lowered,
                     block.norms, g * LANES, tile.thresholds, pack * QUERIES,
                     tile.sums, pack * QUERIES * LANES, tile.masks,
                 )  # fmt: skip
 
 
+@borrowing
+def add_mismatches(g, n_packs, n_features, block, tile):  # type: ignore[no-untyped-def]
+    """Add the weights of codes that differ to the sums of all packs and group ``g``."""
+    n_codes = len(tile.lowered)
+    for j in range(n_codes):
+        k, weight = n_features - n_codes + j, tile.lowered[j]
+        start = (g * n_features + k) * LANES
+        for pack in range(n_packs):
+            for q in range(QUERIES):
+                code = tile.offsets[(pack * n_features + k) * QUERIES + q]
+                first = (pack * QUERIES + q) * LANES
+                for lane in range(LANES):
+                    if block.groups[start + lane] != code:
+                        tile.sums[first + lane] += weight
+
+
 @inlined
 def meet_group(g, n_packs, n_features, block, tile):  # type: ignore[no-untyped-def]
     """Prepare the comparison of the active queries with group ``g``, pack by pack."""
-    if n_features > FEATURES_AT_ONCE:
-        n_parts = -(-n_features // FEATURES_AT_ONCE)
-        sum_parts(g, n_packs, n_parts - 1, n_features, block, tile)
+    if n_features - len(tile.lowered) > FEATURES_AT_ONCE:
+        sum_parts(g, n_packs, 1, n_features, block, tile)
 
 
 @borrowing
 def _sum_last_part(pack, n_packs, g, n_features, block, tile):  # type: ignore[no-untyped-def]
-    n_parts = -(-n_features // FEATURES_AT_ONCE)
-    first, n_summed = _part(n_parts - 1, n_parts, n_features)
+    n_codes = len(tile.lowered)
+    n_parts = _n_parts(n_features - n_codes)
+    first, n_summed = _part(n_parts - 1, n_parts, n_features - n_codes)
     start = (g * n_features + first) * LANES
-    _fetch_next(pack, n_packs, start, n_summed, block)
+    _fetch_next(pack, n_packs, start, n_summed + n_codes, block)
     return _last(
         tile.offsets, (pack * n_features + first) * QUERIES,
-        block.groups, start, n_summed,
+        block.groups, start, n_summed, tile.lowered,
         block.norms, g * LANES, tile.thresholds, pack * QUERIES,
         tile.sums, pack * QUERIES * LANES, tile.masks,
     )  # fmt: skip
@@ -288,14 +373,15 @@ def compare_pack(pack, n_packs, g, n_features, block, tile):  # type: ignore[no-
     Returns which queries of the pack have any bit set, as bits (if none has, masks are what
     they were), and where the sums of the pack start in ``tile.sums``.
     """
-    if n_features > FEATURES_AT_ONCE:
+    n_numbers = n_features - len(tile.lowered)
+    if n_numbers > FEATURES_AT_ONCE:
         near = _sum_last_part(pack, n_packs, g, n_features, block, tile)
         return near, pack * QUERIES * LANES
     start = g * n_features * LANES
     _fetch_next(pack, n_packs, start, n_features, block)
     near = _whole(
         tile.offsets, pack * n_features * QUERIES,
-        block.groups, start, n_features,
+        block.groups, start, n_numbers, tile.lowered,
         block.norms, g * LANES, tile.thresholds, pack * QUERIES,
         tile.sums, 0, tile.masks,
     )  # fmt: skip

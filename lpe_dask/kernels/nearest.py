@@ -85,7 +85,7 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
         Grow by the pairs that were filtered, and by the cells that queries met.
     """
     limits = found.limits
-    tile = empty_tile(queries.points.shape[1], len(block.centers))
+    tile = empty_tile(queries.points.shape[1], len(block.centers), errors)
     reservoir = _empty_reservoir(found.squares.shape[1])
     reach = block.reaches.max()
     for number in range(len(queries.starts) - 1):
@@ -166,7 +166,7 @@ def _filter_cell(  # type: ignore[no-untyped-def]
         enough = n_neighbors if is_first else n_neighbors + n_neighbors // 2
         # Ties stay however often they are narrowed.
         if counts[r] > enough and counts[r] >= reservoir.narrowed[r] + n_neighbors // 2:
-            _narrow(first + r, r, found, reservoir)
+            _narrow(first + r, r, errors, found, reservoir)
 
 
 @inlined
@@ -182,7 +182,7 @@ def _collect(  # type: ignore[no-untyped-def]
     total_rise = rise_of(query, spread, errors, tile)
     fall = tile.errors[query] - tile.lengths[query] * (1.0 - errors.relative)
     margin = fall + total_rise * (1.0 + 2.0**-20) + 1e-36
-    rise = rounded_up(total_rise)
+    rise, stretch = rounded_up(total_rise), np.float32(errors.stretch)
     own_threshold = threshold_of(query, 0.0, errors, tile)
     threshold = tile.thresholds[query]
     count = np.uintp(reservoir.counts[r])
@@ -198,7 +198,7 @@ def _collect(  # type: ignore[no-untyped-def]
         place = places + lane
         if total > threshold or (total <= own_threshold and numbers[place] == own):
             continue  # a number is not looked up, far away in memory, where none is near
-        keys[count] = (_upper_bits(total, rise) << _HALF) | place
+        keys[count] = (_upper_bits(total, rise, stretch) << _HALF) | place
         count += _ONE
         if count == n_places:
             reservoir.counts[r] = count
@@ -210,13 +210,13 @@ def _collect(  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _upper_bits(total, rise):  # type: ignore[no-untyped-def]
-    """Return the bits of the float32 after ``total + rise``, which is at least 0.
+def _upper_bits(total, rise, stretch):  # type: ignore[no-untyped-def]
+    """Return the bits of the float32 after an upper bound, which is at least 0.
 
     Of a row too far out for float32 nothing is known: its sum is -inf and the rise inf, and
     the bits are those of inf.
     """
-    upper = total + rise
+    upper = (total + rise) * stretch
     upper = np.float32(0.0) if upper < np.float32(0.0) else upper  # noqa: FURB136 - NaN
     bits = float_bits(upper) + _ONE  # the next one, since the sum was rounded
     return bits if bits < _INFINITE_BITS else _INFINITE_BITS  # noqa: FURB136
@@ -227,7 +227,7 @@ def _make_room(a, r, first, queries, block, errors, found, tile, reservoir):  # 
     """Shorten a full reservoir, and return the threshold that now holds for its query."""
     i = first + r
     n_places = reservoir.keys.shape[1]
-    _narrow(i, r, found, reservoir)
+    _narrow(i, r, errors, found, reservoir)
     if reservoir.counts[r] > n_places - n_places // 4:
         _settle(i, r, queries, block, errors, found, reservoir)
     if found.limits[i] < 0.0:
@@ -238,14 +238,15 @@ def _make_room(a, r, first, queries, block, errors, found, tile, reservoir):  # 
 
 
 @borrowing
-def _narrow(i, r, found, reservoir):  # type: ignore[no-untyped-def]
+def _narrow(i, r, errors, found, reservoir):  # type: ignore[no-untyped-def]
     """Lower the limit of query ``i`` to about its K-th upper bound, and drop the rest."""
     keys, n_keys = reservoir.keys[r], np.uint64(reservoir.counts[r])
     n_neighbors = found.squares.shape[1]
     kth = _bits_within(keys, n_keys, n_neighbors, found.limits[i])
     limit = min(found.limits[i], float(bits_float(kth)))
     # Of a pair above this one the lower bound is above the limit as well.
-    highest = rounded_up((limit + reservoir.margins[r]) * (1.0 + 2.0**-19))
+    highest = (limit + reservoir.margins[r]) * errors.stretch
+    highest = rounded_up(highest * (1.0 + 2.0**-19))
     bits = float_bits(highest) if highest < np.inf else _INFINITE_BITS  # NaN: nothing is
     bound = (bits + _ONE) << _HALF
     n_kept = _ZERO
@@ -298,7 +299,7 @@ def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-
     """Measure the pairs of query ``i``, and keep the K nearest of them and those found."""
     n_neighbors = found.squares.shape[1]
     if reservoir.counts[r] > n_neighbors:
-        _narrow(i, r, found, reservoir)
+        _narrow(i, r, errors, found, reservoir)
     n_new = reservoir.counts[r]
     if n_new == 0:
         return
@@ -310,7 +311,7 @@ def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-
     n_kept = min(total, n_neighbors)
     squares, numbers = reservoir.squares, reservoir.numbers
     _copy(found.squares[i], squares, known)
-    fill_squares(queries.rows[i], block, places, n_new, squares[known:])
+    fill_squares(queries.rows[i], block, places, n_new, squares[known:], errors.weights)
     with_numbers = found.numbers.shape[1] > 0
     if with_numbers:
         _copy(found.numbers[i], numbers, known)

@@ -33,9 +33,11 @@ SAMPLE_ROWS = 512
 neighbor_lists = None
 
 
-def basis(sample: NDArray[np.floating]) -> Basis:
+def basis(
+    sample: NDArray[np.floating], weights: NDArray[np.float64] | None = None
+) -> Basis:
     """Return the basis that rows like those of ``sample`` are searched in."""
-    return learn_basis(sample, rotate=sample.shape[1] > 1)
+    return learn_basis(sample, weights, rotate=sample.shape[1] > 1)
 
 
 def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangement:

@@ -17,7 +17,7 @@ import numpy as np
 
 from lpe_dask.kernels.bounds import rise_of, rounded_up, spread_of, threshold_of
 from lpe_dask.kernels.compiled import borrowing, inlined
-from lpe_dask.kernels.filters import FEATURES_AT_ONCE, QUERIES, sum_parts
+from lpe_dask.kernels.filters import QUERIES, add_mismatches, sum_parts
 from lpe_dask.kernels.simd import LANES, count_bits, lanes_within
 
 #: Numbers of a lane that are looked at, since groups of many features cost more than they
@@ -59,14 +59,14 @@ def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ign
     if highest < np.inf or n_neighbors > MOST_SEEDED or stop == start:
         return
     n_packs = -(-n_active // QUERIES)
-    n_parts = -(-n_features // FEATURES_AT_ONCE)
     n_sums = n_packs * QUERIES * LANES
     sums, least = tile.sums, tile.least
     least[:n_sums] = np.inf
     spread = 0.0
     for g in range(start, stop):
         spread = max(spread, spread_of(g, block, errors))
-        sum_parts(g, n_packs, n_parts, n_features, block, tile)
+        sum_parts(g, n_packs, 0, n_features, block, tile)
+        add_mismatches(g, n_packs, n_features, block, tile)
         for m in range(n_sums):
             least[m] = sums[m] if sums[m] < least[m] else least[m]  # noqa: FURB136 - NaN
     if not spread < np.inf:  # of a row far out its sum tells nothing
@@ -80,7 +80,7 @@ def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ign
         # Queries of a tile are alike: where one found its square, the next one begins.
         square = _square_of(n_neighbors + 1, least, a * LANES, length, square)
         total = np.float64(np.float32(square - length))
-        limit = rounded_up(total + rise_of(a, spread, errors, tile))
+        limit = rounded_up((total + rise_of(a, spread, errors, tile)) * errors.stretch)
         if limit < np.inf:
             found.limits[i] = max(limit, 0.0)
             tile.thresholds[a] = threshold_of(a, found.limits[i], errors, tile)

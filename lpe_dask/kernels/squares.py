@@ -4,7 +4,8 @@
 
 A sum that must keep its order waits for each of its additions; eight of them wait together.
 Rows are loaded as they lie, along their features, and turned, because to gather one feature
-of eight rows takes eight loads.
+of eight rows takes eight loads. Where the last columns are codes of categories, each that
+differs adds its weight.
 """
 
 from __future__ import annotations
@@ -41,29 +42,35 @@ _FETCHED = 16
 
 
 @intrinsic
-def fill_eight_squares(typing_context, query, rows, places, start, last, squares):  # type: ignore[no-untyped-def]
+def fill_eight_squares(typing_context, query, rows, places, start, last, squares, weights):  # type: ignore[no-untyped-def]
     """Fill ``squares[start : start + 8]`` with squared distances of a query.
 
     Number ``m`` is that to the row ``places[min(m, last)]`` of ``rows``. Differences and
-    sums are float64 whatever the rows are, and nothing is contracted or reordered.
+    sums are float64 whatever the rows are, and nothing is contracted or reordered. As many
+    of the last columns as there are ``weights`` are codes.
     """
     if rows.dtype not in _ELEMENTS:
         return None
-    given = ((query, types.float64), (rows, rows.dtype), (places, types.int64))
-    if not all(is_contiguous(*each) for each in (*given, (squares, types.float64))):
+    given = (
+        (query, types.float64), (rows, rows.dtype), (places, types.int64),
+        (squares, types.float64), (weights, types.float64),
+    )  # fmt: skip
+    if not all(is_contiguous(*each) for each in given):
         return None
-    signature = types.void(query, rows, places, types.intp, types.intp, squares)
+    signature = types.void(query, rows, places, types.intp, types.intp, squares, weights)
     return signature, _generate
 
 
 def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    query, rows, places, squares = (
-        data_of(context, builder, signature.args[i], arguments[i]) for i in (0, 1, 2, 5)
+    query, rows, places, squares, weights = (
+        data_of(context, builder, signature.args[i], arguments[i]) for i in (0, 1, 2, 5, 6)
     )
     start, last = arguments[3], arguments[4]
     element = _ELEMENTS[signature.args[1].dtype]
     shape = shape_of(context, builder, signature.args[1], arguments[1])
     n_features = builder.extract_value(shape, 1)
+    shape = shape_of(context, builder, signature.args[6], arguments[6])
+    n_numbers = builder.sub(n_features, builder.extract_value(shape, 0))
 
     pointers = []
     for m in range(SIDE_BY_SIDE):
@@ -75,13 +82,26 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
 
     _fetch_following(builder, rows, places, start, last, n_features, element)
 
+    def in_query(k: Any) -> Any:
+        """Return what the query has in column ``k``, once for each row."""
+        place = builder.gep(query, [k], source_etype=_DOUBLE)
+        return repeat(builder, builder.load(place, typ=_DOUBLE), SIDE_BY_SIDE)
+
+    def in_rows(k: Any) -> Any:
+        """Return what the rows have in column ``k``."""
+        column = ir.Constant(ir.VectorType(element, SIDE_BY_SIDE), ir.Undefined)
+        for m, pointer in enumerate(pointers):
+            place = builder.gep(pointer, [k], source_etype=element)
+            number = builder.load(place, typ=element)
+            column = builder.insert_element(column, number, ir.Constant(_INDEX, m))
+        return column
+
+    def widened(column: Any) -> Any:
+        return column if element is _DOUBLE else builder.fpext(column, _SUMS)
+
     def add_feature(k: Any, column: Any, total: Any) -> Any:
         """Add the squares of a feature, of which the query has one and each row another."""
-        place = builder.gep(query, [k], source_etype=_DOUBLE)
-        coordinate = builder.load(place, typ=_DOUBLE)
-        if element is not _DOUBLE:
-            column = builder.fpext(column, _SUMS)
-        difference = builder.fsub(repeat(builder, coordinate, SIDE_BY_SIDE), column)
+        difference = builder.fsub(in_query(k), widened(column))
         return builder.fadd(total, builder.fmul(difference, difference))
 
     def add_eight(k: Any, total: Any) -> Any:
@@ -91,17 +111,19 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
         return total
 
     def add_one(k: Any, total: Any) -> Any:
-        column = ir.Constant(ir.VectorType(element, SIDE_BY_SIDE), ir.Undefined)
-        for m, pointer in enumerate(pointers):
-            place = builder.gep(pointer, [k], source_etype=element)
-            number = builder.load(place, typ=element)
-            column = builder.insert_element(column, number, ir.Constant(_INDEX, m))
-        return add_feature(k, column, total)
+        return add_feature(k, in_rows(k), total)
 
-    n_whole = builder.and_(n_features, constant(-SIDE_BY_SIDE))
+    def add_code(k: Any, total: Any) -> Any:
+        place = builder.gep(weights, [builder.sub(k, n_numbers)], source_etype=_DOUBLE)
+        weight = repeat(builder, builder.load(place, typ=_DOUBLE), SIDE_BY_SIDE)
+        differs = builder.fcmp_unordered("!=", in_query(k), widened(in_rows(k)))
+        return builder.select(differs, builder.fadd(total, weight), total)
+
+    n_whole = builder.and_(n_numbers, constant(-SIDE_BY_SIDE))
     total = ir.Constant(_SUMS, [0.0] * SIDE_BY_SIDE)
     total = _loop(builder, constant(0), n_whole, SIDE_BY_SIDE, total, add_eight)
-    total = _loop(builder, n_whole, n_features, 1, total, add_one)
+    total = _loop(builder, n_whole, n_numbers, 1, total, add_one)
+    total = _loop(builder, n_numbers, n_features, 1, total, add_code)
     place = builder.gep(squares, [start], source_etype=_DOUBLE)
     builder.store(total, builder.bitcast(place, _SUMS.as_pointer()), align=8)
     return context.get_dummy_value()

@@ -31,7 +31,11 @@ NO_LIMIT = 2**62
 def errors_of(basis: Basis) -> Errors:
     """Return what a filter in this basis may be off."""
     factor = math.ldexp(1.0, basis.exponent)
-    return Errors(basis.relative_error, basis.rounding, basis.underflow, factor)
+    weights = np.array(basis.weights, np.float64)
+    return Errors(
+        basis.relative_error, basis.rounding, basis.underflow, factor, basis.stretch,
+        weights, basis.lowered,
+    )  # fmt: skip
 
 
 def arrays_of(block: Block) -> BlockArrays:
@@ -65,6 +69,8 @@ class QueryTiles:
         Of the points, in tiles of at most `TILE_ROWS`.
     numbers : ndarray of shape (n_queries,), optional
         The numbers of the reference rows that the queries themselves are.
+    n_codes : int, default=0
+        Columns of rows and points, the last ones, that are codes of categories.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class QueryTiles:
         points: NDArray[np.float64],
         arrangement: Arrangement,
         numbers: NDArray[np.int64] | None = None,
+        n_codes: int = 0,
     ) -> None:
         # A kernel has room for so many, and would write beyond it.
         assert np.diff(arrangement.starts).max(initial=0) <= TILE_ROWS
@@ -86,7 +93,8 @@ class QueryTiles:
         self.is_measured = _are_finite(wide)
         numbers = np.full(len(wide), -1) if numbers is None else numbers[self.order]
         with np.errstate(invalid="ignore"):
-            reaches = np.einsum("ij,ij->i", points, points)
+            without_codes = points[:, : points.shape[1] - n_codes]
+            reaches = np.einsum("ij,ij->i", without_codes, without_codes)
             reaches[~(reaches < FAR_SQUARE)] = np.inf
         # What is not measured must not make its tile look far out.
         if not self.is_measured.all():
@@ -119,7 +127,7 @@ class QueryTiles:
             return False
         gaps = np.maximum(np.maximum(low - self.arrays.highs, self.arrays.lows - high), 0)
         reaches = np.maximum.reduceat(self.arrays.reaches, starts)
-        bounds = _lower_bounds((gaps * gaps).sum(axis=1), low, high, reaches, errors)
+        bounds = _lower_bounds(gaps, low, high, reaches, errors)
         most = np.maximum.reduceat(limits, starts)
         # Where overflow left no number, nothing is known.
         return bool(((most >= 0) & ~(bounds > most)).any())
@@ -137,13 +145,14 @@ class QueryTiles:
         ``which`` says which ones, in the order of tiles, and ``limits`` are theirs; other
         parameters are those of `may_reach`.
         """
-        squares = np.empty(len(which))
+        bounds = np.empty(len(which))
         for start in range(0, len(which), TILE_ROWS):  # few numbers in memory
             part = slice(start, start + TILE_ROWS)
-            points = self.arrays.points[which[part]]
+            points, reaches = (
+                array[which[part]] for array in (self.arrays.points, self.arrays.reaches)
+            )
             gaps = np.maximum(np.maximum(low - points, points - high), 0)
-            squares[part] = (gaps * gaps).sum(axis=1)
-        bounds = _lower_bounds(squares, low, high, self.arrays.reaches[which], errors)
+            bounds[part] = _lower_bounds(gaps, low, high, reaches, errors)
         return ~(bounds > limits)  # where overflow left no number, nothing is known
 
     def restored(self, values: NDArray[_Value]) -> NDArray[_Value]:
@@ -154,7 +163,7 @@ class QueryTiles:
 
 
 def _lower_bounds(
-    squares: NDArray[np.float64],
+    gaps: NDArray[np.float64],
     low: NDArray[np.float64],
     high: NDArray[np.float64],
     reaches: NDArray[np.float64],
@@ -164,15 +173,18 @@ def _lower_bounds(
 
     Parameters
     ----------
-    squares : ndarray of shape (n,)
-        Squared distances of points to a box, in the basis.
+    gaps : ndarray of shape (n, n_features)
+        Between points and a box, or 0, in the basis.
     low, high : ndarray of shape (n_features,)
         The box.
     reaches : ndarray of shape (n,)
         Squared norms of the points.
     errors : Errors
     """
-    corner = np.minimum(np.maximum(np.abs(low), np.abs(high)), FURTHEST)
+    n_numbers = len(low) - len(errors.lowered)
+    corner = np.minimum(np.maximum(np.abs(low), np.abs(high)), FURTHEST)[:n_numbers]
+    squares = (gaps[:, :n_numbers] * gaps[:, :n_numbers]).sum(axis=1)
+    squares += ((gaps[:, n_numbers:] > 0) * errors.lowered).sum(axis=1)
     reach = reaches + (corner * corner).sum()
     bounds: NDArray[np.float64] = squares * (1 - 2.0**-23)
     bounds -= errors.underflow + (errors.rounding + 2.0**-80) * reach

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from lpe_dask.pvalues import places_flagged
-from lpe_dask.search import LinearMap, Preparation, Statistic
+from lpe_dask.search import LinearMap, Preparation, Statistic, numbers_of
 
 #: Rows that distances are taken between, and where a matrix maps every difference.
 MOST_ROWS, MOST_MAPPED_ROWS = 1024, 256
@@ -61,7 +61,8 @@ def added_false_alarms(
     ratio : float
         At least 0; 1 where learning makes no difference.
     """
-    scaled = preparation.scaling.apply(rows)
+    scaled = preparation.scaling.apply(numbers_of(rows, preparation.categorical))
+    codes = _indicators(rows, preparation)
     has_matrix = preparation.linear_map.matrix is not None
     most = MOST_MAPPED_ROWS if has_matrix and learned != "covariance" else MOST_ROWS
     some = np.random.default_rng(0).permutation(len(rows))[:most]
@@ -77,8 +78,30 @@ def added_false_alarms(
         if learned == "variances" and preparation.scaling.divisor is None:
             scaled, linear_map = linear_map.apply(scaled), LinearMap()
         stretched = _STRETCHED[learned](scaled, n_rows)[some]
+        if codes.shape[1] > 0:  # which are learned without any row alike
+            linear_map = LinearMap(factor=_factors(linear_map, scaled, codes))
+            scaled = np.hstack([scaled, codes])
+            stretched = np.hstack([stretched, np.ones_like(codes)[some]])
         among, alone = _without_scale(scaled[some], stretched, linear_map, statistic)
     return _ratio(among, alone, alpha)
+
+
+def _indicators(rows: NDArray[np.generic], preparation: Preparation) -> NDArray[np.float64]:
+    """Return columns in which rows of other categories differ by their squared weight."""
+    columns = [np.empty((len(rows), 0))]
+    for k, weight in zip(preparation.categorical, preparation.weights, strict=True):
+        is_level = rows[:, k, None] == np.unique(rows[:, k])
+        columns.append(is_level * math.sqrt(weight / 2))
+    return np.hstack(columns)
+
+
+def _factors(
+    linear_map: LinearMap, scaled: NDArray[np.float64], codes: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    of_numbers = linear_map.factor
+    if of_numbers is None:
+        of_numbers = np.ones(scaled.shape[1])
+    return np.append(of_numbers, np.ones(codes.shape[1]))
 
 
 def _among(statistic: Statistic, n_rows: int, n_sampled: int) -> Statistic:

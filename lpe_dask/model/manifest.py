@@ -51,6 +51,9 @@ DATA_PATTERN = "data-[0-9a-f]{12}"
 #: Largest exponent of a power of 2 by which a basis moves rows; see `kernels.basis`.
 _MOST_EXPONENT = 1000
 
+#: The same of a step between codes, which float32 holds with every code.
+_MOST_STEP_EXPONENT = 80
+
 #: Parameters that a manifest need not name: those that came after format 1, as models were
 #: fitted before there was a choice.
 _LATER_PARAMETERS = {
@@ -64,6 +67,7 @@ _LATER_PARAMETERS = {
 _LATER: LiteralString = "later_version"
 
 _Vector = list[float]
+_Weights = list[Annotated[float, Field(ge=0)]]
 _Matrix = list[list[float]]
 # As `column_names.name_to_json` writes them; format 1 has text only.
 _PlainName = bool | int | float | str | dict[str, str] | None
@@ -176,6 +180,16 @@ class PreparationEntry(_Section):
 
     scaling: ScalingEntry
     linear_map: LinearMapEntry
+    categorical: list[NonNegativeInt] = []
+    weights: _Weights = []
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> PreparationEntry:
+        if self.categorical != sorted(set(self.categorical)):
+            raise ValueError("the categorical columns are not ascending")
+        if len(self.categorical) != len(self.weights):
+            raise ValueError("there are not as many weights as categorical columns")
+        return self
 
 
 class FrameEntry(_Section):
@@ -184,6 +198,8 @@ class FrameEntry(_Section):
     center: Annotated[_Vector, Field(min_length=1)]
     exponent: Annotated[int, Field(ge=-_MOST_EXPONENT, le=_MOST_EXPONENT)]
     rotation: _Matrix | None
+    weights: _Weights = []
+    steps: list[Annotated[float, Field(gt=0)]] = []
 
     @model_validator(mode="after")
     def _is_usable(self) -> FrameEntry:
@@ -195,6 +211,8 @@ class FrameEntry(_Section):
             _check_shape(self.rotation, len(self.center))
             if not _is_orthonormal(np.array(self.rotation)):
                 raise ValueError("the rotation is not orthonormal")
+        if len(self.steps) != len(self.weights) or any(map(_is_no_step, self.steps)):
+            raise ValueError("the steps of codes are not a moderate power of 2 each")
         return self
 
 
@@ -235,15 +253,23 @@ class SpaceEntry(_Section):
     def check_features(self, n_features: int) -> None:
         """Raise ValueError if it is not for rows of so many features."""
         scaling, linear_map = self.preparation.scaling, self.preparation.linear_map
+        categorical = self.preparation.categorical
+        if categorical and categorical[-1] >= n_features:
+            raise ValueError("a categorical column is not there")
+        if self.preparation.weights != self.frame.weights:
+            raise ValueError("the weights of categorical columns differ")
+        n_numbers = n_features - len(categorical)
         vectors = [
             scaling.shift, scaling.factor, scaling.divisor, linear_map.factor,
-            linear_map.divisor, self.frame.center,
+            linear_map.divisor,
         ]  # fmt: skip
-        if any(v is not None and len(v) != n_features for v in vectors):
+        is_odd = any(v is not None and len(v) != n_numbers for v in vectors)
+        if is_odd or len(self.frame.center) != max(1, n_numbers):
             raise ValueError("a vector has another length than n_features_in")
         if linear_map.matrix is not None:
-            _check_shape(linear_map.matrix, n_features)
-        if self.split is not None and max(self.split.axes) >= n_features:
+            _check_shape(linear_map.matrix, n_numbers)
+        n_prepared = len(self.frame.center) + len(categorical)
+        if self.split is not None and max(self.split.axes) >= n_prepared:
             raise ValueError("the split names a column that is not there")
 
 
@@ -461,6 +487,11 @@ def _check_divisor(divisor: _Vector | None) -> None:
 def _check_shape(matrix: _Matrix, n_features: int) -> None:
     if {len(matrix), *map(len, matrix)} != {n_features}:
         raise ValueError("a matrix has another shape than n_features_in")
+
+
+def _is_no_step(step: float) -> bool:
+    mantissa, exponent = math.frexp(step)
+    return mantissa != 0.5 or abs(exponent) > _MOST_STEP_EXPONENT
 
 
 def _is_orthonormal(matrix: NDArray[np.float64]) -> bool:

@@ -26,7 +26,7 @@ from lpe_dask.model.metrics import (
     mahalanobis_map,
     seuclidean_map,
 )
-from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling
+from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling, numbers_of
 from lpe_dask.tasks import compute, merge_tasks
 
 
@@ -36,6 +36,7 @@ def learn_preparation(
     metric: str,
     metric_params: Mapping[str, Any] | None,
     columns: Sequence[str],
+    categorical: Sequence[int] = (),
 ) -> Preparation:
     """Learn the scaling and the metric from the nominal rows; computes.
 
@@ -47,6 +48,9 @@ def learn_preparation(
         A name of `metrics.METRIC_PARAMS`.
     metric_params : mapping, optional
         Its parameters, in scaled units. V and VI are learned where they are not given.
+    categorical : sequence of int
+        Columns that are codes of categories, ascending: nothing is learned from these, and
+        weights are 1 if not given; for the Euclidean metric only.
 
     Raises
     ------
@@ -57,6 +61,8 @@ def learn_preparation(
     if metric == "geodesic":
         return Preparation(learn_scaling(rows, scale, columns))
     params = given_parameter(metric, metric_params, rows.shape[1])
+    if categorical:
+        return _learn_of_numbers(rows, scale, params, columns, tuple(categorical))
     scaling = learn_scaling(rows, scale, columns)
     if metric == "euclidean":
         return Preparation(scaling, euclidean_map(params))
@@ -68,6 +74,31 @@ def learn_preparation(
         return Preparation(scaling, mahalanobis_map(params))
     covariance = learn_covariance(scaled)
     return Preparation(scaling, learned_mahalanobis_map(covariance, list(columns)))
+
+
+def _learn_of_numbers(
+    rows: da.Array,
+    scale: str | None,
+    weights: NDArray[np.float64] | None,
+    columns: Sequence[str],
+    categorical: tuple[int, ...],
+) -> Preparation:
+    """Return `learn_preparation` for the Euclidean metric of numbers and categories."""
+    n_features = rows.shape[1]
+    of_all = np.ones(n_features) if weights is None else weights
+    of_codes, others = (
+        of_all[list(categorical)],
+        np.delete(np.arange(n_features), categorical),
+    )
+    if len(others) == 0:
+        return Preparation(categorical=categorical, weights=of_codes)
+    numbers = rows.map_blocks(
+        numbers_of, categorical, chunks=(rows.chunks[0], (len(others),)),
+        meta=np.empty((0, 0), rows.dtype),
+    )  # fmt: skip
+    scaling = learn_scaling(numbers, scale, [columns[i] for i in others])
+    of_numbers = euclidean_map(None if weights is None else weights[others])
+    return Preparation(scaling, of_numbers, categorical, of_codes)
 
 
 def check_determined(n_rows: int, n_features: int) -> None:

@@ -39,11 +39,16 @@ def space_of_entry(entry: SpaceEntry, algorithm: str) -> Space:
         np.array(entry.frame.center, np.float64),
         entry.frame.exponent,
         _array(entry.frame.rotation),
+        np.array(entry.frame.weights, np.float64),
+        np.array(entry.frame.steps, np.float64),
     )
     split = None
     if (tree := entry.split) is not None:
         split = Split(tuple(tree.axes), tuple(tree.thresholds), tuple(tree.children))
-    preparation = Preparation(scaling, linear_map)
+    preparation = Preparation(
+        scaling, linear_map, tuple(entry.preparation.categorical),
+        np.array(entry.preparation.weights, np.float64),
+    )  # fmt: skip
     return Space(algorithm, preparation, basis, split, entry.with_samples)
 
 

@@ -27,6 +27,7 @@ from .plan import sample_neighbors as sample_neighbors
 from .preparation import LinearMap as LinearMap
 from .preparation import Preparation as Preparation
 from .preparation import Scaling as Scaling
+from .preparation import numbers_of as numbers_of
 from .reference import Reference as Reference
 from .reference import prepare_reference as prepare_reference
 from .spooled import handles_of as handles_of

@@ -100,7 +100,7 @@ def choose_space(
     if not kernel.KEEPS_NEAR_ROWS_TOGETHER:
         sample = _some(sample, LEARNED_ROWS)  # others would be prepared for nothing
     prepared = preparation.apply(sample)
-    basis = kernel.basis(prepared)
+    basis = kernel.basis(prepared, preparation.weights)
     is_sampled = sample_neighbors(plan.shape.listed_neighbors) is not None
     space = Space(algorithm, preparation, basis, None, is_sampled)
     if not space.prunes or plan.n_blocks == 1:
@@ -135,14 +135,16 @@ def choose_algorithm(
     affordable = TRIAL_SHARE * n_reference * brute / plan.threads - learning
     n_affordable = affordable / (rotation + costs.of_rows(n_features, QUERY_ROWS))
     if n_affordable < FEWEST_ROWS:
-        nearest = _nearest_share(preparation.apply(_some(sample, FEWEST_ROWS)))
+        few = preparation.apply(_some(sample, FEWEST_ROWS))
+        nearest = _nearest_share(few, preparation.weights)
         if nearest >= FAR_NEIGHBOR:
             return "brute", (
                 f"of {FEWEST_ROWS} rows of {n_features} features, the nearest one is at "
                 f"{nearest:.0%} of the distance between any two"
             )
     n_sampled = round(max(FEWEST_ROWS, min(SAMPLE_ROWS, n_affordable)))
-    pairs, cells = _pruned_counts(preparation.apply(_some(sample, n_sampled)), plan)
+    some = preparation.apply(_some(sample, n_sampled))
+    pairs, cells = _pruned_counts(some, preparation.weights, plan)
     pruned = costs.of_pruned(n_features, pairs, cells)
     reason = (
         f"by a trial, a query meets {cells:.0f} cells and {pairs / n_reference:.0%} of all "
@@ -180,7 +182,8 @@ def choose_approximate(
     costs = machine_costs()
     exactly = costs.of_brute(n_features, n_reference)
     if choose_algorithm(sample, preparation, plan)[0] == "pruned":
-        pairs, cells = _pruned_counts(preparation.apply(_some(sample, SAMPLE_ROWS)), plan)
+        some = preparation.apply(_some(sample, SAMPLE_ROWS))
+        pairs, cells = _pruned_counts(some, preparation.weights, plan)
         if pairs < FEW_PAIRS * n_reference:
             return False, f"boxes leave {pairs / n_reference:.0%} of all pairs"
         exactly = costs.of_pruned(n_features, pairs, cells)
@@ -217,7 +220,7 @@ def intrinsic_dimension(sample: NDArray[np.floating]) -> float:
     >>> round(intrinsic_dimension(around @ np.ones((2, 100)) / 10))
     1
     """
-    distances, _ = _nearest(sample, DIRECTED_ROWS, DIRECTING_ROWS)
+    distances, _ = _nearest(sample, None, DIRECTED_ROWS, DIRECTING_ROWS)
     is_between = (distances[:, 0] > 0) & np.isfinite(distances[:, -1])
     between = distances[is_between]
     if 2 * len(between) < len(distances):
@@ -270,9 +273,9 @@ def _some(rows: NDArray[np.generic], n_rows: int) -> NDArray[np.generic]:
     return rows[:: -(-len(rows) // n_rows)]
 
 
-def _nearest_share(sample: NDArray[np.floating]) -> float:
+def _nearest_share(sample: NDArray[np.floating], weights: NDArray[np.float64]) -> float:
     """Return how far the nearest row is, as a share of what is between any two: medians."""
-    distances, points = _nearest(sample, GLANCED_ROWS, 1)
+    distances, points = _nearest(sample, weights, GLANCED_ROWS, 1)
     nearest = np.median(distances)
     # Rows that come one after another may be nearer than any two.
     others = np.roll(points, len(points) // 2, axis=0)
@@ -281,7 +284,10 @@ def _nearest_share(sample: NDArray[np.floating]) -> float:
 
 
 def _nearest(
-    sample: NDArray[np.floating], n_queries: int, n_neighbors: int
+    sample: NDArray[np.floating],
+    weights: NDArray[np.float64] | None,
+    n_queries: int,
+    n_neighbors: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return how far the nearest others of some rows are, ascending, and these rows.
 
@@ -289,7 +295,7 @@ def _nearest(
     unit of a basis, in which nothing overflows.
     """
     rows, numbers = narrow(sample), np.arange(len(sample))
-    space = Space("brute", Preparation(), ALGORITHMS["brute"].basis(rows))
+    space = Space("brute", Preparation(), ALGORITHMS["brute"].basis(rows, weights))
     some = numbers[:: -(-len(numbers) // n_queries)]
     queries = space.tiles(rows[some], some)
     state = NearestState(queries, space.basis, n_neighbors)
@@ -298,7 +304,9 @@ def _nearest(
     return np.ldexp(distances, space.basis.exponent), space.basis.points(rows[some])
 
 
-def _pruned_counts(sample: NDArray[np.floating], plan: SearchPlan) -> tuple[float, float]:
+def _pruned_counts(
+    sample: NDArray[np.floating], weights: NDArray[np.float64], plan: SearchPlan
+) -> tuple[float, float]:
     """Return about how many rows, in how many cells, a query meets among all rows."""
     n_reference, n_neighbors = plan.shape.n_reference, plan.shape.listed_neighbors
     kernel = ALGORITHMS["pruned"]
@@ -307,7 +315,7 @@ def _pruned_counts(sample: NDArray[np.floating], plan: SearchPlan) -> tuple[floa
     cell_rows = max(LANES, round(kernel.CELL_ROWS * sampled))
     expected = max(1, round(n_neighbors * sampled)) if n_neighbors > 0 else None
     search = Search(Statistic(expected, plan.shape.statistic.radius), pass_rows=1)
-    space = Space("pruned", Preparation(), kernel.basis(sample))
+    space = Space("pruned", Preparation(), kernel.basis(sample, weights))
     rows, n_tiles = SampledRows(sample, space, search), max(1, QUERY_ROWS // cell_rows)
     pairs, cells = Trial(rows, sample, n_tiles=n_tiles, cell_rows=cell_rows).counts()
     more_cells = n_reference / kernel.CELL_ROWS / (len(sample) / cell_rows)

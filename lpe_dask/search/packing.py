@@ -77,7 +77,7 @@ class Space:
 
     def __sizeof__(self) -> int:
         """Return about the bytes of the matrices."""
-        n_features = len(self.basis.center)
+        n_features = self.basis.n_columns
         matrices = (self.basis.rotation, self.preparation.linear_map.matrix)
         n_matrices = sum(matrix is not None for matrix in matrices)
         return 8 * n_features * (n_matrices * n_features + 4)
@@ -112,7 +112,7 @@ class Space:
         """Return prepared rows as tiles of queries; ``numbers`` as in `QueryTiles`."""
         points = self.basis.points(rows)
         arrangement = ALGORITHMS[self.algorithm].tile(points, TILE_ROWS)
-        return QueryTiles(rows, points, arrangement, numbers)
+        return QueryTiles(rows, points, arrangement, numbers, len(self.basis.weights))
 
     def pack(
         self,

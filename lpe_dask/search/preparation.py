@@ -1,6 +1,7 @@
 """Take rows from the user's units to the space in which distances are Euclidean.
 
     rows (n, d) -> widen to float64 -> scale -> map -> (n, d)
+    codes of categories: as they are, after the numbers
 
 The order and the form of this arithmetic are part of the result, because ties decide
 p-values. A row's bits depend on that row alone: sums go in column order, without BLAS.
@@ -8,7 +9,7 @@ p-values. A row's bits depend on that row alone: sums go in column order, withou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,10 +81,24 @@ def _product(rows: NDArray[np.float64], matrix: NDArray[np.float64]) -> NDArray[
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """Scaling and then a linear map, as learned from the nominal rows."""
+    """Scaling and then a linear map, as learned from the nominal rows.
+
+    Attributes
+    ----------
+    scaling : Scaling
+    linear_map : LinearMap
+        Both of the columns that are numbers.
+    categorical : tuple of int
+        Columns that are codes of categories, ascending. In prepared rows they come last,
+        as they are; where no others are left, after a column of zeros.
+    weights : ndarray of shape (n_categorical,)
+        What each that differs adds to a squared distance.
+    """
 
     scaling: Scaling = Scaling()
     linear_map: LinearMap = LinearMap()
+    categorical: tuple[int, ...] = ()
+    weights: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
     def apply_narrow(self, rows: NDArray[np.generic]) -> NDArray[np.floating]:
         """Return prepared rows as float32 where that changes none of them.
@@ -94,7 +109,7 @@ class Preparation:
             self.scaling.shift, self.linear_map.factor, self.linear_map.divisor,
             self.linear_map.matrix,
         )  # fmt: skip
-        is_idle = all(step is None for step in steps)
+        is_idle = all(step is None for step in steps) and not self.categorical
         if is_idle and np.can_cast(rows.dtype, np.float32):
             return rows.astype(np.float32, copy=False)
         return narrow(self.apply(rows))
@@ -105,6 +120,8 @@ class Preparation:
         A finite row stays finite: what overflows becomes the largest float64, which is at
         distance inf from every row that did not. A row with NaN or inf keeps at least one.
         """
+        if self.categorical:
+            return self._apply_to_numbers(rows)
         with np.errstate(over="ignore", invalid="ignore"):
             prepared = self.linear_map.apply(self.scaling.apply(rows))
         overflown = ~np.isfinite(prepared)
@@ -112,3 +129,18 @@ class Preparation:
             overflown[~np.isfinite(rows).all(axis=1)] = False
             prepared = np.where(overflown, np.finfo(np.float64).max, prepared)
         return prepared
+
+    def _apply_to_numbers(self, rows: NDArray[np.generic]) -> NDArray[np.float64]:
+        """Return prepared numbers, and then codes."""
+        codes = rows[:, self.categorical].astype(np.float64)
+        numbers = numbers_of(rows, self.categorical)
+        if numbers.shape[1] == 0:  # kernels take one at least
+            return np.hstack([np.zeros((len(rows), 1)), codes])
+        return np.hstack([Preparation(self.scaling, self.linear_map).apply(numbers), codes])
+
+
+def numbers_of(
+    rows: NDArray[np.generic], categorical: tuple[int, ...]
+) -> NDArray[np.generic]:
+    """Return the columns of rows that are no codes of categories."""
+    return np.delete(rows, categorical, axis=1)

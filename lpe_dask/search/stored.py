@@ -170,7 +170,7 @@ def _read_rows(
     file: StoredFile, n_rows: int, n_reference: int, space: Space
 ) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
     """Return the rows of a block and their numbers, as they are in its file."""
-    name, *names = block_columns(len(space.basis.center))
+    name, *names = block_columns(space.basis.n_columns)
     columns = file.columns({name: INT64} | dict.fromkeys(names, FLOATS), n_rows)
     numbers = columns.pop(name)
     rows = np.empty((n_rows, len(names)), columns[names[0]].dtype)

@@ -170,7 +170,8 @@ class Trial:
         rows = self._rows[which.order]
         numbers = None if self._numbers is None else self._numbers[which.order]
         tiles = Arrangement(np.arange(len(rows)), which.starts, which.bounded)
-        return QueryTiles(rows, self._sampled.space.basis.points(rows), tiles, numbers)
+        basis = self._sampled.space.basis
+        return QueryTiles(rows, basis.points(rows), tiles, numbers, len(basis.weights))
 
 
 def _some_tiles(arrangement: Arrangement, n_chosen: int) -> Arrangement:

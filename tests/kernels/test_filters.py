@@ -34,34 +34,36 @@ def _compiled(form):
     n_queries = FORMS[form].queries
 
     @njit
-    def filtered(queries, group, norms, limits, sums, masks, parts):
+    def filtered(queries, group, weights, norms, limits, sums, masks, parts):
         if len(parts) == 1:
             return whole(
-                queries, 0, group, 0, parts[0], norms, 0, limits, 0, sums, 0, masks
+                queries, 0, group, 0, parts[0], weights, norms, 0, limits, 0, sums, 0, masks
             )
-        begin(queries, 0, group, 0, parts[0], norms, 0, limits, 0, sums, 0, masks)
+        begin(queries, 0, group, 0, parts[0], weights, norms, 0, limits, 0, sums, 0, masks)
         k = parts[0]
         for part in parts[1:-1]:
             go_on(
-                queries, k * n_queries, group, k * LANES, part, norms, 0, limits, 0, sums,
-                0, masks,
+                queries, k * n_queries, group, k * LANES, part, weights, norms, 0, limits,
+                0, sums, 0, masks,
             )  # fmt: skip
             k += part
         return end(
-            queries, k * n_queries, group, k * LANES, parts[-1], norms, 0, limits, 0, sums,
-            0, masks,
+            queries, k * n_queries, group, k * LANES, parts[-1], weights, norms, 0, limits,
+            0, sums, 0, masks,
         )  # fmt: skip
 
     return filtered
 
 
-def _filtered(form, points, rows, norms, limits, parts):
+def _filtered(form, points, rows, norms, limits, parts, weights=()):
     """Return sums of shape (n_queries, 64), their masks as bits, and what was returned."""
     n_queries = len(points)
     sums, masks = np.full(n_queries * LANES, np.nan, np.float32), np.zeros(n_queries, "u8")
     interleaved = np.ascontiguousarray(points.T).ravel()
-    group = np.ascontiguousarray(rows.T).ravel()
-    near = _compiled(form)(interleaved, group, norms, limits, sums, masks, np.array(parts))
+    group, weights = np.ascontiguousarray(rows.T).ravel(), np.array(weights, np.float32)
+    near = _compiled(form)(
+        interleaved, group, weights, norms, limits, sums, masks, np.array(parts)
+    )
     bits = (masks[:, None] >> np.arange(LANES, dtype=np.uint64)) & np.uint64(1)
     return sums.reshape(n_queries, LANES), bits.astype(bool), int(near)
 
@@ -71,8 +73,9 @@ def _filtered(form, points, rows, norms, limits, parts):
     seed=st.integers(0, 2**32 - 1),
     parts=st.lists(st.integers(1, 10), min_size=1, max_size=4),
     step=st.sampled_from([1.0, 0.5, 0.125]),
+    n_codes=st.integers(0, 3),
 )
-def test_filter__compares_sums_with_limits(form, seed, parts, step):
+def test_filter__compares_sums_with_limits(form, seed, parts, step, n_codes):
     """On a lattice sums are exact, and often equal to the limit."""
     rng = np.random.default_rng(seed)
     n_features, n_queries = sum(parts), FORMS[form].queries
@@ -83,12 +86,19 @@ def test_filter__compares_sums_with_limits(form, seed, parts, step):
     norms[rng.random(LANES) < 0.1] = np.nan
     norms[rng.random(LANES) < 0.1] = -np.inf
     expected = norms + points @ rows.T
+    weights = rng.integers(0, 9, n_codes).astype(np.float32)
+    points = np.hstack([points, rng.integers(-1, 3, (n_queries, n_codes), np.int32)])
+    rows = np.hstack([rows, rng.integers(0, 3, (LANES, n_codes), np.int32)])
+    for j, weight in enumerate(weights):
+        k = n_features + j
+        expected = expected + weight * (points[:, k, None] != rows[:, k])
+    points, rows, expected = (a.astype(np.float32) for a in (points, rows, expected))
     limits = rng.choice(expected[np.isfinite(expected)], n_queries)
     limits[rng.random(n_queries) < 0.2] = np.inf
     limits[rng.random(n_queries) < 0.2] = np.nan
     limits[rng.random(n_queries) < 0.2] = -np.inf
 
-    sums, masks, near = _filtered(form, points, rows, norms, limits, parts)
+    sums, masks, near = _filtered(form, points, rows, norms, limits, parts, weights)
 
     within = expected <= limits[:, None]
     assert [bool(near >> q & 1) for q in range(n_queries)] == within.any(axis=1).tolist()

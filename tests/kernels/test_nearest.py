@@ -32,7 +32,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 @given(total=finite, rise=finite.map(abs))
 def test_upper_bits__are_just_above_the_exact_sum(total, rise):
-    bits = _upper_bits(np.float32(total), np.float32(rise))
+    bits = _upper_bits(np.float32(total), np.float32(rise), np.float32(1))
 
     upper = np.uint32(bits).view(np.float32)
     exact = max(0, Fraction(total) + Fraction(rise))
@@ -46,7 +46,7 @@ def test_upper_bits__are_just_above_the_exact_sum(total, rise):
 )
 def test_upper_bits__are_those_of_inf_where_nothing_is_known(total, rise):
     with np.errstate(over="ignore"):
-        bits = _upper_bits(np.float32(total), np.float32(rise))
+        bits = _upper_bits(np.float32(total), np.float32(rise), np.float32(1))
 
     assert np.uint32(bits).view(np.float32) == np.inf
 
