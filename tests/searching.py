@@ -60,8 +60,8 @@ def parts_of(n_rows, n_parts):
 def query_tiles(reference, rows, numbers=None, *, tile_rows=TILE_ROWS):
     """Put queries into tiles; ``numbers`` says which reference rows they are themselves."""
     points = reference.basis.points(rows)
-    tiles, n_codes = reference.module.tile(points, tile_rows), len(reference.basis.weights)
-    return QueryTiles(rows, points, tiles, numbers, n_codes)
+    tiles = reference.module.tile(points, tile_rows)
+    return QueryTiles(rows, points, tiles, numbers, reference.basis)
 
 
 def folded(state, reference):

@@ -42,29 +42,16 @@ class BlockArrays(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """What a filtered square may be off (see `basis`), and what mismatches count.
+    """What a filtered square may be off (see `basis`), and the unit of the basis.
 
-    Attributes
-    ----------
-    relative, rounding, underflow : float
-        See `basis.Basis`.
-    factor : float
-        Of lengths in the rows' units, for those of the basis.
-    stretch : float
-        Upper bounds grow by this factor, as `lowered` is less than the weights.
-    weights : ndarray of shape (n_codes,)
-        What mismatches of codes add to a squared distance, as defined.
-    lowered : ndarray of shape (n_codes,)
-        What they add in the basis at least, float32.
+    Numbers only: arrays would be counted by each function that takes them.
     """
 
     relative: float
     rounding: float
     underflow: float
-    factor: float
     stretch: float
-    weights: NDArray[np.float64]
-    lowered: NDArray[np.float32]
+    factor: float
 
 
 class Queries(NamedTuple):
@@ -81,6 +68,10 @@ class Queries(NamedTuple):
     starts : ndarray of shape (n_tiles + 1,)
     lows, highs : ndarray of shape (n_tiles, n_features)
         Boxes of the tiles in the basis; infinite where there are none.
+    weights : ndarray of shape (n_codes,)
+        What codes that differ add to a squared distance, as defined.
+    lowered : ndarray of shape (n_codes,)
+        What they add in the basis at least, float32.
     """
 
     rows: NDArray[np.float64]
@@ -90,6 +81,8 @@ class Queries(NamedTuple):
     starts: NDArray[np.int64]
     lows: NDArray[np.float64]
     highs: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    lowered: NDArray[np.float32]
 
 
 class Found(NamedTuple):
@@ -177,7 +170,7 @@ class Tile(NamedTuple):
     places, measured : ndarray of shape (64,)
         Rows of a group that have to be measured, and their squares.
     lowered : ndarray of shape (n_codes,)
-        As in `Errors`.
+        As in `Queries`.
     """
 
     columns: NDArray[np.float64]

@@ -38,8 +38,9 @@ def rounded_up(number):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def empty_tile(n_features, n_cells, errors):  # type: ignore[no-untyped-def]
+def empty_tile(n_cells, queries):  # type: ignore[no-untyped-def]
     """Return room for tiles of up to `TILE_ROWS` queries against a block."""
+    n_features = queries.points.shape[1]
     n_packed = -(-TILE_ROWS // QUERIES) * QUERIES
     return Tile(
         np.empty((n_features, TILE_ROWS)),
@@ -64,7 +65,7 @@ def empty_tile(n_features, n_cells, errors):  # type: ignore[no-untyped-def]
         np.empty(QUERIES, np.uint64),
         np.empty(LANES, np.int64),
         np.empty(LANES),
-        errors.lowered,
+        queries.lowered,
     )
 
 
@@ -79,7 +80,7 @@ def find_near_cells(queries, number, block, farthest, errors, tile):  # type: ig
     tile_lows, tile_highs = queries.lows[number], queries.highs[number]
     order, bounds, reaches = tile.order, tile.bounds, block.reaches
     n_cells, n_features = centers.shape
-    n_numbers = n_features - len(errors.lowered)
+    n_numbers = n_features - len(tile.lowered)
     reach = 0.0
     for i in range(queries.starts[number], queries.starts[number + 1]):
         reach = max(reach, queries.reaches[i])
@@ -96,9 +97,8 @@ def find_near_cells(queries, number, block, farthest, errors, tile):  # type: ig
             if gap > 0.0:
                 bound += gap * gap
                 size += center * center
-        for k in range(n_numbers, n_features):
-            if lows[cell, k] > tile_highs[k] or tile_lows[k] > highs[cell, k]:
-                bound += errors.lowered[k - n_numbers]
+        if n_numbers < n_features:
+            bound += _code_gap(cell, tile_lows, tile_highs, block, tile)
         bound -= 2.0**-23 * bound + 2.0**-40 * size
         bound -= errors.underflow + errors.rounding * (reach + reaches[cell])
         if not bound > farthest:
@@ -110,6 +110,18 @@ def find_near_cells(queries, number, block, farthest, errors, tile):  # type: ig
     order[0], order[nearest] = order[nearest], order[0]
     bounds[0], bounds[nearest] = bounds[nearest], bounds[0]
     return n_near
+
+
+@borrowing
+def _code_gap(cell, tile_lows, tile_highs, block, tile):  # type: ignore[no-untyped-def]
+    """Return the weights of the columns in which no code of a cell is one of a tile."""
+    n_codes, n_features = len(tile.lowered), len(tile_lows)
+    gap = 0.0
+    for j in range(n_codes):
+        k = n_features - n_codes + j
+        if block.lows[cell, k] > tile_highs[k] or tile_lows[k] > block.highs[cell, k]:
+            gap += tile.lowered[j]
+    return gap
 
 
 @compiled

@@ -51,7 +51,7 @@ def fold_counts(queries, block, errors, square, counted, tallies):  # type: igno
         Grow by the pairs that were filtered, and by the cells that queries met.
     """
     limits = counted.limits
-    tile = empty_tile(queries.points.shape[1], len(block.centers), errors)
+    tile = empty_tile(len(block.centers), queries)
     # Squares in units of the basis up to which a pair is surely within.
     surely = square * (1.0 - (queries.points.shape[1] + 4) * 2.0**-52)
     surely = surely * errors.factor * errors.factor * (1.0 - 2.0**-50) / errors.stretch
@@ -114,9 +114,7 @@ def _count_cell(  # type: ignore[no-untyped-def]
                     counts[i] -= _is_among(queries.numbers[i], sure, g, block)
                 unsure = masks[q] & ~sure
                 if unsure != 0:
-                    counts[i] += _count_measured(
-                        i, unsure, g, queries, block, square, errors, tile
-                    )
+                    counts[i] += _count_measured(i, unsure, g, queries, block, square, tile)
     for a in range(n_active):
         if counts[first + active[a]] >= counted.enough:
             counted.limits[first + active[a]] = DONE
@@ -134,7 +132,7 @@ def _is_among(number, mask, g, block):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _count_measured(i, mask, g, queries, block, square, errors, tile):  # type: ignore[no-untyped-def]
+def _count_measured(i, mask, g, queries, block, square, tile):  # type: ignore[no-untyped-def]
     """Return how many rows in the mask of group g are within, by definition."""
     places, squares, numbers = tile.places, tile.measured, block.numbers
     n_places = 0
@@ -144,7 +142,7 @@ def _count_measured(i, mask, g, queries, block, square, errors, tile):  # type: 
         if numbers[place] != queries.numbers[i]:
             places[n_places] = place
             n_places += 1
-    fill_squares(queries.rows[i], block, places, n_places, squares, errors.weights)
+    fill_squares(queries.rows[i], block, places, n_places, squares, queries.weights)
     n_within = 0
     for m in range(n_places):
         if squares[m] <= square:

@@ -85,7 +85,7 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
         Grow by the pairs that were filtered, and by the cells that queries met.
     """
     limits = found.limits
-    tile = empty_tile(queries.points.shape[1], len(block.centers), errors)
+    tile = empty_tile(len(block.centers), queries)
     reservoir = _empty_reservoir(found.squares.shape[1])
     reach = block.reaches.max()
     for number in range(len(queries.starts) - 1):
@@ -311,7 +311,7 @@ def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-
     n_kept = min(total, n_neighbors)
     squares, numbers = reservoir.squares, reservoir.numbers
     _copy(found.squares[i], squares, known)
-    fill_squares(queries.rows[i], block, places, n_new, squares[known:], errors.weights)
+    fill_squares(queries.rows[i], block, places, n_new, squares[known:], queries.weights)
     with_numbers = found.numbers.shape[1] > 0
     if with_numbers:
         _copy(found.numbers[i], numbers, known)

@@ -31,11 +31,9 @@ NO_LIMIT = 2**62
 def errors_of(basis: Basis) -> Errors:
     """Return what a filter in this basis may be off."""
     factor = math.ldexp(1.0, basis.exponent)
-    weights = np.array(basis.weights, np.float64)
     return Errors(
-        basis.relative_error, basis.rounding, basis.underflow, factor, basis.stretch,
-        weights, basis.lowered,
-    )  # fmt: skip
+        basis.relative_error, basis.rounding, basis.underflow, basis.stretch, factor
+    )
 
 
 def arrays_of(block: Block) -> BlockArrays:
@@ -69,8 +67,8 @@ class QueryTiles:
         Of the points, in tiles of at most `TILE_ROWS`.
     numbers : ndarray of shape (n_queries,), optional
         The numbers of the reference rows that the queries themselves are.
-    n_codes : int, default=0
-        Columns of rows and points, the last ones, that are codes of categories.
+    basis : Basis, optional
+        Has the weights of codes in the last columns; None: there are no codes.
     """
 
     def __init__(
@@ -79,7 +77,7 @@ class QueryTiles:
         points: NDArray[np.float64],
         arrangement: Arrangement,
         numbers: NDArray[np.int64] | None = None,
-        n_codes: int = 0,
+        basis: Basis | None = None,
     ) -> None:
         # A kernel has room for so many, and would write beyond it.
         assert np.diff(arrangement.starts).max(initial=0) <= TILE_ROWS
@@ -92,8 +90,11 @@ class QueryTiles:
             points = np.ascontiguousarray(points[self.order])
         self.is_measured = _are_finite(wide)
         numbers = np.full(len(wide), -1) if numbers is None else numbers[self.order]
+        weights, lowered = np.empty(0), np.empty(0, np.float32)
+        if basis is not None:
+            weights, lowered = np.array(basis.weights, np.float64), basis.lowered
         with np.errstate(invalid="ignore"):
-            without_codes = points[:, : points.shape[1] - n_codes]
+            without_codes = points[:, : points.shape[1] - len(weights)]
             reaches = np.einsum("ij,ij->i", without_codes, without_codes)
             reaches[~(reaches < FAR_SQUARE)] = np.inf
         # What is not measured must not make its tile look far out.
@@ -102,8 +103,9 @@ class QueryTiles:
         reaches[~self.is_measured] = 0.0
         lows, highs = _boxes(points, arrangement)
         self.arrays = Queries(
-            read_only(wide), points, numbers, reaches, arrangement.starts, lows, highs
-        )
+            read_only(wide), points, numbers, reaches, arrangement.starts, lows, highs,
+            weights, lowered,
+        )  # fmt: skip
 
     def may_reach(
         self,
@@ -127,7 +129,7 @@ class QueryTiles:
             return False
         gaps = np.maximum(np.maximum(low - self.arrays.highs, self.arrays.lows - high), 0)
         reaches = np.maximum.reduceat(self.arrays.reaches, starts)
-        bounds = _lower_bounds(gaps, low, high, reaches, errors)
+        bounds = self._lower_bounds(gaps, low, high, reaches, errors)
         most = np.maximum.reduceat(limits, starts)
         # Where overflow left no number, nothing is known.
         return bool(((most >= 0) & ~(bounds > most)).any())
@@ -152,43 +154,44 @@ class QueryTiles:
                 array[which[part]] for array in (self.arrays.points, self.arrays.reaches)
             )
             gaps = np.maximum(np.maximum(low - points, points - high), 0)
-            bounds[part] = _lower_bounds(gaps, low, high, reaches, errors)
+            bounds[part] = self._lower_bounds(gaps, low, high, reaches, errors)
         return ~(bounds > limits)  # where overflow left no number, nothing is known
+
+    def _lower_bounds(
+        self,
+        gaps: NDArray[np.float64],
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+        reaches: NDArray[np.float64],
+        errors: Errors,
+    ) -> NDArray[np.float64]:
+        """Return lower bounds of squared distances to rows in a box.
+
+        Parameters
+        ----------
+        gaps : ndarray of shape (n, n_features)
+            Between points and a box, or 0, in the basis.
+        low, high : ndarray of shape (n_features,)
+            The box.
+        reaches : ndarray of shape (n,)
+            Squared norms of the points.
+        errors : Errors
+        """
+        lowered = self.arrays.lowered
+        n_numbers = len(low) - len(lowered)
+        corner = np.minimum(np.maximum(np.abs(low), np.abs(high)), FURTHEST)[:n_numbers]
+        squares = (gaps[:, :n_numbers] * gaps[:, :n_numbers]).sum(axis=1)
+        squares += ((gaps[:, n_numbers:] > 0) * lowered).sum(axis=1)
+        reach = reaches + (corner * corner).sum()
+        bounds: NDArray[np.float64] = squares * (1 - 2.0**-23)
+        bounds -= errors.underflow + (errors.rounding + 2.0**-80) * reach
+        return bounds
 
     def restored(self, values: NDArray[_Value]) -> NDArray[_Value]:
         """Return values that belong to the queries in the order these came."""
         restored = np.empty_like(values)
         restored[self.order] = values
         return restored
-
-
-def _lower_bounds(
-    gaps: NDArray[np.float64],
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
-    reaches: NDArray[np.float64],
-    errors: Errors,
-) -> NDArray[np.float64]:
-    """Return lower bounds of squared distances to rows in a box.
-
-    Parameters
-    ----------
-    gaps : ndarray of shape (n, n_features)
-        Between points and a box, or 0, in the basis.
-    low, high : ndarray of shape (n_features,)
-        The box.
-    reaches : ndarray of shape (n,)
-        Squared norms of the points.
-    errors : Errors
-    """
-    n_numbers = len(low) - len(errors.lowered)
-    corner = np.minimum(np.maximum(np.abs(low), np.abs(high)), FURTHEST)[:n_numbers]
-    squares = (gaps[:, :n_numbers] * gaps[:, :n_numbers]).sum(axis=1)
-    squares += ((gaps[:, n_numbers:] > 0) * errors.lowered).sum(axis=1)
-    reach = reaches + (corner * corner).sum()
-    bounds: NDArray[np.float64] = squares * (1 - 2.0**-23)
-    bounds -= errors.underflow + (errors.rounding + 2.0**-80) * reach
-    return bounds
 
 
 def _are_finite(rows: NDArray[np.float64]) -> NDArray[np.bool_]:

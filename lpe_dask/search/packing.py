@@ -112,7 +112,7 @@ class Space:
         """Return prepared rows as tiles of queries; ``numbers`` as in `QueryTiles`."""
         points = self.basis.points(rows)
         arrangement = ALGORITHMS[self.algorithm].tile(points, TILE_ROWS)
-        return QueryTiles(rows, points, arrangement, numbers, len(self.basis.weights))
+        return QueryTiles(rows, points, arrangement, numbers, self.basis)
 
     def pack(
         self,

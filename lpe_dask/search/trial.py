@@ -171,7 +171,7 @@ class Trial:
         numbers = None if self._numbers is None else self._numbers[which.order]
         tiles = Arrangement(np.arange(len(rows)), which.starts, which.bounded)
         basis = self._sampled.space.basis
-        return QueryTiles(rows, basis.points(rows), tiles, numbers, len(basis.weights))
+        return QueryTiles(rows, basis.points(rows), tiles, numbers, basis)
 
 
 def _some_tiles(arrangement: Arrangement, n_chosen: int) -> Arrangement:

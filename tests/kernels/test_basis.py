@@ -27,7 +27,7 @@ N_PAIRS = 20
 def _filtered(queries, reference, errors, limits):
     """Do what a fold does for one tile and one cell, up to the sums of its pairs."""
     n_queries, n_features = queries.points.shape
-    tile = empty_tile(n_features, 1, errors)
+    tile = empty_tile(1, queries)
     reach = reference.reaches.max()
     take_tile(queries, 0, n_queries, limits, reach, errors, tile)
     choose_queries(n_queries, queries, 0, reference, 0, limits, errors, tile)
