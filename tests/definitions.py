@@ -88,8 +88,89 @@ def covariance(left, right, ddof):
     return float(total) / (len(left) - ddof)
 
 
-def scaled(rows, nominal, scale):
-    """Columns scaled by what the nominal rows say; a constant column keeps its unit."""
+def hashed(number, seed, draw=7):
+    """A random word for a row, by its number, a seed and the number of the draw."""
+    n_words = 2**64
+
+    def scrambled(word):  # the finalizer of splitmix64
+        word = (word + 0x9E3779B97F4A7C15) % n_words
+        word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % n_words
+        word = (word ^ word >> 27) * 0x94D049BB133111EB % n_words
+        return word ^ word >> 31
+
+    key = scrambled((scrambled(seed % n_words) + draw) % n_words)
+    return scrambled(scrambled((number + key) % n_words) ^ key)
+
+
+def sampled_rows(nominal, n_sampled, seed=0):
+    """The nominal rows whose numbers have the smallest hashes; all of them, if no more."""
+    order = sorted(range(len(nominal)), key=lambda number: hashed(number, seed))
+    return [nominal[number] for number in sorted(order[:n_sampled])]
+
+
+def share_below(x, sample):
+    """G: the share of a sample below x, and half of the share that equals x."""
+    return (sum(v < x for v in sample) + sum(v <= x for v in sample)) / (2 * len(sample))
+
+
+def knots(column, sample, n_knots=1000):
+    """The distinct values of a sample, or order statistics, and the ends of the column."""
+    ordered = sorted(sample)
+    values = set(ordered)
+    if len(values) > n_knots:
+        n, last = len(ordered), n_knots - 1
+        values = {ordered[round(j * (n - 1) / last)] for j in range(n_knots)}
+    return sorted(values | {min(column), max(column)})
+
+
+def height(x, column, sample, n_knots=1000):
+    """F: linear between knots, where it is G, and beyond the ends with slope 1 / range."""
+    values = knots(column, sample, n_knots)
+    low, high = values[0], values[-1]
+    if low == high:
+        found = x - low
+    elif x < low:
+        found = share_below(low, sample) + (x - low) / (high - low)
+    elif x >= high:
+        found = share_below(high, sample) + (x - high) / (high - low)
+    else:
+        j = max(j for j, v in enumerate(values) if v <= x)
+        v, after = values[j], values[j + 1]
+        y, y_after = share_below(v, sample), share_below(after, sample)
+        found = min(y_after, y + (y_after - y) * ((x - v) / (after - v)))
+    largest = float(np.finfo(float).max)
+    return found if math.isinf(x) else min(max(found, -largest), largest)
+
+
+def quantiles(rows, nominal, sample=None, n_knots=1000):
+    """Columns as the share of (a sample of) the nominal rows below them."""
+    sample = nominal if sample is None else sample
+    columns = [
+        [
+            float(x)
+            if math.isnan(x)
+            else height(
+                float(x), list(map(float, column)), list(map(float, of_sample)), n_knots
+            )
+            for x in numbers
+        ]
+        for numbers, column, of_sample in zip(
+            np.transpose(rows), np.transpose(nominal), np.transpose(sample), strict=True
+        )
+    ]
+    return np.array(columns).T.reshape(np.shape(rows))
+
+
+def scaled(rows, nominal, scale, sample=None):
+    """Columns scaled by what the nominal rows say; a constant column keeps its unit.
+
+    For quantiles a sample of the nominal rows says it, if one is given.
+    """
+    if scale == "quantile":
+        return quantiles(rows, nominal, sample)
+    if scale == "minmax+quantile":
+        both = scaled(rows, nominal, "minmax"), quantiles(rows, nominal, sample)
+        return np.hstack(both)
     result = np.array(rows, dtype=float)
     for k in range(result.shape[1]):
         column = [float(value) for value in nominal[:, k]]

@@ -17,6 +17,7 @@ import csv
 import itertools
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,9 @@ from lpe_dask import LPE
 from lpe_dask.model.false_alarms import WARNED_RATIO, is_told
 from lpe_dask.model.left_out import added_false_alarms
 from lpe_dask.model.parameters import neighbors_by_rule
+from lpe_dask.model.quantiles import _knots_of_column
 from lpe_dask.pvalues.validity import choose_calibration, enough_rows, most_false_alarms
-from lpe_dask.search import Statistic
+from lpe_dask.search import Knots, Statistic
 from lpe_dask.search.preparation import LinearMap, Preparation, Scaling
 
 ALPHAS = (0.01, 0.05, 0.1)
@@ -82,7 +84,24 @@ def by_covariance(rows):
     return Preparation(linear_map=LinearMap(matrix=inverse.T))
 
 
-LEARNED = {"ranges": by_ranges, "variances": by_variances, "covariance": by_covariance}
+def by_quantiles(rows):
+    return Preparation(Scaling(knots=knots_of(rows)))
+
+
+def by_both(rows):
+    return Preparation(replace(by_ranges(rows).scaling, knots=knots_of(rows)))
+
+
+def knots_of(rows):
+    """Those of `learn_knots`, of few rows."""
+    values, ranks = zip(*(_knots_of_column(column) for column in rows.T), strict=True)
+    return Knots(values, ranks, len(rows))
+
+
+LEARNED = {
+    "ranges": by_ranges, "quantiles": by_quantiles, "ranges and quantiles": by_both,
+    "variances": by_variances, "covariance": by_covariance,
+}  # fmt: skip
 
 
 def radii(new, reference, n_neighbors, n_own=0):

@@ -87,7 +87,7 @@ class Forecaster:
         return Forecast(
             n_rows=scored.n_rows,
             n_nominal=model.n_nominal,
-            n_features=model.shape.n_features,
+            n_features=model.shape.n_read_features,
             n_neighbors=model.shape.statistic.n_neighbors,
             radius=model.shape.statistic.radius,
             algorithm=model.sampled.space.algorithm,

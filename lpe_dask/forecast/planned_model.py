@@ -40,6 +40,8 @@ from lpe_dask.tasks import Workers
 #: these times sums are added up.
 LEARNED = {
     "minmax": (1, 0),
+    "quantile": (1, 0),
+    "minmax+quantile": (1, 0),
     "standard": (3, 2),
     "seuclidean": (3, 2),
     "mahalanobis": (3, 2),
@@ -124,7 +126,7 @@ def plan_model(
         "partition_rows": max(sample.sizes), "reads_frame": table.frame is not None
     }  # fmt: skip
     shapes = [
-        fit.shape(n_rows, rows.shape[1], **reading)
+        fit.shape(n_rows, rows.shape[1], preparation, **reading)
         for n_rows in (*sizes, division.n_reference)
     ]
     quality = Quality.of(parameters) if algorithm == "nn_descent" else None
@@ -169,11 +171,13 @@ def _learned_preparation(
     parameters: Mapping[str, Any], nominal: Nominal, labels: list[str]
 ) -> Preparation:
     """Return the preparation learned from a sample."""
-    scale, metric, given = (
-        parameters[name] for name in ("scale", "metric", "metric_params")
+    scale, metric, given, seed = (
+        parameters[name] for name in ("scale", "metric", "metric_params", "random_state")
     )
     try:
-        return learn_preparation(nominal.rows, scale, metric, given, labels)
+        return learn_preparation(
+            nominal.rows, scale, metric, given, labels, random_state=seed
+        )
     except ValueError:
         if given:
             raise

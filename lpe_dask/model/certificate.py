@@ -33,11 +33,13 @@ LEAST_SAMPLE, SAMPLE_FACTORS = 1100, (1, 2, 2)
 ROUNDS = len(SAMPLE_FACTORS)
 
 #: Which draws of `draws` tell the samples of nominal rows, one a round, those of rows of
-#: a table, and the rows that guides are tried on. What one of them finds decides how to
-#: search for rows that another one judges, so no two are the same.
+#: a table, the rows that guides are tried on, and those that a quantile scale is learned
+#: from. What one of them finds decides how to search for rows that another one judges, so
+#: no two are the same.
 NOMINAL_DRAWS = range(ROUNDS)
 TABLE_DRAWS = range(ROUNDS, 2 * ROUNDS)
 TUNING_DRAW = 2 * ROUNDS
+SCALE_DRAW = TUNING_DRAW + 1
 
 #: How much larger the first is than the smallest that may certify, with no row off.
 RESERVE = 1.07

@@ -88,8 +88,8 @@ class Fitted:
 
     @property
     def n_features(self) -> int:
-        """Columns of the rows."""
-        return self.reference.shape.n_features
+        """Columns of the rows, as they came."""
+        return self.reference.shape.n_read_features
 
     @property
     def n_neighbors(self) -> int | None:

@@ -44,6 +44,7 @@ from lpe_dask.model.fitted import Fitted, NominalKind
 from lpe_dask.model.metrics import graph_params
 from lpe_dask.model.own_values import OwnValues
 from lpe_dask.model.parameters import (
+    FORMS,
     check_parameters,
     learned_by,
     may_approximate,
@@ -112,13 +113,22 @@ class FitPlan:
     statistic: Statistic
     learned: str | None
 
-    def shape(self, n_reference: int, n_features: int, **reading: Any) -> SearchShape:
-        """Return that of a search among so many rows; ``reading`` as in `SearchShape`."""
+    def shape(
+        self,
+        n_reference: int,
+        n_features: int,
+        preparation: Preparation,
+        **reading: Any,
+    ) -> SearchShape:
+        """Return that of a search among so many rows; ``reading`` as in `SearchShape`.
+
+        ``n_features`` are those of the input, which the preparation may make more.
+        """
         metric, given = self.parameters["metric"], self.parameters["metric_params"]
         return SearchShape(
-            n_reference, n_features, self.statistic,
+            n_reference, preparation.n_prepared(n_features), self.statistic,
             graph_params(metric, given, n_reference), self.division.n_calibration,
-            **reading,
+            n_input_features=n_features, **reading,
         )  # fmt: skip
 
 
@@ -156,9 +166,10 @@ def _planned(
         size = fewer_calibration_rows(calibration, n_rows)
     division = divide(calibration, n_rows, size, seed)
     statistic = _statistic(parameters, division, n_features)
-    if learned == "covariance":
+    if "covariance" in (learned or ""):
         n_learned_from = division.n_reference if division.is_like_new else n_rows
-        check_determined(n_learned_from, n_features)
+        n_scaled = len(FORMS[parameters["scale"]]) * n_features
+        check_determined(n_learned_from, n_scaled)
     return FitPlan(parameters, division, statistic, learned), reason
 
 
@@ -192,13 +203,14 @@ def choose_search(
         preparation = learn_preparation(
             da.from_array(sample), parameters["scale"], parameters["metric"],
             parameters["metric_params"], list(map(str, range(n_features))),
+            random_state=parameters["random_state"],
         )  # fmt: skip
     except ValueError:  # a sample may be singular where all rows are not
         logger.info("algorithm=an exact one: a sample of rows tells too little")
         return algorithm
     n_exact = division.n_calibration + sum(quality.sample_rows)
     n_exact += math.ceil(quality.recheck * division.n_reference)
-    shape = fit.shape(division.n_reference, n_features)
+    shape = fit.shape(division.n_reference, n_features, preparation)
     is_taken, reason = choose_approximate(
         sample, preparation, planned(shape), n_exact,
         # In one process the others measure meanwhile.
@@ -360,7 +372,7 @@ class _Search:
         preparation = learn_preparation(
             searched() if division.is_like_new else rows,
             parameters["scale"], parameters["metric"], parameters["metric_params"],
-            self.labels,
+            self.labels, random_state=parameters["random_state"],
         )  # fmt: skip
         numbers = division.calibration
         if division.own_part is not None:
@@ -454,8 +466,9 @@ class _Search:
         nominal, algorithm = self.nominal, self.plan.parameters["algorithm"]
         if is_exact and algorithm == "nn_descent":
             algorithm = "brute"
+        n_rows, n_features = source().shape
         shape = self.plan.shape(
-            *source().shape, partition_rows=max(nominal.input_chunks),
+            n_rows, n_features, preparation, partition_rows=max(nominal.input_chunks),
             reads_frame=nominal.row_hashes is not None,
         )  # fmt: skip
         sample = nominal.sample

@@ -219,9 +219,10 @@ def _reference(
         edges = partial(load_graph, files[STARTS_NAME], files[EDGES_NAME], entry.n_rows)
         graph = StoredBlocks(edges, 1)
     shape = SearchShape(
-        entry.n_rows, fitted.n_features_in,
+        entry.n_rows, space.preparation.n_prepared(fitted.n_features_in),
         Statistic(fitted.n_neighbors, fitted.radius), params,
         calibration_rows, -(-max(entry.block_rows) // LARGEST_BLOCK),
+        n_input_features=fitted.n_features_in,
     )  # fmt: skip
     if space.is_indexed:
         assert manifest.approximate is not None

@@ -5,7 +5,7 @@
 
 A manifest has a hash of its own, so that a change of it is noticed, too. What it says is
 checked as if a stranger had written it: kernels trust their input. It has room for what is
-known to come: another aggregation, knots of a scale, levels of categories, parameters.
+known to come: another aggregation, levels of categories, parameters.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from os import PathLike
 from typing import Annotated, Any, Literal, LiteralString
 
@@ -32,7 +33,12 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from lpe_dask.model.metrics import given_parameter
-from lpe_dask.model.parameters import LEAST_ERROR_SHARE, PARAMETERS, check_parameters
+from lpe_dask.model.parameters import (
+    FORMS,
+    LEAST_ERROR_SHARE,
+    PARAMETERS,
+    check_parameters,
+)
 from lpe_dask.search import WIDEST_BEAM, sample_neighbors
 from lpe_dask.storage import Folder
 from lpe_dask.tables import name_from_json, places_of
@@ -143,21 +149,51 @@ class FittedEntry(_Section):
         return self
 
 
+class KnotsEntry(_Section):
+    """Of `knots.Knots`."""
+
+    values: list[Annotated[_Vector, Field(min_length=1)]]
+    ranks: list[list[NonNegativeInt]]
+    n_sampled: Annotated[int, Field(ge=1, lt=2**31)]
+
+    @model_validator(mode="after")
+    def _ascend(self) -> KnotsEntry:
+        """Demand that heights ascend with the values, and that nothing is divided by 0."""
+        if list(map(len, self.values)) != list(map(len, self.ranks)):
+            raise ValueError("values and ranks differ in length")
+        for values, ranks in zip(self.values, self.ranks, strict=True):
+            if not (_is_ascending(values) and _is_ascending(ranks)):
+                raise ValueError("the values or ranks of a column do not ascend")
+            if ranks[-1] > 2 * self.n_sampled:
+                raise ValueError("a rank is more than twice the sampled rows")
+            width = values[-1] - values[0]
+            if len(values) > 1 and not (width < math.inf and 1 / width < math.inf):
+                raise ValueError("the range of a column is no usable float64")
+        return self
+
+
 class ScalingEntry(_Section):
     """Of `preparation.Scaling`."""
 
     shift: _Vector | None
     factor: _Vector | None
     divisor: _Vector | None
-    knots: Annotated[Any, _only(None)] = None
+    knots: KnotsEntry | None = None
 
     @model_validator(mode="after")
     def _is_one_map(self) -> ScalingEntry:
         n_scales = (self.factor is not None) + (self.divisor is not None)
         if n_scales != (self.shift is not None):
             raise ValueError("it needs a shift with a factor or a divisor, or none at all")
+        if self.divisor is not None and self.knots is not None:
+            raise ValueError("knots go with a factor, or alone")
         _check_divisor(self.divisor)
         return self
+
+    def n_scaled(self, n_features: int) -> int:
+        """Return how many columns so many columns become."""
+        has_both = self.knots is not None and self.shift is not None
+        return 2 * n_features if has_both else n_features
 
 
 class LinearMapEntry(_Section):
@@ -251,7 +287,7 @@ class SpaceEntry(_Section):
     levels: Annotated[Any, _only(None)] = None
 
     def check_features(self, n_features: int) -> None:
-        """Raise ValueError if it is not for rows of so many features."""
+        """Raise ValueError if it is not for rows of so many features, as they come."""
         scaling, linear_map = self.preparation.scaling, self.preparation.linear_map
         categorical = self.preparation.categorical
         if categorical and categorical[-1] >= n_features:
@@ -259,15 +295,18 @@ class SpaceEntry(_Section):
         if self.preparation.weights != self.frame.weights:
             raise ValueError("the weights of categorical columns differ")
         n_numbers = n_features - len(categorical)
-        vectors = [
-            scaling.shift, scaling.factor, scaling.divisor, linear_map.factor,
-            linear_map.divisor,
-        ]  # fmt: skip
-        is_odd = any(v is not None and len(v) != n_numbers for v in vectors)
-        if is_odd or len(self.frame.center) != max(1, n_numbers):
-            raise ValueError("a vector has another length than n_features_in")
+        n_scaled = scaling.n_scaled(n_numbers)
+        for n, vectors in (
+            (n_numbers, [scaling.shift, scaling.factor, scaling.divisor]),
+            (n_scaled, [linear_map.factor, linear_map.divisor]),
+            (max(1, n_scaled), [self.frame.center]),
+        ):
+            if any(v is not None and len(v) != n for v in vectors):
+                raise ValueError("a vector has another length than n_features_in")
+        if scaling.knots is not None and len(scaling.knots.values) != n_numbers:
+            raise ValueError("the knots are of other columns than n_features_in")
         if linear_map.matrix is not None:
-            _check_shape(linear_map.matrix, n_numbers)
+            _check_shape(linear_map.matrix, n_scaled)
         n_prepared = len(self.frame.center) + len(categorical)
         if self.split is not None and max(self.split.axes) >= n_prepared:
             raise ValueError("the split names a column that is not there")
@@ -385,7 +424,8 @@ class Manifest(_Section):
         listed = reference.listed_neighbors(fitted.n_neighbors)
         metric, params = self.parameters["metric"], self.parameters["metric_params"]
         if metric != "geodesic":
-            given_parameter(metric, params, fitted.n_features_in)
+            n_forms = len(FORMS[self.parameters["scale"]])
+            given_parameter(metric, params, fitted.n_features_in, n_forms)
         is_indexed = reference.algorithm == "nn_descent"
         if is_indexed != (self.approximate is not None):
             raise ValueError("nn_descent, and nothing else, needs a section approximate")
@@ -477,6 +517,10 @@ def _digest(content: dict[str, Any]) -> str:
 def _problem(error: ErrorDetails) -> str:
     place: Sequence[Any] = error["loc"] or ["the whole"]
     return f"{'.'.join(map(str, place))}: {error['msg']}"
+
+
+def _is_ascending(values: Sequence[float]) -> bool:
+    return all(before < after for before, after in pairwise(values))
 
 
 def _check_divisor(divisor: _Vector | None) -> None:

@@ -51,9 +51,19 @@ def graph_params(
 
 
 def given_parameter(
-    metric: str, metric_params: Mapping[str, Any] | None, n_features: int
+    metric: str, metric_params: Mapping[str, Any] | None, n_features: int, n_forms: int = 1
 ) -> NDArray[np.float64] | None:
     """Return the checked parameter of a linear metric, or None if it is to be learned.
+
+    Parameters
+    ----------
+    metric, metric_params
+        As for `LPE`.
+    n_features : int
+        Columns of the rows.
+    n_forms : int
+        In which the scale gives each of them. There is one weight w for a column, and V and
+        VI are those of all forms.
 
     Raises
     ------
@@ -71,11 +81,13 @@ def given_parameter(
             f"metric_params[{name!r}] must be an array of numbers, for example a list of "
             f"one for each column: {error}."
         ) from None
-    shape = (n_features, n_features) if name == "VI" else (n_features,)
+    n_scaled = n_features if name == "w" else n_forms * n_features
+    shape = (n_scaled, n_scaled) if name == "VI" else (n_scaled,)
     if values.shape != shape:
+        scaled = f", which the scale makes {n_scaled}" if n_scaled != n_features else ""
         raise ValueError(
             f"metric_params[{name!r}] has shape {values.shape}, but the rows have "
-            f"{n_features} columns: give an array of shape {shape}."
+            f"{n_features} columns{scaled}: give an array of shape {shape}."
         )
     if not np.isfinite(values).all():
         raise ValueError(f"metric_params[{name!r}] holds NaN or inf; give finite numbers.")

@@ -26,6 +26,16 @@ METRIC_PARAMS = {
     "geodesic": ("n_neighbors", "graph"),
 }
 
+#: scale -> the forms that it gives each column, as what is added to its name. All columns
+#: come in the first form, then all in the next.
+FORMS: dict[str | None, tuple[str, ...]] = {
+    None: ("",),
+    "minmax": ("",),
+    "standard": ("",),
+    "quantile": ("",),
+    "minmax+quantile": ("", " (quantile)"),
+}
+
 #: Edges from each row if not said otherwise, as in scikit-learn's Isomap.
 DEFAULT_GRAPH_NEIGHBORS = 5
 
@@ -275,8 +285,9 @@ PARAMETERS = {
         """'{"w": [1, 0.5]}' for weights.  [default: learned from the nominal rows]""",
     ),
     "scale": Parameter(
-        choices=(None, "minmax", "standard"),
-        help="Bring the columns to one scale, learned from the nominal rows.",
+        choices=tuple(FORMS),
+        help="Bring the columns to one scale, learned from the nominal rows; quantile: the "
+        "share of nominal rows below.",
     ),
     "alpha": Parameter(
         0.05,

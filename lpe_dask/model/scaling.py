@@ -26,8 +26,10 @@ from lpe_dask.model.metrics import (
     mahalanobis_map,
     seuclidean_map,
 )
+from lpe_dask.model.parameters import FORMS
+from lpe_dask.model.quantiles import learn_knots
 from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling, numbers_of
-from lpe_dask.tasks import compute, merge_tasks
+from lpe_dask.tasks import compute, enter, merge_tasks, new_array
 
 
 def learn_preparation(
@@ -37,17 +39,19 @@ def learn_preparation(
     metric_params: Mapping[str, Any] | None,
     columns: Sequence[str],
     categorical: Sequence[int] = (),
+    random_state: int | None = None,
 ) -> Preparation:
     """Learn the scaling and the metric from the nominal rows; computes.
 
     Parameters
     ----------
-    rows, scale, columns
+    rows, scale, columns, random_state
         As for `learn_scaling`.
     metric : str
         A name of `metrics.METRIC_PARAMS`.
     metric_params : mapping, optional
-        Its parameters, in scaled units. V and VI are learned where they are not given.
+        Its parameters, in scaled units. V and VI are learned where they are not given. A
+        weight w is that of all forms of its column.
     categorical : sequence of int
         Columns that are codes of categories, ascending: nothing is learned from these, and
         weights are 1 if not given; for the Euclidean metric only.
@@ -59,21 +63,35 @@ def learn_preparation(
         scaled or make the covariance singular.
     """
     if metric == "geodesic":
-        return Preparation(learn_scaling(rows, scale, columns))
-    params = given_parameter(metric, metric_params, rows.shape[1])
+        return Preparation(learn_scaling(rows, scale, columns, random_state))
+    forms = FORMS[scale]
+    params = given_parameter(metric, metric_params, rows.shape[1], len(forms))
     if categorical:
-        return _learn_of_numbers(rows, scale, params, columns, tuple(categorical))
-    scaling = learn_scaling(rows, scale, columns)
+        places = tuple(categorical)
+        return _learn_of_numbers(rows, scale, params, columns, places, random_state)
+    scaling = learn_scaling(rows, scale, columns, random_state)
     if metric == "euclidean":
-        return Preparation(scaling, euclidean_map(params))
-    scaled = rows.map_blocks(scaling.apply, dtype=np.float64, meta=np.empty((0, 0)))
+        weights = None if params is None else np.tile(params, len(forms))
+        return Preparation(scaling, euclidean_map(weights))
+    scaled, labels = (
+        _scaled(rows, scaling),
+        [f"{c}{form}" for form in forms for c in columns],
+    )
     if metric == "seuclidean":
-        variances = learn_variances(scaled, columns) if params is None else params
+        variances = learn_variances(scaled, labels) if params is None else params
         return Preparation(scaling, seuclidean_map(variances))
     if params is not None:
         return Preparation(scaling, mahalanobis_map(params))
     covariance = learn_covariance(scaled)
-    return Preparation(scaling, learned_mahalanobis_map(covariance, list(columns)))
+    return Preparation(scaling, learned_mahalanobis_map(covariance, labels))
+
+
+def _scaled(rows: da.Array, scaling: Scaling) -> da.Array:
+    """Return the scaled rows, lazily."""
+    entered = enter(scaling, "lpe-scaling")  # its knots may be many
+    tasks = ((_apply, entered.key, (rows.name, i, 0)) for i in range(rows.numblocks[0]))
+    chunks = (rows.chunks[0], (scaling.n_scaled(rows.shape[1]),))
+    return new_array("scaled", tasks, [rows, entered], chunks, np.empty((0, 0)))
 
 
 def _learn_of_numbers(
@@ -82,6 +100,7 @@ def _learn_of_numbers(
     weights: NDArray[np.float64] | None,
     columns: Sequence[str],
     categorical: tuple[int, ...],
+    random_state: int | None,
 ) -> Preparation:
     """Return `learn_preparation` for the Euclidean metric of numbers and categories."""
     n_features = rows.shape[1]
@@ -96,8 +115,10 @@ def _learn_of_numbers(
         numbers_of, categorical, chunks=(rows.chunks[0], (len(others),)),
         meta=np.empty((0, 0), rows.dtype),
     )  # fmt: skip
-    scaling = learn_scaling(numbers, scale, [columns[i] for i in others])
-    of_numbers = euclidean_map(None if weights is None else weights[others])
+    labels = [columns[i] for i in others]
+    scaling = learn_scaling(numbers, scale, labels, random_state)
+    tiled = None if weights is None else np.tile(weights[others], len(FORMS[scale]))
+    of_numbers = euclidean_map(tiled)
     return Preparation(scaling, of_numbers, categorical, of_codes)
 
 
@@ -114,18 +135,26 @@ def check_determined(n_rows: int, n_features: int) -> None:
         )
 
 
-def learn_scaling(rows: da.Array, scale: str | None, columns: Sequence[str]) -> Scaling:
+def learn_scaling(
+    rows: da.Array,
+    scale: str | None,
+    columns: Sequence[str],
+    random_state: int | None = None,
+) -> Scaling:
     """Learn the scaling ``scale`` from the nominal rows; computes.
 
     Parameters
     ----------
     rows : dask array of shape (n_rows, n_features)
         Finite, with known chunks and one chunk of features.
-    scale : {None, "minmax", "standard"}
-        ``(x - min) * (1 / (max - min))`` or ``(x - mean) / std`` with ddof 0. A constant
-        column is shifted by its value and keeps its unit.
+    scale : {None, "minmax", "standard", "quantile", "minmax+quantile"}
+        ``(x - min) * (1 / (max - min))``, ``(x - mean) / std`` with ddof 0, or a line
+        through knots; see `search.knots`. A constant column is shifted by its value and
+        keeps its unit. With both forms, those of all columns by knots come last.
     columns : sequence of str
         What to call the columns in an error.
+    random_state : int, optional
+        Decides from which rows quantiles are learned, if there are many; None: as for 0.
 
     Raises
     ------
@@ -134,12 +163,17 @@ def learn_scaling(rows: da.Array, scale: str | None, columns: Sequence[str]) -> 
     """
     if scale is None:
         return Scaling()
-    if scale == "minmax":
+    if scale != "standard":
         low, high = _ranges(rows)
         with np.errstate(over="ignore", divide="ignore"):
             factor = np.where(low == high, 1.0, 1.0 / (high - low))
         _check_usable(factor, columns, "range")
-        return Scaling(shift=low, factor=factor)
+        if scale == "minmax":
+            return Scaling(shift=low, factor=factor)
+        knots = learn_knots(rows, low, high, random_state)
+        if scale == "quantile":
+            return Scaling(knots=knots)
+        return Scaling(shift=low, factor=factor, knots=knots)
     center, variance = learn_moments(rows, ddof=0)
     deviation = np.sqrt(variance)
     _check_usable(deviation, columns, "standard deviation")
@@ -236,6 +270,10 @@ def _add_up(rows: da.Array, block_sums: object, *arguments: object) -> NDArray[n
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.
+
+
+def _apply(scaling: Scaling, rows: NDArray[np.generic]) -> NDArray[np.float64]:
+    return scaling.apply(rows)
 
 
 def _sums_of_columns(rows: NDArray[np.generic]) -> Totals:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import Basis
-from lpe_dask.model.manifest import SpaceEntry
-from lpe_dask.search import LinearMap, Preparation, Scaling, Space, Split
+from lpe_dask.model.manifest import KnotsEntry, SpaceEntry
+from lpe_dask.search import Knots, LinearMap, Preparation, Scaling, Space, Split
 
 #: Fields that a manifest names otherwise, as format 1 did.
 _SAVED_AS = {"basis": "frame"}
@@ -33,7 +33,10 @@ def entry_of_space(space: Space) -> dict[str, Any]:
 def space_of_entry(entry: SpaceEntry, algorithm: str) -> Space:
     """Return the space that an entry describes, to be searched by an algorithm."""
     scaled, mapped = entry.preparation.scaling, entry.preparation.linear_map
-    scaling = Scaling(**_arrays(scaled, "shift", "factor", "divisor"))
+    scaling = Scaling(
+        _array(scaled.shift), _array(scaled.factor), _array(scaled.divisor),
+        _knots(scaled.knots),
+    )  # fmt: skip
     linear_map = LinearMap(**_arrays(mapped, "factor", "divisor", "matrix"))
     basis = Basis(
         np.array(entry.frame.center, np.float64),
@@ -58,8 +61,16 @@ def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _listed(value: Any) -> Any:
     if isinstance(value, tuple):
-        return list(value)
+        return list(map(_listed, value))
     return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _knots(entry: KnotsEntry | None) -> Knots | None:
+    if entry is None:
+        return None
+    values = tuple(np.array(column, np.float64) for column in entry.values)
+    ranks = tuple(np.array(column, np.int64) for column in entry.ranks)
+    return Knots(values, ranks, entry.n_sampled)
 
 
 def _arrays(section: Any, *names: str) -> dict[str, NDArray[np.float64] | None]:

@@ -22,7 +22,10 @@ from typing import Any
 #: given, for normal and clustered rows and for Student's t with 3 degrees of freedom
 #: (`make false-alarms` measures this; docs/calibration.md has the figures). With a
 #: covariance every row is in part measured by itself, more so with more columns.
-ENOUGH_ROWS = {"ranges": (200, 1.0), "variances": (70, 1.0), "covariance": (40, 1.5)}
+ENOUGH_ROWS = {
+    "ranges": (200, 1.0), "quantiles": (200, 1.0), "variances": (70, 1.0),
+    "covariance": (40, 1.5),
+}  # fmt: skip
 
 #: A neighbor graph with edges in both directions: nominal rows have more of them than new
 #: ones, however many there are. (In the directed graph both have as many, and new rows
@@ -30,10 +33,13 @@ ENOUGH_ROWS = {"ranges": (200, 1.0), "variances": (70, 1.0), "covariance": (40, 
 GRAPH = "neighbor graph"
 
 #: Scale -> what is learned for it.
-_BY_SCALE = {None: None, "minmax": "ranges", "standard": "variances"}
+_BY_SCALE = {
+    None: None, "minmax": "ranges", "standard": "variances", "quantile": "quantiles",
+    "minmax+quantile": "ranges and quantiles",
+}  # fmt: skip
 
 #: Metric -> what is learned for it where no parameters are given. These metrics do not
-#: depend on the scale, so what is learned for the scale makes no difference.
+#: depend on a linear scale, so what is learned for that makes no difference.
 _BY_METRIC = {"seuclidean": "variances", "mahalanobis": "covariance"}
 
 
@@ -79,7 +85,8 @@ def what_is_learned(
 
     Returns
     -------
-    learned : {None, "ranges", "variances", "covariance", "neighbor graph"}
+    learned : str, optional
+        A key of `ENOUGH_ROWS`, several of them joined by " and ", or `GRAPH`.
 
     Examples
     --------
@@ -89,9 +96,14 @@ def what_is_learned(
     """
     if metric == "geodesic" and (metric_params or {}).get("graph") == "union":
         return GRAPH
-    if metric in _BY_METRIC and not metric_params:
-        return _BY_METRIC[metric]
-    return _BY_SCALE[scale]
+    of_scale, of_metric = (
+        _BY_SCALE[scale],
+        None if metric_params else _BY_METRIC.get(metric),
+    )
+    if of_metric is None:
+        return of_scale
+    is_linear = of_scale is None or "quantiles" not in of_scale
+    return of_metric if is_linear else f"{of_scale} and {of_metric}"
 
 
 def enough_rows(learned: str | None, n_features: int) -> float:
@@ -101,13 +113,22 @@ def enough_rows(learned: str | None, n_features: int) -> float:
     --------
     >>> enough_rows("variances", 10), enough_rows("covariance", 16), enough_rows(None, 10)
     (700.0, 2560.0, 0)
+    >>> enough_rows("ranges and quantiles and covariance", 8)
+    2560.0
     """
     if learned is None:
         return 0
     if learned == GRAPH:
         return math.inf
-    factor, power = ENOUGH_ROWS[learned]
-    return float(math.ceil(factor * n_features**power))
+    parts = learned.split(" and ")
+    # A metric is learned from every form that a scale gives a column.
+    n_forms = 2 if {"ranges", "quantiles"} <= set(parts) else 1
+    needed = []
+    for part in parts:
+        factor, power = ENOUGH_ROWS[part]
+        n_columns = n_features if part in ("ranges", "quantiles") else n_forms * n_features
+        needed.append(math.ceil(factor * n_columns**power))
+    return float(max(needed))
 
 
 def choose_calibration(

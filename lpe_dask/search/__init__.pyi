@@ -7,6 +7,7 @@ from .choice import choose_space as choose_space
 from .choice import index_nanoseconds as index_nanoseconds
 from .choice import led_nanoseconds as led_nanoseconds
 from .join import Search as Search
+from .knots import Knots as Knots
 from .locality import Split as Split
 from .memory import Needs as Needs
 from .memory import plan_for as plan_for

@@ -201,7 +201,8 @@ class Needs:
     @property
     def merge(self) -> int:
         """Of the task that merges samples, to judge a search; 0 for an exact one."""
-        return self.plan.shape.merged_rows * self.plan.shape.n_features * FLOAT_BYTES
+        shape = self.plan.shape
+        return shape.merged_rows * shape.n_read_features * FLOAT_BYTES
 
     @property
     def partition(self) -> int:
@@ -209,9 +210,9 @@ class Needs:
         shape = self.plan.shape
         column = shape.partition_rows * FLOAT_BYTES
         if not shape.reads_frame:
-            return ARRAY_COPIES * column * shape.n_features
+            return ARRAY_COPIES * column * shape.n_read_features
         dictionary = min(DICTIONARY_COPIES * column, DICTIONARY_BYTES)
-        return (FRAME_COPIES * column + dictionary) * shape.n_features
+        return (FRAME_COPIES * column + dictionary) * shape.n_read_features
 
     @property
     def task(self) -> int:
@@ -257,7 +258,7 @@ class Needs:
                 f"{self.plan.block_rows}); p-values above recheck depend on them."
             )
         raise MemoryError(
-            f"{shape.n_reference} nominal rows x {shape.n_features} columns need "
+            f"{shape.n_reference} nominal rows x {shape.n_read_features} columns need "
             f"{_mebibytes(self.worker)} on each worker ({self._parts()}), but of its "
             f"{_mebibytes(memory_limit)} a worker may use {_mebibytes(usable)}. Give each "
             f"worker more memory (memory_limit= of the cluster, --memory-limit) or fewer "

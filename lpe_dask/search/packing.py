@@ -76,11 +76,12 @@ class Space:
     with_samples: bool = False
 
     def __sizeof__(self) -> int:
-        """Return about the bytes of the matrices."""
-        n_features = self.basis.n_columns
+        """Return about the bytes of the matrices and knots."""
+        n_features, knots = self.basis.n_columns, self.preparation.scaling.knots
         matrices = (self.basis.rotation, self.preparation.linear_map.matrix)
         n_matrices = sum(matrix is not None for matrix in matrices)
-        return 8 * n_features * (n_matrices * n_features + 4)
+        of_knots = 0 if knots is None else knots.__sizeof__()
+        return 8 * n_features * (n_matrices * n_features + 4) + of_knots
 
     @property
     def is_indexed(self) -> bool:

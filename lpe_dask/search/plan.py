@@ -130,7 +130,7 @@ class SearchShape:
     Attributes
     ----------
     n_reference, n_features : int
-        Rows that are searched among, and their columns.
+        Rows that are searched among, and their columns once they are prepared.
     statistic : Statistic
     graph_params : NeighborGraphParams, optional
         Of the neighbor graph that distances go along; None: they go straight.
@@ -149,6 +149,8 @@ class SearchShape:
         Whether blocks have indexes, along which a search may miss neighbors.
     merged_rows : int
         Rows of samples that a task has at once which merges some, to judge such a search.
+    n_input_features : int, optional
+        Columns of the input; None: as many.
     """
 
     n_reference: int
@@ -162,6 +164,12 @@ class SearchShape:
     reads_frame: bool = False
     is_indexed: bool = False
     merged_rows: int = 0
+    n_input_features: int | None = None
+
+    @property
+    def n_read_features(self) -> int:
+        """Columns of the rows as they are read."""
+        return self.n_input_features or self.n_features
 
     @property
     def graph_neighbors(self) -> int:

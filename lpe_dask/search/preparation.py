@@ -15,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import narrow
+from lpe_dask.search.knots import Knots
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
     """The map ``(x - shift) * factor`` or ``(x - shift) / divisor`` of each column.
+
+    Or a line through knots; or both forms of each column, those by knots after the others.
 
     Attributes
     ----------
@@ -27,14 +30,36 @@ class Scaling:
         None: rows stay as they are, but for being widened to float64.
     factor, divisor : ndarray of shape (n_features,), optional
         One of them is set where ``shift`` is.
+    knots : Knots, optional
     """
 
     shift: NDArray[np.float64] | None = None
     factor: NDArray[np.float64] | None = None
     divisor: NDArray[np.float64] | None = None
+    knots: Knots | None = None
+
+    def __sizeof__(self) -> int:
+        """Return about the bytes of the arrays."""
+        vectors = [v for v in (self.shift, self.factor, self.divisor) if v is not None]
+        n_bytes = sum(vector.nbytes for vector in vectors)
+        return n_bytes + (0 if self.knots is None else self.knots.__sizeof__())
+
+    def n_scaled(self, n_features: int) -> int:
+        """Return how many columns so many columns become."""
+        has_both = self.knots is not None and self.shift is not None
+        return 2 * n_features if has_both else n_features
 
     def apply(self, rows: NDArray[np.generic]) -> NDArray[np.float64]:
-        """Return rows of shape (n_rows, n_features) widened to float64, then scaled."""
+        """Return rows of shape (n_rows, n_features) widened to float64, then scaled.
+
+        Their shape is (n_rows, n_scaled).
+        """
+        if self.knots is None:
+            return self._linear(rows)
+        heights = self.knots.apply(rows)
+        return heights if self.shift is None else np.hstack([self._linear(rows), heights])
+
+    def _linear(self, rows: NDArray[np.generic]) -> NDArray[np.float64]:
         scaled = rows.astype(np.float64, copy=False)
         if self.shift is not None:
             scaled = scaled - self.shift
@@ -51,9 +76,9 @@ class LinearMap:
 
     Attributes
     ----------
-    factor, divisor : ndarray of shape (n_features,), optional
+    factor, divisor : ndarray of shape (n_scaled,), optional
         Each row is multiplied, or divided, by these.
-    matrix : ndarray of shape (n_features, n_features), optional
+    matrix : ndarray of shape (n_scaled, n_scaled), optional
         Each row x becomes ``matrix.T @ x``.
     """
 
@@ -62,7 +87,7 @@ class LinearMap:
     matrix: NDArray[np.float64] | None = None
 
     def apply(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the mapped rows, of the same shape (n_rows, n_features)."""
+        """Return the mapped rows, of the same shape (n_rows, n_scaled)."""
         if self.factor is not None:
             return self.factor * rows
         if self.divisor is not None:
@@ -100,14 +125,19 @@ class Preparation:
     categorical: tuple[int, ...] = ()
     weights: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
+    def n_prepared(self, n_features: int) -> int:
+        """Return how many columns so many columns of the input become."""
+        n_codes = len(self.categorical)
+        return max(1, self.scaling.n_scaled(n_features - n_codes)) + n_codes
+
     def apply_narrow(self, rows: NDArray[np.generic]) -> NDArray[np.floating]:
         """Return prepared rows as float32 where that changes none of them.
 
         They may be the rows themselves.
         """
         steps = (
-            self.scaling.shift, self.linear_map.factor, self.linear_map.divisor,
-            self.linear_map.matrix,
+            self.scaling.shift, self.scaling.knots, self.linear_map.factor,
+            self.linear_map.divisor, self.linear_map.matrix,
         )  # fmt: skip
         is_idle = all(step is None for step in steps) and not self.categorical
         if is_idle and np.can_cast(rows.dtype, np.float32):
@@ -115,7 +145,7 @@ class Preparation:
         return narrow(self.apply(rows))
 
     def apply(self, rows: NDArray[np.generic]) -> NDArray[np.float64]:
-        """Return prepared rows of shape (n_rows, n_features).
+        """Return prepared rows of shape (n_rows, n_prepared).
 
         A finite row stays finite: what overflows becomes the largest float64, which is at
         distance inf from every row that did not. A row with NaN or inf keeps at least one.

@@ -1,0 +1,206 @@
+"""Knots of quantile scales: the definition's for any chunks, also if rows are sampled."""
+
+import itertools
+from unittest.mock import patch
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import definitions
+from lpe_dask.model import quantiles
+from lpe_dask.model.quantiles import learn_knots, readings_of, sampled_numbers
+from lpe_dask.model.scaling import learn_scaling
+from lpe_dask.search import Preparation
+from strategies import point_sets, row_chunks
+
+SCALES = ["quantile", "minmax+quantile"]
+
+
+def few(n_sampled=100_000, n_knots=1000):
+    """Constants so low that small tables take the path of large ones."""
+    return patch.multiple(quantiles, MOST_SAMPLED=n_sampled, MOST_KNOTS=n_knots)
+
+
+def knots_of(points, chunks=(7, -1), seed=None):
+    rows = da.from_array(points, chunks=chunks)
+    return learn_knots(rows, points.min(axis=0), points.max(axis=0), seed)
+
+
+def around(points):
+    """The points, and others between, on and beyond them."""
+    others = [points + 0.3, points - 1e-9, 9 * points - 4, [[np.nan] * points.shape[1]]]
+    return np.concatenate([points, *others])
+
+
+@given(data=st.data(), points=point_sets(), scale=st.sampled_from(SCALES))
+def test_learn_scaling__of_quantiles_equals_definition_for_any_chunks(data, points, scale):
+    chunks = data.draw(row_chunks(len(points)))
+    queries = around(points)
+
+    scaling = learn_scaling(da.from_array(points, chunks=(chunks, -1)), scale, "abc")
+
+    expected = definitions.scaled(queries, points, scale)
+    np.testing.assert_array_equal(scaling.apply(queries), expected)
+
+
+@given(
+    data=st.data(),
+    points=point_sets(min_rows=5, max_rows=30),
+    n_sampled=st.integers(1, 12),
+    n_knots=st.integers(2, 5),
+    seed=st.sampled_from([None, 0, 7, 2**63]),
+)
+def test_learn_knots__of_a_sample_and_of_order_statistics(
+    data, points, n_sampled, n_knots, seed
+):
+    chunks = data.draw(row_chunks(len(points)))
+    sample = definitions.sampled_rows(points, n_sampled, seed or 0)
+    queries = around(points)
+
+    with few(n_sampled, n_knots):
+        actual = knots_of(points, (chunks, -1), seed).apply(queries)
+
+    expected = definitions.quantiles(queries, points, sample, n_knots)
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_learn_knots__of_more_than_1000_distinct_values():
+    points = np.random.default_rng(0).standard_normal((1500, 1))
+    points[:300] = points[300:600]
+
+    knots = knots_of(points, (400, -1))
+
+    assert 900 < len(knots.values[0]) < 1000  # of 1200 values, some more than once
+    queries = around(points[::30])
+    expected = definitions.quantiles(queries, points)
+    np.testing.assert_array_equal(knots.apply(queries), expected)
+
+
+@pytest.mark.parametrize("n_columns_at_once", [1, 2, 3])
+def test_learn_knots__are_the_same_in_groups_of_columns(n_columns_at_once, monkeypatch):
+    points = np.random.default_rng(0).integers(0, 50, (40, 5)).astype(np.float32)
+    whole = knots_of(points)
+    monkeypatch.setattr(quantiles, "TASK_BYTES", n_columns_at_once * 8 * 40)
+    monkeypatch.setattr(quantiles, "READING_BYTES", 2 * n_columns_at_once * 8 * 40)
+
+    grouped = knots_of(points)
+
+    assert len(readings_of(40, 5)) == {1: 3, 2: 2, 3: 1}[n_columns_at_once]
+    for name in ("values", "ranks"):
+        pairs = zip(getattr(grouped, name), getattr(whole, name), strict=True)
+        for actual, expected in pairs:
+            np.testing.assert_array_equal(actual, expected)
+
+
+def test_learn_knots__of_a_wide_table_take_tasks_of_little_memory(monkeypatch):
+    """No task gets more of a sample than those columns that it works on."""
+    monkeypatch.setattr(quantiles, "TASK_BYTES", 8 * 1000 * 4)
+    given, of_columns = [], quantiles._knots
+
+    def watched(blocks):
+        given.append(sum(block.nbytes for block in blocks))
+        return of_columns(blocks)
+
+    monkeypatch.setattr(quantiles, "_knots", watched)
+    with dask.config.set(scheduler="sync"):
+        knots = knots_of(np.random.default_rng(0).random((1000, 30)), (100, -1))
+
+    assert len(knots.values) == 30
+    assert len(given) == 8
+    assert max(given) <= 8 * 1000 * 4
+
+
+@given(n_rows=st.integers(1, 200), seed=st.integers(0, 2**64))
+def test_sampled_numbers__are_those_of_the_least_hashes(n_rows, seed):
+    with few(20), patch.object(quantiles, "HASHED_AT_ONCE", 17):
+        numbers = sampled_numbers(n_rows, seed)
+
+    rows = [[number] for number in range(n_rows)]
+    expected = definitions.sampled_rows(rows, 20, seed)
+    assert numbers.tolist() == [number for (number,) in expected]
+
+
+@given(points=point_sets(n_features=1), scale=st.sampled_from(SCALES))
+def test_apply__is_monotone_and_finite(points, scale):
+    numbers = np.unique(
+        np.concatenate([
+            around(points)[:-1].ravel(), np.linspace(points.min(), points.max(), 50),
+            [-np.finfo(float).max, -1e300, -0.0, 5e-324, 1e300, np.finfo(float).max],
+        ])
+    )  # fmt: skip
+    scaling = learn_scaling(da.from_array(points), scale, "a")
+
+    prepared = Preparation(scaling).apply(numbers[:, None])
+
+    assert np.isfinite(prepared).all()
+    assert (np.diff(prepared[:, -1]) >= 0).all()
+
+
+@given(points=point_sets(max_rows=20), scale=st.sampled_from(SCALES))
+def test_apply__gives_each_row_by_itself_the_same_bits(points, scale):
+    queries = around(points)
+    scaling = learn_scaling(da.from_array(points), scale, "abc")
+
+    together = scaling.apply(queries)
+
+    alone = [scaling.apply(row[None]) for row in queries]
+    np.testing.assert_array_equal(np.concatenate(alone), together)
+    transposed = np.asfortranarray(queries)
+    np.testing.assert_array_equal(scaling.apply(transposed), together)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.float32, np.bool_])
+@pytest.mark.parametrize("scale", SCALES)
+def test_learn_scaling__of_quantiles_widens_numbers_first(dtype, scale):
+    points = np.array([[0, 1], [1, 1], [100, 0], [255, 1]]).astype(dtype)
+
+    scaling = learn_scaling(da.from_array(points, chunks=(3, -1)), scale, "ab")
+
+    expected = definitions.scaled(points, points, scale)
+    np.testing.assert_array_equal(scaling.apply(points), expected)
+    assert scaling.apply(points).dtype == np.float64
+
+
+def test_apply__keeps_what_is_not_finite():
+    knots = knots_of(np.array([[0.0], [1.0], [5.0]]))
+
+    heights = knots.apply(np.array([[np.nan], [np.inf], [-np.inf]]))
+
+    np.testing.assert_array_equal(heights, [[np.nan], [np.inf], [-np.inf]])
+
+
+def test_learn_scaling__of_both_forms_puts_all_of_one_first():
+    points = np.array([[0.0, 10.0], [1.0, 10.0], [4.0, 30.0]])
+
+    both = learn_scaling(da.from_array(points), "minmax+quantile", "ab").apply(points)
+
+    expected = [[0, 0, 1 / 6, 1 / 3], [0.25, 0, 0.5, 1 / 3], [1, 1, 5 / 6, 5 / 6]]
+    np.testing.assert_allclose(both, expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("column", [[-1.7e308, 1.7e308, 0.0], [0.0, 5e-324, 0.0]])
+# The threads of Dask 2026.1 and before do not know the np.errstate of who computes.
+@pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
+def test_learn_scaling__of_quantiles_says_which_range_is_unusable(scale, column):
+    points = da.from_array(np.array([column, [1.0, 2.0, 3.0]]).T, chunks=(2, -1))
+
+    with pytest.raises(ValueError, match="range of big"):
+        learn_scaling(points, scale, ["big", "plain"])
+
+
+def test_learn_knots__of_rows_that_tie_with_the_ends_of_all():
+    """Ends that the sample lacks have the ranks of values below or above all of it."""
+    points = np.array([[-9.0], [1.0], [2.0], [2.0], [3.0], [50.0]])
+    found = set()
+    for seed, n_sampled in itertools.product(range(6), (1, 2, 4)):
+        with few(n_sampled):
+            knots = knots_of(points, seed=seed)
+        (values,), (ranks,) = knots.values, knots.ranks
+        assert (values[0], values[-1]) == (-9.0, 50.0)
+        found.add((int(ranks[0]), int(ranks[-1]) - 2 * n_sampled))
+    assert found == {(0, 0), (1, 0), (0, -1), (1, -1)}
