@@ -35,7 +35,13 @@ from lpe_dask.batch.job import (
 )
 from lpe_dask.batch.placeholders import Placeholders, has_range
 from lpe_dask.batch.unfinished import DayOfJob
-from lpe_dask.model import METRIC_PARAMS, ParameterError, check_parameters, given_parameter
+from lpe_dask.model import (
+    FORMS,
+    METRIC_PARAMS,
+    ParameterError,
+    check_parameters,
+    given_parameter,
+)
 from lpe_dask.storage import brief
 
 #: Most bytes of a job file; a larger file was named by mistake.
@@ -350,9 +356,13 @@ def _check_metric_array(given: dict[str, Any], columns: Any) -> None:
             f"metric_params[{name!r}]={shown(array)} must be an array of numbers, for "
             f"example a list of one for each column."
         )
-    n_columns = len(columns if isinstance(columns, list) and columns else array)
+    n_forms = len(FORMS[given.get("scale", DEFAULTS["scale"])])
+    if isinstance(columns, list) and columns:
+        n_columns = len(columns)
+    else:
+        n_columns = len(array) if name == "w" else max(1, len(array) // n_forms)
     with np.errstate(over="ignore"):
-        given_parameter(metric, params, n_columns)
+        given_parameter(metric, params, n_columns, n_forms)
 
 
 # Problems and their lines

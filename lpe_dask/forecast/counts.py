@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from lpe_dask.forecast.planned_model import LEARNED, PlannedModel
+from lpe_dask.model import MOST_SAMPLED, readings_of
 from lpe_dask.search import (
     MAX_TASK_ROWS,
     SUMMED_BLOCKS,
@@ -50,6 +51,8 @@ def model_tasks(model: PlannedModel, workers: Workers, *, saves: bool) -> Counte
         n_reads, n_sums = LEARNED[name]
         tasks += _read_tasks(partitions, n_reads, is_part=model.is_like_new)
         tasks["scale"] += n_sums * _sum_tasks(_n_filled(partitions))
+        if "quantile" in name:
+            tasks += _knot_tasks(model)
     for of_search in model.plans:
         tasks += _pack_tasks(model, of_search, workers)
     if model.is_like_new:
@@ -110,6 +113,20 @@ def _read_tasks(partitions: Sequence[int], n_reads: int, *, is_part: bool) -> Co
     return Counter(
         {"read": n_reads * len(partitions), "take": n_reads * n_picks * n_filled}
     )
+
+
+def _knot_tasks(model: PlannedModel) -> Counter[str]:
+    """Return the tasks that learn the knots of quantiles, from a sample of many rows."""
+    partitions, n_rows = model.nominal.sizes, model.n_learned_from
+    n_filled = _n_filled(partitions)
+    readings = readings_of(n_rows, model.shape.n_read_features)
+    n_groups = sum(map(len, readings))
+    tasks = _read_tasks(partitions, len(readings), is_part=model.is_like_new)
+    if n_rows > MOST_SAMPLED:
+        tasks["take"] += len(readings) * n_filled
+    # Where there are several groups of columns, each is cut out of each partition.
+    tasks["scale"] = n_groups + (n_groups * n_filled if n_groups > 1 else 0)
+    return tasks
 
 
 def _pack_tasks(model: PlannedModel, plan: SearchPlan, workers: Workers) -> Counter[str]:

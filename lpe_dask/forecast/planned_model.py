@@ -37,7 +37,7 @@ from lpe_dask.tables import Nominal, Table, read_nominal, read_table
 from lpe_dask.tasks import Workers
 
 #: scale or metric -> how often the nominal rows are read to learn it, and for how many of
-#: these times sums are added up.
+#: these times sums are added up; knots of quantiles apart.
 LEARNED = {
     "minmax": (1, 0),
     "quantile": (1, 0),
@@ -88,6 +88,11 @@ class PlannedModel:
     learn_seconds: float = 0.0
     is_counted: bool = True
     quality: Quality | None = None
+
+    @property
+    def n_learned_from(self) -> int:
+        """Nominal rows that scale and metric are learned from."""
+        return self.shape.n_reference if self.is_like_new else self.n_nominal
 
     @property
     def plan(self) -> SearchPlan:

@@ -17,6 +17,7 @@ from .loading import model_source as model_source
 from .manifest import model_url as model_url
 from .metrics import given_parameter as given_parameter
 from .parameters import ABOUT_SEARCH as ABOUT_SEARCH
+from .parameters import FORMS as FORMS
 from .parameters import METRIC_PARAMS as METRIC_PARAMS
 from .parameters import PARAMETERS as PARAMETERS
 from .parameters import Parameter as Parameter
@@ -27,6 +28,8 @@ from .parameters import learned_by as learned_by
 from .parameters import may_approximate as may_approximate
 from .parameters import recheck_level as recheck_level
 from .parameters import with_defaults as with_defaults
+from .quantiles import MOST_SAMPLED as MOST_SAMPLED
+from .quantiles import readings_of as readings_of
 from .saving import reserved_model as reserved_model
 from .saving import save_fitted as save_fitted
 from .scaling import learn_preparation as learn_preparation

@@ -9,9 +9,11 @@ needed than the distances from each row in its own scale:
 
     variances    s_{-i}^2 = n / (n - 1) s^2 (1 - z_i^2 / (n - 1)),   z_i = (x_i - mean) / s
     ranges       those of the others
+    quantiles    those of the others: a row alone at an end of a column is beyond their end
     covariance   S_{-i} = (n - 1) / (n - 2) (S - n / (n - 1)^2 (x_i - mean)(x_i - mean)')
 
-A sample of the rows is enough to tell, and no result depends on it.
+Other quantiles change by no more than a share of one row. A sample of the rows is enough
+to tell, and no result depends on it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from lpe_dask.pvalues import places_flagged
-from lpe_dask.search import LinearMap, Preparation, Statistic, numbers_of
+from lpe_dask.search import Knots, LinearMap, Preparation, Statistic, numbers_of
 
 #: Rows that distances are taken between, and where a matrix maps every difference.
 MOST_ROWS, MOST_MAPPED_ROWS = 1024, 256
@@ -49,7 +51,9 @@ def added_false_alarms(
         Finite nominal rows as they came; all of them, or a sample.
     preparation : Preparation
         As learned.
-    learned : {"ranges", "variances", "covariance"}
+    learned : str
+        As `validity.what_is_learned` gives it, but for `validity.GRAPH`. Of a scale and a
+        metric that are both learned, the one that multiplies them more.
     statistic : Statistic
         In prepared units.
     n_rows : int
@@ -61,8 +65,14 @@ def added_false_alarms(
     ratio : float
         At least 0; 1 where learning makes no difference.
     """
-    scaled = preparation.scaling.apply(numbers_of(rows, preparation.categorical))
-    codes = _indicators(rows, preparation)
+    of_scale, _, of_metric = learned.rpartition(" and ")
+    if "quantiles" in of_scale:
+        return max(
+            added_false_alarms(rows, preparation, part, statistic, n_rows, alpha)
+            for part in (of_scale, of_metric)
+        )
+    numbers = numbers_of(rows, preparation.categorical)
+    scaled, codes = preparation.scaling.apply(numbers), _indicators(rows, preparation)
     has_matrix = preparation.linear_map.matrix is not None
     most = MOST_MAPPED_ROWS if has_matrix and learned != "covariance" else MOST_ROWS
     some = np.random.default_rng(0).permutation(len(rows))[:most]
@@ -74,16 +84,36 @@ def added_false_alarms(
         )
     else:
         # Variances that a metric learns are those of what is scaled already.
-        linear_map = preparation.linear_map
+        linear_map, knots = preparation.linear_map, preparation.scaling.knots
         if learned == "variances" and preparation.scaling.divisor is None:
             scaled, linear_map = linear_map.apply(scaled), LinearMap()
-        stretched = _STRETCHED[learned](scaled, n_rows)[some]
+        moved, stretched = _left_out(learned, numbers, scaled, knots, n_rows)
         if codes.shape[1] > 0:  # which are learned without any row alike
             linear_map = LinearMap(factor=_factors(linear_map, scaled, codes))
-            scaled = np.hstack([scaled, codes])
-            stretched = np.hstack([stretched, np.ones_like(codes)[some]])
-        among, alone = _without_scale(scaled[some], stretched, linear_map, statistic)
+            scaled, moved = np.hstack([scaled, codes]), np.hstack([moved, codes])
+            stretched = np.hstack([stretched, np.ones_like(codes)])
+        among, alone = _without_scale(
+            scaled[some], moved[some], stretched[some], linear_map, statistic
+        )
     return _ratio(among, alone, alpha)
+
+
+def _left_out(
+    learned: str,
+    numbers: NDArray[np.generic],
+    scaled: NDArray[np.float64],
+    knots: Knots | None,
+    n_rows: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return where each row is in the scale of the others, and how squares grow in it."""
+    if learned in _STRETCHED:
+        return scaled, _STRETCHED[learned](scaled, n_rows)
+    moved, stretched = scaled.copy(), np.ones(scaled.shape)
+    if knots is not None:
+        n_linear = scaled.shape[1] - numbers.shape[1]
+        moved[:, n_linear:] = _without_own_knot(numbers, scaled[:, n_linear:], knots)
+        stretched[:, :n_linear] = _stretched_ranges(scaled[:, :n_linear], n_rows)
+    return moved, stretched
 
 
 def _indicators(rows: NDArray[np.generic], preparation: Preparation) -> NDArray[np.float64]:
@@ -159,6 +189,28 @@ def _stretched_ranges(scaled: NDArray[np.float64], n: int) -> NDArray[np.float64
     return stretched
 
 
+def _without_own_knot(
+    rows: NDArray[np.generic], heights: NDArray[np.float64], knots: Knots
+) -> NDArray[np.float64]:
+    """Return the heights of rows by the knots of the others.
+
+    Only those at an end change by more than about the share of a row: without a row that
+    is alone there, the range ends at the next knot, and the row is beyond it.
+    """
+    moved = heights.copy()
+    for k, (values, ranks) in enumerate(zip(knots.values, knots.ranks, strict=True)):
+        if len(values) < 3:  # the column is constant without such a row, or it is not alone
+            continue
+        column, shares = rows[:, k].astype(np.float64), ranks / (2 * knots.n_sampled)
+        for end, following, far in ((0, 1, -1), (-1, -2, 0)):
+            is_end = column == values[end]
+            if is_end.sum() == 1:
+                step = values[end] - values[following]
+                width = abs(values[far] - values[following])
+                moved[is_end, k] = shares[following] + step / width
+    return moved
+
+
 #: What is learned -> by what squares of differences grow, for each row and column.
 _STRETCHED: dict[str, Callable[[NDArray[np.float64], int], NDArray[np.float64]]] = {
     "variances": _stretched_variances,
@@ -168,17 +220,21 @@ _STRETCHED: dict[str, Callable[[NDArray[np.float64], int], NDArray[np.float64]]]
 
 def _without_scale(
     scaled: NDArray[np.float64],
+    moved: NDArray[np.float64],
     stretched: NDArray[np.float64],
     linear_map: LinearMap,
     statistic: Statistic,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the statistic of rows in the scale of all, and in that of the others."""
+    """Return the statistic of rows in the scale of all, and in that of the others.
+
+    There a row is where ``moved`` says, and differences grow as ``stretched`` says.
+    """
     squares = _squares(linear_map.apply(scaled))
     among = _of_squares(statistic, squares)
     common = _common_stretch(scaled - scaled[squares.argmin(axis=1)], stretched, linear_map)
     alone = np.empty(len(scaled))
     for i, factors in enumerate(np.sqrt(stretched)):
-        own = _mapped((scaled - scaled[i]) * factors, linear_map)
+        own = _mapped((scaled - moved[i]) * factors, linear_map)
         squares = np.einsum("ij,ij->i", own, own) / common[i]
         squares[i] = np.inf
         alone[i] = _of_squares(statistic, squares)

@@ -116,6 +116,8 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         _check_has_neighbors(parameters["n_neighbors"], graph)
     with _about("radius", "graph", "scale"):
         _check_has_radius(radius, graph, scale)
+    with _about("anomaly_log_density", "scale"):
+        _check_has_volumes(parameters["anomaly_log_density"], scale)
     with _about("algorithm", "graph", "metric"):
         _check_approximate(parameters["algorithm"], graph, parameters["metric"])
 
@@ -207,11 +209,21 @@ def _check_has_neighbors(n_neighbors: Any, graph: str) -> None:
 def _check_has_radius(radius: Any, graph: str, scale: str | None) -> None:
     if radius is None and graph == "radius" and scale != "minmax":
         raise ValueError(
-            f"the rule for the radius holds for rows in [0, 1], but scale={scale!r}. "
-            f"Set scale='minmax', or give radius."
+            f"the rule for the radius holds for rows that scale='minmax' brings to [0, 1], "
+            f"but scale={scale!r}. Set scale='minmax', or give radius."
         )
     if radius is not None and graph != "radius":
         raise ValueError(f"radius={radius} is for graph='radius', but graph={graph!r}.")
+
+
+def _check_has_volumes(log_density: Any, scale: str | None) -> None:
+    if log_density is not None and scale is not None and "quantile" in scale:
+        raise ValueError(
+            f"anomaly_log_density is compared with how dense nominal rows are in the units "
+            f"of the input, which distances tell where the scale is linear, but scale="
+            f"{scale!r}. Set scale to None, 'minmax' or 'standard', or leave "
+            f"anomaly_log_density out."
+        )
 
 
 def _check_metric_params(metric: str, metric_params: Mapping[str, Any] | None) -> None:

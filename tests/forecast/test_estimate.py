@@ -21,11 +21,12 @@ from lpe_dask.batch.api import score_files
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli import commands
 from lpe_dask.cli.cluster import ChosenWorkers
+from lpe_dask.forecast import counts
 from lpe_dask.forecast import sample as samples
 from lpe_dask.forecast.counts import _sum_tasks, most_blocks
 from lpe_dask.forecast.estimate import forecast_score, forecast_with_model
 from lpe_dask.kernels import ALGORITHMS
-from lpe_dask.model import fitting
+from lpe_dask.model import fitting, quantiles
 from lpe_dask.model.scaling import learn_moments
 from lpe_dask.search import trial
 from lpe_dask.search.join import Search
@@ -51,6 +52,7 @@ KINDS = {
     "lpe-survey": "survey",
     "lpe-take": "take",
     "lpe-sums": "scale",
+    "lpe-knots": "scale",
     "lpe-split": "split",
     "lpe-sizes": "split",
     "lpe-pack": "pack",
@@ -168,6 +170,8 @@ SOME_COLUMNS = {
         (None, {"graph": "radius", "radius": 0.5}),
         ("nominal", {"scale": "minmax"}),
         (None, {"scale": "standard", "metric": "seuclidean"}),
+        ("nominal", {"scale": "quantile", "calibration": "loo"}),
+        (None, {"scale": "minmax+quantile", "metric": "seuclidean", "calibration": "loo"}),
         ("nominal", SOME_COLUMNS),
         (None, {"metric": "mahalanobis"}),
         (None, {"metric": "geodesic", "n_neighbors": 9}),
@@ -183,6 +187,25 @@ def test_tasks__are_those_of_the_run_for_brute(files, nominal, arguments):
 
     assert counted(forecast.tasks) == run_counted("data", nominal=nominal, **arguments)
     assert forecast.n_tasks == sum(forecast.tasks.values())
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("task_rows", [1, 3])
+def test_tasks__of_quantiles_of_a_sample_and_of_groups_of_columns(
+    files, task_rows, monkeypatch
+):
+    monkeypatch.setattr(quantiles, "MOST_SAMPLED", 500)
+    monkeypatch.setattr(counts, "MOST_SAMPLED", 500)
+    monkeypatch.setattr(quantiles, "TASK_BYTES", task_rows * 8 * 500)
+    monkeypatch.setattr(quantiles, "READING_BYTES", 2 * task_rows * 8 * 500)
+    arguments = {"algorithm": "brute", "scale": "quantile", "calibration": "loo"}
+
+    forecast = lpe_dask.plan("data", "nominal", **arguments)
+
+    assert counted(forecast.tasks) == run_counted("data", nominal="nominal", **arguments)
+    n_groups, n_readings = {1: (3, 2), 3: (1, 1)}[task_rows]
+    assert forecast.tasks["scale"] == n_groups * (4 if n_groups > 1 else 1)
+    assert forecast.tasks["take"] == 3 * n_readings
 
 
 @pytest.mark.usefixtures("tries_little")
@@ -208,6 +231,7 @@ def test_tasks__follow_threads_and_blocks(files, block_rows, n_threads):
         (320, {"algorithm": "brute", "calibration": "split", "calibration_size": 7}),
         (320, {"algorithm": "brute", "calibration": "conformal"}),
         (2000, {"algorithm": "brute", "calibration": "conformal"}),
+        (2000, {"algorithm": "brute", "calibration": "conformal", "scale": "quantile"}),
         (2000, {"algorithm": "pruned", "calibration": "conformal", "metric": "geodesic"}),
     ],
 )

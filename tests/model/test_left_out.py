@@ -1,5 +1,6 @@
 """What learning adds to false alarms: against learning anew without each row."""
 
+import dask.array as da
 import numpy as np
 import pytest
 
@@ -8,6 +9,7 @@ from lpe_dask import LPE
 from lpe_dask.model import left_out
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.left_out import MOST_ROWS, added_false_alarms
+from lpe_dask.model.scaling import learn_scaling
 from lpe_dask.pvalues.validity import what_is_learned
 from lpe_dask.search.plan import Statistic
 from lpe_dask.search.preparation import LinearMap, Preparation
@@ -32,6 +34,20 @@ def test_stretched__is_what_is_learned_with_a_row_over_what_is_without_it(learne
     for i, j in np.ndindex(ROWS.shape):
         without = np.delete(ROWS[:, j], i)
         np.testing.assert_allclose(found[i, j], size(ROWS[:, j]) / size(without))
+
+
+def test_without_own_knot__is_about_what_the_others_say():
+    """To the share of a row; exactly beyond the ends, in units of the others' range."""
+    rows = np.concatenate([ROWS, ROWS[-1:] * [1, 1, 0, 0]])
+    knots = false_alarms.knots_of(rows)
+
+    found = left_out._without_own_knot(rows, knots.apply(rows), knots)
+
+    for i, row in enumerate(rows):
+        others = false_alarms.knots_of(np.delete(rows, i, axis=0))
+        expected = others.apply(row[None])[0]
+        np.testing.assert_allclose(found[i], expected, atol=1.01 / len(rows))
+    assert (np.abs(found - knots.apply(rows)) > 0.1).any()
 
 
 def test_common_stretch__is_how_much_squared_distances_grow_on_average():
@@ -120,18 +136,53 @@ def test_added_false_alarms__of_counts_within_a_radius():
     assert estimated(ROWS, arguments | {"radius": 1e-9}, Statistic(None, 1e-9), 0.1) == 1
 
 
-@pytest.mark.parametrize("learned", ["ranges", "variances"])
-def test_added_false_alarms__of_rows_that_are_no_example(learned):
+@pytest.mark.parametrize("metric", ["variances", "covariance"])
+@pytest.mark.parametrize("scale", ["quantiles", "ranges and quantiles"])
+def test_added_false_alarms__of_scale_and_metric_are_those_of_the_one_that_adds_more(
+    scale, metric
+):
+    rows = np.random.default_rng(0).standard_t(3, (60, 6))
+    arguments = {
+        "scale": {"quantiles": "quantile"}.get(scale, "minmax+quantile"),
+        "metric": {"variances": "seuclidean"}.get(metric, "mahalanobis"),
+    }
+    model = LPE(calibration="loo", **arguments).fit(rows)
+    preparation = fitted_of(model).reference.space.preparation
+    asked = rows, preparation
+
+    one, other, both = (
+        added_false_alarms(*asked, learned, Statistic(3, None), 60, 0.1)
+        for learned in (scale, metric, f"{scale} and {metric}")
+    )
+
+    assert one != other
+    assert both == max(one, other)
+
+
+@pytest.mark.parametrize(
+    ("learned", "scale"),
+    [
+        ("ranges", None), ("variances", None), ("quantiles", "quantile"),
+        ("ranges and quantiles", "minmax+quantile"),
+    ],
+)  # fmt: skip
+def test_added_false_alarms__of_rows_that_are_no_example(learned, scale):
     """Constant columns, ties, three rows, and K as large as can be."""
+
+    def prepared(rows):
+        names = [str(k) for k in range(rows.shape[1])]
+        return Preparation(learn_scaling(da.from_array(rows), scale, names))
+
     for rows in (
         np.ones((3, 2)),
         np.arange(6.0).reshape(3, 2),
         np.repeat(np.eye(3), 4, axis=0),
     ):
-        asked = Statistic(len(rows) - 1, None)
-        ratio = added_false_alarms(rows, Preparation(), learned, asked, len(rows), 0.05)
+        asked, preparation = Statistic(len(rows) - 1, None), prepared(rows)
+        ratio = added_false_alarms(rows, preparation, learned, asked, len(rows), 0.05)
         assert 0 <= ratio < 10
     many = np.random.default_rng(0).standard_normal((2 * MOST_ROWS, 2))
     asked = Statistic(len(many) - 1, None)
-    ratio = added_false_alarms(many, Preparation(), learned, asked, len(many), 0.05)
+    preparation = prepared(many)
+    ratio = added_false_alarms(many, preparation, learned, asked, len(many), 0.05)
     assert 0.9 < ratio < 1.1
