@@ -8,6 +8,8 @@ from lpe_dask import LPE
 
 ARGUMENTS = {
     "ranges": {"scale": "minmax"},
+    "quantiles": {"scale": "quantile"},
+    "ranges and quantiles": {"scale": "minmax+quantile"},
     "variances": {"scale": "standard"},
     "covariance": {"metric": "mahalanobis"},
 }

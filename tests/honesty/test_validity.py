@@ -77,6 +77,8 @@ LEARNED = [
     {"scale": "standard", "graph": "radius", "radius": 4.5},
     {"scale": "minmax", "graph": "radius"},
     {"metric": "seuclidean"},
+    {"scale": "quantile"},
+    {"scale": "minmax+quantile"},
     {"metric": "mahalanobis"},
     {"metric": "mahalanobis", "scale": "minmax", "n_neighbors": 2},
     {"metric": "geodesic", "metric_params": {"n_neighbors": 3, "graph": "union"}},

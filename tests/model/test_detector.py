@@ -54,7 +54,10 @@ def prepared(rows, nominal, scale, metric, params=None):
     scaled = definitions.scaled(nominal, nominal, scale)
     rows = definitions.scaled(rows, nominal, scale)
     if metric == "euclidean":
-        return rows if params is None else definitions.weighted(rows, params["w"])
+        if params is None:
+            return rows
+        n_forms = rows.shape[1] // len(params["w"])
+        return definitions.weighted(rows, n_forms * params["w"])
     if metric == "seuclidean":
         variances = (
             params["V"]
@@ -99,7 +102,18 @@ def nothing_is_clear(n_reference, n_features):
 choosing = mock.patch.object(choice, "clear_choice", new=nothing_is_clear)
 
 
-@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]
+
+
+def for_both_forms(params, scale):
+    """V and VI have a number for each form of a column, w one for a column."""
+    if scale != "minmax+quantile" or params is None or "w" in params:
+        return params
+    ((name, values),) = params.items()
+    return {name: np.kron(np.eye(2), values) if name == "VI" else [*values, 1.5, 0.5, 1.0]}
+
+
+@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize(("metric", "params"), METRICS)
 @choosing
 @given(data=st.data())
@@ -108,6 +122,7 @@ def test_score__equals_definition_for_every_scale_and_metric(metric, params, sca
     queries = data.draw(point_sets(n_features=3))
     n_neighbors = data.draw(st.integers(1, len(nominal) - 1))
     chunks = data.draw(row_chunks(len(nominal)))
+    params = for_both_forms(params, scale)
 
     actual = lpe_dask.score(
         queries,
@@ -193,7 +208,7 @@ def test_rules__for_k_and_radius(n):
 
 @pytest.mark.parametrize("chunks", [17, 90, 300])
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
-@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("metric", ["euclidean", "seuclidean", "mahalanobis"])
 def test_p_values__same_bits_for_any_chunks_and_scheduler(chunks, scheduler, scale, metric):
     nominal, queries = lattice(300, 0), lattice(100, 1, -3, 13)

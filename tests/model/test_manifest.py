@@ -62,6 +62,13 @@ def geodesic():
 
 
 @pytest.fixture(scope="module")
+def quantile():
+    arguments = ARGUMENTS | {"scale": "minmax+quantile"}
+    with dask.config.set({"lpe-dask.block-rows": 64}):
+        return folder_of(LPE(3, **arguments).fit(NOMINAL))
+
+
+@pytest.fixture(scope="module")
 def approximate():
     """A model that searches along its indexes, of few rows: none is too far to be found."""
     root = FORMATS / "format-3" / "approximate"
@@ -76,7 +83,7 @@ GUIDE, LED = ("approximate", "guide"), {"exact_blocks": [], "suspects": [0, 1]}
 N_LED = 1200
 
 
-@pytest.fixture(scope="module", params=["straight", "geodesic", "approximate"])
+@pytest.fixture(scope="module", params=["straight", "quantile", "geodesic", "approximate"])
 def files(request):
     return request.getfixturevalue(request.param)
 
@@ -368,7 +375,6 @@ DIAGONAL = [[1.0, 0.0], [0.0, 1.0]]
         (("parameters",), {"alpha": 0.05}, "arguments of LPE are missing: .'algorithm'"),
         (("fitted", "aggregation"), "mean", "aggregation: a later .*with a newer version"),
         ((*SPACE, "levels"), {"color": ["red"]}, "levels: a later .* newer version"),
-        ((*SCALING, "knots"), [[0.0, 1.0]], "knots: a later .* newer version"),
         (("fitted", "n_samples"), 5, "more rows than n_samples"),
         (("fitted", "n_dropped"), -1, "n_dropped"),
         (("fitted", "n_neighbors"), 10**6, "n_neighbors is more than the rows"),
@@ -435,6 +441,61 @@ DIAGONAL = [[1.0, 0.0], [0.0, 1.0]]
 )  # fmt: skip
 def test_load__of_a_strangers_nonsense_says_why(path, value, why, straight, tmp_path):
     put(forged(straight, *path, value=value), tmp_path)
+
+    with pytest.raises(ValueError, match=f"/{MANIFEST_NAME}.*{why}") as caught:
+        lpe_dask.load(tmp_path)
+
+    assert ONE_LINE.fullmatch(str(caught.value))
+
+
+KNOTS = (*SCALING, "knots")
+
+
+def knots(*columns):
+    """Those of a column with two knots, and those of other columns."""
+    values, ranks = zip(([0.0, 1.0], [0, 10]), *columns, strict=True)
+    return {"values": list(values), "ranks": list(ranks), "n_sampled": 5}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        (KNOTS, [[0.0, 1.0]], "knots: Input should be"),
+        (KNOTS, knots(), "the knots are of other columns"),
+        (KNOTS, knots(([0.0], [5, 7])), "values and ranks differ in length"),
+        (KNOTS, knots(([], [])), "at least 1 item"),
+        (KNOTS, knots(([0.0, 0.0], [1, 2])), "of a column do not ascend"),
+        (KNOTS, knots(([1.0, 0.0], [1, 2])), "of a column do not ascend"),
+        (KNOTS, knots(([0.0, 1.0], [2, 2])), "of a column do not ascend"),
+        (KNOTS, knots(([0.0, 1.0], [-1, 2])), "greater than or equal to 0"),
+        (KNOTS, knots(([0.0, 1.0], [1, 11])), "a rank is more than twice"),
+        (KNOTS, knots(([0.0, float("nan")], [1, 2])), "finite number"),
+        (KNOTS, knots(([-1.7e308, 1.7e308], [1, 2])), "range of a column is no usable"),
+        (KNOTS, knots(([0.0, 5e-324], [1, 2])), "range of a column is no usable"),
+        ((*KNOTS, "n_sampled"), 0, "n_sampled"),
+        ((*KNOTS, "n_sampled"), 2**31, "n_sampled"),
+        ((*SCALING, "factor"), None, "with a factor or a divisor"),
+        (
+            SCALING,
+            {"shift": [0.0, 0.0], "factor": None, "divisor": [1.0, 1.0],
+             "knots": knots(([0.0], [5]))},
+            "knots go with a factor, or alone",
+        ),
+        (
+            SCALING,
+            {"shift": None, "factor": None, "divisor": None, "knots": knots(([0.0], [5]))},
+            "a vector has another length",
+        ),
+        ((*SCALING, "knots"), None, "a vector has another length"),
+        ((*MAPS, "factor"), [1.0, 1.0], "a vector has another length"),
+        ((*MAPS, "matrix"), DIAGONAL, "a matrix has another shape"),
+        (("fitted", "n_features_in"), 4, "a vector has another length"),
+        (("parameters", "metric_params"), {"w": [1.0] * 4}, r"has shape \(4,\)"),
+        ((*SPACE, "split", "axes"), [4, -1, -1], "a column that is not there"),
+    ],
+)  # fmt: skip
+def test_load__of_a_strangers_knots_says_why(path, value, why, quantile, tmp_path):
+    put(forged(quantile, *path, value=value), tmp_path)
 
     with pytest.raises(ValueError, match=f"/{MANIFEST_NAME}.*{why}") as caught:
         lpe_dask.load(tmp_path)
@@ -678,11 +739,11 @@ def test_load__of_columns_that_are_not_named_by_text():
         model.statistic(rows.iloc[:, [0]])
 
 
-def test_load__of_a_later_scale_asks_for_a_newer_version(straight, tmp_path):
-    files = forged(straight, *SCALING, "knots", value=[[0.0, 1.0]])
-    put(forged(files, "parameters", "scale", value="quantile"), tmp_path)
+def test_load__of_a_later_space_asks_for_a_newer_version(straight, tmp_path):
+    files = forged(straight, *SPACE, "levels", value={"color": ["red"]})
+    put(forged(files, "parameters", "scale", value="rank"), tmp_path)
 
-    with pytest.raises(ValueError, match=r"knots: a later version .*Load it with a newer"):
+    with pytest.raises(ValueError, match=r"levels: a later version .*Load it with a newer"):
         lpe_dask.load(tmp_path)
 
 

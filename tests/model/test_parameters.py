@@ -64,6 +64,7 @@ def test_check_parameters__names_the_arguments_that_it_refuses(arguments, names)
         ({"graph": "radius", "radius": np.nan}, "radius=nan"),
         ({"graph": "radius"}, "scale='minmax'"),
         ({"graph": "radius", "scale": "standard"}, "scale='minmax'"),
+        ({"graph": "radius", "scale": "quantile"}, "scale='minmax'"),
         ({"radius": 0.5}, "radius=0.5 is for graph='radius'"),
         ({"metric": "cosine"}, "'euclidean', 'seuclidean', 'mahalanobis'"),
         ({"metric": "geodesic", "metric_params": {"w": [1, 1]}}, r"\['w'\].*'n_neighbors'"),

@@ -1,20 +1,27 @@
 """Knots of quantile scales: the definition's for any chunks, also if rows are sampled."""
 
 import itertools
+import pickle
+import re
 from unittest.mock import patch
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from dask.sizeof import sizeof
 from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
+from lpe_dask import LPE
 from lpe_dask.model import quantiles
+from lpe_dask.model.detector import fitted_of
+from lpe_dask.model.division import divide
 from lpe_dask.model.quantiles import learn_knots, readings_of, sampled_numbers
 from lpe_dask.model.scaling import learn_scaling
 from lpe_dask.search import Preparation
+from lpe_dask.tasks.values import Held
 from strategies import point_sets, row_chunks
 
 SCALES = ["quantile", "minmax+quantile"]
@@ -204,3 +211,134 @@ def test_learn_knots__of_rows_that_tie_with_the_ends_of_all():
         assert (values[0], values[-1]) == (-9.0, 50.0)
         found.add((int(ranks[0]), int(ranks[-1]) - 2 * n_sampled))
     assert found == {(0, 0), (1, 0), (0, -1), (1, -1)}
+
+
+# In a model
+
+
+def lattice(n_rows, seed, low=0, high=30):
+    return np.random.default_rng(seed).integers(low, high, (n_rows, 2)) * 0.1
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("calibration", ["loo", "split", "conformal"])
+@pytest.mark.parametrize("seed", [0, 3])
+def test_fit__learns_from_a_sample_of_the_rows_that_are_searched(scale, calibration, seed):
+    nominal, queries = lattice(60, 0), lattice(20, 1, -5, 40)
+    division = divide(calibration, 60, None, seed)
+    arguments = {"scale": scale, "calibration": calibration, "random_state": seed}
+
+    with few(15, 6), dask.config.set({"lpe-dask.block-rows": 64}):
+        models = [
+            LPE(3, **arguments).fit(rows)
+            for rows in (nominal, da.from_array(nominal, chunks=(17, 2)))
+        ]
+        found = [model.statistic(queries) for model in models]
+
+    searched = nominal if division.reference is None else nominal[division.reference]
+    learned = searched if calibration == "conformal" else nominal
+    sample = definitions.sampled_rows(learned, 15, seed)
+
+    def scaled(rows):
+        heights = definitions.quantiles(rows, learned, sample, 6)
+        if scale == "quantile":
+            return heights
+        return np.hstack([definitions.scaled(rows, learned, "minmax"), heights])
+
+    expected = definitions.knn_radii(scaled(queries), scaled(searched), 3)
+    for statistic in found:
+        np.testing.assert_array_equal(statistic, expected)
+
+
+def test_fit__follows_the_seed_as_0_without_one():
+    nominal, queries = lattice(200, 0), lattice(20, 1)
+
+    with few(20):
+        default, zero, one = (
+            LPE(3, scale="quantile", calibration="loo", random_state=seed)
+            .fit(nominal)
+            .statistic(queries)
+            for seed in (None, 0, 1)
+        )
+
+    np.testing.assert_array_equal(default, zero)
+    assert (zero != one).any()
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_score_samples__of_knots_of_many_columns_has_a_small_graph(scale):
+    """They are more than a megabyte, and nothing that large rides in a graph."""
+    rng = np.random.default_rng(0)
+    nominal = rng.random((1500, 70))
+    model = LPE(3, scale=scale, calibration="loo", algorithm="brute").fit(nominal)
+    space = fitted_of(model).reference.space
+    n_knots = sum(map(len, space.preparation.scaling.knots.values))
+    assert n_knots == 70 * 1000
+    assert sizeof(space) > 16 * n_knots > 2**20
+
+    graph = dict(model.score_samples(da.from_array(nominal, chunks=(100, -1))).dask)
+
+    assert max(sizeof(task) for task in graph.values()) < 2**20
+    large = [task for task in graph.values() if len(pickle.dumps(task)) > 2**20]
+    assert all(is_held(task) for task in large)
+
+
+def is_held(task):
+    """Whether it is a value of this process that goes to the spool when it is sent."""
+    return isinstance(task, tuple) and isinstance(task[0], Held)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_statistic__does_not_depend_on_the_type_that_holds_the_numbers(kind):
+    nominal, queries = lattice(80, 0).astype(np.float32), lattice(20, 1).astype(np.float32)
+    expected = LPE(3, scale="minmax+quantile", calibration="loo").fit(nominal)
+
+    model = LPE(3, scale="minmax+quantile", calibration="loo").fit(nominal.astype(kind))
+
+    for rows in (queries.astype(kind), queries):
+        np.testing.assert_array_equal(model.statistic(rows), expected.statistic(queries))
+
+
+def test_fit__of_quantiles_with_weights_has_one_for_each_column():
+    nominal, queries = lattice(80, 0), lattice(20, 1)
+    weights = {
+        "scale": "minmax+quantile",
+        "calibration": "loo",
+        "metric_params": {"w": [4, 0]},
+    }
+
+    found = LPE(3, **weights).fit(nominal).statistic(queries)
+
+    alone = LPE(3, scale="minmax+quantile", calibration="loo").fit(nominal[:, :1])
+    np.testing.assert_array_equal(found, 2 * alone.statistic(queries[:, :1]))
+    with pytest.raises(
+        ValueError, match=r"shape \(4,\), but the rows have 2 columns: give"
+    ):
+        LPE(3, **weights | {"metric_params": {"w": [1, 1, 1, 1]}}).fit(nominal)
+    weights |= {"metric": "seuclidean", "metric_params": {"V": [1, 1]}}
+    with pytest.raises(
+        ValueError, match=r"2 columns, which the scale makes 4: give an arr"
+    ):
+        LPE(3, **weights).fit(nominal)
+
+
+def test_fit__of_a_covariance_of_both_forms_names_the_column_that_repeats():
+    nominal = lattice(80, 0)
+    nominal[:, 1] = nominal[:, 1] > 1  # two values: both forms are the same, but for units
+    arguments = {"scale": "minmax+quantile", "metric": "mahalanobis", "calibration": "loo"}
+
+    with pytest.raises(ValueError, match="singular, because column 1 is determined"):
+        LPE(3, **arguments).fit(nominal)
+
+
+def test_fit__of_a_covariance_of_both_forms_needs_rows_for_both():
+    arguments = {"scale": "minmax+quantile", "metric": "mahalanobis", "calibration": "loo"}
+
+    with pytest.raises(ValueError, match="covariance of 4 columns is singular"):
+        LPE(3, **arguments).fit(lattice(4, 0))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_fit__of_a_known_density_needs_a_linear_scale(scale):
+    with pytest.raises(ValueError, match=f"scale='{re.escape(scale)}'. Set scale to None"):
+        LPE(3, scale=scale, anomaly_log_density=np.sum).fit(lattice(80, 0))

@@ -76,6 +76,13 @@ ESTIMATORS = {
         "radius": 0.3, "scale": "standard",
     },
     "geodesic split": {"metric": "geodesic", "calibration": "split", "n_neighbors": 9},
+    "quantile": {"scale": "quantile", "algorithm": "pruned", "calibration": "loo"},
+    "both forms": {
+        "scale": "minmax+quantile", "metric_params": {"w": [1, 0.3, 2]}, "alpha": 0.2,
+    },
+    "covariance of both": {
+        "scale": "minmax+quantile", "metric": "mahalanobis", "calibration": "split",
+    },
     "many": {"n_neighbors": 60},
     "many pruned": {"n_neighbors": 48, "algorithm": "pruned", "calibration": "loo"},
     "density": {"anomaly_log_density": log_bell},
@@ -89,7 +96,8 @@ ESTIMATORS = {
 #: Each algorithm, calibration, graph, metric and kind of block among them.
 SOME = [
     "brute", "conformal part", "part", "radius by rule", "weights", "variances",
-    "mahalanobis", "union", "geodesic split", "many pruned", "density radius",
+    "mahalanobis", "union", "quantile", "covariance of both", "geodesic split",
+    "many pruned", "density radius",
 ]  # fmt: skip
 
 
@@ -185,7 +193,9 @@ def test_load__gives_the_model_that_was_saved(name, tmp_path):
 @st.composite
 def arguments_of_estimators(draw):
     arguments = {
-        "scale": draw(st.sampled_from([None, "minmax", "standard"])),
+        "scale": draw(
+            st.sampled_from([None, "minmax", "standard", "quantile", "minmax+quantile"])
+        ),
         "algorithm": draw(st.sampled_from(["brute", "pruned"])),
         "calibration": draw(st.sampled_from(["loo", "split", "conformal"])),
         "alpha": draw(st.sampled_from([0.05, 0.25, 0.5])),

@@ -36,6 +36,17 @@ def test_places_flagged__counts_p_values_as_they_are_compared(alpha, n):
         ),
         ({"scale": "standard"}, "variances"),
         ({"scale": "minmax", "metric": "seuclidean"}, "variances"),
+        ({"scale": "quantile"}, "quantiles"),
+        ({"scale": "minmax+quantile"}, "ranges and quantiles"),
+        ({"scale": "quantile", "metric": "seuclidean"}, "quantiles and variances"),
+        (
+            {"scale": "quantile", "metric": "seuclidean", "metric_params": {"V": [1]}},
+            "quantiles",
+        ),
+        (
+            {"scale": "minmax+quantile", "metric": "mahalanobis"},
+            "ranges and quantiles and covariance",
+        ),
         ({"scale": "standard", "metric": "mahalanobis"}, "covariance"),
         ({"metric": "geodesic", "metric_params": {"graph": "union"}}, "neighbor graph"),
         ({"metric": "geodesic"}, None),
@@ -59,13 +70,27 @@ def test_what_is_learned__does_not_depend_on_a_scale_that_the_metric_undoes(metr
         np.testing.assert_array_equal(scaled.p_values_, plain)
 
 
-@pytest.mark.parametrize("learned", ["ranges", "variances", "covariance"])
+@pytest.mark.parametrize(
+    "learned",
+    [
+        "ranges", "variances", "covariance", "quantiles", "ranges and quantiles",
+        "ranges and quantiles and covariance",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("n_features", [1, 2, 30])
 def test_choose_calibration__from_enough_rows_on(learned, n_features):
     least = int(enough_rows(learned, n_features))
 
     assert choose_calibration(learned, least - 1, n_features)[0] == "conformal"
     assert choose_calibration(learned, least, n_features)[0] == "loo"
+
+
+def test_enough_rows__of_a_metric_learned_from_both_forms_counts_each():
+    of_both = enough_rows("ranges and quantiles and covariance", 200)
+
+    assert of_both == enough_rows("covariance", 400)
+    assert enough_rows("quantiles and covariance", 200) == enough_rows("covariance", 200)
+    assert enough_rows("quantiles and variances", 2) == enough_rows("quantiles", 2)
 
 
 def test_choose_calibration__of_what_no_number_of_rows_mends():
