@@ -1,3 +1,5 @@
+from .categories import MOST_LEVELS as MOST_LEVELS
+from .categories import Categories as Categories
 from .column_names import as_given as as_given
 from .column_names import name_from_json as name_from_json
 from .column_names import name_to_json as name_to_json
@@ -13,6 +15,8 @@ from .files import is_there as is_there
 from .files import open_table as open_table
 from .files import paths_in as paths_in
 from .files import shown_paths as shown_paths
+from .levels import categorical_places as categorical_places
+from .levels import learn_categories as learn_categories
 from .nominal import Nominal as Nominal
 from .nominal import checked_rows as checked_rows
 from .nominal import even_sample as even_sample

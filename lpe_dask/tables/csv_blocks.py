@@ -2,8 +2,9 @@
 
     file --beginning--> schema, CsvBlock --one task each--> pyarrow.Table
 
-Measured columns are read as numbers, all others as text without changes. An error names the
-file, the line and the column: only then is a block read by Python, line by line.
+Measured columns are read as numbers, or as text if they begin with some or are known to be
+categories of text; all others as text without changes. An error names the file, the line
+and the column: only then is a block read by Python, line by line.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import csv
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO, StringIO
 from itertools import chain
@@ -25,6 +26,7 @@ from fsspec.utils import read_block
 
 from lpe_dask.storage import retried
 from lpe_dask.tables.errors import TableError
+from lpe_dask.tables.kinds import BOOLEAN, TEXT
 
 #: Bytes of a CSV file that decide its separator and the types of its columns.
 CSV_SAMPLE_BYTES = 2**18
@@ -132,7 +134,10 @@ class CsvBlock:
 
 
 def open_files(
-    filesystem: Any, names: list[str], columns: Sequence[Any] | None
+    filesystem: Any,
+    names: list[str],
+    columns: Sequence[Any] | None,
+    kinds: Mapping[int, str],
 ) -> tuple[list[CsvBlock], pa.Schema]:
     """Return the blocks of a table, and its schema.
 
@@ -143,12 +148,16 @@ def open_files(
         Of the files; the first with rows decides about the others.
     columns : sequence of str, optional
         The columns that will be measured; None: all.
+    kinds : mapping of int to str
+        What some of these are, by their position among them: as in `files.open_table`.
     """
     for name in names:
         separator, sample = _sample(filesystem, name)
         if sample.num_rows > 0:
             break
-    schema = pa.schema([(field.name, _type(field, columns)) for field in sample.schema])
+    measured = sample.column_names if columns is None else list(columns)
+    told = {name: kinds.get(place) for place, name in enumerate(measured)}
+    schema = pa.schema([(field.name, _type(field, told)) for field in sample.schema])
     layout = (filesystem.unstrip_protocol(name), separator, schema)
     is_compressed = any(name.lower().endswith(COMPRESSED) for name in names)
     blocks = [
@@ -180,16 +189,25 @@ def _cut(filesystem: Any, name: str) -> list[tuple[int, int]]:
     return [(start, CSV_BLOCK_BYTES) for start in range(0, n_bytes, CSV_BLOCK_BYTES)]
 
 
-def _type(field: pa.Field, measured: Sequence[Any] | None) -> pa.DataType:
+def _type(field: pa.Field, measured: Mapping[Any, str | None]) -> pa.DataType:
     """Return the type to read a column as, which has to hold all later values, too.
 
     Whole numbers may be followed by fractions, and missing values by numbers.
+
+    Parameters
+    ----------
+    field : pyarrow.Field
+        As its first rows look.
+    measured : mapping of str to str or None
+        The columns that are measured, and what they are where that is known.
     """
     types, found = pa.types, field.type
-    if measured is not None and field.name not in measured:
+    if field.name not in measured or measured[field.name] == TEXT:
         return pa.large_string()
-    if types.is_boolean(found):
-        return found
+    if types.is_boolean(found) or (
+        measured[field.name] == BOOLEAN and types.is_null(found)
+    ):
+        return pa.bool_()
     is_number = types.is_null(found) or types.is_integer(found) or types.is_floating(found)
     return pa.float64() if is_number else pa.large_string()
 

@@ -12,7 +12,7 @@ sample of a CSV are read here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -140,7 +140,11 @@ class FileTable:
         return frame if self.index is None else frame.set_index(self.index[:0])
 
 
-def open_table(path: Paths, columns: Sequence[Any] | None = None) -> FileTable:
+def open_table(
+    path: Paths,
+    columns: Sequence[Any] | None = None,
+    kinds: Mapping[int, str] | None = None,
+) -> FileTable:
     """Return the table at ``path``; reads footers of Parquet, or the beginning of a CSV.
 
     Parameters
@@ -151,6 +155,9 @@ def open_table(path: Paths, columns: Sequence[Any] | None = None) -> FileTable:
     columns : sequence of str, optional
         The columns that will be measured. All others of a CSV are read as text, exactly as
         it is in the file; only empty values are missing.
+    kinds : mapping of int to str, optional
+        What some of these are (`categories.TEXT`, `categories.BOOLEAN`), by their position
+        among them, whatever the beginning of a CSV looks like; see `Categories.kinds`.
 
     Raises
     ------
@@ -161,11 +168,13 @@ def open_table(path: Paths, columns: Sequence[Any] | None = None) -> FileTable:
     """
     files = find_files(path)
     filesystem, names = files.filesystem, files.names
-    kinds = {_kind(name) for name in names}
-    if kinds == {"parquet"}:
+    formats = {_kind(name) for name in names}
+    if formats == {"parquet"}:
         return FileTable(files, *row_groups.open_files(filesystem, names))
-    if kinds == {"csv"}:
-        return FileTable(files, *csv_blocks.open_files(filesystem, names, columns), None)
+    if formats == {"csv"}:
+        return FileTable(
+            files, *csv_blocks.open_files(filesystem, names, columns, kinds or {}), None
+        )
     raise ValueError(
         f"{shown_paths(path)} holds {_some(names)}. A table consists of Parquet files "
         f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "
@@ -173,9 +182,13 @@ def open_table(path: Paths, columns: Sequence[Any] | None = None) -> FileTable:
     )
 
 
-def read_frame(path: Paths, columns: Sequence[Any] | None = None) -> Any:
+def read_frame(
+    path: Paths,
+    columns: Sequence[Any] | None = None,
+    kinds: Mapping[int, str] | None = None,
+) -> Any:
     """Return the table at ``path`` as a Dask DataFrame; as `open_table`."""
-    return open_table(path, columns).frame()
+    return open_table(path, columns, kinds).frame()
 
 
 def is_paths(X: Any) -> bool:

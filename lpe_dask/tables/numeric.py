@@ -8,7 +8,7 @@ Only numbers are accepted: no text, no dates, no complex numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from numbers import Complex, Number, Real
 from typing import Any
@@ -32,30 +32,47 @@ def check_type(dtype: np.dtype[Any]) -> None:
         )
 
 
-def check_numeric(frame: Any) -> None:
+def check_numeric(frame: Any, but: Collection[int] = ()) -> None:
     """Raise TypeError if ``frame`` has columns that are not real numbers, with their names.
 
-    For complex numbers ValueError.
+    For complex numbers ValueError. ``but`` has the positions of columns that need not be.
     """
+    columns = list(enumerate(frame.dtypes.items()))
     is_complex = pd.api.types.is_complex_dtype
-    complex_ = [name for name, dtype in frame.dtypes.items() if is_complex(dtype)]
+    complex_ = [name for i, (name, of) in columns if is_complex(of) and i not in but]
     if complex_:
         raise ValueError(_is_complex(f"the columns {complex_} are complex"))
-    numeric = [name for name, dtype in frame.dtypes.items() if _is_number(dtype)]
-    dtypes = frame.dtypes.items()
-    others = [f"{name!r} ({dtype})" for name, dtype in dtypes if not _is_number(dtype)]
+    usable = [name for i, (name, of) in columns if _is_number(of) or i in but]
+    others = [(n, of) for i, (n, of) in columns if not _is_number(of) and i not in but]
     if others:
-        names = ",".join(map(str, numeric))
-        remedy = (
-            f"Choose the columns to measure: columns={numeric} in Python or a job file, "
-            f"--columns {names} on the command line."
-        )
-        if not numeric:
-            remedy = "There are no others: give a table with columns of numbers."
+        listed = ", ".join(f"{name!r} ({dtype})" for name, dtype in others)
         raise TypeError(
-            f"rows must be dense numbers or booleans, but these columns are not: "
-            f"{', '.join(others)}. {remedy}"
+            f"rows must be dense numbers or booleans, but these columns are not: {listed}. "
+            f"{_remedy(usable, [name for name, dtype in others if _may_be_text(dtype)])}"
         )
+
+
+def _remedy(usable: list[Any], texts: list[Any]) -> str:
+    """Return what to do about columns that are no numbers, some of them perhaps text."""
+    names = ",".join(map(str, usable))
+    choose = (
+        f"Choose the columns to measure: columns={usable} in Python or a job file, "
+        f"--columns {names} on the command line"
+    )
+    if not usable:
+        choose = "There are no others: give a table with columns of numbers"
+    if not texts:
+        return f"{choose}."
+    names = ",".join(map(str, texts))
+    return (
+        f"{choose}; or measure text and categories, too, as equal or different: "
+        f"categorical={texts}, --categorical {names}."
+    )
+
+
+def _may_be_text(dtype: Any) -> bool:
+    types = pd.api.types  # objects are text to it, too
+    return types.is_string_dtype(dtype) or isinstance(dtype, pd.CategoricalDtype)
 
 
 def _is_number(dtype: Any) -> bool:
@@ -99,7 +116,8 @@ def rows_of_objects(array: NDArray[np.object_]) -> NDArray[np.float64]:
         raise TypeError(
             f"the argument must be rows of numbers: no string or other object is taken as "
             f"a number, but there are some in {', '.join(others)}. Drop these, for example "
-            f"X[:, [0, 1]], or convert them to numbers."
+            f"X[:, [0, 1]], convert them to numbers, or measure text as equal or different "
+            f"(categorical=[...] with the positions of the columns)."
         )
     return rows
 

@@ -13,19 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
-from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask.tables.categories import Categories, coded_frame, coded_rows
 from lpe_dask.tables.column_names import check_distinct
 from lpe_dask.tables.columns import is_frame, select_columns
 from lpe_dask.tables.files import is_paths, read_frame
+from lpe_dask.tables.levels import tasks_of_frame
 from lpe_dask.tables.numeric import (
     check_numeric,
     check_type,
@@ -35,7 +34,7 @@ from lpe_dask.tables.numeric import (
     rows_of_objects,
 )
 from lpe_dask.tables.results import to_dask_series, to_numpy, to_series
-from lpe_dask.tasks import enter, meta_of, new_array, same, simplified, under_own_keys
+from lpe_dask.tasks import enter, for_frames, meta_of, new_array, same
 
 #: Bytes of a chunk of an array in this process, and about how many chunks there are.
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES, N_CHUNKS = 8 * 2**20, 128 * 2**20, 64
@@ -48,15 +47,16 @@ class Table:
     Attributes
     ----------
     rows : dask array of shape (n_rows, n_features)
-        Whole or floating-point numbers or booleans, one chunk of features; the sizes of the
-        row chunks are NaN for a frame, and for an array that does not know them.
+        Whole or floating-point numbers or booleans, codes in categorical columns; one chunk
+        of features; the sizes of the row chunks are NaN for a frame, and for an array that
+        does not know them.
     columns : list, optional
         Names of the columns, of any kind, where the input has names.
     restore : callable
         ``restore(values, name)`` turns a dask array of shape (n_rows,), in the chunks of
         ``rows``, into the kind of the input; computes for NumPy and pandas.
     frame : dask DataFrame, optional
-        The columns to measure, if the input was one.
+        The columns to measure, if the input was one; also with codes.
     is_lazy : bool
         Whether input and results are Dask collections.
     reread : callable, optional
@@ -78,7 +78,13 @@ class Table:
         return list(map(str, self.columns))
 
 
-def read_table(X: Any, fitted_columns: Sequence[Any] | None = None) -> Table:
+def read_table(
+    X: Any,
+    fitted_columns: Sequence[Any] | None = None,
+    categories: Categories | None = None,
+    *,
+    is_nominal: bool = False,
+) -> Table:
     """Return ``X`` as a `Table`.
 
     Parameters
@@ -88,31 +94,47 @@ def read_table(X: Any, fitted_columns: Sequence[Any] | None = None) -> Table:
     fitted_columns : sequence, optional
         The columns that a model was fitted on: a frame is reordered to them by name and its
         other columns are left out; an array is taken by position. None: all columns.
+    categories : Categories, optional
+        The categorical columns, whose values become codes; None: all columns are numbers.
+    is_nominal : bool, default=False
+        Whether the categories were learned from all these rows, so that every value is
+        known: ValueError in the task that finds another one.
 
     Raises
     ------
     TypeError
         For columns that are not numbers, sparse ones, or an array of an unknown number of
-        columns. Objects in Dask collections are checked by the tasks that read them.
+        columns; for categorical ones of another type than their levels. Objects in Dask
+        collections are checked by the tasks that read them.
     ValueError
         For missing columns, two of one name, complex numbers, or another number of
         dimensions.
     """
     if is_in_files := is_paths(X):
-        X = read_frame(X, columns=fitted_columns)
+        kinds = None if categories is None else categories.kinds
+        X = read_frame(X, columns=fitted_columns, kinds=kinds)
+    coding = None if categories is None else _Coding(categories, is_nominal)
     if is_frame(X):
-        return _read_any_frame(X, fitted_columns, is_in_files=is_in_files)
+        return _read_any_frame(X, fitted_columns, coding, is_in_files=is_in_files)
     if isinstance(X, da.Array):
-        return _read_dask_array(X)
+        return _read_dask_array(X, coding)
     if is_dask_collection(X):  # must not be computed here
         _check_dimensions(getattr(X, "ndim", 0), "(n,)")
-    return _read_numpy(X)
+    return _read_numpy(X, coding)
+
+
+@dataclass(frozen=True, slots=True)
+class _Coding:
+    """How the values of categorical columns become codes; see `categories.coded_frame`."""
+
+    categories: Categories
+    is_nominal: bool
 
 
 # NumPy and what can be converted to it
 
 
-def _read_numpy(X: Any) -> Table:
+def _read_numpy(X: Any, coding: _Coding | None) -> Table:
     from sklearn.utils import check_array  # not for workers, which import this module
 
     array = check_array(
@@ -120,8 +142,10 @@ def _read_numpy(X: Any) -> Table:
         ensure_min_samples=0,
     )  # fmt: skip
     _check_dimensions(array.ndim, array.shape)
-    check_type(array.dtype)
-    if array.dtype == object:
+    _check_types(array, coding)
+    if coding is not None:
+        array = coded_rows(array, coding.categories, is_nominal=coding.is_nominal)
+    elif array.dtype == object:
         array = rows_of_objects(array)
     return Table(_cut(array), None, to_numpy, reread=partial(_cut, array))
 
@@ -138,6 +162,17 @@ def _cut(array: NDArray[Any]) -> da.Array:
     return new_array("rows", tasks, blocks, (sizes, (array.shape[1],)), array[:0])
 
 
+def _check_types(array: Any, coding: _Coding | None) -> None:
+    """Raise for an array of what rows cannot have, as far as its type tells."""
+    if coding is None or array.dtype.kind not in "UT":  # text may be in categories
+        check_type(array.dtype)
+    if coding is None:
+        return
+    n_columns = 0 if np.isnan(array.shape[1]) else array.shape[1]
+    labels = [f"column {i}" for i in range(n_columns)]
+    coding.categories.check_types([array.dtype] * n_columns, labels)
+
+
 def _check_dimensions(n_dimensions: int, shape: Any) -> None:
     if n_dimensions != 2:
         raise ValueError(
@@ -150,9 +185,9 @@ def _check_dimensions(n_dimensions: int, shape: Any) -> None:
 # Dask arrays
 
 
-def _read_dask_array(X: da.Array) -> Table:
+def _read_dask_array(X: da.Array, coding: _Coding | None) -> Table:
     _check_dimensions(X.ndim, X.shape)
-    check_type(X.dtype)
+    _check_types(X, coding)
     if not isinstance(meta_of(X), np.ndarray):
         raise TypeError(
             f"Sparse data was passed, or other blocks than NumPy's: X consists of "
@@ -167,9 +202,19 @@ def _read_dask_array(X: da.Array) -> Table:
     if X.shape[1] == 0:
         raise ValueError(_no_features(X.shape))
     rows = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
-    if X.dtype == object:
+    if coding is not None:
+        rows = _coded_array(rows, coding)
+    elif X.dtype == object:
         rows = rows.map_blocks(rows_of_objects, dtype=float, meta=np.empty((0, 0)))
     return Table(rows, None, _to_itself, is_lazy=True)
+
+
+def _coded_array(rows: da.Array, coding: _Coding) -> da.Array:
+    entered = enter(coding.categories, "lpe-categories")
+    function = partial(coded_rows, is_nominal=coding.is_nominal)
+    tasks = ((function, (rows.name, i, 0), entered.key) for i in range(rows.numblocks[0]))
+    dtype = rows.dtype if rows.dtype == np.float32 else np.float64
+    return new_array("coded", tasks, [rows, entered], rows.chunks, np.empty((0, 0), dtype))
 
 
 def _to_itself(values: da.Array, name: str) -> da.Array:
@@ -186,16 +231,25 @@ def _no_features(shape: tuple[int, ...]) -> str:
 
 
 def _read_any_frame(
-    frame: Any, fitted_columns: Sequence[Any] | None, *, is_in_files: bool
+    frame: Any,
+    fitted_columns: Sequence[Any] | None,
+    coding: _Coding | None,
+    *,
+    is_in_files: bool,
 ) -> Table:
     if fitted_columns is not None:
         frame = select_columns(frame, fitted_columns)
-    if is_in_files:
-        check_numeric(frame)  # objects in files, such as lists or dates, are not numbers
+    places: tuple[int, ...] = ()
+    if coding is not None:
+        places = coding.categories.places
+        labels = list(map(repr, frame.columns))
+        coding.categories.check_types(list(frame.dtypes), labels)
+    if is_in_files:  # objects in files, such as lists or dates, are not numbers
+        check_numeric(frame, but=places)
     if len(frame.columns) == 0:
         raise ValueError(_no_features((len(frame.index), 0)))
     check_distinct(frame.columns)
-    frame = _with_numbers(frame)
+    frame = _with_numbers(frame if coding is None else _coded_frame(frame, coding))
     names = list(frame.columns)
     if isinstance(frame, pd.DataFrame):
         restore = partial(to_series, index=frame.index)
@@ -203,6 +257,18 @@ def _read_any_frame(
         return Table(_cut(rows), names, restore, reread=partial(_cut, rows))
     restore = partial(to_dask_series, frame=frame)
     return Table(_rows_of_dask_frame(frame), names, restore, frame, is_lazy=True)
+
+
+def _coded_frame(frame: Any, coding: _Coding) -> Any:
+    """Return a frame with codes in its categorical columns; lazily for Dask."""
+    categories = coding.categories
+    if isinstance(frame, pd.DataFrame):
+        return coded_frame(frame, categories, is_nominal=coding.is_nominal)
+    (entered,) = for_frames([enter(categories, "lpe-categories")])
+    return frame.map_partitions(
+        coded_frame, entered, is_nominal=coding.is_nominal,
+        meta=coded_frame(meta_of(frame), categories), enforce_metadata=False,
+    )  # fmt: skip
 
 
 def _with_numbers(frame: Any) -> Any:
@@ -219,17 +285,11 @@ def _with_numbers(frame: Any) -> Any:
 
 
 def _rows_of_dask_frame(frame: Any) -> da.Array:
-    # Only needed columns are read. A full optimization would also read several partitions
-    # as one where columns were left out, but results have the partitions of the user.
-    read = simplified(frame)
-    keys = list(read.__dask_keys__())
-    source = f"lpe-frame-{uuid4().hex}"
-    graph = HighLevelGraph.from_collections(source, under_own_keys(read.__dask_graph__()))
+    keys, frames = tasks_of_frame(frame)
     # The type of the whole frame, not of a partition: blocks must have that of the array.
     dtype = number_type(frame)
     tasks = ((float_rows, key, dtype) for key in keys)
     chunks = ((np.nan,) * len(keys), (len(frame.columns),))
-    frames = Delayed(keys[0], graph, layer=source)
     return new_array("rows", tasks, [frames], chunks, np.empty((0, 0), dtype))
 
 

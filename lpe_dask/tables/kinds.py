@@ -1,0 +1,87 @@
+"""Tell what the values of a column are: text, booleans, whole numbers, or none of these.
+
+Types tell it before any task reads values, except of objects and of unknown categories.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+#: What the value of a column can be to be a level.
+Level = str | bool | int
+
+#: What values can be, if they can be levels; and floats, which can if all are whole.
+TEXT, BOOLEAN, WHOLE, FLOAT = "text", "booleans", "whole numbers", "numbers"
+
+#: Kind -> the type of its levels.
+LEVEL_TYPES: dict[str, type] = {TEXT: str, BOOLEAN: bool, WHOLE: int}
+
+#: What pandas calls them.
+INFERRED = {
+    "string": TEXT,
+    "boolean": BOOLEAN,
+    "integer": WHOLE,
+    "floating": FLOAT,
+    "mixed-integer-float": FLOAT,
+}
+
+#: The only category of a Dask frame whose categories are unknown.
+_UNKNOWN = "__UNKNOWN_CATEGORIES__"
+
+
+def kind_of_type(dtype: Any) -> str | None:
+    """Return what the values of a column with this type are; None if they must tell.
+
+    `FLOAT` for floats, which may all be whole. The type itself for others.
+    """
+    types = pd.api.types
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _kind_of_categories(dtype)
+    if isinstance(dtype, pd.ArrowDtype) and is_dictionary(dtype):
+        return None
+    if isinstance(dtype, pd.SparseDtype) or types.is_complex_dtype(dtype):
+        return str(dtype)
+    if types.is_object_dtype(dtype):
+        return None
+    if types.is_bool_dtype(dtype):
+        return BOOLEAN
+    if types.is_integer_dtype(dtype):
+        return WHOLE
+    if types.is_float_dtype(dtype):
+        return FLOAT
+    return TEXT if types.is_string_dtype(dtype) else str(dtype)
+
+
+def is_category(dtype: Any) -> bool:
+    """Return whether columns of this type are categories to pandas."""
+    is_arrows = isinstance(dtype, pd.ArrowDtype) and is_dictionary(dtype)
+    return is_arrows or isinstance(dtype, pd.CategoricalDtype)
+
+
+def _kind_of_categories(dtype: pd.CategoricalDtype) -> str | None:
+    """Return the kind of known categories; None if they are unknown, or of several."""
+    categories = dtype.categories
+    if categories.dtype == object or list(categories[:1]) == [_UNKNOWN]:
+        return None
+    return kind_of_values(categories) or None
+
+
+def is_dictionary(dtype: pd.ArrowDtype) -> bool:
+    """Return whether columns of a type of Arrow are categories."""
+    return bool(pa.types.is_dictionary(dtype.pyarrow_dtype))
+
+
+def kind_of_values(values: Any) -> str:
+    """Return what values are, without those that are missing; "" if there are no others."""
+    present = values[~pd.isna(values)] if values.dtype == object else values
+    if len(present) == 0:
+        return ""
+    found = pd.api.types.infer_dtype(present, skipna=True)
+    if found.startswith("mixed") and found not in INFERRED:
+        return (
+            f"values of the types {', '.join(sorted({type(v).__name__ for v in present}))}"
+        )
+    return INFERRED.get(found, found)

@@ -1,0 +1,294 @@
+"""Find the categorical columns of nominal rows, and the values that these have there.
+
+    column names, types --which of them--> places of the columns
+    rows --one task a partition--> different values --merged in a tree--> Categories
+
+A column may have too many different values to keep: `MOST_LEVELS` and one more are enough
+to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+
+from lpe_dask.tables.categories import MOST_LEVELS, Categories, column_of, distinct
+from lpe_dask.tables.column_names import as_given, identity, places_of
+from lpe_dask.tables.columns import columns_at, is_frame
+from lpe_dask.tables.files import is_paths, read_frame
+from lpe_dask.tables.kinds import (
+    BOOLEAN,
+    FLOAT,
+    LEVEL_TYPES,
+    TEXT,
+    Level,
+    is_category,
+    kind_of_type,
+)
+from lpe_dask.tasks import compute, merge_tasks, new_tasks, simplified, under_own_keys
+
+#: Partitions whose values one task merges.
+_MERGED = 16
+
+_REMEDY = (
+    "Leave it out (categorical=, --categorical; to measure other columns: columns=, "
+    "--columns), or convert it, for example with frame[name].astype(str)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was found in a column.
+
+    Attributes
+    ----------
+    kinds : frozenset of str
+        Of the values of each partition, as in `Distinct`.
+    levels : frozenset
+        Up to `MOST_LEVELS` and one more.
+    """
+
+    kinds: frozenset[str] = frozenset()
+    levels: frozenset[Level] = frozenset()
+
+
+def learn_categories(
+    X: Any, categorical: str | Sequence[Any] | None, *, most_partitions: int | None = None
+) -> Categories | None:
+    """Return the categorical columns of nominal rows, and their levels; computes.
+
+    Parameters
+    ----------
+    X : as for `table.read_table`
+        The columns to measure.
+    categorical : {None, "auto"} or sequence
+        Names of columns, or positions for an array. "auto": all columns of text, categories
+        or booleans; those of objects are read to know.
+    most_partitions : int, optional
+        Read no more than so many, evenly: for a forecast. None: all.
+
+    Returns
+    -------
+    categories : Categories or None
+        None if there are no such columns.
+
+    Raises
+    ------
+    TypeError
+        For a column of something else than text, categories, booleans or whole numbers, or
+        of several of them, naming it.
+    ValueError
+        For a column that is not there, or that has too many different values.
+    """
+    if categorical is None:
+        return None
+    columns = _columns_of(read_frame(X) if is_paths(X) else X)
+    places = columns.places(categorical)
+    if not places:
+        return None
+    seen = _survey(columns.rows, places, most_partitions)
+    found = dict(zip(places, seen, strict=True))
+    if isinstance(categorical, str):
+        found = {p: of for p, of in found.items() if columns.is_categorical(p, of)}
+    if not found:
+        return None
+    levels = [_levels(of, columns.labels[place]) for place, of in found.items()]
+    return Categories(tuple(found), tuple(levels))
+
+
+def categorical_places(frame: Any, categorical: str | Sequence[Any] | None) -> list[int]:
+    """Return the positions of the categorical columns of a frame, by their types.
+
+    As `learn_categories`, but that "auto" leaves out columns of objects.
+    """
+    if categorical is None:
+        return []
+    columns = _columns_of(frame)
+    places = columns.places(categorical)
+    if not isinstance(categorical, str):
+        return places
+    return [place for place in places if kind_of_type(columns.dtypes[place]) is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of a table.
+
+    Attributes
+    ----------
+    rows : DataFrame, dask DataFrame, ndarray or dask array
+    names : list, optional
+        None: those of an array have none.
+    dtypes : list
+    """
+
+    rows: Any
+    names: list[Any] | None
+    dtypes: list[Any]
+
+    @property
+    def labels(self) -> list[str]:
+        """What to call the columns in a message."""
+        if self.names is None:
+            return [f"column {i}" for i in range(len(self.dtypes))]
+        return list(map(repr, self.names))
+
+    def places(self, categorical: str | Sequence[Any]) -> list[int]:
+        """Return the positions of columns that are, or may be, categorical, ascending."""
+        if isinstance(categorical, str):
+            return [i for i, dtype in enumerate(self.dtypes) if _may_be_category(dtype)]
+        chosen = sorted(self._places_of(categorical))
+        for place in chosen:
+            kind = kind_of_type(self.dtypes[place])
+            if kind not in (None, FLOAT, *LEVEL_TYPES):
+                raise _not_categorical(self.labels[place], str(kind))
+        return chosen
+
+    def _places_of(self, categorical: Sequence[Any]) -> list[int]:
+        if self.names is None:
+            every: list[Any] = list(range(len(self.dtypes)))
+            known = f"X is an array: give positions from 0 to {len(every) - 1}"
+        else:
+            every = self.names
+            known = f"the measured columns are {every}"
+            categorical = as_given(categorical, every)
+        places = places_of(every)
+        missing = [name for name in categorical if identity(name) not in places]
+        if missing:
+            raise ValueError(
+                f"categorical={list(categorical)} names {missing}, but {known}. Correct "
+                f"it (categorical=, --categorical)."
+            )
+        return [places[identity(name)][0] for name in categorical]
+
+    def is_categorical(self, place: int, found: _Seen) -> bool:
+        """Return whether "auto" takes a column for which it had to look at the values."""
+        kinds = found.kinds - {""}
+        if is_category(dtype := self.dtypes[place]) or kind_of_type(dtype) is not None:
+            return True
+        # Of objects. Booleans beside numbers are numbers; what else is no number is refused
+        # as without categories.
+        if TEXT in kinds and len(kinds) > 1:
+            raise _not_categorical(self.labels[place], " and ".join(sorted(kinds)))
+        return bool(kinds) and kinds <= {TEXT, BOOLEAN}
+
+
+def _may_be_category(dtype: Any) -> bool:
+    return is_category(dtype) or kind_of_type(dtype) in (None, TEXT, BOOLEAN)
+
+
+def _columns_of(rows: Any) -> _Columns:
+    if is_frame(rows):
+        return _Columns(rows, list(rows.columns), list(rows.dtypes))
+    if not isinstance(rows, da.Array):
+        rows = np.asarray(rows)
+    n_columns = rows.shape[1] if rows.ndim == 2 and not np.isnan(rows.shape[1]) else 0
+    return _Columns(rows, None, [rows.dtype] * int(n_columns))
+
+
+def _levels(seen: _Seen, label: str) -> tuple[Level, ...]:
+    kinds = sorted(seen.kinds - {""})
+    if len(kinds) > 1 or not LEVEL_TYPES.keys() >= set(kinds):
+        raise _not_categorical(label, " and ".join(kinds))
+    if len(seen.levels) > MOST_LEVELS:
+        raise ValueError(
+            f"the column {label} has more than {MOST_LEVELS:,} different values, too many "
+            f"to be a category. Leave it out (columns=, --columns), or group its values."
+        )
+    return tuple(sorted(seen.levels))
+
+
+def _not_categorical(label: str, found: str) -> TypeError:
+    return TypeError(
+        f"categorical columns must be text, categories, booleans or whole numbers, each of "
+        f"one of them, but {label} has {found}. {_REMEDY}"
+    )
+
+
+def _survey(rows: Any, places: Sequence[int], most: int | None) -> list[_Seen]:
+    """Return what is found in some columns; computes."""
+    if isinstance(rows, pd.DataFrame):
+        return _seen(rows.iloc[:, list(places)])
+    if isinstance(rows, np.ndarray):
+        return _seen_in_array(rows, places)
+    tasks: list[Any]
+    if isinstance(rows, da.Array):
+        rows = rows.rechunk({1: -1})
+        keys, source = [(rows.name, i, 0) for i in range(rows.numblocks[0])], rows
+        tasks = [(_seen_in_array, key, list(places)) for key in _some(keys, most)]
+    else:
+        keys, source = tasks_of_frame(columns_at(rows, list(places)))
+        tasks = [(_seen, key) for key in _some(keys, most)]
+    surveys = new_tasks("levels", tasks, [source])
+    graph, left = merge_tasks(
+        f"lpe-levels-{uuid4().hex}", [survey.key for survey in surveys], _merged, _MERGED
+    )
+    layer = f"lpe-levels-{uuid4().hex}"
+    whole = HighLevelGraph.from_collections(
+        layer, graph | {layer: (_merged, left)}, dependencies=surveys[:1]
+    )
+    (seen,) = compute(Delayed(layer, whole, layer=layer))
+    return list(seen)
+
+
+def _some(keys: list[Any], most: int | None) -> list[Any]:
+    n_read = len(keys) if most is None else min(most, len(keys))
+    return [keys[i * len(keys) // n_read] for i in range(n_read)]
+
+
+def tasks_of_frame(frame: Any) -> tuple[list[Any], Delayed]:
+    """Return the keys of the partitions of a dask frame, and the graph that has them.
+
+    Only needed columns are read. A full optimization would also read several partitions as
+    one where columns were left out, but results have the partitions of the user.
+    """
+    read = simplified(frame)
+    keys = list(read.__dask_keys__())
+    source = f"lpe-frame-{uuid4().hex}"
+    graph = HighLevelGraph.from_collections(source, under_own_keys(read.__dask_graph__()))
+    return keys, Delayed(keys[0], graph, layer=source)
+
+
+# The functions below run inside tasks.
+
+
+def _seen(frame: pd.DataFrame) -> list[_Seen]:
+    return [_seen_of(frame.iloc[:, i]) for i in range(frame.shape[1])]
+
+
+def _seen_in_array(array: NDArray[Any], places: Sequence[int]) -> list[_Seen]:
+    return [_seen_of(column_of(array, place)) for place in places]
+
+
+def _seen_of(column: pd.Series) -> _Seen:
+    found = distinct(column)
+    present = {level for level in found.levels if level is not None}
+    return _Seen(frozenset({found.kind}), _kept(present))
+
+
+def _merged(surveys: list[list[_Seen]]) -> list[_Seen]:
+    return [
+        _Seen(
+            frozenset().union(*(seen.kinds for seen in of_column)),
+            _kept(frozenset().union(*(seen.levels for seen in of_column))),
+        )
+        for of_column in zip(*surveys, strict=True)
+    ]
+
+
+def _kept(levels: Iterable[Level]) -> frozenset[Level]:
+    """Return the levels, and no more than are needed to refuse them."""
+    kept = frozenset(levels)
+    return kept if len(kept) <= MOST_LEVELS else frozenset(sorted(kept, key=str)[:_ENOUGH])
+
+
+_ENOUGH = MOST_LEVELS + 1
