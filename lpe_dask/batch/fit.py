@@ -38,10 +38,13 @@ from lpe_dask.model import (
 )
 from lpe_dask.storage import brief
 from lpe_dask.tables import (
+    LEVEL_TYPES,
     FileTable,
     Paths,
     TableFiles,
     as_given,
+    categorical_places,
+    check_kinds,
     check_numeric,
     find_files,
     is_there,
@@ -91,6 +94,14 @@ class Fit:
     table: FileTable
     url: str | None = None
     is_new: bool = False
+
+    @property
+    def kinds(self) -> dict[int, str | None]:
+        """What the categorical columns have, by position; None where rows must tell."""
+        places = categorical_places(self.nominal, self.parameters["categorical"])
+        found = self.table.kinds(list(self.nominal.columns))
+        kinds = {place: found[place] for place in places}
+        return {k: kind if kind in LEVEL_TYPES else None for k, kind in kinds.items()}
 
     def execute(self, folder: str, expect: Expect) -> Fitted:
         """Fit, save if that was asked for, and return the model; computes.
@@ -183,7 +194,9 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     nominal = data if job.is_own else paths_of(section.data)
     parameters = with_defaults(job.lpe_arguments)
     check_parameters(parameters)
-    table, frame = open_measured(nominal, section.columns)
+    table, frame = open_measured(
+        nominal, section.columns, categorical=parameters["categorical"]
+    )
     decisive = _decisive(parameters)
     if decisive["anomaly_log_density"] is not None:
         # Functions cannot be told from each other, so no later run is the same.
@@ -260,11 +273,16 @@ def check_unchanged(files: TableFiles) -> None:
 
 
 def open_measured(
-    path: Paths, given: Sequence[Any] | None, names: Sequence[Any] | None = None
+    path: Paths,
+    given: Sequence[Any] | None,
+    names: Sequence[Any] | None = None,
+    *,
+    categorical: str | Sequence[Any] | None = None,
+    kinds: Mapping[int, str | None] | None = None,
 ) -> tuple[FileTable, Any]:
-    """Return a table in files, and the frame of its columns to measure, which are numbers.
+    """Return a table in files, and the frame of its columns to measure.
 
-    Errors name the files.
+    These are numbers, but for categorical columns. Errors name the files.
 
     Parameters
     ----------
@@ -273,8 +291,14 @@ def open_measured(
         Columns to measure as a user gives them, see `column_names.as_given`.
     names : sequence, optional
         Columns to measure if none are given, by their exact names; None: all.
+    categorical : {None, "auto"} or sequence
+        The categorical columns of nominal rows.
+    kinds : mapping of int to str or None, optional
+        Those of rows to score, by position, and what the nominal rows have there, as far as
+        that is known: see `Categories.kinds` and `Fit.kinds`.
     """
-    table = open_table(path, names if given is None else given)
+    kinds = kinds or {}
+    table = open_table(path, names if given is None else given, kinds)
     frame = table.frame()
     chosen = names if given is None else as_given(given, frame.columns)
     try:
@@ -282,7 +306,9 @@ def open_measured(
             frame = select_columns(frame, chosen)
         if len(frame.columns) == 0:
             raise ValueError("no columns to measure. Name some (columns=, --columns).")
-        check_numeric(frame)
+        places = {*kinds, *categorical_places(frame, categorical)}
+        check_kinds(list(frame.dtypes), list(map(repr, frame.columns)), kinds)
+        check_numeric(frame, but=places)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{shown_paths(path)}: {error}") from error
     return table, frame

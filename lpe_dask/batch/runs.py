@@ -213,7 +213,7 @@ def _takes(parameters: Mapping[str, Any], model: Fitted) -> str:
     if parameters["calibration"] != "auto":
         return str(parameters["calibration"])
     learned = learned_by(parameters)
-    return choose_calibration(learned, model.n_samples, model.n_features)[0]
+    return choose_calibration(learned, model.n_samples, model.n_numbers)[0]
 
 
 def _as_json(value: Any) -> str:

@@ -309,7 +309,8 @@ def prepare_scoring(
     if isinstance(origin, Fit):
         table, rows = origin.table, origin.nominal
         if not job.is_own:
-            table, rows = open_measured(data, None, list(rows.columns))
+            columns = list(rows.columns)
+            table, rows = open_measured(data, None, columns, kinds=origin.kinds)
     else:
         table, rows = tables_to_score(origin, data, given.columns)
     results = [*output.RESULT_COLUMNS]
@@ -346,7 +347,8 @@ def tables_to_score(
     model: Fitted, data: Paths, columns: Sequence[Any] | None
 ) -> tuple[FileTable, Any]:
     """Return a table in files, and of it the frame of columns that a model measures."""
-    table, rows = open_measured(data, columns, model.columns)
+    kinds = None if model.categories is None else model.categories.kinds
+    table, rows = open_measured(data, columns, model.columns, kinds=kinds)
     if len(rows.columns) != model.n_features:
         raise ValueError(
             f"{shown_paths(data)} has {len(rows.columns)} columns to measure, but the "

@@ -26,6 +26,11 @@ def names(value: str) -> list[str]:
     return [name.strip() for name in value.split(",") if name.strip()]
 
 
+def _columns_or_auto(value: str) -> str | list[str]:
+    """Return names that were separated by commas, or "auto"."""
+    return value if value == "auto" else names(value)
+
+
 def _mapping(value: str) -> dict[str, Any]:
     """Return a JSON object as a dict."""
     try:
@@ -148,7 +153,8 @@ worker_options = _options(
 
 def _model_option(name: str, parameter: Parameter) -> Callable[[Any], Any]:
     """Return the option for an argument of `LPE`."""
-    kind: Any = _mapping if parameter.type is dict else parameter.type
+    kinds: dict[Any, Any] = {dict: _mapping, list: _columns_or_auto}
+    kind = kinds.get(parameter.type, parameter.type)
     given: dict[str, Any] = {"type": kind, "metavar": parameter.metavar}
     default = parameter.default
     if parameter.choices is not None:

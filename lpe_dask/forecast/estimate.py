@@ -10,7 +10,7 @@ same functions. Searches are only tried, for about a second.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
@@ -26,12 +26,14 @@ from lpe_dask.batch import (
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.forecaster import Forecaster
 from lpe_dask.forecast.planned_model import PlannedModel, plan_model, sample_model
-from lpe_dask.forecast.sample import Sample, take_sample
+from lpe_dask.forecast.sample import MOST_PARTITIONS, Sample, take_sample
 from lpe_dask.model import check_names, check_parameters, load_fitted, with_defaults
 from lpe_dask.tables import (
+    Categories,
     FileTable,
     Table,
     is_paths,
+    learn_categories,
     read_table,
     select_columns,
 )
@@ -131,13 +133,13 @@ def forecast_score(
     parameters = with_defaults(arguments)
     check_parameters(parameters)
     if nominal is None:
-        scored = _open(workers, data, columns)
-        model = plan_model(parameters, scored.table, scored.sample, workers)
+        scored = _open_nominal(workers, data, columns, parameters["categorical"])
+        model = scored.planned(workers, parameters)
         return scored.forecaster(workers, model, is_own=True).forecast()
-    learned = _open(workers, nominal, columns)
-    scored = _open(workers, data, learned.table.columns)
+    learned = _open_nominal(workers, nominal, columns, parameters["categorical"])
+    scored = _open(workers, data, learned.table.columns, learned.categories)
     _check_features(learned.table, scored.table)
-    model = plan_model(parameters, learned.table, learned.sample, workers)
+    model = learned.planned(workers, parameters)
     return scored.forecaster(workers, model).forecast()
 
 
@@ -148,7 +150,7 @@ def forecast_with_model(
     model = load_fitted(path)
     if is_paths(data):
         table, rows = tables_to_score(model, data, columns)
-        scored = _files(workers, table, rows)
+        scored = _files(workers, table, rows, model.categories)
     else:
         X = data if columns is None else select_columns(data, columns)
         scored = _collection(workers, model.table(X))
@@ -169,14 +171,16 @@ def forecast_job(workers: Workers, run: Run) -> Forecast:
             f"yet to be made."
         )
     fit, scoring, scored = run.fit, run.scoring, None
-    if scoring is not None and scoring.rows is not None:
-        scored = _files(workers, scoring.kept, scoring.rows)
     if run.model is not None:
         model, saves = sample_model(run.model, workers), False
+        categories = run.model.categories
     else:
         assert fit is not None
-        nominal, saves = _files(workers, fit.table, fit.nominal), fit.url is not None
-        model = plan_model(fit.parameters, nominal.table, nominal.sample, workers)
+        categories = _sampled_categories(fit.nominal, fit.parameters["categorical"])
+        nominal = _files(workers, fit.table, fit.nominal, categories)
+        model, saves = nominal.planned(workers, fit.parameters), fit.url is not None
+    if scoring is not None and scoring.rows is not None:
+        scored = _files(workers, scoring.kept, scoring.rows, categories)
     if scoring is None:
         return Forecaster(workers, model, saves=saves).forecast()
     is_own, decides_late = scored is None, scoring.fdr is not None
@@ -201,12 +205,19 @@ class _Input:
         Columns to carry over.
     is_carried : bool
         Whether the tasks that write results read it again, to carry columns over.
+    categories : Categories, optional
     """
 
     table: Table
     sample: Sample
     n_columns: int
     is_carried: bool = False
+    categories: Categories | None = None
+
+    def planned(self, workers: Workers, parameters: Mapping[str, Any]) -> PlannedModel:
+        """Return what a fit to this table would settle."""
+        places = () if self.categories is None else self.categories.places
+        return plan_model(parameters, self.table, self.sample, workers, places)
 
     def forecaster(self, workers: Workers, model: PlannedModel, **run: bool) -> Forecaster:
         """Return the forecaster of a run that scores these rows; ``run`` as there."""
@@ -216,23 +227,55 @@ class _Input:
         )
 
 
-def _open(workers: Workers, X: Any, columns: Sequence[Any] | None) -> _Input:
+def _open_nominal(
+    workers: Workers,
+    X: Any,
+    columns: Sequence[Any] | None,
+    categorical: str | Sequence[Any] | None,
+) -> _Input:
     if is_paths(X):
-        return _files(workers, *open_measured(X, columns))
-    table = read_table(X if columns is None else select_columns(X, columns))
-    return _collection(workers, table)
+        table, measured = open_measured(X, columns, categorical=categorical)
+        categories = _sampled_categories(measured, categorical)
+        return _files(workers, table, measured, categories)
+    X = X if columns is None else select_columns(X, columns)
+    categories = _sampled_categories(X, categorical)
+    return _collection(workers, read_table(X, categories=categories), categories)
 
 
-def _collection(workers: Workers, table: Table) -> _Input:
+def _open(
+    workers: Workers,
+    X: Any,
+    columns: Sequence[Any] | None,
+    categories: Categories | None,
+) -> _Input:
+    if is_paths(X):
+        kinds = None if categories is None else categories.kinds
+        return _files(workers, *open_measured(X, columns, kinds=kinds), categories)
+    X = X if columns is None else select_columns(X, columns)
+    return _collection(workers, read_table(X, categories=categories), categories)
+
+
+def _sampled_categories(
+    X: Any, categorical: str | Sequence[Any] | None
+) -> Categories | None:
+    """Return the categories that some partitions have: a forecast reads no others."""
+    return learn_categories(X, categorical, most_partitions=MOST_PARTITIONS)
+
+
+def _collection(
+    workers: Workers, table: Table, categories: Categories | None = None
+) -> _Input:
     sample = take_sample(table.rows, None, workers.n_threads)
-    return _Input(table, sample, table.rows.shape[1])
+    return _Input(table, sample, table.rows.shape[1], categories=categories)
 
 
-def _files(workers: Workers, kept: FileTable, measured: Any) -> _Input:
+def _files(
+    workers: Workers, kept: FileTable, measured: Any, categories: Categories | None
+) -> _Input:
     """Return what is read of files: a frame to be measured, and what is carried over."""
-    table = read_table(measured)
+    table = read_table(measured, categories=categories)
     sample = take_sample(table.rows, kept.rows_of_parts(), workers.n_threads)
-    return _Input(table, sample, len(kept.columns), is_carried=True)
+    return _Input(table, sample, len(kept.columns), True, categories)
 
 
 def _check_features(learned: Table, scored: Table) -> None:

@@ -106,15 +106,22 @@ class PlannedModel:
 
 
 def plan_model(
-    parameters: Mapping[str, Any], table: Table, sample: Sample, workers: Workers
+    parameters: Mapping[str, Any],
+    table: Table,
+    sample: Sample,
+    workers: Workers,
+    places: tuple[int, ...] = (),
 ) -> PlannedModel:
-    """Return what a fit to a table would settle, by a sample of it."""
+    """Return what a fit to a table would settle, by a sample of it.
+
+    ``places`` are those of the columns with codes of categories.
+    """
     with dask.config.set(scheduler="sync"):
         drawn = replace(read_table(sample.rows), columns=table.columns)
         nominal = read_nominal(drawn, parameters["missing"])
         rows = nominal.rows.compute()
         began = time.thread_time()
-        preparation = _learned_preparation(parameters, nominal, table.labels)
+        preparation = _learned_preparation(parameters, nominal, table.labels, places)
         learn_seconds = (time.thread_time() - began) / len(rows)
     n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
     algorithm = choose_search(
@@ -122,7 +129,7 @@ def plan_model(
         workers,
     )  # fmt: skip
     parameters = {**parameters, "algorithm": algorithm}
-    fit = plan_fit(parameters, n_nominal, rows.shape[1])
+    fit = plan_fit(parameters, n_nominal, rows.shape[1], len(places))
     division, learned = fit.division, _learned(parameters)
     # Where calibration rows have a part of their own, it is searched first.
     is_split = division.is_disjoint and not division.is_like_new
@@ -173,7 +180,10 @@ def _learned(parameters: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _learned_preparation(
-    parameters: Mapping[str, Any], nominal: Nominal, labels: list[str]
+    parameters: Mapping[str, Any],
+    nominal: Nominal,
+    labels: list[str],
+    places: tuple[int, ...],
 ) -> Preparation:
     """Return the preparation learned from a sample."""
     scale, metric, given, seed = (
@@ -181,7 +191,8 @@ def _learned_preparation(
     )
     try:
         return learn_preparation(
-            nominal.rows, scale, metric, given, labels, random_state=seed
+            nominal.rows, scale, metric, given, labels, categorical=places,
+            random_state=seed,
         )
     except ValueError:
         if given:

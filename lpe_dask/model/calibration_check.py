@@ -24,7 +24,15 @@ from scipy import stats
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
 from lpe_dask.pvalues import COUNTS_ITSELF, check_level, places_flagged
-from lpe_dask.tables import Nominal, read_nominal, take_rows, to_numpy
+from lpe_dask.tables import (
+    Nominal,
+    Table,
+    learn_levels,
+    read_nominal,
+    read_table,
+    take_rows,
+    to_numpy,
+)
 from lpe_dask.tasks import eagerly
 
 #: With which probability any level of a promise that holds is judged to be broken.
@@ -98,7 +106,8 @@ def _check(
     fitted: Fitted, X: Any, fraction: float, alphas: Sequence[float]
 ) -> CalibrationCheck:
     parameters, kind = fitted.parameters, fitted.calibration_kind
-    nominal = read_nominal(fitted.table(X), parameters["missing"])
+    table, places = _table_of_nominal(fitted, X)
+    nominal = read_nominal(table, parameters["missing"])
     seed, size = parameters["random_state"] or 0, parameters["calibration_size"]
     kept, held_out = hold_out(nominal, fraction, seed)
     search: dict[str, Any] = {}
@@ -112,9 +121,22 @@ def _check(
         "calibration_size": size and max(1, size * len(kept) // len(nominal.rows)),
         "random_state": seed,
     }
-    model = fit_model(parameters | settled | search, kept)
+    model = fit_model(parameters | settled | search, kept, places=places)
     p_values = to_numpy(model.p_values(held_out), "p_value")
     return judge(p_values, kind, len(model.calibration.values), alphas)
+
+
+def _table_of_nominal(fitted: Fitted, X: Any) -> tuple[Table, tuple[int, ...]]:
+    """Return rows to fit and to score, and which of their columns have codes.
+
+    They need not be those that were fitted: two of their levels may both be unknown there.
+    """
+    if fitted.categories is None:
+        return fitted.table(X), ()
+    fitted.table(X)  # checks the columns
+    categories = learn_levels(X, fitted.columns, fitted.categories)
+    table = read_table(X, fitted.columns, categories, is_nominal=True)
+    return table, categories.places
 
 
 def judge(

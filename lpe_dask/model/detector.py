@@ -26,7 +26,7 @@ from lpe_dask.model.loading import load_fitted
 from lpe_dask.model.parameters import check_names
 from lpe_dask.model.saving import save_model
 from lpe_dask.pvalues import LogDensity, margin
-from lpe_dask.tables import map_values, select_columns
+from lpe_dask.tables import is_paths, map_values, select_columns
 from lpe_dask.tasks import active_client, check_versions
 
 
@@ -70,6 +70,16 @@ class LPE(OutlierMixin, BaseEstimator):
     scale : {None, "minmax", "standard"}, default=None
         Learned from the nominal rows: ``(x - min) / (max - min)`` or ``(x - mean) / std``.
         A constant column is shifted by its value and keeps its unit.
+    categorical : {None, "auto"} or list, default=None
+        Columns that are compared as equal or different: each that differs adds 1 to the
+        squared distance, or its weight in ``metric_params={"w": ...}``, which has an entry
+        for each column. Their names, or positions for an array; "auto": all columns of
+        text, categories or booleans. Text, categories, booleans or whole numbers (a float
+        column with no fractions is one of these), with at most 10,000 different values in
+        the nominal rows. A value that no nominal row has differs from all; one of another
+        type (the text '1' instead of the number 1) is a TypeError. They are neither scaled
+        nor learned from. With the Euclidean metric and exact algorithms only, without the
+        rule for ``radius``. None: all columns are numbers, booleans too.
     alpha : float, default=0.05
         False-alarm level of `predict`, between 0 and 1.
     algorithm : {"auto", "brute", "pruned", "nn_descent"}, default="auto"
@@ -171,6 +181,7 @@ class LPE(OutlierMixin, BaseEstimator):
         metric: str = "euclidean",
         metric_params: Mapping[str, Any] | None = None,
         scale: str | None = None,
+        categorical: str | Sequence[Any] | None = None,
         alpha: float = 0.05,
         algorithm: str = "auto",
         allow_approximate: bool = False,
@@ -190,6 +201,7 @@ class LPE(OutlierMixin, BaseEstimator):
         self.metric = metric
         self.metric_params = metric_params
         self.scale = scale
+        self.categorical = categorical
         self.alpha = alpha
         self.algorithm = algorithm
         self.allow_approximate = allow_approximate
@@ -209,12 +221,12 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
-            Nominal rows, numbers or booleans; or the path of a Parquet or CSV table, or a
-            list of such paths. A Dask input is read several times, and again where a
-            cluster has lost what was made of it. The model keeps what it was given, for
-            `check_calibration` as well, without a copy. An array that was fitted on a
-            cluster, or of which not all rows are calibration rows, must not be changed;
-            ValueError when it is read again otherwise.
+            Nominal rows, numbers or booleans (see ``categorical`` for others); or the path
+            of a Parquet or CSV table, or a list of such paths. A Dask input is read several
+            times, and again where a cluster has lost what was made of it. The model keeps
+            what it was given, for `check_calibration` as well, without a copy. An array
+            that was fitted on a cluster, or of which not all rows are calibration rows,
+            must not be changed; ValueError when it is read again otherwise.
         y : ignored
 
         Returns
@@ -226,9 +238,11 @@ class LPE(OutlierMixin, BaseEstimator):
         ValueError
             For a parameter out of range, NaN or inf (unless ``missing="drop"``), fewer rows
             than ``n_neighbors`` or the calibration needs, a singular covariance, or an
-            ``anomaly_log_density`` that gives no logarithms.
+            ``anomaly_log_density`` that gives no logarithms; for categorical columns that
+            are not there, or have too many different values.
         TypeError
-            For columns that are not numbers, or a dask array of an unknown number of
+            For columns that are not numbers, categorical ones of other types than those
+            that they may have, or a dask array of an unknown number of
             columns. (Unknown lengths of chunks are computed, and a log line says so.)
         RuntimeError
             With "nn_descent", where p-values of nominal rows are not as good as asked, and
@@ -343,6 +357,9 @@ class LPE(OutlierMixin, BaseEstimator):
         ValueError
             If ``X`` has other columns than were fitted; with "nn_descent", if a Dask frame
             has other rows when it is read again.
+        TypeError
+            If columns are not numbers, or categorical ones have values of another type than
+            in the nominal rows.
         """
         return self._current().p_values(X)
 
@@ -610,10 +627,12 @@ def score(data: Any, nominal: Any = None, *, columns: Any = None, **arguments: A
     Name: p_value, dtype: float64
     """
     check_names("score", arguments)
-    model = LPE(**arguments)
+    model, path = LPE(**arguments), data
     if columns is not None:
         data = select_columns(data, columns)
         nominal = None if nominal is None else select_columns(nominal, columns)
     if nominal is None:
         return model.fit(data).p_values_
+    if is_paths(path):  # the model knows which columns of a CSV are text
+        data = path
     return model.fit(nominal).score_samples(data)

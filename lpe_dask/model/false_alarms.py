@@ -55,7 +55,7 @@ def warn_of_false_alarms(
     """
     calibration, n_rows = fitted.calibration_kind, fitted.n_samples
     alpha, reference = fitted.parameters["alpha"], fitted.reference
-    least = enough_rows(learned, sample.shape[1])
+    least = enough_rows(learned, fitted.n_numbers)
     if calibration == "conformal" or learned in (None, GRAPH):
         return
     if n_rows >= least or len(sample) < LEAST_ROWS:
@@ -81,7 +81,7 @@ def warn_of_false_alarms(
         "scale or metric (%s of %d columns) are learned from the same %d rows that are "
         "then measured with them. Use calibration='auto' or 'conformal', give scale and "
         "metric instead of having them learned, or give %.0f rows or more.",
-        calibration, rate, alpha, learned, sample.shape[1], n_rows, least,
+        calibration, rate, alpha, learned, fitted.n_numbers, n_rows, least,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from lpe_dask.model.audit import Approximate, Audit, Verdict, guide_of
 from lpe_dask.model.own_values import OwnValues, StoredOwnValues
 from lpe_dask.pvalues import Calibration, labels
 from lpe_dask.search import Approximation, Reference, Statistic
-from lpe_dask.tables import Origin, Table, map_values, read_table
+from lpe_dask.tables import Categories, Origin, Table, map_values, read_table
 from lpe_dask.tasks import eagerly, enter, lazily, new_tasks, read_again
 
 
@@ -71,6 +71,9 @@ class Fitted:
     source : str, optional
         Tells from what it was fitted, if a run has fitted it; of a model that was loaded,
         what tells it from others.
+    categories : Categories, optional
+        How values of categorical columns become codes; None: there are none, or rows come
+        with codes.
     """
 
     parameters: dict[str, Any]
@@ -85,11 +88,17 @@ class Fitted:
     nominal: NominalKind
     approximate: Approximate | None = None
     source: str | None = None
+    categories: Categories | None = None
 
     @property
     def n_features(self) -> int:
         """Columns of the rows, as they came."""
         return self.reference.shape.n_read_features
+
+    @property
+    def n_numbers(self) -> int:
+        """Columns of the rows that are not categorical."""
+        return self.n_features - len(self.reference.space.preparation.categorical)
 
     @property
     def n_neighbors(self) -> int | None:
@@ -103,7 +112,7 @@ class Fitted:
 
     def table(self, X: Any) -> Table:
         """Return rows as the model takes them; raises as `LPE.score_samples` does."""
-        table = read_table(X, self.columns)
+        table = read_table(X, self.columns, self.categories)
         if table.rows.shape[1] != self.n_features:
             raise ValueError(
                 f"X has {table.rows.shape[1]} features, but LPE is expecting "

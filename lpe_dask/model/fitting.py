@@ -76,6 +76,7 @@ from lpe_dask.tables import (
     Nominal,
     Origin,
     even_sample,
+    learn_categories,
     map_blocks,
     read_nominal,
     read_table,
@@ -132,7 +133,9 @@ class FitPlan:
         )  # fmt: skip
 
 
-def plan_fit(parameters: Mapping[str, Any], n_rows: int, n_features: int) -> FitPlan:
+def plan_fit(
+    parameters: Mapping[str, Any], n_rows: int, n_features: int, n_categorical: int = 0
+) -> FitPlan:
     """Return what a fit of so many rows settles; a log line says what "auto" took.
 
     Parameters
@@ -140,26 +143,29 @@ def plan_fit(parameters: Mapping[str, Any], n_rows: int, n_features: int) -> Fit
     parameters : dict
         The arguments of `LPE`, checked.
     n_rows, n_features : int
+    n_categorical : int
+        How many of the features are categorical: nothing is learned from these.
 
     Raises
     ------
     ValueError
         If there are not enough rows.
     """
-    plan, reason = _planned(parameters, n_rows, n_features)
+    plan, reason = _planned(parameters, n_rows, n_features, n_categorical)
     if reason is not None:
         logger.info("calibration=%s: %s", plan.division.kind, reason)
     return plan
 
 
 def _planned(
-    parameters: Mapping[str, Any], n_rows: int, n_features: int
+    parameters: Mapping[str, Any], n_rows: int, n_features: int, n_categorical: int = 0
 ) -> tuple[FitPlan, str | None]:
     """Return what a fit settles, and why "auto" took which calibration."""
     learned, reason = learned_by(parameters), None
     calibration, seed = parameters["calibration"], parameters["random_state"]
     if calibration == "auto":
-        calibration, reason = choose_calibration(learned, n_rows, n_features)
+        n_numbers = n_features - n_categorical
+        calibration, reason = choose_calibration(learned, n_rows, n_numbers)
         seed = seed or 0  # the same draw at each fit
     size = parameters["calibration_size"]
     if size is None and parameters["algorithm"] == "nn_descent":
@@ -270,6 +276,7 @@ def fit_model(
     X: Any,
     checkpoint: Checkpoint | None = None,
     on_start: Callable[[], None] | None = None,
+    places: tuple[int, ...] | None = None,
 ) -> Fitted:
     """Return the model of some nominal rows; computes, with the scheduler that is active.
 
@@ -283,13 +290,16 @@ def fit_model(
         is measured is kept there. ``random_state`` decides which rows are measured.
     on_start : callable, optional
         Called once everything is checked that can be checked without a search.
+    places : tuple of int, optional
+        The columns that have codes of categories already; the model is then one of such
+        rows. None: categories are learned.
 
     Raises
     ------
     ValueError, TypeError, MemoryError, OSError
         As `LPE.fit`.
     """
-    return eagerly(lambda: _fit(parameters, X, checkpoint, on_start))
+    return eagerly(lambda: _fit(parameters, X, checkpoint, on_start, places))
 
 
 def _fit(
@@ -297,15 +307,21 @@ def _fit(
     X: Any,
     checkpoint: Checkpoint | None,
     on_start: Callable[[], None] | None,
+    places: tuple[int, ...] | None,
 ) -> Fitted:
     check_parameters(parameters)
-    table = read_table(X)
+    categories = None
+    if places is None:
+        categories = learn_categories(X, parameters["categorical"])
+        places = () if categories is None else categories.places
+    table = read_table(X, categories=categories, is_nominal=True)
     nominal = read_nominal(table, parameters["missing"])
     algorithm = _algorithm(nominal, parameters, checkpoint)
-    plan = plan_fit({**parameters, "algorithm": algorithm}, *nominal.rows.shape)
+    (n_rows, n_features), taken = nominal.rows.shape, parameters | {"algorithm": algorithm}
+    plan = plan_fit(taken, n_rows, n_features, len(places))
     if on_start is not None:
         on_start()
-    search = _Search(nominal, plan, table.labels, checkpoint)
+    search = _Search(nominal, plan, table.labels, places, checkpoint)
     reference, statistic = search.measure()
     graph, log_density = parameters["graph"], parameters["anomaly_log_density"]
     weight = None if log_density is None else DensityWeight(log_density, graph)
@@ -323,8 +339,9 @@ def _fit(
         calibration=Calibration.of(
             graph, COUNTS_ITSELF[plan.division.kind], weight, np.sort(compared)
         ),
-        own_values=OwnValues.of(X, nominal, plan.division, statistic, compared),
+        own_values=OwnValues.of(X, nominal, plan.division, statistic, compared, categories),
         nominal=NominalKind(table.restore, table.frame, table.is_lazy, Origin(X)),
+        categories=categories,
     )
     if reference.space.is_indexed:
         fitted = replace(fitted, approximate=search.judge(fitted, statistic))
@@ -347,6 +364,8 @@ class _Search:
     plan : FitPlan
     labels : list of str
         What to call the columns in an error.
+    places : tuple of int
+        The categorical columns.
     checkpoint : Checkpoint, optional
         Keeps rows as soon as they are measured, by their numbers among the rows that they
         are measured among, or, where they belong to none, among all; and what may be chosen
@@ -356,6 +375,7 @@ class _Search:
     nominal: Nominal
     plan: FitPlan
     labels: list[str]
+    places: tuple[int, ...] = ()
     checkpoint: Checkpoint | None = None
 
     def measure(self) -> tuple[Reference, NDArray[np.float64]]:
@@ -372,7 +392,8 @@ class _Search:
         preparation = learn_preparation(
             searched() if division.is_like_new else rows,
             parameters["scale"], parameters["metric"], parameters["metric_params"],
-            self.labels, random_state=parameters["random_state"],
+            self.labels, categorical=self.places,
+            random_state=parameters["random_state"],
         )  # fmt: skip
         numbers = division.calibration
         if division.own_part is not None:

@@ -27,6 +27,7 @@ from lpe_dask.model.manifest import (
     Manifest,
     NewerFormatError,
     block_name,
+    columns_from_json,
     index_name,
     model_url,
     read_manifest,
@@ -48,7 +49,7 @@ from lpe_dask.search import (
     load_indexes,
 )
 from lpe_dask.storage import FLOAT64, StoredFile
-from lpe_dask.tables import name_from_json, to_numpy
+from lpe_dask.tables import Categories, name_from_json, to_numpy
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
 #: by the tasks that read them.
@@ -152,7 +153,7 @@ def _read(manifest: Manifest, url: str) -> Fitted:
     asked, names = manifest.parameters["calibration"], entry.feature_names_in
     loo = "loo" if asked == "auto" else asked
     return Fitted(
-        parameters=manifest.parameters | {"anomaly_log_density": None},
+        parameters=_parameters(manifest),
         columns=None if names is None else list(map(name_from_json, names)),
         n_samples=entry.n_samples,
         n_dropped=entry.n_dropped,
@@ -168,7 +169,22 @@ def _read(manifest: Manifest, url: str) -> Fitted:
         nominal=NominalKind(to_numpy),
         approximate=_approximate(manifest),
         source=_source_of(manifest),
+        categories=_categories(manifest),
     )
+
+
+def _parameters(manifest: Manifest) -> dict[str, Any]:
+    categorical = columns_from_json(manifest.parameters["categorical"])
+    others = {"categorical": categorical, "anomaly_log_density": None}
+    return manifest.parameters | others
+
+
+def _categories(manifest: Manifest) -> Categories | None:
+    space = manifest.reference.space
+    if space.levels is None:
+        return None
+    places = tuple(space.preparation.categorical)
+    return Categories(places, tuple(tuple(levels) for levels in space.levels))
 
 
 def _check_names(manifest: Manifest, url: str) -> None:

@@ -5,7 +5,7 @@
 
 A manifest has a hash of its own, so that a change of it is noticed, too. What it says is
 checked as if a stranger had written it: kernels trust their input. It has room for what is
-known to come: another aggregation, levels of categories, parameters.
+known to come: another aggregation, parameters.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from lpe_dask.model.parameters import (
 )
 from lpe_dask.search import WIDEST_BEAM, sample_neighbors
 from lpe_dask.storage import Folder
-from lpe_dask.tables import name_from_json, places_of
+from lpe_dask.tables import MOST_LEVELS, name_from_json, name_to_json, places_of
 
 #: The version of the format that is written, and the latest that can be read.
 FORMAT = 3
@@ -65,7 +65,8 @@ _MOST_STEP_EXPONENT = 80
 _LATER_PARAMETERS = {
     name: PARAMETERS[name].default
     for name in (
-        "allow_approximate", "max_p_error", "max_error_share", "recheck", "on_low_quality"
+        "allow_approximate", "max_p_error", "max_error_share", "recheck", "on_low_quality",
+        "categorical",
     )
 }  # fmt: skip
 
@@ -73,6 +74,9 @@ _LATER_PARAMETERS = {
 _LATER: LiteralString = "later_version"
 
 _Vector = list[float]
+# Of a categorical column: all of one type.
+_Level = list[bool] | list[int] | list[str]
+_Levels = Annotated[_Level, Field(min_length=1, max_length=MOST_LEVELS)]
 _Weights = list[Annotated[float, Field(ge=0)]]
 _Matrix = list[list[float]]
 # As `column_names.name_to_json` writes them; format 1 has text only.
@@ -117,8 +121,20 @@ def _check_parameters(given: dict[str, Any]) -> dict[str, Any]:
     parameters = _LATER_PARAMETERS | given
     if missing := sorted(known - set(parameters)):
         raise ValueError(f"these arguments of LPE are missing: {missing[:3]}")
-    check_parameters(parameters | {"anomaly_log_density": None})
+    categorical = columns_from_json(parameters["categorical"])
+    check_parameters(parameters | {"categorical": categorical, "anomaly_log_density": None})
     return parameters
+
+
+def columns_to_json(columns: Any) -> Any:
+    """Return the names of columns in a list, or something else, in a form for JSON."""
+    is_list = isinstance(columns, list | tuple)
+    return list(map(name_to_json, columns)) if is_list else columns
+
+
+def columns_from_json(content: Any) -> Any:
+    """Return what `columns_to_json` has converted."""
+    return list(map(name_from_json, content)) if isinstance(content, list) else content
 
 
 class FittedEntry(_Section):
@@ -284,7 +300,17 @@ class SpaceEntry(_Section):
     frame: FrameEntry
     split: SplitEntry | None
     with_samples: bool
-    levels: Annotated[Any, _only(None)] = None
+    levels: list[_Levels] | None = None
+
+    @model_validator(mode="after")
+    def _has_all_levels(self) -> SpaceEntry:
+        """Demand the levels of each categorical column, as they are sorted for codes."""
+        levels: list[list[Any]] = [list(of_column) for of_column in self.levels or []]
+        if len(levels) != len(self.preparation.categorical):
+            raise ValueError("there are not as many levels as categorical columns")
+        if any(of_column != sorted(set(of_column)) for of_column in levels):
+            raise ValueError("the levels of a column are not ascending")
+        return self
 
     def check_features(self, n_features: int) -> None:
         """Raise ValueError if it is not for rows of so many features, as they come."""
@@ -426,6 +452,8 @@ class Manifest(_Section):
         if metric != "geodesic":
             n_forms = len(FORMS[self.parameters["scale"]])
             given_parameter(metric, params, fitted.n_features_in, n_forms)
+        if reference.space.levels is not None:
+            _check_compares(reference)
         is_indexed = reference.algorithm == "nn_descent"
         if is_indexed != (self.approximate is not None):
             raise ValueError("nn_descent, and nothing else, needs a section approximate")
@@ -440,6 +468,14 @@ class Manifest(_Section):
         if sample_neighbors(listed) is not None and not reference.space.with_samples:
             raise ValueError("a search for so many neighbors needs samples of the rows")
         return self
+
+
+def _check_compares(reference: ReferenceEntry) -> None:
+    """Raise ValueError for a search that cannot compare categories."""
+    linear_map = reference.space.preparation.linear_map
+    is_other = linear_map.matrix is not None or linear_map.divisor is not None
+    if is_other or reference.neighbor_graph or reference.algorithm == "nn_descent":
+        raise ValueError("categories are for exact searches by Euclidean distance")
 
 
 def model_url(path: str | PathLike[str]) -> str:

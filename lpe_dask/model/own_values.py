@@ -22,6 +22,7 @@ from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference
 from lpe_dask.storage import FLOAT64, StoredFile
 from lpe_dask.tables import (
+    Categories,
     Nominal,
     changed_rows,
     checked_rows,
@@ -61,6 +62,8 @@ class OwnValues:
         that new rows are measured among; -1 for the rows that are none of these.
     checksums : list of int, optional
         Of its partitions.
+    categories : Categories, optional
+        Of the input.
     """
 
     statistic: Shared
@@ -70,6 +73,7 @@ class OwnValues:
     others: Any = None
     numbers: Shared | None = None
     checksums: list[int] | None = None
+    categories: Categories | None = None
 
     def known(self) -> OwnValues:
         """Return these, which are at hand."""
@@ -91,6 +95,7 @@ class OwnValues:
         division: Division,
         statistic: NDArray[np.float64],
         compared: NDArray[np.float64],
+        categories: Categories | None = None,
     ) -> OwnValues:
         """Return what fit has found out about the rows of ``X``.
 
@@ -103,6 +108,7 @@ class OwnValues:
         division : Division
         statistic, compared : ndarray of shape (m,)
             Of the calibration rows.
+        categories : Categories, optional
         """
         n_input = sum(nominal.input_chunks)
         kept = np.arange(n_input)
@@ -119,7 +125,7 @@ class OwnValues:
             None if hashes is None else Shared(hashes, "lpe-nominal-hashes"),
             None if is_all else X,
             None if is_all else _numbered(kept, division.reference, n_input),
-            nominal.checksums,
+            nominal.checksums, categories,
         )  # fmt: skip
 
     def series(self, frame: Any, name: str, calibration: Calibration) -> Any:
@@ -148,7 +154,8 @@ class OwnValues:
         if self.others is None:
             return statistic, compared
         assert self.numbers is not None
-        rows = with_known_rows(read_table(self.others).rows, self.chunks)
+        table = read_table(self.others, categories=self.categories, is_nominal=True)
+        rows = with_known_rows(table.rows, self.chunks)
         if self.checksums is not None:
             rows = checked_rows(rows, self.checksums)
         unknown = _unknown_rows(rows, self.is_own_blocks())

@@ -8,7 +8,7 @@ are made of it. Checks here need no data.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -17,6 +17,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from lpe_dask.pvalues import COUNTS_ITSELF, check_level, what_is_learned
+from lpe_dask.tables import places_of
 
 #: metric -> the parameters that it takes.
 METRIC_PARAMS = {
@@ -74,7 +75,7 @@ class Parameter:
         None: the choices say it.
     choices : tuple, optional
         The values that there are, where they are few.
-    type : {int, float, bool, dict}, optional
+    type : {int, float, bool, dict, list}, optional
         Of an option of the command line; None: that of the choices, or there is no option.
     metavar : str, optional
         What its value is called there.
@@ -120,6 +121,8 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         _check_has_volumes(parameters["anomaly_log_density"], scale)
     with _about("algorithm", "graph", "metric"):
         _check_approximate(parameters["algorithm"], graph, parameters["metric"])
+    if has_categories(parameters):
+        _check_goes_with_categories(parameters)
 
 
 @contextmanager
@@ -184,6 +187,19 @@ def _check_mapping(name: str, mapping: Any) -> None:
     if mapping is not None and not isinstance(mapping, Mapping):
         raise ValueError(
             f"{name}={mapping!r} must be a dict from names to values, or None."
+        )
+
+
+def _check_categorical(name: str, value: Any) -> None:
+    is_list = isinstance(value, list | tuple)
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return
+    is_known = is_list and all(isinstance(column, Hashable) for column in value)
+    if not is_known or any(len(same) > 1 for same in places_of(value).values()):
+        raise ValueError(
+            f"{name}={value!r} must be a list of column names, none twice (for an array "
+            f"positions; for a single column ['protocol']), 'auto' for all columns of "
+            f"text, categories or booleans, or None."
         )
 
 
@@ -262,6 +278,38 @@ def _check_approximate(algorithm: str, graph: str, metric: str) -> None:
         )
 
 
+def has_categories(parameters: Mapping[str, Any]) -> bool:
+    """Return whether there are, or may be, categorical columns."""
+    return bool(parameters["categorical"])
+
+
+def _check_goes_with_categories(parameters: Mapping[str, Any]) -> None:
+    """Raise `ParameterError` for what needs columns that are all numbers."""
+    metric, radius = parameters["metric"], parameters["radius"]
+    has_rule = parameters["graph"] == "radius" and radius is None
+    for name, is_refused, remedy in (
+        ("metric", metric != "euclidean", "metric='euclidean', with a scale"),
+        ("radius", has_rule, "a radius: the rule is for rows of numbers"),
+        (
+            "algorithm",
+            parameters["algorithm"] == "nn_descent",
+            "an exact algorithm ('auto', 'brute' or 'pruned')",
+        ),
+        (
+            "anomaly_log_density",
+            parameters["anomaly_log_density"] is not None,
+            "columns of numbers only",
+        ),
+    ):
+        if is_refused:
+            raise ParameterError(
+                f"categorical={parameters['categorical']!r} does not go with "
+                f"{name}={parameters[name]!r}. Give {remedy}, or leave out categorical.",
+                "categorical",
+                name,
+            )
+
+
 #: The arguments of `LPE`, in the order of its signature.
 PARAMETERS = {
     "n_neighbors": Parameter(
@@ -300,6 +348,14 @@ PARAMETERS = {
         choices=tuple(FORMS),
         help="Bring the columns to one scale, learned from the nominal rows; quantile: the "
         "share of nominal rows below.",
+    ),
+    "categorical": Parameter(
+        check=_check_categorical,
+        type=list,
+        metavar="A,B|auto",
+        help="Columns of text, categories, booleans or whole numbers that are compared as "
+        "equal or different: each that differs adds 1 to the squared distance. auto: all "
+        "columns of text, categories or booleans.  [default: all columns are numbers]",
     ),
     "alpha": Parameter(
         0.05,
@@ -398,13 +454,17 @@ ABOUT_SEARCH = (
 
 
 def may_approximate(parameters: Mapping[str, Any]) -> bool:
-    """Return whether a fit may take an algorithm that misses neighbors."""
+    """Return whether a fit may take an algorithm that misses neighbors.
+
+    None with categorical columns.
+    """
     algorithm = parameters["algorithm"]
     return algorithm == "nn_descent" or (
         algorithm == "auto"
         and parameters["allow_approximate"]
         and parameters["graph"] == "knn"
         and parameters["metric"] != "geodesic"
+        and not has_categories(parameters)
     )
 
 

@@ -30,6 +30,7 @@ from lpe_dask.model.manifest import (
     FileEntry,
     Manifest,
     block_name,
+    columns_to_json,
     index_name,
     model_url,
     read_manifest,
@@ -177,6 +178,7 @@ def _manifest(
     )
     parameters = dict(fitted.parameters)
     del parameters["anomaly_log_density"]  # a function: given to `load` again
+    parameters["categorical"] = columns_to_json(parameters["categorical"])
     return Manifest.model_validate(
         {
             "format": FORMAT,
@@ -198,7 +200,7 @@ def _manifest(
             "reference": {
                 "n_rows": reference.shape.n_reference,
                 "algorithm": reference.space.algorithm,
-                "space": entry_of_space(reference.space),
+                "space": entry_of_space(reference.space) | {"levels": _levels(fitted)},
                 "neighbor_graph": graph
                 and {"n_neighbors": graph.n_neighbors, "graph": graph.graph},
                 "block_rows": block_rows,
@@ -211,6 +213,11 @@ def _manifest(
             "versions": package_versions("lpe_dask", "numpy", "pandas", "pyarrow"),
         }
     )
+
+
+def _levels(fitted: Fitted) -> list[list[Any]] | None:
+    categories = fitted.categories
+    return None if categories is None else list(map(list, categories.levels))
 
 
 def _approximate_entry(approximate: Approximate | None) -> dict[str, Any] | None:

@@ -15,8 +15,11 @@ from .files import is_there as is_there
 from .files import open_table as open_table
 from .files import paths_in as paths_in
 from .files import shown_paths as shown_paths
+from .kinds import LEVEL_TYPES as LEVEL_TYPES
+from .kinds import check_kinds as check_kinds
 from .levels import categorical_places as categorical_places
 from .levels import learn_categories as learn_categories
+from .levels import learn_levels as learn_levels
 from .nominal import Nominal as Nominal
 from .nominal import checked_rows as checked_rows
 from .nominal import even_sample as even_sample

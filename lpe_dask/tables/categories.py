@@ -23,8 +23,8 @@ from lpe_dask.tables.kinds import (
     LEVEL_TYPES,
     WHOLE,
     Level,
+    check_kind,
     is_dictionary,
-    kind_of_type,
     kind_of_values,
 )
 from lpe_dask.tables.numeric import rows_of_objects
@@ -66,20 +66,6 @@ class Categories:
             if levels and type(levels[0]) is of_levels
         }
 
-    def check_types(self, dtypes: Sequence[Any], labels: Sequence[str]) -> None:
-        """Raise TypeError if values of these types cannot be levels, naming the column.
-
-        Parameters
-        ----------
-        dtypes : sequence of dtype
-            Of all measured columns.
-        labels : sequence of str
-            What to call these.
-        """
-        for place, kind in self.kinds.items():
-            if place < len(dtypes):
-                _check_kind(kind_of_type(dtypes[place]), kind, labels[place])
-
     def __sizeof__(self) -> int:
         """Return about how many bytes it takes: larger ones are not sent inside graphs."""
         levels = (level for of_column in self.levels for level in of_column)
@@ -104,17 +90,6 @@ class Distinct:
     kind: str
     levels: list[Level | None]
     positions: NDArray[np.integer]
-
-
-def _check_kind(found: str | None, fitted: str, label: str) -> None:
-    """Raise TypeError if values of a kind cannot be levels of the kind that was fitted."""
-    if found in (None, "", fitted) or (found == FLOAT and fitted == WHOLE):
-        return
-    raise TypeError(
-        f"the categorical column {label} has {found}, but the nominal rows have {fitted} "
-        f"there, and values of different types are never the same category. Convert the "
-        f"column to {fitted}."
-    )
 
 
 # The functions below run inside tasks.
@@ -177,7 +152,7 @@ def coded(
     fitted = next(
         (k for k, t in LEVEL_TYPES.items() if levels and type(levels[0]) is t), ""
     )
-    _check_kind(found.kind, fitted, label)
+    check_kind(found.kind, fitted, label)
     numbers = {level: number for number, level in enumerate(levels)}
     codes = [np.nan if v is None else numbers.get(v, -1) for v in found.levels]
     if is_nominal and -1 in codes:

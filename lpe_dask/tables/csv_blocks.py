@@ -137,7 +137,7 @@ def open_files(
     filesystem: Any,
     names: list[str],
     columns: Sequence[Any] | None,
-    kinds: Mapping[int, str],
+    kinds: Mapping[int, str | None],
 ) -> tuple[list[CsvBlock], pa.Schema]:
     """Return the blocks of a table, and its schema.
 

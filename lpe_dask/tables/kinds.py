@@ -5,6 +5,7 @@ Types tell it before any task reads values, except of objects and of unknown cat
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -85,3 +86,33 @@ def kind_of_values(values: Any) -> str:
             f"values of the types {', '.join(sorted({type(v).__name__ for v in present}))}"
         )
     return INFERRED.get(found, found)
+
+
+def check_kinds(
+    dtypes: Sequence[Any], labels: Sequence[str], kinds: Mapping[int, str | None]
+) -> None:
+    """Raise TypeError if values of these types cannot be levels, naming the column.
+
+    Parameters
+    ----------
+    dtypes : sequence of dtype
+        Of all measured columns.
+    labels : sequence of str
+        What to call these.
+    kinds : mapping of int to str, optional
+        What nominal rows have in their categorical columns, by position.
+    """
+    for place, kind in kinds.items():
+        if place < len(dtypes) and kind is not None:
+            check_kind(kind_of_type(dtypes[place]), kind, labels[place])
+
+
+def check_kind(found: str | None, fitted: str, label: str) -> None:
+    """Raise TypeError if values of a kind cannot be levels of the kind that was fitted."""
+    if found in (None, "", fitted) or (found == FLOAT and fitted == WHOLE):
+        return
+    raise TypeError(
+        f"the categorical column {label} has {found}, but the nominal rows have {fitted} "
+        f"there, and values of different types are never the same category. Convert the "
+        f"column to {fitted}."
+    )

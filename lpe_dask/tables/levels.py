@@ -9,7 +9,7 @@ to know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.tables.categories import MOST_LEVELS, Categories, column_of, distinct
 from lpe_dask.tables.column_names import as_given, identity, places_of
-from lpe_dask.tables.columns import columns_at, is_frame
+from lpe_dask.tables.columns import columns_at, is_frame, select_columns
 from lpe_dask.tables.files import is_paths, read_frame
 from lpe_dask.tables.kinds import (
     BOOLEAN,
@@ -99,16 +99,30 @@ def learn_categories(
     found = dict(zip(places, seen, strict=True))
     if isinstance(categorical, str):
         found = {p: of for p, of in found.items() if columns.is_categorical(p, of)}
-    if not found:
-        return None
-    levels = [_levels(of, columns.labels[place]) for place, of in found.items()]
-    return Categories(tuple(found), tuple(levels))
+    return columns.categories(found) if found else None
+
+
+def learn_levels(
+    X: Any, fitted_columns: Sequence[Any] | None, categories: Categories
+) -> Categories:
+    """Return the categories of other rows, in the same columns; computes.
+
+    Parameters and errors as for `table.read_table` and `learn_categories`.
+    """
+    if is_paths(X):
+        X = read_frame(X, columns=fitted_columns, kinds=categories.kinds)
+    if is_frame(X) and fitted_columns is not None:
+        X = select_columns(X, fitted_columns)
+    columns, places = _columns_of(X), categories.places
+    seen = _survey(columns.rows, places, None)
+    return columns.categories(dict(zip(places, seen, strict=True)))
 
 
 def categorical_places(frame: Any, categorical: str | Sequence[Any] | None) -> list[int]:
     """Return the positions of the categorical columns of a frame, by their types.
 
-    As `learn_categories`, but that "auto" leaves out columns of objects.
+    As `learn_categories`, but that "auto" leaves out columns of objects; those in files
+    are none of these.
     """
     if categorical is None:
         return []
@@ -116,7 +130,8 @@ def categorical_places(frame: Any, categorical: str | Sequence[Any] | None) -> l
     places = columns.places(categorical)
     if not isinstance(categorical, str):
         return places
-    return [place for place in places if kind_of_type(columns.dtypes[place]) is not None]
+    types = [(place, columns.dtypes[place]) for place in places]
+    return [i for i, of in types if is_category(of) or kind_of_type(of) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +167,11 @@ class _Columns:
             if kind not in (None, FLOAT, *LEVEL_TYPES):
                 raise _not_categorical(self.labels[place], str(kind))
         return chosen
+
+    def categories(self, found: Mapping[int, _Seen]) -> Categories:
+        """Return categories, checked, of what was found in the columns at some places."""
+        levels = [_levels(seen, self.labels[place]) for place, seen in found.items()]
+        return Categories(tuple(found), tuple(levels))
 
     def _places_of(self, categorical: Sequence[Any]) -> list[int]:
         if self.names is None:
@@ -204,7 +224,17 @@ def _levels(seen: _Seen, label: str) -> tuple[Level, ...]:
             f"the column {label} has more than {MOST_LEVELS:,} different values, too many "
             f"to be a category. Leave it out (columns=, --columns), or group its values."
         )
+    if not all(map(_is_unicode, seen.levels)):
+        raise ValueError(
+            f"the column {label} has text that is not Unicode (parts of surrogate pairs), "
+            f"which cannot be saved. Repair it, or leave the column out (columns=, "
+            f"--columns)."
+        )
     return tuple(sorted(seen.levels))
+
+
+def _is_unicode(level: Level) -> bool:
+    return not isinstance(level, str) or level == level.encode(errors="replace").decode()
 
 
 def _not_categorical(label: str, found: str) -> TypeError:
