@@ -191,7 +191,12 @@ def _learned_preparation(
     )
     try:
         return learn_preparation(
-            nominal.rows, scale, metric, given, labels, categorical=places,
+            nominal.rows,
+            scale,
+            metric,
+            given,
+            labels,
+            categorical=places,
             random_state=seed,
         )
     except ValueError:
