@@ -21,9 +21,11 @@ from typing import Any
 #: on: at levels from 0.01 it raises at most a tenth more false alarms than where it is
 #: given, for normal and clustered rows and for Student's t with 3 degrees of freedom
 #: (`make false-alarms` measures this; docs/calibration.md has the figures). With a
-#: covariance every row is in part measured by itself, more so with more columns.
+#: covariance every row is in part measured by itself, more so with more columns. With
+#: quantiles a row at an end of a column is measured as if it were not beyond the others;
+#: of few columns each decides more. Where several are learned, what they add adds up.
 ENOUGH_ROWS = {
-    "ranges": (200, 1.0), "quantiles": (200, 1.0), "variances": (70, 1.0),
+    "ranges": (200, 1.0), "quantiles": (1500, 0.5), "variances": (70, 1.0),
     "covariance": (40, 1.5),
 }  # fmt: skip
 
@@ -113,8 +115,8 @@ def enough_rows(learned: str | None, n_features: int) -> float:
     --------
     >>> enough_rows("variances", 10), enough_rows("covariance", 16), enough_rows(None, 10)
     (700.0, 2560.0, 0)
-    >>> enough_rows("ranges and quantiles and covariance", 8)
-    2560.0
+    >>> enough_rows("ranges and quantiles", 4)
+    3800.0
     """
     if learned is None:
         return 0
@@ -123,12 +125,12 @@ def enough_rows(learned: str | None, n_features: int) -> float:
     parts = learned.split(" and ")
     # A metric is learned from every form that a scale gives a column.
     n_forms = 2 if {"ranges", "quantiles"} <= set(parts) else 1
-    needed = []
+    needed = 0
     for part in parts:
         factor, power = ENOUGH_ROWS[part]
         n_columns = n_features if part in ("ranges", "quantiles") else n_forms * n_features
-        needed.append(math.ceil(factor * n_columns**power))
-    return float(max(needed))
+        needed += math.ceil(factor * n_columns**power)
+    return float(needed)
 
 
 def choose_calibration(

@@ -85,12 +85,15 @@ def test_choose_calibration__from_enough_rows_on(learned, n_features):
     assert choose_calibration(learned, least, n_features)[0] == "loo"
 
 
-def test_enough_rows__of_a_metric_learned_from_both_forms_counts_each():
-    of_both = enough_rows("ranges and quantiles and covariance", 200)
+def test_enough_rows__of_scale_and_metric_are_those_of_each():
+    ranges, quantiles = enough_rows("ranges", 9), enough_rows("quantiles", 9)
 
-    assert of_both == enough_rows("covariance", 400)
-    assert enough_rows("quantiles and covariance", 200) == enough_rows("covariance", 200)
-    assert enough_rows("quantiles and variances", 2) == enough_rows("quantiles", 2)
+    assert enough_rows("ranges and quantiles", 9) == ranges + quantiles
+    of_metric = enough_rows("covariance", 9)
+    assert enough_rows("quantiles and covariance", 9) == quantiles + of_metric
+    # A metric is then learned from two forms of each column.
+    found = enough_rows("ranges and quantiles and covariance", 9) - ranges - quantiles
+    assert found == enough_rows("covariance", 18)
 
 
 def test_choose_calibration__of_what_no_number_of_rows_mends():
