@@ -41,6 +41,30 @@ def knn_radii(queries, reference, n_neighbors, exclude_self=False, weights=()):
     return np.array(radii, dtype=float)
 
 
+def mean_of_smallest(distances, n_neighbors):
+    """The mean of the K smallest, added ascending from 0.0; inf if fewer are finite."""
+    smallest = sorted(d for d in distances if d < math.inf)[:n_neighbors]
+    if len(smallest) < n_neighbors:
+        return math.inf
+    total = 0.0
+    for d in smallest:
+        total += d
+    return total / n_neighbors
+
+
+def mean_radii(queries, reference, n_neighbors, exclude_self=False, weights=()):
+    """R_S of each query as the mean of the distances to its K nearest reference rows."""
+    means = []
+    for i, query in enumerate(queries):
+        distances = [
+            distance(query, row, weights)
+            for j, row in enumerate(reference)
+            if not (exclude_self and i == j)
+        ]
+        means.append(mean_of_smallest(distances, n_neighbors))
+    return np.array(means, dtype=float)
+
+
 def neighbor_counts(queries, reference, radius, exclude_self=False, weights=()):
     """N_S of each query: the reference rows in the closed ball around it."""
     counts = []
@@ -325,6 +349,11 @@ def geodesic_radii(distances, n_neighbors):
     """R_S from geodesic distances: the K-th smallest of each query; inf if none."""
     padding = [math.inf] * n_neighbors
     return [sorted([*row, *padding])[n_neighbors - 1] for row in distances]
+
+
+def geodesic_means(distances, n_neighbors):
+    """R_S from geodesic distances: the mean of the K smallest of each query."""
+    return [mean_of_smallest(row, n_neighbors) for row in distances]
 
 
 def geodesic_counts(distances, radius):

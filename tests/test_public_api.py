@@ -60,6 +60,7 @@ def test_signature__of_lpe():
         "n_neighbors": None,
         "graph": "knn",
         "radius": None,
+        "aggregation": "kth",
         "metric": "euclidean",
         "metric_params": None,
         "scale": None,

@@ -26,6 +26,7 @@ from .indexes import Index as Index
 from .indexes import index_of as index_of
 from .indexes import joined_lists as joined_lists
 from .indexes import start_places as start_places
+from .nearest import AGGREGATIONS as AGGREGATIONS
 from .paths import GRAPHS as GRAPHS
 from .paths import NeighborGraph as NeighborGraph
 from .paths import walk_from_points as walk_from_points

@@ -22,7 +22,7 @@ from lpe_dask.kernels.codes import LINE_CODES, square_of_codes
 from lpe_dask.kernels.compiled import compiled, inlined
 from lpe_dask.kernels.distances import fill_squares
 from lpe_dask.kernels.indexes import Index
-from lpe_dask.kernels.nearest import limit_of
+from lpe_dask.kernels.nearest import AGGREGATIONS, limit_of
 from lpe_dask.kernels.simd import fetch
 from lpe_dask.kernels.states import NearestState, QueryTiles, arrays_of, errors_of
 
@@ -68,13 +68,22 @@ class BeamState:
         K, at least 1.
     width : int
         Rows of a beam, at least K.
+    aggregation : str, default="kth"
+        As in `NearestState`.
     """
 
     def __init__(
-        self, queries: QueryTiles, basis: Basis, n_neighbors: int, width: int
+        self,
+        queries: QueryTiles,
+        basis: Basis,
+        n_neighbors: int,
+        width: int,
+        *,
+        aggregation: str = "kth",
     ) -> None:
         n_queries = len(queries.order)
         self._queries = queries
+        self._aggregation = aggregation
         self._n_neighbors = n_neighbors
         self._errors: Errors = errors_of(basis)
         self._squares = np.full((n_queries, width), np.inf)
@@ -139,14 +148,18 @@ class BeamState:
         self._squares[:, : squares.shape[1]] = squares
 
     def finish(self) -> NDArray[np.float64]:
-        """Return the distance to the K-th nearest row found, of shape (n_queries,).
+        """Return the K-th distance found, or the mean of all K, of shape (n_queries,).
 
         ``inf`` where fewer than K were found or their distances overflow; NaN for a query
         that was not measured.
         """
-        radii = np.sqrt(self._squares[:, self._n_neighbors - 1])
-        radii[~self._queries.is_measured] = np.nan
-        return self._queries.restored(radii)
+        width = self._squares.shape[1]
+        counts = np.full(len(self._squares), width)  # those that are missing are at inf
+        statistic = AGGREGATIONS[self._aggregation](
+            self._squares, counts, self._n_neighbors
+        )
+        statistic[~self._queries.is_measured] = np.nan
+        return self._queries.restored(statistic)
 
 
 @compiled

@@ -342,17 +342,55 @@ def _copy(source, target, n_values):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def kth_squares(found):  # type: ignore[no-untyped-def]
-    """Return the squared distance to the K-th nearest row; inf where fewer were seen."""
-    squares, counts = found.squares, found.counts
+def kth_squares(squares, counts, n_neighbors):  # type: ignore[no-untyped-def]
+    """Return the squared distance to the K-th nearest row; inf where fewer were seen.
+
+    Parameters
+    ----------
+    squares : ndarray of shape (n_queries, at least n_neighbors)
+        Squared distances to the K nearest rows seen, in any order, before all others.
+    counts : ndarray of shape (n_queries,)
+        How many of them there are.
+    n_neighbors : int
+        K.
+    """
     kth = np.full(len(squares), np.inf)
     for i in range(len(squares)):
-        if counts[i] == squares.shape[1]:
+        if counts[i] >= n_neighbors:
             largest = 0.0
-            for square in squares[i]:
+            for square in squares[i, :n_neighbors]:
                 largest = square if square > largest else largest  # noqa: FURB136
             kth[i] = largest
     return kth
+
+
+@compiled
+def kth_distances(squares, counts, n_neighbors):  # type: ignore[no-untyped-def]
+    """Return the distance to the K-th nearest row; parameters are those of `kth_squares`.
+
+    ``inf`` where fewer than K were seen, or their distances overflow.
+    """
+    return np.sqrt(kth_squares(squares, counts, n_neighbors))
+
+
+@compiled
+def mean_distances(squares, counts, n_neighbors):  # type: ignore[no-untyped-def]
+    """Return the mean distance to the K nearest rows; otherwise like `kth_distances`.
+
+    A sum depends on its order, so there is one: distances are added ascending, from 0.0 on.
+    """
+    means = np.full(len(squares), np.inf)
+    for i in range(len(squares)):
+        if counts[i] >= n_neighbors:
+            total = 0.0
+            for square in np.sort(squares[i, :n_neighbors]):
+                total += np.sqrt(square)
+            means[i] = total / n_neighbors
+    return means
+
+
+#: aggregation -> what makes the statistic of the squared distances to the K nearest rows.
+AGGREGATIONS = {"kth": kth_distances, "mean": mean_distances}
 
 
 @compiled

@@ -1,6 +1,7 @@
 r"""Walk along the edges of a neighbor graph, nearest rows first, and stop early.
 
-    nearest rows of each row -> NeighborGraph --walk--> distance to the K-th row reached
+    nearest rows of each row -> NeighborGraph --walk--> distance to the K-th row reached,
+                                                       or the mean of the first K
                                                    --> rows reached within a radius
 
 A path is as long as its edges together, added from its start on, each sum in float64. The
@@ -163,6 +164,7 @@ def walk_from_rows(
     numbers: NDArray[np.int64],
     radius: float = np.inf,
     most: int | None = None,
+    aggregation: str = "kth",
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Walk from rows of the reference, which are not counted themselves.
 
@@ -175,16 +177,20 @@ def walk_from_rows(
         How far to walk: rows at this distance count.
     most : int, optional
         The number of rows after which a walk ends.
+    aggregation : {"kth", "mean"}
+        Which distances are returned.
 
     Returns
     -------
     distances : ndarray of shape (n_queries,)
-        To the last of ``most`` rows; inf where fewer were reached.
+        To the last of ``most`` rows, or the mean of those to all of them, added ascending;
+        inf where fewer were reached.
     counts : ndarray of shape (n_queries,)
         Rows reached.
     """
     no_entry = np.empty((len(numbers), 0))
-    return _walks(graph, numbers, no_entry.astype(np.int64), no_entry, radius, most)
+    entries = no_entry.astype(np.int64)
+    return _walks(graph, numbers, entries, no_entry, radius, most, aggregation)
 
 
 def walk_from_points(
@@ -193,6 +199,7 @@ def walk_from_points(
     distances: NDArray[np.float64],
     radius: float = np.inf,
     most: int | None = None,
+    aggregation: str = "kth",
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Walk from points that are joined to their nearest rows of the reference.
 
@@ -201,11 +208,11 @@ def walk_from_points(
     graph : NeighborGraph
     neighbors, distances : ndarray of shape (n_queries, n_neighbors)
         The rows, -1 where there are no more, and how far they are.
-    radius, most
+    radius, most, aggregation
         As in `walk_from_rows`, and so is what is returned.
     """
     no_row = np.full(len(neighbors), -1)
-    return _walks(graph, no_row, neighbors, distances, radius, most)
+    return _walks(graph, no_row, neighbors, distances, radius, most, aggregation)
 
 
 def _walks(
@@ -215,6 +222,7 @@ def _walks(
     entry_distances: NDArray[np.float64],
     radius: float,
     most: int | None,
+    aggregation: str,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     edges = _Edges(
         read_only(graph.starts), read_only(graph.targets), read_only(graph.lengths)
@@ -224,14 +232,14 @@ def _walks(
     counts = np.empty(len(numbers), np.int64)
     _walk_all(
         edges, numbers.astype(np.int64), entries, entry_distances, float(radius), most,
-        distances, counts,
+        aggregation == "mean", distances, counts,
     )  # fmt: skip
     return distances, counts
 
 
 @compiled
 def _walk_all(  # type: ignore[no-untyped-def]
-    edges, numbers, entries, entry_distances, radius, most, distances, counts
+    edges, numbers, entries, entry_distances, radius, most, is_mean, distances, counts
 ):
     """Fill ``distances`` and ``counts``, query by query."""
     room = _empty_room(FIRST_ROOM)
@@ -240,9 +248,10 @@ def _walk_all(  # type: ignore[no-untyped-def]
         counts[i] = -1
         while counts[i] < 0:
             stamp += 1
-            counts[i], distances[i] = _walk(
+            counts[i], last, total = _walk(
                 edges, numbers[i], entries[i], entry_distances[i], radius, most, stamp, room
             )
+            distances[i] = total / most if is_mean else last
             if counts[i] < 0:  # there was no room: begin again with more of it
                 room = _empty_room(2 * len(room.rows))
                 stamp = 0
@@ -262,9 +271,10 @@ def _empty_room(n_places):  # type: ignore[no-untyped-def]
 
 @borrowing
 def _walk(edges, number, entries, entry_distances, radius, most, stamp, room):  # type: ignore[no-untyped-def]
-    """Return how many rows were settled, and the distance of the last if they are ``most``.
+    """Return how many rows were settled, and if they are ``most`` two distances.
 
-    -1 and inf if there was not room for all.
+    That of the last one, and the sum of all. Otherwise these are inf; -1 if there was not
+    room for all.
     """
     starts, targets, lengths = edges.starts, edges.targets, edges.lengths
     distances, rows = room.distances, room.rows
@@ -277,15 +287,16 @@ def _walk(edges, number, entries, entry_distances, radius, most, stamp, room):  
                 targets[e], lengths[e], radius, n_rows, n_keys, stamp, room
             )
             if n_rows < 0:
-                return -1, np.inf
+                return -1, np.inf, np.inf
     for e in range(len(entries)):
         if entries[e] >= 0:
             n_rows, n_keys = _reach(
                 entries[e], entry_distances[e], radius, n_rows, n_keys, stamp, room
             )
             if n_rows < 0:
-                return -1, np.inf
+                return -1, np.inf, np.inf
     count = 0
+    total = 0.0
     while n_keys > 0:
         distance, place = room.keys[0], room.places[0]
         n_keys = _pop(n_keys, room)
@@ -293,16 +304,17 @@ def _walk(edges, number, entries, entry_distances, radius, most, stamp, room):  
             continue  # a shorter way was found meanwhile
         distances[place] = SETTLED
         count += 1
+        total += distance  # they come ascending: a path is no shorter than its beginning
         if count == most:
-            return count, distance
+            return count, distance, total
         row = rows[place]
         for e in range(starts[row], starts[row + 1]):
             n_rows, n_keys = _reach(
                 targets[e], distance + lengths[e], radius, n_rows, n_keys, stamp, room
             )
             if n_rows < 0:
-                return -1, np.inf
-    return count, np.inf
+                return -1, np.inf, np.inf
+    return count, np.inf, np.inf
 
 
 @borrowing

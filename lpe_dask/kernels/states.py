@@ -20,7 +20,7 @@ from lpe_dask.kernels.blocks import Arrangement, Block
 from lpe_dask.kernels.bounds import DONE, TILE_ROWS
 from lpe_dask.kernels.counts import fold_counts
 from lpe_dask.kernels.distances import largest_square_within
-from lpe_dask.kernels.nearest import fold_nearest, kth_squares, limit_of
+from lpe_dask.kernels.nearest import AGGREGATIONS, fold_nearest, kth_squares, limit_of
 
 _Value = TypeVar("_Value", bound=np.generic)
 
@@ -224,6 +224,8 @@ class NearestState:
         That of the blocks.
     n_neighbors : int
         K, at least 1.
+    aggregation : str, default="kth"
+        A name of `nearest.AGGREGATIONS`: what is finally made of their distances.
     with_numbers : bool, default=False
         Keep which rows they are, too.
     """
@@ -234,10 +236,12 @@ class NearestState:
         basis: Basis,
         n_neighbors: int,
         *,
+        aggregation: str = "kth",
         with_numbers: bool = False,
     ) -> None:
         n_queries = len(queries.order)
         self._queries = queries
+        self._aggregation = aggregation
         self._n_features = queries.arrays.points.shape[1]
         self._errors = errors_of(basis)
         self._guess = np.full(n_queries, np.inf)
@@ -279,7 +283,8 @@ class NearestState:
 
         The blocks then have to be folded once more; the other queries are done.
         """
-        limits = limit_of(kth_squares(self._found), self._n_features, self._errors)
+        squares = kth_squares(*self._nearest())
+        limits = limit_of(squares, self._n_features, self._errors)
         is_sure = (limits <= self._guess) | ~self._queries.is_measured
         self._found.counts[~is_sure] = 0
         self._guess[~is_sure] = np.inf
@@ -297,14 +302,18 @@ class NearestState:
         )
 
     def finish(self) -> NDArray[np.float64]:
-        """Return the distance to the K-th nearest row, of shape (n_queries,).
+        """Return the K-th distance, or the mean of all K, of shape (n_queries,).
 
         ``inf`` where fewer than K rows were seen or their distances overflow; NaN for a
         query that was not measured.
         """
-        radii = np.sqrt(kth_squares(self._found))
-        radii[~self._queries.is_measured] = np.nan
-        return self._queries.restored(radii)
+        statistic = AGGREGATIONS[self._aggregation](*self._nearest())
+        statistic[~self._queries.is_measured] = np.nan
+        return self._queries.restored(statistic)
+
+    def _nearest(self) -> tuple[NDArray[np.float64], NDArray[np.int64], int]:
+        """Return what `kth_squares` takes."""
+        return self._found.squares, self._found.counts, self._found.squares.shape[1]
 
     def squares(self) -> NDArray[np.float64]:
         """Return the squared distances to the K nearest rows, ascending, then ``inf``.

@@ -54,6 +54,10 @@ class LPE(OutlierMixin, BaseEstimator):
     radius : float, optional
         Epsilon, at least 0, for ``graph="radius"``, in scaled units; the ball is closed.
         None: ``n**(-3/(5 d)) * sqrt(d / (2 pi e))``, which needs ``scale="minmax"``.
+    aggregation : {"kth", "mean"}, default="kth"
+        R for ``graph="knn"``: the distance to the K-th nearest row, as in the paper, or the
+        mean of the distances to the K nearest [2]_, added ascending, which depends less on
+        K. It is inf where fewer than K are at a finite distance.
     metric : {"euclidean", "seuclidean", "mahalanobis", "geodesic"}, default="euclidean"
         "geodesic" goes along a graph that links each nominal row to its K' nearest; a new
         row enters it through its own K' nearest. Rows that cannot be reached are at
@@ -159,6 +163,8 @@ class LPE(OutlierMixin, BaseEstimator):
     ----------
     .. [1] M. Zhao and V. Saligrama, "Anomaly Detection with Score functions based on
        Nearest Neighbor Graphs", NIPS 2009, equations (1) and (2).
+    .. [2] J. Qian and V. Saligrama, "New statistic in p-value estimation for anomaly
+       detection", 2012.
 
     Examples
     --------
@@ -178,6 +184,7 @@ class LPE(OutlierMixin, BaseEstimator):
         *,
         graph: str = "knn",
         radius: float | None = None,
+        aggregation: str = "kth",
         metric: str = "euclidean",
         metric_params: Mapping[str, Any] | None = None,
         scale: str | None = None,
@@ -198,6 +205,7 @@ class LPE(OutlierMixin, BaseEstimator):
         self.n_neighbors = n_neighbors
         self.graph = graph
         self.radius = radius
+        self.aggregation = aggregation
         self.metric = metric
         self.metric_params = metric_params
         self.scale = scale
@@ -301,7 +309,8 @@ class LPE(OutlierMixin, BaseEstimator):
         FileExistsError
             If there is a model and ``overwrite`` is false, or something else is there.
         ValueError
-            For parameters that were set after the fit, and are out of range.
+            For parameters that were set after the fit, and are out of range, or another
+            aggregation than that of the fit.
         OSError
             If nothing can be written, or another run is writing a model there.
         """
@@ -310,9 +319,11 @@ class LPE(OutlierMixin, BaseEstimator):
         save_model(fitted, path, overwrite=overwrite)
 
     def statistic(self, X: Any) -> Any:
-        """Return the statistic of new rows: distance to the K-th neighbor, or their number.
+        """Return the statistic of new rows: a distance to neighbors, or their number.
 
-        Ranks rows beyond the largest nominal statistic, where every p-value is 0.
+        The distance to the K-th neighbor, the mean of those to the K nearest
+        (``aggregation="mean"``), or the nominal rows within the radius. Ranks rows beyond
+        the largest nominal statistic, where every p-value is 0.
 
         Parameters
         ----------
@@ -394,7 +405,8 @@ class LPE(OutlierMixin, BaseEstimator):
         """Return -1 for rows with a p-value of at most alpha, else 1.
 
         The labels are those of `score_samples`, for less work: a row is not searched any
-        further once enough nominal rows are near to know that it is none to report. With
+        further once enough nominal rows are near to know that it is none to report. (With
+        ``aggregation="mean"`` a row for which there are not enough is then measured.) With
         "nn_descent" it takes, and raises, what `score_samples` does.
 
         Parameters

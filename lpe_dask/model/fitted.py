@@ -20,7 +20,7 @@ from dask.delayed import Delayed
 
 from lpe_dask.model.audit import Approximate, Audit, Verdict, guide_of
 from lpe_dask.model.own_values import OwnValues, StoredOwnValues
-from lpe_dask.pvalues import Calibration, labels
+from lpe_dask.pvalues import Calibration, labels, labels_within
 from lpe_dask.search import Approximation, Reference, Statistic
 from lpe_dask.tables import Categories, Origin, Table, map_values, read_table
 from lpe_dask.tasks import eagerly, enter, lazily, new_tasks, read_again
@@ -110,6 +110,11 @@ class Fitted:
         """Epsilon; None for distances to the K-th neighbor."""
         return self.reference.shape.statistic.radius
 
+    @property
+    def aggregation(self) -> str:
+        """What is made of the distances to K neighbors: "kth" or "mean"."""
+        return self.reference.shape.statistic.aggregation
+
     def table(self, X: Any) -> Table:
         """Return rows as the model takes them; raises as `LPE.score_samples` does."""
         table = read_table(X, self.columns, self.categories)
@@ -142,6 +147,11 @@ class Fitted:
         bound = self.calibration.nominal_bound(self.offset)
         if bound is None or self.approximate is not None:
             return self.labels_of(self.p_values(X))
+        if self.aggregation == "mean":
+            asked = replace(self.reference.shape.statistic, bound=bound)
+            means = self.reference.measure_table(self.table(X), asked)
+            within = partial(labels_within, bound=bound)
+            return map_values(means, within, name="prediction", dtype=np.int64)
         # So many rows within this radius show that a row is nominal.
         enough = int(bound) if self.n_neighbors is None else self.n_neighbors
         radius = bound if self.radius is None else self.radius

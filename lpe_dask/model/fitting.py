@@ -268,7 +268,7 @@ def _statistic(
     n_neighbors = parameters["n_neighbors"]
     n_neighbors = neighbors_by_rule(n) if n_neighbors is None else int(n_neighbors)
     division.check_neighbors(n_neighbors)
-    return Statistic(n_neighbors, None)
+    return Statistic(n_neighbors, None, aggregation=parameters["aggregation"])
 
 
 def fit_model(

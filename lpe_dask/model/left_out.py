@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,7 +140,7 @@ def _among(statistic: Statistic, n_rows: int, n_sampled: int) -> Statistic:
     if statistic.n_neighbors is None:
         return statistic
     share = round(statistic.n_neighbors * n_sampled / n_rows)
-    return Statistic(max(1, min(share, n_sampled - 1)), None)
+    return replace(statistic, n_neighbors=max(1, min(share, n_sampled - 1)))
 
 
 def _of_squares(statistic: Statistic, squares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -152,7 +153,10 @@ def _of_squares(statistic: Statistic, squares: NDArray[np.float64]) -> NDArray[n
         counts = (squares <= statistic.radius * statistic.radius).sum(axis=-1)
         return -np.asarray(counts, np.float64)
     k = statistic.n_neighbors - 1
-    kth: NDArray[np.float64] = np.partition(squares, k, axis=-1)[..., k]
+    nearest: NDArray[np.float64] = np.partition(squares, k, axis=-1)[..., : k + 1]
+    if statistic.aggregation == "mean":
+        return np.sqrt(nearest).mean(axis=-1)
+    kth: NDArray[np.float64] = nearest[..., k]
     return kth
 
 

@@ -236,7 +236,8 @@ def _reference(
         graph = StoredBlocks(edges, 1)
     shape = SearchShape(
         entry.n_rows, space.preparation.n_prepared(fitted.n_features_in),
-        Statistic(fitted.n_neighbors, fitted.radius), params,
+        Statistic(fitted.n_neighbors, fitted.radius, aggregation=fitted.aggregation),
+        params,
         calibration_rows, -(-max(entry.block_rows) // LARGEST_BLOCK),
         n_input_features=fitted.n_features_in,
     )  # fmt: skip

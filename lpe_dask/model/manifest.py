@@ -5,7 +5,7 @@
 
 A manifest has a hash of its own, so that a change of it is noticed, too. What it says is
 checked as if a stranger had written it: kernels trust their input. It has room for what is
-known to come: another aggregation, parameters.
+known to come: parameters.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ _MOST_STEP_EXPONENT = 80
 _LATER_PARAMETERS = {
     name: PARAMETERS[name].default
     for name in (
-        "allow_approximate", "max_p_error", "max_error_share", "recheck", "on_low_quality",
-        "categorical",
+        "aggregation", "categorical", "allow_approximate", "max_p_error",
+        "max_error_share", "recheck", "on_low_quality",
     )
 }  # fmt: skip
 
@@ -149,7 +149,7 @@ class FittedEntry(_Section):
     offset: Annotated[float, Field(gt=0, le=1)]
     graph: Literal["knn", "radius"]
     counts_itself: Literal[0, 1]
-    aggregation: Annotated[str, _only("kth")] = "kth"
+    aggregation: Literal["kth", "mean"] = "kth"
     has_anomaly_log_density: bool
 
     @model_validator(mode="after")
@@ -157,6 +157,8 @@ class FittedEntry(_Section):
         is_given = (self.n_neighbors is not None, self.radius is not None)
         if is_given != (self.graph == "knn", self.graph == "radius"):
             raise ValueError("the graph needs n_neighbors or radius, and not both")
+        if self.graph == "radius" and self.aggregation != "kth":
+            raise ValueError("a mean is one of distances to n_neighbors rows")
         names = self.feature_names_in
         if names is not None:
             n_different = len(places_of(map(name_from_json, names)))
@@ -447,6 +449,9 @@ class Manifest(_Section):
             raise ValueError("the reference has more rows than n_samples")
         if (fitted.n_neighbors or 1) > reference.n_rows:
             raise ValueError("n_neighbors is more than the rows of the reference")
+        if fitted.aggregation != self.parameters["aggregation"]:
+            given, fits = self.parameters["aggregation"], fitted.aggregation
+            raise ValueError(f"aggregation={given!r} is not that of the fit, {fits!r}")
         listed = reference.listed_neighbors(fitted.n_neighbors)
         metric, params = self.parameters["metric"], self.parameters["metric_params"]
         if metric != "geodesic":

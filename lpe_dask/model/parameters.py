@@ -43,10 +43,11 @@ DEFAULT_GRAPH_NEIGHBORS = 5
 #: The smallest share of rows that a certificate can be asked for: 11,000 rows show it.
 LEAST_ERROR_SHARE = 0.001
 
-#: Names of `kernels.ALGORITHMS`, and of `kernels.GRAPHS`, which are not imported only to
-#: read their keys.
+#: Names of `kernels.ALGORITHMS`, of `kernels.GRAPHS` and of `kernels.AGGREGATIONS`, which
+#: are not imported only to read their keys.
 ALGORITHM_NAMES = ("brute", "pruned", "nn_descent")
 _NEIGHBOR_GRAPHS = ("directed", "union")
+_AGGREGATIONS = ("kth", "mean")
 
 
 class ParameterError(ValueError):
@@ -119,6 +120,8 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         _check_has_radius(radius, graph, scale)
     with _about("anomaly_log_density", "scale"):
         _check_has_volumes(parameters["anomaly_log_density"], scale)
+    with _about("aggregation", "graph"):
+        _check_aggregates(parameters["aggregation"], graph)
     with _about("algorithm", "graph", "metric"):
         _check_approximate(parameters["algorithm"], graph, parameters["metric"])
     if has_categories(parameters):
@@ -219,6 +222,14 @@ def _check_has_neighbors(n_neighbors: Any, graph: str) -> None:
     if n_neighbors is not None and graph != "knn":
         raise ValueError(
             f"n_neighbors={n_neighbors} is for graph='knn'; graph={graph!r} takes radius."
+        )
+
+
+def _check_aggregates(aggregation: str, graph: str) -> None:
+    if aggregation != "kth" and graph != "knn":
+        raise ValueError(
+            f"aggregation={aggregation!r} is for the distances of graph='knn'; "
+            f"graph={graph!r} counts rows. Give graph='knn', or leave aggregation at 'kth'."
         )
 
 
@@ -330,6 +341,12 @@ PARAMETERS = {
         metavar="R",
         help="Radius for --graph radius, in scaled units.  [default: a rule, with "
         "--scale minmax]",
+    ),
+    "aggregation": Parameter(
+        "kth",
+        choices=_AGGREGATIONS,
+        help="Compare the distance to the K-th neighbor, or the mean of the distances to "
+        "the K nearest.",
     ),
     "metric": Parameter(
         "euclidean",

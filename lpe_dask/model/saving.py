@@ -195,6 +195,7 @@ def _manifest(
                 "offset": fitted.offset,
                 "graph": calibration.graph,
                 "counts_itself": calibration.counts_itself,
+                "aggregation": fitted.aggregation,
                 "has_anomaly_log_density": calibration.weight is not None,
             },
             "reference": {

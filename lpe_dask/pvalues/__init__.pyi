@@ -5,6 +5,7 @@ from .decisions import check_level as check_level
 from .decisions import discovery_cut_off as discovery_cut_off
 from .decisions import doubt_about_rate as doubt_about_rate
 from .decisions import labels as labels
+from .decisions import labels_within as labels_within
 from .decisions import margin as margin
 from .decisions import threshold as threshold
 from .density import DensityWeight as DensityWeight

@@ -48,6 +48,11 @@ def labels(values: NDArray[np.float64], offset: float) -> NDArray[np.int64]:
     return np.where(values < offset, np.int64(-1), np.int64(1))
 
 
+def labels_within(distances: NDArray[np.float64], bound: float) -> NDArray[np.int64]:
+    """Return -1 where a distance is above ``bound`` (an anomaly), else 1; 1 for NaN."""
+    return np.where(distances > bound, np.int64(-1), np.int64(1))
+
+
 def nominal_bound(
     graph: str,
     calibration: NDArray[np.float64],

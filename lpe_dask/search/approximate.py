@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels import BeamState, NearestState, QueryTiles
 from lpe_dask.search.packing import Space
-from lpe_dask.search.plan import ENTRIES
+from lpe_dask.search.plan import ENTRIES, Statistic
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,10 @@ def beam_search(
     handles: Sequence[Any],
     indexes: Sequence[Any],
     space: Space,
-    n_neighbors: int,
+    statistic: Statistic,
     guide: Guide,
 ) -> NDArray[np.float64]:
-    """Return the distance to the K-th nearest row that was found, of shape (n_queries,).
+    """Return the statistic by the nearest rows that were found, of shape (n_queries,).
 
     ``inf`` where fewer than K were found, and NaN for a query that was not measured. What
     is found for a query depends on no other query.
@@ -116,11 +116,16 @@ def beam_search(
     indexes : sequence
         Of their indexes.
     space : Space
-    n_neighbors : int
-        K.
+    statistic : Statistic
+        Of K neighbors.
     guide : Guide
     """
-    state = BeamState(queries, space.basis, n_neighbors, max(guide.width, n_neighbors))
+    n_neighbors = statistic.n_neighbors
+    assert n_neighbors is not None
+    state = BeamState(
+        queries, space.basis, n_neighbors, max(guide.width, n_neighbors),
+        aggregation=statistic.aggregation,
+    )  # fmt: skip
     if guide.exact_blocks:
         whole = NearestState(queries, space.basis, n_neighbors)
         for i in guide.exact_blocks:

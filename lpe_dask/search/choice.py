@@ -22,7 +22,7 @@ from lpe_dask.search.costs import machine_costs
 from lpe_dask.search.join import Search
 from lpe_dask.search.locality import learn_split
 from lpe_dask.search.packing import Space
-from lpe_dask.search.plan import SearchPlan, Statistic, sample_neighbors
+from lpe_dask.search.plan import SearchPlan, sample_neighbors
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.trial import SampledRows, Trial
 
@@ -314,7 +314,7 @@ def _pruned_counts(
     sampled = min(1.0, len(sample) / n_reference)
     cell_rows = max(LANES, round(kernel.CELL_ROWS * sampled))
     expected = max(1, round(n_neighbors * sampled)) if n_neighbors > 0 else None
-    search = Search(Statistic(expected, plan.shape.statistic.radius), pass_rows=1)
+    search = Search(replace(plan.shape.statistic, n_neighbors=expected), pass_rows=1)
     space = Space("pruned", Preparation(), kernel.basis(sample, weights))
     rows, n_tiles = SampledRows(sample, space, search), max(1, QUERY_ROWS // cell_rows)
     pairs, cells = Trial(rows, sample, n_tiles=n_tiles, cell_rows=cell_rows).counts()

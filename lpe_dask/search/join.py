@@ -5,7 +5,7 @@ r"""Build the Dask graph that measures rows against the reference.
                  /    |    \
     queries     q0    q1    q2    one join task a share of queries: reads what it needs
                 |     |     |
-    statistic   s0    s1    s2    (rows,) K-th distances or counts
+    statistic   s0    s1    s2    (rows,) K-th distances, means of K or counts
 
 Where distances go along a neighbor graph, the join finds the rows through which a query
 enters it, and walks on from there.
@@ -86,10 +86,10 @@ class Search:
         if self.listed_neighbors is None:
             radius, enough = self.statistic.radius, self.statistic.enough
             return CountState(queries, basis, radius or 0.0, enough)
-        with_numbers = self.graph_neighbors is not None
         return NearestState(
-            queries, basis, self.listed_neighbors, with_numbers=with_numbers
-        )
+            queries, basis, self.listed_neighbors, aggregation=self.statistic.aggregation,
+            with_numbers=self.graph_neighbors is not None,
+        )  # fmt: skip
 
     def walked(self, walk: Walk, *start: Any) -> NDArray[np.float64]:
         """Return the statistic that a walk of `kernels.paths` finds, of shape (n_queries,).
@@ -100,7 +100,9 @@ class Search:
         if statistic.n_neighbors is None:
             _, counts = walk(*start, radius=statistic.radius, most=statistic.enough)
             return counts.astype(np.float64)
-        distances, _ = walk(*start, most=statistic.n_neighbors)
+        distances, _ = walk(
+            *start, most=statistic.n_neighbors, aggregation=statistic.aggregation
+        )
         return distances
 
 
@@ -278,8 +280,27 @@ def _in_passes(
         prepared, numbers = space.preparation.apply(rows[taken]), own[taken]
         of_pass = statistic[part]
         for group in _groups(prepared, searched):
-            queries = space.tiles(prepared[group], numbers[group])
-            of_pass[group] = _measure(queries, searched)
+            of_pass[group] = _decide(prepared[group], numbers[group], searched)
+    return statistic
+
+
+def _decide(
+    prepared: NDArray[np.float64], numbers: NDArray[np.int64], searched: Searched
+) -> NDArray[np.float64]:
+    """Return the statistic of some rows; 0 where rows within a radius say enough.
+
+    Where they do not, that says nothing: the mean may still be within its bound.
+    """
+    search, space = searched.search, searched.space
+    radius, enough = search.statistic.sure_radius(), search.statistic.n_neighbors
+    # A walk to K rows measures them: to count them first would be the same walk.
+    if radius is None or enough is None or search.graph_neighbors is not None:
+        return _measure(space.tiles(prepared, numbers), searched)
+    counted = replace(search, statistic=Statistic(None, radius, enough))
+    counts = _measure(space.tiles(prepared, numbers), replace(searched, search=counted))
+    left = np.flatnonzero(counts < enough)
+    statistic = np.where(np.isnan(counts), np.nan, 0.0)
+    statistic[left] = _measure(space.tiles(prepared[left], numbers[left]), searched)
     return statistic
 
 
@@ -366,10 +387,9 @@ def _measure(queries: QueryTiles, searched: Searched) -> NDArray[np.float64]:
     """Return the statistic of some queries; their state is gone afterwards."""
     search, graph, guide = searched.search, searched.graph, searched.guide
     if guide is not None and not guide.is_exact:
-        assert search.listed_neighbors is not None
         handles, indexes = searched.handles, handles_of(searched.indexes)
         return beam_search(
-            queries, handles, indexes, searched.space, search.listed_neighbors, guide
+            queries, handles, indexes, searched.space, search.statistic, guide
         )
     state = search_blocks(queries, searched.handles, searched.space.basis, search)
     if search.graph_neighbors is None:

@@ -74,7 +74,7 @@ SUMMED_BLOCKS, SUMMED_PIECES = 8, 64
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """What is asked of rows: how far their K-th nearest is, or how many are near.
+    """What is asked of rows: how far their K nearest are, or how many are near.
 
     Attributes
     ----------
@@ -84,11 +84,43 @@ class Statistic:
         Epsilon, where ``n_neighbors`` is None.
     enough : int, optional
         A number of rows within the radius that suffices.
+    aggregation : {"kth", "mean"}
+        Whether the distance to the K-th nearest is asked for, or the mean of all K.
+    bound : float, optional
+        Where it is only asked whether the mean is at most this: it may then be any number
+        up to it where that is so.
     """
 
     n_neighbors: int | None
     radius: float | None
     enough: int | None = None
+    aggregation: str = "kth"
+    bound: float | None = None
+
+    def sure_radius(self) -> float | None:
+        r"""Return a radius t' so that a mean of K distances up to t' is within the bound t.
+
+        None if there is no bound, or the K distances could add up to more than a float64.
+        With u = 2^-53, a mean of K distances that are at most r is at most r (1 + u)^K
+        as it is computed: the first of the K additions adds to 0 and is exact, the others
+        and the division round by a factor of at most 1 + u each. The radius is
+
+        .. math:: r \le t (1 - 2 (K + 2) u) (1 + u)
+
+        where the factor is a float64 and the product is rounded, so the mean is at most
+
+        .. math:: t (1 - 2 (K + 2) u) (1 + u)^{K + 1}
+                  \le t \frac{1 - 2 (K + 2) u}{1 - (K + 1) u} < t.
+
+        Distances are 0 or square roots of numbers from 2^-1074 on, and so are paths, which
+        add such: nothing here is subnormal unless t is, and then only rows at distance 0
+        are within. The sum does not overflow, being less than K t, which has to be finite.
+        """
+        if self.bound is None or self.n_neighbors is None:
+            return None
+        if not self.n_neighbors * self.bound < math.inf:
+            return None
+        return self.bound * (1 - (self.n_neighbors + 2) * 2.0**-52)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,13 @@ def _indexed(reference, lists=right_lists):
     ]
 
 
-def _search(reference, found_along, rows, n_neighbors, numbers=None, *, width=None):
+def _search(
+    reference, found_along, rows, n_neighbors, numbers=None, *, width=None, **asked
+):
     """Search all blocks one after another, from all of their starts."""
     queries = query_tiles(reference, rows, numbers)
     width = n_neighbors if width is None else width
-    state = BeamState(queries, reference.basis, n_neighbors, width)
+    state = BeamState(queries, reference.basis, n_neighbors, width, **asked)
     every = np.arange(len(rows))
     for block, index in zip(reference.blocks, found_along, strict=True):
         starts = block.numbers[start_places(block.n_rows)]
@@ -44,6 +46,22 @@ def test_finish__is_exact_where_all_rows_are_looked_at(data, points, n_neighbors
     state = _search(reference, _indexed(reference), points, n_neighbors, numbers)
 
     expected = definitions.knn_radii(points, points, n_neighbors, exclude_self=True)
+    np.testing.assert_array_equal(state.finish(), expected)
+
+
+@given(data=st.data(), points=point_sets(max_rows=20), n_neighbors=st.integers(1, 8))
+def test_finish__is_the_exact_mean_where_all_rows_are_looked_at(data, points, n_neighbors):
+    """Also where a beam has more rows than are asked for."""
+    parts = data.draw(row_parts(len(points)))
+    reference = in_blocks("nn_descent", points, parts)
+    width = n_neighbors + data.draw(st.integers(0, 3))
+
+    state = _search(
+        reference, _indexed(reference), points, n_neighbors, np.arange(len(points)),
+        width=width, aggregation="mean",
+    )  # fmt: skip
+
+    expected = definitions.mean_radii(points, points, n_neighbors, exclude_self=True)
     np.testing.assert_array_equal(state.finish(), expected)
 
 

@@ -59,6 +59,21 @@ def test_walk_from_rows__reaches_the_kth_by_definition(graph, points, n_neighbor
 
 
 @graphs
+@given(points=point_sets(), n_neighbors=st.integers(1, 6), most=st.integers(1, 14))
+def test_walk_from_rows__gives_the_mean_by_definition(graph, points, n_neighbors, most):
+    walked = graph_of(points, n_neighbors, graph)
+    means, counts = walk_from_rows(
+        walked, np.arange(len(points)), most=most, aggregation="mean"
+    )
+
+    distances = definitions.geodesic_distances(
+        points, points, n_neighbors, graph == "union", exclude_self=True
+    )
+    assert means.tolist() == definitions.geodesic_means(distances, most)
+    assert (counts == walk_from_rows(walked, np.arange(len(points)), most=most)[1]).all()
+
+
+@graphs
 @given(
     data=st.data(),
     n_features=st.integers(1, 2),

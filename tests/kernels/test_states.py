@@ -81,6 +81,36 @@ def test_may_need__never_leaves_out_a_neighbor(algorithm, data, points, n_neighb
 
 
 @pytest.mark.parametrize("algorithm", EXACT)
+@given(data=st.data(), points=point_sets(max_rows=20), n_neighbors=st.integers(1, 21))
+def test_finish__is_the_mean_by_definition(algorithm, data, points, n_neighbors):
+    parts = data.draw(row_parts(len(points)))
+    reference = in_blocks(algorithm, points, parts)
+    queries = query_tiles(reference, points, np.arange(len(points)))
+
+    state = NearestState(queries, reference.basis, n_neighbors, aggregation="mean")
+    _fold_needed(state, reference)
+
+    expected = definitions.mean_radii(points, points, n_neighbors, exclude_self=True)
+    np.testing.assert_array_equal(state.finish(), expected)
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@pytest.mark.parametrize("name", HARD_POINTS)
+def test_finish__is_the_mean_on_hard_data(name, algorithm):
+    """Also of distances whose sum overflows."""
+    points = HARD_POINTS[name]
+    reference = in_blocks(algorithm, points, parts_of(len(points), 3))
+    queries = query_tiles(reference, points, np.arange(len(points)))
+
+    state = NearestState(queries, reference.basis, 5, aggregation="mean")
+    _fold_needed(state, reference)
+
+    nearest = smallest(all_distances(points, points, exclude_self=True), 5)[0]
+    expected = [definitions.mean_of_smallest(row, 5) for row in nearest.tolist()]
+    np.testing.assert_array_equal(state.finish(), expected)
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
 @pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("name", HARD_POINTS)
 def test_may_need__never_leaves_out_a_neighbor_on_hard_data(name, sample, algorithm):

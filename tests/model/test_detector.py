@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import definitions
 import lpe_dask
 from lpe_dask import LPE
+from lpe_dask.kernels import states
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.search import choice
 from lpe_dask.tasks.values import Held, Shared
@@ -390,24 +391,135 @@ def test_decision_function__is_negative_exactly_where_predict_is_minus_1(alpha, 
     np.testing.assert_array_equal(negative, model.score_samples(nominal) <= alpha)
 
 
+#: What a label may be decided by, for rows on a coarse grid.
+DECIDED_BY = {
+    "kth": {"n_neighbors": 3},
+    "mean": {"n_neighbors": 3, "aggregation": "mean"},
+    "radius": {"graph": "radius", "radius": 1.0},
+}
+
+
 @pytest.mark.parametrize("algorithm", ["brute", "pruned"])
-@pytest.mark.parametrize("graph", ["knn", "radius"])
+@pytest.mark.parametrize("decided_by", DECIDED_BY)
 @given(
     alpha=st.sampled_from([0.05, 1 / 3, 0.5, 0.7]),
     points=st.integers(1, 3).flatmap(
         lambda d: st.tuples(point_sets(min_rows=5, n_features=d), point_sets(n_features=d))
     ),
 )
-def test_predict__labels_are_those_of_the_p_values(algorithm, graph, alpha, points):
+def test_predict__labels_are_those_of_the_p_values(algorithm, decided_by, alpha, points):
     """It stops as soon as enough nominal rows are near; that changes no label."""
     nominal, queries = points
-    search = {"n_neighbors": 3} if graph == "knn" else {"graph": "radius", "radius": 1.0}
+    search = DECIDED_BY[decided_by]
     model = LPE(alpha=alpha, algorithm=algorithm, **search).fit(nominal)
 
     labels = model.predict(queries)
 
     expected = np.where(model.score_samples(queries) <= alpha, -1, 1)
     np.testing.assert_array_equal(labels, expected)
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "pruned"])
+@pytest.mark.parametrize("n_neighbors", [2, 3, 7])
+def test_predict__by_means_of_equal_distances(algorithm, n_neighbors):
+    """Rows with K others at one distance, which is at, or next to, the bound itself.
+
+    By rounding, the mean of equal distances may be more than each of them.
+    """
+    steps = np.arange(1, 25)
+    queries = np.c_[steps * 1e3, np.zeros(24)]
+    nominal = np.repeat(queries + np.c_[np.zeros(24), steps * 0.1], n_neighbors, axis=0)
+    model = LPE(n_neighbors, aggregation="mean", algorithm=algorithm, calibration="loo")
+    model.fit(nominal)
+    means = definitions.mean_radii(queries, nominal, n_neighbors)
+    distances = definitions.knn_radii(queries, nominal, n_neighbors)
+    assert (means > distances).any() == (n_neighbors > 2)
+    np.testing.assert_array_equal(model.statistic(queries), means)
+
+    for bound in {*means, *distances}:
+        for calibrated in (np.nextafter(bound, 0), bound, np.nextafter(bound, np.inf)):
+            model.calibration_ = np.sort(np.r_[np.full(9, calibrated), 1e9])
+            model.offset_ = 0.2
+
+            labels = model.predict(queries)
+
+            np.testing.assert_array_equal(labels, np.where(means > calibrated, -1, 1))
+            p_values = model.score_samples(queries)
+            np.testing.assert_array_equal(labels, np.where(p_values < 0.2, -1, 1))
+
+
+@pytest.mark.parametrize(
+    "calibration", [[0.0, 0.0, 0.0], [np.inf, np.inf, np.inf], [0.0, 1.0, 1.7e308]]
+)
+def test_predict__by_means_where_the_bound_says_little(calibration):
+    """At 0, at inf, and where K distances within it may add up to more than a float64."""
+    model = LPE(3, aggregation="mean").fit(lattice(100, 0))
+    model.calibration_, model.offset_ = np.array(calibration), 0.5
+    queries = np.r_[lattice(20, 1, -3, 13), np.full((1, 3), np.nan), [[1e308, 0, 0]]]
+
+    labels = model.predict(queries)
+
+    expected = np.where(model.score_samples(queries) < 0.5, -1, 1)
+    np.testing.assert_array_equal(labels, expected)
+    assert labels[20] == 1
+
+
+@pytest.mark.parametrize("aggregation", ["kth", "mean"])
+def test_predict__compares_few_pairs(aggregation, monkeypatch):
+    """Most rows are seen to be nominal long before their nearest are known."""
+    pairs = {}
+
+    def counting(kind):
+        fold = kind.fold
+
+        def folded(self, block):
+            before = self.n_compared
+            fold(self, block)
+            pairs[kind] = pairs.get(kind, 0) + self.n_compared - before
+
+        return folded
+
+    for kind in (states.CountState, states.NearestState):
+        monkeypatch.setattr(kind, "fold", counting(kind))
+    rng = np.random.default_rng(0)
+    nominal, queries = rng.standard_normal((20_000, 3)), rng.standard_normal((4000, 3))
+    arguments = {"aggregation": aggregation, "algorithm": "brute", "alpha": 0.01}
+    with dask.config.set({"lpe-dask.block-rows": 1024, "scheduler": "sync"}):
+        model = LPE(20, **arguments, calibration_size=2000, random_state=0).fit(nominal)
+        pairs.clear()
+        labels = model.predict(queries)
+
+    n_all = len(queries) * len(nominal)
+    assert pairs[states.CountState] < 0.3 * n_all
+    # Those that are too far, and those of which some neighbors are and the mean is not.
+    most = {"kth": 0, "mean": 0.05 * n_all}[aggregation]
+    assert pairs.get(states.NearestState, 0) <= most
+    p_values = model.score_samples(queries)
+    np.testing.assert_array_equal(labels, np.where(p_values <= 0.01, -1, 1))
+    assert (labels == -1).any()
+
+
+@pytest.mark.parametrize("n_neighbors", [1, 30, 60, 2999])
+@pytest.mark.parametrize("kind", ["lattice", "continuous", "integers"])
+def test_means__same_bits_for_any_algorithm(kind, n_neighbors):
+    rng = np.random.default_rng(3)
+    rows = {
+        "lattice": lattice(3200, 0),
+        "continuous": rng.standard_normal((3200, 4)) * [1.0, 1e4, 1e-4, 1.0] + 1e6,
+        "integers": rng.integers(0, 3000, (3200, 3), dtype=np.int16),
+    }[kind]
+    nominal, queries = rows[:3000], rows[3000:]
+    models = [
+        LPE(n_neighbors, aggregation="mean", algorithm=algorithm).fit(nominal)
+        for algorithm in ("brute", "pruned")
+    ]
+
+    for model in models:
+        np.testing.assert_array_equal(model.statistic_, models[0].statistic_)
+        expected = definitions.mean_radii(queries[:3], nominal, n_neighbors)
+        np.testing.assert_array_equal(model.statistic(queries[:3]), expected)
+        labels = np.where(model.score_samples(queries) <= 0.05, -1, 1)
+        np.testing.assert_array_equal(model.predict(queries), labels)
 
 
 @pytest.mark.parametrize("n_neighbors", [1, 30, 60, 2999])

@@ -34,6 +34,7 @@ def cases(draw, min_rows=3, scales=(None, "minmax", "quantile", "minmax+quantile
     arguments = {"calibration": calibration, "calibration_size": size, "random_state": seed}
     if division.most_neighbors >= 1 and draw(st.booleans()):
         arguments["n_neighbors"] = draw(st.integers(1, division.most_neighbors))
+        arguments["aggregation"] = draw(st.sampled_from(["kth", "mean"]))
     else:
         arguments |= {"graph": "radius", "radius": draw(st.sampled_from([0.0, 0.1, 1.0]))}
     n_linked = division.n_reference - 1
@@ -48,6 +49,7 @@ def cases(draw, min_rows=3, scales=(None, "minmax", "quantile", "minmax+quantile
 
 
 def statistic(queries, reference, arguments, exclude_self=False):
+    is_mean = arguments.get("aggregation") == "mean"
     if "metric" in arguments:
         params = arguments["metric_params"]
         distances = definitions.geodesic_distances(
@@ -56,12 +58,14 @@ def statistic(queries, reference, arguments, exclude_self=False):
         )  # fmt: skip
         if "radius" in arguments:
             return np.array(definitions.geodesic_counts(distances, arguments["radius"]))
-        return np.array(definitions.geodesic_radii(distances, arguments["n_neighbors"]))
+        of_rows = definitions.geodesic_means if is_mean else definitions.geodesic_radii
+        return np.array(of_rows(distances, arguments["n_neighbors"]))
     if "radius" in arguments:
         return definitions.neighbor_counts(
             queries, reference, arguments["radius"], exclude_self
         )
-    return definitions.knn_radii(queries, reference, arguments["n_neighbors"], exclude_self)
+    radii = definitions.mean_radii if is_mean else definitions.knn_radii
+    return radii(queries, reference, arguments["n_neighbors"], exclude_self)
 
 
 def n_as_anomalous(value, others, arguments):
@@ -404,7 +408,7 @@ def test_parameters__changed_after_fit_change_nothing():
 
     for changed in (
         {"calibration": "conformal"}, {"anomaly_log_density": log_bell},
-        {"graph": "radius"}, {"alpha": 0.9},
+        {"graph": "radius"}, {"alpha": 0.9}, {"aggregation": "mean"},
     ):  # fmt: skip
         model.set_params(**changed)
         np.testing.assert_array_equal(model.score_samples(queries), p_values)

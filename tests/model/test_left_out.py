@@ -107,6 +107,23 @@ def test_added_false_alarms__of_the_same_distances_are_the_same(arguments, same)
     assert found[0] == found[1] > 1
 
 
+def test_added_false_alarms__of_means_are_not_those_of_kth_distances():
+    asked = [Statistic(9, None, aggregation=name) for name in ("kth", "mean")]
+
+    kth, mean = (estimated(ROWS, {"scale": "standard"}, of, 0.2) for of in asked)
+
+    assert 1 < mean != kth > 1
+
+
+@pytest.mark.parametrize("arguments", [{"scale": "standard"}, {"metric": "mahalanobis"}])
+def test_added_false_alarms__of_means_of_one_are_those_of_the_nearest(arguments):
+    asked = [Statistic(1, None, aggregation=name) for name in ("kth", "mean")]
+
+    kth, mean = (estimated(ROWS, arguments, of, 0.1) for of in asked)
+
+    assert kth == mean
+
+
 @pytest.mark.parametrize("learned", false_alarms.LEARNED)
 def test_added_false_alarms__are_those_of_new_rows(learned):
     rng = np.random.default_rng(0)

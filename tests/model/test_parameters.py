@@ -5,7 +5,7 @@ import pytest
 
 import definitions
 from lpe_dask import LPE
-from lpe_dask.kernels import ALGORITHMS
+from lpe_dask.kernels import AGGREGATIONS, ALGORITHMS
 from lpe_dask.kernels import GRAPHS as NEIGHBOR_GRAPHS
 from lpe_dask.model.parameters import (
     PARAMETERS,
@@ -27,6 +27,7 @@ def test_parameters__are_those_of_the_estimator():
 
 def test_parameters__name_what_the_kernels_have():
     assert PARAMETERS["algorithm"].choices == ("auto", *ALGORITHMS)
+    assert PARAMETERS["aggregation"].choices == tuple(AGGREGATIONS)
     for graph in NEIGHBOR_GRAPHS:
         check_parameters(
             LPE(metric="geodesic", metric_params={"graph": graph}).get_params()
@@ -40,6 +41,10 @@ def test_parameters__name_what_the_kernels_have():
         ({"radius": 1.0}, ("radius", "graph", "scale")),
         ({"metric_params": {"V": [1]}}, ("metric_params", "metric")),
         ({"n_neighbors": 3, "graph": "radius", "radius": 1.0}, ("n_neighbors", "graph")),
+        (
+            {"aggregation": "mean", "graph": "radius", "radius": 1.0},
+            ("aggregation", "graph"),
+        ),
     ],
 )
 def test_check_parameters__names_the_arguments_that_it_refuses(arguments, names):
@@ -59,6 +64,11 @@ def test_check_parameters__names_the_arguments_that_it_refuses(arguments, names)
         ({"n_neighbors": "5"}, "n_neighbors='5'"),
         ({"n_neighbors": 5, "graph": "radius", "radius": 1.0}, "takes radius"),
         ({"graph": "kn"}, "'knn', 'radius'"),
+        (
+            {"aggregation": "mean", "graph": "radius", "radius": 1.0},
+            "aggregation='mean' is for the distances of graph='knn'; graph='radius' counts",
+        ),
+        ({"aggregation": "median"}, "this version has aggregation in 'kth', 'mean'"),
         ({"graph": "radius", "radius": -0.5}, "radius=-0.5 must be a finite number"),
         ({"graph": "radius", "radius": np.inf}, "radius=inf"),
         ({"graph": "radius", "radius": np.nan}, "radius=nan"),

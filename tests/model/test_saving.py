@@ -84,6 +84,7 @@ ESTIMATORS = {
         "scale": "minmax+quantile", "metric": "mahalanobis", "calibration": "split",
     },
     "many": {"n_neighbors": 60},
+    "mean": {"aggregation": "mean", "scale": "standard"},
     "many pruned": {"n_neighbors": 48, "algorithm": "pruned", "calibration": "loo"},
     "density": {"anomaly_log_density": log_bell},
     "density radius": {
@@ -97,7 +98,7 @@ ESTIMATORS = {
 SOME = [
     "brute", "conformal part", "part", "radius by rule", "weights", "variances",
     "mahalanobis", "union", "quantile", "covariance of both", "geodesic split",
-    "many pruned", "density radius",
+    "many pruned", "density radius", "mean",
 ]  # fmt: skip
 
 
@@ -206,6 +207,7 @@ def arguments_of_estimators(draw):
         arguments |= {"graph": "radius", "radius": radius}
     else:
         arguments["n_neighbors"] = 1
+        arguments["aggregation"] = draw(st.sampled_from(["kth", "mean"]))
     metric = draw(st.sampled_from(["euclidean", "seuclidean", "geodesic"]))
     if metric == "geodesic":
         arguments["metric_params"] = {"n_neighbors": 1}

@@ -36,7 +36,9 @@ def geodesic(n_edges, kind="directed", **arguments):
     )
 
 
-def expected_p_values(queries, nominal, n_edges, kind, n_neighbors, radius, own=False):
+def expected_p_values(
+    queries, nominal, n_edges, kind, n_neighbors, radius, aggregation, own=False
+):
     union = kind == "union"
     among = definitions.geodesic_distances(nominal, nominal, n_edges, union, True)
     to = definitions.geodesic_distances(queries, nominal, n_edges, union, own)
@@ -44,8 +46,9 @@ def expected_p_values(queries, nominal, n_edges, kind, n_neighbors, radius, own=
         counts = definitions.geodesic_counts(among, radius)
         found = definitions.geodesic_counts(to, radius)
         return [definitions.radius_p_value(c, counts) for c in found]
-    radii = definitions.geodesic_radii(among, n_neighbors)
-    found = definitions.geodesic_radii(to, n_neighbors)
+    of_rows = {"kth": definitions.geodesic_radii, "mean": definitions.geodesic_means}
+    radii = of_rows[aggregation](among, n_neighbors)
+    found = of_rows[aggregation](to, n_neighbors)
     return [definitions.knn_p_value(r, radii) for r in found]
 
 
@@ -56,13 +59,14 @@ def test_geodesic__equals_definition_for_any_chunks(kind, data, scale):
     queries = data.draw(point_sets(n_features=2))
     n_edges = data.draw(st.integers(1, len(nominal) - 1))
     n_neighbors = data.draw(st.none() | st.integers(1, len(nominal) - 1))
-    radius = None
+    radius, aggregation = None, data.draw(st.sampled_from(["kth", "mean"]))
     if n_neighbors is None:
+        aggregation = "kth"
         radius = data.draw(st.sampled_from([0.0, 0.1, 0.30000000000000004, 1.0, 3e-9]))
     chunks = data.draw(row_chunks(len(nominal)))
     model = geodesic(
         n_edges, kind, n_neighbors=n_neighbors, radius=radius, scale=scale,
-        graph="knn" if radius is None else "radius",
+        graph="knn" if radius is None else "radius", aggregation=aggregation,
         algorithm=data.draw(st.sampled_from(["brute", "pruned"])),
     )  # fmt: skip
 
@@ -70,7 +74,7 @@ def test_geodesic__equals_definition_for_any_chunks(kind, data, scale):
         model.fit(da.from_array(nominal, chunks=(chunks, -1)))
         scored, own = model.score_samples(queries), model.p_values_.compute()
 
-    rest = (n_edges, kind, n_neighbors, radius)
+    rest = (n_edges, kind, n_neighbors, radius, aggregation)
     z_nominal = definitions.scaled(nominal, nominal, scale)
     z_queries = definitions.scaled(queries, nominal, scale)
     np.testing.assert_array_equal(scored, expected_p_values(z_queries, z_nominal, *rest))
@@ -124,12 +128,15 @@ def test_geodesic__goes_along_the_sheet():
 
 
 @kinds
-@pytest.mark.parametrize("graph", ["knn", "radius"])
-def test_predict__gives_the_labels_of_the_p_values(kind, graph):
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"aggregation": "mean"}, {"graph": "radius", "radius": 2.0}],
+    ids=["kth", "mean", "radius"],
+)
+def test_predict__gives_the_labels_of_the_p_values(kind, arguments):
     nominal = curved_sheet(400)
     queries = np.concatenate([curved_sheet(80, 1), curved_sheet(40, 2) + 0.7])
-    radius = 2.0 if graph == "radius" else None
-    model = geodesic(5, kind, graph=graph, radius=radius, alpha=0.1).fit(nominal)
+    model = geodesic(5, kind, alpha=0.1, **arguments).fit(nominal)
 
     labels = model.predict(queries)
 

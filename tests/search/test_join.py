@@ -66,6 +66,7 @@ def searches():
         Statistic,
         st.none() | st.integers(1, 15) | st.just(MIN_SAMPLED_NEIGHBORS),
         st.sampled_from([0.0, 0.1, 1.0, 3e-9, 1e7]),
+        aggregation=st.sampled_from(["kth", "mean"]),
     )
     return st.builds(Search, statistics, st.integers(1, 15))
 
@@ -74,7 +75,8 @@ def expected_statistic(queries, reference, search, exclude_self=False):
     asked = search.statistic
     if asked.n_neighbors is None:
         return definitions.neighbor_counts(queries, reference, asked.radius, exclude_self)
-    return definitions.knn_radii(queries, reference, asked.n_neighbors, exclude_self)
+    radii = {"kth": definitions.knn_radii, "mean": definitions.mean_radii}
+    return radii[asked.aggregation](queries, reference, asked.n_neighbors, exclude_self)
 
 
 @algorithms
@@ -134,6 +136,33 @@ def test_self_join__same_bits_from_a_spool(algorithm, n_neighbors, tmp_path):
     np.testing.assert_array_equal(
         measured_among_themselves(spooled, space, search), expected
     )
+
+
+@algorithms
+@given(data=st.data(), n_features=st.integers(1, 3))
+def test_join__says_on_which_side_of_a_bound_a_mean_is(algorithm, data, n_features):
+    """Also next to a bound; a count alone says of no row that it is beyond."""
+    reference = data.draw(point_sets(n_features=n_features))
+    queries = data.draw(point_sets(n_features=n_features))
+    n_neighbors = data.draw(st.integers(1, 15))
+    means = definitions.mean_radii(queries, reference, n_neighbors)
+    towards = data.draw(st.sampled_from([-np.inf, 0.0, np.inf]))
+    bound = abs(float(np.nextafter(data.draw(st.sampled_from(means)), towards)))
+    asked = Statistic(n_neighbors, None, aggregation="mean", bound=bound)
+    queries = np.concatenate([queries, np.full((1, n_features), np.nan)])
+    space = space_of(reference, algorithm)
+
+    with dask.config.set(scheduler="sync"):
+        blocks = prepare_blocks(lambda: chunked(reference, 5), space)
+        search = Search(asked, data.draw(st.integers(1, 15)))
+        found = join(
+            chunked(queries, 4), Searched(blocks.tasks(), space, search), 2
+        ).compute()
+
+    np.testing.assert_array_equal(found[:-1] <= bound, means <= bound)
+    is_beyond = means > bound
+    np.testing.assert_array_equal(found[:-1][is_beyond], means[is_beyond])
+    assert np.isnan(found[-1])
 
 
 @algorithms

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
+import definitions
 from lpe_dask.kernels import blocks, paths, simd
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join, packing
@@ -260,13 +261,17 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
 
 @pytest.mark.parametrize("n_features", [3, 40])
 @pytest.mark.parametrize("n_neighbors", [None, 20, 400])
-@pytest.mark.parametrize("kind", ["scaled", "all", "plain"])
+@pytest.mark.parametrize("kind", ["scaled", "all", "plain", "decided"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neighbors, kind):
     cut = SearchPlan(shape_of(8000, n_features, n_neighbors), 8000, 2000, 3000, 1)
-    search = Search(Statistic(n_neighbors, 1.0), cut.pass_rows)
+    statistic = Statistic(n_neighbors, 1.0)
+    if kind == "decided" and n_neighbors is not None:  # no row is: all are measured, too
+        statistic = Statistic(n_neighbors, None, aggregation="mean", bound=1e-9)
+    search = Search(statistic, cut.pass_rows)
     preparation = {
         "plain": Preparation(),
+        "decided": Preparation(),
         "scaled": Preparation(Scaling(np.zeros(n_features), np.ones(n_features))),
         "all": Preparation(
             Scaling(np.zeros(n_features), None, np.ones(n_features)),
@@ -370,6 +375,45 @@ def reached(graph, start, radius):
     matrix = csr_array((graph.lengths, targets, starts), (graph.n_rows,) * 2)
     distances = dijkstra(matrix, indices=start, limit=radius)
     return np.flatnonzero((distances < radius) & (np.arange(graph.n_rows) != start))
+
+
+@given(
+    n_neighbors=st.integers(1, 3000),
+    bound=st.floats(0, 1e300) | st.sampled_from([5e-324, 1e-310, 0.1, 0.3, 1.7e308]),
+)
+def test_sure_radius__bounds_the_mean_of_distances_within(n_neighbors, bound):
+    radius = Statistic(n_neighbors, None, aggregation="mean", bound=bound).sure_radius()
+
+    if n_neighbors * bound == math.inf:
+        assert radius is None
+        return
+    # A distance is 0, or the root of a number above 0.
+    farthest = radius if radius >= math.sqrt(5e-324) else 0.0
+    mean = definitions.mean_of_smallest([farthest] * n_neighbors, n_neighbors)
+    assert mean <= bound
+    assert radius >= bound * (1 - (n_neighbors + 3) * 2.0**-52)
+
+
+def test_sure_radius__is_needed_where_rounding_lifts_a_mean():
+    """Of equal distances the mean may be more than each of them."""
+    lifted = [
+        (k, t)
+        for k in range(1, 40)
+        for t in np.arange(1, 40) * 0.1
+        if definitions.mean_of_smallest([t] * k, k) > t
+    ]
+
+    assert lifted
+    for k, t in lifted:
+        radius = Statistic(k, None, aggregation="mean", bound=float(t)).sure_radius()
+        assert radius < t
+
+
+def test_sure_radius__is_none_without_a_bound():
+    assert Statistic(3, None, aggregation="mean").sure_radius() is None
+    assert Statistic(None, 1.0).sure_radius() is None
+    infinite = Statistic(3, None, aggregation="mean", bound=math.inf)
+    assert infinite.sure_radius() is None
 
 
 def test_plan__tells_how_large_the_graph_is():
