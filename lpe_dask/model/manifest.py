@@ -4,8 +4,7 @@
     MODEL/data-<hex>/*.parquet      the numbers, of which it holds the hashes
 
 A manifest has a hash of its own, so that a change of it is noticed, too. What it says is
-checked as if a stranger had written it: kernels trust their input. It has room for what is
-known to come: parameters.
+checked as if a stranger had written it: kernels trust their input.
 """
 
 from __future__ import annotations
@@ -97,17 +96,6 @@ class FileEntry(_Section):
 
     n_bytes: NonNegativeInt
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
-
-def _only(known: Any) -> AfterValidator:
-    """Return the check of an entry that leaves room: later versions may write others."""
-
-    def check(given: Any) -> Any:
-        if given != known:
-            raise _later("a later version of lpe_dask wrote it")
-        return given
-
-    return AfterValidator(check)
 
 
 def _later(text: LiteralString, **values: Any) -> PydanticCustomError:
