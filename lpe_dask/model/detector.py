@@ -66,14 +66,21 @@ class LPE(OutlierMixin, BaseEstimator):
         ``{"w": weights}`` for euclidean, ``{"V": variances}`` for seuclidean, or
         ``{"VI": inverse covariance}`` for mahalanobis, in scaled units. V and VI are
         learned from the nominal rows (ddof 1) when omitted; V is 1 for a constant column.
+        With ``scale="minmax+quantile"`` a weight is that of both forms of its column, and V
+        and VI are those of all forms.
         ``{"n_neighbors": K', "graph": "directed"}`` for geodesic, K' = 5 when omitted;
         p-values then come out somewhat too large for K several times K'. ``"union"`` has
         edges in both directions, as Isomap does, but then nominal rows have more edges than
         new ones, and p-values come out too small: it takes ``calibration="conformal"``,
         which is right for both (docs/geodesic.md).
-    scale : {None, "minmax", "standard"}, default=None
-        Learned from the nominal rows: ``(x - min) / (max - min)`` or ``(x - mean) / std``.
-        A constant column is shifted by its value and keeps its unit.
+    scale : {None, "minmax", "standard", "quantile", "minmax+quantile"}, default=None
+        Learned from the nominal rows: ``(x - min) / (max - min)``, ``(x - mean) / std``, or
+        for "quantile" the share of nominal rows below x and half of the share that equals
+        it. That is linear between at most 1,000 of their values and beyond their ends,
+        there with slope ``1 / (max - min)``; of more than 100,000 rows it is the share in a
+        sample of so many, drawn by ``random_state``. "minmax+quantile": each column in both
+        forms, first all in the one and then all in the other. A constant column is shifted
+        by its value and keeps its unit.
     categorical : {None, "auto"} or list, default=None
         Columns that are compared as equal or different: each that differs adds 1 to the
         squared distance, or its weight in ``metric_params={"w": ...}``, which has an entry
@@ -115,8 +122,9 @@ class LPE(OutlierMixin, BaseEstimator):
         new rows among the other half, from which scaling and metric are learned, too; with
         ``p = (1 + count) / (m + 1)``, P(p <= a) <= a holds exactly, whatever is learned.
         "auto": "loo" where nothing is learned, or from enough rows (200 d of d columns for
-        "minmax", 70 d for "standard" and "seuclidean", 40 d**1.5 for "mahalanobis"), else
-        "conformal", as for the "union" graph; a log line says which, and why. "loo" is
+        "minmax", 1,500 sqrt(d) for "quantile", 70 d for "standard" and "seuclidean",
+        40 d**1.5 for "mahalanobis"; for several of them their sum), else "conformal", as
+        for the "union" graph; a log line says which, and why. "loo" is
         also allowed with fewer rows; a warning says how many more false alarms it raises
         (docs/calibration.md).
     calibration_size : int, optional
@@ -129,13 +137,14 @@ class LPE(OutlierMixin, BaseEstimator):
         The logarithm of a known density f1 of the anomalies, as a function from rows,
         float64 of shape (n_rows, n_features) in the units they came in, to shape (n_rows,);
         up to a constant. p-values then compare ``log f1 + n_features * log R``, or
-        ``log N - log f1``, and are the best test against f1.
+        ``log N - log f1``, and are the best test against f1. The scale must be linear.
     missing : {"error", "drop"}, default="error"
         What to do about a nominal row with NaN or inf.
     random_state : int, optional
         Draws the rows of ``calibration`` and ``calibration_size``; None: different rows in
-        each fit, but with ``calibration="auto"`` always the same. With "nn_descent" also
-        which rows are audited; None: as for 0. Nothing else is random.
+        each fit, but with ``calibration="auto"`` always the same. Also which rows quantiles
+        are learned from, and with "nn_descent" which are audited; None: as for 0. Nothing
+        else is random.
 
     Attributes
     ----------

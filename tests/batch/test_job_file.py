@@ -270,6 +270,21 @@ def test_placeholders__are_filled_in_texts_and_lists(read):
     assert job.score.output == "2026-10-31"
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "metric_params = { w = [1, 2, 3] }",
+        "metric = 'seuclidean'\nmetric_params = { V = [1, 2, 3, 4] }",
+        "metric = 'mahalanobis'\nmetric_params = { VI = [[2, 0], [0, 1]] }",
+    ],
+)
+def test_read_job__of_parameters_for_both_forms_of_each_column(read, parameters):
+    job = read(f"{SCORE}[model]\nscale = 'minmax+quantile'\n{parameters}")
+
+    assert job.model.arguments["scale"] == "minmax+quantile"
+    assert job.model.arguments["metric_params"]
+
+
 def test_placeholders__in_numbers_and_tables_are_none(read):
     job = read(f"{SCORE}[model]\nmetric_params = {{}}\nalpha = 0.1")
 
@@ -542,6 +557,18 @@ def test_has_range__tells_a_range_from_two_dots():
             f"{SCORE}{NOMINAL}columns=['a', 'b']\n[model]\nmetric_params={{w=[1]}}",
             ", line 8, [model] metric_params",
             "the rows have 2 columns",
+        ),
+        (
+            f"{SCORE}{NOMINAL}columns=['a', 'b']\n[model]\nscale='minmax+quantile'\n"
+            f"metric='seuclidean'\nmetric_params={{V=[1, 1]}}",
+            ", line 10, [model] metric_params",
+            "the rows have 2 columns, which the scale makes 4",
+        ),
+        (
+            f"{SCORE}[model]\nscale='minmax+quantile'\nmetric='seuclidean'\n"
+            f"metric_params={{V=[1, 1, 1]}}",
+            ", line 7, [model] metric_params",
+            "give an array of shape (2,)",
         ),
         (
             f"{SCORE}[model]\nanomaly_log_density='f'",
@@ -929,7 +956,7 @@ LIKELY = {
         "{ V = [1, 2] }",
         "{ VI = [[1, 0], [0, 1]] }",
     ],
-    "scale": ["'minmax'", "'standard'"],
+    "scale": ["'minmax'", "'standard'", "'quantile'", "'minmax+quantile'"],
     "alpha": ["0.1", "0.2"],
     "algorithm": ["'auto'", "'brute'", "'nn_descent'"],
     "allow_approximate": ["true", "false"],

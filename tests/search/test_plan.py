@@ -17,6 +17,7 @@ from lpe_dask.kernels import blocks, paths, simd
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join, packing
 from lpe_dask.search.join import Search, Searched, self_join
+from lpe_dask.search.knots import Knots
 from lpe_dask.search.locality import learn_split
 from lpe_dask.search.memory import (
     ARRAY_COPIES,
@@ -259,9 +260,14 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
     assert n_bytes <= 10e6
 
 
+def knots_of(n_features):
+    values = tuple(np.linspace(-0.1, 1.1, 1002) for _ in range(n_features))
+    return Knots(values, (np.arange(1002),) * n_features, 501)
+
+
 @pytest.mark.parametrize("n_features", [3, 40])
 @pytest.mark.parametrize("n_neighbors", [None, 20, 400])
-@pytest.mark.parametrize("kind", ["scaled", "all", "plain", "decided"])
+@pytest.mark.parametrize("kind", ["scaled", "all", "plain", "decided", "knots"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neighbors, kind):
     cut = SearchPlan(shape_of(8000, n_features, n_neighbors), 8000, 2000, 3000, 1)
@@ -277,6 +283,7 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
             Scaling(np.zeros(n_features), None, np.ones(n_features)),
             LinearMap(matrix=np.eye(n_features)),
         ),
+        "knots": Preparation(Scaling(knots=knots_of(n_features))),
     }[kind]
     rng = np.random.default_rng(0)
     reference = rng.random((4000, n_features))
@@ -299,15 +306,18 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
 
 
 @pytest.mark.parametrize("n_features", [2, 50])
+@pytest.mark.parametrize("kind", ["linear", "both forms"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_pack_bytes__bounds_what_packing_allocates(algorithm, n_features):
+def test_pack_bytes__bounds_what_packing_allocates(algorithm, kind, n_features):
     cut = planned(20_000, n_features, 60, n_threads=1, threads=1, memory_limit=4 * GIB)
-    rows = np.random.default_rng(0).random((cut.block_rows, n_features))
-    preparation = Preparation(
-        Scaling(np.zeros(n_features), None, np.ones(n_features)),
-        LinearMap(matrix=np.eye(n_features)),
-    )
-    basis = ALGORITHMS[algorithm].basis(rows)
+    n_read = n_features if kind == "linear" else n_features // 2
+    rows = np.random.default_rng(0).random((cut.block_rows, n_read))
+    scaling = Scaling(np.zeros(n_read), None, np.ones(n_read))
+    if kind == "both forms":
+        scaling = Scaling(np.zeros(n_read), np.ones(n_read), knots=knots_of(n_read))
+    preparation = Preparation(scaling, LinearMap(matrix=np.eye(n_features)))
+    assert preparation.n_prepared(n_read) == n_features
+    basis = ALGORITHMS[algorithm].basis(preparation.apply(rows[:1000]))
     space = Space(algorithm, preparation, basis, None, with_samples=True)
     packing._pack(rows[:300], 0, space, None)  # compiles
 

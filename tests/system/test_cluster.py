@@ -13,11 +13,13 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from dask.sizeof import sizeof
 from distributed import Client, futures_of
 
 from choosing import mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
+from lpe_dask.tasks.values import LITERAL_BYTES
 from processes import local_cluster
 
 pytestmark = pytest.mark.cluster
@@ -34,7 +36,7 @@ def client():
 
 
 TABLES = {"lattice": NOMINAL, "continuous": CONTINUOUS}
-SCALES = None, "minmax", "standard"
+SCALES = None, "minmax", "standard", "quantile", "minmax+quantile"
 ARGUMENTS = {
     "euclidean": {"metric": "euclidean"},
     "weights": {"metric": "euclidean", "metric_params": {"w": [1.0, 0.3, 2.0]}},
@@ -53,6 +55,7 @@ ARGUMENTS = {
             ("continuous", "minmax", "weights"),
             ("lattice", "standard", "radius"),
             ("continuous", None, "mahalanobis"),
+            ("lattice", "minmax+quantile", "weights"),
         ],
     ),
 )
@@ -73,6 +76,22 @@ def test_p_values__same_bits_everywhere(client, table, scale, name):
             np.testing.assert_array_equal(model.p_values_.compute(), own)
     in_numpy = LPE(scale=scale, **arguments).fit(nominal)
     np.testing.assert_array_equal(in_numpy.score_samples(QUERIES), p_values)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "seuclidean"])
+def test_quantiles__of_many_columns_are_the_same_on_workers(client, metric):
+    """Their knots are too many to ride in a graph."""
+    rng = np.random.default_rng(0)
+    nominal, queries = rng.standard_t(3, (1200, 80)), rng.standard_t(3, (50, 80))
+    arguments = {"scale": "quantile", "metric": metric, "calibration": "loo"}
+    with dask.config.set(scheduler="sync"):
+        expected = LPE(5, **arguments).fit(nominal).score_samples(queries)
+
+    model = LPE(5, **arguments).fit(da.from_array(nominal, chunks=(500, 80)))
+
+    assert sizeof(fitted_of(model).reference.space) > LITERAL_BYTES
+    scored = model.score_samples(da.from_array(queries, chunks=(30, 80))).compute()
+    np.testing.assert_array_equal(scored, expected)
 
 
 def log_bell(rows):
