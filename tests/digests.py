@@ -19,7 +19,11 @@ FITS = {
     "given VI": {"metric": "mahalanobis", "metric_params": {"VI": np.eye(6) + 0.3}},
     "radius by the rule": {"graph": "radius", "scale": "minmax"},
     "geodesic": {"metric": "geodesic", "metric_params": {"n_neighbors": 3}},
-}
+    "mean": {"aggregation": "mean", "scale": "standard"},
+    "geodesic mean": {
+        "aggregation": "mean", "metric": "geodesic", "metric_params": {"n_neighbors": 3}
+    },
+}  # fmt: skip
 
 
 def digest(*arrays):

@@ -29,6 +29,8 @@ class Forecast:
         Columns that are measured.
     n_neighbors, radius : int, float
         K or epsilon; None for the other graph.
+    aggregation : {"kth", "mean"}
+        As in `LPE`.
     algorithm : str
         "brute" or "pruned".
     is_exact : bool
@@ -60,6 +62,7 @@ class Forecast:
     n_features: int
     n_neighbors: int | None
     radius: float | None
+    aggregation: str
     algorithm: str
     is_exact: bool
     tasks: Mapping[str, int]
@@ -134,7 +137,7 @@ class Forecast:
         )
 
     def _search(self) -> str:
-        kind = f"K = {self.n_neighbors}"
+        kind = f"{'mean of ' * (self.aggregation == 'mean')}K = {self.n_neighbors}"
         if self.n_neighbors is None:
             kind = f"radius {self.radius:g}"
         counted = {

@@ -90,6 +90,7 @@ class Forecaster:
             n_features=model.shape.n_read_features,
             n_neighbors=model.shape.statistic.n_neighbors,
             radius=model.shape.statistic.radius,
+            aggregation=model.shape.statistic.aggregation,
             algorithm=model.sampled.space.algorithm,
             is_exact=model.is_counted and scored.is_exact,
             tasks=dict(tasks),

@@ -283,9 +283,9 @@ def _check_graph_params(params: dict[str, Any]) -> None:
 def _check_approximate(algorithm: str, graph: str, metric: str) -> None:
     if algorithm == "nn_descent" and (graph != "knn" or metric == "geodesic"):
         raise ValueError(
-            f"algorithm='nn_descent' is for distances to the K-th neighbor that go "
-            f"straight, but graph={graph!r} and metric={metric!r}. Give "
-            f"algorithm='auto', or graph='knn' and another metric."
+            f"algorithm='nn_descent' is for distances to K neighbors that go straight, "
+            f"but graph={graph!r} and metric={metric!r}. Give algorithm='auto', or "
+            f"graph='knn' and another metric."
         )
 
 

@@ -949,6 +949,7 @@ LIKELY = {
     "n_neighbors": ["1", "20"],
     "graph": ["'knn'", "'radius'"],
     "radius": ["0", "0.5"],
+    "aggregation": ["'kth'", "'mean'"],
     "metric": ["'euclidean'", "'seuclidean'", "'mahalanobis'", "'geodesic'"],
     "metric_params": [
         "{}",

@@ -289,8 +289,9 @@ def test_score_files__restores_a_part_that_was_removed(tables, expected, tmp_pat
         {"calibration": "conformal"},
         {"metric": "geodesic", "metric_params": {"n_neighbors": 3}},
         {"graph": "radius", "radius": 1.0, "n_neighbors": None},
+        {"aggregation": "mean"},
     ],
-    ids=["loo", "sample", "split", "conformal", "geodesic", "radius"],
+    ids=["loo", "sample", "split", "conformal", "geodesic", "radius", "mean"],
 )
 def test_score_files__resumes_a_fit_with_other_blocks(
     tables, tmp_path, monkeypatch, arguments
@@ -385,6 +386,7 @@ def test_walks__of_a_graph_are_recorded_by_number(tables, tmp_path, monkeypatch)
         ({"keep": ["x"]}, "the columns to carry over"),
         ({"n_neighbors": 6}, "the nominal rows, the model or its parameters"),
         ({"scale": "standard"}, "the nominal rows, the model or its parameters"),
+        ({"aggregation": "mean"}, "the nominal rows, the model or its parameters"),
     ],
 )
 @pytest.mark.parametrize("is_finished", [False, True])

@@ -299,6 +299,7 @@ def test_run__replaces_a_model_that_was_damaged_when_told_to():
     [
         (("n_neighbors = 3", "n_neighbors = 4"), "n_neighbors=3 instead of 4"),
         (("n_neighbors = 3", 'scale = "minmax"'), ".*scale=None instead of 'minmax'"),
+        (("3", '3\naggregation = "mean"'), "aggregation='kth' instead of 'mean'"),
         (('["x", "y"]', '["y", "x"]'), r"columns \['x', 'y'\] instead of \['y', 'x'\]"),
     ],
 )

@@ -150,12 +150,13 @@ def test_score__hands_on_other_estimators(files):
     result = score(
         "--metric", "geodesic", "--metric-params", '{"n_neighbors": 4}', "--n-neighbors", 6,
         "--calibration", "conformal", "--calibration-size", 20, "--random-state", 3,
+        "--aggregation", "mean",
     )  # fmt: skip
 
     assert result.exit_code == 0, result.output
     model = lpe_dask.LPE(
         6, metric="geodesic", metric_params={"n_neighbors": 4}, calibration="conformal",
-        calibration_size=20, random_state=3,
+        calibration_size=20, random_state=3, aggregation="mean",
     )  # fmt: skip
     model.fit(pd.read_parquet("nominal.parquet"))
     expected = model.score_samples(pd.read_parquet("data.parquet"))

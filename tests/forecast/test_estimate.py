@@ -167,6 +167,7 @@ SOME_COLUMNS = {
         (None, {}),
         ("nominal", {}),
         ("nominal", {"n_neighbors": 60}),
+        ("nominal", {"aggregation": "mean"}),
         (None, {"graph": "radius", "radius": 0.5}),
         ("nominal", {"scale": "minmax"}),
         (None, {"scale": "standard", "metric": "seuclidean"}),
@@ -876,6 +877,14 @@ def test_command__prints_all_of_it(files):
     )
     assert "read 8, survey 3, " in result.stdout
     assert re.search(r"start \d+\.\d s", result.stdout)
+
+
+@pytest.mark.usefixtures("tries_little", "no_cluster")
+def test_command__says_that_a_mean_is_taken(files):
+    result = invoke("data", "--nominal", "nominal", "--aggregation", "mean")
+
+    assert result.exit_code == 0, result.output
+    assert "mean of K = 38, " in result.stdout
 
 
 @pytest.mark.usefixtures("tries_little", "no_cluster")

@@ -84,9 +84,10 @@ def _models(**arguments):
     ]
 
 
+@pytest.mark.parametrize("aggregation", ["kth", "mean"])
 @pytest.mark.parametrize("calibration", ["loo", "split", "conformal"])
-def test_alarms__are_those_of_the_exact_search(lists, calibration):
-    model, exact = _models(calibration=calibration)
+def test_alarms__are_those_of_the_exact_search(lists, calibration, aggregation):
+    model, exact = _models(calibration=calibration, aggregation=aggregation)
 
     p, p_exact = model.score_samples(NEW), exact.score_samples(NEW)
     own, own_exact = model.p_values_, exact.p_values_
@@ -101,18 +102,20 @@ def test_alarms__are_those_of_the_exact_search(lists, calibration):
     assert model.certificate_.is_met
 
 
+@pytest.mark.parametrize("aggregation", ["kth", "mean"])
 @pytest.mark.parametrize("corruption", CORRUPTIONS)
 def test_p_values__are_not_above_the_exact_ones_whatever_an_index_says(
-    lists, corruption, monkeypatch
+    lists, corruption, aggregation, monkeypatch
 ):
-    """Without any audit."""
+    """Without any audit: a statistic is not below that of all rows."""
     monkeypatch.setattr(audit, "is_settled", lambda *given: True)
     monkeypatch.setattr(audit.Guide, "repaired", lambda guide, n_blocks: guide)
     lists(corrupted(corruption, 0, blocks=range(9)))
-    model, exact = _models(scale="standard", calibration="loo")
+    model, exact = _models(scale="standard", calibration="loo", aggregation=aggregation)
 
     p, p_exact = model.score_samples(NEW), exact.score_samples(NEW)
 
+    assert (model.statistic(NEW) >= exact.statistic(NEW)).all()
     assert (p <= p_exact).all()
     np.testing.assert_array_equal(p <= 0.05, p_exact <= 0.05)
     np.testing.assert_array_equal(p[p_exact <= 0.05], p_exact[p_exact <= 0.05])
@@ -613,6 +616,21 @@ def test_calibration_size__is_20_000_by_default():
 def test_nn_descent__is_refused_for_other_statistics(arguments):
     with pytest.raises(ValueError, match="algorithm='nn_descent' is for distances"):
         LPE(algorithm="nn_descent", **arguments).fit(NOMINAL)
+
+
+def test_means__are_larger_where_neighbors_are_missed(lists, monkeypatch):
+    """As the sums are: each distance found is at least that of the same rank."""
+    monkeypatch.setattr(audit, "is_settled", lambda *given: True)
+    monkeypatch.setattr(audit.Guide, "repaired", lambda guide, n_blocks: guide)
+    lists(corrupted("-1", 0, blocks=range(9)))
+    model, exact = _models(aggregation="mean")
+
+    found, means = model.statistic(NEW), exact.statistic(NEW)
+
+    assert (found >= means).all()
+    assert (found > means).mean() > 0.05
+    p = model.score_samples(NEW)
+    np.testing.assert_array_equal(found[p <= 0.05], means[p <= 0.05])
 
 
 def test_tuning__goes_further_where_that_finds_more(lists, monkeypatch):

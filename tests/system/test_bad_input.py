@@ -354,6 +354,8 @@ def test_unknown_chunk_sizes__are_counted_or_scored_lazily(kind, caplog, at_most
         ({"max_error_share": 0.0009}, "at least 0.001 and less than 1"),
         ({"recheck": 2}, "between 0 and 1"),
         ({"on_low_quality": "ignore"}, "'repair', 'error'"),
+        ({"aggregation": "sum"}, "'kth', 'mean'"),
+        ({"aggregation": "mean", "graph": "radius", "radius": 1.0}, "graph='knn'"),
         ({"calibration": "bootstrap"}, "'loo', 'split', 'conformal'"),
         ({"missing": "ignore"}, "'error', 'drop'"),
         ({"metric_params": {"p": 2}}, "'w'"),

@@ -105,13 +105,16 @@ def log_bell(rows):
         {"metric": "geodesic", "metric_params": {"graph": "union"}, "calibration": "split"},
         {"calibration": "conformal", "calibration_size": 100},
         {"calibration_size": 50, "anomaly_log_density": log_bell},
+        {"aggregation": "mean", "scale": "standard", "alpha": 0.2},
+        {"aggregation": "mean", "metric": "geodesic", "calibration": "split"},
     ],
-    ids=["geodesic", "geodesic split", "conformal", "density"],
+    ids=["geodesic", "geodesic split", "conformal", "density", "mean", "geodesic mean"],
 )
 def test_other_estimators__same_bits_everywhere(client, arguments):
     with dask.config.set(scheduler="sync"):
         expected = LPE(random_state=0, **arguments).fit(NOMINAL)
         p_values, own = expected.score_samples(QUERIES), expected.p_values_
+        labels = np.where(p_values <= expected.alpha, -1, 1)
 
     for scheduler, nominal_chunks, query_chunks in (("threads", 61, 77), (client, 200, 30)):
         with dask.config.set(scheduler=scheduler, **{"lpe-dask.block-rows": 128}):
@@ -119,6 +122,7 @@ def test_other_estimators__same_bits_everywhere(client, arguments):
             model.fit(da.from_array(NOMINAL, chunks=(nominal_chunks, 2)))
             queries = da.from_array(QUERIES, chunks=(query_chunks, 3))
             np.testing.assert_array_equal(model.score_samples(queries).compute(), p_values)
+            np.testing.assert_array_equal(model.predict(queries).compute(), labels)
             np.testing.assert_array_equal(model.p_values_.compute(), own)
 
 
