@@ -287,6 +287,16 @@ def test_load__of_a_model_whose_parameters_were_changed(model, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_save__refuses_an_aggregation_that_is_not_that_of_the_fit(model, tmp_path):
+    changed = copy.copy(model).set_params(aggregation="mean")
+
+    with pytest.raises(ValueError, match="'mean' is not that of the fit, 'kth'"):
+        changed.save(tmp_path / "model")
+
+    assert not (tmp_path / "model").exists()
+    changed.set_params(aggregation="kth").save(tmp_path / "model")
+
+
 def test_model__that_was_loaded_is_copied(model, tmp_path):
     loaded = saved_and_loaded(model, tmp_path / "model")
     loaded.score_samples(QUERIES)  # the rows are held by now
