@@ -64,6 +64,7 @@ def test_signature__of_lpe():
         "metric": "euclidean",
         "metric_params": None,
         "scale": None,
+        "categorical": None,
         "alpha": 0.05,
         "algorithm": "auto",
         "allow_approximate": False,

@@ -1,5 +1,6 @@
 """Count, in whole numbers, the tasks of a run before there is a graph.
 
+    categories     read --> levels
     nominal rows   read --> survey --> scale --> split --> pack --> self-join --> record
                                                                +--> save
     saved model                                       load --+
@@ -29,6 +30,7 @@ from lpe_dask.search import (
     TASKS_PER_THREAD,
     SearchPlan,
 )
+from lpe_dask.tables import MERGED_LEVELS
 from lpe_dask.tasks import Workers, merge_tasks
 
 
@@ -47,6 +49,9 @@ def model_tasks(model: PlannedModel, workers: Workers, *, saves: bool) -> Counte
         return Counter({"load": model.n_files + has_graph})
     partitions = model.nominal.sizes
     tasks = Counter({"read": len(partitions), "survey": len(partitions)})
+    if model.has_levels:  # of categories, which are read before
+        merges = _merge_tasks(len(partitions), MERGED_LEVELS)
+        tasks += Counter({"read": len(partitions), "levels": len(partitions) + merges})
     for name in model.learned:
         n_reads, n_sums = LEARNED[name]
         tasks += _read_tasks(partitions, n_reads, is_part=model.is_like_new)

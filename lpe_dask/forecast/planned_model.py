@@ -75,6 +75,8 @@ class PlannedModel:
         Whether the number of nominal rows is certain.
     quality : Quality, optional
         What is asked of p-values for which neighbors may be missed.
+    has_levels : bool
+        Whether a fit reads Dask input or files to find categories.
     """
 
     nominal: Sample
@@ -88,6 +90,7 @@ class PlannedModel:
     learn_seconds: float = 0.0
     is_counted: bool = True
     quality: Quality | None = None
+    has_levels: bool = False
 
     @property
     def n_learned_from(self) -> int:
@@ -155,6 +158,7 @@ def plan_model(
         learn_seconds=learn_seconds * n_nominal if learned else 0.0,
         is_counted=sample.is_exact and nominal.n_dropped == 0,
         quality=quality,
+        has_levels=bool(places) and table.is_lazy,
     )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ from lpe_dask.tables.kinds import (
 from lpe_dask.tasks import compute, merge_tasks, new_tasks, simplified, under_own_keys
 
 #: Partitions whose values one task merges.
-_MERGED = 16
+MERGED_LEVELS = 16
 
 _REMEDY = (
     "Leave it out (categorical=, --categorical; to measure other columns: columns=, "
@@ -260,7 +260,10 @@ def _survey(rows: Any, places: Sequence[int], most: int | None) -> list[_Seen]:
         tasks = [(_seen, key) for key in _some(keys, most)]
     surveys = new_tasks("levels", tasks, [source])
     graph, left = merge_tasks(
-        f"lpe-levels-{uuid4().hex}", [survey.key for survey in surveys], _merged, _MERGED
+        f"lpe-levels-{uuid4().hex}",
+        [survey.key for survey in surveys],
+        _merged,
+        MERGED_LEVELS,
     )
     layer = f"lpe-levels-{uuid4().hex}"
     whole = HighLevelGraph.from_collections(

@@ -18,6 +18,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
+from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.tables.categories import Categories, coded_frame, coded_rows
@@ -35,7 +36,15 @@ from lpe_dask.tables.numeric import (
     rows_of_objects,
 )
 from lpe_dask.tables.results import to_dask_series, to_numpy, to_series
-from lpe_dask.tasks import enter, for_frames, meta_of, new_array, same
+from lpe_dask.tasks import (
+    enter,
+    for_frames,
+    held_of,
+    is_large,
+    meta_of,
+    new_array,
+    same,
+)
 
 #: Bytes of a chunk of an array in this process, and about how many chunks there are.
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES, N_CHUNKS = 8 * 2**20, 128 * 2**20, 64
@@ -131,6 +140,11 @@ class _Coding:
     categories: Categories
     is_nominal: bool
 
+    def entered(self) -> Any:
+        """Return the categories for tasks, which small ones let be one with what reads."""
+        held = held_of(self.categories, "lpe-categories")
+        return enter(held, "") if is_large(held.n_bytes) else self.categories
+
 
 # NumPy and what can be converted to it
 
@@ -211,11 +225,13 @@ def _read_dask_array(X: da.Array, coding: _Coding | None) -> Table:
 
 
 def _coded_array(rows: da.Array, coding: _Coding) -> da.Array:
-    entered = enter(coding.categories, "lpe-categories")
+    entered, depends = coding.entered(), [rows]
+    if isinstance(entered, Delayed):
+        depends, entered = [rows, entered], entered.key
     function = partial(coded_rows, is_nominal=coding.is_nominal)
-    tasks = ((function, (rows.name, i, 0), entered.key) for i in range(rows.numblocks[0]))
+    tasks = ((function, (rows.name, i, 0), entered) for i in range(rows.numblocks[0]))
     dtype = rows.dtype if rows.dtype == np.float32 else np.float64
-    return new_array("coded", tasks, [rows, entered], rows.chunks, np.empty((0, 0), dtype))
+    return new_array("coded", tasks, depends, rows.chunks, np.empty((0, 0), dtype))
 
 
 def _to_itself(values: da.Array, name: str) -> da.Array:
@@ -265,7 +281,7 @@ def _coded_frame(frame: Any, coding: _Coding) -> Any:
     categories = coding.categories
     if isinstance(frame, pd.DataFrame):
         return coded_frame(frame, categories, is_nominal=coding.is_nominal)
-    (entered,) = for_frames([enter(categories, "lpe-categories")])
+    (entered,) = for_frames([coding.entered()])
     return frame.map_partitions(
         coded_frame, entered, is_nominal=coding.is_nominal,
         meta=coded_frame(meta_of(frame), categories), enforce_metadata=False,

@@ -958,6 +958,7 @@ LIKELY = {
         "{ VI = [[1, 0], [0, 1]] }",
     ],
     "scale": ["'minmax'", "'standard'", "'quantile'", "'minmax+quantile'"],
+    "categorical": ["'auto'", "['a']"],
     "alpha": ["0.1", "0.2"],
     "algorithm": ["'auto'", "'brute'", "'nn_descent'"],
     "allow_approximate": ["true", "false"],

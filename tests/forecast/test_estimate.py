@@ -50,6 +50,7 @@ KINDS = {
     "lpe-read": "read",
     "lpe-part": "take",
     "lpe-survey": "survey",
+    "lpe-levels": "levels",
     "lpe-take": "take",
     "lpe-sums": "scale",
     "lpe-knots": "scale",
@@ -207,6 +208,28 @@ def test_tasks__of_quantiles_of_a_sample_and_of_groups_of_columns(
     n_groups, n_readings = {1: (3, 2), 3: (1, 1)}[task_rows]
     assert forecast.tasks["scale"] == n_groups * (4 if n_groups > 1 else 1)
     assert forecast.tasks["take"] == 3 * n_readings
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("nominal", [None, "nominal"])
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_tasks__are_those_of_the_run_with_categories(files, nominal, ending):
+    for name, n_rows in (("nominal", 4000), ("data", 2000)):
+        table = gaussian(n_rows).assign(flag=True, text=["007", "a"] * (n_rows // 2))
+        write(table, name, 20)
+        table.to_csv(f"{name}.csv", index=False)
+    data, nominal = (
+        f"{path}.csv" if path and ending == "csv" else path for path in ("data", nominal)
+    )
+    arguments = {
+        "categorical": ["text", "flag"], "algorithm": "brute", "scale": "minmax",
+        "calibration": "loo",
+    }  # fmt: skip
+
+    forecast = lpe_dask.plan(data, nominal, **arguments)
+
+    assert forecast.n_features == 5
+    assert counted(forecast.tasks) == run_counted(data, nominal=nominal, **arguments)
 
 
 @pytest.mark.usefixtures("tries_little")

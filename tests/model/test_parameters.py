@@ -11,6 +11,7 @@ from lpe_dask.model.parameters import (
     PARAMETERS,
     ParameterError,
     check_parameters,
+    may_approximate,
     neighbors_by_rule,
     radius_by_rule,
 )
@@ -44,6 +45,19 @@ def test_parameters__name_what_the_kernels_have():
         (
             {"aggregation": "mean", "graph": "radius", "radius": 1.0},
             ("aggregation", "graph"),
+        ),
+        ({"categorical": "a"}, ("categorical",)),
+        ({"categorical": [0], "metric": "mahalanobis"}, ("categorical", "metric")),
+        ({"categorical": [0], "metric": "seuclidean"}, ("categorical", "metric")),
+        ({"categorical": [0], "metric": "geodesic"}, ("categorical", "metric")),
+        ({"categorical": "auto", "algorithm": "nn_descent"}, ("categorical", "algorithm")),
+        (
+            {"categorical": [0], "graph": "radius", "scale": "minmax"},
+            ("categorical", "radius"),
+        ),
+        (
+            {"categorical": [0], "anomaly_log_density": np.sum},
+            ("categorical", "anomaly_log_density"),
         ),
     ],
 )
@@ -91,6 +105,12 @@ def test_check_parameters__names_the_arguments_that_it_refuses(arguments, names)
         ),
         ({"scale": "robust"}, "None, 'minmax', 'standard'"),
         ({"scale": np.ones(2)}, "None, 'minmax', 'standard'"),
+        ({"categorical": "protocol"}, r"'protocol' must be a list .* \['protocol'\]"),
+        ({"categorical": [0, 0]}, r"\[0, 0\] must be a list of column names, none twice"),
+        ({"categorical": [[0]]}, r"\[\[0\]\] must be a list"),
+        ({"categorical": {0}}, r"\{0\} must be a list"),
+        ({"categorical": [2]}, r"names \[2\], but X is an array: .* 0 to 1"),
+        ({"categorical": ["x"]}, r"names \['x'\], but X is an array"),
         ({"alpha": 0}, "alpha=0 must be a number between 0 and 1"),
         ({"alpha": 1.0}, "alpha=1.0"),
         ({"alpha": "0.1"}, "alpha='0.1'"),
@@ -139,6 +159,9 @@ def test_fit__of_two_rows_has_no_two_parts_to_measure_in():
         {"graph": "radius", "radius": 0},
         {"graph": "radius", "radius": np.float64(0.5)},
         {"graph": "radius", "scale": "minmax"},
+        {"categorical": [np.int64(3)], "scale": "minmax"},
+        {"categorical": ("a", 1, True, None), "graph": "radius", "radius": 1},
+        {"categorical": [], "metric": "mahalanobis", "algorithm": "nn_descent"},
     ],
 )
 def test_check_parameters__takes_the_numbers_of_numpy(arguments):
@@ -152,3 +175,10 @@ def test_rules__are_those_of_the_paper(n):
         assert radius_by_rule(n, d) == pytest.approx(
             definitions.radius_rule(n, d), rel=1e-15
         )
+
+
+@pytest.mark.parametrize("categorical", [None, [], "auto", ["a"]])
+def test_may_approximate__not_with_categories(categorical):
+    model = LPE(allow_approximate=True, categorical=categorical)
+
+    assert may_approximate(model.get_params()) == (not categorical)
