@@ -18,6 +18,7 @@ FITS = {
     "mahalanobis of scaled rows": {"metric": "mahalanobis", "scale": "standard"},
     "given VI": {"metric": "mahalanobis", "metric_params": {"VI": np.eye(6) + 0.3}},
     "radius by the rule": {"graph": "radius", "scale": "minmax"},
+    "both forms": {"scale": "minmax+quantile"},
     "geodesic": {"metric": "geodesic", "metric_params": {"n_neighbors": 3}},
     "mean": {"aggregation": "mean", "scale": "standard"},
     "geodesic mean": {

@@ -122,7 +122,7 @@ class LPE(OutlierMixin, BaseEstimator):
         new rows among the other half, from which scaling and metric are learned, too; with
         ``p = (1 + count) / (m + 1)``, P(p <= a) <= a holds exactly, whatever is learned.
         "auto": "loo" where nothing is learned, or from enough rows (200 d of d columns for
-        "minmax", 1,500 sqrt(d) for "quantile", 70 d for "standard" and "seuclidean",
+        "minmax", 2,000 sqrt(d) for "quantile", 70 d for "standard" and "seuclidean",
         40 d**1.5 for "mahalanobis"; for several of them their sum), else "conformal", as
         for the "union" graph; a log line says which, and why. "loo" is
         also allowed with fewer rows; a warning says how many more false alarms it raises

@@ -25,7 +25,7 @@ from typing import Any
 #: quantiles a row at an end of a column is measured as if it were not beyond the others;
 #: of few columns each decides more. Where several are learned, what they add adds up.
 ENOUGH_ROWS = {
-    "ranges": (200, 1.0), "quantiles": (1500, 0.5), "variances": (70, 1.0),
+    "ranges": (200, 1.0), "quantiles": (2000, 0.5), "variances": (70, 1.0),
     "covariance": (40, 1.5),
 }  # fmt: skip
 
@@ -116,7 +116,7 @@ def enough_rows(learned: str | None, n_features: int) -> float:
     >>> enough_rows("variances", 10), enough_rows("covariance", 16), enough_rows(None, 10)
     (700.0, 2560.0, 0)
     >>> enough_rows("ranges and quantiles", 4)
-    3800.0
+    4800.0
     """
     if learned is None:
         return 0

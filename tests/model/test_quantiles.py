@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 
 import definitions
 from lpe_dask import LPE
+from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.model import quantiles
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.division import divide
+from lpe_dask.model.manifest import SpaceEntry
 from lpe_dask.model.quantiles import learn_knots, readings_of, sampled_numbers
-from lpe_dask.model.scaling import learn_scaling
-from lpe_dask.search import Preparation
+from lpe_dask.model.scaling import learn_preparation, learn_scaling
+from lpe_dask.model.space_entries import entry_of_space, space_of_entry
+from lpe_dask.search import Preparation, Space
 from lpe_dask.tasks.values import Held
 from strategies import point_sets, row_chunks
 
@@ -342,3 +345,41 @@ def test_fit__of_a_covariance_of_both_forms_needs_rows_for_both():
 def test_fit__of_a_known_density_needs_a_linear_scale(scale):
     with pytest.raises(ValueError, match=f"scale='{re.escape(scale)}'. Set scale to None"):
         LPE(3, scale=scale, anomaly_log_density=np.sum).fit(lattice(80, 0))
+
+
+@given(
+    points=point_sets(min_rows=3, max_rows=8, n_features=3), scale=st.sampled_from(SCALES)
+)
+def test_learn_preparation__of_numbers_beside_categories(points, scale):
+    """Codes stay as they are, after all forms of the numbers."""
+    n_forms, weights = (1 if scale == "quantile" else 2), [4.0, 9.0, 0.25]
+    points[:, 1] = np.arange(len(points)) % 2
+
+    preparation = learn_preparation(
+        da.from_array(points, chunks=(2, 3)), scale, "euclidean", {"w": weights},
+        ["a", "b", "c"], categorical=[1],
+    )  # fmt: skip
+
+    scaled = definitions.scaled(points[:, [0, 2]], points[:, [0, 2]], scale)
+    expected = definitions.weighted(scaled, n_forms * [4.0, 0.25])
+    prepared = preparation.apply(points)
+    np.testing.assert_array_equal(prepared, np.hstack([expected, points[:, [1]]]))
+    assert preparation.n_prepared(3) == prepared.shape[1] == 2 * n_forms + 1
+    assert preparation.weights.tolist() == [9.0]
+    basis = ALGORITHMS["brute"].basis(prepared, preparation.weights)
+    space = Space("brute", preparation, basis)
+    entry = SpaceEntry.model_validate(entry_of_space(space))
+    entry.check_features(3)
+    with pytest.raises(ValueError, match=r"a vector has another length|of other columns"):
+        entry.check_features(4)
+    again = space_of_entry(entry, "brute").preparation
+    np.testing.assert_array_equal(again.apply(points), prepared)
+
+
+def test_n_prepared__of_categories_alone_counts_the_column_of_zeros():
+    rows = da.from_array(np.array([[0.0, 1.0], [1.0, 1.0]]))
+    preparation = learn_preparation(
+        rows, "minmax+quantile", "euclidean", None, ["a", "b"], categorical=[0, 1]
+    )
+
+    assert preparation.n_prepared(2) == preparation.apply(rows.compute()).shape[1] == 3
