@@ -73,7 +73,7 @@ def added_false_alarms(
             for part in (of_scale, of_metric)
         )
     numbers = numbers_of(rows, preparation.categorical)
-    scaled, codes = preparation.scaling.apply(numbers), _indicators(rows, preparation)
+    scaled = preparation.scaling.apply(numbers)
     has_matrix = preparation.linear_map.matrix is not None
     most = MOST_MAPPED_ROWS if has_matrix and learned != "covariance" else MOST_ROWS
     some = np.random.default_rng(0).permutation(len(rows))[:most]
@@ -89,13 +89,13 @@ def added_false_alarms(
         if learned == "variances" and preparation.scaling.divisor is None:
             scaled, linear_map = linear_map.apply(scaled), LinearMap()
         moved, stretched = _left_out(learned, numbers, scaled, knots, n_rows)
-        if codes.shape[1] > 0:  # which are learned without any row alike
+        scaled, moved, stretched = scaled[some], moved[some], stretched[some]
+        if preparation.categorical:  # nothing is learned from codes
+            codes = _indicators(rows[some], preparation)
             linear_map = LinearMap(factor=_factors(linear_map, scaled, codes))
             scaled, moved = np.hstack([scaled, codes]), np.hstack([moved, codes])
             stretched = np.hstack([stretched, np.ones_like(codes)])
-        among, alone = _without_scale(
-            scaled[some], moved[some], stretched[some], linear_map, statistic
-        )
+        among, alone = _without_scale(scaled, moved, stretched, linear_map, statistic)
     return _ratio(among, alone, alpha)
 
 

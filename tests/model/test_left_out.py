@@ -115,6 +115,22 @@ def test_added_false_alarms__of_means_are_not_those_of_kth_distances():
     assert 1 < mean != kth > 1
 
 
+def test_added_false_alarms__of_categories_are_those_of_a_column_of_0_and_1():
+    """Of which the range is the same without any row."""
+    rng = np.random.default_rng(1)
+    rows = np.hstack([rng.standard_t(3, (40, 12)), rng.integers(0, 2, (40, 1))])
+    of_all = learn_scaling(da.from_array(rows), "minmax", [*"abcdefghijklm"])
+    of_numbers = learn_scaling(da.from_array(rows[:, :12]), "minmax", [*"abcdefghijkl"])
+    mixed = Preparation(of_numbers, LinearMap(), (12,), np.ones(1))
+    arguments = "ranges", Statistic(3, None), 40, 0.1
+
+    found = added_false_alarms(rows, mixed, *arguments)
+
+    assert found == added_false_alarms(rows, Preparation(of_all), *arguments) > 1
+    without = rows[:, :12], Preparation(of_numbers), *arguments
+    assert found != added_false_alarms(*without)
+
+
 @pytest.mark.parametrize("arguments", [{"scale": "standard"}, {"metric": "mahalanobis"}])
 def test_added_false_alarms__of_means_of_one_are_those_of_the_nearest(arguments):
     asked = [Statistic(1, None, aggregation=name) for name in ("kth", "mean")]
