@@ -265,9 +265,18 @@ def knots_of(n_features):
     return Knots(values, (np.arange(1002),) * n_features, 501)
 
 
+def preparation_of_codes(n_features):
+    """Every third column is one of codes."""
+    categorical = tuple(range(0, n_features, 3))
+    n_numbers = n_features - len(categorical)
+    scaling = Scaling(np.zeros(n_numbers), np.ones(n_numbers))
+    weighted = LinearMap(factor=np.ones(n_numbers))
+    return Preparation(scaling, weighted, categorical, np.ones(len(categorical)))
+
+
 @pytest.mark.parametrize("n_features", [3, 40])
 @pytest.mark.parametrize("n_neighbors", [None, 20, 400])
-@pytest.mark.parametrize("kind", ["scaled", "all", "plain", "decided", "knots"])
+@pytest.mark.parametrize("kind", ["scaled", "all", "plain", "decided", "knots", "codes"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neighbors, kind):
     cut = SearchPlan(shape_of(8000, n_features, n_neighbors), 8000, 2000, 3000, 1)
@@ -284,10 +293,13 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
             LinearMap(matrix=np.eye(n_features)),
         ),
         "knots": Preparation(Scaling(knots=knots_of(n_features))),
+        "codes": preparation_of_codes(n_features),
     }[kind]
+    if kind == "codes" and ALGORITHMS[algorithm].neighbor_lists is not None:
+        pytest.skip("an index has no categories")
     rng = np.random.default_rng(0)
     reference = rng.random((4000, n_features))
-    basis = ALGORITHMS[algorithm].basis(reference)
+    basis = ALGORITHMS[algorithm].basis(reference, preparation.weights)
     space = Space(algorithm, preparation, basis, None, with_samples=True)
     handles = [packing._pack(reference[i : i + 2000], i, space, None) for i in (0, 2000)]
     queries = rng.random((2 * cut.pass_rows, n_features), dtype=np.float32)
@@ -306,18 +318,23 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
 
 
 @pytest.mark.parametrize("n_features", [2, 50])
-@pytest.mark.parametrize("kind", ["linear", "both forms"])
+@pytest.mark.parametrize("kind", ["linear", "both forms", "codes"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_pack_bytes__bounds_what_packing_allocates(algorithm, kind, n_features):
     cut = planned(20_000, n_features, 60, n_threads=1, threads=1, memory_limit=4 * GIB)
-    n_read = n_features if kind == "linear" else n_features // 2
+    if kind == "codes" and ALGORITHMS[algorithm].neighbor_lists is not None:
+        pytest.skip("an index has no categories")
+    n_read = n_features // 2 if kind == "both forms" else n_features
     rows = np.random.default_rng(0).random((cut.block_rows, n_read))
     scaling = Scaling(np.zeros(n_read), None, np.ones(n_read))
     if kind == "both forms":
         scaling = Scaling(np.zeros(n_read), np.ones(n_read), knots=knots_of(n_read))
     preparation = Preparation(scaling, LinearMap(matrix=np.eye(n_features)))
+    if kind == "codes":
+        preparation = preparation_of_codes(n_features)
     assert preparation.n_prepared(n_read) == n_features
-    basis = ALGORITHMS[algorithm].basis(preparation.apply(rows[:1000]))
+    sample = preparation.apply(rows[:1000])
+    basis = ALGORITHMS[algorithm].basis(sample, preparation.weights)
     space = Space(algorithm, preparation, basis, None, with_samples=True)
     packing._pack(rows[:300], 0, space, None)  # compiles
 
