@@ -48,6 +48,7 @@ from lpe_dask.tables import (
     check_numeric,
     find_files,
     is_there,
+    label_of,
     open_table,
     paths_in,
     select_columns,
@@ -307,7 +308,7 @@ def open_measured(
         if len(frame.columns) == 0:
             raise ValueError("no columns to measure. Name some (columns=, --columns).")
         places = {*kinds, *categorical_places(frame, categorical)}
-        check_kinds(list(frame.dtypes), list(map(repr, frame.columns)), kinds)
+        check_kinds(list(frame.dtypes), list(map(label_of, frame.columns)), kinds)
         check_numeric(frame, but=places)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{shown_paths(path)}: {error}") from error

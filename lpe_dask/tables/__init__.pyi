@@ -17,6 +17,7 @@ from .files import paths_in as paths_in
 from .files import shown_paths as shown_paths
 from .kinds import LEVEL_TYPES as LEVEL_TYPES
 from .kinds import check_kinds as check_kinds
+from .kinds import label_of as label_of
 from .levels import MERGED_LEVELS as MERGED_LEVELS
 from .levels import categorical_places as categorical_places
 from .levels import learn_categories as learn_categories

@@ -26,6 +26,7 @@ from lpe_dask.tables.kinds import (
     check_kind,
     is_dictionary,
     kind_of_values,
+    label_of,
 )
 from lpe_dask.tables.numeric import rows_of_objects
 from lpe_dask.tables.results import changed_rows
@@ -117,7 +118,7 @@ def coded_frame(
     converted = frame.copy(deep=False)
     for place, levels in zip(categories.places, categories.levels, strict=True):
         if place < frame.shape[1]:
-            column, label = frame.iloc[:, place], repr(frame.columns[place])
+            column, label = frame.iloc[:, place], label_of(frame.columns[place])
             converted.isetitem(place, coded(column, levels, label, is_nominal=is_nominal))
     return converted
 
@@ -134,7 +135,7 @@ def coded_rows(
     rows = array.astype(dtype if is_of_numbers else object)
     for place, levels in zip(categories.places, categories.levels, strict=True):
         if place < array.shape[1]:
-            column, label = column_of(array, place), f"column {place}"
+            column, label = column_of(array, place), label_of(place)
             rows[:, place] = coded(column, levels, label, is_nominal=is_nominal)
     return rows if is_of_numbers else rows_of_objects(rows)
 
@@ -156,7 +157,7 @@ def coded(
     numbers = {level: number for number, level in enumerate(levels)}
     codes = [np.nan if v is None else numbers.get(v, -1) for v in found.levels]
     if is_nominal and -1 in codes:
-        raise ValueError(changed_rows(f"has other values in column {label}"))
+        raise ValueError(changed_rows(f"has other values in {label}"))
     # The last one is that of missing values, whose position is -1.
     return np.array([*codes, np.nan], np.float32)[found.positions]
 

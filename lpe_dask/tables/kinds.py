@@ -88,6 +88,11 @@ def kind_of_values(values: Any) -> str:
     return INFERRED.get(found, found)
 
 
+def label_of(name: Any) -> str:
+    """Return what to call a column in a message, by its name or its position."""
+    return f"column {name!r}"
+
+
 def check_kinds(
     dtypes: Sequence[Any], labels: Sequence[str], kinds: Mapping[int, str | None]
 ) -> None:
@@ -112,7 +117,7 @@ def check_kind(found: str | None, fitted: str, label: str) -> None:
     if found in (None, "", fitted) or (found == FLOAT and fitted == WHOLE):
         return
     raise TypeError(
-        f"the categorical column {label} has {found}, but the nominal rows have {fitted} "
-        f"there, and values of different types are never the same category. Convert the "
-        f"column to {fitted}."
+        f"{label} has {found}, but the nominal rows have {fitted} in this categorical "
+        f"column, and values of different types are never the same category. Convert it to "
+        f"{fitted}."
     )

@@ -33,6 +33,7 @@ from lpe_dask.tables.kinds import (
     Level,
     is_category,
     kind_of_type,
+    label_of,
 )
 from lpe_dask.tasks import compute, merge_tasks, new_tasks, simplified, under_own_keys
 
@@ -153,9 +154,7 @@ class _Columns:
     @property
     def labels(self) -> list[str]:
         """What to call the columns in a message."""
-        if self.names is None:
-            return [f"column {i}" for i in range(len(self.dtypes))]
-        return list(map(repr, self.names))
+        return list(map(label_of, self.names or range(len(self.dtypes))))
 
     def places(self, categorical: str | Sequence[Any]) -> list[int]:
         """Return the positions of columns that are, or may be, categorical, ascending."""
@@ -221,12 +220,12 @@ def _levels(seen: _Seen, label: str) -> tuple[Level, ...]:
         raise _not_categorical(label, " and ".join(kinds))
     if len(seen.levels) > MOST_LEVELS:
         raise ValueError(
-            f"the column {label} has more than {MOST_LEVELS:,} different values, too many "
+            f"{label} has more than {MOST_LEVELS:,} different values, too many "
             f"to be a category. Leave it out (columns=, --columns), or group its values."
         )
     if not all(map(_is_unicode, seen.levels)):
         raise ValueError(
-            f"the column {label} has text that is not Unicode (parts of surrogate pairs), "
+            f"{label} has text that is not Unicode (parts of surrogate pairs), "
             f"which cannot be saved. Repair it, or leave the column out (columns=, "
             f"--columns)."
         )

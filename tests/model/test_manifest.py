@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import lpe_dask
 from lpe_dask import LPE
 from lpe_dask.model import loading, manifest
+from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.loading import load_fitted
 from lpe_dask.model.manifest import MANIFEST_NAME
 from lpe_dask.storage.columns import write_columns
@@ -83,7 +84,19 @@ GUIDE, LED = ("approximate", "guide"), {"exact_blocks": [], "suspects": [0, 1]}
 N_LED = 1200
 
 
-@pytest.fixture(scope="module", params=["straight", "quantile", "geodesic", "approximate"])
+@pytest.fixture(scope="module")
+def categorical():
+    """A model of a column of numbers and one of whole numbers as categories."""
+    rows = NOMINAL * [1, 10]
+    arguments = ARGUMENTS | {"categorical": [1]}
+    with dask.config.set({"lpe-dask.block-rows": 64}):
+        return folder_of(LPE(3, **arguments).fit(np.round(rows, 6)))
+
+
+@pytest.fixture(
+    scope="module",
+    params=["straight", "quantile", "geodesic", "approximate", "categorical"],
+)
 def files(request):
     return request.getfixturevalue(request.param)
 
@@ -161,7 +174,7 @@ def test_scoring__with_files_damaged_after_loading_is_refused(files, data):
     with tempfile.TemporaryDirectory() as folder, dask.config.set(scheduler="sync"):
         put(files, folder)
         model = lpe_dask.load(folder)
-        lazy = model.score_samples(da.from_array(QUERIES, chunks=(20, 2)))
+        lazy = model.score_samples(da.from_array(queries_of(model), chunks=(20, 2)))
         path = Path(folder) / data.draw(st.sampled_from(lazily_read))
         content = path.read_bytes()
         way = data.draw(st.sampled_from(["cut", "alter", "remove"]))
@@ -326,10 +339,19 @@ def test_load__of_a_strangers_manifest(files, data):
     assert all(path.startswith(folder) for path in opened)
 
 
+def queries_of(model):
+    """Rows that a model may score: with whole numbers where it has categories."""
+    has_categories = fitted_of(model).categories is not None
+    return np.round(QUERIES * [1, 10]) if has_categories else QUERIES
+
+
 def check_scores(model):
+    queries = queries_of(model)
     try:
-        p_values = model.score_samples(QUERIES)
-        labels = model.predict(QUERIES)
+        p_values = model.score_samples(queries)
+        labels = model.predict(queries)
+    except TypeError as error:
+        assert "in this categorical column" in str(error)  # noqa: PT017
     except (ValueError, FileNotFoundError) as error:
         assert ".parquet" in str(error)  # noqa: PT017
     except MemoryError as error:
@@ -376,7 +398,10 @@ DIAGONAL = [[1.0, 0.0], [0.0, 1.0]]
         (("fitted", "aggregation"), "median", "aggregation: Input should be 'kth' or 'm"),
         (("fitted", "aggregation"), "mean", "'kth' is not that of the fit, 'mean'"),
         (("parameters", "aggregation"), "mean", "'mean' is not that of the fit, 'kth'"),
-        ((*SPACE, "levels"), {"color": ["red"]}, "levels: a later .* newer version"),
+        ((*SPACE, "levels"), {"color": ["red"]}, "levels"),
+        ((*SPACE, "levels"), [["red"]], "not as many levels as categorical columns"),
+        (("parameters", "categorical"), "all", "categorical='all' must be a list"),
+        (("parameters", "categorical"), [{"float": 1}], "is not a column name"),
         (("fitted", "n_samples"), 5, "more rows than n_samples"),
         (("fitted", "n_dropped"), -1, "n_dropped"),
         (("fitted", "n_neighbors"), 10**6, "n_neighbors is more than the rows"),
@@ -448,6 +473,48 @@ def test_load__of_a_strangers_nonsense_says_why(path, value, why, straight, tmp_
         lpe_dask.load(tmp_path)
 
     assert ONE_LINE.fullmatch(str(caught.value))
+
+
+LEVELS, PREPARATION = (*SPACE, "levels"), (*SPACE, "preparation")
+WHOLE = list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        (LEVELS, None, "not as many levels as categorical columns"),
+        (LEVELS, [WHOLE, WHOLE], "not as many levels as categorical columns"),
+        (LEVELS, [[]], "at least 1 item"),
+        (LEVELS, [list(range(10_001))], "at most 10000 items"),
+        (LEVELS, [[*WHOLE, 9]], "the levels of a column are not ascending"),
+        (LEVELS, [WHOLE[::-1]], "the levels of a column are not ascending"),
+        (LEVELS, [["a", 1]], "levels"),
+        (LEVELS, [[0, True]], "levels"),
+        (LEVELS, [[0.5, 1.5]], "levels"),
+        (LEVELS, [[None]], "levels"),
+        ((*PREPARATION, "categorical"), [0, 1], "not as many weights as categorical"),
+        ((*PREPARATION, "categorical"), [2], "a categorical column is not there"),
+        ((*PREPARATION, "weights"), [2.0], "weights of categorical columns differ"),
+        ((*PREPARATION, "linear_map", "divisor"), [1.0], "by Euclidean distance"),
+        ((*PREPARATION, "linear_map", "matrix"), [[1.0]], "by Euclidean distance"),
+        (("parameters", "metric"), "mahalanobis", "does not go with metric"),
+        (("parameters", "algorithm"), "nn_descent", "does not go with algorithm"),
+    ],
+)
+def test_load__of_a_strangers_categories_says_why(path, value, why, categorical, tmp_path):
+    put(forged(categorical, *path, value=value), tmp_path)
+
+    with pytest.raises(ValueError, match=f"/{MANIFEST_NAME}.*{why}") as caught:
+        lpe_dask.load(tmp_path)
+
+    assert ONE_LINE.fullmatch(str(caught.value))
+
+
+@pytest.mark.parametrize("levels", [[*WHOLE, 2**70], ["a", "b"], [False, True]])
+def test_load__of_other_levels_takes_their_type(levels, categorical, tmp_path):
+    put(forged(categorical, *LEVELS, value=[levels]), tmp_path)
+
+    check_scores(lpe_dask.load(tmp_path))
 
 
 KNOTS = (*SCALING, "knots")
@@ -741,11 +808,11 @@ def test_load__of_columns_that_are_not_named_by_text():
         model.statistic(rows.iloc[:, [0]])
 
 
-def test_load__of_a_later_space_asks_for_a_newer_version(straight, tmp_path):
+def test_load__of_later_parameters_asks_for_a_newer_version(straight, tmp_path):
     files = forged(straight, *SPACE, "levels", value={"color": ["red"]})
-    put(forged(files, "parameters", "scale", value="rank"), tmp_path)
+    put(forged(files, "parameters", "n_jobs", value=1), tmp_path)
 
-    with pytest.raises(ValueError, match=r"levels: a later version .*Load it with a newer"):
+    with pytest.raises(ValueError, match=r"LPE has no \['n_jobs'\] .*Load it with a newer"):
         lpe_dask.load(tmp_path)
 
 
