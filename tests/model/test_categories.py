@@ -364,3 +364,19 @@ def test_fit__of_categories_that_change_says_so():
         pytest.raises(ValueError, match=r"the nominal rows changed .* column 'c'"),
     ):
         LPE(2, categorical=["c"]).fit(X)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind", ["pandas", "array", "dask frame", "parquet", "csv"])
+@pytest.mark.parametrize("literal_bytes", [values.LITERAL_BYTES, 1])
+def test_cluster__gives_the_same_numbers(kind, literal_bytes, client, monkeypatch):
+    monkeypatch.setattr(values, "LITERAL_BYTES", literal_bytes)
+    arguments = {"calibration": "conformal", "random_state": 0, "scale": "standard"}
+
+    model = LPE(4, categorical=columns_of(kind), **arguments).fit(KINDS[kind](NOMINAL))
+
+    with dask.config.set(scheduler="sync"):
+        right = LPE(4, categorical=CATEGORICAL, **arguments).fit(NOMINAL)
+        p_values, own = right.score_samples(NEW), computed(right.p_values_)
+    np.testing.assert_array_equal(computed(model.score_samples(KINDS[kind](NEW))), p_values)
+    np.testing.assert_array_equal(computed(model.p_values_), own)

@@ -137,7 +137,7 @@ ODD = {
 @kinds(FRAMES | FILES)
 @pytest.mark.parametrize("values", ODD.values(), ids=ODD)
 def test_column_of_text_category_or_datetime__is_refused_by_name(of_kind, values):
-    """What to measure is named; measuring such columns is not built yet."""
+    """What to measure is named, and what else can be done about text and categories."""
     table = of_kind(frame_of(NOMINAL).assign(odd=values))
 
     with pytest.raises(TypeError) as refused:
@@ -145,6 +145,8 @@ def test_column_of_text_category_or_datetime__is_refused_by_name(of_kind, values
 
     for words in ("'odd'", "columns=['x', 'y']", "--columns x,y"):
         assert words in str(refused.value)
+    has_remedy = "categorical=['odd'], --categorical odd" in str(refused.value)
+    assert has_remedy == (not isinstance(values, pd.DatetimeIndex))
     lpe_dask.score(table, columns=["x", "y"])
 
 

@@ -1,0 +1,218 @@
+"""Tables in files whose columns are text, categories, booleans or whole numbers."""
+
+import json
+from pathlib import Path
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import lpe_dask
+from lpe_dask import LPE
+from lpe_dask.batch.api import score_files
+from lpe_dask.cli.commands import cli
+
+CATEGORICAL = ["zip", "flag", "port"]
+#: In each form the same rows; those of the nominal ones tell that "zip" is text.
+FORMS = {
+    "csv": lambda frame, name: frame.to_csv(name, index=False),
+    "text.parquet": lambda frame, name: frame.to_parquet(name),
+    "dictionary.parquet": lambda frame, name: frame.astype(
+        {"zip": "category", "port": "category"}
+    ).to_parquet(name, row_group_size=7),
+}
+
+
+def rows(n_rows, seed, zips):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "id": np.arange(n_rows),
+            "zip": rng.choice(zips, n_rows),
+            "x": rng.integers(0, 5, n_rows) * 0.5,
+            "flag": rng.integers(0, 2, n_rows) == 1,
+            "port": rng.choice([80, 443], n_rows),
+        }
+    )
+
+
+NOMINAL = rows(80, 0, ["007", "7", "a"])
+#: Looks like numbers from beginning to end.
+NEW = rows(20, 1, ["007", "7", "12"])
+COLUMNS = ["zip", "x", "flag", "port"]
+
+
+def expected(**arguments):
+    return LPE(3, categorical=CATEGORICAL, **arguments).fit(NOMINAL[COLUMNS])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for ending, write in FORMS.items():
+        write(NOMINAL, f"nominal.{ending}")
+        write(NEW, f"new.{ending}")
+    with dask.config.set(scheduler="sync"):
+        yield tmp_path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli, [*arguments, "--scheduler", "threads"])
+
+
+@pytest.mark.parametrize("nominal", FORMS)
+@pytest.mark.parametrize("new", FORMS)
+def test_score_files__in_all_forms(nominal, new):
+    summary = score_files(
+        f"new.{new}", "out", nominal=f"nominal.{nominal}", columns=COLUMNS,
+        categorical=CATEGORICAL, n_neighbors=3,
+    )  # fmt: skip
+
+    written, model = pd.read_parquet("out"), expected()
+    np.testing.assert_array_equal(written["p_value"], model.score_samples(NEW))
+    np.testing.assert_array_equal(written["statistic"], model.statistic(NEW))
+    assert written["zip"].tolist() == NEW["zip"].tolist()
+    assert summary["parameters"]["categorical"] == CATEGORICAL
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_command__fits_saves_and_scores(form):
+    fitted = invoke(
+        "fit", f"nominal.{form}", "--model", "model", "--columns", ",".join(COLUMNS),
+        "--categorical", ",".join(CATEGORICAL), "--n-neighbors", "3",
+        "--check-calibration",
+    )  # fmt: skip
+    assert fitted.exit_code == 0, fitted.output
+    assert "are expected: holds" in fitted.output
+
+    for new in FORMS:
+        scored = invoke("score", f"new.{new}", "--model", "model", "--output", f"out {new}")
+        assert scored.exit_code == 0, scored.output
+        np.testing.assert_array_equal(
+            pd.read_parquet(f"out {new}")["p_value"], expected().score_samples(NEW)
+        )
+    assert invoke("plan", "new.csv", "--model", "model").exit_code == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_command__takes_all_that_are_no_numbers(form):
+    """Whole numbers are not among them, but in a dictionary of Parquet."""
+    scored = invoke(
+        "score", f"nominal.{form}", "--output", "out", "--categorical", "auto",
+        "--columns", ",".join(COLUMNS), "--n-neighbors", "3",
+    )  # fmt: skip
+
+    assert scored.exit_code == 0, scored.output
+    names = CATEGORICAL if "dictionary" in form else CATEGORICAL[:2]
+    model = LPE(3, categorical=names).fit(NOMINAL[COLUMNS])
+    np.testing.assert_array_equal(pd.read_parquet("out")["p_value"], model.p_values_)
+    summary = json.loads(Path("out/_summary.json").read_text())
+    assert summary["parameters"]["categorical"] == "auto"
+
+
+JOB = """
+[nominal]
+data = "nominal.text.parquet"
+columns = ["zip", "x", "flag", "port"]
+[model]
+path = "model"
+n_neighbors = 3
+categorical = ["zip", "flag", "port"]
+[score]
+data = "new.csv"
+output = "out"
+"""
+
+
+def run(job):
+    Path("job.toml").write_text(job)
+    return lpe_dask.run("job.toml")
+
+
+def test_job__with_categories():
+    assert run(JOB)["rows"] == 20
+
+    np.testing.assert_array_equal(
+        pd.read_parquet("out")["p_value"], expected().score_samples(NEW)
+    )
+    assert run(JOB) is None  # nothing to do
+    other = JOB.replace('"zip", "flag", "port"]\n[score]', '"zip", "flag"]\n[score]')
+    with pytest.raises(ValueError, match=r"categorical=\['zip', 'flag', 'port'\] instead"):
+        run(other)
+    again = other.replace("n_neighbors", "refit = true\nn_neighbors")
+    assert run(again.replace('"out"', '"other"'))["rows"] == 20
+    model = LPE(3, categorical=["zip", "flag"]).fit(NOMINAL[COLUMNS])
+    np.testing.assert_array_equal(
+        pd.read_parquet("other")["p_value"], model.score_samples(NEW)
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('["zip", "flag", "port"]\n[score]', '"zip"\n[score]', "line 8, .*='zip' must be"),
+        ('["zip", "flag", "port"]\n[score]', "3\n[score]", "line 8, .* must be a list"),
+        (
+            "n_neighbors = 3",
+            'metric = "mahalanobis"',
+            r"line 8, \[model\] categorical: .* does not go with metric='mahalanobis'",
+        ),
+    ],
+)
+def test_job__says_what_is_wrong_with_its_categories(before, after, words):
+    with pytest.raises(ValueError, match=words):
+        run(JOB.replace(before, after))
+
+
+def test_other_types__are_refused_before_anything_is_read(monkeypatch):
+    def fail(*arguments):
+        raise AssertionError("computed")
+
+    NEW.assign(zip=5).to_parquet("whole.parquet")
+    expected().save("model")
+    arguments = {"columns": COLUMNS, "categorical": CATEGORICAL}
+    monkeypatch.setattr(dask.base, "compute", fail)
+
+    words = r"whole.parquet: column 'zip' has whole numbers, but the nominal rows have text"
+    with pytest.raises(TypeError, match=words):
+        score_files("whole.parquet", "out", nominal="nominal.csv", **arguments)
+    with pytest.raises(TypeError, match=words):
+        score_files("whole.parquet", "out", model="model")
+    with pytest.raises(TypeError, match=words):
+        lpe_dask.plan("whole.parquet", model="model")
+    NOMINAL.assign(day=pd.Timestamp("2026-11-25")).to_parquet("days.parquet")
+    with pytest.raises(TypeError, match=r"days.parquet: .* column 'day' has datetime64"):
+        score_files("days.parquet", "out", categorical=["zip", "day"])
+    with pytest.raises(TypeError, match=r"days.parquet: .* not: 'day' \(datetime64"):
+        score_files("days.parquet", "out", categorical="auto")
+
+
+def test_text__is_refused_with_both_remedies():
+    result = invoke("score", "nominal.csv", "--output", "out")
+
+    assert result.exit_code == 2
+    assert "--columns id,x,flag,port on the command line; or measure" in result.output
+    assert "--categorical zip." in result.output
+
+
+def test_missing_category__is_not_measured():
+    NEW.assign(zip=[None, *NEW["zip"][1:]]).to_csv("holes.csv", index=False)
+
+    summary = score_files(
+        "holes.csv", "out", nominal="nominal.csv", columns=COLUMNS, categorical="auto"
+    )
+
+    assert summary["rows_nan"] == 1
+    assert pd.read_parquet("out")["p_value"].isna().tolist() == [True, *[False] * 19]
+    with pytest.raises(ValueError, match=r"NaN or inf .* zip \(1\)"):
+        score_files("holes.csv", "own", columns=COLUMNS, categorical="auto")
+
+
+def test_column_of_a_csv__that_is_no_number_further_down_is_told_by_line():
+    lines = ["c,x", *["5,1"] * 100_000, "six,2"]
+    Path("late.csv").write_text("\n".join(lines) + "\n")
+
+    with pytest.raises(ValueError, match=r"late.csv, line 100002: column 'c' has 'six'"):
+        score_files("late.csv", "out", categorical=["c"])
