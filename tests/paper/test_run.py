@@ -597,6 +597,15 @@ def test_banana__compares_with_the_svm(coarse, folder):
     assert "108 nominal test rows, 183 anomalies" in experiment.rows[0].procedure
     better = by_claim(experiment, "K-LPE with K = 2 to 12 is better")
     assert re.findall(r"K=(\d+)", better.reason) == ["2", "4", "6", "8", "10", "12"]
+    wide = by_claim(experiment, "by the mean of the K distances")
+    assert wide.verdict == OPEN
+    numbers = re.findall(r"K=(\d+) (0\.\d+)", wide.reason)
+    assert [k for k, _ in numbers] == ["5", "10", "20", "40"] * 2
+    of_means = [float(area) for _, area in numbers[:4]]
+    assert wide.here.mean == pytest.approx(max(of_means) - min(of_means), abs=2e-4)
+    of_kth = [float(area) for _, area in numbers[4:]]
+    by_kth = float(re.search(r"by which it is (-?[0-9.]+)", wide.reason)[1])
+    assert by_kth == pytest.approx(max(of_kth) - min(of_kth), abs=2e-4)
     assert by_claim(experiment, "alpha = 0.05").paper == "0.06"
     marked = by_claim(experiment, "realisation")
     assert "91 nominal test rows, 180 anomalies" in marked.procedure
