@@ -1024,7 +1024,7 @@ def test_planned__share_the_machine(monkeypatch):
 def test_forecast__tells_times_in_units_that_fit(seconds, said):
     plan = SearchPlan(SearchShape(10, 2, Statistic(5, None)), 64, 64, 64, 1)
     forecast = lpe_dask.plan.__globals__["Forecast"](
-        10, 10, 2, 5, None, "brute", True, {"read": 1}, 0, 0, 0, Needs(plan), 2, GIB,
+        10, 10, 2, 5, None, "kth", "brute", True, {"read": 1}, 0, 0, 0, Needs(plan), 2, GIB,
         {"search": seconds}, 1.5,
     )  # fmt: skip
 
