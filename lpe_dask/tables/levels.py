@@ -17,6 +17,7 @@ from uuid import uuid4
 import dask.array as da
 import numpy as np
 import pandas as pd
+from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
@@ -35,7 +36,14 @@ from lpe_dask.tables.kinds import (
     kind_of_type,
     label_of,
 )
-from lpe_dask.tasks import compute, merge_tasks, new_tasks, simplified, under_own_keys
+from lpe_dask.tasks import (
+    compute,
+    merge_tasks,
+    meta_of,
+    new_tasks,
+    simplified,
+    under_own_keys,
+)
 
 #: Partitions whose values one task merges.
 MERGED_LEVELS = 16
@@ -80,7 +88,7 @@ def learn_categories(
     Returns
     -------
     categories : Categories or None
-        None if there are no such columns.
+        None if there are no such columns, or no table at all: `table.read_table` says why.
 
     Raises
     ------
@@ -93,7 +101,7 @@ def learn_categories(
     if categorical is None:
         return None
     columns = _columns_of(read_frame(X) if is_paths(X) else X)
-    places = columns.places(categorical)
+    places = columns.places(categorical) if columns.dtypes else []
     if not places:
         return None
     seen = _survey(columns.rows, places, most_partitions)
@@ -208,10 +216,13 @@ def _may_be_category(dtype: Any) -> bool:
 def _columns_of(rows: Any) -> _Columns:
     if is_frame(rows):
         return _Columns(rows, list(rows.columns), list(rows.dtypes))
-    if not isinstance(rows, da.Array):
+    is_lazy = isinstance(rows, da.Array)
+    if not is_lazy and not is_dask_collection(rows):
         rows = np.asarray(rows)
-    n_columns = rows.shape[1] if rows.ndim == 2 and not np.isnan(rows.shape[1]) else 0
-    return _Columns(rows, None, [rows.dtype] * int(n_columns))
+    is_dense = isinstance(meta_of(rows) if is_lazy else rows, np.ndarray)
+    if not is_dense or rows.ndim != 2 or np.isnan(rows.shape[1]):
+        return _Columns(rows, None, [])
+    return _Columns(rows, None, [rows.dtype] * rows.shape[1])
 
 
 def _levels(seen: _Seen, label: str) -> tuple[Level, ...]:

@@ -26,9 +26,10 @@ def check_type(dtype: np.dtype[Any]) -> None:
     if dtype.kind == "c":
         raise ValueError(_is_complex(f"X has dtype {dtype}"))
     if dtype.kind not in "biufO":
+        text = ", or measure them as equal or different (categorical='auto')"
         raise TypeError(
             f"X has dtype {dtype}, but rows must be real numbers or booleans. Drop other "
-            f"columns, or convert them to numbers."
+            f"columns, or convert them to numbers{text if dtype.kind in 'UT' else ''}."
         )
 
 
