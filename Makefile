@@ -22,8 +22,8 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-oldest lifetimes chaos coverage lint bench paper \
-	false-alarms faults clean
+.PHONY: help demo test test-thorough test-oldest lifetimes chaos coverage lint bench finding \
+	paper false-alarms faults clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +60,11 @@ coverage: $(READY) ## run the tests and demand that every line ran
 bench: $(READY) ## time the library beside its peers
 	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(ARGS)
+
+# Some minutes; ARGS="--only cardio" reads one table. Others (.npz) beside them are read as well.
+finding: $(READY) ## find anomalies in public tables, beside other libraries
+	$(BIN)/python -m pip install --quiet --editable ".[bench]"
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.finding $(ARGS)
 
 # The data come from OpenML, or with make paper ARGS="--data FOLDER" from files. Some minutes.
 paper: $(READY) ## repeat the paper's experiments and write docs/paper.md from them

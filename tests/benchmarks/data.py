@@ -104,28 +104,29 @@ def _single(name: str, n_rows: int) -> NDArray[np.float32]:
 
 def usps(n_rows: int, n_features: int) -> NDArray[np.float32]:
     """Return handwritten digits of 16 x 16 grey levels."""
-    with np.load(_data_folder("usps.npz")) as file:
+    with np.load(table_path("usps.npz")) as file:
         rows = np.concatenate([file["X_train"], file["X_test"]])
     return _some(rows, n_rows).astype(np.float32)
 
 
 def kdd99(n_rows: int, n_features: int) -> NDArray[np.float32]:
     """Return the 38 numbers of KDD Cup 1999, standardised."""
-    table = pd.read_parquet(_data_folder("kdd99.parquet"))
+    table = pd.read_parquet(table_path("kdd99.parquet"))
     rows = table.drop(columns=["label", "part"]).select_dtypes("number").to_numpy()
     return _some(shapes.standardised(rows), n_rows)
 
 
 def _adbench(name: str) -> NDArray[np.generic]:
-    with np.load(_data_folder(f"adbench/{name}.npz")) as file:
+    with np.load(table_path(f"adbench/{name}.npz")) as file:
         rows: NDArray[np.generic] = file["X"]
     return rows
 
 
-def _data_folder(name: str) -> Path:
+def table_path(name: str) -> Path:
+    """Return the path of a public table, or of a folder of tables."""
     beside = Path(__file__).parents[2] / ".." / "shared" / "data"
     path = Path(os.environ.get("LPE_DASK_DATA", beside)) / name
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"no table at {path} (set LPE_DASK_DATA to its folder)")
     return path
 

@@ -1,0 +1,339 @@
+"""Which anomalies are found in public tables, beside other libraries.
+
+Each table of ``adbench`` is divided into nominal rows that are fitted, and all other rows,
+which are judged. KDD Cup 1999 is fitted on normal rows of its training file and judged on
+its test file, whose attacks are partly of kinds that the training file does not have.
+
+    make finding                        # some minutes
+    make finding ARGS="--only cardio"   # one table; a table of your own in adbench, as well
+
+All of ours has ``calibration="loo"``, so that everyone is fitted on the same rows. Scales
+are learned from the fitted rows. What other libraries get is standardised by them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.ensemble import IsolationForest
+from sklearn.metrics import roc_auc_score
+from sklearn.neighbors import LocalOutlierFactor
+from sklearn.svm import OneClassSVM
+
+from benchmarks.data import table_path
+from lpe_dask import LPE
+
+NOMINAL_ROWS = 2000
+JUDGED_ROWS = 10_000
+KDD_ROWS = 20_000
+ALPHA = 0.01
+
+KDD = "KDD-99"
+CATEGORIES = ["protocol_type", "service", "flag"]
+
+SCALES = ("standard", "minmax", "quantile", "minmax+quantile")
+AGGREGATIONS = ("kth", "mean")
+N_NEIGHBORS = (5, 10, 20, 40)
+
+#: K of the table that compares libraries.
+USUAL = 10
+
+#: The most that our area and that of PyOD's mean may differ by, as they are the same thing.
+TOLERANCE = 0.002
+
+Scores = NDArray[np.floating]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Nominal rows, and rows that are to be judged.
+
+    Attributes
+    ----------
+    name : str
+    nominal, rows : DataFrame
+        Of the same columns.
+    is_anomaly : ndarray of bool
+        Of the judged rows.
+    counts : ndarray
+        How often each judged row occurs.
+    categorical : list of str
+        Columns that are not numbers.
+    """
+
+    name: str
+    nominal: pd.DataFrame
+    rows: pd.DataFrame
+    is_anomaly: NDArray[np.bool_]
+    counts: NDArray[np.integer]
+    categorical: list[str] = field(default_factory=list)
+
+    def numbers(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the nominal and the judged rows without categories."""
+        return tuple(
+            rows.drop(columns=self.categorical) for rows in (self.nominal, self.rows)
+        )
+
+    def standardised(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return their numbers on the scale of the nominal rows."""
+        nominal, rows = (rows.to_numpy(float) for rows in self.numbers())
+        deviation = nominal.std(axis=0)
+        deviation[deviation == 0] = 1
+        return tuple((part - nominal.mean(axis=0)) / deviation for part in (nominal, rows))
+
+    def area(self, scores: Scores) -> float:
+        """Return the area under the ROC curve of scores that grow with anomaly."""
+        return float(roc_auc_score(self.is_anomaly, scores, sample_weight=self.counts))
+
+    def share_found(self, p_values: Scores, alpha: float = ALPHA) -> float:
+        """Return the share of the anomalies with p-values up to alpha."""
+        found, counts = p_values[self.is_anomaly] <= alpha, self.counts[self.is_anomaly]
+        return float(np.average(found, weights=counts))
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """An `LPE`; see there. ``n_neighbors`` None is its rule."""
+
+    scale: str
+    aggregation: str
+    n_neighbors: int | None
+    with_categories: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.scale}, {self.aggregation}" + ", categories" * self.with_categories
+
+    def judge(self, problem: Problem) -> tuple[Scores, Scores]:
+        """Return statistics and p-values of the judged rows."""
+        nominal, rows = problem.numbers()
+        more: dict[str, Any] = {}
+        if self.with_categories:
+            nominal, rows = problem.nominal, problem.rows
+            more = {"categorical": problem.categorical}
+        model = LPE(
+            self.n_neighbors, scale=self.scale, aggregation=self.aggregation,
+            calibration="loo", **more,
+        ).fit(nominal)  # fmt: skip
+        return np.asarray(model.statistic(rows)), np.asarray(model.score_samples(rows))
+
+
+#: Scores of judged rows, which grow with anomaly, from nominal and judged rows.
+Judge = Callable[[Scores, Scores], Scores]
+
+
+def _pyod(method: str) -> Judge:
+    def scores(nominal: Scores, rows: Scores) -> Scores:
+        from pyod.models.knn import KNN
+
+        return KNN(n_neighbors=USUAL, method=method).fit(nominal).decision_function(rows)
+
+    return scores
+
+
+def _of_scikit_learn(make: Callable[[], Any]) -> Judge:
+    return lambda nominal, rows: -make().fit(nominal).score_samples(rows)
+
+
+#: PyOD's form of ``aggregation="mean"``.
+SAME_AS_MEAN = "PyOD KNN, mean"
+
+#: Label -> package, and how it judges rows that are standardised.
+PEERS: dict[str, tuple[str, Judge]] = {
+    "PyOD KNN, largest": ("pyod", _pyod("largest")),
+    SAME_AS_MEAN: ("pyod", _pyod("mean")),
+    "LOF": ("scikit-learn", _of_scikit_learn(lambda: LocalOutlierFactor(novelty=True))),
+    "isolation forest": (
+        "scikit-learn",
+        _of_scikit_learn(lambda: IsolationForest(random_state=0)),
+    ),
+    "one-class SVM": ("scikit-learn", _of_scikit_learn(OneClassSVM)),
+}
+
+
+def problems(names: tuple[str, ...], kdd_rows: int, seed: int) -> Iterator[Problem]:
+    """Yield the problems of some names, or of all for none."""
+    for path in sorted(table_path("adbench").glob("*.npz")):
+        name = re.sub(r"^\d+_", "", path.stem)
+        if not names or name in names:
+            yield of_table(path, name, seed)
+    if not names or KDD in names:
+        yield of_kdd(kdd_rows, seed)
+
+
+def of_table(path: Path, name: str, seed: int) -> Problem:
+    """Return the problem of one table of ADBench."""
+    rng = np.random.default_rng(seed)
+    with np.load(path) as file:
+        rows, is_anomaly = file["X"].astype(float), file["y"].astype(bool)
+    normal = rng.permutation(np.flatnonzero(~is_anomaly))
+    anomalies = rng.permutation(np.flatnonzero(is_anomaly))[:JUDGED_ROWS]
+    n = min(NOMINAL_ROWS, len(normal) // 2)
+    judged = np.concatenate([normal[n : n + JUDGED_ROWS], anomalies])
+    return Problem(
+        name,
+        pd.DataFrame(rows[normal[:n]]),
+        pd.DataFrame(rows[judged]),
+        is_anomaly[judged],
+        np.ones(len(judged), int),
+    )
+
+
+def of_kdd(n_rows: int, seed: int) -> Problem:
+    """Return the problem of KDD Cup 1999; its test rows repeat, and are counted."""
+    table = pd.read_parquet(table_path("kdd99.parquet"))
+    is_normal, is_training = table["label"] == "normal", table["part"] == "train10pct"
+    normal = table[is_training & is_normal].drop(columns=["label", "part"])
+    order = np.random.default_rng(seed).permutation(len(normal))
+    judged = table[~is_training].drop(columns=["label", "part"])
+    judged = judged.astype(dict.fromkeys(CATEGORIES, str))
+    judged = judged.assign(is_anomaly=~is_normal).value_counts(sort=False)
+    judged = judged.rename("n").reset_index()
+    return Problem(
+        KDD,
+        normal.iloc[order[:n_rows]].astype(dict.fromkeys(CATEGORIES, str)),
+        judged.drop(columns=["is_anomaly", "n"]),
+        judged["is_anomaly"].to_numpy(),
+        judged["n"].to_numpy(),
+        CATEGORIES,
+    )
+
+
+def measure(problem: Problem) -> pd.DataFrame:
+    """Return what everyone finds in a problem.
+
+    Returns
+    -------
+    found : DataFrame
+        A line for each contender and K: set, label, K, area, and found, the share of the
+        anomalies with p-values up to alpha (NaN for other libraries, which have none).
+    """
+    possible = [k for k in N_NEIGHBORS if k < len(problem.nominal)]
+    ours = [Ours(*some) for some in product(SCALES, AGGREGATIONS, possible)]
+    if problem.name == KDD:
+        ours += [Ours(*some, None) for some in product(SCALES, AGGREGATIONS)]
+    if problem.categorical:
+        categorical = product(SCALES, AGGREGATIONS, (USUAL, None), (True,))
+        ours += [Ours(*some) for some in categorical]
+    lines: list[dict[str, Any]] = []
+    for one in ours:
+        statistic, p_values = one.judge(problem)
+        found = problem.share_found(p_values)
+        lines.append(
+            _line(problem, one.label, one.n_neighbors, statistic) | {"found": found}
+        )
+    nominal, rows = problem.standardised()
+    for label, (package, scores) in PEERS.items():
+        if _is_installed(package):
+            lines.append(_line(problem, label, USUAL, scores(nominal, rows)))
+    return pd.DataFrame(lines)
+
+
+def _line(problem: Problem, label: str, k: int | None, scores: Scores) -> dict[str, Any]:
+    told = "rule" if k is None else str(k)
+    area = problem.area(scores)
+    return {"set": problem.name, "label": label, "K": told, "area": area, "found": np.nan}
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def report(found: pd.DataFrame) -> str:
+    """Return what was found as Markdown."""
+    order = list(dict.fromkeys(found["label"]))
+    of_sets, of_kdd = found[found["set"] != KDD], found[found["set"] == KDD]
+    parts = []
+    if len(of_sets):
+        usual = of_sets[of_sets["K"] == str(USUAL)]
+        areas = usual.pivot(index="label", columns="set", values="area")
+        areas.insert(0, "mean", areas.mean(axis=1))
+        parts += [f"Areas, K = {USUAL}:", _markdown(areas, order)]
+        by_k = of_sets[~of_sets["label"].isin([*PEERS])]
+        means = by_k.pivot_table(index="label", columns="K", values="area")
+        means = means[[str(k) for k in N_NEIGHBORS if str(k) in means]].add_prefix("K = ")
+        parts += ["Mean of the areas over the sets:", _markdown(means, order)]
+    if len(of_kdd):
+        values = of_kdd.pivot(index="label", columns="K", values=["area", "found"])
+        wanted = list(product(("area", "found"), (str(USUAL), "rule")))
+        values = values[[some for some in wanted if some in values]]
+        titles = {"area": "area", "found": f"attacks with p <= {ALPHA}"}
+        values.columns = [f"{titles[what]}, K = {k}" for what, k in values]
+        values.columns = [title.replace("K = rule", "K by rule") for title in values]
+        parts += [f"{KDD}:", _markdown(values, order)]
+    return "\n\n".join(parts)
+
+
+def _markdown(values: pd.DataFrame, order: list[str]) -> str:
+    values = values.loc[[label for label in order if label in values.index]]
+    lines = [["", *values.columns], ["---"] * (1 + values.shape[1])]
+    for label, line in values.iterrows():
+        cells = ["" if np.isnan(v) else f"{v:.3f}".lstrip("0") for v in line]
+        lines.append([str(label), *cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def largest_difference(found: pd.DataFrame) -> float:
+    """Return how far areas of PyOD's mean are from ours, which are to be the same."""
+    usual = found[found["K"] == str(USUAL)].pivot(
+        index="set", columns="label", values="area"
+    )
+    if SAME_AS_MEAN not in usual:
+        return float("nan")
+    return float((usual["standard, mean"] - usual[SAME_AS_MEAN]).abs().max())
+
+
+@click.command()
+@click.option("--only", "names", multiple=True, metavar="NAME", help=f"A table, or {KDD}.")
+@click.option("--kdd-rows", default=KDD_ROWS, show_default=True, help="Fitted rows of it.")
+@click.option("--seed", default=0, show_default=True, help="Draws the fitted rows.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="A CSV file."
+)
+def main(names: tuple[str, ...], kdd_rows: int, seed: int, output: Path | None) -> None:
+    """Print which anomalies are found in public tables."""
+    parts = []
+    for problem in problems(names, kdd_rows, seed):
+        n_judged, n_anomalies = (
+            problem.counts.sum(),
+            problem.counts[problem.is_anomaly].sum(),
+        )
+        click.echo(
+            f"{problem.name}: {len(problem.nominal):,} rows fitted, {n_judged:,} judged, "
+            f"{n_anomalies:,} of them anomalies",
+            err=True,
+        )
+        parts.append(measure(problem))
+    if not parts:
+        raise click.UsageError(f"no table is called {names} in {table_path('adbench')}.")
+    found = pd.concat(parts, ignore_index=True)
+    if output is not None:
+        found.to_csv(output, index=False)
+    click.echo(report(found))
+    difference = largest_difference(found)
+    if np.isnan(difference):
+        click.echo("\nPyOD is not installed: nothing is compared with its mean.")
+        return
+    click.echo(
+        f"\nAreas of PyOD's mean and ours differ by {difference:.1e} (at most {TOLERANCE})"
+    )
+    if difference > TOLERANCE:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
