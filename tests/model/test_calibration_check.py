@@ -88,9 +88,11 @@ def test_check_calibration__is_the_same_for_every_kind_of_rows(kind):
     assert check.holds
 
 
-def test_check_calibration__fits_the_others_and_scores_those_held_out():
+@pytest.mark.parametrize("aggregation", ["kth", "mean"])
+def test_check_calibration__fits_the_others_and_scores_those_held_out(aggregation):
     rows = normal_rows(200)
-    model = LPE(7, scale="minmax", calibration="conformal", random_state=3).fit(rows)
+    arguments = {"scale": "minmax", "calibration": "conformal", "random_state": 3}
+    model = LPE(7, aggregation=aggregation, **arguments).fit(rows)
 
     check = model.check_calibration(fraction=0.25, alphas=(0.2,))
 
