@@ -318,8 +318,7 @@ class LPE(OutlierMixin, BaseEstimator):
         FileExistsError
             If there is a model and ``overwrite`` is false, or something else is there.
         ValueError
-            For parameters that were set after the fit, and are out of range, or another
-            aggregation than that of the fit.
+            For parameters that were set after the fit, and are out of range.
         OSError
             If nothing can be written, or another run is writing a model there.
         """

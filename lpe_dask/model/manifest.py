@@ -437,9 +437,6 @@ class Manifest(_Section):
             raise ValueError("the reference has more rows than n_samples")
         if (fitted.n_neighbors or 1) > reference.n_rows:
             raise ValueError("n_neighbors is more than the rows of the reference")
-        if fitted.aggregation != self.parameters["aggregation"]:
-            given, fits = self.parameters["aggregation"], fitted.aggregation
-            raise ValueError(f"aggregation={given!r} is not that of the fit, {fits!r}")
         listed = reference.listed_neighbors(fitted.n_neighbors)
         metric, params = self.parameters["metric"], self.parameters["metric_params"]
         if metric != "geodesic":

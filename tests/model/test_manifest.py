@@ -396,8 +396,6 @@ DIAGONAL = [[1.0, 0.0], [0.0, 1.0]]
         (("parameters", "n_jobs"), 1, r"LPE has no \['n_jobs'\] in this .*newer version"),
         (("parameters",), {"alpha": 0.05}, "arguments of LPE are missing: .'algorithm'"),
         (("fitted", "aggregation"), "median", "aggregation: Input should be 'kth' or 'm"),
-        (("fitted", "aggregation"), "mean", "'kth' is not that of the fit, 'mean'"),
-        (("parameters", "aggregation"), "mean", "'mean' is not that of the fit, 'kth'"),
         ((*SPACE, "levels"), {"color": ["red"]}, "levels"),
         ((*SPACE, "levels"), [["red"]], "not as many levels as categorical columns"),
         (("parameters", "categorical"), "all", "categorical='all' must be a list"),
