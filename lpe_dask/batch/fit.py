@@ -103,8 +103,9 @@ class Fit:
     @property
     def kinds(self) -> dict[int, str | None]:
         """What the categorical columns have, by position; None where rows must tell."""
-        places = categorical_places(self.nominal, self.parameters["categorical"])
         found = self.table.kinds(list(self.nominal.columns))
+        categorical = self.parameters["categorical"]
+        places = categorical_places(self.nominal, found, categorical)
         kinds = {place: found[place] for place in places}
         return {k: kind if kind in LEVEL_TYPES else None for k, kind in kinds.items()}
 
@@ -317,8 +318,9 @@ def open_measured(
             frame = select_columns(frame, chosen)
         if len(frame.columns) == 0:
             raise ValueError("no columns to measure. Name some (columns=, --columns).")
-        places = {*kinds, *categorical_places(frame, categorical)}
-        check_kinds(list(frame.dtypes), list(map(label_of, frame.columns)), kinds)
+        found = table.kinds(list(frame.columns))
+        places = {*kinds, *categorical_places(frame, found, categorical)}
+        check_kinds(found, list(map(label_of, frame.columns)), kinds)
         check_numeric(frame, but=places)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{shown_paths(path)}: {error}") from error

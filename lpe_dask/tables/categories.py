@@ -142,7 +142,7 @@ def coded_rows(
 
 def column_of(array: NDArray[Any], place: int) -> pd.Series:
     """Return a column of an array."""
-    return pd.Series(array[:, place], dtype=object if array.dtype.kind in "UO" else None)
+    return pd.Series(array[:, place], dtype=object if array.dtype.kind in "UTO" else None)
 
 
 def coded(

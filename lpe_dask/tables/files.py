@@ -28,7 +28,7 @@ from dask.utils import natural_sort_key
 from lpe_dask.storage import retried
 from lpe_dask.tables import csv_blocks, row_groups
 from lpe_dask.tables.csv_blocks import COMPRESSED, CsvBlock
-from lpe_dask.tables.kinds import kind_of_type
+from lpe_dask.tables.kinds import kind_of_arrow
 from lpe_dask.tables.row_groups import READERS, index_names
 
 #: Keys under which storages tell the version of a file, the most reliable first.
@@ -118,15 +118,8 @@ class FileTable:
         return replace(self, schema=pa.schema(fields, self.schema.metadata))
 
     def kinds(self, columns: Sequence[Any]) -> list[str | None]:
-        """Return what the values of columns are, as `kinds.kind_of_type`.
-
-        Also of those in dictionaries.
-        """
-        types = [(f"{name}", self.schema.field(str(name)).type) for name in columns]
-        plain = [(n, t.value_type if pa.types.is_dictionary(t) else t) for n, t in types]
-        return [
-            kind_of_type(of) for of in pa.schema(plain).empty_table().to_pandas().dtypes
-        ]
+        """Return what the values of columns are, as `kinds.kind_of_arrow`."""
+        return [kind_of_arrow(self.schema.field(str(name)).type) for name in columns]
 
     def frame(self) -> Any:
         """Return the table as a Dask DataFrame, which reads what is selected from it.

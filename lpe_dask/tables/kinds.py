@@ -43,6 +43,8 @@ def kind_of_type(dtype: Any) -> str | None:
         return _kind_of_categories(dtype)
     if isinstance(dtype, pd.ArrowDtype) and is_dictionary(dtype):
         return None
+    if dtype.kind == "T":  # NumPy's text of any length
+        return TEXT
     if isinstance(dtype, pd.SparseDtype) or types.is_complex_dtype(dtype):
         return str(dtype)
     if types.is_object_dtype(dtype):
@@ -54,6 +56,22 @@ def kind_of_type(dtype: Any) -> str | None:
     if types.is_float_dtype(dtype):
         return FLOAT
     return TEXT if types.is_string_dtype(dtype) else str(dtype)
+
+
+def kind_of_arrow(type_: pa.DataType) -> str | None:
+    """Return the same for a column of Arrow; of categories, what they are."""
+    types = pa.types
+    if types.is_dictionary(type_):
+        return kind_of_arrow(type_.value_type)
+    if types.is_string(type_) or types.is_large_string(type_):
+        return TEXT
+    if types.is_boolean(type_):
+        return BOOLEAN
+    if types.is_integer(type_):
+        return WHOLE
+    if types.is_floating(type_):
+        return FLOAT
+    return None if types.is_null(type_) else str(type_)
 
 
 def is_category(dtype: Any) -> bool:
@@ -94,22 +112,22 @@ def label_of(name: Any) -> str:
 
 
 def check_kinds(
-    dtypes: Sequence[Any], labels: Sequence[str], kinds: Mapping[int, str | None]
+    found: Sequence[str | None], labels: Sequence[str], kinds: Mapping[int, str | None]
 ) -> None:
-    """Raise TypeError if values of these types cannot be levels, naming the column.
+    """Raise TypeError if values of these kinds cannot be levels, naming the column.
 
     Parameters
     ----------
-    dtypes : sequence of dtype
-        Of all measured columns.
+    found : sequence of str or None
+        What all measured columns have, as far as their types tell.
     labels : sequence of str
         What to call these.
     kinds : mapping of int to str, optional
         What nominal rows have in their categorical columns, by position.
     """
     for place, kind in kinds.items():
-        if place < len(dtypes) and kind is not None:
-            check_kind(kind_of_type(dtypes[place]), kind, labels[place])
+        if place < len(found) and kind is not None:
+            check_kind(found[place], kind, labels[place])
 
 
 def check_kind(found: str | None, fitted: str, label: str) -> None:

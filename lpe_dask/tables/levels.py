@@ -127,11 +127,17 @@ def learn_levels(
     return columns.categories(dict(zip(places, seen, strict=True)))
 
 
-def categorical_places(frame: Any, categorical: str | Sequence[Any] | None) -> list[int]:
-    """Return the positions of the categorical columns of a frame, by their types.
+def categorical_places(
+    frame: Any, kinds: Sequence[str | None], categorical: str | Sequence[Any] | None
+) -> list[int]:
+    """Return the positions of the categorical columns of a table in files; reads no rows.
 
-    As `learn_categories`, but that "auto" leaves out columns of objects; those in files
-    are none of these.
+    Parameters
+    ----------
+    frame : dask DataFrame
+    kinds : list of str or None
+        What its columns have, as `FileTable.kinds` gives it.
+    categorical : as for `learn_categories`
     """
     if categorical is None:
         return []
@@ -139,8 +145,9 @@ def categorical_places(frame: Any, categorical: str | Sequence[Any] | None) -> l
     places = columns.places(categorical)
     if not isinstance(categorical, str):
         return places
-    types = [(place, columns.dtypes[place]) for place in places]
-    return [i for i, of in types if is_category(of) or kind_of_type(of) is not None]
+    return [
+        i for i in places if is_category(columns.dtypes[i]) or kinds[i] in (TEXT, BOOLEAN)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

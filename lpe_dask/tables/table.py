@@ -25,7 +25,7 @@ from lpe_dask.tables.categories import Categories, coded_frame, coded_rows
 from lpe_dask.tables.column_names import check_distinct
 from lpe_dask.tables.columns import is_frame, select_columns
 from lpe_dask.tables.files import is_paths, read_frame
-from lpe_dask.tables.kinds import check_kinds, label_of
+from lpe_dask.tables.kinds import check_kinds, kind_of_type, label_of
 from lpe_dask.tables.levels import tasks_of_frame
 from lpe_dask.tables.numeric import (
     check_numeric,
@@ -185,7 +185,7 @@ def _check_types(array: Any, coding: _Coding | None) -> None:
         return
     n_columns = 0 if np.isnan(array.shape[1]) else array.shape[1]
     labels = list(map(label_of, range(n_columns)))
-    check_kinds([array.dtype] * n_columns, labels, coding.categories.kinds)
+    check_kinds([kind_of_type(array.dtype)] * n_columns, labels, coding.categories.kinds)
 
 
 def _check_dimensions(n_dimensions: int, shape: Any) -> None:
@@ -260,7 +260,7 @@ def _read_any_frame(
     if coding is not None:
         places = coding.categories.places
         labels = list(map(label_of, frame.columns))
-        check_kinds(list(frame.dtypes), labels, coding.categories.kinds)
+        check_kinds(list(map(kind_of_type, frame.dtypes)), labels, coding.categories.kinds)
     if is_in_files:  # objects in files, such as lists or dates, are not numbers
         check_numeric(frame, but=places)
     if len(frame.columns) == 0:

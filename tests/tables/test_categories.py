@@ -112,11 +112,11 @@ def test_categories__of_dask_frames_with_unknown_categories():
     np.testing.assert_array_equal(computed(X, categories), computed(frame, categories))
 
 
-@pytest.mark.parametrize("dtype", [object, str])
+@pytest.mark.parametrize("dtype", [object, str, np.dtypes.StringDType()])
 def test_categories__of_arrays_are_found_by_position(dtype):
     texts = ["b", "a", "b", "c"]
     array = np.array([texts, [1, 1, 2, 2]], dtype=object).T
-    array = array[:, :1].astype(str) if dtype is str else array
+    array = array if dtype is object else array[:, :1].astype(dtype)
 
     categories = learn_categories(array, [0])
 
