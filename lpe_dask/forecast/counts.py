@@ -51,7 +51,7 @@ def model_tasks(model: PlannedModel, workers: Workers, *, saves: bool) -> Counte
     tasks = Counter({"read": len(partitions), "survey": len(partitions)})
     if model.has_levels:  # of categories, which are read before
         merges = _merge_tasks(len(partitions), MERGED_LEVELS)
-        tasks += Counter({"read": len(partitions), "levels": len(partitions) + merges})
+        tasks += Counter({"read": len(partitions), "levels": merges})
     for name in model.learned:
         n_reads, n_sums = LEARNED[name]
         tasks += _read_tasks(partitions, n_reads, is_part=model.is_like_new)

@@ -40,7 +40,8 @@ from lpe_dask.tasks import (
     compute,
     merge_tasks,
     meta_of,
-    new_tasks,
+    new_array,
+    settle,
     simplified,
     under_own_keys,
 )
@@ -275,18 +276,17 @@ def _survey(rows: Any, places: Sequence[int], most: int | None) -> list[_Seen]:
     else:
         keys, source = tasks_of_frame(columns_at(rows, list(places)))
         tasks = [(_seen, key) for key in _some(keys, most)]
-    surveys = new_tasks("levels", tasks, [source])
-    graph, left = merge_tasks(
-        f"lpe-levels-{uuid4().hex}",
-        [survey.key for survey in surveys],
-        _merged,
-        MERGED_LEVELS,
+    # As blocks of an array, they are read like rows: see `settle`.
+    chunks = ((np.nan,) * len(tasks), (len(places),))
+    surveys = new_array("levels", tasks, [source], chunks, np.empty((0, 0), object))
+    surveys = settle(surveys, "lpe-read", is_foreign=True)
+    name = f"lpe-levels-{uuid4().hex}"
+    keys = [(surveys.name, i, 0) for i in range(len(tasks))]
+    merged, left = merge_tasks(name, keys, _merged, MERGED_LEVELS)
+    graph = HighLevelGraph.from_collections(
+        name, merged | {name: (_merged, left)}, dependencies=[surveys]
     )
-    layer = f"lpe-levels-{uuid4().hex}"
-    whole = HighLevelGraph.from_collections(
-        layer, graph | {layer: (_merged, left)}, dependencies=surveys[:1]
-    )
-    (seen,) = compute(Delayed(layer, whole, layer=layer))
+    (seen,) = compute(Delayed(name, graph, layer=name))
     return list(seen)
 
 
