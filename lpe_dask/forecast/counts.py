@@ -124,7 +124,8 @@ def _knot_tasks(model: PlannedModel) -> Counter[str]:
     """Return the tasks that learn the knots of quantiles, from a sample of many rows."""
     partitions, n_rows = model.nominal.sizes, model.n_learned_from
     n_filled = _n_filled(partitions)
-    readings = readings_of(n_rows, model.shape.n_read_features)
+    n_codes = len(model.sampled.space.preparation.categorical)
+    readings = readings_of(n_rows, model.shape.n_read_features - n_codes)
     n_groups = sum(map(len, readings))
     tasks = _read_tasks(partitions, len(readings), is_part=model.is_like_new)
     if n_rows > MOST_SAMPLED:

@@ -111,10 +111,9 @@ def _learn_of_numbers(
     )
     if len(others) == 0:
         return Preparation(categorical=categorical, weights=of_codes)
-    numbers = rows.map_blocks(
-        numbers_of, categorical, chunks=(rows.chunks[0], (len(others),)),
-        meta=np.empty((0, 0), rows.dtype),
-    )  # fmt: skip
+    tasks = ((numbers_of, (rows.name, i, 0), categorical) for i in range(rows.numblocks[0]))
+    chunks, meta = (rows.chunks[0], (len(others),)), np.empty((0, 0), rows.dtype)
+    numbers = new_array("numbers", tasks, [rows], chunks, meta)
     labels = [columns[i] for i in others]
     scaling = learn_scaling(numbers, scale, labels, random_state)
     tiled = None if weights is None else np.tile(weights[others], len(FORMS[scale]))
