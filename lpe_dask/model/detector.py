@@ -43,7 +43,8 @@ class LPE(OutlierMixin, BaseEstimator):
     is promised depends on what is learned: see ``calibration``); near 0 means
     anomalous. Epsilon-LPE (``graph="radius"``) compares how many nominal rows lie within a
     radius instead. Distances are exact, in float64: the numbers do not depend on chunks,
-    scheduler or workers.
+    scheduler or workers. Which scale, K, aggregation and weights find most is a matter of
+    the table: docs/choosing.md helps to choose.
 
     Parameters
     ----------
