@@ -162,13 +162,19 @@ PEERS: dict[str, tuple[str, Judge]] = {
 
 
 def problems(names: tuple[str, ...], kdd_rows: int, seed: int) -> Iterator[Problem]:
-    """Yield the problems of some names, or of all for none."""
-    for path in sorted(table_path("adbench").glob("*.npz")):
-        name = re.sub(r"^\d+_", "", path.stem)
-        if not names or name in names:
-            yield of_table(path, name, seed)
+    """Yield the problems of some names, or of all for none, and tell what is missing."""
+    try:
+        for path in sorted(table_path("adbench").glob("*.npz")):
+            name = re.sub(r"^\d+_", "", path.stem)
+            if not names or name in names:
+                yield of_table(path, name, seed)
+    except FileNotFoundError as error:
+        click.echo(error, err=True)
     if not names or KDD in names:
-        yield of_kdd(kdd_rows, seed)
+        try:
+            yield of_kdd(kdd_rows, seed)
+        except FileNotFoundError as error:
+            click.echo(error, err=True)
 
 
 def of_table(path: Path, name: str, seed: int) -> Problem:
@@ -319,7 +325,10 @@ def main(names: tuple[str, ...], kdd_rows: int, seed: int, output: Path | None) 
         )
         parts.append(measure(problem))
     if not parts:
-        raise click.UsageError(f"no table is called {names} in {table_path('adbench')}.")
+        called = f" called {' or '.join(names)}" if names else ""
+        raise click.UsageError(
+            f"there is no table{called}; see CONTRIBUTING.md about data."
+        )
     found = pd.concat(parts, ignore_index=True)
     if output is not None:
         found.to_csv(output, index=False)

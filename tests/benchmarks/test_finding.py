@@ -89,6 +89,16 @@ def test_main__fails_where_its_mean_is_not_that_of_pyod(tables, monkeypatch):
     assert "(at most 0.002)" in done.output
 
 
+def test_main__does_without_a_table_that_is_missing(tables):
+    (tables / "kdd99.parquet").unlink()
+
+    done = CliRunner().invoke(finding.main, [])
+
+    assert done.exit_code == 0
+    assert "kdd99.parquet" in done.stderr
+    assert "| standard, mean |" in done.stdout
+
+
 def test_main__tells_where_there_is_no_such_table(tables):
     done = CliRunner().invoke(finding.main, ["--only", "cardoi"])
 
