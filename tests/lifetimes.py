@@ -154,6 +154,14 @@ def _scored_with_nominal(model, X, tables):
     return lpe_dask.score(X, nominal=nominal, n_neighbors=tables.n_neighbors)
 
 
+def _scored_with_categories(model, X, tables):
+    """Of whole numbers, with all else that a fit may learn of a column and send along."""
+    rows = dd.read_parquet(X) if isinstance(X, str) else X
+    nominal = 8 * dd.read_parquet(tables.folder / "nominal")
+    options = {"scale": "minmax+quantile", "aggregation": "mean", "categorical": ["y"]}
+    return LPE(tables.n_neighbors, **options).fit(nominal).score_samples(8 * rows)
+
+
 def _loaded(model, X, tables):
     folder = tempfile.mkdtemp(dir=tables.folder)
     model.save(f"{folder}/model")
@@ -173,6 +181,7 @@ def _discoveries(model, X, tables):
 ENTRIES = {
     "score": ("nominal", _scored),
     "score nominal": ("new", _scored_with_nominal),
+    "score categories": ("new", _scored_with_categories),
     "score_samples": ("new", lambda model, X, tables: model.score_samples(X)),
     "statistic": ("new", lambda model, X, tables: model.statistic(X)),
     "predict": ("new", lambda model, X, tables: model.predict(X)),
@@ -186,7 +195,7 @@ ENTRIES = {
 }
 
 #: Entries that fit by themselves.
-FITTING = ("score", "score nominal", "fit_predict")
+FITTING = ("score", "score nominal", "score categories", "fit_predict")
 
 
 # What is done with a result of which, and of whose model, nothing else is kept
