@@ -91,7 +91,8 @@ class LPE(OutlierMixin, BaseEstimator):
         the nominal rows. A value that no nominal row has differs from all; one of another
         type (the text '1' instead of the number 1) is a TypeError. They are neither scaled
         nor learned from. With the Euclidean metric and exact algorithms only, without the
-        rule for ``radius``. None: all columns are numbers, booleans too.
+        rule for ``radius``; so is "auto" where there are none. None: all columns are
+        numbers, booleans too.
     alpha : float, default=0.05
         False-alarm level of `predict`, between 0 and 1.
     algorithm : {"auto", "brute", "pruned", "nn_descent"}, default="auto"
@@ -304,7 +305,8 @@ class LPE(OutlierMixin, BaseEstimator):
         """Write the model to a folder, from which `load` reads it; computes.
 
         JSON and Parquet files only. The rows of the reference are written by the workers;
-        what a reader sees is the whole model, or the one that was there before.
+        what a reader sees is the whole model, or the one that was there before. (The JSON
+        has some 40 kB for each column of a quantile scale.)
 
         Parameters
         ----------

@@ -107,7 +107,7 @@ class Fitted:
 
     @property
     def radius(self) -> float | None:
-        """Epsilon; None for distances to the K-th neighbor."""
+        """Epsilon; None for distances to K neighbors."""
         return self.reference.shape.statistic.radius
 
     @property

@@ -66,12 +66,13 @@ def added_false_alarms(
     ratio : float
         At least 0; 1 where learning makes no difference.
     """
-    of_scale, _, of_metric = learned.rpartition(" and ")
-    if "quantiles" in of_scale:
-        return max(
-            added_false_alarms(rows, preparation, part, statistic, n_rows, alpha)
-            for part in (of_scale, of_metric)
-        )
+    for of_metric in ("variances", "covariance"):
+        of_scale = learned.removesuffix(f" and {of_metric}")
+        if of_scale != learned:
+            return max(
+                added_false_alarms(rows, preparation, part, statistic, n_rows, alpha)
+                for part in (of_scale, of_metric)
+            )
     numbers = numbers_of(rows, preparation.categorical)
     scaled = preparation.scaling.apply(numbers)
     has_matrix = preparation.linear_map.matrix is not None

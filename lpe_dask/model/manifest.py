@@ -454,7 +454,7 @@ class Manifest(_Section):
             if guide.width > (fitted.n_neighbors or 0) + WIDEST_BEAM:
                 raise ValueError("the guide has wider beams than any search")
             if fitted.graph != "knn" or reference.neighbor_graph is not None:
-                raise ValueError("nn_descent is for distances to the K-th neighbor")
+                raise ValueError("nn_descent is for distances to K neighbors")
         if sample_neighbors(listed) is not None and not reference.space.with_samples:
             raise ValueError("a search for so many neighbors needs samples of the rows")
         return self

@@ -327,13 +327,13 @@ PARAMETERS = {
         check=partial(_check_whole, least=1, otherwise=" for the rule round(n**0.4)"),
         type=int,
         metavar="K",
-        help="Measure the distance to the K-th nearest nominal row.  [default: "
-        "round(n^0.4) for n nominal rows]",
+        help="Measure the distance to the K-th nearest nominal row, or to the K nearest.  "
+        "[default: round(n^0.4) for n nominal rows]",
     ),
     "graph": Parameter(
         "knn",
         choices=("knn", "radius"),
-        help="Measure the distance to the K-th neighbor, or count those within a radius.",
+        help="Measure the distance to K neighbors, or count those within a radius.",
     ),
     "radius": Parameter(
         check=_check_radius,

@@ -4,7 +4,8 @@
 
 Which rows are sampled depends on their numbers and the seed alone, and what is found of
 them on no order, so knots are the same for any chunks. A task holds the sample of a group
-of columns, and the client the knots alone.
+of columns, `TASK_BYTES` and a few columns more however many rows there are, and the client
+the knots alone.
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ def sampled_numbers(n_rows: int, seed: int) -> NDArray[np.int64]:
         more = np.arange(start, min(start + HASHED_AT_ONCE, n_rows))
         numbers = np.concatenate([numbers, more])
         hashes = np.concatenate([hashes, draws(more, seed, SCALE_DRAW)])
-        least = np.argsort(hashes)[:MOST_SAMPLED]  # no two are equal
-        numbers, hashes = numbers[least], hashes[least]
+        if len(hashes) > MOST_SAMPLED:  # no two are equal
+            least = np.argpartition(hashes, MOST_SAMPLED)[:MOST_SAMPLED]
+            numbers, hashes = numbers[least], hashes[least]
     return np.sort(numbers)
 
 

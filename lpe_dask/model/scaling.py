@@ -73,10 +73,8 @@ def learn_preparation(
     if metric == "euclidean":
         weights = None if params is None else np.tile(params, len(forms))
         return Preparation(scaling, euclidean_map(weights))
-    scaled, labels = (
-        _scaled(rows, scaling),
-        [f"{c}{form}" for form in forms for c in columns],
-    )
+    scaled = _scaled(rows, scaling)
+    labels = [f"{column}{form}" for form in forms for column in columns]
     if metric == "seuclidean":
         variances = learn_variances(scaled, labels) if params is None else params
         return Preparation(scaling, seuclidean_map(variances))
@@ -105,10 +103,8 @@ def _learn_of_numbers(
     """Return `learn_preparation` for the Euclidean metric of numbers and categories."""
     n_features = rows.shape[1]
     of_all = np.ones(n_features) if weights is None else weights
-    of_codes, others = (
-        of_all[list(categorical)],
-        np.delete(np.arange(n_features), categorical),
-    )
+    of_codes = of_all[list(categorical)]
+    others = np.delete(np.arange(n_features), categorical)
     if len(others) == 0:
         return Preparation(categorical=categorical, weights=of_codes)
     tasks = ((numbers_of, (rows.name, i, 0), categorical) for i in range(rows.numblocks[0]))

@@ -98,10 +98,8 @@ def what_is_learned(
     """
     if metric == "geodesic" and (metric_params or {}).get("graph") == "union":
         return GRAPH
-    of_scale, of_metric = (
-        _BY_SCALE[scale],
-        None if metric_params else _BY_METRIC.get(metric),
-    )
+    of_scale = _BY_SCALE[scale]
+    of_metric = None if metric_params else _BY_METRIC.get(metric)
     if of_metric is None:
         return of_scale
     is_linear = of_scale is None or "quantiles" not in of_scale

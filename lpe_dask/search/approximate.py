@@ -1,7 +1,7 @@
 r"""Measure rows by a search that may miss some of their neighbors.
 
     starts of each block --nearest--> where a query enters a block, and how near that is
-    blocks, nearest first --beam--> neighbors found --K-th--> statistic, or a larger one
+    blocks, nearest first --beam--> neighbors found --nearest--> statistic, or a larger one
 
 What is found is rows of the reference, each once and never the query itself, at distances
 by definition. So the statistic is at least that of all rows, bit for bit:
@@ -14,9 +14,9 @@ by definition. So the statistic is at least that of all rows, bit for bit:
 The p-value, a share of calibration statistics at least as large, is then at most the exact
 one, whatever the calibration is, if its statistics are exact: it falls with the statistic,
 the form that counts the row itself adds the same to both, and a weight grows with it (as
-far as the logarithm of the C library is monotone). So
-all rows whose exact p-value is at most c are among those found at most c; measuring these
-again among all rows gives every p-value up to c, and every decision by them, exactly.
+far as the logarithm of the C library is monotone). So all rows whose exact p-value is at
+most c are among those found at most c; measuring these again among all rows gives every
+p-value up to c, and every decision by them, exactly.
 """
 
 from __future__ import annotations
