@@ -368,7 +368,8 @@ def test_learn_preparation__of_numbers_beside_categories(points, scale):
     assert preparation.weights.tolist() == [9.0]
     basis = ALGORITHMS["brute"].basis(prepared, preparation.weights)
     space = Space("brute", preparation, basis)
-    entry = SpaceEntry.model_validate(entry_of_space(space))
+    fields = entry_of_space(space) | {"levels": [[0, 1]]}
+    entry = SpaceEntry.model_validate(fields)
     entry.check_features(3)
     with pytest.raises(ValueError, match=r"a vector has another length|of other columns"):
         entry.check_features(4)
