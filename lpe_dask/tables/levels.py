@@ -49,6 +49,9 @@ from lpe_dask.tasks import (
 #: Partitions whose values one task merges.
 MERGED_LEVELS = 16
 
+#: Values of a column that are kept: one more than it may have.
+_ENOUGH = MOST_LEVELS + 1
+
 _REMEDY = (
     "Leave it out (categorical=, --categorical; to measure other columns: columns=, "
     "--columns), or convert it, for example with frame[name].astype(str)."
@@ -217,6 +220,17 @@ class _Columns:
         return bool(kinds) and kinds <= {TEXT, BOOLEAN}
 
 
+def array_of(X: Any) -> Any:
+    """Return lists of rows as an array, and anything else as it is.
+
+    Of objects where there is text: NumPy would make text of the numbers beside it.
+    """
+    if not isinstance(X, list | tuple):
+        return X
+    array = np.asarray(X)
+    return np.asarray(X, dtype=object) if array.dtype.kind in "US" else array
+
+
 def _may_be_category(dtype: Any) -> bool:
     return is_category(dtype) or kind_of_type(dtype) in (None, TEXT, BOOLEAN)
 
@@ -226,7 +240,7 @@ def _columns_of(rows: Any) -> _Columns:
         return _Columns(rows, list(rows.columns), list(rows.dtypes))
     is_lazy = isinstance(rows, da.Array)
     if not is_lazy and not is_dask_collection(rows):
-        rows = np.asarray(rows)
+        rows = np.asarray(array_of(rows))
     is_dense = isinstance(meta_of(rows) if is_lazy else rows, np.ndarray)
     if not is_dense or rows.ndim != 2 or np.isnan(rows.shape[1]):
         return _Columns(rows, None, [])
@@ -339,6 +353,3 @@ def _kept(levels: Iterable[Level]) -> frozenset[Level]:
     """Return the levels, and no more than are needed to refuse them."""
     kept = frozenset(levels)
     return kept if len(kept) <= MOST_LEVELS else frozenset(sorted(kept, key=str)[:_ENOUGH])
-
-
-_ENOUGH = MOST_LEVELS + 1

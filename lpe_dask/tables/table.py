@@ -26,7 +26,7 @@ from lpe_dask.tables.column_names import check_distinct
 from lpe_dask.tables.columns import is_frame, select_columns
 from lpe_dask.tables.files import is_paths, read_frame
 from lpe_dask.tables.kinds import check_kinds, kind_of_type, label_of
-from lpe_dask.tables.levels import tasks_of_frame
+from lpe_dask.tables.levels import array_of, tasks_of_frame
 from lpe_dask.tables.numeric import (
     check_numeric,
     check_type,
@@ -153,7 +153,7 @@ def _read_numpy(X: Any, coding: _Coding | None) -> Table:
     from sklearn.utils import check_array  # not for workers, which import this module
 
     array = check_array(
-        X, dtype=None, ensure_all_finite=False, ensure_2d=False, allow_nd=True,
+        array_of(X), dtype=None, ensure_all_finite=False, ensure_2d=False, allow_nd=True,
         ensure_min_samples=0,
     )  # fmt: skip
     _check_dimensions(array.ndim, array.shape)

@@ -101,6 +101,7 @@ KINDS = {
     "other types": whole_frame,
     "objects": lambda frame: frame.astype(object),
     "array": lambda frame: frame.to_numpy(object),
+    "list": lambda frame: frame.to_numpy(object).tolist(),
     "dask frame": dask_frame,
     "dask frame of other types": lambda frame: dask_frame(whole_frame(frame)),
     "dask frame of objects": lambda frame: dask_frame(frame.astype(object)),
@@ -112,7 +113,8 @@ KINDS = {
 
 def columns_of(kind):
     """The categorical columns, as LPE takes them for a kind of input."""
-    return [NAMES.index(c) for c in CATEGORICAL] if "array" in kind else CATEGORICAL
+    is_by_position = "array" in kind or kind == "list"
+    return [NAMES.index(c) for c in CATEGORICAL] if is_by_position else CATEGORICAL
 
 
 def computed(values):

@@ -129,6 +129,18 @@ def test_categories__of_arrays_are_found_by_position(dtype):
         assert table.rows.compute().dtype == table.rows.dtype == np.float64
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_categories__of_lists_are_those_of_objects(kind):
+    X = kind([[0.01, "a", 7], [0.5, "b", 8]])
+
+    assert learn_categories(X, "auto") == Categories((1,), (("a", "b"),))
+    categories = learn_categories(X, [1, 2])
+    assert categories == Categories((1, 2), (("a", "b"), (7, 8)))
+    np.testing.assert_array_equal(computed(X, categories), [[0.01, 0, 0], [0.5, 1, 1]])
+    with pytest.raises(TypeError, match=r"but there are some in column 1\."):
+        read_table(X)
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint64, np.float32, np.float64])
 def test_categories__of_arrays_of_whole_numbers(dtype):
     array = np.array([[3, 10], [5, 11], [3, 12]], dtype=dtype)
