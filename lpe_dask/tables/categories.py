@@ -9,7 +9,7 @@ Levels have types: the text "1", the whole number 1 and True are different ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask.tables.kinds import (
+    BOOLEAN,
     FLOAT,
+    FRACTIONS,
+    IMPRECISE,
     INFERRED,
     LEVEL_TYPES,
+    TEXT,
     WHOLE,
     Level,
     check_kind,
@@ -34,9 +38,15 @@ from lpe_dask.tables.results import changed_rows
 #: The most levels of a column.
 MOST_LEVELS = 10_000
 
-#: From here on floats leave out whole numbers; what floats are where that matters.
+#: From here on floats leave out whole numbers.
 _FIRST_GAP = 2.0**53
-_FRACTIONS = "numbers with fractions, or beyond 2**53"
+
+#: Kind -> what makes a level of a value: a plain one, also of an enumeration's members.
+_PLAIN: dict[str, Callable[[Any], Level]] = {
+    TEXT: str.__str__,
+    BOOLEAN: bool,
+    WHOLE: int,
+}
 
 #: Most bytes of a level beside its text: of the object, and of the place in a tuple.
 _LEVEL_BYTES = 64
@@ -173,8 +183,8 @@ def distinct(column: pd.Series) -> Distinct:
     levels: list[Level | None] = []
     if kind == FLOAT:
         kind, levels = _whole_numbers(values)
-    elif kind in LEVEL_TYPES:
-        levels = list(map(LEVEL_TYPES[kind], values))
+    elif kind in _PLAIN:
+        levels = list(map(_PLAIN[kind], values))
     else:
         positions = np.full(len(column), -1)
     return Distinct(kind, levels, positions)
@@ -204,11 +214,16 @@ def _unified(column: pd.Series) -> pd.Series:
 
 def _whole_numbers(values: pd.Index) -> tuple[str, list[Level | None]]:
     """Return floats as whole numbers, if all are; infinite ones are as good as missing."""
-    numbers = values.to_numpy(np.float64, na_value=np.nan)
+    unknown: list[Level | None] = [None] * len(values)
+    try:
+        numbers = values.to_numpy(np.float64, na_value=np.nan)
+    except OverflowError:  # a whole number beside floats
+        return IMPRECISE, unknown
     finite = np.isfinite(numbers)
-    is_whole = (numbers == np.floor(numbers)) & (np.abs(numbers) < _FIRST_GAP)
-    if not is_whole[finite].all():
-        return _FRACTIONS, [None] * len(values)
+    if (numbers != np.floor(numbers))[finite].any():
+        return FRACTIONS, unknown
+    if (np.abs(numbers) >= _FIRST_GAP)[finite].any():
+        return IMPRECISE, unknown
     levels: list[Level | None] = [
         int(x) if ok else None for x, ok in zip(numbers, finite, strict=True)
     ]

@@ -17,6 +17,10 @@ Level = str | bool | int
 #: What values can be, if they can be levels; and floats, which can if all are whole.
 TEXT, BOOLEAN, WHOLE, FLOAT = "text", "booleans", "whole numbers", "numbers"
 
+#: What floats are that cannot be levels.
+FRACTIONS = "numbers with fractions"
+IMPRECISE = "numbers of 2**53 or more, as or beside floats, which are not exact there"
+
 #: Kind -> the type of its levels.
 LEVEL_TYPES: dict[str, type] = {TEXT: str, BOOLEAN: bool, WHOLE: int}
 

@@ -29,6 +29,8 @@ from lpe_dask.tables.files import is_paths, read_frame
 from lpe_dask.tables.kinds import (
     BOOLEAN,
     FLOAT,
+    FRACTIONS,
+    IMPRECISE,
     LEVEL_TYPES,
     TEXT,
     Level,
@@ -52,10 +54,17 @@ MERGED_LEVELS = 16
 #: Values of a column that are kept: one more than it may have.
 _ENOUGH = MOST_LEVELS + 1
 
-_REMEDY = (
+_LEAVE_OUT = (
     "Leave it out (categorical=, --categorical; to measure other columns: columns=, "
-    "--columns), or convert it, for example with frame[name].astype(str)."
+    "--columns), or"
 )
+_CONVERT = "convert it, for example with frame[name].astype(str)."
+
+#: What else to do about some kinds.
+_REMEDIES = {
+    FRACTIONS: "group its values, for example with pd.cut(frame[name], 10).astype(str).",
+    IMPRECISE: "read it as whole numbers or text from the start: floats lose digits.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +279,10 @@ def _is_unicode(level: Level) -> bool:
 
 
 def _not_categorical(label: str, found: str) -> TypeError:
+    remedy = next((_REMEDIES[kind] for kind in _REMEDIES if kind in found), _CONVERT)
     return TypeError(
         f"categorical columns must be text, categories, booleans or whole numbers, each of "
-        f"one of them, but {label} has {found}. {_REMEDY}"
+        f"one of them, but {label} has {found}. {_LEAVE_OUT} {remedy}"
     )
 
 

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import enum
 import time
 from pathlib import Path
 
@@ -172,6 +173,41 @@ def test_level__that_no_nominal_row_has(value):
             computed(X, categories, is_nominal=True)
 
 
+class Text(str, enum.Enum):  # noqa: UP042 - str() of its members is no plain value
+    A = "a"
+    B = "b"
+
+
+class Whole(enum.IntEnum):
+    ONE = 1
+    TWO = 2
+
+
+class Name(str):
+    def __str__(self):
+        return "another text"
+
+
+@pytest.mark.parametrize("kind", [object, "category"])
+@pytest.mark.parametrize(
+    ("values", "plain"),
+    [
+        ([Text.B, Text.A], ["b", "a"]),
+        ([Text.B, "a"], ["b", "a"]),
+        ([Whole.TWO, Whole.ONE], [2, 1]),
+        ([Name("b"), "a"], ["b", "a"]),
+    ],
+)
+def test_levels__of_enumerations_are_plain_values(values, plain, kind):
+    frame = pd.DataFrame({"c": pd.Series(values, dtype=object).astype(kind)})
+
+    categories = learn_categories(frame, ["c"])
+
+    assert categories == learn_categories(pd.DataFrame({"c": plain}), ["c"])
+    assert all(type(level) in (str, int) for level in categories.levels[0])
+    np.testing.assert_array_equal(computed(frame, categories), [[1], [0]])
+
+
 @given(data=st.data())
 def test_coded_rows__is_the_definition(data):
     texts = st.sampled_from(["", "a", "A", "1", "é", "\U0001f600"])
@@ -283,6 +319,28 @@ def test_categorical__of_nothing_else(values, kind):
 def test_categorical__of_what_is_no_table_is_refused_as_without(X, message, categorical):
     with pytest.raises((TypeError, ValueError), match=message):
         LPE(1, categorical=categorical).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("values", "found", "remedy"),
+    [
+        ([0.5, 1.0], "numbers with fractions", "group its values"),
+        ([0.5, 2.0**60], "numbers with fractions", "group its values"),
+        ([2.0**53, 1.0], r"numbers of 2\*\*53 or more", "whole numbers or text"),
+        (
+            pd.Series([10**400, 1.5], dtype=object),
+            r"numbers of 2\*\*53 or more",
+            "whole numbers or text",
+        ),
+    ],
+)
+def test_floats__that_are_no_levels_are_told_with_a_remedy(values, found, remedy):
+    frame = pd.DataFrame({"c": values})
+
+    with pytest.raises(TypeError, match=f"column 'c' has {found}.* {remedy}"):
+        learn_categories(frame, ["c"])
+    with pytest.raises(TypeError, match=f"column 'c' has {found}.* whole numbers in this"):
+        computed(frame, Categories((0,), ((1,),)))
 
 
 def test_auto__refuses_text_among_numbers():
