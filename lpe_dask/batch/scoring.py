@@ -54,6 +54,7 @@ from lpe_dask.tables import (
     Paths,
     TableError,
     as_given,
+    kinds_of,
     paths_in,
     shown_paths,
 )
@@ -347,7 +348,7 @@ def tables_to_score(
     model: Fitted, data: Paths, columns: Sequence[Any] | None
 ) -> tuple[FileTable, Any]:
     """Return a table in files, and of it the frame of columns that a model measures."""
-    kinds = None if model.categories is None else model.categories.kinds
+    kinds = kinds_of(model.categories)
     table, rows = open_measured(data, columns, model.columns, kinds=kinds)
     if len(rows.columns) != model.n_features:
         raise ValueError(

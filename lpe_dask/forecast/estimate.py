@@ -33,6 +33,7 @@ from lpe_dask.tables import (
     FileTable,
     Table,
     is_paths,
+    kinds_of,
     learn_categories,
     read_table,
     select_columns,
@@ -249,8 +250,8 @@ def _open(
     categories: Categories | None,
 ) -> _Input:
     if is_paths(X):
-        kinds = None if categories is None else categories.kinds
-        return _files(workers, *open_measured(X, columns, kinds=kinds), categories)
+        table, measured = open_measured(X, columns, kinds=kinds_of(categories))
+        return _files(workers, table, measured, categories)
     X = X if columns is None else select_columns(X, columns)
     return _collection(workers, read_table(X, categories=categories), categories)
 

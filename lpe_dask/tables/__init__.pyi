@@ -1,5 +1,6 @@
 from .categories import MOST_LEVELS as MOST_LEVELS
 from .categories import Categories as Categories
+from .categories import kinds_of as kinds_of
 from .column_names import as_given as as_given
 from .column_names import name_from_json as name_from_json
 from .column_names import name_to_json as name_to_json

@@ -23,12 +23,12 @@ from lpe_dask.tables.kinds import (
     FRACTIONS,
     IMPRECISE,
     INFERRED,
-    LEVEL_TYPES,
     TEXT,
     WHOLE,
     Level,
     check_kind,
     is_dictionary,
+    kind_of_levels,
     kind_of_values,
     label_of,
 )
@@ -68,14 +68,9 @@ class Categories:
     levels: tuple[tuple[Level, ...], ...]
 
     @property
-    def kinds(self) -> dict[int, str]:
-        """What the values of each column are, by its position."""
-        return {
-            place: kind
-            for place, levels in zip(self.places, self.levels, strict=True)
-            for kind, of_levels in LEVEL_TYPES.items()
-            if levels and type(levels[0]) is of_levels
-        }
+    def kinds(self) -> dict[int, str | None]:
+        """What the values of each column are, by its position; None where it has none."""
+        return dict(zip(self.places, map(kind_of_levels, self.levels), strict=True))
 
     def __sizeof__(self) -> int:
         """Return about how many bytes it takes: larger ones are not sent inside graphs."""
@@ -101,6 +96,11 @@ class Distinct:
     kind: str
     levels: list[Level | None]
     positions: NDArray[np.integer]
+
+
+def kinds_of(categories: Categories | None) -> dict[int, str | None]:
+    """Return the kinds of categories; {} if there are none."""
+    return {} if categories is None else categories.kinds
 
 
 # The functions below run inside tasks.
@@ -160,10 +160,9 @@ def coded(
 ) -> NDArray[np.float32]:
     """Return the codes of a column, of shape (n_rows,)."""
     found = distinct(column)
-    fitted = next(
-        (k for k, t in LEVEL_TYPES.items() if levels and type(levels[0]) is t), ""
-    )
-    check_kind(found.kind, fitted, label)
+    fitted = kind_of_levels(levels)
+    if fitted is not None:
+        check_kind(found.kind, fitted, label)
     numbers = {level: number for number, level in enumerate(levels)}
     codes = [np.nan if v is None else numbers.get(v, -1) for v in found.levels]
     if is_nominal and -1 in codes:

@@ -160,9 +160,9 @@ def open_table(
     columns : sequence of str, optional
         The columns that will be measured. All others of a CSV are read as text, exactly as
         it is in the file; only empty values are missing.
-    kinds : mapping of int to str, optional
-        What some of these are (`categories.TEXT`, `categories.BOOLEAN`), by their position
-        among them, whatever the beginning of a CSV looks like; see `Categories.kinds`.
+    kinds : mapping of int to str or None, optional
+        What some of these are (`kinds.TEXT`, `kinds.BOOLEAN`), by their position among
+        them, whatever the beginning of a CSV looks like; see `Categories.kinds`.
 
     Raises
     ------

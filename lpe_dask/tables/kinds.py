@@ -110,6 +110,13 @@ def kind_of_values(values: Any) -> str:
     return INFERRED.get(found, found)
 
 
+def kind_of_levels(levels: Sequence[Level]) -> str | None:
+    """Return what the levels of a column are; None if there are none."""
+    return next(
+        (k for k, t in LEVEL_TYPES.items() if levels and type(levels[0]) is t), None
+    )
+
+
 def label_of(name: Any) -> str:
     """Return what to call a column in a message, by its name or its position."""
     return f"column {name!r}"
@@ -126,8 +133,9 @@ def check_kinds(
         What all measured columns have, as far as their types tell.
     labels : sequence of str
         What to call these.
-    kinds : mapping of int to str, optional
-        What nominal rows have in their categorical columns, by position.
+    kinds : mapping of int to str or None
+        What nominal rows have in their categorical columns, by position; None where that is
+        not known.
     """
     for place, kind in kinds.items():
         if place < len(found) and kind is not None:

@@ -21,7 +21,7 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.tables.categories import Categories, coded_frame, coded_rows
+from lpe_dask.tables.categories import Categories, coded_frame, coded_rows, kinds_of
 from lpe_dask.tables.column_names import check_distinct
 from lpe_dask.tables.columns import is_frame, select_columns
 from lpe_dask.tables.files import is_paths, read_frame
@@ -121,8 +121,7 @@ def read_table(
         dimensions.
     """
     if is_in_files := is_paths(X):
-        kinds = None if categories is None else categories.kinds
-        X = read_frame(X, columns=fitted_columns, kinds=kinds)
+        X = read_frame(X, columns=fitted_columns, kinds=kinds_of(categories))
     coding = None if categories is None else _Coding(categories, is_nominal)
     if is_frame(X):
         return _read_any_frame(X, fitted_columns, coding, is_in_files=is_in_files)

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -230,6 +231,26 @@ def test_tasks__are_those_of_the_run_with_categories(files, nominal, ending):
 
     assert forecast.n_features == 5
     assert counted(forecast.tasks) == run_counted(data, nominal=nominal, **arguments)
+
+
+@pytest.mark.usefixtures("tries_little")
+@pytest.mark.parametrize("nominal", [None, "nominal"])
+def test_plan__of_a_column_without_a_value_in_the_sampled_partitions(
+    files, nominal, monkeypatch
+):
+    """Categories are read in each second one, rows in others, too."""
+    Path("gaps").mkdir()
+    for i in range(32):
+        texts = pd.Series(["a" if i % 2 else None] * 500, dtype=str)
+        table = gaussian(500).assign(text=texts)
+        table.to_parquet(f"gaps/{i}.parquet", index=False)
+    monkeypatch.setattr(samples, "SAMPLE_ROWS", 2500)
+    monkeypatch.setattr(samples, "LEAST_PARTITIONS", 5)
+    arguments = {"categorical": ["text"], "missing": "drop", "n_neighbors": 1}
+
+    for X in ("gaps", dd.read_parquet("gaps")):
+        forecast = lpe_dask.plan(X, nominal and X, **arguments)
+        assert forecast.n_features == 4
 
 
 @pytest.mark.usefixtures("tries_little")
