@@ -125,7 +125,10 @@ def label_of(name: Any) -> str:
 def check_kinds(
     found: Sequence[str | None], labels: Sequence[str], kinds: Mapping[int, str | None]
 ) -> None:
-    """Raise TypeError if values of these kinds cannot be levels, naming the column.
+    """Raise TypeError if columns of these types cannot have levels, naming the column.
+
+    Floats wait for the task that reads them: as pandas reads it, a column without any value
+    is one of floats.
 
     Parameters
     ----------
@@ -138,13 +141,13 @@ def check_kinds(
         not known.
     """
     for place, kind in kinds.items():
-        if place < len(found) and kind is not None:
+        if place < len(found) and kind is not None and found[place] != FLOAT:
             check_kind(found[place], kind, labels[place])
 
 
 def check_kind(found: str | None, fitted: str, label: str) -> None:
     """Raise TypeError if values of a kind cannot be levels of the kind that was fitted."""
-    if found in (None, "", fitted) or (found == FLOAT and fitted == WHOLE):
+    if found in (None, "", fitted):
         return
     raise TypeError(
         f"{label} has {found}, but the nominal rows have {fitted} in this categorical "

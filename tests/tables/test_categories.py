@@ -380,6 +380,32 @@ def test_other_types__are_refused(fitted, given):
                 computed(X, categories)
 
 
+@pytest.mark.parametrize("fitted", COLUMNS)
+@pytest.mark.parametrize("dtype", [float, object, "Float64", "category", "double[pyarrow]"])
+def test_column_without_values__is_missing(fitted, dtype, tmp_path):
+    """pandas reads an empty column as floats, whatever it is elsewhere."""
+    categories = learn_categories(frame_of(COLUMNS[fitted][0]), ["c"])
+    frame = frame_of(pd.Series([None] * N_ROWS, dtype=dtype))
+    frame.to_parquet(tmp_path / "a.parquet")
+    with dask.config.set({"dataframe.convert-string": False}):
+        lazy = dd.from_pandas(frame, npartitions=2)
+
+    for X in (frame, lazy, tmp_path / "a.parquet", frame[["c"]].to_numpy(object)):
+        assert np.isnan(computed(X, categories)[:, 0]).all()
+
+
+@pytest.mark.parametrize("fitted", ["text", "booleans"])
+@pytest.mark.parametrize("value", [1.0, 0.5])
+def test_floats__with_values_are_refused_by_the_task(fitted, value, tmp_path):
+    categories = learn_categories(frame_of(COLUMNS[fitted][0]), ["c"])
+    frame = frame_of([value, *[np.nan] * (N_ROWS - 1)])
+    frame.to_parquet(tmp_path / "a.parquet")
+
+    for X in (frame, dd.from_pandas(frame, npartitions=2), tmp_path / "a.parquet"):
+        with pytest.raises(TypeError, match=rf"'c' has .*numbers.* have {fitted}"):
+            computed(X, categories)
+
+
 @pytest.mark.parametrize("dtype", ["str", "category", bool, "Int64"])
 def test_other_types__are_refused_before_any_task(dtype):
     frame = pd.DataFrame({"c": pd.Series([1, 0, 1]).astype(dtype)})
@@ -466,8 +492,8 @@ def test_csv__of_booleans_and_whole_numbers(tmp_path):
     np.testing.assert_array_equal(computed(path, booleans), [[1, 1]])
     with pytest.raises(TypeError, match="'c' has booleans"):
         read_table(path, categories=numbers)
-    with pytest.raises(TypeError, match="'c' has numbers"):
-        read_table(csv_of(tmp_path, "1,1"), categories=booleans)
+    with pytest.raises(TypeError, match="'c' has whole numbers"):
+        computed(csv_of(tmp_path, "1,1"), booleans)
 
 
 # Laziness and speed
