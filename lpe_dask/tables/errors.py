@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class TableError(ValueError):
     """Invalid content of a file, found only when its rows are read."""
+
+
+class CategoryTypeError(TableError, TypeError):
+    """Values of another type than the nominal rows have in a categorical column."""

@@ -11,6 +11,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from lpe_dask.tables.errors import CategoryTypeError
+
 #: What the value of a column can be to be a level.
 Level = str | bool | int
 
@@ -149,7 +151,7 @@ def check_kind(found: str | None, fitted: str, label: str) -> None:
     """Raise TypeError if values of a kind cannot be levels of the kind that was fitted."""
     if found in (None, "", fitted):
         return
-    raise TypeError(
+    raise CategoryTypeError(
         f"{label} has {found}, but the nominal rows have {fitted} in this categorical "
         f"column, and values of different types are never the same category. Convert it to "
         f"{fitted}."

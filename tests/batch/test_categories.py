@@ -189,6 +189,24 @@ def test_other_types__are_refused_before_anything_is_read(monkeypatch):
         score_files("days.parquet", "out", categorical="auto")
 
 
+def test_floats__in_place_of_text_are_refused_when_they_are_read():
+    NEW.assign(zip=[np.nan, *[7.5] * 19]).to_parquet("floats.parquet")
+
+    result = invoke(
+        "score", "floats.parquet", "--nominal", "nominal.csv", "--output", "out",
+        "--columns", ",".join(COLUMNS), "--categorical", ",".join(CATEGORICAL),
+    )  # fmt: skip
+
+    assert result.exit_code == 2
+    assert "column 'zip' has numbers with fractions, but the nominal" in result.output
+    NEW.assign(zip=np.nan).to_parquet("empty.parquet")
+    summary = score_files(
+        "empty.parquet", "out", nominal="nominal.csv", columns=COLUMNS,
+        categorical=CATEGORICAL, overwrite=True,
+    )  # fmt: skip
+    assert summary["rows_nan"] == 20
+
+
 def test_text__is_refused_with_both_remedies():
     result = invoke("score", "nominal.csv", "--output", "out")
 
