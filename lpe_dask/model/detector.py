@@ -87,12 +87,13 @@ class LPE(OutlierMixin, BaseEstimator):
         squared distance, or its weight in ``metric_params={"w": ...}``, which has an entry
         for each column. Their names, or positions for an array; "auto": all columns of
         text, categories or booleans. Text, categories, booleans or whole numbers (a float
-        column with no fractions is one of these), with at most 10,000 different values in
-        the nominal rows. A value that no nominal row has differs from all; one of another
-        type (the text '1' instead of the number 1) is a TypeError. They are neither scaled
-        nor learned from. With the Euclidean metric and exact algorithms only, without the
-        rule for ``radius``; so is "auto" where there are none. None: all columns are
-        numbers, booleans too.
+        column with no fractions is one of these), with at most 10,000 different values of
+        at most 1,000 characters in all nominal rows, also those that are dropped. A value
+        that none of the rows has that are searched, known or new, differs from all; one of
+        another type (the text '1' instead of the number 1) is a TypeError. They are neither
+        scaled nor learned from. With the Euclidean metric and exact algorithms only,
+        without the rule for ``radius``; that holds for "auto" also where it finds none.
+        None: all columns are numbers, booleans too.
     alpha : float, default=0.05
         False-alarm level of `predict`, between 0 and 1.
     algorithm : {"auto", "brute", "pruned", "nn_descent"}, default="auto"

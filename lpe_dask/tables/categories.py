@@ -35,8 +35,9 @@ from lpe_dask.tables.kinds import (
 from lpe_dask.tables.numeric import rows_of_objects
 from lpe_dask.tables.results import changed_rows
 
-#: The most levels of a column.
+#: The most levels of a column, and the most characters, or digits, of one.
 MOST_LEVELS = 10_000
+MOST_CHARACTERS = 1_000
 
 #: From here on floats leave out whole numbers.
 _FIRST_GAP = 2.0**53
@@ -74,8 +75,8 @@ class Categories:
 
     def __sizeof__(self) -> int:
         """Return about how many bytes it takes: larger ones are not sent inside graphs."""
-        levels = (level for of_column in self.levels for level in of_column)
-        return sum(_LEVEL_BYTES + len(str(level)) for level in levels)
+        levels = (str(level) for of_column in self.levels for level in of_column)
+        return sum(_LEVEL_BYTES + len(s.encode(errors="replace")) for s in levels)
 
 
 @dataclass(frozen=True, slots=True)

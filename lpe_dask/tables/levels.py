@@ -3,14 +3,15 @@
     column names, types --which of them--> places of the columns
     rows --one task a partition--> different values --merged in a tree--> Categories
 
-A column may have too many different values to keep: `MOST_LEVELS` and one more are enough
-to know.
+A column may have too many different values to keep, or too long ones: `MOST_LEVELS` and one
+more are enough to know, and that there are long ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +23,13 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
-from lpe_dask.tables.categories import MOST_LEVELS, Categories, column_of, distinct
+from lpe_dask.tables.categories import (
+    MOST_CHARACTERS,
+    MOST_LEVELS,
+    Categories,
+    column_of,
+    distinct,
+)
 from lpe_dask.tables.column_names import as_given, identity, places_of
 from lpe_dask.tables.columns import columns_at, is_frame, select_columns
 from lpe_dask.tables.files import is_paths, read_frame
@@ -54,6 +61,9 @@ MERGED_LEVELS = 16
 #: Values of a column that are kept: one more than it may have.
 _ENOUGH = MOST_LEVELS + 1
 
+#: The smallest whole number of too many digits.
+_LONG = 10**MOST_CHARACTERS
+
 _LEAVE_OUT = (
     "Leave it out (categorical=, --categorical; to measure other columns: columns=, "
     "--columns), or"
@@ -77,16 +87,22 @@ class _Seen:
         Of the values of each partition, as in `Distinct`.
     levels : frozenset
         Up to `MOST_LEVELS` and one more.
+    has_long : bool
+        Whether there are others, of more than `MOST_CHARACTERS`.
     """
 
     kinds: frozenset[str] = frozenset()
     levels: frozenset[Level] = frozenset()
+    has_long: bool = False
 
 
 def learn_categories(
     X: Any, categorical: str | Sequence[Any] | None, *, most_partitions: int | None = None
 ) -> Categories | None:
     """Return the categorical columns of nominal rows, and their levels; computes.
+
+    The levels are those of all nominal rows, also of rows that are not searched: those that
+    ``missing="drop"`` leaves out, and calibration rows.
 
     Parameters
     ----------
@@ -109,7 +125,8 @@ def learn_categories(
         For a column of something else than text, categories, booleans or whole numbers, or
         of several of them, naming it.
     ValueError
-        For a column that is not there, or that has too many different values.
+        For a column that is not there, or that has too many different values or too long
+        ones.
     """
     if categorical is None:
         return None
@@ -260,6 +277,12 @@ def _levels(seen: _Seen, label: str) -> tuple[Level, ...]:
     kinds = sorted(seen.kinds - {""})
     if len(kinds) > 1 or not LEVEL_TYPES.keys() >= set(kinds):
         raise _not_categorical(label, " and ".join(kinds))
+    if seen.has_long:
+        raise ValueError(
+            f"{label} has values of more than {MOST_CHARACTERS:,} characters, too long to "
+            f"be a category. Leave it out (columns=, --columns), or group or shorten its "
+            f"values."
+        )
     if len(seen.levels) > MOST_LEVELS:
         raise ValueError(
             f"{label} has more than {MOST_LEVELS:,} different values, too many "
@@ -346,7 +369,8 @@ def _seen_in_array(array: NDArray[Any], places: Sequence[int]) -> list[_Seen]:
 def _seen_of(column: pd.Series) -> _Seen:
     found = distinct(column)
     present = {level for level in found.levels if level is not None}
-    return _Seen(frozenset({found.kind}), _kept(present))
+    short = set(filterfalse(_is_long, present))
+    return _Seen(frozenset({found.kind}), _kept(short), len(short) < len(present))
 
 
 def _merged(surveys: list[list[_Seen]]) -> list[_Seen]:
@@ -354,9 +378,16 @@ def _merged(surveys: list[list[_Seen]]) -> list[_Seen]:
         _Seen(
             frozenset().union(*(seen.kinds for seen in of_column)),
             _kept(frozenset().union(*(seen.levels for seen in of_column))),
+            any(seen.has_long for seen in of_column),
         )
         for of_column in zip(*surveys, strict=True)
     ]
+
+
+def _is_long(level: Level) -> bool:
+    if isinstance(level, str):
+        return len(level) > MOST_CHARACTERS
+    return abs(level) >= _LONG
 
 
 def _kept(levels: Iterable[Level]) -> frozenset[Level]:

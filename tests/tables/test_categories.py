@@ -15,11 +15,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
+from dask.sizeof import sizeof
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lpe_dask import LPE
-from lpe_dask.tables.categories import MOST_LEVELS, Categories, coded_rows
+from lpe_dask.tables import levels
+from lpe_dask.tables.categories import (
+    MOST_CHARACTERS,
+    MOST_LEVELS,
+    Categories,
+    coded_rows,
+)
 from lpe_dask.tables.levels import learn_categories
 from lpe_dask.tables.row_groups import RowGroups
 from lpe_dask.tables.table import read_table
@@ -359,6 +366,50 @@ def test_levels__are_no_more_than_the_most():
         assert levels == tuple(range(MOST_LEVELS))
         with pytest.raises(ValueError, match=r"'many' has more than 10,000 different"):
             learn_categories(X, ["few", "many"])
+
+
+@pytest.mark.parametrize("longest", ["é" * MOST_CHARACTERS, 10**MOST_CHARACTERS - 1])
+def test_levels__are_no_longer_than_the_most(longest):
+    longer = longest * 2 if isinstance(longest, str) else 10**10_000  # no text to Python
+    values = [longest[:1] if isinstance(longest, str) else 1, longest] * 10
+    frame = pd.DataFrame({"c": pd.Series(values, dtype=object)})
+    long = pd.concat([frame, pd.DataFrame({"c": [longer]}, dtype=object)])
+    with dask.config.set({"dataframe.convert-string": False}):
+        lazy = [dd.from_pandas(X, npartitions=5, sort=False) for X in (frame, long)]
+
+    assert len(learn_categories(frame, ["c"]).levels[0]) == 2
+    assert len(learn_categories(lazy[0], ["c"]).levels[0]) == 2
+    for X in (long, lazy[1]):
+        with pytest.raises(ValueError, match=r"'c' has values of more than 1,000 char"):
+            learn_categories(X, ["c"])
+    np.testing.assert_array_equal(  # new rows may have them: no nominal row does
+        computed(long, learn_categories(frame, ["c"]))[:, 0], [*[0, 1] * 10, -1]
+    )
+
+
+def test_learn_categories__merges_no_long_values(monkeypatch):
+    """Tasks keep that there are some, so that what they merge is bounded."""
+    merged, original = [], levels._merged
+
+    def noted(surveys):
+        merged.extend(surveys)
+        return original(surveys)
+
+    monkeypatch.setattr(levels, "_merged", noted)
+    texts = [f"{i}" * 2000 for i in range(10, 99)]
+    X = dd.from_pandas(pd.DataFrame({"c": texts}), npartitions=20)
+
+    with dask.config.set(scheduler="sync"), pytest.raises(ValueError, match="too long"):
+        learn_categories(X, ["c"])
+
+    assert len(merged) >= 20
+    assert not any(seen.levels for survey in merged for seen in survey)
+
+
+def test_sizeof__of_categories_counts_bytes():
+    few, wide = (Categories((0,), (("a" * 900, letter * 1000),)) for letter in "b字")
+
+    assert sizeof(wide) - sizeof(few) == 2000
 
 
 # Other types than those of the nominal rows
