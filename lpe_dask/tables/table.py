@@ -49,6 +49,10 @@ from lpe_dask.tasks import (
 #: Bytes of a chunk of an array in this process, and about how many chunks there are.
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES, N_CHUNKS = 8 * 2**20, 128 * 2**20, 64
 
+#: Most bytes of categories that each task carries; larger ones are a task of their own, or
+#: the tasks of 100,000 partitions would have gigabytes of them.
+CARRIED_BYTES = 2**14
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -142,7 +146,8 @@ class _Coding:
     def entered(self) -> Any:
         """Return the categories for tasks, which small ones let be one with what reads."""
         held = held_of(self.categories, "lpe-categories")
-        return enter(held, "") if is_large(held.n_bytes) else self.categories
+        is_carried = held.n_bytes <= CARRIED_BYTES and not is_large(held.n_bytes)
+        return self.categories if is_carried else enter(held, "")
 
 
 # NumPy and what can be converted to it

@@ -18,6 +18,7 @@ import definitions
 import lpe_dask
 from lpe_dask import LPE
 from lpe_dask.model.manifest import MANIFEST_NAME
+from lpe_dask.tables import table as tables
 from lpe_dask.tasks import values
 
 #: A column of each kind, and two of numbers, in no order.
@@ -334,9 +335,18 @@ def test_score__reads_a_csv_as_the_model_knows_it(tmp_path):
     assert p_values.compute().tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("kind", ["dask frame", "dask array"])
-def test_categories__that_are_large_are_not_in_the_graph(kind, monkeypatch):
-    monkeypatch.setattr(values, "LITERAL_BYTES", 1)
+#: Where categories are: in every task, in one of their own, in the spool.
+PLACES = {
+    "carried": (values, "LITERAL_BYTES", values.LITERAL_BYTES),
+    "entered": (tables, "CARRIED_BYTES", 0),
+    "large": (values, "LITERAL_BYTES", 1),
+}
+
+
+@pytest.mark.parametrize("kind", ["dask frame", "dask array", "parquet"])
+@pytest.mark.parametrize("place", ["entered", "large"])
+def test_categories__that_are_large_are_not_in_each_task(kind, place, monkeypatch):
+    monkeypatch.setattr(*PLACES[place])
 
     model = LPE(4, categorical=columns_of(kind), calibration="conformal", random_state=0)
     model.fit(KINDS[kind](NOMINAL))
@@ -370,9 +380,9 @@ def test_fit__of_categories_that_change_says_so():
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("kind", ["pandas", "array", "dask frame", "parquet", "csv"])
-@pytest.mark.parametrize("literal_bytes", [values.LITERAL_BYTES, 1])
-def test_cluster__gives_the_same_numbers(kind, literal_bytes, client, monkeypatch):
-    monkeypatch.setattr(values, "LITERAL_BYTES", literal_bytes)
+@pytest.mark.parametrize("place", PLACES)
+def test_cluster__gives_the_same_numbers(kind, place, client, monkeypatch):
+    monkeypatch.setattr(*PLACES[place])
     arguments = {"calibration": "conformal", "random_state": 0, "scale": "standard"}
 
     model = LPE(4, categorical=columns_of(kind), **arguments).fit(KINDS[kind](NOMINAL))

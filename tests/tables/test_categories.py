@@ -6,6 +6,7 @@ import enum
 import time
 from pathlib import Path
 
+import cloudpickle
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -560,6 +561,30 @@ def test_read_table__with_categories_computes_nothing():
     table = read_table(X, categories=Categories((0,), (("a",),)))
 
     assert table.rows.numblocks == (2, 1)
+
+
+@pytest.mark.parametrize("n_levels", [10, 200, 5000])
+@pytest.mark.parametrize("kind", ["dask frame", "dask array"])
+def test_read_table__has_large_categories_once_in_its_graph(kind, n_levels):
+    texts = [f"a category, number {i}" for i in range(n_levels)]
+    n_partitions, n_bytes = 100, sum(map(len, texts))
+    frame = pd.DataFrame({"c": texts[:10] * 20, "x": 0.5})
+    X = {
+        "dask frame": lambda: dd.from_pandas(frame, npartitions=n_partitions),
+        "dask array": lambda: da.from_array(frame.to_numpy(object), chunks=(2, 2)),
+    }[kind]()
+
+    def sent(levels):
+        rows = read_table(X, categories=Categories((0,), (tuple(levels),))).rows
+        (rows,) = dask.optimize(rows)
+        sizes = [len(cloudpickle.dumps(task)) for task in rows.__dask_graph__().values()]
+        return rows, sum(sizes)
+
+    rows, n_sent = sent(texts)
+
+    n_copies = (n_sent - sent(["a"])[1]) / n_bytes
+    assert n_copies > n_partitions if n_levels == 10 else n_copies < n_partitions / 10
+    np.testing.assert_array_equal(rows.compute()[:10, 0], range(10))
 
 
 def test_learn_categories__reads_no_other_columns(tmp_path, monkeypatch):
