@@ -27,6 +27,9 @@ from lpe_dask.pvalues import COUNTS_ITSELF, check_level, places_flagged
 from lpe_dask.tables import (
     Nominal,
     Table,
+    array_of,
+    check_kinds,
+    label_of,
     learn_levels,
     read_nominal,
     read_table,
@@ -133,10 +136,21 @@ def _table_of_nominal(fitted: Fitted, X: Any) -> tuple[Table, tuple[int, ...]]:
     """
     if fitted.categories is None:
         return fitted.table(X), ()
-    fitted.table(X)  # checks the columns
+    places = range(fitted.n_features)
+    names = fitted.table(_without_rows(X)).columns  # which it checks
     categories = learn_levels(X, fitted.columns, fitted.categories)
+    kinds = list(map(categories.kinds.get, places))
+    check_kinds(kinds, list(map(label_of, names or places)), fitted.categories.kinds)
     table = read_table(X, fitted.columns, categories, is_nominal=True)
     return table, categories.places
+
+
+def _without_rows(X: Any) -> Any:
+    """Return the columns of what is in memory; Dask input and files as they are."""
+    if isinstance(X, pd.DataFrame):
+        return X.iloc[:0]
+    X = array_of(X)
+    return X[:0] if isinstance(X, np.ndarray) else X
 
 
 def judge(

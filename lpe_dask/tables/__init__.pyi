@@ -20,6 +20,7 @@ from .kinds import LEVEL_TYPES as LEVEL_TYPES
 from .kinds import check_kinds as check_kinds
 from .kinds import label_of as label_of
 from .levels import MERGED_LEVELS as MERGED_LEVELS
+from .levels import array_of as array_of
 from .levels import categorical_places as categorical_places
 from .levels import learn_categories as learn_categories
 from .levels import learn_levels as learn_levels

@@ -18,6 +18,7 @@ import definitions
 import lpe_dask
 from lpe_dask import LPE
 from lpe_dask.model.manifest import MANIFEST_NAME
+from lpe_dask.tables import categories
 from lpe_dask.tables import table as tables
 from lpe_dask.tasks import values
 
@@ -273,8 +274,28 @@ def test_check_calibration__of_other_rows_has_their_levels():
     assert check.table["flagged"].tolist() == [0]  # all are at the same distance, 1
     same = model.check_calibration(other.assign(c="unknown"), alphas=[0.5])
     assert same.table["flagged"].tolist() == [0]
-    with pytest.raises(TypeError, match="'c'"):
-        model.check_calibration(other.assign(c=1))
+    whole = other.assign(c=1)
+    for X in (whole, whole.to_numpy(object), dask_frame(whole.astype(object))):
+        with pytest.raises(TypeError, match=r"column ('c'|0) has whole numbers"):
+            model.check_calibration(X)
+    for X in (other[["c"]], other["c"], [["a"]]):
+        with pytest.raises(ValueError, match=r"lack the columns|1D array|has 1 feat"):
+            model.check_calibration(X)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "array", "list"])
+def test_check_calibration__codes_rows_once(kind, monkeypatch):
+    model = LPE(4, categorical=columns_of(kind)).fit(KINDS[kind](NOMINAL))
+    coded, original = [], categories.coded
+
+    def noted(column, *arguments, **options):
+        coded.append(len(column))
+        return original(column, *arguments, **options)
+
+    monkeypatch.setattr(categories, "coded", noted)
+    model.check_calibration()
+
+    assert sum(coded) == len(CATEGORICAL) * len(NOMINAL)
 
 
 @pytest.mark.parametrize("kind", ["pandas", "array", "dask frame", "csv"])
