@@ -8,7 +8,7 @@ are made of it. Checks here need no data.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -197,6 +197,11 @@ def _check_categorical(name: str, value: Any) -> None:
     is_list = isinstance(value, list | tuple)
     if value is None or (isinstance(value, str) and value == "auto"):
         return
+    if isinstance(value, Iterable) and not isinstance(value, list | tuple | str):
+        raise ValueError(
+            f"{name}={value!r} must be a list of column names, but it is of type "
+            f"{type(value).__name__}. Make a list of it: {name}=list(...)."
+        )
     is_known = is_list and all(isinstance(column, Hashable) for column in value)
     if not is_known or any(len(same) > 1 for same in places_of(value).values()):
         raise ValueError(

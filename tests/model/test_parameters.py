@@ -1,6 +1,7 @@
 import inspect
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import definitions
@@ -108,6 +109,8 @@ def test_check_parameters__names_the_arguments_that_it_refuses(arguments, names)
         ({"categorical": "protocol"}, r"'protocol' must be a list .* \['protocol'\]"),
         ({"categorical": [0, 0]}, r"\[0, 0\] must be a list of column names, none twice"),
         ({"categorical": [[0]]}, r"\[\[0\]\] must be a list"),
+        ({"categorical": pd.Index(["a"])}, r"of type Index\. .*: categorical=list\("),
+        ({"categorical": np.array([0])}, r"of type ndarray\. .*: categorical=list\("),
         ({"categorical": {0}}, r"\{0\} must be a list"),
         ({"categorical": [2]}, r"names \[2\], but X is an array: .* 0 to 1"),
         ({"categorical": ["x"]}, r"names \['x'\], but X is an array"),
