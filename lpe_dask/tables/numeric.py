@@ -3,7 +3,8 @@
     frame of numbers, or of objects that are --of_numbers--> frame of numbers
     frame of numbers --float_rows--> float32 or float64 (n_rows, n_features)
 
-Only numbers are accepted: no text, no dates, no complex numbers.
+Only numbers are accepted, no dates and no complex numbers; text is in categorical columns
+only, which `categories` has turned into codes before.
 """
 
 from __future__ import annotations
