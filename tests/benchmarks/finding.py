@@ -95,10 +95,16 @@ class Problem:
         """Return the area under the ROC curve of scores that grow with anomaly."""
         return float(roc_auc_score(self.is_anomaly, scores, sample_weight=self.counts))
 
-    def share_found(self, p_values: Scores, alpha: float = ALPHA) -> float:
+    def share_found(self, p_values: Scores) -> float:
         """Return the share of the anomalies with p-values up to alpha."""
-        found, counts = p_values[self.is_anomaly] <= alpha, self.counts[self.is_anomaly]
-        return float(np.average(found, weights=counts))
+        return self._share(p_values, self.is_anomaly)
+
+    def share_of_false_alarms(self, p_values: Scores) -> float:
+        """Return the share of the normal rows with p-values up to alpha."""
+        return self._share(p_values, ~self.is_anomaly)
+
+    def _share(self, p_values: Scores, among: NDArray[np.bool_]) -> float:
+        return float(np.average(p_values[among] <= ALPHA, weights=self.counts[among]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +227,9 @@ def measure(problem: Problem) -> pd.DataFrame:
     Returns
     -------
     found : DataFrame
-        A line for each contender and K: set, label, K, area, and found, the share of the
-        anomalies with p-values up to alpha (NaN for other libraries, which have none).
+        A line for each contender and K: set, label, K, area, and the shares of the
+        anomalies (found) and of the normal rows (false alarms) with p-values up to alpha;
+        NaN for other libraries, which have none.
     """
     possible = [k for k in N_NEIGHBORS if k < len(problem.nominal)]
     ours = [Ours(*some) for some in product(SCALES, AGGREGATIONS, possible)]
@@ -234,10 +241,10 @@ def measure(problem: Problem) -> pd.DataFrame:
     lines: list[dict[str, Any]] = []
     for one in ours:
         statistic, p_values = one.judge(problem)
-        found = problem.share_found(p_values)
-        lines.append(
-            _line(problem, one.label, one.n_neighbors, statistic) | {"found": found}
-        )
+        line = _line(problem, one.label, one.n_neighbors, statistic)
+        line["found"] = problem.share_found(p_values)
+        line["false alarms"] = problem.share_of_false_alarms(p_values)
+        lines.append(line)
     nominal, rows = problem.standardised()
     for label, (package, scores) in PEERS.items():
         if _is_installed(package):
@@ -247,8 +254,7 @@ def measure(problem: Problem) -> pd.DataFrame:
 
 def _line(problem: Problem, label: str, k: int | None, scores: Scores) -> dict[str, Any]:
     told = "rule" if k is None else str(k)
-    area = problem.area(scores)
-    return {"set": problem.name, "label": label, "K": told, "area": area, "found": np.nan}
+    return {"set": problem.name, "label": label, "K": told, "area": problem.area(scores)}
 
 
 def _is_installed(package: str) -> bool:
@@ -257,6 +263,19 @@ def _is_installed(package: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
+
+
+#: What means over sets are told of, and what of KDD Cup 1999 -> how that is called.
+_MEANS = {
+    "area": "Mean of the areas over the sets:",
+    "found": f"Mean share of the anomalies with p <= {ALPHA}:",
+    "false alarms": f"Mean share of the normal rows with p <= {ALPHA}:",
+}
+_OF_KDD = {
+    "area": "area",
+    "found": f"attacks with p <= {ALPHA}",
+    "false alarms": f"normal rows with p <= {ALPHA}",
+}
 
 
 def report(found: pd.DataFrame) -> str:
@@ -270,15 +289,15 @@ def report(found: pd.DataFrame) -> str:
         areas.insert(0, "mean", areas.mean(axis=1))
         parts += [f"Areas, K = {USUAL}:", _markdown(areas, order)]
         by_k = of_sets[~of_sets["label"].isin([*PEERS])]
-        means = by_k.pivot_table(index="label", columns="K", values="area")
-        means = means[[str(k) for k in N_NEIGHBORS if str(k) in means]].add_prefix("K = ")
-        parts += ["Mean of the areas over the sets:", _markdown(means, order)]
+        for value, title in _MEANS.items():
+            means = by_k.pivot_table(index="label", columns="K", values=value)
+            means = means[[str(k) for k in N_NEIGHBORS if str(k) in means]]
+            parts += [title, _markdown(means.add_prefix("K = "), order)]
     if len(of_kdd):
-        values = of_kdd.pivot(index="label", columns="K", values=["area", "found"])
-        wanted = list(product(("area", "found"), (str(USUAL), "rule")))
+        values = of_kdd.pivot(index="label", columns="K", values=[*_OF_KDD])
+        wanted = list(product(_OF_KDD, (str(USUAL), "rule")))
         values = values[[some for some in wanted if some in values]]
-        titles = {"area": "area", "found": f"attacks with p <= {ALPHA}"}
-        values.columns = [f"{titles[what]}, K = {k}" for what, k in values]
+        values.columns = [f"{_OF_KDD[what]}, K = {k}" for what, k in values]
         values.columns = [title.replace("K = rule", "K by rule") for title in values]
         parts += [f"{KDD}:", _markdown(values, order)]
     return "\n\n".join(parts)

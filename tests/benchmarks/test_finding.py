@@ -47,7 +47,9 @@ def test_problem__weighs_rows_by_how_often_they_occur():
         "made", rows, rows, np.array([False, True, True]), np.array([1, 3, 1])
     )
 
-    assert problem.share_found(np.array([0.0, 0.01, 0.02])) == 0.75
+    p_values = np.array([0.0, 0.01, 0.02])
+    assert problem.share_found(p_values) == 0.75
+    assert problem.share_of_false_alarms(p_values) == 1.0
     assert problem.area(np.array([1.0, 2.0, 0.0])) == 0.75
 
 

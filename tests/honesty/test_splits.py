@@ -133,6 +133,6 @@ def test_loo__breaks_it_where_the_scale_is_learned_from_few_rows(nominal):
     for arguments in VARIANTS:
         counts, _ = flagged(nominal, "loo", arguments)
         shares.append(counts.sum(axis=0) / (N_SPLITS * N_NEW))
-        print(arguments, dict(zip(ALPHAS, shares[-1].round(4), strict=True)))
+        print(arguments, dict(zip(ALPHAS, shares[-1].round(4).tolist(), strict=True)))
 
     assert max(share[1] for share in shares) > band(0.05)[1] / (N_SPLITS * N_NEW)
