@@ -37,6 +37,7 @@ from lpe_dask.tables.numeric import (
 )
 from lpe_dask.tables.results import to_dask_series, to_numpy, to_series
 from lpe_dask.tasks import (
+    carry,
     enter,
     for_frames,
     held_of,
@@ -147,7 +148,8 @@ class _Coding:
         """Return the categories for tasks, which small ones let be one with what reads."""
         held = held_of(self.categories, "lpe-categories")
         is_carried = held.n_bytes <= CARRIED_BYTES and not is_large(held.n_bytes)
-        return self.categories if is_carried else enter(held, "")
+        # Blocks are made of nominal rows again where they are lost, by the same graph.
+        return self.categories if is_carried else carry(held, "")
 
 
 # NumPy and what can be converted to it

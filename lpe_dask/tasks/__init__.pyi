@@ -34,6 +34,7 @@ from .unshared import needs_sent as needs_sent
 from .unshared import persist_cancellably as persist_cancellably
 from .values import Held as Held
 from .values import Shared as Shared
+from .values import carry as carry
 from .values import enter as enter
 from .values import enter_parts as enter_parts
 from .values import for_frames as for_frames

@@ -156,8 +156,7 @@ def enter(held: Any, literal_bytes: int) -> Delayed:
     """Return a `values.Held` as a task for workers of the active client."""
     with lazily() as plan:
         if not plan.is_eager and carries(held.n_bytes):
-            plan.carried += held.n_bytes
-            return _carried(held, max(1, literal_bytes))
+            return carried(held, literal_bytes)
         client = active_client()
         if plan.is_eager:
             scattered = Scattered(held, client)  # released at the end: for no other graph
@@ -166,6 +165,20 @@ def enter(held: Any, literal_bytes: int) -> Delayed:
             scattered = _scattered(held, client)
             plan.in_workers += held.n_bytes
         return _by_its_key(scattered.key, (scattered,))
+
+
+def carried(held: Any, literal_bytes: int) -> Delayed:
+    """Return a `values.Held` as a task of a graph that has all of it, in pieces."""
+    with lazily() as plan:
+        plan.carried += held.n_bytes
+    content, key = cloudpickle.dumps(held.value), f"{held.key}-whole"
+    piece_bytes = max(1, literal_bytes)
+    starts = range(0, len(content), piece_bytes)
+    graph = {
+        f"{held.key}-{i}": content[start : start + piece_bytes]
+        for i, start in enumerate(starts)
+    }
+    return Delayed(key, {**graph, key: (_unpickled, list(graph))})
 
 
 def _scattered(held: Any, client: Any) -> Scattered:
@@ -186,16 +199,6 @@ def _by_its_key(key: str, task: Any) -> Delayed:
     """
     nothing, given = f"{key}-nothing", f"{key}-given"
     return Delayed(given, {key: task, nothing: None, given: (_first, key, nothing)})
-
-
-def _carried(held: Any, piece_bytes: int) -> Delayed:
-    content, key = cloudpickle.dumps(held.value), f"{held.key}-whole"
-    starts = range(0, len(content), piece_bytes)
-    graph = {
-        f"{held.key}-{i}": content[start : start + piece_bytes]
-        for i, start in enumerate(starts)
-    }
-    return Delayed(key, {**graph, key: (_unpickled, list(graph))})
 
 
 def is_eager() -> bool:

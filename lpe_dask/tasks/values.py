@@ -234,6 +234,18 @@ def enter(value: Any, name: str) -> Delayed:
     return unshared.enter(held, LITERAL_BYTES)
 
 
+def carry(value: Any, name: str) -> Delayed:
+    """Return ``value`` as `enter` does, for a graph that outlives the computation at hand.
+
+    What `enter` sends to workers that share no storage is released with a computation. This
+    stays in the graph, in pieces of a literal's size: it should not be many MiB.
+    """
+    held = held_of(value, name)
+    if is_large(held.n_bytes) and not is_shared():
+        return unshared.carried(held, LITERAL_BYTES)
+    return enter(held, name)
+
+
 def held_of(value: Any, name: str) -> Held:
     """Return a value as graphs name it."""
     if isinstance(value, Shared):

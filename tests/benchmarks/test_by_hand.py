@@ -5,9 +5,11 @@ import sys
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
+from click.testing import CliRunner
 
-from benchmarks import approximate, lists
+from benchmarks import approximate, categories, lists
 from benchmarks.children import environment
 from indexes import right_lists
 
@@ -37,6 +39,21 @@ def test_forecasts__tell_what_was_foreseen_and_measured(tmp_path):
 
     assert said.count("| one Gaussian | 2,000 |") == 2
     assert said.count("| 20 clusters | 2,000 |") == 2
+
+
+def test_categories__are_timed_beside_numbers(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.random(300), "label": "normal", "part": "train"})
+    table[categories.CATEGORICAL] = rng.choice(["a", "b"], (300, 3))
+    table.to_parquet(tmp_path / "kdd99.parquet")
+    monkeypatch.setenv("LPE_DASK_DATA", str(tmp_path))
+
+    done = CliRunner().invoke(categories.main, ["--rows", "200", "--repeats", "1"])
+
+    first, second = done.output.splitlines()
+    assert first.startswith("38     columns, brute: ")
+    assert first.endswith(" s, 1.00")
+    assert second.startswith("38 + 3 columns, brute: ")
 
 
 @pytest.mark.slow

@@ -651,7 +651,7 @@ def test_scoring__with_a_strangers_block(columns, why, straight):
         (
             ("reference", "neighbor_graph"),
             {"n_neighbors": 2, "graph": "directed"},
-            "nn_descent is for distances to the K-th",
+            "nn_descent is for distances to K neighbors",
         ),
     ],
 )

@@ -43,6 +43,7 @@ ELSEWHERE = {
     "PYTHONPATH=tests python -m benchmarks.spooled --folder FOLDER": (
         "tests/benchmarks/test_by_hand.py"
     ),
+    "PYTHONPATH=tests python -m benchmarks.categories": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.forecasts --folder FOLDER": (
         "tests/benchmarks/test_by_hand.py"
     ),
