@@ -1,6 +1,7 @@
 """Rows with categories: exact results for every kind of input, and saved models."""
 
 import json
+import pickle
 import tempfile
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from lpe_dask.model.manifest import MANIFEST_NAME
 from lpe_dask.tables import categories
 from lpe_dask.tables import table as tables
 from lpe_dask.tasks import values
+from searching import EXACT
 
 #: A column of each kind, and two of numbers, in no order.
 NAMES = ["protocol", "x", "flag", "level", "y", "port"]
@@ -28,6 +30,8 @@ CATEGORICAL = ["port", "protocol", "flag", "level"]
 NUMBERS = ["x", "y"]
 #: As the input has them.
 ORDERED = ["protocol", "flag", "level", "port"]
+SCALES = ["minmax", "standard", "quantile", "minmax+quantile"]
+RADII = {"kth": definitions.knn_radii, "mean": definitions.mean_radii}
 
 
 def table(n_rows, seed, protocols=("tcp", "udp", "7"), ports=(80, 443)):
@@ -56,23 +60,38 @@ MISSING.iloc[4, 1] = np.nan
 MISSING.iloc[5, 5] = pd.NA
 
 
-def plain(frame, weights):
+def plain(frame, learned_from, weights, scale):
     """Rows as the definitions take them: numbers, then categories; and their weights."""
-    of = dict(zip(NAMES, weights, strict=True))
-    numbers = definitions.weighted(
-        frame[NUMBERS].to_numpy(float), [of[name] for name in NUMBERS]
-    )
-    categories = frame[ORDERED].to_numpy(object)
+    of = dict(zip(frame.columns, weights, strict=True))
+    numeric = [name for name in frame.columns if name in NUMBERS]
+    categorical = [name for name in frame.columns if name in CATEGORICAL]
+    numbers = np.zeros((len(frame), 0))
+    if numeric:
+        n_forms = 2 if scale == "minmax+quantile" else 1
+        numbers = definitions.weighted(
+            definitions.scaled(
+                frame[numeric].to_numpy(float), learned_from[numeric].to_numpy(float), scale
+            ),
+            [of[name] for name in numeric] * n_forms,
+        )
+    categories = frame[categorical].to_numpy(object)
     rows = [[*a, *b] for a, b in zip(numbers, categories, strict=True)]
-    return rows, [of[name] for name in ORDERED]
+    return rows, [of[name] for name in categorical]
 
 
-def expected(nominal, new, n_neighbors, weights=(1.0,) * 6):
+def expected(
+    nominal,
+    new,
+    n_neighbors,
+    weights=(1.0,) * 6,
+    scale=None,
+    radii_of=definitions.knn_radii,
+):
     """Statistic and p-values of new rows, and those of the nominal ones themselves."""
-    reference, of_codes = plain(nominal, weights)
-    queries, _ = plain(new, weights)
-    own = definitions.knn_radii(reference, reference, n_neighbors, True, of_codes)
-    radii = definitions.knn_radii(queries, reference, n_neighbors, weights=of_codes)
+    reference, of_codes = plain(nominal, nominal, weights, scale)
+    queries, _ = plain(new, nominal, weights, scale)
+    own = radii_of(reference, reference, n_neighbors, True, of_codes)
+    radii = radii_of(queries, reference, n_neighbors, weights=of_codes)
     p_values = [definitions.knn_p_value(radius, own) for radius in radii]
     return radii, p_values, [definitions.knn_p_value(radius, own) for radius in own]
 
@@ -187,30 +206,52 @@ def test_fit__drops_rows_with_missing_categories(kind, calibration):
     np.testing.assert_array_equal(np.delete(own, [0, 50]), computed(whole.p_values_))
 
 
+@pytest.mark.parametrize("algorithm", EXACT)
 @settings(max_examples=30)
 @given(data=st.data())
-def test_lpe__with_categories_and_weights_is_the_definition(data):
+def test_lpe__with_categories_of_any_parameters_is_the_definition(algorithm, data):
     seeds, sizes = st.integers(0, 10**6), st.integers(6, 40)
-    nominal = table(data.draw(sizes), data.draw(seeds))
-    new = table(data.draw(st.integers(1, 10)), data.draw(seeds), ("7", "new", "tcp"))
+    names = data.draw(st.permutations(NAMES))[: data.draw(st.integers(1, 6))]
+    nominal = table(data.draw(sizes), data.draw(seeds))[names]
+    new = table(data.draw(st.integers(1, 10)), data.draw(seeds), ("7", "new", "tcp"))[names]
     weight = st.sampled_from([0.0, 0.3, 1.0, 4.0])
-    weights = data.draw(st.lists(weight, min_size=6, max_size=6))
+    weights = data.draw(st.lists(weight, min_size=len(names), max_size=len(names)))
     n_neighbors = data.draw(st.integers(1, len(nominal) - 1))
-    algorithm = data.draw(st.sampled_from(["brute", "pruned"]))
+    scale = data.draw(st.sampled_from([None, *SCALES]))
+    aggregation = data.draw(st.sampled_from([*RADII]))
     X = data.draw(st.sampled_from([nominal, dask_frame(nominal, 3)]))
 
     model = LPE(
-        n_neighbors, categorical=CATEGORICAL, metric_params={"w": weights},
-        algorithm=algorithm,
+        n_neighbors, categorical=[c for c in CATEGORICAL if c in names] or None,
+        metric_params={"w": weights}, scale=scale, aggregation=aggregation,
+        calibration="loo", algorithm=algorithm,
     ).fit(X)  # fmt: skip
 
-    radii, p_values, own = expected(nominal, new, n_neighbors, weights)
+    radii, p_values, own = expected(
+        nominal, new, n_neighbors, weights, scale, RADII[aggregation]
+    )
     np.testing.assert_array_equal(model.statistic(new), radii)
     np.testing.assert_array_equal(model.score_samples(new), p_values)
     np.testing.assert_array_equal(computed(model.p_values_), own)
 
 
-@pytest.mark.parametrize("scale", ["minmax", "standard", "quantile", "minmax+quantile"])
+@pytest.mark.parametrize("calibration", ["split", "conformal"])
+def test_fit__measures_levels_that_only_calibration_rows_have(calibration):
+    """Such a level differs from all: among pairs, some are apart by a whole mismatch."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.random(300), "c": rng.permutation(np.arange(300) // 2)})
+    options = {"categorical": ["c"], "scale": "minmax", "random_state": 0}
+
+    model = LPE(1, calibration=calibration, **options).fit(frame)
+    of_text = LPE(1, calibration=calibration, **options).fit(
+        frame.assign(c=frame.c.map(str))
+    )
+
+    assert (model.calibration_ >= 1).any()
+    np.testing.assert_array_equal(of_text.calibration_, model.calibration_)
+
+
+@pytest.mark.parametrize("scale", SCALES)
 def test_scale__leaves_categories_as_they_are(scale):
     """With a mismatch that outweighs all else, neighbors are of the same categories."""
     model = LPE(
@@ -309,7 +350,8 @@ def test_load__gives_the_same_bits(tmp_path, kind, calibration):
     loaded.save(tmp_path / "again")
 
     again = clone(loaded).fit(KINDS[kind](NOMINAL))
-    for other in (loaded, lpe_dask.load(tmp_path / "again"), again):
+    pickled = pickle.loads(pickle.dumps(model))
+    for other in (loaded, lpe_dask.load(tmp_path / "again"), again, pickled):
         np.testing.assert_array_equal(
             computed(other.score_samples(NEW)), computed(model.score_samples(NEW))
         )
