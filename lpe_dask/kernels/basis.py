@@ -1,7 +1,7 @@
 r"""The space in which pairs are filtered, and what the filter may get wrong.
 
     prepared rows x (n, d) --shift, scale by 2**p, rotate--> points z (n, d), float64
-    codes of categories (n, c) --times a power of 2-->       codes    (n, c), float64
+    codes of categories (n, m) --times a power of 2-->       codes    (n, m), float64
 
 A filter never supplies a distance; it only says which pairs cannot matter. It works in
 float32 on points z moved to the center c of a cell of the reference, where numbers are
@@ -22,11 +22,12 @@ Together that is below ``c S + A`` with `relative_error` c and `absolute_error` 
 
 A pair whose lower bound exceeds the upper bounds of K others is no neighbor, strictly.
 
-Codes that differ add weights, of C together. Where they do not, all is as above. In the
-filter they add weights that are lowered by a part of ``(c + 8) 2**-23``, which is more than
-what rounding these c additions may add to C; the part of S that it may add, ``2 c u S``, is
-in `relative_error`, where d counts numbers and codes. So what the filter adds up is no more
-than it should be, and the upper bound times ``stretch = 1 + (c + 10) 2**-21`` no less.
+Codes that differ add weights, of W together; there are m codes. Where none differ, all is
+as above. In the filter they add weights that are lowered by a part of ``(m + 9) 2**-23``,
+which is more than what rounding these m additions may add to W; the part of S that it may
+add, ``2 m u S``, is in `relative_error`, where d counts numbers and codes. So what the
+filter adds up is no more than it should be, and the upper bound times
+``stretch = 1 + (m + 10) 2**-21`` no less.
 """
 
 from __future__ import annotations
@@ -124,10 +125,11 @@ class Basis:
     @property
     def lowered(self) -> NDArray[np.float32]:
         """What the filter adds for codes that differ: not more than the weights."""
-        weights = np.minimum(self.squares(self.weights), LARGEST_WEIGHT)
-        weights *= 1 - (len(weights) + 9) * 2.0**-23
-        weights[weights < LEAST_WEIGHT * (1 - 2.0**-10)] = 0.0
-        return weights.astype(np.float32)
+        weights = self.squares(self.weights)
+        lowered = np.minimum(weights, LARGEST_WEIGHT)
+        lowered *= 1 - (len(weights) + 9) * 2.0**-23
+        lowered[weights < LEAST_WEIGHT] = 0.0
+        return lowered.astype(np.float32)
 
     def squares(self, square: _Squares) -> _Squares:
         """Return squared distances of the rows' units in units of the basis."""
