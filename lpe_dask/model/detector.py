@@ -15,11 +15,13 @@ from os import PathLike
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from dask.tokenize import normalize_token
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask.model.calibration_check import CalibrationCheck, check_calibration
+from lpe_dask.model.explanation import explain, nearest_nominal
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
 from lpe_dask.model.loading import load_fitted
@@ -503,6 +505,99 @@ class LPE(OutlierMixin, BaseEstimator):
         True
         """
         return check_calibration(fitted_of(self), X, fraction, alphas)
+
+    def explain(self, X: Any, top: int = 5) -> pd.DataFrame:
+        r"""Return which columns make rows anomalous, the most telling ones first; computes.
+
+        The share of column c in the distance R to the K-th nearest nominal row is
+        :math:`\delta_c^2 / R^2`, where :math:`\delta` is the difference in scaled units;
+        with ``aggregation="mean"`` it is :math:`\sum_{k=1}^K \delta_{kc}^2 / (d_k K R)`. A
+        category that differs counts its weight. Columns come in the order of share over
+        typical share, as a wide column has a large share in every row.
+
+        Neighbors are exact here, also with "nn_descent". With "mahalanobis" a share is
+        :math:`\delta_c (V^{-1} \delta)_c / R^2`, which may be negative, or above 1, where
+        columns are correlated: they then make up for each other. With "geodesic" or
+        ``graph="radius"`` shares are those of the straight distance to the nearest nominal
+        row, where a walk begins; a walk, or a number of rows, has none.
+
+        Parameters
+        ----------
+        X : as in `score_samples`
+            New rows, such as those that were flagged: all of them come to this process.
+        top : int, default=5
+            Columns to return for each row, at least 1.
+
+        Returns
+        -------
+        reasons : DataFrame
+            ``top`` lines for each row, or as many as there are columns, under the label of
+            the row in ``X``: p_value; statistic; column, a name, or number where an array
+            was fitted; value; nominal_value, that of the nearest nominal row (of numbers
+            that are scaled to the same the shortest, as models have only scaled ones);
+            share, NaN if the statistic is 0, inf or NaN, as nothing has a share in it;
+            typical_share, the mean of the shares of up to 256 nominal rows; enough, how
+            many of the first columns, copied from the nearest nominal row, make a p-value
+            above alpha: 0 for a row that is not flagged, NA if not even all of them do.
+
+        Raises
+        ------
+        ValueError
+            For a ``top`` that is no whole number above 0, or as `score_samples`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> from lpe_dask import LPE
+        >>> rng = np.random.default_rng(0)
+        >>> nominal = pd.DataFrame(rng.standard_normal((2000, 3)), columns=list("abc"))
+        >>> model = LPE(scale="standard").fit(nominal)
+        >>> row = pd.DataFrame({"a": [0.0], "b": [9.0], "c": [1.0]}, index=["x7"])
+        >>> reasons = model.explain(row, top=2)
+        >>> reasons[["p_value", "column", "value", "share", "enough"]].round(2)
+            p_value column  value  share  enough
+        x7      0.0      b    9.0    ...       1
+        x7      0.0      ...
+        """
+        return explain(self._current(), X, top)
+
+    def nearest_nominal(self, X: Any, n: int = 3) -> pd.DataFrame:
+        """Return the nearest nominal rows of new rows; computes, by an exact search.
+
+        Parameters
+        ----------
+        X : as in `score_samples`
+            All of its rows come to this process.
+        n : int, default=3
+            How many, at least 1, and no more than there are to be measured among.
+
+        Returns
+        -------
+        nearest : DataFrame
+            ``n`` lines for each row, under its label in ``X``: rank, from 1; nominal_row,
+            its place in the rows that were fitted, from 0 (with dropped ones); distance, in
+            scaled units, NaN for a row with NaN or inf. Equally far rows come in the order
+            of their places. With "geodesic" it is the straight distance. A model that
+            was loaded does not know the place (NA) if nominal rows were drawn without a
+            ``random_state``, or were drawn and others dropped.
+
+        Raises
+        ------
+        ValueError
+            For an ``n`` out of range, or as `score_samples`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lpe_dask import LPE
+        >>> model = LPE(n_neighbors=1).fit(np.array([[0.0], [1.0], [5.0], [9.0]]))
+        >>> model.nearest_nominal(np.array([[4.0]]), n=2)
+           rank  nominal_row  distance
+        0     1            2       1.0
+        0     2            1       3.0
+        """
+        return nearest_nominal(self._current(), X, n)
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:
         """Fit nominal rows and return their labels, by `p_values_`.

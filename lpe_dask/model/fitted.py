@@ -17,13 +17,14 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
+from numpy.typing import NDArray
 
 from lpe_dask.model.audit import Approximate, Audit, Verdict, guide_of
 from lpe_dask.model.own_values import OwnValues, StoredOwnValues
 from lpe_dask.pvalues import Calibration, labels, labels_within
 from lpe_dask.search import Approximation, Reference, Statistic
-from lpe_dask.tables import Categories, Origin, Table, map_values, read_table
-from lpe_dask.tasks import eagerly, enter, lazily, new_tasks, read_again
+from lpe_dask.tables import Categories, Origin, Table, cut_rows, map_values, read_table
+from lpe_dask.tasks import compute, eagerly, enter, lazily, new_tasks, read_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,28 @@ class Fitted:
                 table, weight=calibration.weight, approximation=approximation
             )
             return calibration.p_values(compared)
+
+    def exactly(
+        self, rows: NDArray[np.generic], numbers: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return p-values and statistic of rows, by an exact search; computes.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, n_features)
+            Numbers, and codes of categories.
+        numbers : ndarray of shape (n,), optional
+            Which row of the reference each is, and so no neighbor of; -1 for a new one.
+            None: all are new.
+        """
+        blocks, own = cut_rows(rows), None
+        if numbers is not None:
+            own = da.from_array(numbers, chunks=(blocks.chunks[0],))
+        with lazily():
+            statistic = self.reference.measure_rows(blocks, numbers=own)
+            compared = self.calibration.compared(blocks, statistic)
+            found = compute(self.calibration.p_values(compared), statistic)
+        return found[0], found[1]
 
     def labels(self, X: Any) -> Any:
         """Return what `LPE.predict` does."""

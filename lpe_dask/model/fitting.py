@@ -179,6 +179,13 @@ def _planned(
     return FitPlan(parameters, division, statistic, learned), reason
 
 
+def division_of(
+    parameters: Mapping[str, Any], n_rows: int, n_features: int, n_categorical: int
+) -> Division:
+    """Return how a fit with these parameters divides so many rows; as for `plan_fit`."""
+    return _planned(parameters, n_rows, n_features, n_categorical)[0].division
+
+
 def choose_search(
     parameters: Mapping[str, Any],
     sample: NDArray[np.generic],

@@ -1,11 +1,15 @@
 from .approximate import Approximation as Approximation
 from .approximate import Guide as Guide
+from .attribution import Attributed as Attributed
+from .attribution import Nearest as Nearest
 from .blocks import StoredBlocks as StoredBlocks
 from .choice import COMPILED as COMPILED
 from .choice import choose_approximate as choose_approximate
 from .choice import choose_space as choose_space
 from .choice import index_nanoseconds as index_nanoseconds
 from .choice import led_nanoseconds as led_nanoseconds
+from .columns import restored as restored
+from .columns import squared_parts as squared_parts
 from .join import Search as Search
 from .knots import Knots as Knots
 from .locality import Split as Split

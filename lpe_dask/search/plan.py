@@ -30,6 +30,10 @@ FLOAT_BYTES, SINGLE_BYTES = 8, 4
 #: Bytes that one pass should not exceed, unless those of a spooled block are more.
 PASS_BYTES = 256 * 2**20
 
+#: Bytes that a pass may take which lists the nearest rows, and those that it gathers of
+#: them at once.
+LISTED_BYTES, GATHERED_BYTES = 64 * 2**20, 32 * 2**20
+
 #: Query rows of a task: fewer are not worth a task, more make a long wait for news and for
 #: what a lost worker leaves to be done again.
 MIN_TASK_ROWS, MAX_TASK_ROWS = 1024, 32_768
@@ -465,3 +469,20 @@ def pass_row_bytes(shape: SearchShape, n_blocks: int) -> int:
             n_neighbors + WIDEST_BEAM + MOST_AXES + (ENTRIES + 2) * n_blocks + 4 * ENTRIES
         )
     return (8 * shape.n_features + nearest + 24) * FLOAT_BYTES
+
+
+def listed_rows(n_features: int, n_neighbors: int) -> int:
+    """Return the query rows of a pass that lists their nearest rows.
+
+    Examples
+    --------
+    >>> listed_rows(10, 20), listed_rows(5000, 20_000)
+    (15252, 45)
+    """
+    row_bytes = (8 * n_features + 8 * n_neighbors + 24) * FLOAT_BYTES
+    return max(1, min(MAX_TASK_ROWS, LISTED_BYTES // row_bytes))
+
+
+def gathered_ranks(n_rows: int, n_features: int) -> int:
+    """Return how many of the nearest rows of each query are gathered at once."""
+    return max(1, GATHERED_BYTES // (max(1, n_rows) * n_features * FLOAT_BYTES))

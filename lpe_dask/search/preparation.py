@@ -93,11 +93,12 @@ class LinearMap:
         if self.divisor is not None:
             return rows / self.divisor
         if self.matrix is not None:
-            return _product(rows, self.matrix)
+            return product(rows, self.matrix)
         return rows
 
 
-def _product(rows: NDArray[np.float64], matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def product(rows: NDArray[np.float64], matrix: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return ``rows @ matrix``, added in the order of the columns, without BLAS."""
     total = np.zeros_like(rows)
     for column, coefficients in zip(rows.T, matrix, strict=True):
         total += column[:, None] * coefficients

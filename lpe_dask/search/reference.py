@@ -24,6 +24,13 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.search.approximate import Approximation
+from lpe_dask.search.attribution import (
+    Attributed,
+    Nearest,
+    attribute,
+    attribute_own,
+    list_nearest,
+)
 from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.choice import choose_space
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
@@ -47,6 +54,9 @@ from lpe_dask.tasks import (
 )
 
 logger = logging.getLogger(__name__)
+
+#: Rows of the reference that tell which share of a distance a column has typically.
+TYPICAL_ROWS = 256
 
 #: Reference rows from which on pynndescent is compiled ahead: fewer are measured sooner.
 COMPILED_ROWS = 50_000
@@ -180,6 +190,66 @@ class Reference:
         with self._lazily(plan):
             searched = self._searched(plan, statistic, weight)
             return join_frame(table.frame, searched)
+
+    def nearest(self, rows: da.Array, n_neighbors: int) -> Nearest:
+        """Return the nearest rows of new ones; computes, by an exact search.
+
+        Parameters
+        ----------
+        rows : dask array of shape (n, n_features)
+            As the user gave them, in known chunks.
+        n_neighbors : int
+        """
+        searched, shares = self._searched_in(rows)
+        found = compute(*list_nearest(rows, searched, shares, n_neighbors))
+        return Nearest(*map(np.concatenate, zip(*found, strict=True)))
+
+    def attributed(
+        self, rows: da.Array, numbers: NDArray[np.int64] | None = None
+    ) -> Attributed:
+        """Return what the distance of rows consists of; computes, by an exact search.
+
+        Parameters
+        ----------
+        rows : dask array of shape (n, n_features)
+            As the user gave them, in known chunks.
+        numbers : ndarray of shape (n,), optional
+            As in `attribution.attribute`.
+        """
+        searched, shares = self._searched_in(rows)
+        found = compute(*attribute(rows, searched, shares, numbers))
+        return Attributed(*map(np.concatenate, zip(*found, strict=True)))
+
+    @cached_property
+    def typical_shares(self) -> NDArray[np.float64]:
+        """The mean shares of columns for some rows, of shape (n_features,); computes.
+
+        Each without itself. As if there was one row more, with the same share of each
+        column: a column that is the same in almost all rows has a small share, and not 0.
+        """
+        n_rows, n_features = self.shape.n_reference, self.shape.n_read_features
+        n_sampled = min(n_rows, TYPICAL_ROWS)
+        sampled = np.sort(np.random.default_rng(0).choice(n_rows, n_sampled, replace=False))
+        plan = self._plan(wait=True)
+        shares = 1 if plan.is_spooled else min(n_sampled, active_workers().n_threads)
+        self.keep(plan)
+        searched = self._searched(plan)
+        found = np.concatenate(
+            compute(*attribute_own(sampled, searched, n_features, shares))
+        )
+        found = found[~np.isnan(found).any(axis=1)]
+        even = np.full((1, n_features), 1 / n_features)
+        return np.concatenate([found, even]).mean(axis=0)
+
+    def _searched_in(self, rows: da.Array) -> tuple[Searched, int]:
+        """Return what is searched exactly, kept, and how many tasks share a chunk."""
+        sizes = rows.chunks[0]
+        plan = self._plan(sizes)
+        shares = n_shares(
+            len(sizes), active_workers().n_threads, _largest(sizes), plan.least_task_rows
+        )
+        self.keep(plan)
+        return self._searched(plan), shares
 
     def compile_tasks(self) -> list[Delayed]:
         """Return tasks that compile what builds indexes, to be computed beside others.

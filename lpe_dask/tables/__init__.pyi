@@ -15,6 +15,7 @@ from .files import is_paths as is_paths
 from .files import is_there as is_there
 from .files import open_table as open_table
 from .files import paths_in as paths_in
+from .files import read_frame as read_frame
 from .files import shown_paths as shown_paths
 from .kinds import LEVEL_TYPES as LEVEL_TYPES
 from .kinds import check_kinds as check_kinds
@@ -40,5 +41,6 @@ from .results import to_checked_series as to_checked_series
 from .results import to_numpy as to_numpy
 from .row_groups import READERS as READERS
 from .table import Table as Table
+from .table import cut_rows as cut_rows
 from .table import read_table as read_table
 from .table import with_known_rows as with_known_rows

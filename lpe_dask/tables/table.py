@@ -168,11 +168,11 @@ def _read_numpy(X: Any, coding: _Coding | None) -> Table:
         array = coded_rows(array, coding.categories, is_nominal=coding.is_nominal)
     elif array.dtype == object:
         array = rows_of_objects(array)
-    return Table(_cut(array), None, to_numpy, reread=partial(_cut, array))
+    return Table(cut_rows(array), None, to_numpy, reread=partial(cut_rows, array))
 
 
-def _cut(array: NDArray[Any]) -> da.Array:
-    """Return an array of this process as a dask array: a task for each chunk, no copy."""
+def cut_rows(array: NDArray[Any]) -> da.Array:
+    """Return rows of this process as a dask array: a task for each chunk, no copy."""
     # Each chunk costs some tasks and, on a cluster, messages: too much for small ones.
     chunk_bytes = min(MAX_CHUNK_BYTES, max(MIN_CHUNK_BYTES, array.nbytes // N_CHUNKS))
     step = max(1, chunk_bytes // max(1, array.dtype.itemsize * array.shape[1]))
@@ -277,7 +277,7 @@ def _read_any_frame(
     if isinstance(frame, pd.DataFrame):
         restore = partial(to_series, index=frame.index)
         rows = float_rows(frame)
-        return Table(_cut(rows), names, restore, reread=partial(_cut, rows))
+        return Table(cut_rows(rows), names, restore, reread=partial(cut_rows, rows))
     restore = partial(to_dask_series, frame=frame)
     return Table(_rows_of_dask_frame(frame), names, restore, frame, is_lazy=True)
 

@@ -1,0 +1,211 @@
+r"""Say why rows are anomalous: what each column adds to their distance, and what is usual.
+
+    rows --search--> nearest nominal rows --> share of each column, beside the typical one
+         --columns copied from the nearest nominal row, one after another--> enough of them
+
+Columns come in the order of share over typical share: a wide one always adds much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+from dask.base import is_dask_collection
+from numpy.typing import NDArray
+
+from lpe_dask.model.fitted import Fitted
+from lpe_dask.model.numbering import input_places
+from lpe_dask.model.prefixes import shortest_prefixes
+from lpe_dask.search import restored
+from lpe_dask.tables import array_of, is_paths, kinds_of, read_frame
+from lpe_dask.tasks import compute, eagerly
+
+#: A typical share counts as this share of the largest, at least.
+_LEAST = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """Why some rows are as they are; columns in the order of the model.
+
+    Attributes
+    ----------
+    columns : list
+        Their names, or numbers.
+    values : DataFrame of shape (n, n_features)
+        As they came.
+    nominal_values : DataFrame of shape (n, n_features)
+        Those of the nearest nominal row.
+    p_values, statistic : ndarray of shape (n,)
+    shares : ndarray of shape (n, n_features)
+    typical_shares : ndarray of shape (n_features,)
+    order : ndarray of shape (n, n_features)
+        The columns of each row, the most telling one first.
+    enough : ndarray of shape (n,)
+        How many of the first columns, copied from the nearest nominal row, make a row that
+        is not flagged; -1 if not even all do, and for a row that was not measured.
+    """
+
+    columns: list[Any]
+    values: pd.DataFrame
+    nominal_values: pd.DataFrame
+    p_values: NDArray[np.float64]
+    statistic: NDArray[np.float64]
+    shares: NDArray[np.float64]
+    typical_shares: NDArray[np.float64]
+    order: NDArray[np.int64]
+    enough: NDArray[np.int64]
+
+    def table(self, top: int) -> pd.DataFrame:
+        """Return what `LPE.explain` does."""
+        n_lines = min(top, len(self.columns))
+        first = self.order[:, :n_lines].ravel()
+        rows = np.repeat(np.arange(len(self.order)), n_lines)
+        labels = pd.Index(self.columns, dtype=object, tupleize_cols=False)
+        lines = {
+            "p_value": self.p_values[rows],
+            "statistic": self.statistic[rows],
+            "column": labels.take(first).infer_objects(),
+            "value": _picked(self.values, rows, first),
+            "nominal_value": _picked(self.nominal_values, rows, first),
+            "share": self.shares[rows, first],
+            "typical_share": self.typical_shares[first],
+            "enough": _whole_or_missing(self.enough[rows]),
+        }
+        return pd.DataFrame(lines).set_axis(self.values.index.take(rows), axis=0)
+
+
+def _whole_or_missing(numbers: NDArray[np.int64]) -> Any:
+    """Return whole numbers that may be missing, where they are -1."""
+    return pd.arrays.IntegerArray(numbers.astype(np.int64), numbers < 0)
+
+
+def _picked(
+    frame: pd.DataFrame, rows: NDArray[np.int64], places: NDArray[np.int64]
+) -> NDArray[Any]:
+    """Return one value for each pair of a row and a column."""
+    is_numeric = all(map(pd.api.types.is_numeric_dtype, frame.dtypes))
+    values = frame.to_numpy(np.float64 if is_numeric else object, na_value=np.nan)
+    return values[rows, places]
+
+
+def explain(fitted: Fitted, X: Any, top: int) -> pd.DataFrame:
+    """Return what `LPE.explain` does; computes."""
+    _check_count("top", top)
+    values = _in_this_process(fitted, X)
+    return explain_rows(fitted, values).table(int(top))
+
+
+def explain_rows(
+    fitted: Fitted,
+    values: pd.DataFrame,
+    known: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
+    numbers: NDArray[np.int64] | None = None,
+) -> Explanation:
+    """Return why rows are as they are; computes.
+
+    Parameters
+    ----------
+    fitted : Fitted
+    values : DataFrame of shape (n, n_features)
+        The rows.
+    known : tuple of ndarray of shape (n,), optional
+        Their p-values and statistic, if they have been measured.
+    numbers : ndarray of shape (n,), optional
+        Which row of the reference each of them is; -1 for a new one. None: all are new.
+    """
+    rows = _rows_of(fitted, values)
+    return eagerly(lambda: _explained(fitted, values, rows, known, numbers))
+
+
+def _explained(
+    fitted: Fitted, values: pd.DataFrame, rows: da.Array, known: Any, numbers: Any
+) -> Explanation:
+    (in_numbers,) = compute(rows)
+    p_values, statistic = known or fitted.exactly(in_numbers, numbers)
+    found = fitted.reference.attributed(rows, numbers)
+    typical = fitted.reference.typical_shares
+    preparation = fitted.reference.space.preparation
+    nominal = restored(preparation, found.nearest, fitted.n_features)
+    # Of a Mahalanobis distance a typical share may be negative.
+    ratio = np.nan_to_num(found.shares) / np.maximum(typical, typical.max() * _LEAST)
+    order = np.argsort(-ratio, axis=1, kind="stable")
+    flagged = np.flatnonzero(p_values < fitted.offset)
+    enough = np.where(p_values >= fitted.offset, 0, -1)
+    enough[flagged] = shortest_prefixes(
+        fitted, in_numbers[flagged], nominal[flagged], order[flagged], statistic[flagged],
+        None if numbers is None else numbers[flagged],
+    )  # fmt: skip
+    return Explanation(
+        fitted.columns or list(range(fitted.n_features)), values,
+        _as_they_came(fitted, nominal), p_values, statistic, found.shares, typical, order,
+        enough,
+    )  # fmt: skip
+
+
+def nearest_nominal(fitted: Fitted, X: Any, n: int) -> pd.DataFrame:
+    """Return what `LPE.nearest_nominal` does; computes."""
+    _check_count("n", n)
+    if n > (most := fitted.reference.shape.n_reference):
+        raise ValueError(
+            f"n={n} is more than the {most} nominal rows that rows are measured among. "
+            f"Give {most} or less."
+        )
+    values = _in_this_process(fitted, X)
+    rows = _rows_of(fitted, values)
+    found, (in_numbers,) = eagerly(
+        lambda: (fitted.reference.nearest(rows, int(n)), compute(rows))
+    )
+    is_measured = np.isfinite(in_numbers).all(axis=1)
+    distances = np.where(is_measured[:, None], found.distances, np.nan)
+    numbers = input_places(fitted, found.numbers.ravel())
+    return pd.DataFrame(
+        {
+            "rank": np.tile(np.arange(1, n + 1), len(values)),
+            "nominal_row": _whole_or_missing(numbers),
+            "distance": distances.ravel(),
+        },
+        values.index.repeat(n),
+    )
+
+
+def _check_count(name: str, count: Any) -> None:
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        raise ValueError(f"{name}={count!r} must be a whole number of at least 1.")
+
+
+def _in_this_process(fitted: Fitted, X: Any) -> pd.DataFrame:
+    """Return rows of any kind as a frame of the columns that are measured; computes."""
+    if is_paths(X):
+        X = read_frame(X, columns=fitted.columns, kinds=kinds_of(fitted.categories))
+    fitted.table(X)  # which checks it
+    if is_dask_collection(X):
+        (X,) = compute(X)
+    if not isinstance(X, pd.DataFrame):
+        return pd.DataFrame(array_of(X))
+    if fitted.columns is not None:
+        X = X[fitted.columns]
+    return X
+
+
+def _rows_of(fitted: Fitted, values: pd.DataFrame) -> da.Array:
+    """Return rows as the model takes them: those of an array have no names."""
+    return fitted.table(values.to_numpy() if fitted.columns is None else values).rows
+
+
+def _as_they_came(fitted: Fitted, rows: NDArray[np.float64]) -> pd.DataFrame:
+    """Return rows of numbers and codes with the values that the codes stand for."""
+    frame = pd.DataFrame(rows)
+    if fitted.categories is None:
+        return frame
+    for place, levels in zip(
+        fitted.categories.places, fitted.categories.levels, strict=True
+    ):
+        named = np.array([*levels, None], dtype=object)  # the last for a row without one
+        codes = np.where(np.isnan(rows[:, place]), -1, rows[:, place]).astype(np.int64)
+        frame[place] = pd.Series(named[codes], dtype=object)
+    return frame

@@ -1,0 +1,67 @@
+"""Which rows of the input of a fit the rows of its reference are.
+
+input     0 1 2 3 4 5 6     all rows, as they came
+kept      0 1   2 3 4 5     without those that were dropped for NaN or inf
+searched  0     1 2   3     those that new rows are measured among
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.model.fitted import Fitted
+from lpe_dask.model.fitting import division_of
+from lpe_dask.model.own_values import OwnValues
+
+
+def input_places(fitted: Fitted, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the places in the input of `LPE.fit` of rows of the reference.
+
+    Parameters
+    ----------
+    fitted : Fitted
+    numbers : ndarray of shape (n,)
+        Of rows of the reference; -1 for none.
+
+    Returns
+    -------
+    places : ndarray of shape (n,)
+        -1 for none; all of them where a model that was loaded does not tell: rows were
+        drawn, and others dropped before or no ``random_state`` given.
+    """
+    searched = _searched(fitted)
+    if searched is None:
+        return np.full(numbers.shape, -1)
+    return np.where(numbers < 0, -1, searched[np.maximum(numbers, 0)])
+
+
+def reference_numbers(fitted: Fitted, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers in the reference of rows of the input of `LPE.fit`.
+
+    -1 for rows that are not in it. For a model that tells; see `input_places`.
+    """
+    searched = _searched(fitted)
+    assert searched is not None
+    numbers = np.minimum(np.searchsorted(searched, places), len(searched) - 1)
+    return np.where(searched[numbers] == places, numbers, -1)
+
+
+def _searched(fitted: Fitted) -> NDArray[np.int64] | None:
+    """Return the places of all rows of the reference, ascending; None if not known."""
+    own = fitted.own_values
+    if isinstance(own, OwnValues) and own.numbers is not None:
+        return np.flatnonzero(own.numbers.value >= 0)
+    is_drawn = fitted.reference.shape.n_reference < fitted.n_samples
+    if fitted.n_dropped == 0:
+        if not is_drawn:
+            return np.arange(fitted.n_samples)
+        parameters = fitted.parameters
+        if parameters["calibration"] != "auto" and parameters["random_state"] is None:
+            return None
+        return division_of(
+            parameters | {"algorithm": fitted.reference.space.algorithm},
+            fitted.n_samples, fitted.n_features, fitted.n_features - fitted.n_numbers,
+        ).reference  # fmt: skip
+    statistic = (own.columns() or {}).get("statistic")  # NaN for what was dropped
+    return None if statistic is None else np.flatnonzero(~np.isnan(statistic))
