@@ -551,14 +551,13 @@ class LPE(OutlierMixin, BaseEstimator):
         >>> import pandas as pd
         >>> from lpe_dask import LPE
         >>> rng = np.random.default_rng(0)
-        >>> nominal = pd.DataFrame(rng.standard_normal((2000, 3)), columns=list("abc"))
-        >>> model = LPE(scale="standard").fit(nominal)
-        >>> row = pd.DataFrame({"a": [0.0], "b": [9.0], "c": [1.0]}, index=["x7"])
-        >>> reasons = model.explain(row, top=2)
-        >>> reasons[["p_value", "column", "value", "share", "enough"]].round(2)
-            p_value column  value  share  enough
-        x7      0.0      b    9.0    ...       1
-        x7      0.0      ...
+        >>> nominal = pd.DataFrame(rng.uniform(0, 1, (2000, 3)).round(2), columns=[*"abc"])
+        >>> model = LPE(alpha=0.001).fit(nominal)
+        >>> row = pd.DataFrame({"a": [0.5], "b": [3.0], "c": [0.4]}, index=["x7"])
+        >>> model.explain(row, top=2).drop(columns=["statistic", "typical_share"])
+            p_value column  value  nominal_value  share  enough
+        x7      0.0      b    3.0           1.00  0.981       1
+        x7      0.0      a    0.5           0.55  0.012       1
         """
         return explain(self._current(), X, top)
 

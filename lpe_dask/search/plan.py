@@ -477,7 +477,7 @@ def listed_rows(n_features: int, n_neighbors: int) -> int:
     Examples
     --------
     >>> listed_rows(10, 20), listed_rows(5000, 20_000)
-    (15252, 45)
+    (31775, 41)
     """
     row_bytes = (8 * n_features + 8 * n_neighbors + 24) * FLOAT_BYTES
     return max(1, min(MAX_TASK_ROWS, LISTED_BYTES // row_bytes))
