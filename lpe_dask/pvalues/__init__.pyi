@@ -1,4 +1,5 @@
 from .calibration import Calibration as Calibration
+from .cells import Cells as Cells
 from .decisions import Adjustment as Adjustment
 from .decisions import adjusted_p_values as adjusted_p_values
 from .decisions import check_level as check_level
@@ -19,6 +20,12 @@ from .formulas import BAND_LEVEL as BAND_LEVEL
 from .formulas import COUNTS_ITSELF as COUNTS_ITSELF
 from .formulas import band_half_width as band_half_width
 from .formulas import p_values as p_values
+from .monitor import Drift as Drift
+from .monitor import Tolerances as Tolerances
+from .monitor import new_state as new_state
+from .monitor import phi_of as phi_of
+from .monitor import share_between as share_between
+from .monitor import update as update
 from .roc import Curve as Curve
 from .roc import area as area
 from .roc import detection_at as detection_at

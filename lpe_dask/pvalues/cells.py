@@ -1,0 +1,201 @@
+r"""Count p-values in cells, so that the counts of partitions and of nights add up.
+
+    p-value --> j, how many calibration rows are at least as anomalous
+    j   0 .. flag | .. edges[0] | .. edges[1] | ... | .. m
+        flagged   | tail        | bulk cells: ordinary rows
+
+Edges are ranks that occur among the calibration rows, so equal values share a cell.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: About the p-values up to which the cells go that follow the first one.
+_UPPER = (
+    0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98,
+)  # fmt: skip
+
+#: Ordinary rows have p-values above this, and above so many times alpha.
+_LEAST_ORDINARY, _ALPHAS = 0.1, 2
+
+#: Numbers before those of the bulk cells: rows, rows_nan, zero, flagged, tail.
+N_OTHERS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many of some rows are where.
+
+    Attributes
+    ----------
+    rows, rows_nan : int
+        All, and those without a p-value.
+    zero, flagged, tail : int
+        Those with p = 0 (or the least that is possible), with p <= alpha, and all that are
+        in no bulk cell.
+    bulk : ndarray of shape (n_bulk,)
+        Those in each bulk cell.
+    """
+
+    rows: int
+    rows_nan: int
+    zero: int
+    flagged: int
+    tail: int
+    bulk: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, numbers: Any) -> Counts:
+        """Return what `Cells.count` has counted, or a sum of that."""
+        others = map(int, numbers[:N_OTHERS])
+        return cls(*others, np.asarray(numbers[N_OTHERS:], np.int64))
+
+    @property
+    def measured(self) -> int:
+        """Rows with a p-value."""
+        return self.rows - self.rows_nan
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Cells of j, how many calibration rows are at least as anomalous as a row.
+
+    The p-value is ``(j + counts_itself) / (n_calibration + counts_itself)``.
+
+    Attributes
+    ----------
+    n_calibration : int
+        m.
+    counts_itself : {0, 1}
+    alpha : float
+    flag : int
+        The largest j with a p-value of at most alpha; -1 if there is none.
+    above : int
+        Calibration rows whose own j is at most that: fewer where others equal them.
+    edges : tuple of int
+        The largest j of the tail, and of each bulk cell; the last is m.
+    """
+
+    n_calibration: int
+    counts_itself: int
+    alpha: float
+    flag: int
+    above: int
+    edges: tuple[int, ...]
+
+    @classmethod
+    def of(cls, ranks: NDArray[np.integer], alpha: float, counts_itself: int) -> Cells:
+        """Return the cells for a calibration.
+
+        Parameters
+        ----------
+        ranks : ndarray of shape (m,)
+            The j of each calibration row: how many are at least as anomalous, with itself.
+        alpha : float
+            Level of flagged rows.
+        counts_itself : {0, 1}
+
+        Examples
+        --------
+        >>> Cells.of(np.arange(1, 101), 0.05, 0).edges[:3]
+        (10, 12, 15)
+        """
+        m, occurring = len(ranks), np.unique(ranks)
+        flag = _last_flagged(alpha, m, counts_itself)
+        above = int(max(occurring[occurring <= flag], default=0))
+        least = max(_LEAST_ORDINARY, _ALPHAS * alpha)
+        inner = occurring[(occurring >= least * m) & (occurring < m)]
+        edges: list[int] = []
+        for target in (least, *(p for p in _UPPER if p > least)):
+            nearest = int(inner[np.argmin(np.abs(inner - target * m))]) if len(inner) else m
+            if nearest < m and (not edges or nearest > edges[-1]):
+                edges.append(nearest)
+        return cls(m, counts_itself, alpha, flag, above, (*edges, m))
+
+    @property
+    def widths(self) -> NDArray[np.int64]:
+        """Calibration rows of each bulk cell, of shape (n_bulk,)."""
+        return np.diff(self.edges)
+
+    def count(self, p_values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the numbers of a `Counts`, which add up over any parts of the rows.
+
+        Parameters
+        ----------
+        p_values : ndarray of shape (n,)
+            Of this calibration; NaN for rows without one.
+
+        Returns
+        -------
+        numbers : ndarray of shape (5 + n_bulk,)
+
+        Raises
+        ------
+        ValueError
+            For numbers that are no p-values.
+
+        Examples
+        --------
+        >>> Cells.of(np.arange(1, 11), 0.1, 0).count(np.array([0.0, 0.1, 0.5, 1.0, np.nan]))
+        array([5, 1, 1, 2, 2, 0, 0, 1, 0, 0, 0, 0, 1])
+        """
+        known = p_values[~np.isnan(p_values)]
+        if len(known) > 0 and not (known.min() >= 0 and known.max() <= 1):
+            raise ValueError(
+                f"p-values between {known.min():g} and {known.max():g} were given, but "
+                f"they are from 0 to 1. Give those of model.score_samples."
+            )
+        n_places = self.n_calibration + self.counts_itself
+        ranks = np.rint(known * n_places).astype(np.int64) - self.counts_itself
+        cells = np.searchsorted(self.edges, ranks)
+        in_cells = np.bincount(cells, minlength=len(self.edges))
+        others = [
+            len(p_values), len(p_values) - len(known), (ranks <= 0).sum(),
+            (ranks <= self.flag).sum(),
+        ]  # fmt: skip
+        return np.concatenate([others, in_cells]).astype(np.int64)
+
+    def histogram(self, numbers: NDArray[np.int64]) -> dict[str, list[Any]]:
+        """Return the counts beside what the calibration promises, as values of JSON.
+
+        Parameters
+        ----------
+        numbers : ndarray of shape (5 + n_bulk,)
+            As `count` gives them.
+
+        Returns
+        -------
+        histogram : dict
+            Lists of equal length: "upper", the largest p-value of each cell; "promised",
+            the share of nominal rows there; "rows". The first cell is that of the flagged
+            rows, if a row can be flagged.
+        """
+        counts, m = Counts.of(numbers), self.n_calibration
+        ends = np.array([self.flag, *self.edges])
+        # m calibration rows cut new rows into m + 1 gaps with equal chances.
+        gaps = np.diff([-1, self.above if self.flag >= 0 else -1, *self.edges])
+        rows = [counts.flagged, counts.tail - counts.flagged, *counts.bulk.tolist()]
+        first = 0 if self.flag >= 0 else 1
+        upper = (ends + self.counts_itself) / (m + self.counts_itself)
+        return {
+            "upper": upper[first:].tolist(),
+            "promised": (gaps / (m + 1))[first:].tolist(),
+            "rows": rows[first:],
+        }
+
+
+def _last_flagged(alpha: float, m: int, counts_itself: int) -> int:
+    """Return the largest j whose p-value, as a float64, is at most alpha; -1 for none."""
+    n_places = m + counts_itself
+    j = min(m, math.floor(alpha * n_places) - counts_itself)
+    while j < m and (j + 1 + counts_itself) / n_places <= alpha:
+        j += 1
+    while j >= 0 and (j + counts_itself) / n_places > alpha:
+        j -= 1
+    return max(-1, j)
