@@ -1,7 +1,9 @@
+from .batch import report as report
 from .batch import run as run
 from .batch import score_files as score_files
 from .forecast import plan as plan
 from .model import LPE as LPE
+from .model import drift as drift
 from .model import load as load
 from .model import score as score
 from .plots import plot_calibration as plot_calibration

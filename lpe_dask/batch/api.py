@@ -77,6 +77,8 @@ def score_files(
     fdr: float | None = None,
     overwrite: bool = False,
     check_calibration: bool = False,
+    private: Sequence[str] | None = None,
+    report: bool = True,
     **arguments: Any,
 ) -> dict[str, Any]:
     """Score the rows of a table in files, write them with their p-values, return a summary.
@@ -90,7 +92,8 @@ def score_files(
         Rows to score: Parquet or CSV; file, folder or glob; local or an fsspec URL.
     output : str or path
         Folder to make, one that all workers see: ``part-00000.parquet`` and so on in input
-        order, and ``_summary.json``.
+        order, ``_summary.json``, ``_reasons.parquet`` and ``_report.html``. What earlier
+        runs have found is in ``monitor.json`` beside it: see `drift`.
     nominal : as ``data``, optional
         Nominal rows. None, without ``model``: each row is scored against all others.
     model : str or path, optional
@@ -108,13 +111,18 @@ def score_files(
         Replace the output of an earlier run, once the nominal rows are fitted.
     check_calibration : bool, default=False
         Judge the model by rows that are held out: see `LPE.check_calibration`.
+    private : sequence of str, optional
+        Columns that reasons are not given for, and that are not on the page.
+    report : bool, default=True
+        Make a page about the run: see `report`.
     **arguments
         Of `LPE`; none with ``model``.
 
     Returns
     -------
     summary : dict
-        What ``_summary.json`` contains: rows, rows_nan, flagged, flagged_share and so on.
+        What ``_summary.json`` contains: rows, rows_nan, flagged, flagged_share, drift,
+        reasons and so on.
 
     Raises
     ------
@@ -150,7 +158,8 @@ def score_files(
     """
     job = score_job(
         data, output, nominal=nominal, model=model, columns=columns, keep=keep,
-        alpha=alpha, fdr=fdr, check_calibration=check_calibration, **arguments,
+        alpha=alpha, fdr=fdr, check_calibration=check_calibration, private=private,
+        report=report, **arguments,
     )  # fmt: skip
     return prepare(job, "replace" if overwrite else "refuse").execute()
 
@@ -166,6 +175,8 @@ def score_job(
     alpha: float | None = None,
     fdr: float | None = None,
     check_calibration: bool = False,
+    private: Sequence[str] | None = None,
+    report: bool = True,
     **arguments: Any,
 ) -> Job:
     """Return the job that `score_files` does; what is given is checked by `prepare`.
@@ -186,7 +197,7 @@ def score_job(
     )
     score = ScoreSection.model_construct(
         data=_sources(data), columns=columns, keep=keep, output=fspath(output),
-        alpha=alpha, fdr=fdr,
+        alpha=alpha, fdr=fdr, private=private, report=report,
     )  # fmt: skip
     return job.model_copy(update={"score": score})
 

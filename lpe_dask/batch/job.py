@@ -97,6 +97,7 @@ _Sources = Annotated[
 _SOURCES = "a path or a list of paths, at least one, none empty and none twice"
 _NAMES = "a list of column names, at least one and none twice"
 _LEVEL = "a number between 0 and 1, both excluded"
+_SHARE = "a number of at least 0 and less than 1"
 _WHOLE = "a whole number of at least 1"
 _SWITCH = "true or false"
 
@@ -162,6 +163,10 @@ class ScoreSection(Section):
         False-alarm level; may be in [model] instead.
     fdr : float, optional
         Level for the control of false discoveries; None: no such control.
+    report : bool
+        Whether a page about the run is made.
+    private : sequence, optional
+        Columns that are in no reasons.
     """
 
     data: _Sources = _key(_SOURCES, '"in/{date}/*.parquet"', ...)
@@ -173,6 +178,24 @@ class ScoreSection(Section):
     output: str = _key("a path, not empty", '"out/{date}"', ..., pattern=_PATH)
     alpha: float | None = _key(_LEVEL, "0.05", gt=0, lt=1)
     fdr: float | None = _key(_LEVEL, "0.1", gt=0, lt=1)
+    report: bool = _key(_SWITCH, "false", default=True)
+    private: _Names | None = _key(_NAMES, '["name", "birth_date"]', min_length=1)
+
+
+class DriftSection(Section):
+    """What counts as drift of the rows to score away from the nominal ones.
+
+    Attributes
+    ----------
+    delta, tolerance, anomalies, moved, nan_limit : float
+        As in `pvalues.Tolerances`.
+    """
+
+    delta: float = _key(_LEVEL, "0.01", default=0.01, gt=0, lt=1)
+    tolerance: float = _key("a number of at least 0", "0.25", default=0.25, ge=0)
+    anomalies: float = _key(_SHARE, "0.05", default=0.05, ge=0, lt=1)
+    moved: float = _key(_SHARE, "0.02", default=0.02, ge=0, lt=1)
+    nan_limit: float = _key(_SHARE, "0.1", default=0.1, ge=0, lt=1)
 
 
 class ClusterSection(Section):
@@ -218,6 +241,7 @@ SECTIONS: dict[str, type[Section]] = {
     "nominal": NominalSection,
     "model": ModelSection,
     "score": ScoreSection,
+    "drift": DriftSection,
     "cluster": ClusterSection,
 }
 
@@ -238,6 +262,7 @@ class Job(Section):
     nominal : NominalSection, optional
     model : ModelSection
     score : ScoreSection, optional
+    drift : DriftSection, optional
     cluster : ClusterSection, optional
         None: a cluster on this machine, sized to it.
     path : str
@@ -249,6 +274,7 @@ class Job(Section):
     nominal: NominalSection | None = None
     model: ModelSection = ModelSection()
     score: ScoreSection | None = None
+    drift: DriftSection | None = None
     cluster: ClusterSection | None = None
     path: str = ""
     today: DayOfJob | None = None

@@ -4,7 +4,9 @@
     OUT/_fit-<hex>/               rows that its fit has measured
     OUT/_run.json                 what the parts are made from
     OUT/part-00000.parquet, ...   the rows with p_value, statistic, is_anomaly, q_value
-    OUT/_summary.json             what was done; written last
+    OUT/_reasons.parquet          why the most anomalous rows are anomalous
+    OUT/_summary.json             what was done; the output is complete
+    OUT/_report.html              the same, as a page
 
 Every file is written under another name and then moved: all visible files are complete.
 Readers of Parquet folders ignore names that begin with an underscore.
@@ -38,8 +40,11 @@ from lpe_dask.storage import (
 
 logger = logging.getLogger(__name__)
 
-#: Names of the fingerprint of an unfinished run, and of the file that a run writes last.
+#: Names of the fingerprint of an unfinished run, and of the file that completes an output.
 FINGERPRINT_NAME, SUMMARY_NAME = "_run.json", "_summary.json"
+
+#: Names of the reasons for the most anomalous rows, and of the page about a run.
+REASONS_NAME, REPORT_NAME = "_reasons.parquet", "_report.html"
 
 #: Folder for parts whose anomalies cannot be decided before all are measured.
 UNDECIDED = "_undecided"
@@ -49,9 +54,11 @@ RESULT_COLUMNS = ("p_value", "statistic", "is_anomaly")
 
 #: What runs write; what they write before the first part; and what they need only until
 #: they have finished, except for the lock.
-_WRITTEN_NAME = re.compile(r"part-\d{5,}\.parquet|_summary\.json|_run\.json|_undecided")
+_WRITTEN_NAME = re.compile(
+    r"part-\d{5,}\.parquet|_(summary|run)\.json|_undecided|_reasons\.parquet|_report\.html"
+)
 _EARLY_NAME = re.compile(
-    r"_lock\.json|_fit-[0-9a-f]+|\.+(part-|_summary|_run|_lock).*\.tmp"
+    r"_lock\.json|_fit-[0-9a-f]+|\.+(part-|_(summary|run|lock|reasons|report)).*\.tmp"
 )
 _LEFT_NAME = re.compile(rf"(?!_lock\.json)({_EARLY_NAME.pattern})|_undecided|_run\.json")
 
@@ -148,7 +155,7 @@ def reserved_output(url: str) -> AbstractContextManager[Lock]:
     return hold(url, "score a table", refusal, is_ours=is_ours)
 
 
-def write_json(url: str, name: str, content: Any, indent: int = 1) -> None:
+def write_json(url: str, name: str, content: Any, indent: int | None = 1) -> None:
     """Write a file of JSON into a folder, which is made if it does not exist."""
     folder = Folder(url)
     folder.make()

@@ -4,8 +4,8 @@
 
 Columns to carry over are read as Arrow by the task that writes them, without conversion.
 
-The metadata of a part names its run and its counts, so that a run can be resumed from the
-finished parts, without any other record of them.
+The metadata of a part names its run and what was found in it, so that a run can be resumed
+from the finished parts, without any other record of them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask.batch.found import Found
 from lpe_dask.batch.output import RESULT_COLUMNS, UNDECIDED, names_in
-from lpe_dask.pvalues import Adjustment, adjusted_p_values
+from lpe_dask.pvalues import Adjustment, Cells, adjusted_p_values
 from lpe_dask.storage import (
     Folder,
     check_token,
@@ -81,13 +82,13 @@ class PartFolder:
         """Make the folder, if it does not exist."""
         Folder(self.url).make()
 
-    def found(self) -> dict[int, dict[str, int]]:
-        """Return the counts of the parts of this run that exist."""
+    def found(self) -> dict[int, Found]:
+        """Return what was found in the parts of this run that exist."""
         unseen = self.unseen()
         numbers = [i for i in range(self.n_parts) if self.name(i) not in unseen]
         with ThreadPoolExecutor(READERS) as readers:
-            counts = list(readers.map(self._counts_of, numbers))
-        found = zip(numbers, counts, strict=True)
+            known = list(readers.map(self._found_in, numbers))
+        found = zip(numbers, known, strict=True)
         return {i: of_part for i, of_part in found if of_part is not None}
 
     def unseen(self) -> set[str]:
@@ -106,14 +107,14 @@ class PartFolder:
             )
 
     @retried
-    def _counts_of(self, number: int) -> dict[str, int] | None:
-        """Return the counts of a part; None if it is not of this run, or damaged."""
+    def _found_in(self, number: int) -> Found | None:
+        """Return what was found in a part; None if it is not of this run, or damaged."""
         try:
             with self.open(number) as file:
                 metadata = pq.read_metadata(file).metadata or {}
             said = json.loads(metadata[_KEY])
             is_ours = (said["run"], said["part"]) == (self.run, number)
-            return {name: int(n) for name, n in said["counts"].items()} if is_ours else None
+            return Found.from_json(said, number) if is_ours else None
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             if is_passing(error):  # reading it again is cheaper than writing it again
                 raise
@@ -125,13 +126,39 @@ class PartFolder:
         return folder.filesystem.open(folder.path(self.name(number)), "rb")
 
     @retried
-    def publish(self, number: int, table: pa.Table, counts: dict[str, int]) -> None:
+    def publish(self, number: int, table: pa.Table, found: Found) -> None:
         """Write a part; it gets its name once complete, if the lock is still held."""
-        said = {"run": self.run, "part": number, "counts": counts}
+        said = {"run": self.run, "part": number, **found.as_json()}
         metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(said).encode()}
         with Folder(self.url).whole_file(self.name(number)) as file:
             pq.write_table(table.replace_schema_metadata(metadata), file)
             check_token(self.lock_url, self.token)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be found in parts.
+
+    Attributes
+    ----------
+    cells : Cells
+        In which p-values are counted.
+    graph : {"knn", "radius"}
+        Of the model.
+    """
+
+    cells: Cells
+    graph: str
+
+    def found(
+        self,
+        p_values: NDArray[np.float64],
+        statistic: NDArray[np.float64],
+        is_flagged: NDArray[np.bool_],
+        number: int,
+    ) -> Found:
+        """Return what is found in the rows of a part."""
+        return Found.of(p_values, statistic, is_flagged, self.cells, self.graph, number)
 
 
 def part_writes(
@@ -139,10 +166,11 @@ def part_writes(
     statistic: da.Array,
     p_values: da.Array,
     offset: float | None,
+    asked: Asked,
     folder: PartFolder,
     numbers: Sequence[int],
 ) -> list[Delayed]:
-    """Return one task for each of some partitions, which writes its part and counts.
+    """Return one task for each of some partitions, which writes its part; gives `Found`.
 
     Parameters
     ----------
@@ -152,13 +180,14 @@ def part_writes(
         In the same partitions.
     offset : float, optional
         A row is an anomaly if its p-value is below this; None: not decided yet.
+    asked : Asked
     folder : PartFolder
     numbers : sequence of int
         Of the partitions to write.
     """
     name = f"lpe-write-{uuid4().hex}"
     schema = enter(part_schema(kept), "lpe-schema")
-    further = (offset, schema.key, folder)
+    further = (offset, asked, schema.key, folder)
     tasks = {
         f"{name}-{i}": (
             _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), *further, i
@@ -171,9 +200,13 @@ def part_writes(
 
 
 def decision_writes(
-    adjustment: Adjustment, fdr: float, folder: PartFolder, numbers: Sequence[int]
+    adjustment: Adjustment,
+    fdr: float,
+    asked: Asked,
+    folder: PartFolder,
+    numbers: Sequence[int],
 ) -> list[Delayed]:
-    """Return one task for each of some undecided parts, which decides, writes and counts.
+    """Return one task for each of some undecided parts, which decides; gives `Found`.
 
     Parameters
     ----------
@@ -181,12 +214,13 @@ def decision_writes(
         Of all p-values.
     fdr : float
         A row is an anomaly if its q-value is at most this.
+    asked : Asked
     folder : PartFolder
         To write to; the undecided parts are in its `PartFolder.undecided`.
     numbers : sequence of int
     """
     entered = enter(adjustment, "lpe-adjustment")
-    tasks = ((_decide_part, entered.key, fdr, folder, i) for i in numbers)
+    tasks = ((_decide_part, entered.key, fdr, asked, folder, i) for i in numbers)
     return new_tasks("decide", tasks, [entered])
 
 
@@ -235,10 +269,11 @@ def _write_part(
     statistic: NDArray[np.float64],
     p_value: NDArray[np.float64],
     offset: float | None,
+    asked: Asked,
     schema: pa.Schema,
     folder: PartFolder,
     number: int,
-) -> dict[str, int]:
+) -> Found:
     is_flagged = np.zeros(len(p_value), bool) if offset is None else p_value < offset
     is_nan = np.isnan(p_value)
     fields = [*schema][: -len(RESULT_COLUMNS)]
@@ -249,9 +284,9 @@ def _write_part(
         pa.array(statistic, from_pandas=True),
         pa.array(is_flagged, mask=is_nan),
     ]
-    counts = _counts(is_nan, is_flagged)
-    folder.publish(number, pa.table(columns, schema), counts)
-    return counts
+    found = asked.found(p_value, statistic, is_flagged, number)
+    folder.publish(number, pa.table(columns, schema), found)
+    return found
 
 
 def _typed(column: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArray:
@@ -268,24 +303,22 @@ def _typed(column: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArr
         ) from error
 
 
-def _counts(is_nan: NDArray[np.bool_], is_flagged: NDArray[np.bool_]) -> dict[str, int]:
-    n_nan, n_flagged = int(is_nan.sum()), int(is_flagged.sum())
-    return {"rows": len(is_nan), "rows_nan": n_nan, "flagged": n_flagged}
-
-
 def _decide_part(
-    adjustment: Adjustment, fdr: float, folder: PartFolder, number: int
-) -> dict[str, int]:
+    adjustment: Adjustment, fdr: float, asked: Asked, folder: PartFolder, number: int
+) -> Found:
     table = _read_undecided(folder, number)
-    q_value = adjusted_p_values(table.column("p_value").to_numpy(), adjustment)
+    p_value, statistic = (
+        table.column(name).to_numpy() for name in ("p_value", "statistic")
+    )
+    q_value = adjusted_p_values(p_value, adjustment)
     is_nan, is_flagged = np.isnan(q_value), q_value <= fdr
     place = table.schema.get_field_index("is_anomaly")
     decided = pa.array(is_flagged, mask=is_nan)
     table = table.set_column(place, table.schema.field(place), decided)
     table = table.append_column(Q_VALUE, pa.array(q_value, mask=is_nan))
-    counts = _counts(is_nan, is_flagged)
-    folder.publish(number, table, counts)
-    return counts
+    found = asked.found(p_value, statistic, is_flagged, number)
+    folder.publish(number, table, found)
+    return found
 
 
 def _read_p_values(folder: PartFolder, number: int) -> NDArray[np.float64]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ from typing import Any
 
 from lpe_dask.batch.fit import Existing, Expect, Fit, paths_of, prepare_fit
 from lpe_dask.batch.job import Job
-from lpe_dask.batch.output import remove_fits, reserved_output, tidy
+from lpe_dask.batch.output import remove_fits
 from lpe_dask.batch.scoring import Scoring, prepare_scoring
+from lpe_dask.batch.steps import Steps
 from lpe_dask.batch.summary import model_summary
 from lpe_dask.model import (
     ABOUT_SEARCH,
@@ -76,7 +76,7 @@ class Run:
         if self.fit is not None and self.model is not None:
             self.fit.tidy()
         if self.scoring is not None:
-            tidy(self.scoring.output, reserved_output)
+            self.scoring.tidy()
         if self.job.today is not None:
             self.job.today.forget()
 
@@ -108,22 +108,24 @@ class Run:
 
     def fit_and_score(self, lock: Lock | None, expect: Expect) -> dict[str, Any]:
         """Do both steps, as far as the job has them, and return the summary."""
-        began = time.perf_counter()
+        steps = Steps()
         model, fit, scoring = self.model, self.fit, self.scoring
         if scoring is not None and scoring.overwrite:
             remove_fits(scoring.output)
         if model is None:
             assert fit is not None
-            model = fit.execute("" if scoring is None else scoring.output, expect)
+            with steps.timed("fit"):
+                model = fit.execute("" if scoring is None else scoring.output, expect)
         elif fit is not None:
             fit.tidy()
         check = None
         if fit is not None and self.job.model.check_calibration:
-            check = fit.calibration_check(model)
+            with steps.timed("check calibration"):
+                check = fit.calibration_check(model)
         if scoring is not None:
             assert lock is not None
-            return scoring.execute(model, check, lock, expect, began)
-        summary = model_summary(model, check, time.perf_counter() - began)
+            return scoring.execute(model, check, lock, expect, steps)
+        summary = model_summary(model, check, steps.seconds)
         return {"model": model_url(self.job.place)} | summary
 
 

@@ -1,18 +1,17 @@
 """Score a table from files to files: the step of a run that comes after the model.
 
     DATA --read--> frame --measure--> statistic, p-value                             (lazy)
-    one task a partition --write--> OUT/part-00000.parquet ... --> OUT/_summary.json
+    one task a partition --write--> OUT/part-00000.parquet ...
+    what was found in parts --> reasons, drift --> OUT/_summary.json --> OUT/_report.html
 
-A part is written under another name and then moved, and the summary comes last: every file
-visible in OUT is complete, and an interrupted run resumes with the missing parts. No table
-passes through the client.
+A part is written under another name and then moved, and the summary comes after all parts:
+every file visible in OUT is complete, and an interrupted run resumes with the missing
+parts. No table passes through the client.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -36,15 +35,22 @@ from lpe_dask.batch.fit import (
     open_measured,
     takes_loo,
 )
+from lpe_dask.batch.found import Found
 from lpe_dask.batch.job import Job
-from lpe_dask.batch.parts import PartFolder
+from lpe_dask.batch.monitor import catch_up, night
+from lpe_dask.batch.page import has_page, make_page
+from lpe_dask.batch.parts import Asked, PartFolder
+from lpe_dask.batch.reasons import Scored, no_reasons
+from lpe_dask.batch.steps import Steps
 from lpe_dask.batch.summary import score_summary
+from lpe_dask.batch.told import Told
+from lpe_dask.batch.written import Written
 from lpe_dask.model import Fitted, Verdict
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
+    adjusted_p_values,
     adjustment,
     check_level,
-    discovery_cut_off,
     doubt_about_rate,
     threshold,
 )
@@ -69,8 +75,8 @@ class Scoring:
 
     Attributes
     ----------
-    rows : dask DataFrame, optional
-        The columns to measure of the rows to score; None: the nominal ones are scored.
+    rows : dask DataFrame
+        The columns to measure of the rows to score.
     kept : FileTable
         The columns to carry over, in the same partitions.
     output : str
@@ -79,13 +85,21 @@ class Scoring:
         What decides about the output.
     overwrite : bool
         Whether an earlier output is replaced.
+    told : Told
+        What is told of the run, beside its results.
     """
 
-    rows: Any | None
+    rows: Any
     kept: FileTable
     output: str
     made_from: Fingerprint
     overwrite: bool
+    told: Told
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the rows are the nominal ones, scored among themselves."""
+        return bool(self.made_from.settings["is_own"])
 
     @property
     def fdr(self) -> Any:
@@ -150,7 +164,7 @@ class Scoring:
         check: dict[str, Any] | None,
         lock: Lock,
         expect: Expect,
-        began: float,
+        steps: Steps,
     ) -> dict[str, Any]:
         """Measure and write, and return the summary.
 
@@ -163,30 +177,33 @@ class Scoring:
             As `reserved` gives it.
         expect : callable
             Is told how many rows are going to be measured; None where that is not known.
-        began : float
-            When the run began, by `time.perf_counter`.
+        steps : Steps
+            Of the run so far.
         """
         model = self._deciding(model)
         with input_errors_pass("scored"):
             sizes, _ = self.kept.rows_of_parts()
             verdict = self._verdict(model)
-            blocks = model.blocks(self.rows, sizes, verdict)
+            rows = None if self.is_own else self.rows
+            blocks = model.blocks(rows, sizes, verdict)
         folder = self._folder(lock.token)
         try:
             check_token(lock.url, lock.token)  # the fit may have taken hours
             self._clear_other_output()
-            counts = self._write(folder, blocks, expect)
-            self._warn_of_rate(model, counts)
+            written = self._write(folder, blocks, model, expect, steps)
+            self._warn_of_rate(model, written.found.counts)
             folder.check_seen()
             check_unchanged(self.kept.files)
-            seconds = time.perf_counter() - began
+            reasons = self._reasons(model, written, folder, steps)
             certificate = None if verdict is None else verdict.certificate
             summary = score_summary(
-                model, self.made_from, counts, check, certificate, seconds
+                model, self.made_from, written, check, certificate, steps
             )
+            summary |= {
+                "output": self.output, "model": self.told.model, "reasons": reasons
+            }  # fmt: skip
             check_token(lock.url, lock.token)
-            output.write_json(self.output, output.SUMMARY_NAME, summary, indent=2)
-            output.remove_leftovers(self.output)
+            self._complete(summary, model, written)
         except (RunError, TableError):
             raise
         except Exception as error:
@@ -195,7 +212,64 @@ class Scoring:
                 f"{self.output} are complete, but some are missing; start the same run "
                 f"again to resume."
             ) from error
+        if self.told.has_page:
+            make_page(self.output)
         return summary
+
+    def tidy(self) -> None:
+        """Do what a run has left that died when its output was complete; raises nothing."""
+        output.tidy(self.output, output.reserved_output)
+        catch_up(self.output)
+        if self.told.has_page and not has_page(self.output):
+            make_page(self.output)
+
+    def _complete(self, summary: dict[str, Any], model: Fitted, written: Written) -> None:
+        """Write the summary, with what the run says after the earlier ones."""
+        with self._judged(model, written) as (section, keep):
+            summary["drift"] = section
+            output.write_json(self.output, output.SUMMARY_NAME, summary, indent=2)
+            keep()
+        output.remove_leftovers(self.output)
+
+    @contextmanager
+    def _judged(
+        self, model: Fitted, written: Written
+    ) -> Iterator[tuple[dict[str, Any], Callable[[], None]]]:
+        """Give the section about drift, and what counts the run once that is written."""
+        if self.is_own:
+            reason = "rows were scored against each other: their p-values are ranks"
+            yield {"verdict": None, "reason": reason, "text": reason}, lambda: None
+            return
+        watched = self.told.watched(
+            model, written.asked.cells, self.made_from.run, self.output
+        )
+        if watched is None:
+            reason = "there is no folder beside the output for what earlier runs said"
+            yield {"verdict": None, "reason": reason, "text": reason}, lambda: None
+            return
+        with night(watched, written.found.cells) as judged:
+            yield judged.section(), judged.keep
+
+    def _reasons(
+        self, model: Fitted, written: Written, folder: PartFolder, steps: Steps
+    ) -> dict[str, Any]:
+        """Return the section about reasons; a run does not fail for want of them."""
+        extremes, private = written.found.extremes, self.told.private
+        if len(extremes.parts) == 0:
+            return no_reasons(model, private, "no row has a p-value")
+        q_values, is_flagged = None, extremes.p_values < model.offset
+        if written.adjustment is not None:
+            q_values = adjusted_p_values(extremes.p_values, written.adjustment)
+            is_flagged = q_values <= self.fdr
+        sizes = written.sizes if self.is_own else None
+        labels = [(folder.name(i), 0) for i in range(folder.n_parts)]
+        scored = Scored(self.rows, self.kept, self.output, labels, sizes, private)
+        try:
+            with steps.timed("explain"):
+                return scored.reasons(model, extremes, q_values, is_flagged)
+        except Exception as error:
+            logger.warning("no reasons can be given: %s", brief(error))
+            return no_reasons(model, private, brief(error))
 
     def _folder(self, token: str, made_from: Fingerprint | None = None) -> PartFolder:
         made_from = made_from or self.made_from
@@ -222,7 +296,7 @@ class Scoring:
 
         It depends on the rows and the model alone: a run that resumes has the same.
         """
-        if self.rows is None:
+        if self.is_own:
             return model.own_verdict()
         task = model.verdict(self.rows)
         if task is None:
@@ -232,29 +306,37 @@ class Scoring:
         return verdict
 
     def _write(
-        self, folder: PartFolder, blocks: tuple[da.Array, da.Array], expect: Expect
-    ) -> dict[str, Any]:
-        """Write the missing parts, and return the counts of all parts together."""
+        self,
+        folder: PartFolder,
+        blocks: tuple[da.Array, da.Array],
+        model: Fitted,
+        expect: Expect,
+        steps: Steps,
+    ) -> Written:
+        """Write the missing parts, and return what was found in all of them."""
+        alpha = self.made_from.settings["alpha"]
+        asked = Asked(model.calibration.cells(alpha), model.calibration.graph)
         measured = folder if self.fdr is None else folder.undecided()
         measured.make()
         found = measured.found()
-        n_done = sum(counts["rows"] for counts in found.values())
+        n_done = sum(of_part.counts["rows"] for of_part in found.values())
         n_rows = self.kept.n_rows
         expect(None if n_rows is None else n_rows - n_done)
-        offset = threshold(self.made_from.settings["alpha"]) if self.fdr is None else None
-        write = partial(parts.part_writes, self.kept, *blocks, offset)
-        counts: dict[str, Any] = _write_missing(measured, found, write)
+        offset = threshold(alpha) if self.fdr is None else None
+        write = partial(parts.part_writes, self.kept, *blocks, offset, asked)
+        with steps.timed("score"):
+            of_parts = _write_missing(measured, found, write)
         if self.fdr is None:
-            return counts | {"fdr_cut_off": None}
-        (adjusted,) = compute(adjustment(parts.undecided_p_values(folder)))
-        decide = partial(parts.decision_writes, adjusted, self.fdr)
-        counts = _write_missing(folder, folder.found(), decide)
-        cut = discovery_cut_off(adjusted, self.fdr)
-        return counts | {"fdr_cut_off": None if math.isnan(cut) else cut}
+            return Written.of(of_parts, asked)
+        with steps.timed("decide"):
+            (adjusted,) = compute(adjustment(parts.undecided_p_values(folder)))
+            decide = partial(parts.decision_writes, adjusted, self.fdr, asked)
+            of_parts = _write_missing(folder, folder.found(), decide)
+        return Written.of(of_parts, asked, adjusted, self.fdr)
 
     def _warn_of_rate(self, model: Fitted, counts: dict[str, Any]) -> None:
         counts_itself = COUNTS_ITSELF[model.calibration_kind]
-        is_ranked = self.rows is None and not counts_itself  # `prepare_scoring` warned
+        is_ranked = self.is_own and not counts_itself  # `prepare_scoring` warned
         if self.fdr is None or is_ranked:
             return
         doubt = doubt_about_rate(
@@ -267,16 +349,16 @@ class Scoring:
 
 def _write_missing(
     folder: PartFolder,
-    found: dict[int, dict[str, int]],
+    found: dict[int, Found],
     writes: Callable[[PartFolder, list[int]], list[Delayed]],
-) -> dict[str, int]:
-    """Write the parts that are not found, and return the counts of all parts together."""
+) -> list[Found]:
+    """Write the parts that are not found, and return what was found in each."""
     missing = [i for i in range(folder.n_parts) if i not in found]
     if found:
         logger.info("%d of %d parts exist already", len(found), folder.n_parts)
     written = compute(*writes(folder, missing)) if missing else ()
-    counts = [*found.values(), *written]
-    return {name: sum(of_part[name] for of_part in counts) for name in counts[0]}
+    of_parts = found | dict(zip(missing, written, strict=True))
+    return [of_parts[i] for i in range(folder.n_parts)]
 
 
 def prepare_scoring(
@@ -314,6 +396,7 @@ def prepare_scoring(
             table, rows = open_measured(data, None, columns, kinds=origin.kinds)
     else:
         table, rows = tables_to_score(origin, data, given.columns)
+    _check_private(given.private or (), [*rows.columns, *table.columns])
     results = [*output.RESULT_COLUMNS]
     if given.fdr is not None:
         results.append(parts.Q_VALUE)
@@ -330,7 +413,8 @@ def prepare_scoring(
     }
     made_from = Fingerprint(table.files.stamps, settings)
     overwrite = existing == "replace"
-    scoring = Scoring(None if job.is_own else rows, kept, url, made_from, overwrite)
+    told = Told.of(job, url)
+    scoring = Scoring(rows, kept, url, made_from, overwrite, told)
     if not scoring.is_finished():
         scoring.check_free()
     if existing == "refuse":
@@ -342,6 +426,16 @@ def prepare_scoring(
             given.fdr,
         )  # fmt: skip
     return scoring
+
+
+def _check_private(private: Sequence[Any], columns: Sequence[Any]) -> None:
+    """Raise ValueError for a column that does not exist: a slip would show another one."""
+    missing = sorted({*map(str, private)} - {*map(str, columns)})
+    if missing:
+        raise ValueError(
+            f"there are no columns {missing} to keep private, but {list(columns)}. Name "
+            f"some of these (private=, --private)."
+        )
 
 
 def tables_to_score(

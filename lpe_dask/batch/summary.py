@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from typing import Any
 
 from lpe_dask.batch.fingerprint import MADE_FROM, Fingerprint
+from lpe_dask.batch.output import SUMMARY_NAME
+from lpe_dask.batch.steps import Steps
+from lpe_dask.batch.written import Written
 from lpe_dask.model import Certificate, Fitted
-from lpe_dask.pvalues import BAND_LEVEL, band_half_width
-from lpe_dask.storage import package_versions
+from lpe_dask.pvalues import BAND_LEVEL, band_half_width, share_between
+from lpe_dask.storage import Folder, brief, package_versions
 from lpe_dask.tasks import observed_counts, peak_worker_bytes
 
 #: Packages that the summary names the version of.
@@ -43,39 +48,77 @@ def model_summary(
 def score_summary(
     model: Fitted,
     made_from: Fingerprint,
-    counts: dict[str, Any],
+    written: Written,
     check: dict[str, Any] | None,
     certificate: Certificate | None,
-    seconds: float,
+    steps: Steps,
 ) -> dict[str, Any]:
-    """Return what ``_summary.json`` contains.
+    """Return what ``_summary.json`` contains, but for reasons and drift.
 
     Parameters
     ----------
     model : Fitted
     made_from : Fingerprint
-    counts : dict
-        Those of all parts together, and ``fdr_cut_off``.
+    written : Written
+    check : dict, optional
+        As in `model_summary`.
     certificate : Certificate, optional
         Of the rows that were scored, where neighbors may have been missed.
-    check, seconds
-        As in `model_summary`.
+    steps : Steps
+        Of the run.
     """
+    counts, cells = written.found.counts, written.asked.cells
     measured, alpha = counts["rows"] - counts["rows_nan"], made_from.settings["alpha"]
+    share = between = None
+    if measured:
+        share = counts["flagged"] / measured
+        between = share_between(counts["flagged"], measured)
     return {
         **counts,
-        "flagged_share": counts["flagged"] / measured if measured else None,
-        **model_summary(model, check, seconds),
+        "fdr_cut_off": written.cut_off,
+        "flagged_share": share,
+        "flagged_between": between,
+        "p_value_cells": cells.histogram(written.found.cells),
+        **model_summary(model, check, steps.seconds),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds_by_step": steps.by_step,
         "calibration_band": _calibration_band(model),
         "certificate": None if certificate is None else certificate.as_json(),
         "alpha": alpha,
         "fdr": made_from.settings["fdr"],
         "parameters": model.parameters | {"alpha": alpha},
         "peak_worker_bytes": peak_worker_bytes(),
+        "planned_worker_bytes": model.reference.needed_bytes(),
         **observed_counts(),
         "versions": package_versions(*_PACKAGES),
         MADE_FROM: made_from.content(),
     }
+
+
+def read_summary(output: str) -> dict[str, Any]:
+    """Return the summary of a finished run.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    ValueError
+        If it was cut short or altered.
+    """
+    content = Folder(output).read(SUMMARY_NAME)
+    if content is None:
+        raise FileNotFoundError(
+            f"there is no summary of a finished run in {output}. Give the folder that was "
+            f"named by --output, or by `output` in the job; `lpe-dask status {output}` "
+            f"tells how far a run is."
+        )
+    try:
+        return dict(json.loads(content))
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{output}/{SUMMARY_NAME} is not a summary: {brief(error)} Run the job again "
+            f"with overwrite=True (--overwrite)."
+        ) from error
 
 
 def _calibration_band(model: Fitted) -> dict[str, float] | None:

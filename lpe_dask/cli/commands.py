@@ -1,16 +1,17 @@
 """The command line, `lpe-dask`: score, plan, fit, run, demo and paper.
 
 Starts or joins the workers, calls public functions, and turns errors into messages and exit
-codes: 0 done, 1 failed after the start, 2 refused what was given, 130 interrupted, 143
-terminated (SIGTERM), 75 try again later: another run holds the lock. The results of a
-command go to standard output: the forecast of `plan`, the table of `demo`, the verdicts of
-`paper`; messages go to standard error.
+codes: 0 done, 1 failed after the start, 2 refused what was given, 3 done, but the rows have
+drifted (--fail-on-drift), 130 interrupted, 143 terminated (SIGTERM), 75 try again later:
+another run holds the lock. The results of a command go to standard output: the forecast of
+`plan`, the table of `demo` and `explain`, the verdicts of `paper`; messages go to standard
+error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,11 @@ from lpe_dask.cli.interrupts import has_given_up
 from lpe_dask.cli.options import (
     check_option,
     columns_option,
+    drift_option,
     model_options,
     names,
+    private_option,
+    report_option,
     take_workers,
     worker_options,
 )
@@ -32,6 +36,7 @@ from lpe_dask.cli.outcome import (
     INTERRUPTED,
     LATER,
     TERMINATED,
+    drift_code,
     end_now,
     exit_codes,
     summary_lines,
@@ -83,15 +88,21 @@ def cli() -> None:
 )
 @model_options
 @check_option
+@private_option
+@report_option
+@drift_option
 @click.option("--overwrite", is_flag=True, help="Replace OUT if an earlier run wrote it.")
 @worker_options
-def score(data: str, overwrite: bool, debug: bool, **options: Any) -> None:
+def score(
+    data: str, overwrite: bool, fail_on_drift: bool, debug: bool, **options: Any
+) -> None:
     """Score each row of DATA and write it to OUT with its p-value.
 
     DATA is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as s3://.
     OUT gets the columns of DATA, and p_value (from 0 to 1, low is anomalous), statistic (to
     rank rows by) and is_anomaly (p_value at most alpha; empty where a number is missing);
-    with --fdr also q_value, which is_anomaly then compares with that.
+    with --fdr also q_value, which is_anomaly then compares with that. What was found, why,
+    and whether the model still fits is on the page OUT/_report.html.
     An interrupted run resumes when the same command is given again.
     """
     with exit_codes(debug):
@@ -100,7 +111,8 @@ def score(data: str, overwrite: bool, debug: bool, **options: Any) -> None:
         workers = take_workers(options, debug)
         if options["model"] is not None:  # its arguments are not those of the defaults
             options = _given(options)
-        click.echo(_do(score_job(data, **options), workers, overwrite), err=True)
+        summary = _do(score_job(data, **options), workers, overwrite)
+    _exit(fail_on_drift, summary)
 
 
 @cli.command(name="plan", short_help="Tell what a run would need; run nothing.")
@@ -154,7 +166,7 @@ def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
         from lpe_dask.batch import fit_job
 
         workers = take_workers(options, debug)
-        click.echo(_do(fit_job(nominal, **options), workers, overwrite), err=True)
+        _do(fit_job(nominal, **options), workers, overwrite)
 
 
 @cli.command(short_help="Do what a job file says: fit, score, or both.")
@@ -171,8 +183,18 @@ def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
     is_flag=True,
     help="Start from scratch: replace the model and the output.",
 )
+@report_option
+@drift_option
 @worker_options
-def run(job: str, date: Any, overwrite: bool, debug: bool, **options: Any) -> None:
+def run(
+    job: str,
+    date: Any,
+    overwrite: bool,
+    report: bool,
+    fail_on_drift: bool,
+    debug: bool,
+    **options: Any,
+) -> None:
     """Do what the job file JOB says, as far as it is not done yet.
 
     An interrupted job resumes when it is started again; a finished job says so and does
@@ -183,8 +205,12 @@ def run(job: str, date: Any, overwrite: bool, debug: bool, **options: Any) -> No
 
         day = None if date is None else date.date()
         due = next_job(job, day, overwrite=overwrite)
+        if not report and due.score is not None:
+            score = due.score.model_copy(update={"report": False})
+            due = due.model_copy(update={"score": score})
         workers = take_workers(options, debug, due.cluster)
-        click.echo(_do(due, workers, overwrite, keep=True), err=True)
+        summary = _do(due, workers, overwrite, keep=True)
+    _exit(fail_on_drift, summary)
 
 
 @cli.command(short_help="Tell how far a run is: at work, to be resumed, or done.")
@@ -202,6 +228,46 @@ def status(output: str, debug: bool) -> None:
         click.echo(found)
     codes = {"done": 0, "at work": LATER, "resumable": FAILED}
     click.get_current_context().exit(codes[found.state])
+
+
+@cli.command(short_help="Tell why the most anomalous rows of a run are anomalous.")
+@click.argument("output", metavar="OUT")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=50,
+    metavar="N",
+    help="How many rows. Each run knows those of 50; more are worked out, with the model.",
+)
+@worker_options
+def explain(output: str, top: int, debug: bool, **options: Any) -> None:
+    """Tell why the most anomalous rows of the run that wrote OUT are anomalous.
+
+    Prints a line for each, with the three columns that say most. All columns are in
+    OUT/_reasons.parquet.
+    """
+    with exit_codes(debug):
+        from lpe_dask.batch import explain_output, knows_reasons, reason_lines
+
+        workers = take_workers(options, debug)
+        with nullcontext() if knows_reasons(output, top) else _watched(workers):
+            reasons = explain_output(output, top)
+        click.echo(reason_lines(reasons))
+        click.echo(f"all columns are in {output.rstrip('/')}/_reasons.parquet", err=True)
+
+
+@cli.command(short_help="Make the page about a run again.")
+@click.argument("output", metavar="OUT")
+@click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
+def report(output: str, debug: bool) -> None:
+    """Make the page about the run that wrote OUT again, from its summary alone.
+
+    Each run makes it at its end: OUT/_report.html, one file that needs no network.
+    """
+    with exit_codes(debug):
+        from lpe_dask.batch import report as make
+
+        click.echo(f"written to {make(output)}", err=True)
 
 
 @cli.command(short_help="Score real handwritten digits, from end to end.")
@@ -287,14 +353,28 @@ def main() -> None:
 
 def _do(
     job: Any, workers: ChosenWorkers, overwrite: bool = False, *, keep: bool = False
-) -> str:
-    """Check everything, start or join the workers, do a job, and return what to print."""
-    from lpe_dask.batch import prepare
+) -> dict[str, Any] | None:
+    """Check everything, start or join the workers, do a job, and print what was done.
+
+    Returns the summary, also that of an output that was finished before.
+    """
+    from lpe_dask.batch import prepare, read_summary
 
     run = prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
     if keep and run.is_finished():
-        return _nothing_to_do(job.place)
-    return summary_lines(run.execute(_watched(workers)), job.place)
+        click.echo(_nothing_to_do(job.place), err=True)
+        return None if job.score is None else read_summary(job.place)
+    summary = run.execute(_watched(workers))
+    click.echo(summary_lines(summary, job.place), err=True)
+    return summary
+
+
+def _exit(fail_on_drift: bool, summary: dict[str, Any] | None) -> None:
+    """End the command with the exit code of a run that is done."""
+    if fail_on_drift and (code := drift_code(summary)) != 0:
+        said = ((summary or {}).get("drift") or {}).get("text", "drift was not judged")
+        click.echo(f"--fail-on-drift: {said}", err=True)
+        click.get_current_context().exit(code)
 
 
 @contextmanager

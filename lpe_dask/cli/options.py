@@ -100,6 +100,28 @@ check_option = click.option(
     "promised; takes about as long as the fit.",
 )
 
+#: About what is told of a run.
+drift_option = click.option(
+    "--fail-on-drift",
+    is_flag=True,
+    help="End with exit code 3 if the run is done, but the rows no longer look like those "
+    "that the model was fitted on.",
+)
+report_option = click.option(
+    "--no-report",
+    "report",
+    flag_value=False,
+    default=True,
+    show_default=False,
+    help="Make no page about the run (OUT/_report.html).",
+)
+private_option = click.option(
+    "--private",
+    type=names,
+    metavar="A,B",
+    help="Columns that are in no reasons and not on the page.",
+)
+
 worker_options = _options(
     click.option(
         "--scheduler",

@@ -17,7 +17,7 @@ from lpe_dask.cli.interrupts import GivenUp, Terminated, ignore_signals, signals
 from lpe_dask.storage import LockedError, has_been_retried
 
 #: Exit codes.
-FAILED, REFUSED, LATER, INTERRUPTED, TERMINATED = 1, 2, 75, 130, 143
+FAILED, REFUSED, DRIFTED, LATER, INTERRUPTED, TERMINATED = 1, 2, 3, 75, 130, 143
 
 #: Errors about the input; any other error, and any in the middle of a run, is a failure.
 _REFUSALS = (
@@ -107,6 +107,12 @@ def summary_lines(summary: dict[str, Any], place: str) -> str:
     return "\n".join([*lines, *_check_lines(summary["calibration_check"]), end])
 
 
+def drift_code(summary: dict[str, Any] | None) -> int:
+    """Return how a run ends that is to fail where its rows have drifted."""
+    verdict = ((summary or {}).get("drift") or {}).get("verdict")
+    return 0 if verdict == "fits" else DRIFTED
+
+
 def _score_lines(summary: dict[str, Any]) -> list[str]:
     flagged, share = summary["flagged"], summary["flagged_share"]
     decided = f"alpha {summary['alpha']:g}"
@@ -119,6 +125,8 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
     ]
     if summary["rows_nan"]:
         lines.append(f"{summary['rows_nan']} not measured: NaN or inf")
+    if summary["drift"]["verdict"] is not None:
+        lines.append(summary["drift"]["text"])
     if summary["dropped_rows"]:
         lines.append(f"{summary['dropped_rows']} nominal rows dropped: NaN or inf")
     if (band := summary["calibration_band"]) is not None:

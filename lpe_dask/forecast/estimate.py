@@ -180,7 +180,7 @@ def forecast_job(workers: Workers, run: Run) -> Forecast:
         categories = _sampled_categories(fit.nominal, fit.parameters["categorical"])
         nominal = _files(workers, fit.table, fit.nominal, categories)
         model, saves = nominal.planned(workers, fit.parameters), fit.url is not None
-    if scoring is not None and scoring.rows is not None:
+    if scoring is not None and not scoring.is_own:
         scored = _files(workers, scoring.kept, scoring.rows, categories)
     if scoring is None:
         return Forecaster(workers, model, saves=saves).forecast()

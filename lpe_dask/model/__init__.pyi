@@ -8,6 +8,10 @@ from .detector import LPE as LPE
 from .detector import fitted_of as fitted_of
 from .detector import load as load
 from .detector import score as score
+from .drifting import calibration_id as calibration_id
+from .drifting import drift as drift
+from .explanation import Explanation as Explanation
+from .explanation import explain_rows as explain_rows
 from .fitted import Fitted as Fitted
 from .fitting import choose_search as choose_search
 from .fitting import fit_model as fit_model
@@ -16,6 +20,7 @@ from .loading import load_fitted as load_fitted
 from .loading import model_source as model_source
 from .manifest import model_url as model_url
 from .metrics import given_parameter as given_parameter
+from .numbering import reference_numbers as reference_numbers
 from .parameters import ABOUT_SEARCH as ABOUT_SEARCH
 from .parameters import FORMS as FORMS
 from .parameters import METRIC_PARAMS as METRIC_PARAMS

@@ -18,9 +18,11 @@ import numpy as np
 import pandas as pd
 from dask.tokenize import normalize_token
 from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask.model.calibration_check import CalibrationCheck, check_calibration
+from lpe_dask.model.card import model_card
 from lpe_dask.model.explanation import explain, nearest_nominal
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
@@ -280,6 +282,15 @@ class LPE(OutlierMixin, BaseEstimator):
             check_versions(client)
         # The last fit is forgotten before the search, which needs its memory.
         return self._adopt(fit_model(parameters, X, on_start=self._forget))
+
+    def _repr_html_(self) -> str:
+        """Return the model as notebooks show it: before the fit, its parameters."""
+        if not hasattr(self, "_fitted"):
+            return str(estimator_html_repr(self))
+        return model_card(self._current())
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def _forget(self) -> None:
         """Become an estimator that is not fitted."""

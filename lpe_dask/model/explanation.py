@@ -8,7 +8,7 @@ Columns come in the order of share over typical share: a wide one always adds mu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask.array as da
@@ -77,6 +77,21 @@ class Explanation:
             "enough": _whole_or_missing(self.enough[rows]),
         }
         return pd.DataFrame(lines).set_axis(self.values.index.take(rows), axis=0)
+
+    def without(self, is_hidden: NDArray[np.bool_]) -> Explanation:
+        """Return the same without some columns, as if there were none of these."""
+        shown = np.flatnonzero(~is_hidden)
+        numbers = np.cumsum(~is_hidden) - 1
+        left = self.order[~is_hidden[self.order]].reshape(len(self.order), -1)
+        return replace(
+            self,
+            columns=[self.columns[place] for place in shown],
+            values=self.values.iloc[:, shown],
+            nominal_values=self.nominal_values.iloc[:, shown],
+            shares=self.shares[:, shown],
+            typical_shares=self.typical_shares[shown],
+            order=numbers[left],
+        )
 
 
 def _whole_or_missing(numbers: NDArray[np.int64]) -> Any:

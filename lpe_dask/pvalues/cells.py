@@ -53,8 +53,9 @@ class Counts:
     @classmethod
     def of(cls, numbers: Any) -> Counts:
         """Return what `Cells.count` has counted, or a sum of that."""
-        others = map(int, numbers[:N_OTHERS])
-        return cls(*others, np.asarray(numbers[N_OTHERS:], np.int64))
+        rows, rows_nan, zero, flagged, tail = map(int, numbers[:N_OTHERS])
+        bulk = np.asarray(numbers[N_OTHERS:], np.int64)
+        return cls(rows, rows_nan, zero, flagged, tail, bulk)
 
     @property
     def measured(self) -> int:

@@ -336,7 +336,7 @@ class _Seen:
     def of(cls, state: State, cells: Cells, counts: Counts) -> _Seen:
         """Return what is seen of a night, which is in the state unless it is broken."""
         reference = cells.widths / state.phi + np.array(state.sums)
-        week = np.sum([counts.bulk * 0, *state.recent], axis=0)
+        week = sum(map(np.array, state.recent), 0 * counts.bulk)
         share = between = None
         if counts.measured > 0:
             share = counts.flagged / counts.measured
@@ -376,7 +376,7 @@ def _with_night(before: State, cells: Cells, counts: Counts, now: Change) -> Sta
     update: dict[str, Any] = {"nights": night}
     sums, recent = np.array(before.sums), [*before.recent, counts.bulk.tolist()]
     if before.change is None:
-        urn = cells.widths / before.phi + np.sum([sums, *before.recent], axis=0)
+        urn = cells.widths / before.phi + sum(map(np.array, before.recent), sums)
         wealth = np.array([-np.inf if w is None else w for w in before.wealth])
         ratios = log_ratios(urn, bulk, bets(cells.widths))
         wealth = after_night(wealth, ratios, night)

@@ -35,7 +35,7 @@ from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.choice import choose_space
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
 from lpe_dask.search.join import Search, Searched, Weight, join, join_frame, self_join
-from lpe_dask.search.memory import plan_for_active_workers
+from lpe_dask.search.memory import Needs, plan_for_active_workers
 from lpe_dask.search.packing import Space, index_blocks, prepare_blocks
 from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic, n_shares
 from lpe_dask.search.preparation import Preparation
@@ -250,6 +250,10 @@ class Reference:
         )
         self.keep(plan)
         return self._searched(plan), shares
+
+    def needed_bytes(self) -> int:
+        """Return the planned bytes of a worker that searches for new rows, at its peak."""
+        return Needs(self._plan()).worker
 
     def compile_tasks(self) -> list[Delayed]:
         """Return tasks that compile what builds indexes, to be computed beside others.

@@ -25,6 +25,7 @@ from .levels import array_of as array_of
 from .levels import categorical_places as categorical_places
 from .levels import learn_categories as learn_categories
 from .levels import learn_levels as learn_levels
+from .levels import tasks_of_frame as tasks_of_frame
 from .nominal import Nominal as Nominal
 from .nominal import checked_rows as checked_rows
 from .nominal import even_sample as even_sample

@@ -1,0 +1,156 @@
+"""Show the reasons for the most anomalous rows of an output, or work out those of more."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from functools import partial
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lpe_dask.batch.fingerprint import read_fingerprint
+from lpe_dask.batch.found import Extremes
+from lpe_dask.batch.output import REASONS_NAME, RESULT_COLUMNS, reserved_output
+from lpe_dask.batch.parts import Q_VALUE
+from lpe_dask.batch.reasons import Scored
+from lpe_dask.batch.scoring import tables_to_score
+from lpe_dask.batch.summary import read_summary
+from lpe_dask.model import Fitted, load_fitted
+from lpe_dask.pvalues import threshold
+from lpe_dask.storage import Folder
+from lpe_dask.tables import FileTable
+from lpe_dask.tasks import compute, new_tasks
+
+
+def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
+    """Return the reasons for the most anomalous rows of an output, which it then has.
+
+    A run gives those of 50 rows. For more, the model has to be saved, and the columns that
+    are measured have to be in the output; computes then, with the scheduler that is active.
+
+    Parameters
+    ----------
+    output : str or path
+        Folder or fsspec URL that a run has written.
+    top : int, default=50
+        How many rows, at least 1.
+
+    Returns
+    -------
+    reasons : DataFrame
+        A line for each row and column: part and row, the file and the place in it, and what
+        `LPE.explain` tells.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no finished run.
+    ValueError
+        If the reasons of so many rows cannot be worked out from the output.
+    """
+    if top < 1:
+        raise ValueError(f"top={top} must be a whole number of at least 1.")
+    url = fspath(output)
+    if not knows_reasons(url, top):
+        with reserved_output(url):
+            _work_out(url, read_summary(url), top)
+    reasons = _stored(url)
+    assert reasons is not None
+    number = reasons.groupby(["part", "row"], sort=False).ngroup()
+    return reasons[number < top]
+
+
+def knows_reasons(output: str, top: int) -> bool:
+    """Return whether an output has the reasons of so many rows, if it has so many rows."""
+    summary = read_summary(output)
+    reasons = _stored(output)
+    n_measured = summary["rows"] - summary["rows_nan"]
+    return reasons is not None and _n_rows(reasons) >= min(top, n_measured)
+
+
+def _stored(output: str) -> pd.DataFrame | None:
+    content = Folder(output).read(REASONS_NAME)
+    return None if content is None else pd.read_parquet(io.BytesIO(content))
+
+
+def reason_lines(reasons: pd.DataFrame, n_columns: int = 3) -> str:
+    """Return reasons as a table: a line for each row, with its first columns."""
+    lines = []
+    for (part, row), of_row in reasons.groupby(["part", "row"], sort=False):
+        first, told = of_row.iloc[0], of_row.head(n_columns)
+        texts = [
+            f"{line.column}={_short(line.value)} ({line.share:.0%}, "
+            f"nominal {_short(line.nominal_value)})"
+            for line in told.itertuples()
+        ]
+        enough = "-" if pd.isna(first.enough) else str(first.enough)
+        lines.append((part, row, first.p_value, first.statistic, enough, "; ".join(texts)))
+    names = ["part", "row", "p_value", "statistic", "enough", "reasons"]
+    table = pd.DataFrame(lines, columns=names)
+    return table.to_string(index=False, justify="left", float_format=_short)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)[:40]
+
+
+def _n_rows(reasons: pd.DataFrame) -> int:
+    return int(reasons.groupby(["part", "row"]).ngroups)
+
+
+def _work_out(url: str, summary: dict[str, Any], top: int) -> None:
+    """Write the reasons of so many rows into an output; computes."""
+    fingerprint, path = read_fingerprint(url), summary.get("model")
+    if path is None or fingerprint is None:
+        raise ValueError(
+            f"{url} has the reasons of {len(summary['reasons']['rows'])} rows, and its "
+            f"model was not saved. Lower top (--top), or run the job with a saved model "
+            f"(--model)."
+        )
+    model = load_fitted(path)
+    if model.source != fingerprint.settings["model"]:
+        raise ValueError(
+            f"the model at {path} is not the one that {url} was scored with. Lower top "
+            f"(--top), or score the rows again."
+        )
+    table, rows = tables_to_score(model, url, fingerprint.settings["columns"])
+    level = summary["alpha"] if summary["fdr"] is None else summary["fdr_cut_off"] or 0.0
+    model = replace(model, offset=threshold(level))
+    extremes = _extremes(table, model, top)
+    hidden = {*RESULT_COLUMNS, Q_VALUE}
+    kept = table.select([name for name in table.columns if name not in hidden])
+    private = summary["reasons"]["private_columns"]
+    Scored(rows, kept, url, _labels(table), None, private).reasons(
+        model, extremes, None, extremes.p_values < model.offset
+    )
+
+
+def _labels(table: FileTable) -> list[tuple[str, int]]:
+    """Return the file of each partition, and which of its rows comes first."""
+    starts: dict[str, int] = {}
+    for part in table.parts:
+        starts.setdefault(part.name, part.first)
+    return [
+        (part.name.rsplit("/", 1)[-1], part.first - starts[part.name])
+        for part in table.parts
+    ]
+
+
+def _extremes(table: FileTable, model: Fitted, top: int) -> Extremes:
+    """Return the most anomalous rows of an output; computes."""
+    graph = model.calibration.graph
+    look = partial(_most_anomalous, graph=graph, top=top)
+    found = compute(*new_tasks("extremes", ((look, *o) for o in enumerate(table.parts))))
+    return Extremes.joined(found, graph, top)
+
+
+# The function below runs inside tasks.
+
+
+def _most_anomalous(number: int, part: Any, *, graph: str, top: int) -> Extremes:
+    columns = part.read(list(RESULT_COLUMNS[:2])).to_pandas()
+    p_values, statistic = columns.to_numpy(np.float64, na_value=np.nan).T
+    return Extremes.of(p_values, statistic, graph, number, top)

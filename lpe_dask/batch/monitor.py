@@ -1,0 +1,218 @@
+"""Keep what the runs of a job say together: whether the model still fits its input.
+
+    counts of a run, monitor.json --update--> verdict, new monitor.json
+
+    out/2026-11-20/     the output of a run
+    out/monitor.json    beside it: one state for each job, model and alpha
+
+The state is written after the summary, which has the counts, too: where a run dies between
+the two, the next start adds them. Nothing here fails a run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.batch.fingerprint import digest
+from lpe_dask.batch.output import SUMMARY_NAME, write_json
+from lpe_dask.pvalues import Cells, Drift, Tolerances, new_state, update
+from lpe_dask.storage import Folder, brief, hold
+
+logger = logging.getLogger(__name__)
+
+#: Name of the file, and of the folder whose lock it is changed under.
+MONITOR_NAME, LOCKED_NAME = "monitor.json", "_monitor"
+
+#: The version of its format.
+FORMAT = 1
+
+#: Most states in the file: those that were used last, so that old models go.
+MOST_STATES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Which series of runs a run belongs to.
+
+    Attributes
+    ----------
+    folder : str
+        Where the file is.
+    job : str
+        Tells the job from others there.
+    model : str
+        Tells the calibration from others.
+    phi : float
+        As `pvalues.phi_of` gives it.
+    cells : Cells
+    run, output : str
+        The fingerprint of the run, and its output.
+    tolerances : Tolerances
+    """
+
+    folder: str
+    job: str
+    model: str
+    phi: float
+    cells: Cells
+    run: str
+    output: str
+    tolerances: Tolerances
+
+    @property
+    def key(self) -> str:
+        """Tells the state of the series from others."""
+        return digest([self.job, self.model, self.cells.alpha])
+
+    def judged(self, states: dict[str, Any], counts: NDArray[np.int64]) -> Drift:
+        """Return what the counts of this run say, after those in the states."""
+        new = new_state(self.model, self.cells, self.phi, self.tolerances.delta)
+        state = states.get(self.key, new)
+        given = (self.cells, counts, self.run, self.output, self.tolerances)
+        try:
+            return update(state, *given)
+        except ValueError as error:
+            logger.warning(
+                "the series of runs in %s begins anew: %s", _url(self.folder), brief(error)
+            )
+            return update(new, *given)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return this as values of JSON, for a summary."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Watched:
+        """Return what `as_json` has converted."""
+        cells = {**content["cells"], "edges": tuple(content["cells"]["edges"])}
+        tolerances = Tolerances(**content["tolerances"])
+        return cls(**content | {"cells": Cells(**cells), "tolerances": tolerances})
+
+
+class Night:
+    """A run that is added to its series.
+
+    Attributes
+    ----------
+    drift : Drift
+        What it says, after the earlier runs.
+    """
+
+    def __init__(
+        self, watched: Watched, states: dict[str, Any] | None, counts: NDArray[np.int64]
+    ) -> None:
+        self._watched, self._states, self._counts = watched, states, counts
+        self.drift = watched.judged(states or {}, counts)
+
+    def section(self) -> dict[str, Any]:
+        """Return the section of a summary about this run."""
+        return {
+            **self.drift.as_json(),
+            "history": self.drift.history(),
+            "counts": self._counts.tolist(),
+            "series": self._watched.as_json(),
+        }
+
+    def keep(self) -> None:
+        """Write the new state; call it once the summary is there."""
+        watched = self._watched
+        if self._states is None or self.drift.is_replay:
+            return
+        if not self.drift.is_counted:
+            logger.warning(
+                "this run is not counted in %s, where another one with the same output is: "
+                "give each night an output of its own, such as one with {date}",
+                _url(watched.folder),
+            )  # fmt: skip
+            return
+        others = {k: state for k, state in self._states.items() if k != watched.key}
+        kept = [*others.items(), (watched.key, self.drift.state)][-MOST_STATES:]
+        content = {"format": FORMAT, "states": dict(kept)}
+        try:
+            write_json(watched.folder, MONITOR_NAME, content, indent=None)
+        except (OSError, NotImplementedError) as error:
+            _warn(watched.folder, error)
+
+
+@contextmanager
+def night(watched: Watched, counts: NDArray[np.int64]) -> Iterator[Night]:
+    """Give what a run says after the earlier ones; nobody else adds one meanwhile.
+
+    Where the file cannot be read or written, a warning tells so, and the run is judged as
+    the first one, and not counted.
+
+    Parameters
+    ----------
+    watched : Watched
+    counts : ndarray of shape (n_counts,)
+        Of the run, as `Cells.count` gives them.
+    """
+    locked = f"{watched.folder.rstrip('/')}/{LOCKED_NAME}"
+    states: dict[str, Any] | None = None
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(hold(locked, "count a run", is_ours=True))
+            states = _states(watched.folder)
+        except (OSError, NotImplementedError) as error:
+            _warn(watched.folder, error)
+        yield Night(watched, states, counts)
+    with suppress(OSError, NotImplementedError):
+        Folder(locked).remove_if_empty()
+
+
+def catch_up(output: str) -> None:
+    """Count the run of an output, if it died before it was counted; raises nothing."""
+    try:
+        section = json.loads(Folder(output).read(SUMMARY_NAME) or b"{}").get("drift") or {}
+        if not section.get("is_counted"):
+            return
+        watched = Watched.from_json(section["series"])
+        state = (_states(watched.folder) or {}).get(watched.key, {"runs": []})
+        if all(run["run"] != watched.run for run in state["runs"]):
+            with night(watched, np.array(section["counts"], np.int64)) as judged:
+                judged.keep()
+    except Exception as error:  # the output is complete
+        logger.warning("the run could not be counted: %s", brief(error))
+
+
+def _states(folder: str) -> dict[str, Any] | None:
+    """Return the states of all series, by key; None if they are not to be changed.
+
+    A damaged file is kept under another name.
+    """
+    content = Folder(folder).read(MONITOR_NAME)
+    if content is None:
+        return {}
+    try:
+        said = json.loads(content)
+        version, states = said["format"], dict(said["states"])
+    except (ValueError, KeyError, TypeError) as error:
+        Folder(folder).write(f"damaged-{MONITOR_NAME}", content)
+        logger.warning(
+            "%s is damaged (%s): it is kept as damaged-%s, and all series of runs begin "
+            "anew", _url(folder), brief(error), MONITOR_NAME,
+        )  # fmt: skip
+        return {}
+    if version == FORMAT:
+        return states
+    logger.warning(
+        "%s is of format %s, and this version knows format %d: the run is not counted",
+        _url(folder), version, FORMAT,
+    )  # fmt: skip
+    return None
+
+
+def _url(folder: str) -> str:
+    return f"{folder.rstrip('/')}/{MONITOR_NAME}"
+
+
+def _warn(folder: str, error: Exception) -> None:
+    logger.warning("this run is not counted in %s: %s", _url(folder), brief(error))

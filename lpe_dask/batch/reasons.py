@@ -1,0 +1,231 @@
+"""Give reasons for the most anomalous rows of an output, from the rows that were scored.
+
+places --one task a partition--> rows, columns to carry over
+       --explain--> OUT/_reasons.parquet, and the section of the summary
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lpe_dask.batch.found import Extremes
+from lpe_dask.batch.output import REASONS_NAME
+from lpe_dask.model import Explanation, Fitted, explain_rows, reference_numbers
+from lpe_dask.storage import Folder
+from lpe_dask.tables import FileTable, tasks_of_frame
+from lpe_dask.tasks import compute, new_tasks
+
+#: Columns of a row in the summary, and characters of a text there.
+MOST_COLUMNS, MOST_CHARACTERS = 20, 200
+
+#: Columns to carry over that tell which row it is, in the summary.
+MOST_KEPT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Rows that were scored, and where they are.
+
+    Attributes
+    ----------
+    rows : dask DataFrame
+        The columns to measure.
+    kept : FileTable
+        The columns to carry over, in the same partitions.
+    url : str
+        Of the output.
+    labels : sequence of tuple
+        What the partitions are in the output: the name of a file, and which of its rows is
+        the first one.
+    sizes : sequence of int, optional
+        Rows of the parts, where the rows are the nominal ones, too; else None.
+    private : sequence of str
+        Columns that are not shown.
+    """
+
+    rows: Any
+    kept: FileTable
+    url: str
+    labels: Sequence[tuple[str, int]]
+    sizes: Sequence[int] | None
+    private: Sequence[str]
+
+    def reasons(
+        self,
+        model: Fitted,
+        extremes: Extremes,
+        q_values: NDArray[np.float64] | None,
+        is_flagged: NDArray[np.bool_],
+    ) -> dict[str, Any]:
+        """Write the reasons of some rows, and return them for the summary; computes.
+
+        Parameters
+        ----------
+        model : Fitted
+            With the offset that decides.
+        extremes : Extremes
+            The rows.
+        q_values : ndarray of shape (n,), optional
+        is_flagged : ndarray of shape (n,)
+        """
+        values, kept = self._taken(extremes)
+        known, numbers = (extremes.p_values, extremes.statistic), None
+        if self.sizes is not None:
+            starts = np.cumsum([0, *self.sizes])
+            numbers = reference_numbers(model, starts[extremes.parts] + extremes.places)
+        found = explain_rows(model, values, known, numbers)
+        labels = [self.labels[i] for i in extremes.parts]
+        places = pd.MultiIndex.from_arrays(
+            [
+                [name for name, _ in labels],
+                [
+                    start + int(i)
+                    for (_, start), i in zip(labels, extremes.places, strict=True)
+                ],
+            ],
+            names=["part", "row"],
+        )
+        hidden = [str(name) in self.private for name in found.columns]
+        shown = found.without(np.array(hidden))
+        write_reasons(self.url, shown, places)
+        rows = [
+            {
+                "part": part, "row": row,
+                "kept": {str(k): _plain(v) for k, v in kept.iloc[i].items()},
+                "q_value": None if q_values is None else _plain(q_values[i]),
+                "is_anomaly": bool(is_flagged[i]),
+                **_row_of(shown, i),
+            }
+            for i, (part, row) in enumerate(places)
+        ]  # fmt: skip
+        return no_reasons(model, self.private, None) | {"rows": rows}
+
+    def _taken(self, extremes: Extremes) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the rows and what tells which they are, in the order of the places."""
+        keys, frame = tasks_of_frame(self.rows)
+        names = self._telling_columns()
+        numbers = np.unique(extremes.parts)
+        chosen = [np.flatnonzero(extremes.parts == i) for i in numbers]
+        tasks = (
+            (_take, keys[i], self.kept.parts[i], extremes.places[of_part], names)
+            for i, of_part in zip(numbers, chosen, strict=True)
+        )
+        taken = compute(*new_tasks("take", tasks, [frame]))
+        order = np.argsort(np.concatenate(chosen))
+        values, kept = (
+            pd.concat(frames, ignore_index=True).iloc[order].reset_index(drop=True)
+            for frames in zip(*taken, strict=True)
+        )
+        return values, kept
+
+    def _telling_columns(self) -> list[str]:
+        """Return the first columns to carry over that are neither measured nor private."""
+        measured = {*map(str, self.rows.columns), *self.private}
+        names = [*self.kept.index_columns, *map(str, self.kept.columns)]
+        return [name for name in names if name not in measured][:MOST_KEPT]
+
+
+def no_reasons(model: Fitted, private: Sequence[str], why: str | None) -> dict[str, Any]:
+    """Return the section of a summary about reasons, without any.
+
+    Parameters
+    ----------
+    model : Fitted
+    private : sequence of str
+        Columns that are not shown.
+    why : str, optional
+        Why there are none.
+    """
+    return {
+        "n_columns": model.n_features, "private": len(private),
+        "private_columns": list(private), "reason": why, "rows": [],
+    }  # fmt: skip
+
+
+def write_reasons(url: str, found: Explanation, places: pd.MultiIndex) -> None:
+    """Write the reasons of rows into an output folder: a line for each row and column.
+
+    Parameters
+    ----------
+    url : str
+        Of the output.
+    found : Explanation
+    places : MultiIndex of shape (n,)
+        The part and row of each.
+    """
+    lines = found.table(len(found.columns))
+    lines.index = places.repeat(len(found.columns))
+    lines["column"] = lines["column"].map(str)
+    for name in ("value", "nominal_value"):
+        if lines[name].dtype == object:  # a column of a file has one type
+            lines[name] = lines[name].map(_text, na_action="ignore")
+    file = io.BytesIO()
+    lines.reset_index().to_parquet(file, index=False)
+    Folder(url).write(REASONS_NAME, file.getbuffer())
+
+
+def _row_of(found: Explanation, i: int) -> dict[str, Any]:
+    """Return the reasons of a row for the summary."""
+    shares, statistic = found.shares[i], found.statistic[i]
+    note = None
+    if np.isnan(shares).any():
+        note = f"no shares: the distance is {statistic:g}"
+    enough = int(found.enough[i])
+    return {
+        "p_value": _plain(found.p_values[i]),
+        "statistic": _plain(statistic),
+        "note": note,
+        "enough": None if enough < 0 else enough,
+        "n_columns": int((shares > 0).sum()),
+        "columns": [
+            {
+                "column": _plain(str(found.columns[place])),
+                "value": _plain(found.values.iloc[i, place]),
+                "nominal_value": _plain(found.nominal_values.iloc[i, place]),
+                "share": _plain(shares[place]),
+                "typical_share": _plain(found.typical_shares[place]),
+            }
+            for place in found.order[i, :MOST_COLUMNS]
+        ],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a table as JSON has it: a finite number, or a short text."""
+    if value is None or value is pd.NA:
+        return None
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else str(float(value))
+    text = _text(value)
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[: MOST_CHARACTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _text(value: Any) -> str:
+    # A lone surrogate is text to Python, and to no file.
+    return str(value).encode(errors="replace").decode()
+
+
+# The function below runs inside tasks.
+
+
+def _take(
+    frame: pd.DataFrame, part: Any, places: NDArray[np.int64], names: list[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    kept = pd.DataFrame(index=range(len(places)))
+    if names:
+        kept = part.read(names).take(places).to_pandas(ignore_metadata=True)
+    return frame.iloc[places], kept

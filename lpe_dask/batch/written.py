@@ -1,0 +1,51 @@
+"""What the parts of an output are, all together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lpe_dask.batch.found import Found
+from lpe_dask.batch.parts import Asked
+from lpe_dask.pvalues import Adjustment, discovery_cut_off
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was found in all parts of an output.
+
+    Attributes
+    ----------
+    found : Found
+    sizes : list of int
+        Rows of each part.
+    asked : Asked
+    adjustment : Adjustment, optional
+        Of all p-values, where a false discovery rate decides.
+    cut_off : float, optional
+        The largest p-value that is flagged then; None if none is.
+    """
+
+    found: Found
+    sizes: list[int]
+    asked: Asked
+    adjustment: Adjustment | None = None
+    cut_off: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        of_parts: Sequence[Found],
+        asked: Asked,
+        adjustment: Adjustment | None = None,
+        fdr: float | None = None,
+    ) -> Written:
+        """Return what was found in some parts, in their order."""
+        cut_off = None
+        if adjustment is not None and fdr is not None:
+            cut = discovery_cut_off(adjustment, fdr)
+            cut_off = None if math.isnan(cut) else cut
+        found = Found.joined(of_parts, asked.graph)
+        sizes = [of_part.counts["rows"] for of_part in of_parts]
+        return cls(found, sizes, asked, adjustment, cut_off)
