@@ -31,7 +31,7 @@ output = "{place}/out/{{date}}"
 MODEL = 'path = "{place}/model"'
 
 #: What a summary says that is not the same each time.
-OF_THE_RUN = {"seconds", "peak_worker_bytes"}
+OF_THE_RUN = {"seconds", "seconds_by_step", "finished", "peak_worker_bytes"}
 
 
 def write_tables(folder):

@@ -64,6 +64,14 @@ def settled_costs():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def quick_page():
+    """Write a page after each run that is done in this process, but draw nothing on it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lpe_dask.batch.page.report_page", lambda summary: "<!DOCTYPE html>")
+        yield
+
+
 @pytest.fixture
 def at_most_computes():
     """``with at_most_computes(n):`` fails at compute n + 1; ``n=0`` proves laziness."""

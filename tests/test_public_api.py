@@ -15,6 +15,7 @@ def test_all__is_exactly_what_is_built():
     assert lpe_dask.__all__ == [
         "LPE",
         "__version__",
+        "drift",
         "false_discovery_control",
         "load",
         "plan",
@@ -22,6 +23,7 @@ def test_all__is_exactly_what_is_built():
         "plot_level_set",
         "plot_roc",
         "plot_scores",
+        "report",
         "run",
         "score",
         "score_files",

@@ -123,12 +123,12 @@ def _work_out(url: str, summary: dict[str, Any], top: int) -> None:
     hidden = {*RESULT_COLUMNS, Q_VALUE}
     kept = table.select([name for name in table.columns if name not in hidden])
     private = summary["reasons"]["private_columns"]
-    Scored(rows, kept, url, _labels(table), None, private).reasons(
+    Scored(rows, kept, url, labels_of(table), None, private).reasons(
         model, extremes, None, extremes.p_values < model.offset
     )
 
 
-def _labels(table: FileTable) -> list[tuple[str, int]]:
+def labels_of(table: FileTable) -> list[tuple[str, int]]:
     """Return the file of each partition, and which of its rows comes first."""
     starts: dict[str, int] = {}
     for part in table.parts:

@@ -19,12 +19,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import tenacity
 from numpy.typing import NDArray
 
 from lpe_dask.batch.fingerprint import digest
 from lpe_dask.batch.output import SUMMARY_NAME, write_json
 from lpe_dask.pvalues import Cells, Drift, Tolerances, new_state, update
-from lpe_dask.storage import Folder, brief, hold
+from lpe_dask.storage import Folder, LockedError, brief, hold
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,9 @@ MONITOR_NAME, LOCKED_NAME = "monitor.json", "_monitor"
 
 #: The version of its format.
 FORMAT = 1
+
+#: Seconds to wait for others that change the file.
+WAIT_SECONDS = 60
 
 #: Most states in the file: those that were used last, so that old models go.
 MOST_STATES = 20
@@ -87,7 +91,9 @@ class Watched:
 
     def as_json(self) -> dict[str, Any]:
         """Return this as values of JSON, for a summary."""
-        return asdict(self)
+        content = asdict(self)
+        content["cells"]["edges"] = list(self.cells.edges)
+        return content
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Watched:
@@ -159,13 +165,15 @@ def night(watched: Watched, counts: NDArray[np.int64]) -> Iterator[Night]:
     states: dict[str, Any] | None = None
     with ExitStack() as stack:
         try:
-            stack.enter_context(hold(locked, "count a run", is_ours=True))
+            _lock(stack, locked)
             states = _states(watched.folder)
         except (OSError, NotImplementedError) as error:
             _warn(watched.folder, error)
         yield Night(watched, states, counts)
-    with suppress(OSError, NotImplementedError):
-        Folder(locked).remove_if_empty()
+        if states is not None:
+            _tidy(watched.folder, f".{MONITOR_NAME}.")
+            _tidy(locked, ".")
+    Folder(locked).remove_if_empty()
 
 
 def catch_up(output: str) -> None:
@@ -181,6 +189,24 @@ def catch_up(output: str) -> None:
                 judged.keep()
     except Exception as error:  # the output is complete
         logger.warning("the run could not be counted: %s", brief(error))
+
+
+@tenacity.retry(
+    retry=tenacity.retry_if_exception_type(LockedError),
+    stop=tenacity.stop_after_delay(WAIT_SECONDS),
+    wait=tenacity.wait_random(0.1, 1),
+    reraise=True,
+)
+def _lock(stack: ExitStack, url: str) -> None:
+    """Hold a lock until the end of a stack; another run has it for a moment only."""
+    stack.enter_context(hold(url, "count a run", is_ours=True))
+
+
+def _tidy(url: str, prefix: str) -> None:
+    """Remove what a run has left that died while it wrote; we hold the lock."""
+    with suppress(OSError, NotImplementedError):
+        for name in Folder(url).names(prefix):
+            Folder(url).remove_file(name)
 
 
 def _states(folder: str) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@
     OUT/_fit-<hex>/               rows that its fit has measured
     OUT/_run.json                 what the parts are made from
     OUT/part-00000.parquet, ...   the rows with p_value, statistic, is_anomaly, q_value
-    OUT/_reasons.parquet          why the most anomalous rows are anomalous
+    OUT/_reasons.pqt              why the most anomalous rows are anomalous
     OUT/_summary.json             what was done; the output is complete
     OUT/_report.html              the same, as a page
 
@@ -43,8 +43,9 @@ logger = logging.getLogger(__name__)
 #: Names of the fingerprint of an unfinished run, and of the file that completes an output.
 FINGERPRINT_NAME, SUMMARY_NAME = "_run.json", "_summary.json"
 
-#: Names of the reasons for the most anomalous rows, and of the page about a run.
-REASONS_NAME, REPORT_NAME = "_reasons.parquet", "_report.html"
+#: Names of the reasons for the most anomalous rows, a Parquet file that readers of the
+#: folder do not take for a part, and of the page about a run.
+REASONS_NAME, REPORT_NAME = "_reasons.pqt", "_report.html"
 
 #: Folder for parts whose anomalies cannot be decided before all are measured.
 UNDECIDED = "_undecided"
@@ -55,7 +56,7 @@ RESULT_COLUMNS = ("p_value", "statistic", "is_anomaly")
 #: What runs write; what they write before the first part; and what they need only until
 #: they have finished, except for the lock.
 _WRITTEN_NAME = re.compile(
-    r"part-\d{5,}\.parquet|_(summary|run)\.json|_undecided|_reasons\.parquet|_report\.html"
+    r"part-\d{5,}\.parquet|_(summary|run)\.json|_undecided|_reasons\.pqt|_report\.html"
 )
 _EARLY_NAME = re.compile(
     r"_lock\.json|_fit-[0-9a-f]+|\.+(part-|_(summary|run|lock|reasons|report)).*\.tmp"
@@ -121,7 +122,7 @@ def check_replaceable(url: str) -> None:
     foreign = sorted(name for name, is_own in zip(names, own, strict=True) if not is_own)
     if not foreign and not {SUMMARY_NAME, FINGERPRINT_NAME} & set(names):
         # Perhaps the output of an interrupted run of a version without fingerprints.
-        parts = [name for name in names if name.endswith(".parquet")]
+        parts = [name for name in names if name.startswith("part-")]
         foreign = [name for name in parts[:1] if not _is_part(folder, name)]
     if foreign:
         raise FileExistsError(

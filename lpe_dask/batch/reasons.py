@@ -1,7 +1,7 @@
 """Give reasons for the most anomalous rows of an output, from the rows that were scored.
 
 places --one task a partition--> rows, columns to carry over
-       --explain--> OUT/_reasons.parquet, and the section of the summary
+       --explain--> OUT/_reasons.pqt, and the section of the summary
 """
 
 from __future__ import annotations

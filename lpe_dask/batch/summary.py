@@ -72,7 +72,7 @@ def score_summary(
     share = between = None
     if measured:
         share = counts["flagged"] / measured
-        between = share_between(counts["flagged"], measured)
+        between = list(share_between(counts["flagged"], measured))
     return {
         **counts,
         "fdr_cut_off": written.cut_off,

@@ -244,7 +244,7 @@ def explain(output: str, top: int, debug: bool, **options: Any) -> None:
     """Tell why the most anomalous rows of the run that wrote OUT are anomalous.
 
     Prints a line for each, with the three columns that say most. All columns are in
-    OUT/_reasons.parquet.
+    OUT/_reasons.pqt.
     """
     with exit_codes(debug):
         from lpe_dask.batch import explain_output, knows_reasons, reason_lines
@@ -253,7 +253,7 @@ def explain(output: str, top: int, debug: bool, **options: Any) -> None:
         with nullcontext() if knows_reasons(output, top) else _watched(workers):
             reasons = explain_output(output, top)
         click.echo(reason_lines(reasons))
-        click.echo(f"all columns are in {output.rstrip('/')}/_reasons.parquet", err=True)
+        click.echo(f"all columns are in {output.rstrip('/')}/_reasons.pqt", err=True)
 
 
 @cli.command(short_help="Make the page about a run again.")

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,10 +27,14 @@ from lpe_dask.batch.api import score_files, score_job
 from lpe_dask.batch.fit import RunError
 from lpe_dask.batch.runs import prepare
 from lpe_dask.model import loading
+from lpe_dask.pvalues import share_between
 from lpe_dask.tasks import workers
 from storages import CountingFileSystem
 
 RESULTS = ["p_value", "statistic", "is_anomaly"]
+
+#: What tells about a run, in its output.
+ABOUT = ["_reasons.pqt", "_report.html", "_summary.json"]
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +164,7 @@ def test_score_files__writes_a_part_for_each_partition_and_the_summary(
     summary = score_files(data, tmp_path / "out", nominal=nominal, keep=["name"], alpha=0.1)
 
     names = ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
-    assert names_in(tmp_path / "out") == ["_summary.json", *names]
+    assert names_in(tmp_path / "out") == [*ABOUT, *names]
     part = pd.read_parquet(tmp_path / "out" / names[1])
     assert part.index.tolist() == [104, 105, 106, 107]
     assert list(part.columns) == ["name", *RESULTS]
@@ -174,8 +179,14 @@ def test_score_files__summary_says_what_was_done(tmp_path, data, nominal):
 
     flagged = pd.read_parquet(tmp_path / "out")["is_anomaly"].sum()
     parameters = lpe_dask.LPE(scale="minmax", alpha=0.1).get_params()
-    assert summary.pop("seconds") > 0
+    assert summary.pop("seconds") >= sum(summary.pop("seconds_by_step").values()) > 0
     assert summary.pop("peak_worker_bytes") > 2**25
+    assert summary.pop("planned_worker_bytes") > 2**25
+    assert datetime.fromisoformat(summary.pop("finished")).utcoffset() is not None
+    assert summary.pop("drift")["verdict"] == "fits"
+    assert len(summary.pop("reasons")["rows"]) == 10
+    assert sum(summary.pop("p_value_cells")["rows"]) == 10
+    assert summary.pop("output") == f"file://{tmp_path}/out"
     assert summary.pop("versions").keys() >= {"python", "lpe_dask", "dask", "numba"}
     made_from = summary.pop("made_from")
     assert [name for name, _, _ in made_from["data"]] == [
@@ -195,6 +206,8 @@ def test_score_files__summary_says_what_was_done(tmp_path, data, nominal):
         "calibration_check": None,
         "flagged": flagged,
         "flagged_share": flagged / 10,
+        "flagged_between": list(share_between(flagged, 10)),
+        "model": None,
         "alpha": 0.1,
         "fdr": None,
         "fdr_cut_off": None,
@@ -304,7 +317,7 @@ def test_score_files__scores_no_rows(tmp_path, data, nominal):
     )
 
     actual = pd.read_parquet(tmp_path / "out")
-    assert names_in(tmp_path / "out") == ["_summary.json", "part-00000.parquet"]
+    assert names_in(tmp_path / "out") == [*ABOUT[1:], "part-00000.parquet"]
     assert actual.dtypes.astype(str).tolist()[-3:] == ["float64", "float64", "boolean"]
     assert actual.index.name == "row"
     assert (summary["rows"], summary["flagged_share"]) == (0, None)
@@ -362,8 +375,8 @@ def test_score_files__works_at_a_url(nominal):
     score_files("memory://runs/rows.parquet", "memory://scored", nominal=nominal)
 
     names = sorted(memory.ls("/scored", detail=False))
-    assert names == ["/scored/_summary.json", "/scored/part-00000.parquet"]
-    with memory.open(names[1]) as file:
+    assert names == [f"/scored/{name}" for name in (*ABOUT, "part-00000.parquet")]
+    with memory.open(names[-1]) as file:
         assert pd.read_parquet(file)["is_anomaly"].tolist() == [False, True]
 
 
@@ -517,7 +530,7 @@ def test_score_files__replaces_an_earlier_output_whole(tmp_path, data, nominal):
 
     score_files(short, tmp_path / "out", nominal=nominal, overwrite=True)
 
-    assert names_in(tmp_path / "out") == ["_summary.json", "part-00000.parquet"]
+    assert names_in(tmp_path / "out") == [*ABOUT, "part-00000.parquet"]
     assert len(pd.read_parquet(tmp_path / "out")) == 2
 
 
@@ -666,8 +679,8 @@ def test_score_files__sees_that_workers_write_to_another_place(
 ):
     """As they do when OUT is a folder of each machine."""
 
-    def write_elsewhere(part, p_value, *rest):
-        return {"rows": len(p_value), "rows_nan": 0, "flagged": 0}
+    def write_elsewhere(part, statistic, p_value, offset, asked, *rest):
+        return asked.found(p_value, statistic, p_value < 0, rest[-1])
 
     monkeypatch.setattr(parts, "_write_part", write_elsewhere)
 

@@ -76,10 +76,14 @@ def message(result):
 
 
 def test_commands__are_those_that_are_built():
-    assert " ".join(sorted(commands.cli.commands)) == "demo fit paper plan run score status"
+    names = "demo explain fit paper plan report run score status"
+    assert " ".join(sorted(commands.cli.commands)) == names
 
 
-@pytest.mark.parametrize("command", [[], ["score"], ["plan"], ["demo"], ["paper"]])
+@pytest.mark.parametrize(
+    "command",
+    [[], ["score"], ["plan"], ["demo"], ["paper"], ["explain"], ["report"], ["run"]],
+)
 def test_help__is_for_people(command):
     result = invoke(*command, "--help")
 

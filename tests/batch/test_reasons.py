@@ -1,0 +1,232 @@
+"""The reasons that a run gives for its most anomalous rows."""
+
+from types import SimpleNamespace
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+
+import lpe_dask
+from lpe_dask.batch.explaining import (
+    explain_output,
+    knows_reasons,
+    labels_of,
+    reason_lines,
+)
+
+COLUMNS = ["x", "y", "kind"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def table(n_rows, seed):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "id": [f"row {i}" for i in range(n_rows)],
+            "x": rng.integers(0, 50, n_rows) * 0.1,
+            "y": rng.integers(0, 50, n_rows),
+            "kind": rng.choice(["a", "b"], n_rows),
+        }
+    )
+
+
+@pytest.fixture
+def rows():
+    frame = table(200, 1)
+    frame.loc[20, "x"], frame.loc[150, "kind"], frame.loc[60, "y"] = 99.0, "new", 900
+    frame.loc[30, "x"] = np.nan
+    return frame
+
+
+@pytest.fixture
+def model(tmp_path):
+    model = lpe_dask.LPE(scale="minmax", categorical=["kind"], alpha=0.05, random_state=0)
+    model.fit(table(300, 0)[COLUMNS]).save(tmp_path / "model")
+    return model
+
+
+def write(frame, folder, edges):
+    folder.mkdir()
+    for i in range(len(edges) - 1):
+        frame.iloc[edges[i] : edges[i + 1]].to_parquet(folder / f"{i}.parquet")
+    return folder
+
+
+def scored(rows, tmp_path, edges=(0, 70, 70, 200), **given):
+    name = len(list(tmp_path.iterdir()))
+    data = write(rows, tmp_path / f"in {name}", edges)
+    out = tmp_path / f"out {name}"
+    given = {"model": tmp_path / "model"} | given
+    return lpe_dask.score_files(data, out, **given), out
+
+
+def test_reasons__are_those_of_explain_for_the_most_anomalous_rows(tmp_path, model, rows):
+    summary, out = scored(rows, tmp_path)
+
+    stored = pd.read_parquet(out / "_reasons.pqt")
+    parts = [pd.read_parquet(path) for path in sorted(out.glob("part-*"))]
+    whole = pd.concat(parts, ignore_index=True)
+    order = whole.sort_values(
+        ["p_value", "statistic"], ascending=[True, False], kind="stable"
+    )
+    expected = order.index[:50]
+    starts = dict(
+        zip([f"part-0000{i}.parquet" for i in range(3)], [0, 70, 70], strict=True)
+    )
+    places = stored["part"].map(starts) + stored["row"]
+    assert places.iloc[::3].tolist() == expected.tolist()
+    again = model.explain(rows.loc[expected], top=3)
+    for name in ("p_value", "statistic", "share", "typical_share"):
+        np.testing.assert_array_equal(stored[name], again[name])
+    assert stored["column"].tolist() == again["column"].tolist()
+    assert stored["enough"].tolist() == again["enough"].tolist()
+    assert stored["value"].tolist() == again["value"].map(str).tolist()
+    first = summary["reasons"]["rows"][0]
+    assert (first["kept"], first["is_anomaly"]) == ({"id": whole["id"][expected[0]]}, True)
+    assert [column["column"] for column in first["columns"]] == again["column"].tolist()[:3]
+    assert sum(column["share"] for column in first["columns"]) == pytest.approx(
+        1, abs=1e-12
+    )
+
+
+def test_reasons__do_not_depend_on_how_rows_are_cut(tmp_path, model, rows):
+    (one, _), (other, _) = (scored(rows, tmp_path, e) for e in ((0, 200), (0, 9, 120, 200)))
+
+    def without_places(summary):
+        names = ("part", "row")
+        return [
+            {name: value for name, value in row.items() if name not in names}
+            for row in summary["reasons"]["rows"]
+        ]
+
+    assert without_places(one) == without_places(other)
+    assert len(one["reasons"]["rows"]) == 50
+
+
+def test_reasons__leave_out_what_is_private(tmp_path, model, rows):
+    summary, out = scored(rows, tmp_path, private=["id", "x"])
+
+    assert summary["reasons"]["private"] == 2
+    assert all(row["kept"] == {} for row in summary["reasons"]["rows"])
+    named = {c["column"] for row in summary["reasons"]["rows"] for c in row["columns"]}
+    assert named == {"y", "kind"}
+    assert set(pd.read_parquet(out / "_reasons.pqt")["column"]) == {"y", "kind"}
+    with pytest.raises(ValueError, match=r"no columns \['z'\] to keep private"):
+        scored(rows, tmp_path, (0, 200), private=["z"])
+
+
+def test_reasons__of_rows_scored_among_themselves_leave_each_out(tmp_path):
+    frame = table(45, 3).drop(columns="kind")
+    frame.loc[[7, 8], ["x", "y"]] = 1000.0, 77  # each is the nearest row of the other
+    data = write(frame.astype({"y": float}), tmp_path / "rows", [0, 20, 45])
+
+    summary = lpe_dask.score_files(
+        data, tmp_path / "out", columns=["x", "y"], n_neighbors=1, alpha=0.1
+    )
+
+    places = {"part-00000.parquet": 0, "part-00001.parquet": 20}
+    told = {places[row["part"]] + row["row"]: row for row in summary["reasons"]["rows"]}
+    assert told[7]["statistic"] == 0  # its twin is not itself
+    assert told[7]["note"] == "no shares: the distance is 0"
+    assert [c["nominal_value"] for c in told[7]["columns"]] == [1000.0, 77.0]
+    others = [row for place, row in told.items() if place not in (7, 8)]
+    assert all(row["statistic"] > 0 or row["note"] for row in others)
+    assert summary["drift"]["verdict"] is None
+    assert "ranks" in summary["drift"]["reason"]
+
+
+def test_reasons__have_q_values_where_a_rate_decides(tmp_path, model, rows):
+    summary, out = scored(rows, tmp_path, fdr=0.5)
+
+    parts = {path.name: pd.read_parquet(path) for path in out.glob("part-*")}
+    for row in summary["reasons"]["rows"]:
+        line = parts[row["part"]].iloc[row["row"]]
+        assert (row["q_value"], row["is_anomaly"]) == (line["q_value"], line["is_anomaly"])
+
+
+def test_reasons__there_are_none_where_no_row_has_a_p_value(tmp_path, model, rows):
+    summary, out = scored(rows.assign(x=np.nan), tmp_path)
+
+    assert summary["reasons"]["reason"] == "no row has a p-value"
+    assert summary["reasons"]["rows"] == []
+    assert not (out / "_reasons.pqt").exists()
+
+
+def test_reasons__a_run_does_not_fail_for_want_of_them(
+    tmp_path, model, rows, monkeypatch, caplog
+):
+    def fail(*args):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr("lpe_dask.batch.reasons.explain_rows", fail)
+
+    summary, out = scored(rows, tmp_path)
+
+    assert "no reasons can be given" in caplog.text
+    assert summary["reasons"]["reason"] == "RuntimeError: no memory."
+    assert len(pd.read_parquet(out)) == 200
+
+
+def test_explain_output__shows_what_the_run_knows_and_works_out_more(tmp_path, model, rows):
+    _, out = scored(rows, tmp_path)
+
+    few, known = explain_output(out, 10), knows_reasons(out, 51)
+    assert few.groupby(["part", "row"]).ngroups == 10
+    assert not known
+
+    more = explain_output(out, 120)
+
+    assert more.groupby(["part", "row"]).ngroups == 120
+    pd.testing.assert_frame_equal(more.iloc[: len(few)].reset_index(drop=True), few)
+    assert knows_reasons(out, 120)
+    assert knows_reasons(out, 50)
+    lines = reason_lines(few).splitlines()
+    assert len(lines) == 11
+    assert "part-00000.parquet" in lines[1] or "part-00002.parquet" in lines[1]
+
+
+def test_explain_output__all_rows_that_have_a_p_value_are_enough(tmp_path, model, rows):
+    _, out = scored(rows.iloc[:40], tmp_path, (0, 40))
+
+    assert knows_reasons(out, 1000)
+    assert explain_output(out, 1000).groupby(["part", "row"]).ngroups == 39
+
+
+@pytest.mark.parametrize("top", [0, -1])
+def test_explain_output__refuses_no_rows(tmp_path, top):
+    with pytest.raises(ValueError, match="at least 1"):
+        explain_output(tmp_path, top)
+
+
+def test_explain_output__says_what_it_needs(tmp_path, model, rows):
+    with pytest.raises(FileNotFoundError, match="no summary of a finished run"):
+        explain_output(tmp_path / "nothing")
+    nominal = write(table(300, 0)[COLUMNS], tmp_path / "nominal", [0, 300])
+    _, out = scored(
+        rows, tmp_path, (0, 200), model=None, nominal=nominal, columns=COLUMNS,
+        categorical=["kind"],
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"model was not saved.*--top"):
+        explain_output(out, 60)
+    _, kept = scored(rows, tmp_path, keep=["id"])
+    with pytest.raises(ValueError, match="x"):
+        explain_output(kept, 60)
+    lpe_dask.LPE(n_neighbors=3, scale="minmax", categorical=["kind"]).fit(
+        table(300, 5)[COLUMNS]
+    ).save(tmp_path / "model", overwrite=True)
+    with pytest.raises(ValueError, match="not the one"):
+        explain_output(kept, 60)
+
+
+def test_labels_of__tell_the_places_of_row_groups_in_their_file():
+    """A file of many rows is read as several partitions."""
+    parts = [("out/a.parquet", 0), ("out/a.parquet", 50), ("out/b.parquet", 80)]
+    table = SimpleNamespace(parts=[SimpleNamespace(name=n, first=f) for n, f in parts])
+
+    assert labels_of(table) == [("a.parquet", 0), ("a.parquet", 50), ("b.parquet", 0)]

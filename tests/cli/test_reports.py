@@ -1,0 +1,142 @@
+"""What commands tell about a run: drift, reasons and the page."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import lpe_dask
+from lpe_dask.batch.summary import read_summary
+from lpe_dask.cli import commands
+
+JOB = """
+[model]
+path = "model"
+[score]
+data = "{name}.parquet"
+output = "out/{name}"
+[cluster]
+scheduler = "threads"
+"""
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(commands.cli, list(map(str, arguments)))
+
+
+def rows(seed, shift=0.0, n_rows=300):
+    values = np.random.default_rng(seed).standard_normal((n_rows, 2)) + shift
+    return pd.DataFrame(values, columns=["speed", "load"]).assign(id="a")
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    """A model, rows like its own, and rows that are not."""
+    monkeypatch.chdir(tmp_path)
+    model = lpe_dask.LPE(n_neighbors=5, alpha=0.05)
+    model.fit(rows(0, n_rows=1000)[["speed", "load"]]).save("model")
+    rows(1).to_parquet("same.parquet")
+    rows(2, shift=2.0).to_parquet("other.parquet")
+    for name in ("same", "other"):
+        Path(f"{name}.toml").write_text(JOB.replace("{name}", name))
+
+
+def score(name, *options):
+    return invoke(
+        "score", f"{name}.parquet", "--model", "model", "--output", f"out/{name}",
+        "--scheduler", "threads", *options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "code"), [("same", 0), ("other", 3)])
+def test_fail_on_drift__decides_how_a_run_ends(name, code):
+    first = invoke("run", f"{name}.toml", "--fail-on-drift")
+    again = invoke("run", f"{name}.toml", "--fail-on-drift")
+
+    assert (first.exit_code, again.exit_code) == (code, code), first.output
+    assert ("--fail-on-drift: " in first.stderr) == (code != 0)
+    assert "nothing to do" in again.stderr
+    assert len(pd.read_parquet(f"out/{name}")) == 300
+    assert score(name, "--fail-on-drift", "--overwrite").exit_code == code
+
+
+def test_fail_on_drift__is_asked_for():
+    result = score("other")
+
+    assert result.exit_code == 0
+    verdict = read_summary("out/other")["drift"]["verdict"]
+    assert verdict in ("drifting", "broken input")
+    assert verdict in result.stderr
+
+
+def test_fail_on_drift__fails_where_drift_cannot_be_judged():
+    result = invoke(
+        "score", "same.parquet", "--columns", "speed,load", "--output", "out/own",
+        "--scheduler", "threads", "--fail-on-drift",
+    )  # fmt: skip
+
+    assert result.exit_code == 3
+    assert "p-values are ranks" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["score", "run"])
+def test_no_report__makes_no_page(command):
+    result = (
+        score("same", "--no-report")
+        if command == "score"
+        else invoke("run", "same.toml", "--no-report")
+    )
+
+    assert result.exit_code == 0, result.output
+    assert not Path("out/same/_report.html").exists()
+    assert Path("out/same/_summary.json").exists()
+
+
+def test_private__keeps_columns_out_of_the_reasons():
+    result = score("same", "--private", "speed,id")
+
+    assert result.exit_code == 0, result.output
+    told = read_summary("out/same")["reasons"]["rows"]
+    assert {c["column"] for row in told for c in row["columns"]} == {"load"}
+    assert all(row["kept"] == {} for row in told)
+    assert score("other", "--private", "sped").exit_code == 2
+
+
+def test_report__makes_the_page_again():
+    score("same", "--no-report")
+
+    result = invoke("report", "out/same")
+
+    assert result.exit_code == 0, result.output
+    assert "written to out/same/_report.html" in result.stderr
+    assert Path("out/same/_report.html").exists()
+    refused = invoke("report", "nothing")
+    assert refused.exit_code == 2
+    assert "no summary of a finished run in nothing" in refused.stderr
+
+
+def test_explain__prints_reasons_and_works_out_more():
+    score("other")
+
+    few = invoke("explain", "out/other", "--top", 3, "--scheduler", "threads")
+    many = invoke("explain", "out/other", "--top", 80, "--scheduler", "threads")
+
+    assert (few.exit_code, many.exit_code) == (0, 0), few.output + many.output
+    assert len(few.stdout.splitlines()) == 4
+    assert len(many.stdout.splitlines()) == 81
+    assert "speed=" in few.stdout
+    assert "all columns are in out/other/_reasons.pqt" in few.stderr
+    stored = pd.read_parquet("out/other/_reasons.pqt")
+    assert stored.groupby(["part", "row"]).ngroups == 80
+
+
+def test_explain__says_what_is_missing():
+    assert invoke("explain", "nothing").exit_code == 2
+    score("same", "--keep", "id")
+
+    result = invoke("explain", "out/same", "--top", 200, "--scheduler", "threads")
+
+    assert result.exit_code == 2
+    assert "speed" in result.stderr
