@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import dask.array as da
@@ -60,11 +60,13 @@ def drift(
     state : dict, optional
         ``Drift.state`` of the night before; None: this is the first one.
     run : str, optional
-        Names this night, so that the same one counts once. None: a night not seen before.
+        Names this night, so that the same one counts once. None or empty: a night not seen
+        before.
     alpha : float, optional
         The level of flagged rows. None: that of the model.
     delta : float, default=0.01
-        The probability of a false alarm, over all nights together.
+        The probability of a false alarm, over all nights together. With a ``state``, that
+        of its first night holds.
     tolerance : float, default=0.25
         By which share more, or fewer, rows than promised may be flagged.
     anomalies : float, default=0.05
@@ -86,8 +88,10 @@ def drift(
     Raises
     ------
     ValueError
-        For p-values that this model cannot give, a state of another model or level, or
-        arguments out of range.
+        For p-values that are not from 0 to 1, or not one for each row, a state that is
+        damaged or of another model or level, or arguments out of range.
+    TypeError
+        For a ``run`` that is no text.
 
     References
     ----------
@@ -110,6 +114,8 @@ def drift(
     1 fits
     2 drifting
     """
+    if not isinstance(run, str | None):
+        raise TypeError(f"run={run!r} must be a str, such as the date of the night.")
     fitted = fitted_of(model)
     # The largest level that flags what the model flags.
     level = math.nextafter(model.offset_, 0) if alpha is None else float(alpha)
@@ -117,16 +123,17 @@ def drift(
     tolerances = Tolerances(delta, tolerance, anomalies, moved, nan_limit)
     calibration = fitted.calibration.with_values(model.calibration_)
     cells = calibration.cells(level)
-    phi = phi_of(fitted.calibration_kind, fitted.n_neighbors)
-    if state is None:
-        state = new_state(calibration_id(calibration), cells, phi, delta)
-    elif dict(state).get("model") != calibration_id(calibration):
+    own, given = calibration_id(calibration), cast(Any, state)
+    if given is None:
+        phi = phi_of(fitted.calibration_kind, fitted.n_neighbors)
+        given = new_state(own, cells, phi, delta)
+    if isinstance(given, Mapping) and given.get("model", own) != own:
         raise ValueError(
             "the state belongs to another model. Start anew (state=None): what was seen of "
             "that model says nothing about this one."
         )
     counts = _counts(p_values, cells)
-    return update(dict(state), cells, counts, run or uuid4().hex, tolerances=tolerances)
+    return update(given, cells, counts, run or uuid4().hex, tolerances=tolerances)
 
 
 def calibration_id(calibration: Calibration) -> str:
@@ -140,6 +147,12 @@ def _counts(p_values: Any, cells: Cells) -> NDArray[np.int64]:
     """Return the counts of p-values of any kind; those of partitions are added."""
     if not is_dask_collection(p_values):
         return cells.count(np.asarray(p_values, np.float64))
-    blocks = p_values if isinstance(p_values, da.Array) else p_values.to_dask_array()
+    if p_values.ndim != 1:
+        raise ValueError(
+            f"p-values with {p_values.ndim} dimensions were given, but it must be 1. Give "
+            f"those of model.score_samples."
+        )
+    is_array = isinstance(p_values, da.Array)
+    blocks = p_values if is_array else p_values.astype(np.float64).to_dask_array()
     tasks = ((cells.count, (blocks.name, i)) for i in range(blocks.numblocks[0]))
     return np.sum(compute(*new_tasks("count", tasks, [blocks])), axis=0)

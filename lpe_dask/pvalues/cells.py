@@ -139,13 +139,19 @@ class Cells:
         Raises
         ------
         ValueError
-            For numbers that are no p-values.
+            For numbers that are no p-values, or not one for each row.
 
         Examples
         --------
         >>> Cells.of(np.arange(1, 11), 0.1, 0).count(np.array([0.0, 0.1, 0.5, 1.0, np.nan]))
         array([5, 1, 1, 2, 2, 0, 0, 1, 0, 0, 0, 0, 1])
         """
+        p_values = np.asarray(p_values, np.float64)
+        if p_values.ndim != 1:
+            raise ValueError(
+                f"p-values of shape {p_values.shape} were given, but it must be (n,), one "
+                f"for each row. Give those of model.score_samples."
+            )
         known = p_values[~np.isnan(p_values)]
         if len(known) > 0 and not (known.min() >= 0 and known.max() <= 1):
             raise ValueError(

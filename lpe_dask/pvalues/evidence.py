@@ -34,6 +34,10 @@ _TILTS = (0.025, 0.0625, 0.156, 0.39, 0.98)
 #: Width of the directions at either end, as a share of the ordinary rows.
 _END = 0.1
 
+#: Larger exponents count as this. Only cells that ties left hardly any calibration rows
+#: have such: a bet would put all rows there, or be no finite number.
+_MOST_TILT = 6.0
+
 #: Squared lengths below this are those of directions that rounding made.
 _NO_LENGTH = 1e-12
 
@@ -77,7 +81,7 @@ def log_ratios(
         n of the night.
     exponents : ndarray of shape (n_bets, n_bulk)
     """
-    tilted = urn[..., None, :] * np.exp(exponents)
+    tilted = urn[..., None, :] * np.exp(exponents.clip(-_MOST_TILT, _MOST_TILT))
     tilted *= urn.sum(-1)[..., None, None] / tilted.sum(-1, keepdims=True)
     n = counts[..., None, :]
     alternative = (gammaln(tilted + n) - gammaln(tilted)).sum(-1)
@@ -108,7 +112,12 @@ def after_night(
 
 
 def log_evidence(log_wealth: NDArray[np.float64], night: int) -> NDArray[np.float64]:
-    """Return the logarithm of all money after a night: bets, and what is left."""
+    """Return the logarithm of all money after a night: bets, and what is left.
+
+    0 where there is nothing to bet on.
+    """
+    if log_wealth.shape[-1] == 0:
+        return np.zeros(log_wealth.shape[:-1])
     left = np.full((*log_wealth.shape[:-1], 1), math.log(_left(night)))
     all_money = np.concatenate([log_wealth, left], axis=-1)
     return np.asarray(np.logaddexp.reduce(all_money, axis=-1))

@@ -1,5 +1,6 @@
 """What is found in parts, and added up."""
 
+import itertools
 import json
 
 import numpy as np
@@ -31,7 +32,7 @@ def found_in(p_values, statistic, edges, graph):
             p_values[start:stop], statistic[start:stop], p_values[start:stop] <= 0.2,
             CELLS, graph, number,
         )
-        for number, (start, stop) in enumerate(zip(edges, edges[1:], strict=False))
+        for number, (start, stop) in enumerate(itertools.pairwise(edges))
     ]  # fmt: skip
 
 

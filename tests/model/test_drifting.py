@@ -1,0 +1,367 @@
+"""`lpe_dask.drift`: p-values of any kind, of any model, night after night."""
+
+import copy
+import dataclasses
+import json
+import math
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from lpe_dask import LPE
+from lpe_dask.model.detector import load
+from lpe_dask.model.drifting import calibration_id, drift
+
+
+def log_bell(rows):
+    return -((np.asarray(rows) - 0.5) ** 2).sum(axis=1)
+
+
+#: Kinds of models, and by how much calibration rows are divided.
+MODELS = {
+    "loo": ({"calibration": "loo"}, 2),
+    "loo part": ({"calibration": "loo", "calibration_size": 100}, 2),
+    "conformal": ({"calibration": "conformal"}, 1),
+    "split": ({"calibration": "split", "n_neighbors": 4}, 4),
+    "radius": ({"calibration": "loo", "graph": "radius", "radius": 0.4}, 2),
+    "radius split": ({"calibration": "split", "graph": "radius", "radius": 0.4}, 100),
+    "mean": ({"calibration": "loo", "aggregation": "mean"}, 2),
+    "density": ({"calibration": "conformal", "anomaly_log_density": log_bell}, 1),
+}
+
+
+def rows_of(seed, n_rows, shift=0.0):
+    return np.random.default_rng(seed).standard_normal((n_rows, 2)) + shift
+
+
+def fitted(**arguments):
+    return LPE(**({"alpha": 0.05, "random_state": 0} | arguments)).fit(rows_of(0, 400))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fitted(calibration="loo")
+
+
+@pytest.fixture(scope="module")
+def found(model):
+    """P-values of a night, some of them missing."""
+    p_values = model.score_samples(rows_of(1, 300))
+    p_values[[5, 17, 290]] = np.nan
+    return p_values
+
+
+# What is given
+
+
+KINDS = {
+    "list": lambda p: p.tolist(),
+    "Series": lambda p: pd.Series(p, index=np.arange(len(p)) % 7),
+    "nullable Series": lambda p: pd.Series(p).convert_dtypes(),
+    "float32": lambda p: p.astype(np.float32),
+    "dask array": lambda p: da.from_array(p, chunks=70),
+    "dask array of one chunk": lambda p: da.from_array(p, chunks=-1),
+    "dask array with empty chunks": lambda p: da.from_array(p, chunks=((0, 1, 0, 299),)),
+    "dask array of float32": lambda p: da.from_array(p.astype(np.float32), chunks=70),
+    "dask Series": lambda p: dd.from_pandas(pd.Series(p), npartitions=4),
+    "nullable dask Series": lambda p: dd.from_pandas(
+        pd.Series(p).astype("Float64"), npartitions=3
+    ),
+    "array of unknown chunks": lambda p: dd.from_pandas(
+        pd.Series(p), npartitions=4
+    ).to_dask_array(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_drift__is_the_same_for_any_kind_of_p_values(model, found, kind):
+    expected = drift(found, model, run="a night")
+
+    assert drift(KINDS[kind](found), model, run="a night") == expected
+    assert (expected.rows, expected.rows_nan) == (300, 3)
+    assert expected.flagged == (found <= 0.05).sum()
+
+
+def test_drift__of_what_score_samples_gives_lazily(model):
+    rows = rows_of(2, 200)
+    expected = drift(model.score_samples(rows), model, run="a night")
+
+    array = model.score_samples(da.from_array(rows, chunks=(60, 2)))
+    frame = dd.from_pandas(pd.DataFrame(rows), npartitions=3)
+
+    assert drift(array, model, run="a night") == expected
+    assert drift(model.score_samples(frame), model, run="a night") == expected
+
+
+def test_drift__computes_once(model, found, at_most_computes):
+    with at_most_computes(1):
+        drift(da.from_array(found, chunks=50), model)
+    with at_most_computes(0):
+        drift(found, model)
+
+
+def test_drift__changes_nothing_that_is_given(model, found):
+    state = drift(found, model).state
+    given = copy.deepcopy((state, found, list(vars(model))))
+
+    drift(found, model, state)
+
+    np.testing.assert_array_equal(given[1], found)
+    assert given[0] == state
+    assert given[2] == list(vars(model))
+
+
+@pytest.mark.parametrize("empty", [[], np.empty(0), da.from_array(np.empty(0))], ids=str)
+def test_drift__of_no_rows_is_broken_input(model, empty):
+    said = drift(empty, model)
+
+    assert (said.verdict, said.reason) == ("broken input", "there are no rows")
+    assert (said.rows, said.night) == (0, 0)
+
+
+def test_drift__of_rows_without_p_values(model):
+    few, many = np.full(50, np.nan), np.full(200, np.nan)
+
+    assert drift(few, model).verdict == "fits"
+    assert drift(many, model).verdict == "broken input"
+    assert "100% of the rows have no p-value, and 10% may" in str(drift(many, model))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        0.5, None, np.full((3, 2), 0.5), np.full((3, 1), 0.5), pd.DataFrame({"p": [0.5]}),
+        da.from_array(np.full((3, 2), 0.5), chunks=(3, 1)),
+        dd.from_pandas(pd.DataFrame({"p": [0.5], "q": [0.5]}), npartitions=1),
+    ],
+    ids=lambda wrong: type(wrong).__name__,
+)  # fmt: skip
+def test_drift__refuses_other_than_one_p_value_for_each_row(model, wrong):
+    with pytest.raises(ValueError, match=r"were given, but it must be .*score_samples"):
+        drift(wrong, model)
+
+
+@pytest.mark.parametrize("wrong", [[0.5, 1.5], [-0.1], [math.inf], da.from_array([2.0])])
+def test_drift__refuses_what_is_no_p_value(model, wrong):
+    with pytest.raises(ValueError, match="they are from 0 to 1"):
+        drift(wrong, model)
+
+
+# Models
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_drift__judges_any_kind_of_model(kind):
+    arguments, phi = MODELS[kind]
+    model = fitted(**arguments)
+    state, verdicts = None, []
+    for night in range(3):
+        said = drift(model.score_samples(rows_of(10 + night, 800)), model, state)
+        verdicts.append(said.verdict)
+        state = said.state
+    far = drift(model.score_samples(rows_of(20, 800, shift=2.5)), model, state)
+
+    assert verdicts == ["fits"] * 3
+    assert far.verdict in {"drifting", "broken input"}
+    assert state["phi"] == phi
+    assert said.n_calibration == state["n_calibration"] == len(model.calibration_)
+    assert said.promised == 0.05
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_flagged__are_those_that_the_model_predicts(kind):
+    model, rows = fitted(**MODELS[kind][0]), rows_of(3, 700)
+
+    said = drift(model.score_samples(rows), model)
+
+    assert said.flagged == (model.predict(rows) == -1).sum()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "density"])
+def test_drift__goes_on_with_a_model_from_disk(tmp_path, kind):
+    model = fitted(**MODELS[kind][0])
+    model.save(tmp_path / "model")
+    stored = load(tmp_path / "model")
+    first = drift(model.score_samples(rows_of(4, 300)), model, run="1")
+    state = json.loads(json.dumps(first.state))
+
+    p_values = model.score_samples(rows_of(5, 300))
+
+    expected = drift(p_values, model, first.state, run="2")
+    assert drift(p_values, stored, state, run="2") == expected
+    assert expected.night == 2
+
+
+def test_drift__goes_on_with_a_refit_of_the_same_rows(model, found):
+    state = drift(found, model).state
+
+    assert drift(found, fitted(calibration="loo"), state).night == 2
+
+
+OTHERS = {
+    "rows": lambda: LPE(alpha=0.05, calibration="loo").fit(rows_of(1, 400)),
+    "number of rows": lambda: LPE(alpha=0.05, calibration="loo").fit(rows_of(0, 300)),
+    "calibration": lambda: fitted(calibration="conformal"),
+    "neighbors": lambda: fitted(calibration="loo", n_neighbors=3),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_drift__refuses_the_state_of_another_model(model, found, other):
+    state = drift(found, OTHERS[other]()).state
+
+    with pytest.raises(ValueError, match=r"another model\. Start anew \(state=None\)"):
+        drift(found, model, state)
+
+
+def test_calibration_id__tells_calibrations_from_others(model):
+    calibration = model._fitted.calibration
+    nudged = calibration.values.copy()
+    nudged[7] = np.nextafter(nudged[7], np.inf)
+    others = [
+        calibration.with_values(nudged), calibration.with_values(nudged[:-1]),
+        dataclasses.replace(calibration, counts_itself=1),
+        dataclasses.replace(calibration, graph="radius"),
+    ]  # fmt: skip
+
+    ids = {calibration_id(one) for one in [calibration, *others]}
+
+    assert len(ids) == 5
+    assert calibration_id(calibration) == calibration_id(
+        calibration.with_values(calibration.values.copy())
+    )
+
+
+def test_drift__before_a_fit(found):
+    with pytest.raises(NotFittedError):
+        drift(found, LPE())
+
+
+# Levels
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.3, 0.6, 0.99])
+def test_drift__at_another_level(model, alpha):
+    p_values = model.score_samples(rows_of(6, 5000))
+
+    said = drift(p_values, model, alpha=alpha)
+
+    assert said.verdict == "fits"
+    assert said.promised == alpha
+    assert said.flagged == (p_values <= alpha).sum()
+    low, high = said.promised_between
+    assert low < alpha < high
+    assert said.state["edges"][0] >= min(1, max(0.1, 2 * alpha)) * 400
+    if alpha > 0.5:
+        assert said.state["edges"] == [400]
+        assert "too few different ones" in str(said)
+        # 1.25 times 99 % and more is never too much.
+        verdict = "fits" if alpha > 0.8 else "drifting"
+        assert drift(np.zeros(300), model, alpha=alpha).verdict == verdict
+
+
+def test_drift__takes_the_level_of_the_model_for_what_it_is(model, found):
+    state = drift(found, model, run="1").state
+
+    same = drift(found, model, state, run="2", alpha=0.05)
+
+    assert same == drift(found, model, state, run="2")
+    with pytest.raises(ValueError, match=r"400 calibration rows and alpha=0\.05, but"):
+        drift(found, model, state, alpha=0.01)
+
+
+@pytest.mark.parametrize("n_rows", [4, 8])
+@pytest.mark.parametrize("alpha", [0.001, 0.3, 0.6])
+@pytest.mark.parametrize("calibration", ["loo", "conformal", "split"])
+def test_drift__of_a_model_of_hardly_any_rows(n_rows, alpha, calibration):
+    arguments = {"n_neighbors": 1, "calibration": calibration, "random_state": 0}
+    model = LPE(alpha=alpha, **arguments).fit(rows_of(7, n_rows))
+    state = None
+    for night, n_new in enumerate([1, 2000, 0, 50_000], 1):
+        said = drift(model.score_samples(rows_of([8, night], n_new)), model, state)
+        state = json.loads(json.dumps(said.state, allow_nan=False))
+
+        json.dumps(said.as_json(), allow_nan=False)
+        assert said.verdict == ("fits" if n_new > 0 else "broken input")
+
+
+# Runs and states
+
+
+def test_drift__counts_a_run_once(model, found):
+    first = drift(found, model, run="2026-11-25")
+    again = drift(found, model, first.state, run="2026-11-25")
+    unnamed = drift(found, model, first.state)
+    twice = drift(found, model, unnamed.state)
+
+    assert again == dataclasses.replace(first, is_replay=True, is_counted=False)
+    assert [said.night for said in (first, again, unnamed, twice)] == [1, 1, 2, 3]
+    assert len({run["run"] for run in twice.history()}) == 3
+
+
+@pytest.mark.parametrize("run", [3, 0, 2.5, b"night", ["night"]], ids=str)
+def test_drift__refuses_a_run_that_is_no_text(model, found, run):
+    with pytest.raises(TypeError, match="must be a str, such as the date"):
+        drift(found, model, run=run)
+
+
+@pytest.mark.parametrize("state", [3, "a state", [1], [(1, 2)], {}, {"format": 2}], ids=str)
+def test_drift__refuses_what_is_no_state(model, found, state):
+    with pytest.raises(ValueError, match=r"Start anew \(state=None\)\.$"):
+        drift(found, model, state)
+
+
+def test_drift__refuses_a_damaged_state(model, found):
+    whole = drift(found, model).state
+
+    for key in set(whole) - {
+        "nights", "recent", "evidence", "change", "excess_nights", "runs"
+    }:  # fmt: skip
+        missing = {name: value for name, value in whole.items() if name != key}
+        with pytest.raises(ValueError, match=rf"damaged \({key}: .*\)\. Start anew"):
+            drift(found, model, missing)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"alpha": 0}, {"alpha": 1}, {"alpha": math.nan}, {"delta": 0}, {"delta": 1},
+        {"tolerance": -0.1}, {"anomalies": 1}, {"moved": -0.1}, {"nan_limit": 1},
+        {"delta": "1 %"}, {"moved": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_drift__refuses_arguments_out_of_range(model, found, given):
+    [name] = given
+
+    with pytest.raises(ValueError, match=f"^{name}=.* must be a number"):
+        drift(found, model, **given)
+
+
+def test_drift__passes_on_what_is_tolerated(model):
+    p_values = model.score_samples(rows_of(9, 5000, shift=1))
+    missing = np.where(np.arange(5000) % 5 == 0, np.nan, p_values)
+
+    assert drift(p_values, model).verdict == "drifting"
+    tolerant = drift(p_values, model, moved=0.9, anomalies=0.9)
+    assert (tolerant.verdict, tolerant.changed_since is None) == ("fits", False)
+    assert drift(p_values, model, moved=0.9, tolerance=99).verdict == "fits"
+    assert drift(p_values, model, moved=0.9, delta=1e-300).changed_since is None
+    assert drift(missing, model).verdict == "broken input"
+    assert drift(missing, model, nan_limit=0.3).verdict == "drifting"
+
+
+def test_drift__tells_all_of_it_in_sentences(model):
+    said = drift(np.floor(np.linspace(0, 400.9, 2000)) / 400, model)
+
+    assert str(said) == (
+        f"fits: 5.25% flagged (between 4.31% and 6.32%), 5.00% promised (with 400 "
+        f"calibration rows between {said.promised_between[0]:.2%} and "
+        f"{said.promised_between[1]:.2%}). Of the ordinary rows {said.moved_week:.2%} rank "
+        f"elsewhere, at least 0.00%, in up to 7 nights. No evidence of a change of "
+        f"ordinary rows."
+    )

@@ -1,0 +1,196 @@
+"""Evidence against Polya's urn: a fair game, by counting out all outcomes."""
+
+import itertools
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpe_dask.pvalues.cells import Cells
+from lpe_dask.pvalues.evidence import after_night, bets, log_evidence, log_ratios
+
+
+def outcomes(n_cells, n_rows):
+    """All ways in which rows fall into cells."""
+    for counts in itertools.product(range(n_rows + 1), repeat=n_cells):
+        if sum(counts) == n_rows:
+            yield counts
+
+
+def rising(a, n):
+    return math.prod((a + i for i in range(n)), start=Fraction(1))
+
+
+def chance(urn, counts):
+    """The probability of an outcome by drawing from the urn row by row, exactly."""
+    ways = math.factorial(sum(counts))
+    for n in counts:
+        ways //= math.factorial(n)
+    total = rising(sum(map(Fraction, urn)), sum(counts))
+    return ways * math.prod(map(rising, map(Fraction, urn), counts)) / total
+
+
+# Logarithms of the gamma function are rounded to about 1e-16 of their size, which is 2e4
+# for the last urn.
+@pytest.mark.parametrize(
+    ("urn", "error"),
+    [((3, 1, 4, 2), 1e-12), ((0.25, 1.5, 0.5, 40), 1e-12), ((1000, 1, 1000, 3000), 1e-10)],
+    ids=str,
+)
+def test_log_ratios__of_a_fair_game_have_mean_1(urn, error):
+    exponents = bets(np.array([3, 1, 4, 2]))
+    counts = np.array(list(outcomes(4, 6)))
+    chances = np.array([float(chance(urn, some)) for some in counts])
+
+    ratios = np.exp(log_ratios(np.array(urn, float), counts.astype(float), exponents))
+
+    assert chances.sum() == pytest.approx(1, abs=1e-12)
+    assert ratios.shape == (len(counts), 40)
+    np.testing.assert_allclose(chances @ ratios, 1, rtol=0, atol=error)
+
+
+def test_log_ratios__compare_the_tilted_urn_with_the_urn():
+    urn, exponent, counts = (3, 1, 4), (0.5, -0.25, 0.125), (2, 0, 3)
+    tilted = np.array(urn) * np.exp(exponent)
+    tilted *= 8 / tilted.sum()
+
+    [found] = log_ratios(np.array(urn, float), np.array(counts), np.array([exponent]))
+
+    expected = chance(tilted.tolist(), counts) / chance(urn, counts)
+    assert found == pytest.approx(math.log(expected), rel=1e-12)
+
+
+@given(
+    urn=st.lists(st.floats(0.01, 1e9), min_size=3, max_size=3),
+    nights=st.lists(st.tuples(*[st.integers(0, 10**6)] * 3), min_size=1, max_size=4),
+)
+def test_log_ratios__of_several_series_are_those_of_each(urn, nights):
+    exponents, counts = bets(np.array([5, 2, 3])), np.array(nights, float)
+    urns = np.array(urn) + np.arange(len(nights))[:, None]
+
+    together = log_ratios(urns, counts, exponents)
+    wealth = after_night(np.zeros_like(together), together, 3)
+    evidence = log_evidence(wealth, 3)
+
+    for i in range(len(nights)):
+        alone = log_ratios(urns[i], counts[i], exponents)
+        np.testing.assert_array_equal(together[i], alone)
+        np.testing.assert_array_equal(wealth[i], after_night(np.zeros(40), alone, 3))
+        assert evidence[i] == log_evidence(wealth[i], 3)
+
+
+def test_log_ratios__of_no_rows_are_0():
+    exponents = bets(np.array([5, 2, 3]))
+
+    assert not log_ratios(np.array([5.0, 2, 3]), np.zeros(3), exponents).any()
+
+
+def log_gamma(x):
+    """Stirling's series, for x above 1e9: what is left out is below 1e-60."""
+    inverse = 1 / x
+    series = inverse / 12 - inverse**3 / 360 + inverse**5 / 1260 - inverse**7 / 1680
+    return (x - Decimal("0.5")) * x.ln() - x + series  # a constant cancels
+
+
+def exact_log_ratio(urn, counts, exponent):
+    with localcontext() as context:
+        context.prec = 60
+        urn, counts, exponent = (
+            [Decimal(value) for value in some.tolist()] for some in (urn, counts, exponent)
+        )
+        tilted = [a * h.exp() for a, h in zip(urn, exponent, strict=True)]
+        scale = sum(urn) / sum(tilted)
+        return float(
+            sum(log_gamma(scale * q + n) - log_gamma(scale * q)
+                for q, n in zip(tilted, counts, strict=True))
+            - sum(log_gamma(a + n) - log_gamma(a) for a, n in zip(urn, counts, strict=True))
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.001])
+def test_log_ratios__of_many_rows_after_many_nights(shift):
+    widths = Cells.of(np.arange(1, 10_001), 0.01, 0).widths
+    exponents, rng = bets(widths), np.random.default_rng(20261125)
+    shares = widths * np.exp(shift * exponents[0])
+    urn = 1e11 * widths / widths.sum() + rng.random(len(widths))
+    counts = rng.multinomial(10**8, shares / shares.sum()).astype(float)
+
+    found = log_ratios(urn, counts, exponents)
+
+    expected = [exact_log_ratio(urn, counts, exponent) for exponent in exponents]
+    assert max(map(abs, expected)) > 1e5
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+
+
+def test_log_ratios__where_a_cell_hardly_has_calibration_rows():
+    widths = np.array([1, 10**7, 10**7])
+    exponents, each_cell = bets(widths), np.eye(3)
+
+    ratios = np.exp(log_ratios(widths.astype(float), each_cell, exponents))
+
+    assert exponents.max() > 710  # its exponential is not finite
+    np.testing.assert_allclose(widths / widths.sum() @ ratios, 1, rtol=0, atol=1e-6)
+
+
+@given(
+    widths=st.lists(st.integers(1, 10**9), max_size=16).map(
+        lambda some: np.array(some, int)
+    )
+)
+def test_bets__tilt_by_so_many_standard_deviations(widths):
+    exponents = bets(widths)
+
+    assert exponents.shape[1] == len(widths)
+    assert len(exponents) % 10 == 0
+    assert len(exponents) <= 40
+    shares = widths / max(1, widths.sum())
+    sizes = np.sqrt(exponents**2 @ shares).reshape(10, -1)
+    tilts = np.repeat([0.025, 0.0625, 0.156, 0.39, 0.98], 2)[:, None]
+    np.testing.assert_allclose(sizes, tilts * np.ones_like(sizes), rtol=1e-6)
+    np.testing.assert_allclose(exponents @ shares, 0, rtol=0, atol=1e-6)
+
+
+def test_bets__come_in_pairs_that_tilt_either_way():
+    exponents = bets(Cells.of(np.arange(1, 1001), 0.01, 0).widths)
+
+    assert exponents.shape == (40, 16)
+    mirrored = {tuple(row) for row in -exponents}
+    assert mirrored == {tuple(row) for row in exponents}
+    location = exponents[0]
+    assert (np.diff(location) > 0).all()
+
+
+@pytest.mark.parametrize("widths", [[], [17]])
+def test_evidence__is_0_where_there_is_nothing_to_bet_on(widths):
+    exponents = bets(np.array(widths, int))
+
+    ratios = log_ratios(np.array(widths, float), np.array(widths), exponents)
+    wealth = after_night(np.empty(0), ratios, 1)
+
+    assert exponents.shape == (0, len(widths))
+    assert wealth.shape == (0,)
+    assert log_evidence(wealth, 1) == 0
+
+
+def test_evidence__of_nights_that_say_nothing_stays_0():
+    wealth = np.full((2, 40), -np.inf)
+
+    for night in range(1, 500):
+        wealth = after_night(wealth, np.zeros((2, 40)), night)
+
+        np.testing.assert_allclose(log_evidence(wealth, night), 0, rtol=0, atol=1e-12)
+
+
+def test_after_night__bets_anew_each_night():
+    lost = np.full(40, -1000.0)
+
+    first = after_night(np.full(40, -np.inf), lost, 1)
+    second = after_night(first, np.zeros(40), 2)
+
+    put = 1 / math.log2(3) - 1 / math.log2(4)
+    np.testing.assert_allclose(second, math.log(put / 40))
+    assert log_evidence(second, 2) == pytest.approx(math.log(put + 0.5))

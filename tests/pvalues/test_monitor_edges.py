@@ -1,0 +1,174 @@
+"""Nights at the edge of what the monitor takes: hardly any cells, rows or money."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpe_dask.pvalues.cells import Cells
+from lpe_dask.pvalues.evidence import after_night, bets, log_evidence, log_ratios
+from lpe_dask.pvalues.monitor import new_state, share_between, update
+
+CELLS = Cells.of(np.arange(1, 2001), 0.01, 0)
+
+
+def nights_of(cells, nights, phi=1.0):
+    """What each night says; a night is p-values."""
+    state, said = new_state("a model", cells, phi, 0.01), []
+    for run, p_values in enumerate(nights):
+        said.append(update(state, cells, cells.count(p_values), str(run)))
+        state = json.loads(json.dumps(said[-1].state, allow_nan=False))
+    return said
+
+
+# Cells
+
+
+@pytest.mark.parametrize("counts_itself", [0, 1])
+@pytest.mark.parametrize("alpha", [0.001, 0.1, 0.3, 0.6, 0.99])
+@pytest.mark.parametrize("m", [1, 2, 5])
+def test_update__of_hardly_any_calibration_rows(m, alpha, counts_itself):
+    """Twice alpha may be above 1: then no row is an ordinary one."""
+    cells, rng = (
+        Cells.of(np.arange(1, m + 1), alpha, counts_itself),
+        np.random.default_rng(0),
+    )
+    assert cells.edges[-1] == m
+    if 2 * alpha >= 1:
+        assert cells.edges == (m,)
+
+    nights = [
+        (rng.integers(0, m + 1, n) + counts_itself) / (m + counts_itself)
+        for n in (1, 3, 100, 10_000, 10**6)
+    ]
+    said = nights_of(cells, nights)
+
+    assert [drift.verdict for drift in said] == ["fits"] * 5
+    for drift, night in zip(said, nights, strict=True):
+        assert drift.flagged == (night <= alpha).sum()
+        low, high = drift.promised_between
+        assert 0 <= low <= high <= 1
+        assert "nan" not in str(drift)
+    if len(cells.edges) < 3:
+        assert said[-1].state["wealth"] == []
+        assert said[-1].log10_evidence == 0
+
+
+@pytest.mark.parametrize("shape", [(), (3, 1), (3, 2), (1, 3)])
+def test_count__refuses_other_than_one_p_value_for_each_row(shape):
+    with pytest.raises(ValueError, match=r"it must be \(n,\), one for each row"):
+        CELLS.count(np.full(shape, 0.5))
+
+
+def test_count__computes_ranks_with_64_bits():
+    """A rank of 99,991 calibration rows from a p-value of 32 bits is still that rank."""
+    m = 99_991
+    cells = Cells(m, 0, 0.01, 0, 0, tuple(range(m + 1)))
+    p_values = (np.arange(m + 1) / m).astype(np.float32)
+
+    assert (cells.count(p_values)[5:] == 1).all()
+
+
+@given(m=st.integers(1, 300), data=st.data(), counts_itself=st.sampled_from([0, 1]))
+def test_flagged__are_those_with_a_p_value_up_to_alpha(m, data, counts_itself):
+    """Exactly, also where alpha is a p-value or next to one."""
+    j = data.draw(st.integers(1, m))
+    near = (j + counts_itself) / (m + counts_itself)
+    alpha = data.draw(
+        st.sampled_from([near, math.nextafter(near, 0), math.nextafter(near, 1)])
+    )
+    possible = (np.arange(m + 1) + counts_itself) / (m + counts_itself)
+
+    cells = Cells.of(np.arange(1, m + 1), alpha, counts_itself)
+
+    assert cells.count(possible)[3] == (possible <= alpha).sum()
+
+
+# Evidence
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("rest", [10**3, 10**6, 10**9, 10**11])
+def test_log_ratios__are_finite_where_a_cell_is_hardly_there(rest, is_last):
+    """One calibration row in it, as ties of all others leave: tilts are strong."""
+    widths = np.array([rest, 1] if is_last else [1, rest])
+    exponents = bets(widths)
+    for counts in ([0, 0], [1, 0], [0, 1], [10**6, 3], [3, 10**6]):
+        ratios = log_ratios(widths.astype(float), np.array(counts, float), exponents)
+
+        wealth = after_night(np.full(len(exponents), -np.inf), ratios, 1)
+        assert np.isfinite(ratios).all()
+        assert np.isfinite(log_evidence(wealth, 1))
+
+    # Of one row, the mean over where it falls is 1: a fair game in spite of it.
+    alone = np.exp([log_ratios(widths.astype(float), row, exponents) for row in np.eye(2)])
+    mean = widths / widths.sum() @ alone
+    # Logarithms of the gamma function are rounded to about 1e-16 of their size.
+    error = 1e-9 + 1e-15 * rest * math.log(rest)
+    np.testing.assert_allclose(mean, 1, rtol=0, atol=error)
+
+
+def test_update__of_a_calibration_most_of_which_is_tied():
+    m = 2_000_000
+    ranks = np.append(np.arange(1, m // 10 + 2), np.full(m - m // 10 - 1, m))
+    cells = Cells.of(ranks, 0.01, 0)
+    rng = np.random.default_rng(1)
+    assert cells.edges == (m // 10, m // 10 + 1, m)
+
+    said = nights_of(cells, [rng.choice(ranks, n) / m for n in (1, 1000, 100_000)])
+    [burst] = nights_of(cells, [np.append(rng.choice(ranks, 1000), [m // 10 + 1] * 9) / m])
+
+    assert [drift.verdict for drift in said] == ["fits"] * 3
+    assert burst.changed_since is not None
+
+
+# The state
+
+
+def test_update__counts_the_repaired_input_of_a_broken_night():
+    rng = np.random.default_rng(2)
+    good, other = (CELLS.count(rng.integers(0, 2001, 500) / 2000) for _ in range(2))
+    bad = CELLS.count(np.full(500, np.nan))
+    state = new_state("a model", CELLS, 1.0, 0.01)
+
+    broken = update(state, CELLS, bad, "1", "out/1")
+    repaired = update(broken.state, CELLS, good, "2", "out/1")
+    again = update(repaired.state, CELLS, other, "3", "out/1")
+
+    assert (broken.verdict, repaired.verdict) == ("broken input", "fits")
+    assert (repaired.is_counted, repaired.night) == (True, 1)
+    assert again.is_counted is False
+    assert again.state == repaired.state
+    direct = update(state, CELLS, good, "2", "out/1")
+    assert {**repaired.state, "runs": []} == {**direct.state, "runs": []}
+
+
+@pytest.mark.parametrize("bad", [np.full(500, np.nan), np.full(500, 0.35), np.empty(0)])
+def test_update__gathers_nothing_from_broken_nights(bad):
+    rng = np.random.default_rng(3)
+    good = [rng.integers(0, 2001, 300) / 2000 for _ in range(9)]
+
+    with_broken = nights_of(CELLS, [x for night in good for x in (night, bad)])[-1].state
+    without = nights_of(CELLS, good)[-1].state
+
+    assert {**with_broken, "runs": []} == {**without, "runs": []}
+    assert with_broken["nights"] == 9
+
+
+def test_history__is_of_as_many_runs_as_are_asked_for():
+    drift = nights_of(CELLS, [np.full(5, 0.5)] * 4)[-1]
+
+    for last in range(6):
+        expected = ["0", "1", "2", "3"][4 - min(4, last) :]
+        assert [run["run"] for run in drift.history(last)] == expected
+
+
+@pytest.mark.parametrize(("n_flagged", "n_rows"), [(0, 0), (0, 1), (1, 1), (0, 10**8)])
+def test_share_between__at_either_end(n_flagged, n_rows):
+    low, high = share_between(n_flagged, n_rows)
+
+    assert (low == 0) == (n_flagged == 0)
+    assert (high == 1) == (n_flagged == n_rows)

@@ -1,0 +1,75 @@
+"""Five nights of real connections, one of them broken, on a cluster of processes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import lpe_dask
+
+pytestmark = pytest.mark.cluster
+
+N_NORMAL = 8000
+
+
+@pytest.fixture(scope="module")
+def connections(data_folder):
+    """Normal connections of the test file, in two halves, and attacks."""
+    table = pd.read_parquet(data_folder / "kdd99.parquet")
+    test = table[table["part"] == "test_corrected"].drop(columns="part")
+    normal = test[test["label"] == "normal"]
+    order = np.random.default_rng(19).permutation(len(normal))
+    half = len(normal) // 2
+    attacks = test[test["label"] != "normal"]
+    return normal.iloc[np.sort(order[:half])], normal.iloc[order[half:]], attacks
+
+
+def drawn(connections, night, share, factor):
+    """Return the rows of a night: normal ones, a share of attacks, bytes times a factor."""
+    _, normal, attacks = connections
+    rng = np.random.default_rng(100 + night)
+    rows = pd.concat(
+        [
+            normal.iloc[rng.choice(len(normal), N_NORMAL, replace=False)],
+            attacks.iloc[rng.choice(len(attacks), round(share * N_NORMAL), replace=False)],
+        ]
+    )
+    for name in ("src_bytes", "dst_bytes"):
+        rows[name] = rows[name].astype(np.int64) * factor
+    return rows.sample(frac=1, random_state=night).reset_index(drop=True)
+
+
+def test_drift__tells_the_one_night_that_is_not_like_the_others(
+    connections, tmp_path, client
+):
+    """1 % of attacks, 4 % in the last night; bytes in other units in the third one."""
+    fitted = connections[0].drop(columns="label")
+    model = lpe_dask.LPE(
+        scale="minmax+quantile", categorical="auto", alpha=0.01, random_state=0
+    )
+    model.fit(fitted).save(tmp_path / "model")
+    verdicts, flagged = [], []
+    for night in range(1, 6):
+        share, factor = (0.04 if night == 5 else 0.01), (1000 if night == 3 else 1)
+        drawn(connections, night, share, factor).to_parquet(tmp_path / f"{night}.parquet")
+
+        summary = lpe_dask.score_files(
+            tmp_path / f"{night}.parquet",
+            tmp_path / "out" / f"{night}",
+            model=tmp_path / "model",
+        )
+
+        verdicts.append(summary["drift"]["verdict"])
+        flagged.append(summary["flagged_share"])
+        assert len(summary["reasons"]["rows"]) == 50
+        page = (tmp_path / "out" / f"{night}" / "_report.html").read_bytes()
+        assert len(page) < 300_000
+    assert verdicts[2] in ("drifting", "broken input")
+    assert [*verdicts[:2], *verdicts[3:]] == ["fits"] * 4
+    assert flagged[4] > 0.03
+    # A third of attacks is more than anomalies explain.
+    drawn(connections, 6, 0.3, 1).to_parquet(tmp_path / "6.parquet")
+    summary = lpe_dask.score_files(
+        tmp_path / "6.parquet", tmp_path / "out" / "6", model=tmp_path / "model"
+    )
+    assert summary["drift"]["verdict"] == "drifting"
+    assert "more rows are flagged" in summary["drift"]["reason"]
