@@ -123,9 +123,9 @@ def _work_out(url: str, summary: dict[str, Any], top: int) -> None:
     hidden = {*RESULT_COLUMNS, Q_VALUE}
     kept = table.select([name for name in table.columns if name not in hidden])
     private = summary["reasons"]["private_columns"]
-    Scored(rows, kept, url, labels_of(table), None, private).reasons(
-        model, extremes, None, extremes.p_values < model.offset
-    )
+    scored = Scored(rows, kept, labels_of(table), None, private)
+    _, file = scored.reasons(model, extremes, None, extremes.p_values < model.offset)
+    Folder(url).write(REASONS_NAME, file)
 
 
 def labels_of(table: FileTable) -> list[tuple[str, int]]:

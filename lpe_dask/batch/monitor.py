@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from lpe_dask.batch.fingerprint import digest
 from lpe_dask.batch.output import SUMMARY_NAME, write_json
 from lpe_dask.pvalues import Cells, Drift, Tolerances, new_state, update
-from lpe_dask.storage import Folder, LockedError, brief, hold
+from lpe_dask.storage import Folder, LockedError, brief, hold, is_dead
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ FORMAT = 1
 WAIT_SECONDS = 60
 
 #: Most states in the file: those that were used last, so that old models go.
-MOST_STATES = 20
+MOST_STATES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +119,12 @@ class Night:
         self.drift = watched.judged(states or {}, counts)
 
     def section(self) -> dict[str, Any]:
-        """Return the section of a summary about this run."""
+        """Return the section of a summary about this run, the same if it is done again."""
+        drift = self.drift.as_json()
+        is_replay = drift.pop("is_replay")
         return {
-            **self.drift.as_json(),
+            **drift,
+            "is_counted": drift["is_counted"] or is_replay,
             "history": self.drift.history(),
             "counts": self._counts.tolist(),
             "series": self._watched.as_json(),
@@ -161,7 +164,7 @@ def night(watched: Watched, counts: NDArray[np.int64]) -> Iterator[Night]:
     counts : ndarray of shape (n_counts,)
         Of the run, as `Cells.count` gives them.
     """
-    locked = f"{watched.folder.rstrip('/')}/{LOCKED_NAME}"
+    locked = _locked(watched.folder)
     states: dict[str, Any] | None = None
     with ExitStack() as stack:
         try:
@@ -184,7 +187,10 @@ def catch_up(output: str) -> None:
             return
         watched = Watched.from_json(section["series"])
         state = (_states(watched.folder) or {}).get(watched.key, {"runs": []})
-        if all(run["run"] != watched.run for run in state["runs"]):
+        is_known = any(run["run"] == watched.run for run in state["runs"])
+        locked = _locked(watched.folder)
+        Folder(locked).remove_if_empty()
+        if not is_known or (Folder(locked).exists() and is_dead(locked)):
             with night(watched, np.array(section["counts"], np.int64)) as judged:
                 judged.keep()
     except Exception as error:  # the output is complete
@@ -234,6 +240,10 @@ def _states(folder: str) -> dict[str, Any] | None:
         _url(folder), version, FORMAT,
     )  # fmt: skip
     return None
+
+
+def _locked(folder: str) -> str:
+    return f"{folder.rstrip('/')}/{LOCKED_NAME}"
 
 
 def _url(folder: str) -> str:

@@ -17,9 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask.batch.found import Extremes
-from lpe_dask.batch.output import REASONS_NAME
 from lpe_dask.model import Explanation, Fitted, explain_rows, reference_numbers
-from lpe_dask.storage import Folder
 from lpe_dask.tables import FileTable, tasks_of_frame
 from lpe_dask.tasks import compute, new_tasks
 
@@ -40,8 +38,6 @@ class Scored:
         The columns to measure.
     kept : FileTable
         The columns to carry over, in the same partitions.
-    url : str
-        Of the output.
     labels : sequence of tuple
         What the partitions are in the output: the name of a file, and which of its rows is
         the first one.
@@ -53,7 +49,6 @@ class Scored:
 
     rows: Any
     kept: FileTable
-    url: str
     labels: Sequence[tuple[str, int]]
     sizes: Sequence[int] | None
     private: Sequence[str]
@@ -64,8 +59,8 @@ class Scored:
         extremes: Extremes,
         q_values: NDArray[np.float64] | None,
         is_flagged: NDArray[np.bool_],
-    ) -> dict[str, Any]:
-        """Write the reasons of some rows, and return them for the summary; computes.
+    ) -> tuple[dict[str, Any], bytes]:
+        """Return the reasons of some rows for the summary, and for a file; computes.
 
         Parameters
         ----------
@@ -95,7 +90,6 @@ class Scored:
         )
         hidden = [str(name) in self.private for name in found.columns]
         shown = found.without(np.array(hidden))
-        write_reasons(self.url, shown, places)
         rows = [
             {
                 "part": part, "row": row,
@@ -106,7 +100,8 @@ class Scored:
             }
             for i, (part, row) in enumerate(places)
         ]  # fmt: skip
-        return no_reasons(model, self.private, None) | {"rows": rows}
+        section = no_reasons(model, self.private, None) | {"rows": rows}
+        return section, reasons_file(shown, places)
 
     def _taken(self, extremes: Extremes) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return the rows and what tells which they are, in the order of the places."""
@@ -150,13 +145,11 @@ def no_reasons(model: Fitted, private: Sequence[str], why: str | None) -> dict[s
     }  # fmt: skip
 
 
-def write_reasons(url: str, found: Explanation, places: pd.MultiIndex) -> None:
-    """Write the reasons of rows into an output folder: a line for each row and column.
+def reasons_file(found: Explanation, places: pd.MultiIndex) -> bytes:
+    """Return a file of the reasons of rows: a line for each row and column.
 
     Parameters
     ----------
-    url : str
-        Of the output.
     found : Explanation
     places : MultiIndex of shape (n,)
         The part and row of each.
@@ -169,7 +162,7 @@ def write_reasons(url: str, found: Explanation, places: pd.MultiIndex) -> None:
             lines[name] = lines[name].map(_text, na_action="ignore")
     file = io.BytesIO()
     lines.reset_index().to_parquet(file, index=False)
-    Folder(url).write(REASONS_NAME, file.getbuffer())
+    return file.getvalue()
 
 
 def _row_of(found: Explanation, i: int) -> dict[str, Any]:

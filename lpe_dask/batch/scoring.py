@@ -263,13 +263,15 @@ class Scoring:
             is_flagged = q_values <= self.fdr
         sizes = written.sizes if self.is_own else None
         labels = [(folder.name(i), 0) for i in range(folder.n_parts)]
-        scored = Scored(self.rows, self.kept, self.output, labels, sizes, private)
+        scored = Scored(self.rows, self.kept, labels, sizes, private)
         try:
             with steps.timed("explain"):
-                return scored.reasons(model, extremes, q_values, is_flagged)
+                section, file = scored.reasons(model, extremes, q_values, is_flagged)
         except Exception as error:
             logger.warning("no reasons can be given: %s", brief(error))
             return no_reasons(model, private, brief(error))
+        Folder(self.output).write(output.REASONS_NAME, file)
+        return section
 
     def _folder(self, token: str, made_from: Fingerprint | None = None) -> PartFolder:
         made_from = made_from or self.made_from

@@ -99,8 +99,7 @@ def test_night__a_run_that_is_done_again_counts_once(model):
         "night-1.parquet", "out/night-1", model=model, overwrite=True
     )["drift"]
 
-    assert again["is_replay"]
-    assert (again["night"], again["verdict"]) == (first["night"], first["verdict"])
+    assert again == first
     assert only_state()["nights"] == 1
 
 

@@ -48,7 +48,7 @@ def test_flag__is_the_last_rank_whose_float_p_value_is_at_most_alpha(
 def test_flag__where_alpha_is_itself_a_p_value_or_the_number_before(m, counts_itself):
     """0.29 * 100, and others, are below 29 in float64, and 0.05 - 1e-17 times 100 is 5."""
     every = np.arange(1, m + 1)
-    for j in range(1, m):
+    for j in range(1 - counts_itself, m):
         alpha = (j + counts_itself) / (m + counts_itself)
 
         assert Cells.of(every, alpha, counts_itself).flag == j
@@ -204,3 +204,4 @@ def test_histogram__of_conformal_p_values_none_of_which_can_be_flagged():
     assert cells.flag == -1
     assert histogram["upper"][0] == 6 / 51
     assert histogram["rows"][0] == 6
+    assert histogram["promised"][0] == 6 / 51

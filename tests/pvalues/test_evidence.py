@@ -164,6 +164,19 @@ def test_bets__come_in_pairs_that_tilt_either_way():
     assert (np.diff(location) > 0).all()
 
 
+def test_bets__see_cells_where_their_middle_is():
+    location, spread, low, high = bets(np.array([20, 30, 50]))[:4]
+
+    for found, shape in (
+        (location, [0.1, 0.35, 0.75]),
+        (spread, [0.4**2, 0.15**2, 0.25**2]),
+        (low, np.exp([-1, -3.5, -7.5])),
+        (high, np.exp([-9, -6.5, -2.5])),
+    ):
+        ratio = (shape[1] - shape[0]) / (shape[2] - shape[0])
+        assert (found[1] - found[0]) / (found[2] - found[0]) == pytest.approx(ratio)
+
+
 @pytest.mark.parametrize("widths", [[], [17]])
 def test_evidence__is_0_where_there_is_nothing_to_bet_on(widths):
     exponents = bets(np.array(widths, int))

@@ -179,6 +179,33 @@ def test_update__finds_too_few_flagged_rows():
     assert "No evidence of a change of ordinary rows" in str(said[0])
 
 
+@pytest.mark.parametrize("phi", [1.0, 2.0])
+@pytest.mark.parametrize("night", [1, 2, 30])
+def test_update__spends_an_eighth_of_delta_on_either_limit_over_all_nights(night, phi):
+    """A limit is passed where so many rows have a probability below what a night may spend.
+
+    Of each of the two limits, another eighth goes to where the rate of this model is.
+    """
+    error, n, k = 0.01 / 8, 100_000, CELLS.flag
+    spent = error * 6 / math.pi**2 / night**2
+    most = 1.25 * stats.beta.isf(error, (k + 1) / phi, (M - k) / phi) + 0.05
+    least = 0.75 * stats.beta.ppf(error, k / phi, (M + 1 - k) / phi)
+    too_many = next(
+        x for x in range(int(most * n), n) if stats.binom.sf(x - 1, n, most) < spent
+    )
+    too_few = next(
+        x for x in range(int(least * n), 0, -1) if stats.binom.cdf(x, n, least) < spent
+    )
+    state, bulk = {**first_state(phi=phi), "nights": night - 1}, CELLS.widths * (n // M)
+
+    def verdict(flagged):
+        counts = numbers(bulk, flagged, n - bulk.sum())
+        return update(state, CELLS, counts, "new").verdict
+
+    assert [verdict(too_many - 1), verdict(too_many)] == ["fits", "drifting"]
+    assert [verdict(too_few + 1), verdict(too_few)] == ["fits", "drifting"]
+
+
 @pytest.mark.parametrize(("share", "verdict"), [(0.04, "fits"), (0.09, "drifting")])
 def test_update__allows_for_anomalies_beside_false_alarms(share, verdict):
     rng = np.random.default_rng(6)
@@ -561,6 +588,20 @@ def test_moved__is_the_largest_difference_of_the_distribution_functions():
     halfway = (40 + 90) / (80 + 120)
     other = math.sqrt(halfway * (1 - halfway) * (1 / 80 + 1 / 120))
     assert drift.moved_low == pytest.approx(max(0.25 - 2 * deviation, 0.25 - 2 * other))
+
+
+def test_moved__of_two_bulk_cells_of_one_and_of_no_rows():
+    two, one = (
+        Cells(100, 0, 0.01, 1, 1, (20, 60, 100)),
+        Cells(100, 0, 0.01, 1, 1, (20, 100)),
+    )
+
+    moved = update(first_state(two), two, numbers([30, 10]), "1")
+    alone = update(first_state(one), one, numbers([40]), "1")
+    none = update(first_state(two), two, numbers([0, 0], tail=10), "1")
+
+    assert moved.moved == pytest.approx(0.25)
+    assert (alone.moved, alone.moved_low, none.moved, none.moved_low) == (0, 0, 0, 0)
 
 
 def test_drift__is_all_there_as_json_but_for_the_state():
