@@ -31,7 +31,9 @@ output = "{place}/out/{{date}}"
 MODEL = 'path = "{place}/model"'
 
 #: What a summary says that is not the same each time.
-OF_THE_RUN = {"seconds", "seconds_by_step", "finished", "peak_worker_bytes"}
+OF_THE_RUN = {
+    "seconds", "seconds_by_step", "finished", "peak_worker_bytes", "planned_worker_bytes"
+}  # fmt: skip
 
 
 def write_tables(folder):

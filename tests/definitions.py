@@ -295,10 +295,12 @@ def benjamini_hochberg(p_values, q):
 # Geodesic distance: shortest paths along a graph of nearest neighbors.
 
 
-def nearest_rows(query, reference, n_neighbors, left_out=None):
+def nearest_rows(query, reference, n_neighbors, left_out=None, weights=()):
     """(distance, number) of the K' nearest rows, ties by number; none at distance inf."""
     pairs = sorted(
-        (distance(query, row), j) for j, row in enumerate(reference) if j != left_out
+        (distance(query, row, weights), j)
+        for j, row in enumerate(reference)
+        if j != left_out
     )
     return [(d, j) for d, j in pairs[:n_neighbors] if d < math.inf]
 
@@ -383,3 +385,80 @@ def log_weighted_count(count, log_density):
     if log_density == -math.inf:
         return math.inf
     return (math.log(count) if count > 0 else -math.inf) - log_density
+
+
+# Reasons: what each column has to do with a distance, and what it has typically.
+
+
+def squared_parts(x, y, n_columns, weights=()):
+    """What columns add to a squared distance: delta_c**2, or the weight of a mismatch.
+
+    Values beyond the first n_columns numbers are those columns in another form, again; the
+    last len(weights) are categories, as columns of their own.
+    """
+    n_numbers = len(x) - len(weights)
+    parts = [0.0] * (n_columns + len(weights))
+    for place in range(n_numbers):
+        difference = float(x[place]) - float(y[place])
+        parts[place % n_columns] += difference * difference
+    for place, weight in enumerate(weights):
+        if x[n_numbers + place] != y[n_numbers + place]:
+            parts[n_columns + place] = float(weight)
+    return parts
+
+
+def mahalanobis_parts(x, y, inverse_covariance, n_columns):
+    """What columns add to delta' VI delta: delta_c (VI delta)_c, which may be negative."""
+    delta = [float(a) - float(b) for a, b in zip(x, y, strict=True)]
+    parts = [0.0] * n_columns
+    for place, row in enumerate(inverse_covariance):
+        product = sum(
+            float(v) * difference for v, difference in zip(row, delta, strict=True)
+        )
+        parts[place % n_columns] += delta[place] * product
+    return parts
+
+
+def shares(distances, parts, aggregation="kth"):
+    """The share of each column in R, from the K nearest rows; None if R is 0 or inf.
+
+    "kth": s_c = delta_c**2 / R**2, of the K-th row. "mean": the sum over all rows of
+    delta_kc**2 / d_k, by K R; one at distance 0 adds nothing. parts[k][c] is delta_kc**2.
+    """
+    n_neighbors, n_columns = len(distances), len(parts[0])
+    if aggregation == "kth":
+        total = distances[-1]
+    else:
+        total = mean_of_smallest(distances, n_neighbors)
+    if total in (0, math.inf):
+        return None
+    if aggregation == "kth":
+        return [part / (total * total) for part in parts[-1]]
+    result = [0.0] * n_columns
+    for d, of_row in zip(distances, parts, strict=True):
+        for column, part in enumerate(of_row):
+            if d > 0:
+                result[column] += part / d
+    return [share / (n_neighbors * total) for share in result]
+
+
+def typical_rows(n_rows, most=256):
+    """The numbers of the rows whose shares are typical."""
+    drawn = np.random.default_rng(0).choice(n_rows, min(n_rows, most), replace=False)
+    return sorted(int(number) for number in drawn)
+
+
+def typical_shares(of_rows, n_columns):
+    """The mean of shares of rows, and of one more row that has the same of each column."""
+    known = [row for row in of_rows if row is not None] + [[1 / n_columns] * n_columns]
+    return [sum(row[column] for row in known) / len(known) for column in range(n_columns)]
+
+
+def telling_order(of_row, typical):
+    """The columns by share over typical share, falling; equal ones as they stand.
+
+    A typical share counts as a millionth of the largest, at least.
+    """
+    least = max(typical) * 1e-6
+    ratios = [s / max(t, least) for s, t in zip(of_row, typical, strict=True)]
+    return sorted(range(len(ratios)), key=lambda column: -ratios[column])

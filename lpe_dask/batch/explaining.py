@@ -51,8 +51,8 @@ def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
     ValueError
         If the reasons of so many rows cannot be worked out from the output.
     """
-    if top < 1:
-        raise ValueError(f"top={top} must be a whole number of at least 1.")
+    if type(top) is not int or top < 1:
+        raise ValueError(f"top={top!r} must be a whole number of at least 1.")
     url = fspath(output)
     if not knows_reasons(url, top):
         with reserved_output(url):
@@ -68,6 +68,8 @@ def knows_reasons(output: str, top: int) -> bool:
     summary = read_summary(output)
     reasons = _stored(output)
     n_measured = summary["rows"] - summary["rows_nan"]
+    if n_measured == 0:
+        raise ValueError(f"no row of {output} has a p-value: there is nothing to explain.")
     return reasons is not None and _n_rows(reasons) >= min(top, n_measured)
 
 
@@ -86,6 +88,8 @@ def reason_lines(reasons: pd.DataFrame, n_columns: int = 3) -> str:
             f"nominal {_short(line.nominal_value)})"
             for line in told.itertuples()
         ]
+        if told["share"].isna().any():
+            texts = [f"no shares: the distance is {first.statistic:g}"]
         enough = "-" if pd.isna(first.enough) else str(first.enough)
         lines.append((part, row, first.p_value, first.statistic, enough, "; ".join(texts)))
     names = ["part", "row", "p_value", "statistic", "enough", "reasons"]
@@ -97,6 +101,11 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)[:40]
 
 
+def _known(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return the section about reasons, which earlier versions did not write."""
+    return {"rows": [], "private_columns": []} | (summary.get("reasons") or {})
+
+
 def _n_rows(reasons: pd.DataFrame) -> int:
     return int(reasons.groupby(["part", "row"]).ngroups)
 
@@ -106,7 +115,7 @@ def _work_out(url: str, summary: dict[str, Any], top: int) -> None:
     fingerprint, path = read_fingerprint(url), summary.get("model")
     if path is None or fingerprint is None:
         raise ValueError(
-            f"{url} has the reasons of {len(summary['reasons']['rows'])} rows, and its "
+            f"{url} has the reasons of {len(_known(summary)['rows'])} rows, and its "
             f"model was not saved. Lower top (--top), or run the job with a saved model "
             f"(--model)."
         )
@@ -117,12 +126,12 @@ def _work_out(url: str, summary: dict[str, Any], top: int) -> None:
             f"(--top), or score the rows again."
         )
     table, rows = tables_to_score(model, url, fingerprint.settings["columns"])
-    level = summary["alpha"] if summary["fdr"] is None else summary["fdr_cut_off"] or 0.0
-    model = replace(model, offset=threshold(level))
+    level = summary["alpha"] if summary["fdr"] is None else summary["fdr_cut_off"]
+    model = replace(model, offset=0.0 if level is None else threshold(level))
     extremes = _extremes(table, model, top)
     hidden = {*RESULT_COLUMNS, Q_VALUE}
     kept = table.select([name for name in table.columns if name not in hidden])
-    private = summary["reasons"]["private_columns"]
+    private = _known(summary)["private_columns"]
     scored = Scored(rows, kept, labels_of(table), None, private)
     _, file = scored.reasons(model, extremes, None, extremes.p_values < model.offset)
     Folder(url).write(REASONS_NAME, file)

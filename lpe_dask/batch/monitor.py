@@ -6,7 +6,7 @@
     out/monitor.json    beside it: one state for each job, model and alpha
 
 The state is written after the summary, which has the counts, too: where a run dies between
-the two, the next start adds them. Nothing here fails a run.
+the two, its next start adds them. Nothing here fails a run.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ class Night:
         is_replay = drift.pop("is_replay")
         return {
             **drift,
-            "is_counted": drift["is_counted"] or is_replay,
+            "is_counted": self._states is not None and (drift["is_counted"] or is_replay),
+            "delta": self.drift.state["delta"],
             "history": self.drift.history(),
             "counts": self._counts.tolist(),
             "series": self._watched.as_json(),
@@ -147,7 +148,7 @@ class Night:
         content = {"format": FORMAT, "states": dict(kept)}
         try:
             write_json(watched.folder, MONITOR_NAME, content, indent=None)
-        except (OSError, NotImplementedError) as error:
+        except Exception as error:  # libraries of storages have errors of their own
             _warn(watched.folder, error)
 
 
@@ -170,7 +171,7 @@ def night(watched: Watched, counts: NDArray[np.int64]) -> Iterator[Night]:
         try:
             _lock(stack, locked)
             states = _states(watched.folder)
-        except (OSError, NotImplementedError) as error:
+        except Exception as error:
             _warn(watched.folder, error)
         yield Night(watched, states, counts)
         if states is not None:
@@ -198,7 +199,7 @@ def catch_up(output: str) -> None:
 
 
 @tenacity.retry(
-    retry=tenacity.retry_if_exception_type(LockedError),
+    retry=tenacity.retry_if_exception_type((LockedError, FileNotFoundError)),
     stop=tenacity.stop_after_delay(WAIT_SECONDS),
     wait=tenacity.wait_random(0.1, 1),
     reraise=True,
@@ -218,28 +219,28 @@ def _tidy(url: str, prefix: str) -> None:
 def _states(folder: str) -> dict[str, Any] | None:
     """Return the states of all series, by key; None if they are not to be changed.
 
-    A damaged file is kept under another name.
+    That is a file of a later version, or of another program. A damaged one is kept under
+    another name.
     """
     content = Folder(folder).read(MONITOR_NAME)
     if content is None:
         return {}
     try:
         said = json.loads(content)
-        version, states = said["format"], dict(said["states"])
+        if not isinstance(said, dict) or said.get("format") != FORMAT:
+            logger.warning(
+                "%s is not of format %d, which this version knows: the run is not counted",
+                _url(folder), FORMAT,
+            )  # fmt: skip
+            return None
+        return dict(said["states"])
     except (ValueError, KeyError, TypeError) as error:
-        Folder(folder).write(f"damaged-{MONITOR_NAME}", content)
+        Folder(folder).create(f"damaged-{MONITOR_NAME}", content)
         logger.warning(
             "%s is damaged (%s): it is kept as damaged-%s, and all series of runs begin "
             "anew", _url(folder), brief(error), MONITOR_NAME,
         )  # fmt: skip
         return {}
-    if version == FORMAT:
-        return states
-    logger.warning(
-        "%s is of format %s, and this version knows format %d: the run is not counted",
-        _url(folder), version, FORMAT,
-    )  # fmt: skip
-    return None
 
 
 def _locked(folder: str) -> str:

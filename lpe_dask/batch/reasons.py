@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -76,7 +77,8 @@ class Scored:
         if self.sizes is not None:
             starts = np.cumsum([0, *self.sizes])
             numbers = reference_numbers(model, starts[extremes.parts] + extremes.places)
-        found = explain_rows(model, values, known, numbers)
+        hidden = np.isin(list(map(str, model_columns(model))), self.private)
+        found = explain_rows(model, values, known, numbers, hidden, MOST_COLUMNS)
         labels = [self.labels[i] for i in extremes.parts]
         places = pd.MultiIndex.from_arrays(
             [
@@ -88,8 +90,7 @@ class Scored:
             ],
             names=["part", "row"],
         )
-        hidden = [str(name) in self.private for name in found.columns]
-        shown = found.without(np.array(hidden))
+        shown = found.without(hidden)
         rows = [
             {
                 "part": part, "row": row,
@@ -100,7 +101,18 @@ class Scored:
             }
             for i, (part, row) in enumerate(places)
         ]  # fmt: skip
-        section = no_reasons(model, self.private, None) | {"rows": rows}
+        first = Counter(
+            row["columns"][0]["column"]
+            for row in rows
+            if row["is_anomaly"] and row["columns"] and row["note"] is None
+        )
+        section = no_reasons(model, self.private, None) | {
+            "rows": rows,
+            "flagged_rows": int(is_flagged.sum()),
+            "first_reasons": [
+                {"column": name, "rows": n} for name, n in first.most_common()
+            ],
+        }
         return section, reasons_file(shown, places)
 
     def _taken(self, extremes: Extremes) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -128,6 +140,11 @@ class Scored:
         return [name for name in names if name not in measured][:MOST_KEPT]
 
 
+def model_columns(model: Fitted) -> list[Any]:
+    """Return the names of the columns that are measured, or their numbers."""
+    return model.columns or list(range(model.n_features))
+
+
 def no_reasons(model: Fitted, private: Sequence[str], why: str | None) -> dict[str, Any]:
     """Return the section of a summary about reasons, without any.
 
@@ -141,7 +158,8 @@ def no_reasons(model: Fitted, private: Sequence[str], why: str | None) -> dict[s
     """
     return {
         "n_columns": model.n_features, "private": len(private),
-        "private_columns": list(private), "reason": why, "rows": [],
+        "private_columns": list(private), "reason": why, "rows": [], "flagged_rows": 0,
+        "first_reasons": [],
     }  # fmt: skip
 
 

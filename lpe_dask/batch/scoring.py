@@ -186,6 +186,7 @@ class Scoring:
             verdict = self._verdict(model)
             rows = None if self.is_own else self.rows
             blocks = model.blocks(rows, sizes, verdict)
+            planned = model.reference.needed_bytes(sizes)
         folder = self._folder(lock.token)
         try:
             check_token(lock.url, lock.token)  # the fit may have taken hours
@@ -200,7 +201,8 @@ class Scoring:
                 model, self.made_from, written, check, certificate, steps
             )
             summary |= {
-                "output": self.output, "model": self.told.model, "reasons": reasons
+                "output": self.output, "model": self.told.model, "reasons": reasons,
+                "planned_worker_bytes": planned,
             }  # fmt: skip
             check_token(lock.url, lock.token)
             self._complete(summary, model, written)
@@ -255,12 +257,14 @@ class Scoring:
     ) -> dict[str, Any]:
         """Return the section about reasons; a run does not fail for want of them."""
         extremes, private = written.found.extremes, self.told.private
+        Folder(self.output).remove_file(output.REASONS_NAME)  # of an interrupted run
         if len(extremes.parts) == 0:
             return no_reasons(model, private, "no row has a p-value")
-        q_values, is_flagged = None, extremes.p_values < model.offset
+        q_values = None
         if written.adjustment is not None:
             q_values = adjusted_p_values(extremes.p_values, written.adjustment)
-            is_flagged = q_values <= self.fdr
+            model = replace(model, offset=written.offset)
+        is_flagged = extremes.p_values < model.offset
         sizes = written.sizes if self.is_own else None
         labels = [(folder.name(i), 0) for i in range(folder.n_parts)]
         scored = Scored(self.rows, self.kept, labels, sizes, private)
@@ -398,7 +402,9 @@ def prepare_scoring(
             table, rows = open_measured(data, None, columns, kinds=origin.kinds)
     else:
         table, rows = tables_to_score(origin, data, given.columns)
-    _check_private(given.private or (), [*rows.columns, *table.columns])
+    _check_private(
+        given.private or (), [*rows.columns, *table.columns, *table.index_columns]
+    )
     results = [*output.RESULT_COLUMNS]
     if given.fdr is not None:
         results.append(parts.Q_VALUE)

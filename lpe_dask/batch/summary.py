@@ -88,7 +88,6 @@ def score_summary(
         "fdr": made_from.settings["fdr"],
         "parameters": model.parameters | {"alpha": alpha},
         "peak_worker_bytes": peak_worker_bytes(),
-        "planned_worker_bytes": model.reference.needed_bytes(),
         **observed_counts(),
         "versions": package_versions(*_PACKAGES),
         MADE_FROM: made_from.content(),

@@ -8,6 +8,7 @@ from lpe_dask.batch.job import Job
 from lpe_dask.batch.monitor import Watched
 from lpe_dask.model import Fitted, calibration_id, model_url
 from lpe_dask.pvalues import Cells, Tolerances, phi_of
+from lpe_dask.storage import Folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class Told:
     Attributes
     ----------
     folder : str, optional
-        Beside the outputs of the job; None if there is none, as for a bucket.
+        Beside the outputs of the job; None if there is none: the output is a bucket.
     job : str
         Tells the job from others there; "" where outputs do not have a day in their name.
     model : str, optional
@@ -42,8 +43,7 @@ class Told:
         """Return what is told of a job that writes to a URL."""
         score, drift = job.score, job.drift
         assert score is not None
-        parent = url.rstrip("/").rpartition("/")[0]
-        folder, name = None if parent.endswith(":/") else parent, ""
+        folder, name = Folder(url).parent_url(), ""
         if job.today is not None:
             folder, name = job.today.folder, job.today.output
         tolerances = Tolerances(**({} if drift is None else drift.model_dump()))

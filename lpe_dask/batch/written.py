@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lpe_dask.batch.found import Found
 from lpe_dask.batch.parts import Asked
-from lpe_dask.pvalues import Adjustment, discovery_cut_off
+from lpe_dask.pvalues import Adjustment, discovery_cut_off, threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class Written:
     asked: Asked
     adjustment: Adjustment | None = None
     cut_off: float | None = None
+
+    @property
+    def offset(self) -> float:
+        """What p-values of rows are below that a false discovery rate flags."""
+        return 0.0 if self.cut_off is None else threshold(self.cut_off)
 
     @classmethod
     def of(

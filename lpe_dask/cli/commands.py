@@ -111,8 +111,8 @@ def score(
         workers = take_workers(options, debug)
         if options["model"] is not None:  # its arguments are not those of the defaults
             options = _given(options)
-        summary = _do(score_job(data, **options), workers, overwrite)
-    _exit(fail_on_drift, summary)
+        job = score_job(data, **options)
+        _do(job, workers, overwrite, fail_on_drift=fail_on_drift)
 
 
 @cli.command(name="plan", short_help="Tell what a run would need; run nothing.")
@@ -209,8 +209,7 @@ def run(
             score = due.score.model_copy(update={"report": False})
             due = due.model_copy(update={"score": score})
         workers = take_workers(options, debug, due.cluster)
-        summary = _do(due, workers, overwrite, keep=True)
-    _exit(fail_on_drift, summary)
+        _do(due, workers, overwrite, keep=True, fail_on_drift=fail_on_drift)
 
 
 @cli.command(short_help="Tell how far a run is: at work, to be resumed, or done.")
@@ -352,29 +351,32 @@ def main() -> None:
 
 
 def _do(
-    job: Any, workers: ChosenWorkers, overwrite: bool = False, *, keep: bool = False
-) -> dict[str, Any] | None:
+    job: Any,
+    workers: ChosenWorkers,
+    overwrite: bool = False,
+    *,
+    keep: bool = False,
+    fail_on_drift: bool = False,
+) -> None:
     """Check everything, start or join the workers, do a job, and print what was done.
 
-    Returns the summary, also that of an output that was finished before.
+    Ends the command where rows have drifted, if it is asked for, also if that was found by
+    an earlier run that has finished.
     """
     from lpe_dask.batch import prepare, read_summary
 
     run = prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
     if keep and run.is_finished():
         click.echo(_nothing_to_do(job.place), err=True)
-        return None if job.score is None else read_summary(job.place)
-    summary = run.execute(_watched(workers))
-    click.echo(summary_lines(summary, job.place), err=True)
-    return summary
-
-
-def _exit(fail_on_drift: bool, summary: dict[str, Any] | None) -> None:
-    """End the command with the exit code of a run that is done."""
+        is_asked = job.score is not None and fail_on_drift
+        summary = read_summary(job.place) if is_asked else {}
+    else:
+        summary = run.execute(_watched(workers))
+        click.echo(summary_lines(summary, job.place), err=True)
     if fail_on_drift and (code := drift_code(summary)) != 0:
-        said = ((summary or {}).get("drift") or {}).get("text", "drift was not judged")
+        said = (summary.get("drift") or {}).get("text", "drift was not judged")
         click.echo(f"--fail-on-drift: {said}", err=True)
-        click.get_current_context().exit(code)
+        raise click.exceptions.Exit(code)
 
 
 @contextmanager

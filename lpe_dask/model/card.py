@@ -30,8 +30,8 @@ def model_card(fitted: Fitted) -> str:
         "calibration": f"{fitted.calibration_kind}, {n_calibration:,} rows",
         "algorithm": fitted.reference.space.algorithm,
         "alpha": fitted.parameters["alpha"],
-        **given,
     }
+    lines |= {name: value for name, value in given.items() if name not in lines}
     return card("LPE, fitted", lines)
 
 

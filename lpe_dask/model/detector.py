@@ -546,7 +546,7 @@ class LPE(OutlierMixin, BaseEstimator):
             the row in ``X``: p_value; statistic; column, a name, or number where an array
             was fitted; value; nominal_value, that of the nearest nominal row (of numbers
             that are scaled to the same the shortest, as models have only scaled ones);
-            share, NaN if the statistic is 0, inf or NaN, as nothing has a share in it;
+            share, NaN if the distance is 0, inf or NaN, as nothing has a share in it;
             typical_share, the mean of the shares of up to 256 nominal rows; enough, how
             many of the first columns, copied from the nearest nominal row, make a p-value
             above alpha: 0 for a row that is not flagged, NA if not even all of them do.

@@ -8,6 +8,7 @@ Columns come in the order of share over typical share: a wide one always adds mu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.numbering import input_places
 from lpe_dask.model.prefixes import shortest_prefixes
 from lpe_dask.search import restored
-from lpe_dask.tables import array_of, is_paths, kinds_of, read_frame
+from lpe_dask.tables import array_of, is_paths, kinds_of, read_frame, select_columns
 from lpe_dask.tasks import compute, eagerly
 
 #: A typical share counts as this share of the largest, at least.
@@ -47,7 +48,8 @@ class Explanation:
         The columns of each row, the most telling one first.
     enough : ndarray of shape (n,)
         How many of the first columns, copied from the nearest nominal row, make a row that
-        is not flagged; -1 if not even all do, and for a row that was not measured.
+        is not flagged; -1 if none of those that were tried do, and for a row that was not
+        measured.
     """
 
     columns: list[Any]
@@ -65,13 +67,13 @@ class Explanation:
         n_lines = min(top, len(self.columns))
         first = self.order[:, :n_lines].ravel()
         rows = np.repeat(np.arange(len(self.order)), n_lines)
-        labels = pd.Index(self.columns, dtype=object, tupleize_cols=False)
+        values, nominal_values = _in_one_form(self.values, self.nominal_values)
         lines = {
             "p_value": self.p_values[rows],
             "statistic": self.statistic[rows],
-            "column": labels.take(first).infer_objects(),
-            "value": _picked(self.values, rows, first),
-            "nominal_value": _picked(self.nominal_values, rows, first),
+            "column": _index_of(self.columns).take(first).infer_objects(),
+            "value": values[rows, first],
+            "nominal_value": nominal_values[rows, first],
             "share": self.shares[rows, first],
             "typical_share": self.typical_shares[first],
             "enough": _whole_or_missing(self.enough[rows]),
@@ -99,13 +101,13 @@ def _whole_or_missing(numbers: NDArray[np.int64]) -> Any:
     return pd.arrays.IntegerArray(numbers.astype(np.int64), numbers < 0)
 
 
-def _picked(
-    frame: pd.DataFrame, rows: NDArray[np.int64], places: NDArray[np.int64]
-) -> NDArray[Any]:
-    """Return one value for each pair of a row and a column."""
-    is_numeric = all(map(pd.api.types.is_numeric_dtype, frame.dtypes))
-    values = frame.to_numpy(np.float64 if is_numeric else object, na_value=np.nan)
-    return values[rows, places]
+def _in_one_form(*frames: pd.DataFrame) -> Iterator[NDArray[Any]]:
+    """Yield the values of frames, of one type, or True would stand beside 1.0."""
+    dtypes = [dtype for frame in frames for dtype in frame.dtypes]
+    is_numeric = all(map(pd.api.types.is_numeric_dtype, dtypes))
+    dtype = np.float64 if is_numeric else object
+    for frame in frames:  # a copy, as pandas cannot replace what is missing in its own
+        yield frame.to_numpy(dtype, copy=True, na_value=np.nan)
 
 
 def explain(fitted: Fitted, X: Any, top: int) -> pd.DataFrame:
@@ -120,6 +122,8 @@ def explain_rows(
     values: pd.DataFrame,
     known: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
     numbers: NDArray[np.int64] | None = None,
+    is_hidden: NDArray[np.bool_] | None = None,
+    most_copied: int | None = None,
 ) -> Explanation:
     """Return why rows are as they are; computes.
 
@@ -132,13 +136,29 @@ def explain_rows(
         Their p-values and statistic, if they have been measured.
     numbers : ndarray of shape (n,), optional
         Which row of the reference each of them is; -1 for a new one. None: all are new.
+    is_hidden : ndarray of shape (n_features,), optional
+        Columns that come last, whatever they say, and are not copied.
+    most_copied : int, optional
+        Of how many columns, at most, it is tried whether they are enough. None: of all.
     """
     rows = _rows_of(fitted, values)
-    return eagerly(lambda: _explained(fitted, values, rows, known, numbers))
+    if is_hidden is None:
+        is_hidden = np.zeros(fitted.n_features, bool)
+    n_shown = int((~is_hidden).sum())
+    most = n_shown if most_copied is None else min(most_copied, n_shown)
+    return eagerly(
+        lambda: _explained(fitted, values, rows, known, numbers, is_hidden, most)
+    )
 
 
 def _explained(
-    fitted: Fitted, values: pd.DataFrame, rows: da.Array, known: Any, numbers: Any
+    fitted: Fitted,
+    values: pd.DataFrame,
+    rows: da.Array,
+    known: Any,
+    numbers: Any,
+    is_hidden: NDArray[np.bool_],
+    most: int,
 ) -> Explanation:
     (in_numbers,) = compute(rows)
     p_values, statistic = known or fitted.exactly(in_numbers, numbers)
@@ -148,13 +168,14 @@ def _explained(
     nominal = restored(preparation, found.nearest, fitted.n_features)
     # Of a Mahalanobis distance a typical share may be negative.
     ratio = np.nan_to_num(found.shares) / np.maximum(typical, typical.max() * _LEAST)
-    order = np.argsort(-ratio, axis=1, kind="stable")
+    order = np.argsort(np.where(is_hidden, np.inf, -ratio), axis=1, kind="stable")
     flagged = np.flatnonzero(p_values < fitted.offset)
     enough = np.where(p_values >= fitted.offset, 0, -1)
-    enough[flagged] = shortest_prefixes(
-        fitted, in_numbers[flagged], nominal[flagged], order[flagged], statistic[flagged],
-        None if numbers is None else numbers[flagged],
-    )  # fmt: skip
+    if len(flagged) > 0:
+        enough[flagged] = shortest_prefixes(
+            fitted, in_numbers[flagged], nominal[flagged], order[flagged],
+            statistic[flagged], None if numbers is None else numbers[flagged], most,
+        )  # fmt: skip
     return Explanation(
         fitted.columns or list(range(fitted.n_features)), values,
         _as_they_came(fitted, nominal), p_values, statistic, found.shares, typical, order,
@@ -195,16 +216,24 @@ def _check_count(name: str, count: Any) -> None:
 
 def _in_this_process(fitted: Fitted, X: Any) -> pd.DataFrame:
     """Return rows of any kind as a frame of the columns that are measured; computes."""
+    names = fitted.columns
     if is_paths(X):
-        X = read_frame(X, columns=fitted.columns, kinds=kinds_of(fitted.categories))
+        X = read_frame(X, columns=names, kinds=kinds_of(fitted.categories))
     fitted.table(X)  # which checks it
+    is_frame = hasattr(X, "columns")
+    if is_frame and names is not None:
+        X = select_columns(X, names)
     if is_dask_collection(X):
         (X,) = compute(X)
-    if not isinstance(X, pd.DataFrame):
-        return pd.DataFrame(array_of(X))
-    if fitted.columns is not None:
-        X = X[fitted.columns]
-    return X
+    if is_frame:
+        return X
+    frame = pd.DataFrame(np.asarray(array_of(X)))
+    return frame if names is None else frame.set_axis(_index_of(names), axis=1)
+
+
+def _index_of(names: list[Any]) -> pd.Index:
+    """Return names of columns as they are, also where pandas would make others of them."""
+    return pd.Index(names, dtype=object, tupleize_cols=False)
 
 
 def _rows_of(fitted: Fitted, values: pd.DataFrame) -> da.Array:
@@ -214,13 +243,10 @@ def _rows_of(fitted: Fitted, values: pd.DataFrame) -> da.Array:
 
 def _as_they_came(fitted: Fitted, rows: NDArray[np.float64]) -> pd.DataFrame:
     """Return rows of numbers and codes with the values that the codes stand for."""
-    frame = pd.DataFrame(rows)
-    if fitted.categories is None:
-        return frame
-    for place, levels in zip(
-        fitted.categories.places, fitted.categories.levels, strict=True
-    ):
+    categories, columns = fitted.categories, dict(enumerate(rows.T))
+    places = () if categories is None else categories.places
+    for place, levels in zip(places, categories.levels if categories else (), strict=True):
         named = np.array([*levels, None], dtype=object)  # the last for a row without one
         codes = np.where(np.isnan(rows[:, place]), -1, rows[:, place]).astype(np.int64)
-        frame[place] = pd.Series(named[codes], dtype=object)
-    return frame
+        columns[place] = named[codes]
+    return pd.DataFrame(columns)

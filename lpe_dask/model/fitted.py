@@ -153,14 +153,16 @@ class Fitted:
         rows : ndarray of shape (n, n_features)
             Numbers, and codes of categories.
         numbers : ndarray of shape (n,), optional
-            Which row of the reference each is, and so no neighbor of; -1 for a new one.
-            None: all are new.
+            Which row of the reference each is, or was before it was changed, and so no
+            neighbor of; -1 for a new one. None: all are new. Along a graph, where that row
+            is a node, only for rows that were not changed.
         """
-        blocks, own = cut_rows(rows), None
-        if numbers is not None:
-            own = da.from_array(numbers, chunks=(blocks.chunks[0],))
+        blocks = cut_rows(rows)
         with lazily():
-            statistic = self.reference.measure_rows(blocks, numbers=own)
+            if numbers is None:
+                statistic = self.reference.measure_rows(blocks)
+            else:
+                statistic = self.reference.measure_without(blocks, numbers)
             compared = self.calibration.compared(blocks, statistic)
             found = compute(self.calibration.p_values(compared), statistic)
         return found[0], found[1]

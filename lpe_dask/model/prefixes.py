@@ -9,17 +9,20 @@ flagged if R(x) - |x - x_j| or R(y) - |x_j - y| is more than the largest R that 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.search import squared_parts
+from lpe_dask.search import LinearMap, squared_parts
 
 #: Prefixes of each row that are tried first, and the most numbers that are tried at once.
 FIRST_TRIED, TRIED_NUMBERS = 4, 2**21
 
-#: By which share a bound has to be exceeded, so that rounding decides nothing.
-_MARGIN = 1e-9
+#: By which share a bound has to be exceeded, so that rounding decides nothing; and by how
+#: much, as squares of less may be 0.
+_MARGIN, _UNDERFLOW = 1e-9, 1e-150
 
 
 def shortest_prefixes(
@@ -29,6 +32,7 @@ def shortest_prefixes(
     order: NDArray[np.int64],
     statistic: NDArray[np.float64],
     numbers: NDArray[np.int64] | None,
+    most: int | None = None,
 ) -> NDArray[np.int64]:
     """Return for flagged rows how many columns are enough; computes.
 
@@ -42,21 +46,25 @@ def shortest_prefixes(
     statistic : ndarray of shape (n,)
         Of the rows.
     numbers : ndarray of shape (n,), optional
-        As in `Fitted.exactly`.
+        As in `Fitted.exactly`; not used along a graph, where copies are new rows.
+    most : int, optional
+        The longest prefix that is tried. None: all columns.
 
     Returns
     -------
     n_columns : ndarray of shape (n,)
-        At least 1; -1 if not even all columns are enough.
+        At least 1; -1 if not even all columns, or the most that are tried, are enough.
     """
     trials = _Trials(fitted, rows, nominal, order, statistic, numbers)
-    enough = np.full(len(rows), -1)
+    enough, n_features = np.full(len(rows), -1), rows.shape[1]
+    last = n_features if most is None else most
     open_rows = np.flatnonzero(trials.reached >= fitted.offset)
-    enough[open_rows] = rows.shape[1]
+    if last == n_features:
+        enough[open_rows], last = n_features, n_features - 1
     first, n_tried = 1, FIRST_TRIED
-    while len(open_rows) > 0 and first < rows.shape[1]:
-        most = TRIED_NUMBERS // (rows.shape[1] * len(open_rows))
-        n_tried = max(1, min(n_tried, most, rows.shape[1] - first))
+    while len(open_rows) > 0 and first <= last:
+        at_once = TRIED_NUMBERS // (n_features * len(open_rows))
+        n_tried = max(1, min(n_tried, at_once, last + 1 - first))
         is_enough = trials.are_enough(open_rows, np.arange(first, first + n_tried))
         is_done = is_enough.any(axis=1)
         enough[open_rows[is_done]] = first + is_enough[is_done].argmax(axis=1)
@@ -83,12 +91,13 @@ class _Trials:
         statistic: NDArray[np.float64],
         numbers: NDArray[np.int64] | None,
     ) -> None:
-        self._fitted, self._numbers = fitted, numbers
+        self._fitted = fitted
+        self._numbers = numbers if fitted.reference.graph is None else None
         self._rows = rows.astype(np.float64)
         self._copied = np.where(np.isnan(nominal), self._rows, nominal)
         self._rank = np.empty_like(order)
         np.put_along_axis(self._rank, order, np.arange(order.shape[1])[None, :], axis=1)
-        self.reached, reached = fitted.exactly(self._copied, numbers)
+        self.reached, reached = fitted.exactly(self._copied, self._numbers)
         self._statistics = statistic, reached
 
     def are_enough(
@@ -118,13 +127,16 @@ class _Trials:
             return np.ones(len(trials), bool)
         preparation, n_features = reference.space.preparation, trials.shape[1]
         prepared, is_possible = preparation.apply(trials), np.ones(len(trials), bool)
+        # What is as far as the search has it: parts of correlated columns cancel out.
+        straight = replace(preparation, linear_map=LinearMap())
         for end, statistic in zip(
             (self._rows, self._copied), self._statistics, strict=True
         ):
             other = preparation.apply(end[places])
-            squares = squared_parts(preparation, prepared, other, n_features).sum(axis=1)
-            apart = np.sqrt(np.maximum(squares, 0))
-            with np.errstate(invalid="ignore"):
-                least = statistic[places] - apart
-                is_possible &= ~(least > bound + _MARGIN * (bound + apart))
+            apart = np.sqrt(
+                squared_parts(straight, prepared, other, n_features).sum(axis=1)
+            )
+            most = bound + _MARGIN * (bound + apart) + _UNDERFLOW
+            is_known = np.isfinite(statistic[places])  # others are known to overflow only
+            is_possible &= ~(is_known & (statistic[places] > most + apart))
         return is_possible

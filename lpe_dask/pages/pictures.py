@@ -6,21 +6,32 @@ numbers --Matplotlib--> SVG --colors of our own--> CSS variables of the page
 from __future__ import annotations
 
 import io
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from markupsafe import Markup, escape
 
-#: Colors to draw with -> what they are on the page: ink, soft, line, mark, bad.
+from lpe_dask.pages.rendering import is_number
+
+#: Colors to draw with -> what they are on the page.
 _COLORS = {
     "#010101": "var(--ink)", "#020202": "var(--soft)", "#030303": "var(--line)",
-    "#040404": "var(--mark)", "#050505": "var(--bad)",
+    "#040404": "var(--mark)", "#050505": "var(--bad)", "#060606": "var(--warn)",
 }  # fmt: skip
-_INK, _SOFT, _LINE, _MARK, _BAD = _COLORS
+_INK, _SOFT, _LINE, _MARK, _BAD, _WARN = _COLORS
 
 #: Markers and colors of the verdicts.
-_VERDICTS = {"fits": ("o", _MARK), "drifting": ("^", _BAD), "broken input": ("x", _BAD)}
+_VERDICTS = {"fits": ("o", _MARK), "drifting": ("^", _WARN), "broken input": ("x", _BAD)}
+
+#: The largest number that is drawn.
+_LARGEST = 1e9
+
+#: Ratios and shares that are named on axes.
+_RATIOS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
+_SHARES = tuple(digit * 10.0**power for power in range(-6, 1) for digit in (1, 2, 5))[:-2]
 
 
 def has_pictures() -> bool:
@@ -32,107 +43,203 @@ def has_pictures() -> bool:
     return True
 
 
-def picture_of_p_values(cells: Mapping[str, Sequence[float]]) -> Markup:
-    """Return the share of rows in each cell of p-values, over the promised one.
+def picture_of_p_values(cells: Any, alpha: float) -> Markup | None:
+    """Return the number of rows in each cell of p-values, over the promised one.
+
+    Bars start at 1 and go up or down, on an axis of logarithms, with two standard
+    deviations of their counts. The cells before those of ordinary rows are much narrower,
+    and matter most: they stand on their own, on the left.
 
     Parameters
     ----------
     cells : mapping
-        "upper", "promised" and "rows", as `Cells.histogram` gives them.
+        "upper", "promised" and "rows", as `Cells.histogram` gives them; there is no picture
+        of anything else.
+    alpha : float
+        The first cell is that of the flagged rows if it ends there.
     """
-    figure, axes = _figure(1)
-    total = sum(cells["rows"]) or 1
-    ratios = [
-        rows / total / promised if promised > 0 else 0.0
-        for rows, promised in zip(cells["rows"], cells["promised"], strict=True)
-    ]
-    edges = [0.0, *cells["upper"]]
-    axes[0].stairs(ratios, edges, fill=True, color=_MARK, alpha=0.75)
-    axes[0].axhline(1, color=_INK, linewidth=1.2, linestyle="--")
-    axes[0].set_xlim(0, 1)
-    axes[0].set_ylim(0, max(1.5, min(5.0, 1.05 * max(ratios, default=0))))
-    axes[0].set_xlabel("p-value")
-    axes[0].set_ylabel("rows / promised")
-    return _svg(figure, "p", "Rows in each cell of p-values, over the promised number")
+    upper, promised, rows = (_listed(cells, name) for name in ("upper", "promised", "rows"))
+    total = sum(rows)
+    is_drawn = len(upper) == len(promised) == len(rows) and total > 0
+    if not is_drawn or math.isnan(sum(upper) + sum(promised)):
+        return None
+    bars = [_bar(n, share * total) for n, share in zip(rows, promised, strict=True)]
+    names = ["flagged"] * (upper[0] <= alpha)
+    n_left = min(len(bars), len(names) + 1)
+    names.append(f"≤ {upper[n_left - 1]:.2g}")
+    edges = upper[n_left - 1 :]
+    ordinary = list(zip(edges, edges[1:], bars[n_left:], strict=False))
+    with _figure(1, 2, sharey=True, width_ratios=[1.4 * n_left, 6]) as (
+        figure,
+        [left, right],
+    ):
+        low, high = _limits(bars)
+        left.set(yscale="log", ylim=(low, high), ylabel="rows / promised")
+        _draw_bars(left, [(i - 0.4, i + 0.4, bar) for i, bar in enumerate(bars[:n_left])])
+        left.set_xticks(range(n_left), names[:n_left])
+        left.set_xlim(-0.6, n_left - 0.4)
+        left.set_yticks(_RATIOS, [f"{ratio:g}" for ratio in _RATIOS])
+        left.minorticks_off()
+        _draw_bars(right, ordinary)
+        right.set(
+            ylim=(low, high), xlim=(min(edges[0], 0.9), 1), xlabel="p-value of other rows"
+        )
+        right.tick_params(labelleft=False)
+        return _svg(figure, "p", "Rows in each cell of p-values, over the promised number")
+
+
+def _bar(n_rows: float, expected: float) -> tuple[float, float]:
+    """Return a number of rows over the expected one, and two standard deviations of it."""
+    if expected <= 0 or n_rows < 0:
+        return 1.0, 0.0
+    return n_rows / expected, 2 * math.sqrt(n_rows) / expected
+
+
+def _limits(bars: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the ends of the axis: 1 is well inside, and what is far from it is cut."""
+    low, high = 0.8 * min(bars)[0], 1.25 * max(bars)[0]
+    return max(_RATIOS[0], min(0.45, low)), min(_RATIOS[-1], max(2.2, high))
+
+
+def _draw_bars(axes: Any, bars: Sequence[tuple[float, float, tuple[float, float]]]) -> None:
+    """Draw bars from here to there; one that is cut has its number."""
+    low, high = axes.get_ylim()
+    for start, end, (ratio, deviation) in bars:
+        middle, seen = (start + end) / 2, min(max(ratio, low), high)
+        axes.fill_between([start, end], 1, seen, color=_MARK, alpha=0.35, linewidth=0)
+        axes.plot([start, end], [seen, seen], color=_MARK, linewidth=1.5)
+        ends = [min(max(ratio + by, low), high) for by in (-deviation, deviation)]
+        axes.plot([middle, middle], ends, color=_MARK, linewidth=0.8)
+        if ratio > high:
+            axes.annotate(
+                f"{ratio:.3g}", (middle, high), (0, -2), textcoords="offset points",
+                ha="center", va="top", color=_INK,
+            )  # fmt: skip
+    axes.axhline(1, color=_INK, linewidth=1.2, linestyle="--")
 
 
 def picture_of_nights(
-    history: Sequence[Mapping[str, Any]], promised: float, evidence_needed: float
-) -> Markup:
+    history: Sequence[Any], promised: Sequence[float], delta: float
+) -> Markup | None:
     """Return the flagged share of past nights with intervals, and the evidence below.
+
+    Shares are on an axis of square roots: a night of broken input leaves the others room.
 
     Parameters
     ----------
     history : sequence of mapping
-        As `Drift.history` gives it.
-    promised : float
-        The share of false alarms.
-    evidence_needed : float
-        The log10 of what counts as evidence of a change.
+        As `Drift.history` gives it; there is no picture of fewer than two nights.
+    promised : sequence of three floats
+        The share of false alarms, and between which the calibration rows put it.
+    delta : float
+        Of the tolerances: evidence of 2 / delta is what a change takes.
     """
-    figure, axes = _figure(2)
+    nights = [night if isinstance(night, dict) else {} for night in history]
+    if len(nights) < 2:
+        return None
+    with _figure(2, 1, sharex=True, height_ratios=[3, 2]) as (figure, [above, below]):
+        _draw_shares(above, nights, [max(0.0, _drawn(share, 1)) for share in promised])
+        evidence = [_drawn(night.get("log10_evidence")) for night in nights]
+        below.plot(range(1, len(nights) + 1), evidence, color=_MARK, linewidth=1.5)
+        needed = math.log10(2) - math.log10(delta) if delta > 0 else math.nan
+        below.axhline(needed, color=_INK, linewidth=1, linestyle="--")
+        below.set(ylabel="log10 evidence", xlabel="night, the last one is this")
+        below.set_xlim(0.5, len(nights) + 0.5)
+        below.xaxis.get_major_locator().set_params(integer=True)
+        return _svg(figure, "n", "Flagged share and evidence of a change, night by night")
+
+
+def _draw_shares(axes: Any, nights: list[dict[str, Any]], promised: list[float]) -> None:
+    """Draw the flagged share of each night, and what is promised."""
+    level, *between = map(math.sqrt, promised)
+    axes.axhspan(*between, color=_LINE, alpha=0.6, linewidth=0)
+    axes.axhline(level, color=_INK, linewidth=1, linestyle="--", label="promised")
+    largest = max(promised)
     for verdict, (marker, color) in _VERDICTS.items():
-        some = [
-            (i, run) for i, run in enumerate(history, 1)
-            if run["verdict"] == verdict and run["flagged_share"] is not None
+        points = [
+            (i, *_share_of(night)) for i, night in enumerate(nights, 1)
+            if night.get("verdict") == verdict
         ]  # fmt: skip
-        if not some:
-            continue
-        shares = [run["flagged_share"] for _, run in some]
-        below = [run["flagged_share"] - run["flagged_between"][0] for _, run in some]
-        above = [run["flagged_between"][1] - run["flagged_share"] for _, run in some]
-        axes[0].errorbar(
-            [i for i, _ in some], shares, [below, above], fmt=marker, color=color,
-            label=verdict, markersize=4, linewidth=0.8,
-        )  # fmt: skip
-    axes[0].axhline(promised, color=_INK, linewidth=1, linestyle="--", label="promised")
-    axes[0].set_ylim(bottom=0)
-    axes[0].set_ylabel("flagged share")
-    axes[0].legend(frameon=False, fontsize=9, labelcolor=_INK)
-    evidence = [run["log10_evidence"] for run in history]
-    axes[1].plot(range(1, len(history) + 1), evidence, color=_MARK, marker=".")
-    axes[1].axhline(evidence_needed, color=_INK, linewidth=1, linestyle="--")
-    axes[1].set_ylabel("log10 evidence")
-    axes[1].set_xlabel("night, the last one is this")
-    return _svg(figure, "n", "Flagged share and evidence of a change, night by night")
+        if points:
+            x, *shares = zip(*points, strict=True)
+            share, low, high = ([_root(of) for of in some] for some in shares)
+            axes.plot(x, share, marker, color=color, label=verdict, markersize=4)
+            axes.vlines(x, low, high, color=color, linewidth=0.8)
+            largest = max([largest, *(of for some in shares for of in some if of > 0)])
+    ticks = [of for of in _SHARES if largest / 20 <= of <= largest]
+    axes.set_yticks(
+        [0, *map(math.sqrt, ticks)], ["0", *(f"{100 * of:g} %" for of in ticks)]
+    )
+    axes.set_ylim(0, 1.05 * math.sqrt(largest) or 1)
+    axes.set_ylabel("flagged share")
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=4, frameon=False, fontsize=9,
+        labelcolor=_INK, handletextpad=0.3, columnspacing=1.2,
+    )  # fmt: skip
 
 
-def _figure(n_axes: int) -> tuple[Any, list[Any]]:
+def _root(share: float) -> float:
+    """Return the square root of a share; NaN for NaN."""
+    return math.nan if math.isnan(share) else math.sqrt(max(0.0, share))
+
+
+def _drawn(value: Any, most: float = _LARGEST) -> float:
+    """Return a number that can be drawn; NaN for anything else."""
+    return max(-most, min(most, float(value))) if is_number(value) else math.nan
+
+
+def _listed(cells: Any, name: str) -> list[float]:
+    """Return what cells have of a name, as it can be drawn."""
+    listed = cells.get(name) if isinstance(cells, dict) else None
+    return [_drawn(value) for value in listed] if isinstance(listed, list) else []
+
+
+def _share_of(night: dict[str, Any]) -> tuple[float, float, float]:
+    """Return the flagged share of a night, and its interval."""
+    between = night.get("flagged_between")
+    if not isinstance(between, list) or len(between) != 2:
+        between = [None, None]
+    share, low, high = (_drawn(x, 1) for x in (night.get("flagged_share"), *between))
+    return share, low, high
+
+
+@contextmanager
+def _figure(n_rows: int, n_columns: int, **shape: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """Give a figure and its axes, whatever style is set elsewhere."""
+    import matplotlib.style
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 2.6 * n_axes), layout="constrained")
-    axes = figure.subplots(n_axes, 1, squeeze=False)[:, 0].tolist()
-    for of_one in axes:
-        of_one.tick_params(colors=_SOFT, labelsize=9)
-        of_one.xaxis.label.set_color(_SOFT)
-        of_one.yaxis.label.set_color(_SOFT)
-        for spine in of_one.spines.values():
-            spine.set_color(_LINE)
-        of_one.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    settings: dict[Any, Any] = {
+        "axes.edgecolor": _LINE, "axes.labelcolor": _SOFT, "axes.spines.right": False,
+        "axes.spines.top": False, "font.family": "sans-serif", "font.size": 10,
+        "svg.fonttype": "none", "xtick.color": _SOFT, "xtick.labelsize": 10,
+        "ytick.color": _SOFT, "ytick.labelsize": 10,
+    }  # fmt: skip
+    with matplotlib.style.context(["default", settings]):
+        figure = Figure(figsize=(4.8, 2.0 + 1.9 * (n_rows - 1)), layout="constrained")
+        yield figure, figure.subplots(n_rows, n_columns, **shape).tolist()
 
 
 def _svg(figure: Any, name: str, label: str) -> Markup:
     """Return a figure as an element of a page; ``name`` tells its ids from others'."""
     import matplotlib
 
-    figure.patch.set_alpha(0)
-    for axes in figure.axes:
-        axes.patch.set_alpha(0)
     file = io.BytesIO()
-    settings: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": name,
-        "font.family": "sans-serif",
-    }
-    with matplotlib.rc_context(settings):
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        no_date: dict[Any, Any] = {"Date": None, "Creator": None}
+        figure.savefig(file, format="svg", transparent=True, metadata=no_date)
     text = file.getvalue().decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r' xmlns(:\w+)?="[^"]*"| version="[^"]*"', "", text)
+    text = re.sub(r"font-family: [^;]*; ", "", text)  # that of the page
+    text = re.sub(r'<g id="[^"]*"', "<g", text).replace("xlink:href", "href")
     text = re.sub(r'( id="|"#|url\(#)', rf"\g<1>{name}-", text)
+    text = re.sub(r"(\.\d\d)\d+(?=[^<>]*>)", r"\1", text)  # of a point, in tags
     for color, variable in _COLORS.items():
         text = text.replace(color, variable)
-    text = re.sub(r"\n\s*", "\n", text)
+    text = re.sub(r"\s*\n\s*", " ", text)
     head = f'<svg role="img" aria-label="{escape(label)}"'
     return Markup(text.replace("<svg", head, 1))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import math
+import re
+from datetime import datetime
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 #: Bytes that a name, and a value, may take on a page.
 NAME_BYTES, VALUE_BYTES = 60, 40
@@ -18,7 +20,16 @@ NAME_BYTES, VALUE_BYTES = 60, 40
 _SECONDS = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
+#: What parts words and thousands, but no decimals, where a line may end after it.
+_PARTS = re.compile(r"([a-zA-Z0-9]{2}([_/:]|\.(?=[a-zA-Z]))|\d,)(?=\w{2})")
+
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+
+#: The least number that is not written with all its digits.
+_WHOLE = 10**15
+
+#: Items of a list that are written, and how many lists deep.
+_N_ITEMS, _DEPTH = 5, 3
 
 
 def render(template: str, **content: Any) -> str:
@@ -38,8 +49,8 @@ def written(value: Any, form: str = "plain") -> str:
 
     Examples
     --------
-    >>> written(1234567, "count"), written(0.0123, "percent"), written(90, "seconds")
-    ('1,234,567', '1.23 %', '1.5 minutes')
+    >>> written(1234567, "count"), written(0.0123, "percent"), written(150, "seconds")
+    ('1,234,567', '1.23 %', '2.5 minutes')
     >>> written(None), written(True), written(3 * 2**30, "bytes")
     ('none', 'yes', '3.0 GiB')
     """
@@ -49,17 +60,31 @@ def written(value: Any, form: str = "plain") -> str:
         return "yes" if value else "no"
     if not isinstance(value, int | float):
         return _listed(value) if isinstance(value, list | dict) else str(value)
-    if not math.isfinite(value):
-        return str(value)
+    if not is_number(value):
+        return "too large" if isinstance(value, int) else str(value)
+    if abs(value) >= _WHOLE:
+        return f"{value:.4g}"
     if form == "percent":
         return f"{value:.2%}".replace("%", " %")
     if form == "seconds":
         return _in_units(value, _SECONDS, 2, "s")
     if form == "bytes":
         return _in_units(value, _BYTES, 1, "bytes")
-    if form == "count" or isinstance(value, int):
+    if isinstance(value, int):
         return f"{value:,}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
     return f"{value:.4g}"
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number that a float64 can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # of a whole number
+        return False
 
 
 def cut(text: Any, most: int = NAME_BYTES) -> str:
@@ -72,37 +97,98 @@ def cut(text: Any, most: int = NAME_BYTES) -> str:
     >>> cut("bytes of the request", 12), cut("a & b"), cut("a & b", 7)
     ('bytes of…', 'a & b', 'a…')
     """
-    line = "".join(c if c.isprintable() else " " for c in str(text))
-    line = " ".join(line.encode(errors="replace").decode().split())
+    line = _line(text)
     if _page_bytes(line) <= most:
         return line
-    n_bytes, kept = _page_bytes(_ELLIPSIS), []
-    for character in line:
-        n_bytes += _page_bytes(character)
-        if n_bytes > most:
-            break
-        kept.append(character)
-    return "".join(kept).rstrip() + _ELLIPSIS
+    return _beginning(line, most).rstrip() + _ELLIPSIS
+
+
+def place(url: Any, most: int = NAME_BYTES) -> str:
+    """Return where something is, without the scheme of local files; its end matters most.
+
+    Examples
+    --------
+    >>> place("file:///data/out/2026-11-24"), place("s3://bucket/out/2026-11-24", 18)
+    ('/data/out/2026-11-24', '…/out/2026-11-24')
+    """
+    line = _line(url).removeprefix("file://")
+    if _page_bytes(line) <= most:
+        return line
+    end = _beginning(line[::-1], most)[::-1]
+    _, slash, names = end.partition("/")
+    return f"{_ELLIPSIS}/{names}" if slash and names else _ELLIPSIS + end
+
+
+def parted(name: Any) -> Markup:
+    """Return a name that lines may end in, after what parts its words.
+
+    Examples
+    --------
+    >>> parted("dst_host-rate")
+    Markup('dst_<wbr>host-rate')
+    """
+    return Markup(_PARTS.sub(r"\g<0><wbr>", str(escape(cut(name)))))
+
+
+def sentence(text: str) -> str:
+    """Return a text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def moment(text: Any) -> str:
+    """Return the time of ISO 8601 as people write it; other text as it is.
+
+    Examples
+    --------
+    >>> moment("2026-11-25T12:34:19+00:00"), moment("last night")
+    ('25 November 2026, 12:34 UTC', 'last night')
+    """
+    try:
+        time = datetime.fromisoformat(str(text))
+    except ValueError:
+        return cut(text)
+    return f"{time.day} {time:%B %Y, %H:%M %Z}".rstrip()
+
+
+def _line(text: Any) -> str:
+    """Return a text on one line, of signs that can be seen and written."""
+    line = "".join(c if c.isprintable() else " " for c in str(text))
+    return " ".join(line.split())
+
+
+def _beginning(line: str, most: int) -> str:
+    """Return what of a line fits beside an ellipsis."""
+    sizes = map(_page_bytes, line[:most])
+    n_kept = sum(
+        size <= most for size in accumulate(sizes, initial=len(_ELLIPSIS.encode()))
+    )
+    return line[: max(0, n_kept - 1)]
 
 
 def _page_bytes(text: str) -> int:
-    return len(html.escape(text).encode())
+    return len(escape(text).encode())
 
 
-def _listed(value: Any) -> str:
+def _listed(value: Any, depth: int = 1) -> str:
     """Return the beginning of a list, or of a mapping."""
+
+    def item(of: Any) -> str:
+        if isinstance(of, list | dict):
+            return _listed(of, depth + 1) if depth < _DEPTH else _ELLIPSIS
+        return written(of)
+
     if isinstance(value, dict):
-        pairs = [f"{name}: {written(of)}" for name, of in list(value.items())[:5]]
-        more = f" and {len(value) - 5:,} more" if len(value) > 5 else ""
-        return ", ".join(pairs) + more
-    few = ", ".join(written(of) for of in value[:5])
-    return few + (f" and {len(value) - 5:,} more" if len(value) > 5 else "")
+        few = [f"{name}: {item(of)}" for name, of in list(value.items())[:_N_ITEMS]]
+    else:
+        few = [item(of) for of in value[:_N_ITEMS]]
+    more = f" and {len(value) - _N_ITEMS:,} more" if len(value) > _N_ITEMS else ""
+    return ", ".join(few) + more
 
 
 def _in_units(value: float, units: Any, least: float, name: str) -> str:
     for size, unit in units:
         if value >= least * size:
-            return f"{value / size:.1f} {unit}"
+            return f"{value / size:,.1f} {unit}"
     return f"{value:,.0f} {name}" if value >= 100 else f"{value:.3g} {name}"
 
 
@@ -117,6 +203,9 @@ def _environment() -> Environment:
         loader=PackageLoader("lpe_dask.pages", "."), autoescape=True,
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"written": written, "cut": cut}
+    environment.filters |= {
+        "written": written, "cut": cut, "place": place, "parted": parted, "moment": moment,
+        "sentence": sentence,
+    }  # fmt: skip
     environment.globals["value_bytes"] = VALUE_BYTES
     return environment

@@ -1,9 +1,11 @@
-"""The page about a run, from its summary alone."""
+"""The page about a run, from its summary alone.
+
+A summary may be of an earlier version, or damaged: whatever it has or lacks, there is a
+page. Templates therefore reach values by their paths alone, and never fail for want of one.
+"""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -12,13 +14,22 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from lpe_dask.pages.pictures import has_pictures, picture_of_nights, picture_of_p_values
-from lpe_dask.pages.rendering import cut, render, style, written
+from lpe_dask.pages.rendering import cut, is_number, parted, place, render, style, written
 
 #: Most bytes of a page.
 MOST_BYTES = 300_000
 
+#: Rows, past nights, and items of other lists that a page shows at most.
+_N_ROWS, _N_NIGHTS, _N_ITEMS = 50, 200, 40
+
 #: Columns that a row shows at most; fewer where the page would become too large.
 _N_COLUMNS = (20, 10, 5, 3)
+
+#: The longest path that a page has.
+_PATH_LENGTH = 100
+
+#: The promised share of flagged rows, and between which the calibration rows put it.
+_PROMISED = ("drift.promised", "drift.promised_between.0", "drift.promised_between.1")
 
 #: What a run counts of its workers, in words.
 _OF_WORKERS = {
@@ -29,8 +40,8 @@ _OF_WORKERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """The numbers of a summary, by their paths, such as ``drift.flagged_between.0``.
+class Content:
+    """What a summary holds, by paths such as ``drift.flagged_between.0``.
 
     Attributes
     ----------
@@ -42,22 +53,45 @@ class Numbers:
     def at(self, path: str) -> Any:
         """Return what is at a path; None if there is nothing."""
         found: Any = self.summary
-        for step in path.split("."):
+        while path:
+            if isinstance(found, Mapping) and path in found:
+                return found[path]  # a name may have a dot
+            step, _, path = path.partition(".")
             try:
                 found = found[int(step)] if isinstance(found, list) else found[step]
             except (KeyError, IndexError, TypeError, ValueError):
                 return None
         return found
 
-    def __call__(self, path: str, form: str = "plain") -> Markup:
-        """Return the number at a path as an element that has its exact value, too."""
+    def real(self, path: str) -> float:
+        """Return the number at a path; 0 if there is none."""
         value = self.at(path)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return escape(cut(written(value)))
-        text = escape(written(value, form))
-        return Markup('<data value="{}" data-key="{}">{}</data>').format(
-            repr(value), path, text
-        )
+        return float(value) if is_number(value) else 0.0
+
+    def names(self, path: str) -> list[tuple[str, str]]:
+        """Return the names in the mapping at a path, each with its own path."""
+        found = self.at(path)
+        names = list(found)[:_N_ITEMS] if isinstance(found, Mapping) else []
+        return [(name, f"{path}.{name}") for name in names]
+
+    def items(self, path: str, most: int = _N_ITEMS, *, last: bool = False) -> list[str]:
+        """Return the paths of the first, or the last, items in the list at a path."""
+        found = self.at(path)
+        n = len(found) if isinstance(found, list) else 0
+        start = max(0, n - most) if last else 0
+        return [f"{path}.{i}" for i in range(start, min(n, start + most))]
+
+    def text(self, path: str, form: str = "plain", most: int = 60) -> str:
+        """Return what is at a path as a page has it."""
+        return cut(written(self.at(path), form), most)
+
+    def number(self, path: str, form: str = "plain") -> Markup:
+        """Return the number at a path as an element that has its exact value, too."""
+        value, text = self.at(path), escape(self.text(path, form))
+        if not is_number(value) or len(path) > _PATH_LENGTH:
+            return text
+        key = escape(path)
+        return Markup(f'<data value="{value!r}" data-key="{key}">{text}</data>')
 
 
 def report_page(summary: Mapping[str, Any]) -> str:
@@ -74,61 +108,61 @@ def report_page(summary: Mapping[str, Any]) -> str:
     page : str
         HTML without scripts, which loads nothing, of at most `MOST_BYTES`.
     """
-    page = ""
+    content, page = Content(summary), ""
+    given = {
+        "at": content.at, "items": content.items, "names": content.names,
+        "number": content.number, "real": content.real, "text": content.text,
+        "rows": content.items("reasons.rows", _N_ROWS),
+        "nights": content.items("drift.history", _N_NIGHTS, last=True),
+        "attention": list(_attention(content)), "pictures": _pictures(content),
+        "has_pictures": has_pictures(), "of_workers": _OF_WORKERS, "style": style(),
+        "version": version("lpe-dask"),
+    }  # fmt: skip
     for n_columns in _N_COLUMNS:
-        page = _page(summary, n_columns)
+        page = render("report.html.jinja", n_columns=n_columns, **given)
         if len(page.encode(errors="replace")) <= MOST_BYTES:
             break
     return page
 
 
-def _page(summary: Mapping[str, Any], n_columns: int) -> str:
-    number = Numbers(summary)
-    return render(
-        "report.html.jinja", number=number, at=number.at, n_columns=n_columns,
-        attention=list(_attention(number)), pictures=_pictures(number), style=style(),
-        has_pictures=has_pictures(), version=version("lpe-dask"), of_workers=_OF_WORKERS,
-    )  # fmt: skip
-
-
-def _pictures(number: Numbers) -> dict[str, Markup]:
+def _pictures(content: Content) -> dict[str, Markup | None]:
     """Return the pictures of a summary that has what they show."""
     if not has_pictures():
-        return {}
-    pictures = {}
-    if number.at("p_value_cells.rows"):
-        pictures["p_values"] = picture_of_p_values(number.at("p_value_cells"))
-    history = number.at("drift.history")
-    if history:
-        delta = number.at("drift.series.tolerances.delta") or 0.01
-        needed = math.log10(2 / delta)
-        pictures["nights"] = picture_of_nights(history, number.at("drift.promised"), needed)
-    return pictures
+        return dict.fromkeys(("p_values", "nights"))
+    paths = content.items("drift.history", _N_NIGHTS, last=True)
+    return {
+        "p_values": picture_of_p_values(
+            content.at("p_value_cells"), content.real("alpha")
+        ),
+        "nights": picture_of_nights(
+            [content.at(path) for path in paths],
+            [content.real(path) for path in _PROMISED],
+            content.real("drift.delta") or 0.01,
+        ),
+    }  # fmt: skip
 
 
-def _attention(number: Numbers) -> Iterator[Markup]:
+def _attention(content: Content) -> Iterator[Markup]:
     """Yield what to look at, the most urgent first."""
-    verdict, nights = number.at("drift.verdict"), number.at("drift.excess_nights") or 0
-    if verdict in ("drifting", "broken input"):
-        yield escape(cut(number.at("drift.reason"), 300))
-    if verdict == "drifting" and number.at("drift.changed_since") is not None:
-        since = number.at("drift.changed_since")
-        yield escape(
-            f"there is evidence of a change since {cut(since['output'] or since['run'])}"
-        )
-    if number.at("rows_nan"):
-        yield Markup("{} rows have no p-value").format(number("rows_nan", "count"))
-    if nights > 1:
-        yield Markup("more rows than promised are flagged, for {} nights in a row").format(
+    number, verdict = content.number, content.at("drift.verdict")
+    if verdict == "broken input":
+        yield escape("the input of this night: until it is repaired, p-values mean little")
+    if verdict == "drifting":
+        names = [content.at(f"drift.changed_since.{name}") for name in ("output", "run")]
+        since = next((place(name) for name in names if name), "this night")
+        yield escape(f"what has changed since {since}; then fit the model again")
+    if content.real("rows_nan") > 0:
+        yield Markup("rows without a p-value: {}").format(number("rows_nan", "count"))
+    if content.real("drift.excess_nights") > 1:
+        yield Markup("more rows flagged than promised, for {} nights in a row").format(
             number("drift.excess_nights", "count")
         )
-    if number.at("calibration_check.holds") is False:
+    if content.at("calibration_check.holds") is False:
         yield escape("held-out nominal rows raise more false alarms than promised")
-    if number.at("workers_lost"):
-        yield Markup("{} workers were lost").format(number("workers_lost", "count"))
-    rows = [row for row in number.at("reasons.rows") or [] if row["is_anomaly"]]
-    first = Counter(row["columns"][0]["column"] for row in rows if row["columns"])
-    for name, n in first.most_common(2):
-        yield escape(
-            f"{cut(name)} is the first reason in {n} of the {len(rows)} flagged rows below"
-        )
+    if content.real("workers_lost") > 0:
+        yield Markup("workers lost: {}").format(number("workers_lost", "count"))
+    for path in content.items("reasons.first_reasons", 2):
+        yield Markup("{}: the first reason for {} of the {} flagged rows below").format(
+            parted(content.text(f"{path}.column")), number(f"{path}.rows", "count"),
+            number("reasons.flagged_rows", "count"),
+        )  # fmt: skip

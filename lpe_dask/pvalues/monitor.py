@@ -166,7 +166,7 @@ class Drift:
     moved_week, moved_week_low : float
         The same for the last 7 nights together.
     log10_evidence : float
-        Of a change of ordinary rows; 1 / delta is what it takes.
+        Of a change of ordinary rows; it takes 2 / delta.
     changed_since : dict, optional
         The "run", "output" and "night" from which on there is evidence of a change.
     excess_nights : int

@@ -6,6 +6,7 @@ r"""Build the Dask graph that tells which nominal rows are nearest, and why they
                   |        |
     nearest       numbers of the nearest rows, and how far they are
     shares        what each column adds to the distance
+    statistic     without one row of the reference each
 
 Neighbors are exact here, also where p-values are not. For few rows: a task keeps which rows
 its neighbors are, and gathers these from the blocks.
@@ -13,7 +14,6 @@ its neighbors are, and gathers these from the blocks.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -23,8 +23,14 @@ from numpy.typing import NDArray
 
 from lpe_dask.search.columns import squared_parts
 from lpe_dask.search.join import Search, Searched, neighbors_of, search_blocks
-from lpe_dask.search.plan import Statistic, gathered_ranks, listed_rows, share_of
-from lpe_dask.tasks import enter, new_tasks
+from lpe_dask.search.plan import (
+    Statistic,
+    gathered_ranks,
+    listed_rows,
+    sample_neighbors,
+    share_of,
+)
+from lpe_dask.tasks import enter, enter_parts, held_of, new_array, new_tasks
 
 
 class Nearest(NamedTuple):
@@ -100,13 +106,43 @@ def attribute(
         row. None: all rows are new.
     """
     named, collections = searched.named()
-    edges = np.cumsum([0, *queries.chunks[0]]).astype(np.int64)
+    own, entered = _cut(numbers, queries)
     tasks = (
-        (_attribute, (queries.name, i, 0), share, n_shares, own, *named)
-        for i, own in enumerate(_cut(numbers, edges))
+        (_attribute, (queries.name, i, 0), share, n_shares, of_chunk, *named)
+        for i, of_chunk in enumerate(own)
         for share in range(n_shares)
     )
-    return new_tasks("attribute", tasks, [queries, *collections])
+    return new_tasks("attribute", tasks, [queries, *collections, *entered])
+
+
+def measure_without(
+    queries: da.Array, searched: Searched, n_shares: int, numbers: NDArray[np.int64]
+) -> da.Array:
+    """Return the statistic of rows among all of the reference but one each, lazily.
+
+    A search leaves a row out where it is itself; here it may have changed since. Not for
+    distances along a graph, of which that row is a node.
+
+    Parameters
+    ----------
+    queries, searched, n_shares
+        As for `list_nearest`.
+    numbers : ndarray of shape (n_queries,)
+        Which row of the reference is left out; -1 for none.
+    """
+    named, collections = searched.named()
+    own, entered = _cut(numbers, queries)
+    tasks = (
+        (_measure_without, (queries.name, i, 0), share, n_shares, of_chunk, *named)
+        for i, of_chunk in enumerate(own)
+        for share in range(n_shares)
+    )
+    measured = new_tasks("measure", tasks, [queries, *collections, *entered])
+    keys = [task.key for task in measured]
+    parts = (
+        (np.concatenate, keys[i : i + n_shares]) for i in range(0, len(keys), n_shares)
+    )
+    return new_array("statistic", parts, measured, queries.chunks[:1], np.empty(0))
 
 
 def attribute_own(
@@ -133,10 +169,14 @@ def attribute_own(
     return new_tasks("attribute", tasks, [chosen, *collections])
 
 
-def _cut(numbers: NDArray[np.int64] | None, edges: NDArray[np.int64]) -> list[Any]:
+def _cut(
+    numbers: NDArray[np.int64] | None, queries: da.Array
+) -> tuple[list[Any], list[Delayed]]:
+    """Return tasks for the numbers of each chunk, and what they depend on."""
     if numbers is None:
-        return [None] * (len(edges) - 1)
-    return [numbers[start:stop] for start, stop in pairwise(edges)]
+        return [None] * queries.numblocks[0], []
+    edges = np.cumsum([0, *queries.chunks[0]]).tolist()
+    return enter_parts(held_of(numbers, "lpe-own"), edges)
 
 
 # The functions below run inside tasks: NumPy in, NumPy out.
@@ -166,6 +206,65 @@ def _attribute(
     prepared = searched.space.preparation.apply(rows[which])
     own = None if numbers is None else numbers[which]
     return _attributed(prepared, own, searched, rows.shape[1])
+
+
+def _measure_without(
+    rows: NDArray[np.generic],
+    share: int,
+    n_shares: int,
+    numbers: NDArray[np.int64],
+    *named: Any,
+) -> NDArray[np.float64]:
+    searched, which = Searched(*named), share_of(len(rows), share, n_shares)
+    prepared, own = searched.space.preparation.apply(rows[which]), numbers[which]
+    n_neighbors = searched.search.statistic.n_neighbors or 0
+    pass_rows = listed_rows(prepared.shape[1], n_neighbors + 1)
+    measured = np.empty(len(prepared))
+    for start in range(0, len(prepared), pass_rows):
+        part = slice(start, start + pass_rows)
+        measure = _count_others if n_neighbors == 0 else _measure_to_others
+        measured[part] = measure(prepared[part], own[part], searched)
+    measured[~np.isfinite(prepared).all(axis=1)] = np.nan
+    return measured
+
+
+def _count_others(
+    prepared: NDArray[np.float64], own: NDArray[np.int64], searched: Searched
+) -> NDArray[np.float64]:
+    """Return how many rows are within the radius, without one each."""
+    space = searched.space
+    queries = space.tiles(prepared)
+    counts = search_blocks(queries, searched.handles, space.basis, searched.search).finish()
+    left_out, preparation = _gathered(searched, own), space.preparation
+    last = prepared.shape[1] - len(preparation.weights)
+    squares = np.zeros(len(prepared))
+    with np.errstate(over="ignore"):
+        for column, of_other in zip(prepared.T[:last], left_out.T[:last], strict=True):
+            squares += (column - of_other) * (column - of_other)
+    is_other = prepared[:, last:] != left_out[:, last:]
+    for is_different, weight in zip(is_other.T, preparation.weights, strict=True):
+        squares += np.where(is_different, weight, 0.0)
+    is_near = np.sqrt(squares) <= searched.search.statistic.radius
+    return counts - (is_near & (own >= 0))
+
+
+def _measure_to_others(
+    prepared: NDArray[np.float64], own: NDArray[np.int64], searched: Searched
+) -> NDArray[np.float64]:
+    """Return what is made of the distances to K neighbors, without one row each."""
+    statistic = searched.search.statistic
+    n_neighbors = statistic.n_neighbors or 0
+    found = _listed(prepared, None, searched, n_neighbors + 1)
+    is_own = found.numbers == own[:, None]
+    is_own[own < 0] = False
+    others = np.argsort(is_own, axis=1, kind="stable")[:, :n_neighbors]
+    distances = np.take_along_axis(found.distances, others, axis=1)
+    if statistic.aggregation == "kth":
+        return distances[:, -1]
+    total = np.zeros(len(distances))
+    for of_rank in distances.T:  # ascending, from 0.0 on: so a mean is defined
+        total += of_rank
+    return total / n_neighbors
 
 
 def _attribute_own(
@@ -237,7 +336,13 @@ def _listed(
     statistic = Statistic(n_neighbors, None)
     search = Search(statistic, len(prepared), graph_neighbors=n_neighbors)
     queries = space.tiles(prepared, own)
-    state = search_blocks(queries, searched.handles, space.basis, search)
+    if space.with_samples or sample_neighbors(n_neighbors) is None:
+        state = search_blocks(queries, searched.handles, space.basis, search)
+        return Nearest(*neighbors_of(state))
+    state = search.state(queries, space.basis)  # no search has begun with samples so far
+    for handle in searched.handles:
+        if state.may_need(handle.low, handle.high):
+            state.fold(handle.load())
     return Nearest(*neighbors_of(state))
 
 
@@ -255,4 +360,4 @@ def _gathered(searched: Searched, numbers: NDArray[np.int64]) -> NDArray[np.floa
         places = order[np.minimum(places, len(order) - 1)]
         is_here = block.numbers[places] == wanted
         rows[is_here] = block.rows[places[is_here]]
-    return rows.reshape(*numbers.shape, -1)
+    return rows.reshape(*numbers.shape, rows.shape[1])

@@ -8,6 +8,10 @@ A column may be two in prepared rows (both forms of a scale), and a matrix mixes
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +21,16 @@ from lpe_dask.search.preparation import Preparation, Scaling, numbers_of, produc
 #: Decimals up to which a number is tried.
 MOST_DECIMALS = 16
 
-#: How far numbers that a matrix has mixed may be from what they were, as a share.
+#: How far numbers that a matrix has mixed may be from what they were, as a share of what
+#: was added up for them.
 _MIXED_ERROR = 1e-10
+
+#: How far others may be at first, as a share of the largest number that made them, and how
+#: often that is halved: more often than a float64 has bits.
+_ROUNDING, _HALVINGS = 2.0**-30, 80
+
+#: Tells of numbers of the input whether they become what is there (0), less, or more.
+Side = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 def squared_parts(
@@ -55,9 +67,9 @@ def squared_parts(
             delta = queries[:, :last] - rows[:, :last]
             squares = delta * delta
             if (matrix := preparation.linear_map.matrix) is not None:
-                scaled = product(delta, np.linalg.inv(matrix))
+                scaled = product(delta, _inverse(matrix.tobytes(), len(matrix)))
                 squares = scaled * product(delta, np.ascontiguousarray(matrix.T))
-            of_forms = squares.reshape(len(squares), -1, n_numbers)
+            of_forms = squares.reshape(len(squares), last // n_numbers, n_numbers)
             parts[:, _numbers(preparation, n_features)] = of_forms.sum(axis=1)
     parts[:, codes] = (queries[:, last:] != rows[:, last:]) * preparation.weights
     return parts
@@ -95,6 +107,13 @@ def restored(
     return rows
 
 
+@lru_cache(maxsize=1)
+def _inverse(content: bytes, n: int) -> NDArray[np.float64]:
+    """Return the inverse of a matrix, which is asked for again and again."""
+    inverse: Any = np.linalg.inv(np.frombuffer(content).reshape(n, n))
+    return inverse
+
+
 def _numbers(preparation: Preparation, n_features: int) -> NDArray[np.int64]:
     """Return which columns of the input are numbers."""
     places = np.arange(n_features)[None, :]
@@ -106,28 +125,73 @@ def _of_mapped(
 ) -> NDArray[np.float64]:
     """Return numbers of the input, which rows of numbers came from."""
     scaling, linear_map = preparation.scaling, preparation.linear_map
-    scaled, error = mapped, 0.0
+    scaled, tolerance = mapped, np.zeros((1, 1))
     if linear_map.factor is not None:
         scaled = mapped / linear_map.factor
         scaled[:, linear_map.factor == 0] = np.nan
     if linear_map.divisor is not None:
         scaled = mapped * linear_map.divisor
     if linear_map.matrix is not None:
-        scaled, error = product(mapped, np.linalg.inv(linear_map.matrix)), _MIXED_ERROR
-    n_forms = 2 if scaling.knots is not None and scaling.shift is not None else 1
+        inverse = _inverse(linear_map.matrix.tobytes(), len(linear_map.matrix))
+        scaled = product(mapped, inverse)
+        tolerance = _MIXED_ERROR * product(np.abs(mapped), np.abs(inverse))
+    n_forms = scaling.n_scaled(1)
     n_numbers = mapped.shape[1] // n_forms
+
+    def side(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return 0 for numbers that become the same, -1 for smaller and 1 for larger."""
+        rescaled = scaling.apply(numbers)
+        if linear_map.matrix is None:
+            gap = linear_map.apply(rescaled) - mapped
+        else:
+            gap = rescaled - scaled
+        sides = np.where(np.abs(gap) > tolerance, np.sign(gap), 0)  # 0 for NaN
+        of_forms = sides.reshape(len(sides), n_forms, n_numbers)
+        return np.where(of_forms[:, 0] == 0, of_forms[:, -1], of_forms[:, 0])
+
     exactly = _unscaled(scaling, scaled[:, :n_numbers])
-    numbers, is_found = exactly.copy(), np.zeros(exactly.shape, bool)
-    for decimals in range(MOST_DECIMALS + 1):
-        tried = np.round(exactly, decimals)
-        rescaled = scaling.apply(tried)
-        gap = linear_map.apply(rescaled) - mapped if error == 0 else rescaled - scaled
-        largest = np.abs(scaled).max(axis=1, initial=0, keepdims=True)
-        is_same = np.abs(gap) <= error * largest
-        is_new = is_same.reshape(len(tried), n_forms, n_numbers).all(axis=1) & ~is_found
-        numbers[is_new] = tried[is_new]
-        is_found |= is_new
+    numbers, is_found = _shortest(exactly, side)
+    if linear_map.matrix is None and not is_found.all():
+        others, _ = _shortest(_moved(exactly, _uncertainty(scaling, exactly), side), side)
+        numbers = np.where(is_found, numbers, others)
     return numbers
+
+
+def _shortest(numbers: NDArray[np.float64], side: Side) -> tuple[NDArray[Any], ...]:
+    """Return numbers rounded to as few decimals as can be, and where there are any."""
+    shortest, is_found = numbers.copy(), np.zeros(numbers.shape, bool)
+    for decimals in range(MOST_DECIMALS + 1):
+        tried = np.round(numbers, decimals)
+        is_new = (side(tried) == 0) & ~is_found
+        shortest[is_new] = tried[is_new]
+        is_found |= is_new
+        if is_found.all():
+            break
+    return shortest, is_found
+
+
+def _moved(
+    numbers: NDArray[np.float64], uncertainty: NDArray[np.float64], side: Side
+) -> NDArray[np.float64]:
+    """Return numbers moved until they become the same, by halving; or as they are."""
+    low, high, moved = numbers - uncertainty, numbers + uncertainty, numbers.copy()
+    for _ in range(_HALVINGS):
+        sides = side(moved)
+        if not sides.any():
+            return moved
+        low, high = np.where(sides < 0, moved, low), np.where(sides > 0, moved, high)
+        moved = np.where(sides == 0, moved, low + (high - low) / 2)
+    return np.where(side(moved) == 0, moved, numbers)
+
+
+def _uncertainty(scaling: Scaling, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return by how much numbers may be off, at most, as rounding has it."""
+    largest = np.abs(numbers)
+    if scaling.shift is not None:
+        largest = largest + np.abs(scaling.shift)
+    if scaling.knots is not None:
+        largest = largest + [np.abs(values).max() for values in scaling.knots.values]
+    return _ROUNDING * largest
 
 
 def _unscaled(scaling: Scaling, scaled: NDArray[np.float64]) -> NDArray[np.float64]:

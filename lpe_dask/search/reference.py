@@ -30,6 +30,7 @@ from lpe_dask.search.attribution import (
     attribute,
     attribute_own,
     list_nearest,
+    measure_without,
 )
 from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.choice import choose_space
@@ -48,7 +49,10 @@ from lpe_dask.tasks import (
     compute,
     eagerly,
     enter,
+    enter_parts,
+    held_of,
     lazily,
+    new_array,
     new_tasks,
     settle,
 )
@@ -204,6 +208,25 @@ class Reference:
         found = compute(*list_nearest(rows, searched, shares, n_neighbors))
         return Nearest(*map(np.concatenate, zip(*found, strict=True)))
 
+    def measure_without(self, rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
+        """Return the statistic of rows among all but one each, lazily.
+
+        Parameters
+        ----------
+        rows : dask array of shape (n, n_features)
+            As the user gave them, in known chunks.
+        numbers : ndarray of shape (n,)
+            As in `attribution.measure_without`. Distances along a graph begin at this row,
+            wherever the other is.
+        """
+        if self.graph is not None:
+            edges = np.cumsum([0, *rows.chunks[0]]).tolist()
+            parts, entered = enter_parts(held_of(numbers, "lpe-own"), edges)
+            own = new_array("own", parts, entered, rows.chunks[:1], np.empty(0, np.int64))
+            return self.measure_rows(rows, numbers=own)
+        searched, shares = self._searched_in(rows)
+        return measure_without(rows, searched, shares, numbers)
+
     def attributed(
         self, rows: da.Array, numbers: NDArray[np.int64] | None = None
     ) -> Attributed:
@@ -251,9 +274,12 @@ class Reference:
         self.keep(plan)
         return self._searched(plan), shares
 
-    def needed_bytes(self) -> int:
-        """Return the planned bytes of a worker that searches for new rows, at its peak."""
-        return Needs(self._plan()).worker
+    def needed_bytes(self, frame_sizes: Sequence[int]) -> int:
+        """Return the planned bytes of a worker that measures rows, at its peak.
+
+        ``frame_sizes`` as in `measure_rows`.
+        """
+        return Needs(self._plan(frame_sizes, reads_frame=True)).worker
 
     def compile_tasks(self) -> list[Delayed]:
         """Return tasks that compile what builds indexes, to be computed beside others.

@@ -203,7 +203,9 @@ def test_catch_up__counts_a_run_that_died_before_it_was_counted(model, monkeypat
     assert Path("out/monitor.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"states": {}}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"format": 1}', '{"format": 1, "states": 3}']
+)
 def test_night__keeps_a_damaged_file_and_begins_anew(model, caplog, content):
     Path("out").mkdir()
     Path("out/monitor.json").write_text(content)
@@ -227,14 +229,17 @@ def test_night__begins_a_series_anew_whose_state_is_damaged(model, caplog):
     assert "begins anew" in caplog.text
 
 
-def test_night__leaves_a_newer_file_alone(model, caplog):
+@pytest.mark.parametrize("content", ['{"format": 2, "series": 1}', "[]", '{"cpu": 3}'])
+def test_night__leaves_alone_what_it_does_not_know(model, caplog, content):
+    """The file of a later version, or of another program."""
     Path("out").mkdir()
-    Path("out/monitor.json").write_text('{"format": 2, "states": {"a": 1}}')
+    Path("out/monitor.json").write_text(content)
 
-    assert night(1)["drift"]["verdict"] == "fits"
+    told = night(1)["drift"]
 
-    assert "is of format 2" in caplog.text
-    assert json.loads(Path("out/monitor.json").read_text())["format"] == 2
+    assert (told["verdict"], told["is_counted"]) == ("fits", False)
+    assert "is not of format 1" in caplog.text
+    assert Path("out/monitor.json").read_text() == content
 
 
 def test_night__that_cannot_be_counted_does_not_fail_the_run(model, caplog, monkeypatch):
@@ -243,8 +248,9 @@ def test_night__that_cannot_be_counted_does_not_fail_the_run(model, caplog, monk
 
     monkeypatch.setattr(monitor, "hold", refuse)
 
-    assert night(1)["drift"]["verdict"] == "fits"
+    told = night(1)["drift"]
 
+    assert (told["verdict"], told["is_counted"]) == ("fits", False)
     assert "is not counted" in caplog.text
     assert not Path("out/monitor.json").exists()
 
@@ -276,6 +282,9 @@ def test_night__does_not_depend_on_partitions(model):
         ("s3://bucket/out/a", "s3://bucket/out"),
         ("s3://bucket/out/", "s3://bucket"),
         ("s3://bucket", None),
+        ("file:///srv/out", "file:///srv"),
+        ("file:///out", "file:///"),
+        ("memory://out", "memory:///"),
     ],
 )
 def test_told__of_a_job_without_days_is_beside_the_output(url, folder):

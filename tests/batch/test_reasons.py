@@ -142,12 +142,16 @@ def test_reasons__of_rows_scored_among_themselves_leave_each_out(tmp_path):
 
 
 def test_reasons__have_q_values_where_a_rate_decides(tmp_path, model, rows):
-    summary, out = scored(rows, tmp_path, fdr=0.5)
+    summary, out = scored(rows, tmp_path, fdr=0.2)
+    known = pd.read_parquet(out / "_reasons.pqt")
 
     parts = {path.name: pd.read_parquet(path) for path in out.glob("part-*")}
     for row in summary["reasons"]["rows"]:
         line = parts[row["part"]].iloc[row["row"]]
         assert (row["q_value"], row["is_anomaly"]) == (line["q_value"], line["is_anomaly"])
+        assert (row["enough"] == 0) == (not row["is_anomaly"])
+    more = explain_output(out, 60)
+    pd.testing.assert_frame_equal(more.head(len(known)), known)
 
 
 def test_reasons__there_are_none_where_no_row_has_a_p_value(tmp_path, model, rows):
@@ -156,6 +160,8 @@ def test_reasons__there_are_none_where_no_row_has_a_p_value(tmp_path, model, row
     assert summary["reasons"]["reason"] == "no row has a p-value"
     assert summary["reasons"]["rows"] == []
     assert not (out / "_reasons.pqt").exists()
+    with pytest.raises(ValueError, match="nothing to explain"):
+        explain_output(out)
 
 
 def test_reasons__a_run_does_not_fail_for_want_of_them(
@@ -198,7 +204,7 @@ def test_explain_output__all_rows_that_have_a_p_value_are_enough(tmp_path, model
     assert explain_output(out, 1000).groupby(["part", "row"]).ngroups == 39
 
 
-@pytest.mark.parametrize("top", [0, -1])
+@pytest.mark.parametrize("top", [0, -1, 2.5, True])
 def test_explain_output__refuses_no_rows(tmp_path, top):
     with pytest.raises(ValueError, match="at least 1"):
         explain_output(tmp_path, top)

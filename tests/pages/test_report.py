@@ -1,0 +1,324 @@
+"""The page about a run: each number is that of the summary, and there is always a page."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+import lpe_dask.pages.report as report_module
+import summaries
+from lpe_dask.pages import MOST_BYTES, report_page
+from lpe_dask.pages.rendering import cut, place, written
+from lpe_dask.pages.report import Content
+
+KINDS = ("ordinary", "drifting", "broken", "with_fdr", "own", "old", "hostile")
+
+#: What damaged summaries, and those of other versions, may have anywhere.
+BAD = (
+    None, "nan", "a text", True, -1, float("nan"), 10**400, [], {}, [None], [{}],
+    {"0": {"b": []}},
+)  # fmt: skip
+
+VOID = {"meta", "wbr", "path", "use"}
+
+
+class Page(HTMLParser):
+    """What a page shows: numbers by key, cells of tables by section, and texts."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.tags, self.attributes = [], [], []
+        self.numbers, self.first, self.tables = [], set(), {}
+        self.texts, self.section, self.times = [], "", []
+        self.feed(page)
+        self.close()
+        assert self.open == []  # each element is closed
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        attributes = dict(attrs)
+        if tag not in VOID:
+            self.open.append((tag, attributes.get("class", "")))
+        if tag == "data":
+            self.numbers.append([attributes["data-key"], attributes["value"], ""])
+            if ("section", "first") in self.open:
+                self.first.add(attributes["data-key"])
+        if tag == "time":
+            self.times.append(attributes["datetime"])
+        if tag == "table":
+            self.tables.setdefault(self.section, []).append([])
+        if tag == "tr":
+            self.tables[self.section][-1].append([])
+        if tag in ("td", "th"):
+            self.tables[self.section][-1][-1].append("")
+        if tag == "h2":
+            self.section = ""
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        inside = [tag for tag, _ in self.open]
+        if "style" in inside:
+            return
+        self.texts.append(data)
+        if "data" in inside:
+            self.numbers[-1][2] += data
+        if "h2" in inside:
+            self.section += data
+        if "td" in inside or "th" in inside:
+            self.tables[self.section][-1][-1][-1] += data
+
+    @property
+    def text(self):
+        return " ".join("".join(self.texts).split())
+
+
+@pytest.fixture
+def without_pictures(monkeypatch):
+    monkeypatch.setattr(report_module, "has_pictures", lambda: False)
+
+
+@pytest.fixture(scope="module")
+def pages():
+    """Each kind of summary, and the page about it without pictures."""
+    given = {name: getattr(summaries, name)() for name in KINDS}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report_module, "has_pictures", lambda: False)
+        return {name: (summary, report_page(summary)) for name, summary in given.items()}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_report_page__is_small_and_loads_nothing(name):
+    page = report_page(getattr(summaries, name)())
+    assert len(page.encode(errors="replace")) <= MOST_BYTES
+    parsed = Page(page)
+    refused = {"script", "link", "img", "iframe", "object", "embed", "base", "form", "a"}
+    assert not refused & set(parsed.tags)
+    for attribute, value in parsed.attributes:
+        assert attribute not in ("src", "srcset", "action", "data", "poster")
+        assert not attribute.startswith("on")
+        assert "href" not in attribute or value.startswith("#")
+    assert re.findall(r"url\((?!#)|@import|https?://(?!example)", page) == []
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_report_page__has_each_number_as_the_summary_has_it(name, pages):
+    summary, page = pages[name]
+    numbers = Page(page).numbers
+    assert len(numbers) > (10 if name == "old" else 30)
+    forms = ("plain", "count", "percent", "seconds", "bytes")
+    for key, value, text in numbers:
+        exact = Content(summary).at(key)
+        assert value == repr(exact)
+        assert text in {written(exact, form) for form in forms}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_report_page__begins_with_the_numbers_that_are_asked_for(name, pages):
+    summary, page = pages[name]
+    wanted = {"flagged", "seconds"}
+    if name != "old":
+        wanted |= {"flagged_share", "flagged_between.0", "flagged_between.1"}
+        wanted |= {"peak_worker_bytes", "planned_worker_bytes"}
+        wanted |= {"fdr", "fdr_cut_off"} if summary["fdr"] else {"alpha"}
+        wanted |= {"reasons.flagged_rows", "reasons.first_reasons.0.rows"}
+    if summary["rows_nan"]:
+        wanted.add("rows_nan")
+    if name == "drifting":
+        wanted |= {"drift.excess_nights", "workers_lost"}
+    parsed = Page(page)
+    assert parsed.first == wanted
+    assert {"rows"} <= {key for key, _, _ in parsed.numbers}
+
+
+@pytest.mark.parametrize("name", ["ordinary", "drifting", "broken", "with_fdr", "own"])
+def test_report_page__has_the_reasons_of_the_summary(name, pages):
+    summary, page = pages[name]
+    parsed = Page(page)
+    lines = [
+        line for table in parsed.tables["The most anomalous rows, and why"]
+        for line in table[1:]
+    ]  # fmt: skip
+    rows = summary["reasons"]["rows"]
+    assert lines == [
+        [
+            cut(column["column"]), written(column["value"]),
+            written(column["nominal_value"]), written(column["share"], "percent"),
+            written(column["typical_share"], "percent"),
+        ]
+        for row in rows for column in row["columns"]
+    ]  # fmt: skip
+    for i, row in enumerate(rows):
+        assert f"pump {i} site north_east {row['part']}, row {row['row']:,}" in parsed.text
+        said = (
+            "flagged; enough: 2"
+            if row["enough"]
+            else "copying its first columns is not enough"
+        )
+        assert (said if row["is_anomaly"] else "not flagged") in parsed.text
+
+
+@pytest.mark.parametrize("name", ["ordinary", "drifting", "broken"])
+def test_report_page__has_the_past_nights_and_the_parameters(name, pages):
+    summary, page = pages[name]
+    tables = Page(page).tables
+    assert tables["Past nights"][0][1:] == [
+        [
+            place(night["output"]), night["verdict"], written(night["rows"], "count"),
+            written(night["flagged_share"], "percent"), written(night["moved"], "percent"),
+            written(night["log10_evidence"]),
+        ]
+        for night in reversed(summary["drift"]["history"])
+    ]  # fmt: skip
+    parameters = summary["parameters"].items()
+    assert tables["Model"][-1] == [[name, written(value)] for name, value in parameters]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_report_page__says_its_verdict_once(name, pages):
+    summary, page = pages[name]
+    text = Page(page).text
+    verdict = summary.get("drift", {}).get("verdict")
+    assert ((verdict or "not judged").capitalize() + " ") in text
+    assert f"{verdict}: " not in text.split("Is the model still right?")[1]
+    if name != "hostile":
+        assert text.startswith("/out/2026-11-25: " + (verdict or "not judged"))
+        assert "file://" not in text
+
+
+def test_report_page__tells_what_to_look_at(pages, without_pictures):
+    looks = {}
+    for name in KINDS:
+        text = Page(pages[name][1]).text
+        looks[name] = text.split("What to look at ")[1].split(" Cost ")[0]
+    assert looks["old"] == "Nothing."
+    assert looks["ordinary"].startswith("mean_of_sensor_0: the first reason for 3 of the 3")
+    assert looks["drifting"].startswith("what has changed since /out/2026-11-04")
+    assert "workers lost: 2" in looks["drifting"]
+    assert looks["broken"].startswith("the input of this night")
+    assert "rows without a p-value: 62,000" in looks["broken"]
+    failed = summaries.changed(summaries.ordinary(), ["calibration_check", "holds"], False)
+    assert "more false alarms than promised" in report_page(failed)
+    unknown = summaries.changed(summaries.drifting(), ["drift", "changed_since"], None)
+    assert "what has changed since this night" in report_page(unknown)
+
+
+def test_report_page__of_rows_among_themselves_says_why_there_is_no_verdict(pages):
+    text = Page(pages["own"][1]).text
+    assert "Not judged Rows were scored against each other: their p-values are" in text
+    assert "100,000 rows scored against each other, finished 25 November 2026" in text
+
+
+def test_report_page__of_an_fdr_run_has_q(pages):
+    parsed = Page(pages["with_fdr"][1])
+    assert "False discovery rate: q up to 5.00 %, that is p up to 0.00034." in parsed.text
+    assert "q = 0.001, statistic" in parsed.text
+    assert parsed.times == ["2026-11-25T02:03:04+00:00"]
+
+
+def test_report_page__tells_which_distance_has_shares(without_pictures):
+    summary = summaries.ordinary()
+    change = summaries.changed
+    mean = change(summary, ["parameters", "aggregation"], "mean")
+    geodesic = change(summary, ["parameters", "metric"], "geodesic")
+    said = {
+        "distance to the K-th nearest nominal row (K = 12) comes": summary,
+        "distance to the K nearest nominal rows (K = 12) comes": mean,
+        "distance to the nearest nominal row comes": geodesic,
+    }
+    for words, of in said.items():
+        assert words in Page(report_page(of)).text
+    radius = change(summary, ["n_neighbors_"], None)
+    assert "distance to the nearest nominal row comes" in Page(report_page(radius)).text
+    exact = change(summary, ["certificate", "audited"], 0)
+    assert "Every row was measured exactly." in Page(report_page(exact)).text
+
+
+def test_report_page__without_matplotlib_has_tables_and_says_how_to_get_pictures(
+    without_pictures,
+):
+    page = report_page(summaries.ordinary())
+    assert "<svg" not in page
+    assert page.count("<details open>") == 2
+    assert 'pip install "lpe-dask[plot]"' in page
+
+
+def test_report_page__with_matplotlib_has_pictures_of_ids_of_their_own():
+    parsed = Page(report_page(summaries.ordinary()))
+    ids = [value for name, value in parsed.attributes if name == "id"]
+    assert len(ids) == len(set(ids)) > 2
+    assert parsed.tags.count("svg") == 2
+    assert "pip install" not in parsed.text
+
+
+def test_report_page__of_the_largest_summary_is_small_and_has_all_columns():
+    summary = summaries.ordinary(50, 5000, 200)
+    page = report_page(summary | {"rows": 10**8, "flagged": 10**6})
+    assert len(page.encode()) <= MOST_BYTES
+    parsed = Page(page)
+    tables = parsed.tables["The most anomalous rows, and why"]
+    assert sum(len(table) - 1 for table in tables) == 50 * 20
+    assert len(parsed.tables["Past nights"][0]) == 1 + 200
+
+
+def test_report_page__has_fewer_columns_where_it_would_be_too_large(
+    without_pictures, monkeypatch
+):
+    monkeypatch.setattr(report_module, "MOST_BYTES", 0)
+    tables = Page(report_page(summaries.ordinary())).tables
+    reasons = tables["The most anomalous rows, and why"]
+    assert [len(table) for table in reasons] == [1 + 3] * 4
+
+
+def test_report_page__of_more_than_it_shows_is_small(without_pictures):
+    summary = summaries.hostile(300, 60, 1000)
+    many = {f"{i}" + "&" * 500: "&" * 500 for i in range(1000)}
+    summary |= {"parameters": many, "versions": many, "certificate": many}
+    summary["seconds_by_step"] = dict.fromkeys(many, 10.0**300)
+    summary["calibration_check"]["levels"] *= 1000
+    summary["p_value_cells"] = {
+        name: [0.5] * 1000 for name in ("upper", "promised", "rows")
+    }
+    assert len(report_page(summary).encode(errors="replace")) <= MOST_BYTES
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: cut(repr(bad), 20))
+def test_report_page__is_made_whatever_a_summary_holds(bad, without_pictures):
+    start = summaries.ordinary(n_rows=1, n_columns=1, n_nights=1)
+    start["drift"]["changed_since"] = {"run": "a", "output": "", "night": 1}
+    start["drift"]["verdict"] = "drifting"
+    for path in summaries.paths(start):
+        page = report_page(summaries.changed(start, path, bad))
+        assert page.startswith("<!DOCTYPE html>"), path
+        assert page.rstrip().endswith("</html>"), path
+
+
+def test_report_page__is_made_whatever_a_summary_lacks(without_pictures):
+    start = summaries.drifting()
+    for name in start:
+        Page(report_page({key: value for key, value in start.items() if key != name}))
+        Page(report_page({name: start[name]}))
+    assert "Not judged" in Page(report_page({})).text
+
+
+def test_report_page__depends_on_the_values_of_json_alone(without_pictures):
+    summary = summaries.drifting()
+    assert report_page(json.loads(json.dumps(summary))) == report_page(summary)
+
+
+def test_at__finds_names_with_dots_and_nothing_else():
+    content = Content({"a.b": {"c": [1, {"d.e": 2}]}, "x": "text"})
+    assert content.at("a.b") == {"c": [1, {"d.e": 2}]}
+    assert content.at("x.0") is None
+    assert content.at("y.0.z") is None
+    assert Content({"steps": {"to.score": 2}}).at("steps.to.score") == 2
+    assert Content({"a": [1, 2]}).at("a.-1") == 2
+    assert Content({"a": [1, 2]}).at("a.2") is None

@@ -1,0 +1,375 @@
+"""Nearest rows and shares from blocks: right however they are cut, and the same bits."""
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import definitions
+import lpe_dask
+from choosing import mostly_slow
+from lpe_dask import LPE
+from lpe_dask.kernels.algorithms import ALGORITHMS
+from lpe_dask.model.detector import fitted_of
+from lpe_dask.search import plan as plans
+from lpe_dask.search.attribution import (
+    attribute,
+    attribute_own,
+    list_nearest,
+    measure_without,
+)
+from lpe_dask.search.join import Search, Searched
+from lpe_dask.search.locality import learn_split
+from lpe_dask.search.memory import Needs
+from lpe_dask.search.packing import Space, prepare_blocks
+from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
+from lpe_dask.search.preparation import Preparation
+from lpe_dask.tasks.spool import spool_at
+from searching import EXACT
+from strategies import point_sets, row_chunks
+
+
+def space_of(reference, algorithm, *, with_samples=False, n_regions=3):
+    basis = ALGORITHMS[algorithm].basis(reference)
+    split = None
+    if algorithm == "pruned":
+        split = learn_split(basis.points(reference), n_regions)
+    return Space(algorithm, Preparation(), basis, split, with_samples)
+
+
+def chunked(rows, chunks):
+    return da.from_array(rows, chunks=(chunks, -1))
+
+
+def searched_in(reference, algorithm, statistic, chunks, **options):
+    space = space_of(reference, algorithm, **options)
+    blocks = prepare_blocks(lambda: chunked(reference, chunks), space)
+    return Searched(blocks.tasks(), space, Search(statistic, 64))
+
+
+def joined(tasks):
+    found = dask.compute(*tasks, scheduler="sync")
+    return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+
+
+def nearest_of(queries, reference, n_neighbors):
+    """Distances and numbers; inf and -1 where there are no more."""
+    distances = np.full((len(queries), n_neighbors), np.inf)
+    numbers = np.full((len(queries), n_neighbors), -1)
+    for i, query in enumerate(queries):
+        nearest = definitions.nearest_rows(query, reference, n_neighbors)
+        for k, (distance, number) in enumerate(nearest):
+            distances[i, k], numbers[i, k] = distance, number
+    return distances, numbers
+
+
+def shares_of(queries, reference, statistic, own=None):
+    """Of each row; NaN where there are none."""
+    n_columns, n_neighbors = reference.shape[1], statistic.n_neighbors or 1
+    shares = np.full((len(queries), n_columns), np.nan)
+    for i, query in enumerate(queries):
+        left_out = None if own is None or own[i] < 0 else own[i]
+        nearest = definitions.nearest_rows(query, reference, n_neighbors, left_out)
+        parts = [
+            definitions.squared_parts(query, reference[j], n_columns) for _, j in nearest
+        ]
+        distances = [d for d, _ in nearest]
+        if len(nearest) == n_neighbors:
+            of_row = definitions.shares(distances, parts, statistic.aggregation)
+            shares[i] = [np.nan] * n_columns if of_row is None else of_row
+    return shares
+
+
+statistics = st.builds(
+    Statistic,
+    st.none() | st.integers(1, 15),
+    st.just(1.0),
+    aggregation=st.sampled_from(["kth", "mean"]),
+)
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@given(data=st.data(), n_features=st.integers(1, 3))
+def test_list_nearest__is_the_definition_for_any_chunks(algorithm, data, n_features):
+    reference = data.draw(point_sets(n_features=n_features))
+    queries = data.draw(point_sets(n_features=n_features))
+    n_neighbors = data.draw(st.integers(1, 15) | st.just(MIN_SAMPLED_NEIGHBORS))
+    with_samples = data.draw(st.booleans())
+
+    with dask.config.set(scheduler="sync"):
+        searched = searched_in(
+            reference, algorithm, Statistic(1, None), data.draw(row_chunks(len(reference))),
+            with_samples=with_samples, n_regions=data.draw(st.integers(1, 5)),
+        )  # fmt: skip
+        rows = chunked(queries, data.draw(row_chunks(len(queries))))
+        n_shares = data.draw(st.integers(1, 4))
+        distances, numbers = joined(list_nearest(rows, searched, n_shares, n_neighbors))
+
+    right = nearest_of(queries, reference, n_neighbors)
+    np.testing.assert_array_equal(distances, right[0])
+    np.testing.assert_array_equal(numbers, right[1])
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@given(data=st.data(), n_features=st.integers(1, 3))
+def test_attribute__is_the_definition_for_any_chunks(algorithm, data, n_features):
+    reference = data.draw(point_sets(n_features=n_features))
+    queries = data.draw(point_sets(n_features=n_features))
+    statistic = data.draw(statistics)
+    own = None
+    if data.draw(st.booleans()):
+        drawn = st.integers(-1, len(reference) - 1)
+        own = np.array([data.draw(drawn) for _ in queries])
+        queries = np.where(own[:, None] < 0, queries, reference[own])
+
+    with dask.config.set(scheduler="sync"):
+        chunks = data.draw(row_chunks(len(reference)))
+        searched = searched_in(reference, algorithm, statistic, chunks)
+        rows = chunked(queries, data.draw(row_chunks(len(queries))))
+        tasks = attribute(rows, searched, data.draw(st.integers(1, 4)), own)
+        shares, nearest = joined(tasks)
+
+    right = shares_of(queries, reference, statistic, own)
+    np.testing.assert_allclose(shares, right, rtol=0, atol=1e-12)
+    for i, (query, row) in enumerate(zip(queries, nearest, strict=True)):
+        left_out = None if own is None or own[i] < 0 else own[i]
+        first = definitions.nearest_rows(query, reference, 1, left_out)
+        expected = reference[first[0][1]] if first else np.full(n_features, np.nan)
+        np.testing.assert_array_equal(row, expected)
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@given(data=st.data(), reference=point_sets(min_rows=2))
+def test_attribute_own__leaves_each_row_out(algorithm, data, reference):
+    statistic = data.draw(statistics)
+    numbers = st.lists(st.integers(0, len(reference) - 1), min_size=1, unique=True)
+    chosen = np.sort(data.draw(numbers))
+    n_features = reference.shape[1]
+
+    with dask.config.set(scheduler="sync"):
+        chunks = data.draw(row_chunks(len(reference)))
+        searched = searched_in(reference, algorithm, statistic, chunks)
+        tasks = attribute_own(chosen, searched, n_features, data.draw(st.integers(1, 4)))
+        shares = np.concatenate(dask.compute(*tasks, scheduler="sync"))
+
+    right = shares_of(reference[chosen], reference, statistic, chosen)
+    np.testing.assert_allclose(shares, right, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", EXACT)
+@given(data=st.data(), n_features=st.integers(1, 3))
+def test_measure_without__is_the_definition(algorithm, data, n_features):
+    """Also where a row is no longer where the one that is left out is."""
+    reference = data.draw(point_sets(min_rows=2, n_features=n_features))
+    queries = data.draw(point_sets(n_features=n_features))
+    weights = [0.3] * data.draw(st.integers(0, n_features))  # codes are last
+    statistic = data.draw(statistics)
+    drawn = st.integers(-1, len(reference) - 1)
+    own = np.array([data.draw(drawn) for _ in queries])
+    is_same = np.array([data.draw(st.booleans()) for _ in queries]) & (own >= 0)
+    queries = np.where(is_same[:, None], reference[own], queries)
+    both = np.concatenate([reference, queries])
+    for column in range(n_features - len(weights), n_features):
+        both[:, column] = np.unique(both[:, column], return_inverse=True)[1]
+    if len(weights) == n_features:  # kernels take a number at least
+        both = np.c_[np.zeros(len(both)), both]
+    reference, queries = np.split(both, [len(reference)])
+
+    with dask.config.set(scheduler="sync"):
+        places = tuple(range(reference.shape[1] - len(weights), reference.shape[1]))
+        preparation = Preparation(categorical=places, weights=np.array(weights))
+        basis = ALGORITHMS[algorithm].basis(reference, weights=np.array(weights))
+        space = Space(algorithm, preparation, basis)
+        chunks = data.draw(row_chunks(len(reference)))
+        blocks = prepare_blocks(lambda: chunked(reference, chunks), space)
+        searched = Searched(blocks.tasks(), space, Search(statistic, 64))
+        rows = chunked(queries, data.draw(row_chunks(len(queries))))
+        measured = measure_without(rows, searched, data.draw(st.integers(1, 3)), own)
+
+    assert measured.chunks == rows.chunks[:1]
+    measures = {"kth": definitions.knn_radii, "mean": definitions.mean_radii}
+    for query, number, found in zip(queries, own, measured.compute(), strict=True):
+        rest = np.delete(reference, number, axis=0) if number >= 0 else reference
+        if statistic.n_neighbors is None:
+            right = definitions.neighbor_counts([query], rest, 1.0, weights=weights)
+        else:
+            measure = measures[statistic.aggregation]
+            right = measure([query], rest, statistic.n_neighbors, weights=weights)
+        assert found == right[0]
+
+
+@pytest.mark.parametrize("n_neighbors", [None, 3, 60])
+def test_measure_without__in_many_passes_has_the_same_bits(n_neighbors, monkeypatch):
+    reference, queries = lattice(500, 0), lattice(90, 1, -3, 13)
+    queries[7, 1] = np.nan
+    statistic = Statistic(n_neighbors, 0.3, aggregation="mean")
+    searched = searched_in(reference, "brute", statistic, 100)
+    rows, numbers = chunked(queries, 45), np.arange(90) * 5
+    at_once = measure_without(rows, searched, 1, numbers).compute()
+
+    monkeypatch.setattr(plans, "LISTED_BYTES", 20 * 8 * (8 * 3 + 8 * 61 + 24))
+    in_passes = measure_without(rows, searched, 2, numbers).compute()
+
+    np.testing.assert_array_equal(in_passes, at_once)
+    assert np.isnan(at_once).tolist() == (np.arange(90) == 7).tolist()
+
+
+def lattice(n_rows, seed, low=0, high=10, n_features=3):
+    """Rounded measurements: they tie everywhere, and not in binary."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(low, high, (n_rows, n_features)) * 0.1 + 5.0
+
+
+@pytest.mark.parametrize("aggregation", ["kth", "mean"])
+@pytest.mark.parametrize("algorithm", EXACT)
+def test_attribute__in_many_passes_has_the_same_bits(algorithm, aggregation, monkeypatch):
+    """Some rows at a time, and a few of their neighbors, where they are many or wide."""
+    reference, queries = lattice(500, 0), lattice(90, 1, -3, 13)
+    queries[7, 1] = np.nan
+    statistic = Statistic(60, None, aggregation=aggregation)
+    options = {"with_samples": True}
+    searched = searched_in(reference, algorithm, statistic, 100, **options)
+    rows, numbers = chunked(queries, 90), np.arange(90) * 5
+    at_once = [
+        joined(attribute(rows, searched, 1)), joined(attribute(rows, searched, 1, numbers)),
+        joined(list_nearest(rows, searched, 1, 60)),
+    ]  # fmt: skip
+
+    row_bytes = (8 * 3 + 8 * 60 + 24) * 8
+    monkeypatch.setattr(plans, "LISTED_BYTES", 7 * row_bytes)
+    monkeypatch.setattr(plans, "GATHERED_BYTES", 4 * 7 * 3 * 8)
+    assert plans.listed_rows(3, 60) == 7
+    assert plans.gathered_ranks(7, 3) == 4
+    in_passes = [
+        joined(attribute(rows, searched, 3)), joined(attribute(rows, searched, 3, numbers)),
+        joined(list_nearest(rows, searched, 3, 60)),
+    ]  # fmt: skip
+
+    for some, right in zip(in_passes, at_once, strict=True):
+        for values, expected in zip(some, right, strict=True):
+            np.testing.assert_array_equal(values, expected)
+    assert np.isnan(at_once[0][0][7]).all()
+    assert not np.isnan(at_once[0][0][8]).any()
+
+
+@pytest.mark.parametrize("n_neighbors", [3, MIN_SAMPLED_NEIGHBORS, 400])
+@pytest.mark.parametrize("algorithm", EXACT)
+def test_list_nearest__of_many_rows_needs_no_samples(algorithm, n_neighbors, tmp_path):
+    """A model of a small K has no samples, from which a search for many begins."""
+    reference, queries = lattice(500, 0), lattice(30, 1, -3, 13)
+    spools = spool_at(str(tmp_path))
+    found = []
+    for with_samples in (False, True):
+        space = space_of(reference, algorithm, with_samples=with_samples)
+        for entry in (None, spools.folder("blocks")):
+            with dask.config.set(scheduler="sync"):
+                blocks = prepare_blocks(lambda: chunked(reference, 70), space, entry)
+            searched = Searched(blocks.tasks(), space, Search(Statistic(3, None), 64))
+            rows = chunked(queries, 30)
+            found.append(joined(list_nearest(rows, searched, 2, n_neighbors)))
+
+    right = nearest_of(queries, reference, n_neighbors)
+    for distances, numbers in found:
+        np.testing.assert_array_equal(distances, right[0])
+        np.testing.assert_array_equal(numbers, right[1])
+
+
+def test_tasks__of_no_rows():
+    reference = lattice(50, 0)
+    searched = searched_in(reference, "brute", Statistic(3, None), 20)
+    none = chunked(reference[:0], 1)
+
+    assert [v.shape for v in joined(attribute(none, searched, 2))] == [(0, 3), (0, 3)]
+    found = joined(list_nearest(none, searched, 2, 4))
+    assert [values.shape for values in found] == [(0, 4), (0, 4)]
+
+
+def test_typical_shares__are_computed_once(at_most_computes):
+    model = LPE(3).fit(lattice(300, 0))
+    reference = fitted_of(model).reference
+    with at_most_computes(2):
+        first = reference.typical_shares
+
+    with at_most_computes(0):
+        again = fitted_of(model).reference.typical_shares
+
+    assert again is first
+    assert abs(first.sum() - 1) < 1e-12
+
+
+# The same bits, whoever computes
+
+LETTERS = ["a", "b", "c"]
+NOMINAL = pd.DataFrame(lattice(150, 0), columns=LETTERS)
+NEW = pd.DataFrame(lattice(40, 1, -3, 13), columns=LETTERS, index=np.arange(40) * 3)
+NEW.iloc[7, 1] = np.nan
+MODELS = {
+    "plain": {"n_neighbors": 4},
+    "mean": {"aggregation": "mean", "scale": "standard", "n_neighbors": 50},
+    "both forms": {"scale": "minmax+quantile", "metric_params": {"w": [1, 0.3, 2]}},
+    "mahalanobis": {"metric": "mahalanobis", "calibration": "split"},
+    "radius": {"graph": "radius", "radius": 0.2, "calibration": "conformal"},
+    "geodesic": {"metric": "geodesic", "metric_params": {"n_neighbors": 4}},
+}
+
+
+def fitted(name, nominal=NOMINAL):
+    return LPE(random_state=0, alpha=0.1, **MODELS[name]).fit(nominal)
+
+
+def both(model, rows):
+    return model.explain(rows, top=3), model.nearest_nominal(rows, n=3)
+
+
+def assert_same(found, right):
+    for frame, expected in zip(found, right, strict=True):
+        pd.testing.assert_frame_equal(frame, expected, check_exact=True)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with dask.config.set(scheduler="sync"):
+        return {name: both(fitted(name), NEW) for name in MODELS}
+
+
+CUT = [(name, scheduler) for name in MODELS for scheduler in ("sync", "threads")]
+
+
+@pytest.mark.parametrize(
+    ("name", "scheduler"), mostly_slow(CUT, [case for case in CUT if "threads" in case])
+)
+def test_reasons__are_the_same_bits_for_any_chunks(name, scheduler, expected):
+    for chunks in (17, 64):
+        with dask.config.set(scheduler=scheduler, **{"lpe-dask.block-rows": 32}):
+            model = fitted(name, dd.from_pandas(NOMINAL, chunksize=chunks))
+            found = both(model, dd.from_pandas(NEW, chunksize=chunks - 10))
+        assert_same(found, expected[name])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_reasons__are_the_same_bits_from_a_spool(name, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(Needs, "fits", lambda needs, limit: needs.plan.is_spooled)
+    config = {"lpe-dask.block-rows": 64, "lpe-dask.spool": str(tmp_path / "spool")}
+    with dask.config.set(scheduler="threads", **config):
+        model = fitted(name)
+        assert len(list(tmp_path.glob("spool/*/blocks-*"))) == 1
+        assert_same(both(model, NEW), expected[name])
+
+        model.save(tmp_path / "model")
+        assert_same(both(lpe_dask.load(tmp_path / "model"), NEW), expected[name])
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", mostly_slow(MODELS, ["mean"]))
+def test_reasons__of_a_cluster_are_the_same_bits(name, expected, client, tmp_path):
+    with dask.config.set({"lpe-dask.block-rows": 64}):
+        model = fitted(name, dd.from_pandas(NOMINAL, npartitions=4))
+        model.save(tmp_path / "model")
+
+        assert_same(both(model, NEW), expected[name])
+        assert_same(both(model, dd.from_pandas(NEW, npartitions=3)), expected[name])
+        assert_same(both(lpe_dask.load(tmp_path / "model"), NEW), expected[name])

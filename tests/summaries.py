@@ -1,0 +1,225 @@
+"""Summaries of runs as the page about a run gets them, of all kinds; none was computed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+#: Names and texts that try to leave their place on a page.
+NASTY = (
+    "</script><script>alert(1)</script>",
+    'a & "b" <img src="http://example.org/x.png" onerror=alert(1)>',
+    "\N{RIGHT-TO-LEFT OVERRIDE}desrever\N{LEFT-TO-RIGHT MARK}",
+    "\N{PILE OF POO}" * 300,
+    "two\nlines\r\nand\ttabs \0 \x1b[31m",
+    "{{ 7 * 7 }}{% raw %}",
+    "x" * 5000,
+    "&" * 5000,
+    "a lone \ud800 surrogate",
+)
+
+
+def ordinary(n_rows: int = 4, n_columns: int = 5, n_nights: int = 6) -> dict[str, Any]:
+    """A run whose model fits, with flagged rows and some past nights."""
+    columns = [f"mean_of_sensor_{i}" for i in range(n_columns)]
+    return {
+        "rows": 100_000, "rows_nan": 0, "flagged": 1234, "fdr_cut_off": None,
+        "flagged_share": 0.01234, "flagged_between": [0.0117, 0.0131],
+        "p_value_cells": {
+            "upper": [0.01, 0.1, 0.25, 0.5, 0.75, 1.0],
+            "promised": [0.01, 0.09, 0.15, 0.25, 0.25, 0.25],
+            "rows": [1234, 8766, 15_100, 24_900, 25_060, 24_940],
+        },
+        "nominal_rows": 20_000, "dropped_rows": 3, "algorithm_": "pruned",
+        "calibration_kind_": "loo", "calibration_rows": 5000, "n_neighbors_": 12,
+        "radius_": None,
+        "calibration_check": {
+            "holds": True, "calibration": "loo", "is_exact": False, "n_held_out": 2000,
+            "n_calibration": 18_000,
+            "levels": [
+                {"alpha": 0.01, "flagged": 21, "share": 0.0105, "lower": 11, "upper": 34,
+                 "verdict": "holds"},
+                {"alpha": 0.05, "flagged": 99, "share": 0.0495, "lower": 74, "upper": 127,
+                 "verdict": "holds"},
+            ],
+        },
+        "seconds": 754.321, "finished": "2026-11-25T02:03:04+00:00",
+        "seconds_by_step": {"fit": 12.5, "score": 700.0, "explain": 41.821},
+        "calibration_band": {"level": 0.95, "half_width": 0.0192},
+        "certificate": {
+            "max_p_error": 0.01, "max_error_share": 0.02, "bound": 0.0061, "risk": 0.001,
+            "audited": 2000, "beyond": 3, "largest_error": 0.014, "rounds": 1,
+            "blocks": 40, "exact_blocks": 2,
+        },
+        "alpha": 0.01, "fdr": None,
+        "parameters": {
+            "aggregation": "kth", "algorithm": "auto", "alpha": 0.01, "metric": "euclidean",
+            "metric_params": {"p": [1, 2, [3, [4]]]}, "missing": None, "random_state": 0,
+            "allow_approximate": False, "graph": "knn",
+        },
+        "peak_worker_bytes": 523_644_928, "planned_worker_bytes": 580_052_976,
+        "workers_lost": 0, "tasks_repeated": 2, "bytes_spilled": 4096,
+        "versions": {"python": "3.11.7", "lpe_dask": "0.1.0", "numpy": "2.4.6"},
+        "made_from": {
+            "data": [["file:///data/2026-11-25.parquet", 140_692, "1795610054.25"]],
+            "settings": {"columns": columns, "is_own": False, "alpha": 0.01, "fdr": None},
+        },
+        "output": "file:///out/2026-11-25", "model": "file:///out/model",
+        "reasons": {
+            "n_columns": n_columns, "private": 1, "private_columns": ["name"],
+            "flagged_rows": 3, "first_reasons": [{"column": "mean_of_sensor_0", "rows": 3}],
+            "reason": None, "rows": [_row(i, columns[:20]) for i in range(n_rows)],
+        },
+        "drift": _drift(n_nights),
+    }  # fmt: skip
+
+
+def drifting() -> dict[str, Any]:
+    """A run that is not like the nominal rows, for some nights."""
+    summary = ordinary()
+    drift = summary["drift"]
+    change = {"run": "run-4", "output": "file:///out/2026-11-04", "night": 4}
+    reason = "of the ordinary rows at least 3.10% rank elsewhere"
+    drift |= {
+        "verdict": "drifting", "changed_since": change, "log10_evidence": 7.25,
+        "reason": reason, "excess_nights": 3, "moved": 0.041, "moved_low": 0.029,
+        "text": f"drifting: 1.23% flagged. Evidence of a change since {change['output']} "
+        f"(night 4). {reason.capitalize()}: look at what has changed, and fit the model "
+        f"again.",
+    }  # fmt: skip
+    for night in drift["history"][-2:]:
+        night |= {"verdict": "drifting", "log10_evidence": 7.25, "moved": 0.041}
+    return summary | {"workers_lost": 2}
+
+
+def broken() -> dict[str, Any]:
+    """A run whose input is broken."""
+    summary = ordinary()
+    reason = "62% of the rows have no p-value, and 10% may have none"
+    summary["drift"] |= {
+        "verdict": "broken input", "reason": reason,
+        "text": f"broken input: {reason}, so this night does not count. Repair the input.",
+    }  # fmt: skip
+    last = {"verdict": "broken input", "flagged_share": None, "flagged_between": None}
+    summary["drift"]["history"][-1] |= last
+    return summary | {"rows_nan": 62_000}
+
+
+def with_fdr() -> dict[str, Any]:
+    """A run that controls the false discovery rate."""
+    summary = ordinary() | {"fdr": 0.05, "fdr_cut_off": 0.00034}
+    for i, row in enumerate(summary["reasons"]["rows"]):
+        row["q_value"] = 0.001 * (i + 1)
+    return summary
+
+
+def own() -> dict[str, Any]:
+    """A run whose rows were scored against each other."""
+    summary = ordinary() | {"certificate": None, "calibration_check": None}
+    summary["made_from"]["settings"]["is_own"] = True
+    reason = "rows were scored against each other: their p-values are ranks"
+    return summary | {"drift": {"verdict": None, "reason": reason, "text": reason}}
+
+
+def old() -> dict[str, Any]:
+    """A run of a version without reasons, drift and counts of p-values."""
+    names = (
+        "rows", "rows_nan", "flagged", "fdr_cut_off", "nominal_rows", "dropped_rows",
+        "algorithm_", "calibration_kind_", "calibration_rows", "n_neighbors_", "radius_",
+        "calibration_check", "seconds", "certificate", "versions", "output", "made_from",
+    )  # fmt: skip
+    summary = ordinary()
+    return {name: summary[name] for name in names}
+
+
+def hostile(n_rows: int = 50, n_columns: int = 20, n_nights: int = 200) -> dict[str, Any]:
+    """A run with nasty names and texts wherever a user can have an influence."""
+    summary = ordinary(n_rows, 5000, n_nights)
+    for i, row in enumerate(summary["reasons"]["rows"]):
+        row["part"] = nasty(i)
+        row["kept"] = {nasty(i + j): nasty(i + j + 1) for j in range(3)}
+        row["note"] = nasty(i) if i % 2 else None
+        row["columns"] = [
+            {
+                "column": nasty(i + j), "value": nasty(i + j + 1),
+                "nominal_value": nasty(i + j + 2), "share": 0.1, "typical_share": 0.01,
+            }
+            for j in range(n_columns)
+        ]  # fmt: skip
+    for i, night in enumerate(summary["drift"]["history"]):
+        night["output"] = nasty(i)
+    everything = dict(zip(map(nasty, range(9)), map(nasty, range(1, 10)), strict=True))
+    summary["drift"]["text"] = "fits: " + nasty(0) + nasty(7)
+    summary["reasons"]["private_columns"] = list(NASTY)
+    return summary | {
+        "output": nasty(6) + nasty(0), "parameters": everything | {"list": list(NASTY)},
+        "versions": everything, "finished": nasty(0), "rows": 10**8,
+        "seconds_by_step": dict.fromkeys(NASTY, 1.5),
+    }  # fmt: skip
+
+
+def nasty(i: int) -> str:
+    """The i-th of the nasty texts, again and again."""
+    return NASTY[i % len(NASTY)]
+
+
+def changed(summary: dict[str, Any], path: list[Any], value: Any) -> dict[str, Any]:
+    """A copy of a summary with another value at a path."""
+    summary = copy.deepcopy(summary)
+    inside: Any = summary
+    for step in path[:-1]:
+        inside = inside[step]
+    inside[path[-1]] = value
+    return summary
+
+
+def paths(value: Any, start: tuple[Any, ...] = ()) -> list[list[Any]]:
+    """All paths of a value of JSON; of a list, those of its first item only."""
+    found = [list(start)] if start else []
+    steps: list[Any] = list(value) if isinstance(value, dict) else []
+    if isinstance(value, list) and value:
+        steps = [0]
+    for step in steps:
+        found += paths(value[step], (*start, step))
+    return found
+
+
+def _row(i: int, columns: list[str]) -> dict[str, Any]:
+    return {
+        "part": f"part-0000{i}.parquet", "row": 1000 + i,
+        "kept": {"pump": i, "site": "north_east"}, "q_value": None,
+        "is_anomaly": i != 3, "p_value": 0.0002 * i, "statistic": 3.25 - i / 100,
+        "note": None, "enough": None if i == 1 else 2, "n_columns": len(columns),
+        "columns": [
+            {
+                "column": name, "value": j + 0.5 if j % 2 else "S0",
+                "nominal_value": j if j % 2 else None, "share": 0.8 / (j + 1),
+                "typical_share": 0.01,
+            }
+            for j, name in enumerate(columns)
+        ],
+    }  # fmt: skip
+
+
+def _drift(n_nights: int) -> dict[str, Any]:
+    history = [
+        {
+            "run": f"run-{i}", "output": f"file:///out/2026-11-{i:02}", "verdict": "fits",
+            "reason": None, "night": i, "rows": 99_000 + i,
+            "flagged_share": 0.012 + i / 1e5, "flagged_between": [0.011, 0.014],
+            "moved": 0.004, "moved_low": 0.0, "moved_tonight": [0.004, 0.0],
+            "log10_evidence": -0.1 * i, "excess_nights": 0,
+        }
+        for i in range(1, n_nights + 1)
+    ]  # fmt: skip
+    text = "fits: 1.23% flagged (between 1.17% and 1.31%), 1.00% promised. No evidence."
+    return {
+        "verdict": "fits", "reason": None, "run": f"run-{n_nights}", "night": n_nights,
+        "rows": 100_000, "rows_nan": 0, "flagged": 1234, "flagged_share": 0.01234,
+        "flagged_between": [0.0117, 0.0131], "promised": 0.01,
+        "promised_between": [0.0075, 0.0128], "moved": 0.004, "moved_low": 0.0,
+        "moved_week": 0.003, "moved_week_low": 0.0, "log10_evidence": -0.6,
+        "changed_since": None, "excess_nights": 0, "is_counted": True, "is_replay": False,
+        "n_calibration": 5000, "text": text, "history": history, "counts": [1, 2, 3],
+        "delta": 0.01,
+    }  # fmt: skip
