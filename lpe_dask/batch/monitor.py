@@ -113,8 +113,14 @@ class Night:
     """
 
     def __init__(
-        self, watched: Watched, states: dict[str, Any] | None, counts: NDArray[np.int64]
+        self,
+        watched: Watched,
+        states: dict[str, Any] | None,
+        counts: NDArray[np.int64],
+        *,
+        is_foreign: bool,
     ) -> None:
+        self._is_foreign = is_foreign
         self._watched, self._states, self._counts = watched, states, counts
         self.drift = watched.judged(states or {}, counts)
 
@@ -124,7 +130,7 @@ class Night:
         is_replay = drift.pop("is_replay")
         return {
             **drift,
-            "is_counted": self._states is not None and (drift["is_counted"] or is_replay),
+            "is_counted": not self._is_foreign and (drift["is_counted"] or is_replay),
             "delta": self.drift.state["delta"],
             "history": self.drift.history(),
             "counts": self._counts.tolist(),
@@ -157,7 +163,7 @@ def night(watched: Watched, counts: NDArray[np.int64]) -> Iterator[Night]:
     """Give what a run says after the earlier ones; nobody else adds one meanwhile.
 
     Where the file cannot be read or written, a warning tells so, and the run is judged as
-    the first one, and not counted.
+    the first one. The next start of the same run counts it.
 
     Parameters
     ----------
@@ -166,14 +172,14 @@ def night(watched: Watched, counts: NDArray[np.int64]) -> Iterator[Night]:
         Of the run, as `Cells.count` gives them.
     """
     locked = _locked(watched.folder)
-    states: dict[str, Any] | None = None
+    states, is_read = None, False
     with ExitStack() as stack:
         try:
             _lock(stack, locked)
-            states = _states(watched.folder)
+            states, is_read = _states(watched.folder), True
         except Exception as error:
             _warn(watched.folder, error)
-        yield Night(watched, states, counts)
+        yield Night(watched, states, counts, is_foreign=is_read and states is None)
         if states is not None:
             _tidy(watched.folder, f".{MONITOR_NAME}.")
             _tidy(locked, ".")

@@ -112,7 +112,8 @@ def score(
         if options["model"] is not None:  # its arguments are not those of the defaults
             options = _given(options)
         job = score_job(data, **options)
-        _do(job, workers, overwrite, fail_on_drift=fail_on_drift)
+        code = _do(job, workers, overwrite, fail_on_drift=fail_on_drift)
+    click.get_current_context().exit(code)
 
 
 @cli.command(name="plan", short_help="Tell what a run would need; run nothing.")
@@ -209,7 +210,8 @@ def run(
             score = due.score.model_copy(update={"report": False})
             due = due.model_copy(update={"score": score})
         workers = take_workers(options, debug, due.cluster)
-        _do(due, workers, overwrite, keep=True, fail_on_drift=fail_on_drift)
+        code = _do(due, workers, overwrite, keep=True, fail_on_drift=fail_on_drift)
+    click.get_current_context().exit(code)
 
 
 @cli.command(short_help="Tell how far a run is: at work, to be resumed, or done.")
@@ -357,11 +359,11 @@ def _do(
     *,
     keep: bool = False,
     fail_on_drift: bool = False,
-) -> None:
+) -> int:
     """Check everything, start or join the workers, do a job, and print what was done.
 
-    Ends the command where rows have drifted, if it is asked for, also if that was found by
-    an earlier run that has finished.
+    Returns the exit code: that rows have drifted, if it is asked for, also if that was
+    found by an earlier run that has finished.
     """
     from lpe_dask.batch import prepare, read_summary
 
@@ -376,7 +378,8 @@ def _do(
     if fail_on_drift and (code := drift_code(summary)) != 0:
         said = (summary.get("drift") or {}).get("text", "drift was not judged")
         click.echo(f"--fail-on-drift: {said}", err=True)
-        raise click.exceptions.Exit(code)
+        return code
+    return 0
 
 
 @contextmanager

@@ -52,17 +52,21 @@ def full_from(point, folder=""):
 
 
 @pytest.mark.parametrize("name", mostly_slow(CASES, ["new"]))
-def test_run__on_a_disk_that_is_full_says_so_and_is_resumed(tables, tmp_path, name):
+def test_run__on_a_disk_that_is_full_says_so_and_is_resumed(tables, tmp_path, name, caplog):
     place = Place(tmp_path, tables, CASES[name])
     points = [i for i, (kind, _) in enumerate(place.changes) if kind in TAKES_SPACE]
     for point in points:
         place.renew(full_from(point))
 
-        with pytest.raises((RunError, OSError)) as raised:
-            place.run()
-
+        if re.search(r"/\.monitor\.json|_report", place.changes[point][1]):
+            place.run()  # what is told beside the output is not worth a run
+            said = caplog.text
+        else:
+            with pytest.raises((RunError, OSError)) as raised:
+                place.run()
+            said = str(raised.value)
         where = rf"Make room on the disk of breaking://{place.folder}/\S+, and start again"
-        assert re.search(rf"No space left on device\. {where}", str(raised.value)), point
+        assert re.search(rf"No space left on device\. {where}", said), point
         assert not [
             name for name in place.names_in() if name.endswith((".tmp", "_lock.json"))
         ]
