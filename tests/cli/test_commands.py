@@ -259,6 +259,7 @@ def test_score__says_on_stderr_what_came_out(files):
     assert re.search(
         rf"^20 rows against 60 nominal rows, in [\d.]+ s\n"
         rf"{flagged} flagged at alpha 0.1 \({flagged / 20:.2%}\)\n"
+        rf"drifting: {flagged} of 20 rows flagged, .*\n"
         rf"written to out\n\Z",
         result.stderr,
         re.MULTILINE,
@@ -682,6 +683,7 @@ def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
             "dropped_rows": 0,
             "calibration_band": None,
             "calibration_check": None,
+            "drift": {"verdict": None},
         }
 
     monkeypatch.setattr(runs.Run, "fit_and_score", look)
