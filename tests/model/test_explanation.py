@@ -636,10 +636,6 @@ def test_explain__of_a_model_without_names_has_numbers(kind):
         )
 
 
-def categories_in_files(frame):
-    return in_files(frame, "csv")
-
-
 @pytest.mark.parametrize(
     "given",
     [
