@@ -39,7 +39,7 @@ class Forecast:
         so is all that follows from it.
     tasks : mapping of str to int
         Tasks by kind, in the order of the run: exact for "brute", upper bounds for
-        "pruned" and where rows are drawn.
+        "pruned" and where rows are drawn. Without those of the reasons for 50 rows.
     own_pairs, row_pairs : int
         Pairs that are compared: of nominal rows with each other, and of rows to score with
         nominal rows. All for "brute", about so many for "pruned".

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import lpe_dask
 from benchmarks import forecasts
 from lpe_dask.batch.api import score_files
+from lpe_dask.batch.scoring import Scoring
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli import commands
 from lpe_dask.cli.cluster import ChosenWorkers
@@ -44,6 +45,14 @@ from lpe_dask.tables.files import open_table
 from lpe_dask.tasks.workers import Workers, active_client, active_workers
 
 GIB = 2**30
+
+
+@pytest.fixture(autouse=True)
+def without_reasons(monkeypatch):
+    """A forecast leaves out what reasons for 50 rows take."""
+    none = {"rows": [], "private_columns": []}
+    monkeypatch.setattr(Scoring, "_reasons", lambda *given: none)
+
 
 #: First part of a key -> the kind that a forecast counts it as.
 KINDS = {

@@ -115,7 +115,12 @@ def names_in(url):
     return sorted(path.rsplit("/", 1)[-1] for path in filesystem.ls(root, detail=False))
 
 
-DONE = ["_summary.json", *(f"part-0000{i}.parquet" for i in range(3))]
+DONE = [
+    "_reasons.pqt",
+    "_report.html",
+    "_summary.json",
+    *(f"part-0000{i}.parquet" for i in range(3)),
+]
 
 
 # Which errors

@@ -23,6 +23,9 @@ from waiting import eventually
 
 OUT = f"s3://bucket/out/{DAY}"
 
+#: What tells about a run, in its output.
+ABOUT = ("_reasons.pqt", "_report.html", "_summary.json")
+
 
 @pytest.fixture
 def logs(tmp_path):
@@ -73,7 +76,8 @@ def test_page__gives_the_bits_of_threads(server, expected, tmp_path):
 
     assert hashes_in(OUT) == expected
     assert names_in("bucket/out") == {
-        f"{DAY}/{name}" for name in ["_summary.json", *expected]
+        "monitor.json",
+        *(f"{DAY}/{name}" for name in (*ABOUT, *expected)),
     }
     assert "manifest.json" in names_in("bucket/model")
     assert any(path.startswith("/bucket/spool/") for _, path in asked)
@@ -115,5 +119,6 @@ def test_run__that_was_killed_is_continued_and_a_second_one_refused(
     assert re.search(r"^[1-8] of 8 ", third.stderr, re.MULTILINE)
     assert hashes_in(OUT) == expected
     assert names_in("bucket/out") == {
-        f"{DAY}/{name}" for name in ["_summary.json", *expected]
+        "monitor.json",
+        *(f"{DAY}/{name}" for name in (*ABOUT, *expected)),
     }
