@@ -14,6 +14,7 @@ its neighbors are, and gathers these from the blocks.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -80,13 +81,8 @@ def list_nearest(
     n_neighbors : int
         How many to list.
     """
-    named, collections = searched.named()
-    tasks = (
-        (_nearest, (queries.name, i, 0), share, n_shares, n_neighbors, *named)
-        for i in range(queries.numblocks[0])
-        for share in range(n_shares)
-    )
-    return new_tasks("nearest", tasks, [queries, *collections])
+    given = [n_neighbors] * queries.numblocks[0]
+    return _in_shares("nearest", _nearest, queries, searched, n_shares, given)
 
 
 def attribute(
@@ -105,14 +101,8 @@ def attribute(
         Which row of the reference a query is itself, and so no neighbor of; -1 for a new
         row. None: all rows are new.
     """
-    named, collections = searched.named()
-    own, entered = _cut(numbers, queries)
-    tasks = (
-        (_attribute, (queries.name, i, 0), share, n_shares, of_chunk, *named)
-        for i, of_chunk in enumerate(own)
-        for share in range(n_shares)
-    )
-    return new_tasks("attribute", tasks, [queries, *collections, *entered])
+    own = _cut(numbers, queries)
+    return _in_shares("attribute", _attribute, queries, searched, n_shares, *own)
 
 
 def measure_without(
@@ -130,14 +120,8 @@ def measure_without(
     numbers : ndarray of shape (n_queries,)
         Which row of the reference is left out; -1 for none.
     """
-    named, collections = searched.named()
-    own, entered = _cut(numbers, queries)
-    tasks = (
-        (_measure_without, (queries.name, i, 0), share, n_shares, of_chunk, *named)
-        for i, of_chunk in enumerate(own)
-        for share in range(n_shares)
-    )
-    measured = new_tasks("measure", tasks, [queries, *collections, *entered])
+    own = _cut(numbers, queries)
+    measured = _in_shares("measure", _measure_without, queries, searched, n_shares, *own)
     keys = [task.key for task in measured]
     parts = (
         (np.concatenate, keys[i : i + n_shares]) for i in range(0, len(keys), n_shares)
@@ -167,6 +151,38 @@ def attribute_own(
         for share in range(n_shares)
     )
     return new_tasks("attribute", tasks, [chosen, *collections])
+
+
+def _in_shares(
+    name: str,
+    function: Callable[..., Any],
+    queries: da.Array,
+    searched: Searched,
+    n_shares: int,
+    given: Sequence[Any],
+    entered: Sequence[Delayed] = (),
+) -> list[Delayed]:
+    """Return a task for each share of each chunk: of its rows, and what is given for it.
+
+    Parameters
+    ----------
+    name, queries, searched, n_shares
+        As for `new_tasks`, and for `list_nearest`.
+    function : callable
+        Of the rows of a chunk, the number of the share and of shares, what is given for the
+        chunk, and what `Searched.named` names.
+    given : sequence
+        For each chunk.
+    entered : sequence of Delayed
+        That ``given`` names.
+    """
+    named, collections = searched.named()
+    tasks = (
+        (function, (queries.name, i, 0), share, n_shares, of_chunk, *named)
+        for i, of_chunk in enumerate(given)
+        for share in range(n_shares)
+    )
+    return new_tasks(name, tasks, [queries, *collections, *entered])
 
 
 def _cut(
