@@ -184,6 +184,7 @@ class Scoring:
         with input_errors_pass("scored"):
             sizes, _ = self.kept.rows_of_parts()
             verdict = self._verdict(model)
+            model.reference.keep(sizes)  # or reasons would have blocks read once more
             rows = None if self.is_own else self.rows
             blocks = model.blocks(rows, sizes, verdict)
             planned = model.reference.needed_bytes(sizes)

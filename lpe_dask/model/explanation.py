@@ -160,10 +160,8 @@ def _explained(
     is_hidden: NDArray[np.bool_],
     most: int,
 ) -> Explanation:
-    (in_numbers,) = compute(rows)
-    p_values, statistic = known or fitted.exactly(in_numbers, numbers)
-    found = fitted.reference.attributed(rows, numbers)
-    typical = fitted.reference.typical_shares
+    found, typical = fitted.reference.attributed(rows, numbers)
+    p_values, statistic = known or fitted.exactly(found.rows, numbers)
     preparation = fitted.reference.space.preparation
     nominal = restored(preparation, found.nearest, fitted.n_features)
     # Of a Mahalanobis distance a typical share may be negative.
@@ -173,7 +171,7 @@ def _explained(
     enough = np.where(p_values >= fitted.offset, 0, -1)
     if len(flagged) > 0:
         enough[flagged] = shortest_prefixes(
-            fitted, in_numbers[flagged], nominal[flagged], order[flagged],
+            fitted, found.rows[flagged], nominal[flagged], order[flagged],
             statistic[flagged], None if numbers is None else numbers[flagged], most,
         )  # fmt: skip
     return Explanation(

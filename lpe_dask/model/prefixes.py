@@ -4,7 +4,7 @@ r"""Find how many columns have to be nominal so that a row is not flagged any lo
     x_j = x with the first j columns of y --scored exactly--> the least j with p > alpha
 
 Most j need no score: R differs between two rows by no more than they are apart, so x_j is
-flagged if R(x) - |x - x_j| or R(y) - |x_j - y| is more than the largest R that is not.
+flagged if R(x) - |x - x_j| is more than the largest R that is not.
 """
 
 from __future__ import annotations
@@ -58,14 +58,19 @@ def shortest_prefixes(
     trials = _Trials(fitted, rows, nominal, order, statistic, numbers)
     enough, n_features = np.full(len(rows), -1), rows.shape[1]
     last = n_features if most is None else most
-    open_rows = np.flatnonzero(trials.reached >= fitted.offset)
-    if last == n_features:
-        enough[open_rows], last = n_features, n_features - 1
-    first, n_tried = 1, FIRST_TRIED
+    open_rows, first, n_tried = np.arange(len(rows)), 1, FIRST_TRIED
     while len(open_rows) > 0 and first <= last:
         at_once = TRIED_NUMBERS // (n_features * len(open_rows))
         n_tried = max(1, min(n_tried, at_once, last + 1 - first))
-        is_enough = trials.are_enough(open_rows, np.arange(first, first + n_tried))
+        tried = np.arange(first, first + n_tried)
+        if first == 1:  # where all columns are not enough, no prefix is
+            is_enough = trials.are_enough(open_rows, np.union1d(tried, n_features))
+            is_open = is_enough[:, -1]
+            open_rows, is_enough = open_rows[is_open], is_enough[is_open, :n_tried]
+            if last == n_features:
+                enough[open_rows], last = n_features, n_features - 1
+        else:
+            is_enough = trials.are_enough(open_rows, tried)
         is_done = is_enough.any(axis=1)
         enough[open_rows[is_done]] = first + is_enough[is_done].argmax(axis=1)
         open_rows = open_rows[~is_done]
@@ -74,13 +79,7 @@ def shortest_prefixes(
 
 
 class _Trials:
-    """Rows of which columns are copied; parameters are those of `shortest_prefixes`.
-
-    Attributes
-    ----------
-    reached : ndarray of shape (n,)
-        The p-values with all columns copied.
-    """
+    """Rows of which columns are copied; parameters are those of `shortest_prefixes`."""
 
     def __init__(
         self,
@@ -97,8 +96,7 @@ class _Trials:
         self._copied = np.where(np.isnan(nominal), self._rows, nominal)
         self._rank = np.empty_like(order)
         np.put_along_axis(self._rank, order, np.arange(order.shape[1])[None, :], axis=1)
-        self.reached, reached = fitted.exactly(self._copied, self._numbers)
-        self._statistics = statistic, reached
+        self._statistic = statistic
 
     def are_enough(
         self, which: NDArray[np.int64], n_copied: NDArray[np.int64]
@@ -126,17 +124,10 @@ class _Trials:
         if bound is None or not is_distance:
             return np.ones(len(trials), bool)
         preparation, n_features = reference.space.preparation, trials.shape[1]
-        prepared, is_possible = preparation.apply(trials), np.ones(len(trials), bool)
+        prepared, other = preparation.apply(trials), preparation.apply(self._rows[places])
         # What is as far as the search has it: parts of correlated columns cancel out.
         straight = replace(preparation, linear_map=LinearMap())
-        for end, statistic in zip(
-            (self._rows, self._copied), self._statistics, strict=True
-        ):
-            other = preparation.apply(end[places])
-            apart = np.sqrt(
-                squared_parts(straight, prepared, other, n_features).sum(axis=1)
-            )
-            most = bound + _MARGIN * (bound + apart) + _UNDERFLOW
-            is_known = np.isfinite(statistic[places])  # others are known to overflow only
-            is_possible &= ~(is_known & (statistic[places] > most + apart))
-        return is_possible
+        apart = np.sqrt(squared_parts(straight, prepared, other, n_features).sum(axis=1))
+        most = bound + _MARGIN * (bound + apart) + _UNDERFLOW
+        statistic = self._statistic[places]  # of others it is known that they overflow only
+        return ~(np.isfinite(statistic) & (statistic > most + apart))

@@ -55,6 +55,8 @@ class Attributed(NamedTuple):
 
     Attributes
     ----------
+    rows : ndarray of shape (n_queries, n_features)
+        The queries, as numbers and codes of categories.
     shares : ndarray of shape (n_queries, n_features)
         Of each column of the input, 1 together; NaN where the distance is 0 or ``inf``, or
         the query was not measured.
@@ -62,6 +64,7 @@ class Attributed(NamedTuple):
         The nearest row, prepared; NaN where there is none.
     """
 
+    rows: NDArray[np.generic]
     shares: NDArray[np.float64]
     nearest: NDArray[np.float64]
 
@@ -221,7 +224,7 @@ def _attribute(
     searched, which = Searched(*named), share_of(len(rows), share, n_shares)
     prepared = searched.space.preparation.apply(rows[which])
     own = None if numbers is None else numbers[which]
-    return _attributed(prepared, own, searched, rows.shape[1])
+    return Attributed(rows[which], *_attributed(prepared, own, searched, rows.shape[1]))
 
 
 def _measure_without(
@@ -289,7 +292,8 @@ def _attribute_own(
     searched = Searched(*named)
     numbers = chosen[share_of(len(chosen), share, n_shares)]
     rows = _gathered(searched, numbers)
-    return _attributed(rows, numbers, searched, n_features).shares
+    shares, _ = _attributed(rows, numbers, searched, n_features)
+    return shares
 
 
 def _attributed(
@@ -297,8 +301,8 @@ def _attributed(
     own: NDArray[np.int64] | None,
     searched: Searched,
     n_features: int,
-) -> Attributed:
-    """Return what the distances of prepared rows consist of, some rows at a time."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the shares and nearest of `Attributed`, for some rows at a time."""
     statistic, n_neighbors = searched.search.statistic, 1
     # Counts have no distance, and a walk begins at the nearest row.
     if searched.search.graph_neighbors is None:
@@ -313,7 +317,7 @@ def _attributed(
         found = _listed(prepared[part], numbers, searched, n_neighbors)
         nearest[part] = _gathered(searched, found.numbers[:, :1])[:, 0]
         shares[part] = _shares(prepared[part], found, ranks, searched, n_features)
-    return Attributed(shares, nearest)
+    return shares, nearest
 
 
 def _shares(
@@ -367,13 +371,11 @@ def _gathered(searched: Searched, numbers: NDArray[np.int64]) -> NDArray[np.floa
 
     NaN for the number -1.
     """
-    wanted = numbers.ravel()
+    wanted, copies = np.unique(np.append(numbers, -1), return_inverse=True)
     rows = np.full((len(wanted), searched.space.basis.n_columns), np.nan)
     for handle in searched.handles:
-        block = handle.load()
-        order = np.argsort(block.numbers)
-        places = np.searchsorted(block.numbers, wanted, sorter=order)
-        places = order[np.minimum(places, len(order) - 1)]
-        is_here = block.numbers[places] == wanted
-        rows[is_here] = block.rows[places[is_here]]
-    return rows.reshape(*numbers.shape, rows.shape[1])
+        block = handle.load()  # whose numbers are in no order, and many
+        places = np.minimum(np.searchsorted(wanted, block.numbers), len(wanted) - 1)
+        is_wanted = wanted[places] == block.numbers
+        rows[places[is_wanted]] = block.rows[is_wanted]
+    return rows[copies[:-1]].reshape(*numbers.shape, rows.shape[1])

@@ -229,7 +229,7 @@ class Reference:
 
     def attributed(
         self, rows: da.Array, numbers: NDArray[np.int64] | None = None
-    ) -> Attributed:
+    ) -> tuple[Attributed, NDArray[np.float64]]:
         """Return what the distance of rows consists of; computes, by an exact search.
 
         Parameters
@@ -238,31 +238,40 @@ class Reference:
             As the user gave them, in known chunks.
         numbers : ndarray of shape (n,), optional
             As in `attribution.attribute`.
+
+        Returns
+        -------
+        found : Attributed
+        typical_shares : ndarray of shape (n_features,)
+            The mean shares for some rows of the reference, each without itself; computed
+            once. As if there was one row more, with the same share of each column: a column
+            that is the same in almost all rows has a small share, and not 0.
         """
         searched, shares = self._searched_in(rows)
-        found = compute(*attribute(rows, searched, shares, numbers))
-        return Attributed(*map(np.concatenate, zip(*found, strict=True)))
+        tasks = attribute(rows, searched, shares, numbers)
+        if self._typical_shares:
+            found = compute(*tasks)
+        else:
+            found = compute(*tasks, *self._attribute_sampled(searched))
+            of_sampled = np.concatenate(found[len(tasks) :])
+            of_sampled = of_sampled[~np.isnan(of_sampled).any(axis=1)]
+            even = np.full((1, of_sampled.shape[1]), 1 / of_sampled.shape[1])
+            self._typical_shares.append(np.concatenate([of_sampled, even]).mean(axis=0))
+        of_rows = zip(*found[: len(tasks)], strict=True)
+        return Attributed(*map(np.concatenate, of_rows)), self._typical_shares[0]
 
     @cached_property
-    def typical_shares(self) -> NDArray[np.float64]:
-        """The mean shares of columns for some rows, of shape (n_features,); computes.
+    def _typical_shares(self) -> list[NDArray[np.float64]]:
+        """The typical shares of `attributed`, once they are known."""
+        return []
 
-        Each without itself. As if there was one row more, with the same share of each
-        column: a column that is the same in almost all rows has a small share, and not 0.
-        """
+    def _attribute_sampled(self, searched: Searched) -> list[Delayed]:
+        """Return tasks that give the shares of some rows of the reference."""
         n_rows, n_features = self.shape.n_reference, self.shape.n_read_features
         n_sampled = min(n_rows, TYPICAL_ROWS)
         sampled = np.sort(np.random.default_rng(0).choice(n_rows, n_sampled, replace=False))
-        plan = self._plan(wait=True)
-        shares = 1 if plan.is_spooled else min(n_sampled, active_workers().n_threads)
-        self.keep(plan)
-        searched = self._searched(plan)
-        found = np.concatenate(
-            compute(*attribute_own(sampled, searched, n_features, shares))
-        )
-        found = found[~np.isnan(found).any(axis=1)]
-        even = np.full((1, n_features), 1 / n_features)
-        return np.concatenate([found, even]).mean(axis=0)
+        n_tasks = 1 if self.blocks.is_spooled else active_workers().n_threads
+        return attribute_own(sampled, searched, n_features, min(n_sampled, n_tasks))
 
     def _searched_in(self, rows: da.Array) -> tuple[Searched, int]:
         """Return what is searched exactly, kept, and how many tasks share a chunk."""
@@ -271,7 +280,7 @@ class Reference:
         shares = n_shares(
             len(sizes), active_workers().n_threads, _largest(sizes), plan.least_task_rows
         )
-        self.keep(plan)
+        self._keep(plan)
         return self._searched(plan), shares
 
     def needed_bytes(self, frame_sizes: Sequence[int]) -> int:
@@ -315,13 +324,17 @@ class Reference:
 
         return replace(self, indexes=Blocks.of(make(), make, n_bytes))
 
-    def keep(self, plan: SearchPlan | None = None) -> None:
+    def keep(self, frame_sizes: Sequence[int] = ()) -> None:
         """Have blocks and graph ready for the active scheduler, if they are not; computes.
 
         Without this they are made, or read from the files of a model, by each search that
         does not find them. What does not fit into the memory of workers goes to a spool.
+
+        ``frame_sizes`` as in `measure_rows`.
         """
-        plan = plan or self._plan(wait=True)
+        self._keep(self._plan(frame_sizes, reads_frame=len(frame_sizes) > 0, wait=True))
+
+    def _keep(self, plan: SearchPlan) -> None:
         self.blocks.keep(in_spool=bool(plan.is_spooled))
         if self.graph is not None:
             self.graph.keep()
@@ -332,7 +345,7 @@ class Reference:
     def _lazily(self, plan: SearchPlan) -> Iterator[None]:
         """Have spooled blocks ready, and count what enters the graph of one result."""
         if plan.is_spooled:
-            self.keep(plan)
+            self._keep(plan)
         with lazily():
             yield
 

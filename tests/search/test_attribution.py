@@ -1,5 +1,7 @@
 """Nearest rows and shares from blocks: right however they are cut, and the same bits."""
 
+from unittest import mock
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -16,6 +18,7 @@ from lpe_dask import LPE
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.search import plan as plans
+from lpe_dask.search import reference as references
 from lpe_dask.search.attribution import (
     attribute,
     attribute_own,
@@ -131,8 +134,9 @@ def test_attribute__is_the_definition_for_any_chunks(algorithm, data, n_features
         searched = searched_in(reference, algorithm, statistic, chunks)
         rows = chunked(queries, data.draw(row_chunks(len(queries))))
         tasks = attribute(rows, searched, data.draw(st.integers(1, 4)), own)
-        shares, nearest = joined(tasks)
+        rows, shares, nearest = joined(tasks)
 
+    np.testing.assert_array_equal(rows, queries)
     right = shares_of(queries, reference, statistic, own)
     np.testing.assert_allclose(shares, right, rtol=0, atol=1e-12)
     for i, (query, row) in enumerate(zip(queries, nearest, strict=True)):
@@ -252,8 +256,9 @@ def test_attribute__in_many_passes_has_the_same_bits(algorithm, aggregation, mon
     for some, right in zip(in_passes, at_once, strict=True):
         for values, expected in zip(some, right, strict=True):
             np.testing.assert_array_equal(values, expected)
-    assert np.isnan(at_once[0][0][7]).all()
-    assert not np.isnan(at_once[0][0][8]).any()
+    _, shares, _ = at_once[0]
+    assert np.isnan(shares[7]).all()
+    assert not np.isnan(shares[8]).any()
 
 
 @pytest.mark.parametrize("n_neighbors", [3, MIN_SAMPLED_NEIGHBORS, 400])
@@ -283,20 +288,22 @@ def test_tasks__of_no_rows():
     searched = searched_in(reference, "brute", Statistic(3, None), 20)
     none = chunked(reference[:0], 1)
 
-    assert [v.shape for v in joined(attribute(none, searched, 2))] == [(0, 3), (0, 3)]
+    assert [of.shape for of in joined(attribute(none, searched, 2))] == [(0, 3)] * 3
     found = joined(list_nearest(none, searched, 2, 4))
     assert [values.shape for values in found] == [(0, 4), (0, 4)]
 
 
 def test_typical_shares__are_computed_once(at_most_computes):
-    model = LPE(3).fit(lattice(300, 0))
-    reference = fitted_of(model).reference
-    with at_most_computes(2):
-        first = reference.typical_shares
+    reference = fitted_of(LPE(3).fit(lattice(300, 0))).reference
+    rows = chunked(lattice(20, 1), 20)
 
-    with at_most_computes(0):
-        again = fitted_of(model).reference.typical_shares
+    with mock.patch.object(references, "attribute_own", wraps=attribute_own) as asked:
+        with at_most_computes(1):
+            _, first = reference.attributed(rows)
+        with at_most_computes(1):
+            _, again = reference.attributed(rows)
 
+    assert asked.call_count == 1
     assert again is first
     assert abs(first.sum() - 1) < 1e-12
 

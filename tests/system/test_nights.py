@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from distributed import get_task_stream
 
 import lpe_dask
 from lpe_dask.pages import report_page
@@ -58,12 +59,16 @@ def test_drift__tells_the_one_night_that_is_not_like_the_others(
         share, factor = (0.04 if night == 5 else 0.01), (1000 if night == 3 else 1)
         drawn(connections, night, share, factor).to_parquet(tmp_path / f"{night}.parquet")
 
-        summary = lpe_dask.score_files(
-            tmp_path / f"{night}.parquet",
-            tmp_path / "out" / f"{night}",
-            model=tmp_path / "model",
-        )
+        with get_task_stream(client) as stream:
+            summary = lpe_dask.score_files(
+                tmp_path / f"{night}.parquet",
+                tmp_path / "out" / f"{night}",
+                model=tmp_path / "model",
+            )
 
+        # Reasons find the nominal rows where scoring has left them.
+        loads = [task["key"] for task in stream.data if "lpe-load" in str(task["key"])]
+        assert len(loads) == len(set(loads)) > 0
         verdicts.append(summary["drift"]["verdict"])
         flagged.append(summary["flagged_share"])
         assert len(summary["reasons"]["rows"]) == 50
