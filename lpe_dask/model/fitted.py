@@ -20,6 +20,7 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.model.audit import Approximate, Audit, Verdict, guide_of
+from lpe_dask.model.division import Division
 from lpe_dask.model.own_values import OwnValues, StoredOwnValues
 from lpe_dask.pvalues import Calibration, labels, labels_within
 from lpe_dask.search import Approximation, Reference, Statistic
@@ -75,6 +76,8 @@ class Fitted:
     categories : Categories, optional
         How values of categorical columns become codes; None: there are none, or rows come
         with codes.
+    division : Division, optional
+        How the nominal rows were divided; None: a version that did not tell has saved it.
     """
 
     parameters: dict[str, Any]
@@ -90,6 +93,7 @@ class Fitted:
     approximate: Approximate | None = None
     source: str | None = None
     categories: Categories | None = None
+    division: Division | None = None
 
     @property
     def n_features(self) -> int:

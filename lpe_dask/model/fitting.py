@@ -179,13 +179,6 @@ def _planned(
     return FitPlan(parameters, division, statistic, learned), reason
 
 
-def division_of(
-    parameters: Mapping[str, Any], n_rows: int, n_features: int, n_categorical: int
-) -> Division:
-    """Return how a fit with these parameters divides so many rows; as for `plan_fit`."""
-    return _planned(parameters, n_rows, n_features, n_categorical)[0].division
-
-
 def choose_search(
     parameters: Mapping[str, Any],
     sample: NDArray[np.generic],
@@ -349,6 +342,7 @@ def _fit(
         own_values=OwnValues.of(X, nominal, plan.division, statistic, compared, categories),
         nominal=NominalKind(table.restore, table.frame, table.is_lazy, Origin(X)),
         categories=categories,
+        division=replace(plan.division),  # without what it has drawn
     )
     if reference.space.is_indexed:
         fitted = replace(fitted, approximate=search.judge(fitted, statistic))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.model.audit import Approximate, indexed
 from lpe_dask.model.certificate import Certificate, Quality
+from lpe_dask.model.division import Division
 from lpe_dask.model.fitted import Fitted, NominalKind
 from lpe_dask.model.manifest import (
     CALIBRATION_NAME,
@@ -151,14 +152,19 @@ def _read(manifest: Manifest, url: str) -> Fitted:
     _check_files(list(files.values()))
     values = _calibration(files[CALIBRATION_NAME], entry)
     asked, names = manifest.parameters["calibration"], entry.feature_names_in
-    loo = "loo" if asked == "auto" else asked
+    kind, division = asked, None
+    if entry.division is not None:
+        division = Division(n_rows=entry.n_samples, **dict(entry.division))
+        kind = division.kind
+    elif asked == "auto" or entry.counts_itself:  # an earlier version has saved it
+        kind = "conformal" if entry.counts_itself else "loo"
     return Fitted(
         parameters=_parameters(manifest),
         columns=None if names is None else list(map(name_from_json, names)),
         n_samples=entry.n_samples,
         n_dropped=entry.n_dropped,
         offset=entry.offset,
-        calibration_kind="conformal" if entry.counts_itself else loo,
+        calibration_kind=kind,
         reference=_reference(manifest, files, len(values)),
         calibration=Calibration.of(entry.graph, entry.counts_itself, None, values),
         own_values=StoredOwnValues(
@@ -170,6 +176,7 @@ def _read(manifest: Manifest, url: str) -> Fitted:
         approximate=_approximate(manifest),
         source=_source_of(manifest),
         categories=_categories(manifest),
+        division=division,
     )
 
 

@@ -31,6 +31,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from lpe_dask.model.division import Division
 from lpe_dask.model.metrics import given_parameter
 from lpe_dask.model.parameters import (
     FORMS,
@@ -125,11 +126,20 @@ def columns_from_json(content: Any) -> Any:
     return list(map(name_from_json, content)) if isinstance(content, list) else content
 
 
+class DivisionEntry(_Section):
+    """Of `division.Division`."""
+
+    kind: Literal["loo", "split", "conformal"]
+    n_drawn: PositiveInt | None
+    random_state: NonNegativeInt | None
+
+
 class FittedEntry(_Section):
     """What `fit` has found, and settled about p-values."""
 
     n_samples: PositiveInt
     n_dropped: NonNegativeInt
+    division: DivisionEntry | None = None  # earlier versions did not tell
     n_features_in: PositiveInt
     feature_names_in: list[_Name] | None
     n_neighbors: PositiveInt | None
@@ -435,6 +445,12 @@ class Manifest(_Section):
         reference.space.check_features(fitted.n_features_in)
         if reference.n_rows > fitted.n_samples:
             raise ValueError("the reference has more rows than n_samples")
+        if fitted.division is not None:
+            divided = Division(n_rows=fitted.n_samples, **dict(fitted.division))
+            if (divided.kind == "conformal") != (fitted.counts_itself == 1):
+                raise ValueError("the division is for other p-values")
+            if divided.n_reference != reference.n_rows:
+                raise ValueError("the division leaves another number of rows")
         if (fitted.n_neighbors or 1) > reference.n_rows:
             raise ValueError("n_neighbors is more than the rows of the reference")
         listed = reference.listed_neighbors(fitted.n_neighbors)

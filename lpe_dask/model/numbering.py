@@ -7,11 +7,12 @@ searched  0     1 2   3     those that new rows are measured among
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.model.fitting import division_of
 from lpe_dask.model.own_values import OwnValues
 
 
@@ -28,7 +29,8 @@ def input_places(fitted: Fitted, numbers: NDArray[np.int64]) -> NDArray[np.int64
     -------
     places : ndarray of shape (n,)
         -1 for none; all of them where a model that was loaded does not tell: rows were
-        drawn, and others dropped before or no ``random_state`` given.
+        drawn, and others dropped before or no ``random_state`` given, or an earlier version
+        has saved it.
     """
     searched = _searched(fitted)
     if searched is None:
@@ -39,10 +41,19 @@ def input_places(fitted: Fitted, numbers: NDArray[np.int64]) -> NDArray[np.int64
 def reference_numbers(fitted: Fitted, places: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the numbers in the reference of rows of the input of `LPE.fit`.
 
-    -1 for rows that are not in it. For a model that tells; see `input_places`.
+    -1 for rows that are not in it.
+
+    Raises
+    ------
+    ValueError
+        For a model that does not tell; see `input_places`.
     """
     searched = _searched(fitted)
-    assert searched is not None
+    if searched is None:
+        raise ValueError(
+            "the model does not tell which nominal rows were drawn. Fit one with a "
+            "random_state, and without rows to drop."
+        )
     numbers = np.minimum(np.searchsorted(searched, places), len(searched) - 1)
     return np.where(searched[numbers] == places, numbers, -1)
 
@@ -56,12 +67,9 @@ def _searched(fitted: Fitted) -> NDArray[np.int64] | None:
     if fitted.n_dropped == 0:
         if not is_drawn:
             return np.arange(fitted.n_samples)
-        parameters = fitted.parameters
-        if parameters["calibration"] != "auto" and parameters["random_state"] is None:
+        division = fitted.division
+        if division is None or division.random_state is None:
             return None
-        return division_of(
-            parameters | {"algorithm": fitted.reference.space.algorithm},
-            fitted.n_samples, fitted.n_features, fitted.n_features - fitted.n_numbers,
-        ).reference  # fmt: skip
+        return replace(division).reference  # a copy, which does not stay with the numbers
     statistic = (own.columns() or {}).get("statistic")  # NaN for what was dropped
     return None if statistic is None else np.flatnonzero(~np.isnan(statistic))

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict
 from os import PathLike
 from typing import Any
 from uuid import uuid4
@@ -167,6 +168,14 @@ def _check_seen(files: dict[str, StoredFile]) -> None:
             ) from error
 
 
+def _division(fitted: Fitted) -> dict[str, Any] | None:
+    if fitted.division is None:
+        return None
+    content: dict[str, Any] = json.loads(json.dumps(asdict(fitted.division), default=plain))
+    del content["n_rows"]
+    return content
+
+
 def _manifest(
     fitted: Fitted, data: str, files: dict[str, StoredFile], block_rows: list[int]
 ) -> Manifest:
@@ -188,6 +197,7 @@ def _manifest(
             "fitted": {
                 "n_samples": fitted.n_samples,
                 "n_dropped": fitted.n_dropped,
+                "division": _division(fitted),
                 "n_features_in": fitted.n_features,
                 "feature_names_in": names and list(map(name_to_json, names)),
                 "n_neighbors": fitted.n_neighbors,

@@ -1,6 +1,7 @@
 """Nearest nominal rows, and which rows of the input these are."""
 
 import pickle
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -163,6 +164,41 @@ def test_nearest_nominal__of_rows_that_auto_has_drawn(random_state, tmp_path):
     scaled = model.explain(NEW, top=1)["nominal_value"].to_numpy()
     columns = model.explain(NEW, top=1)["column"].to_numpy()
     np.testing.assert_array_equal(by_place[::3][np.arange(20), columns], scaled)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"random_state": 8}, {"random_state": None}, {"calibration_size": 50},
+        {"calibration": "split", "random_state": 8}, {"calibration": "loo"},
+        {"calibration": "auto"},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("calibration", ["split", "conformal", "auto"])
+def test_nearest_nominal__has_the_rows_of_the_fit_whatever_is_set_later(
+    calibration, later, tmp_path
+):
+    model = LPE(3, scale="standard", calibration=calibration, random_state=1).fit(NOMINAL)
+    right = model.nearest_nominal(NEW)
+    kind = model.calibration_kind_
+
+    model.set_params(**later).save(tmp_path / "model")
+    loaded = lpe_dask.load(tmp_path / "model")
+
+    pd.testing.assert_frame_equal(loaded.nearest_nominal(NEW), right, check_exact=True)
+    assert loaded.calibration_kind_ == kind
+    assert loaded.get_params() == model.get_params()
+
+
+def test_nearest_nominal__of_a_model_whose_manifest_does_not_tell():
+    """Earlier versions have written nothing about the rows that were drawn."""
+    folder = Path(__file__).parents[1] / "models" / "format-1" / "geodesic"
+    model = lpe_dask.load(folder)
+    rows = pd.DataFrame({"speed": [0.1, 0.5], "load": [5.0, 0.0]})
+
+    assert model.nearest_nominal(rows)["nominal_row"].isna().all()
+    with pytest.raises(ValueError, match="does not tell which nominal rows were drawn"):
+        reference_numbers(fitted_of(model), np.arange(3))
 
 
 @pytest.mark.parametrize("random_state", [None, 3])
