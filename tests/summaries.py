@@ -189,7 +189,7 @@ def _row(i: int, columns: list[str]) -> dict[str, Any]:
         "part": f"part-0000{i}.parquet", "row": 1000 + i,
         "kept": {"pump": i, "site": "north_east"}, "q_value": None,
         "is_anomaly": i != 3, "p_value": 0.0002 * i, "statistic": 3.25 - i / 100,
-        "note": None, "enough": None if i == 1 else 2, "n_columns": len(columns),
+        "note": None, "enough": None if i == 1 else 2,
         "columns": [
             {
                 "column": name, "value": j + 0.5 if j % 2 else "S0",

@@ -118,19 +118,19 @@ class Night:
         states: dict[str, Any] | None,
         counts: NDArray[np.int64],
         *,
-        is_foreign: bool,
+        may_keep: bool,
     ) -> None:
-        self._is_foreign = is_foreign
+        self._may_keep = may_keep and states is not None
         self._watched, self._states, self._counts = watched, states, counts
         self.drift = watched.judged(states or {}, counts)
 
     def section(self) -> dict[str, Any]:
         """Return the section of a summary about this run, the same if it is done again."""
         drift = self.drift.as_json()
-        is_replay = drift.pop("is_replay")
+        is_replay, is_foreign = drift.pop("is_replay"), self._states is None
         return {
             **drift,
-            "is_counted": not self._is_foreign and (drift["is_counted"] or is_replay),
+            "is_counted": not is_foreign and (drift["is_counted"] or is_replay),
             "delta": self.drift.state["delta"],
             "history": self.drift.history(),
             "counts": self._counts.tolist(),
@@ -140,7 +140,7 @@ class Night:
     def keep(self) -> None:
         """Write the new state; call it once the summary is there."""
         watched = self._watched
-        if self._states is None or self.drift.is_replay:
+        if self._states is None or not self._may_keep or self.drift.is_replay:
             return
         if not self.drift.is_counted:
             logger.warning(
@@ -162,8 +162,8 @@ class Night:
 def night(watched: Watched, counts: NDArray[np.int64]) -> Iterator[Night]:
     """Give what a run says after the earlier ones; nobody else adds one meanwhile.
 
-    Where the file cannot be read or written, a warning tells so, and the run is judged as
-    the first one. The next start of the same run counts it.
+    Where the file cannot be changed, a warning tells so, and the next start of the same run
+    counts it; where it cannot be read, the run is judged as the first one, too.
 
     Parameters
     ----------
@@ -172,15 +172,21 @@ def night(watched: Watched, counts: NDArray[np.int64]) -> Iterator[Night]:
         Of the run, as `Cells.count` gives them.
     """
     locked = _locked(watched.folder)
-    states, is_read = None, False
+    states: dict[str, Any] | None = {}
+    errors: list[Exception] = []
     with ExitStack() as stack:
         try:
             _lock(stack, locked)
-            states, is_read = _states(watched.folder), True
         except Exception as error:
-            _warn(watched.folder, error)
-        yield Night(watched, states, counts, is_foreign=is_read and states is None)
-        if states is not None:
+            errors.append(error)
+        try:
+            states = _states(watched.folder)
+        except Exception as error:
+            errors.append(error)
+        if errors:
+            _warn(watched.folder, errors[0])
+        yield Night(watched, states, counts, may_keep=not errors)
+        if states is not None and not errors:
             _tidy(watched.folder, f".{MONITOR_NAME}.")
             _tidy(locked, ".")
     Folder(locked).remove_if_empty()

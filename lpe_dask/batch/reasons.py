@@ -195,7 +195,6 @@ def _row_of(found: Explanation, i: int) -> dict[str, Any]:
         "statistic": _plain(statistic),
         "note": note,
         "enough": None if enough < 0 else enough,
-        "n_columns": int((shares > 0).sum()),
         "columns": [
             {
                 "column": _plain(str(found.columns[place])),

@@ -211,9 +211,8 @@ class Scoring:
             raise
         except Exception as error:
             raise RunError(
-                f"the run stopped while it scored: {brief(error)} The output parts in "
-                f"{self.output} are complete, but some are missing; start the same run "
-                f"again to resume."
+                f"the run stopped while it scored: {brief(error)} The parts that are in "
+                f"{self.output} are complete; start the same run again to resume."
             ) from error
         if self.told.has_page:
             make_page(self.output)

@@ -8,7 +8,7 @@ from typing import Any
 from lpe_dask.pages.rendering import render, style
 
 
-def card(title: str, lines: Mapping[str, Any], note: str = "") -> str:
+def card(title: str, lines: Mapping[str, Any]) -> str:
     """Return a fragment of HTML, in the style of the pages.
 
     Parameters
@@ -16,11 +16,10 @@ def card(title: str, lines: Mapping[str, Any], note: str = "") -> str:
     title : str
     lines : mapping of str to object
         What to tell; values of JSON.
-    note : str, optional
 
     Examples
     --------
     >>> "2,000" in card("A model", {"nominal rows": 2000})
     True
     """
-    return render("card.html.jinja", title=title, lines=lines, note=note, style=style())
+    return render("card.html.jinja", title=title, lines=lines, style=style())

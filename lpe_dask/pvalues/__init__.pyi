@@ -13,6 +13,7 @@ from .density import DensityWeight as DensityWeight
 from .density import LogDensity as LogDensity
 from .density import log_densities as log_densities
 from .density import weigh as weigh
+from .drift import Drift as Drift
 from .false_discovery import MERGED_HISTOGRAMS as MERGED_HISTOGRAMS
 from .false_discovery import adjustment as adjustment
 from .false_discovery import false_discovery_control as false_discovery_control
@@ -20,9 +21,6 @@ from .formulas import BAND_LEVEL as BAND_LEVEL
 from .formulas import COUNTS_ITSELF as COUNTS_ITSELF
 from .formulas import band_half_width as band_half_width
 from .formulas import p_values as p_values
-from .monitor import Drift as Drift
-from .monitor import Tolerances as Tolerances
-from .monitor import new_state as new_state
 from .monitor import phi_of as phi_of
 from .monitor import share_between as share_between
 from .monitor import update as update
@@ -31,6 +29,8 @@ from .roc import area as area
 from .roc import detection_at as detection_at
 from .roc import finer_rank as finer_rank
 from .roc import ranked_curve as ranked_curve
+from .series import new_state as new_state
+from .tolerances import Tolerances as Tolerances
 from .validity import GRAPH as GRAPH
 from .validity import choose_calibration as choose_calibration
 from .validity import enough_rows as enough_rows

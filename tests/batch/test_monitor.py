@@ -254,6 +254,24 @@ def test_night__that_cannot_be_counted_does_not_fail_the_run(model, caplog, monk
     assert not Path("out/monitor.json").exists()
 
 
+def test_night__that_cannot_be_counted_is_judged_after_those_before_it(model, monkeypatch):
+    """And is counted by the next start of the run."""
+    for number in (1, 2):
+        night(number)
+    with monkeypatch.context() as patch:
+        patch.setattr(monitor, "hold", lambda *args, **given: 1 / 0)
+        told = night(3)["drift"]
+
+    assert (told["night"], told["is_counted"]) == (3, True)
+    assert [run["night"] for run in told["history"]] == [1, 2, 3]
+    assert only_state()["nights"] == 2
+
+    night(3)
+
+    assert only_state()["nights"] == 3
+    assert only_state()["runs"] == told["history"]
+
+
 def test_night__there_is_none_for_rows_scored_among_themselves():
     rows(1).to_parquet("rows.parquet")
 

@@ -12,10 +12,10 @@ from scipy import stats
 from scipy.spatial import KDTree
 
 from lpe_dask import LPE
+from lpe_dask.pvalues import Tolerances, new_state, phi_of, update
 from lpe_dask.pvalues.cells import Cells, Counts
 from lpe_dask.pvalues.evidence import after_night, bets, log_evidence, log_ratios
 from lpe_dask.pvalues.formulas import p_values
-from lpe_dask.pvalues.monitor import Tolerances, new_state, phi_of, update
 
 DELTA = 0.01
 

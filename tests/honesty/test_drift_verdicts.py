@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from lpe_dask.pvalues import new_state, update
 from lpe_dask.pvalues.cells import Cells
 from lpe_dask.pvalues.evidence import after_night, bets, log_evidence, log_ratios
-from lpe_dask.pvalues.monitor import new_state, update
 
 DELTA = 0.01
 

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lpe_dask.pvalues.cells import Cells
-from lpe_dask.pvalues.formulas import p_values
-from lpe_dask.pvalues.monitor import (
+from lpe_dask.pvalues import (
     Tolerances,
     new_state,
     phi_of,
     share_between,
     update,
 )
+from lpe_dask.pvalues.cells import Cells
+from lpe_dask.pvalues.formulas import p_values
 
 #: Cells of 2,000 calibration rows that all differ, and rows of a night.
 M = 2000

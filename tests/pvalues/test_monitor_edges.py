@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lpe_dask.pvalues import new_state, share_between, update
 from lpe_dask.pvalues.cells import Cells
 from lpe_dask.pvalues.evidence import after_night, bets, log_evidence, log_ratios
-from lpe_dask.pvalues.monitor import new_state, share_between, update
 
 CELLS = Cells.of(np.arange(1, 2001), 0.01, 0)
 

@@ -1,0 +1,49 @@
+"""What counts as drift: how much nights may differ from what is promised."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerances:
+    """What counts as drift.
+
+    Attributes
+    ----------
+    delta : float
+        The probability of a false verdict "drifting", over all nights of a model.
+    tolerance : float
+        By which share more, or fewer, rows than promised may be flagged.
+    anomalies : float
+        The share of rows that may be anomalies, beside false alarms.
+    moved : float
+        The share of ordinary rows that may rank elsewhere.
+    nan_limit : float
+        The share of rows that may have no p-value.
+    """
+
+    delta: float = 0.01
+    tolerance: float = 0.25
+    anomalies: float = 0.05
+    moved: float = 0.02
+    nan_limit: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
+            most = math.inf if name == "tolerance" else 1
+            least = math.ulp(0.0) if name == "delta" else 0
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+                raise ValueError(f"{name}={value!r} must be a number.")
+            if not least <= value < most:
+                above = "above 0" if name == "delta" else "of at least 0"
+                below = "" if most == math.inf else " and below 1"
+                raise ValueError(f"{name}={value!r} must be a number {above}{below}.")
+
+
+#: Those that are taken where none are given.
+USUAL = Tolerances()
