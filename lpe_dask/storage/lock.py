@@ -92,6 +92,8 @@ def hold(
     ------
     LockedError
         If another run works on the folder, or may do so.
+    FileNotFoundError
+        If the folder was removed while it was locked.
     OSError
         If nothing can be written there.
     """
@@ -116,7 +118,9 @@ def _locked(folder: Folder, purpose: str, refusal: str) -> Lock:
     except LockedError:
         raise
     except (OSError, NotImplementedError) as error:
-        raise OSError(
+        # Of a folder that another run has removed meanwhile, as it was empty: try again.
+        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else OSError
+        raise kind(
             f"{refusal.format(url=folder.url)}: {brief(error)} Give a folder that may be "
             f"written to."
         ) from error

@@ -266,7 +266,7 @@ def test_night__that_cannot_be_counted_is_judged_after_those_before_it(model, mo
     assert [run["night"] for run in told["history"]] == [1, 2, 3]
     assert only_state()["nights"] == 2
 
-    night(3)
+    monitor.catch_up("out/night-3")
 
     assert only_state()["nights"] == 3
     assert only_state()["runs"] == told["history"]

@@ -790,3 +790,12 @@ def test_is_dead__of_a_lock_that_lives_and_of_one_that_does_not(folder):
 
     write(folder, theirs, age=2 * DEAD_SECONDS)
     assert is_dead(folder)
+
+
+def test_hold__tells_where_the_folder_was_removed_meanwhile(tmp_path, monkeypatch):
+    """By another run, which had left it empty: who can, tries again."""
+    monkeypatch.setattr(Folder, "make", lambda folder: None)
+
+    missing = pytest.raises(FileNotFoundError, match="cannot be locked")
+    with missing, hold(tmp_path / "gone", "score"):
+        pass
