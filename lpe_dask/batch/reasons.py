@@ -91,13 +91,14 @@ class Scored:
             names=["part", "row"],
         )
         shown = found.without(hidden)
+        objects = [of.to_numpy(object) for of in (shown.values, shown.nominal_values)]
         rows = [
             {
                 "part": part, "row": row,
                 "kept": {str(k): _plain(v) for k, v in kept.iloc[i].items()},
                 "q_value": None if q_values is None else _plain(q_values[i]),
                 "is_anomaly": bool(is_flagged[i]),
-                **_row_of(shown, i),
+                **_row_of(shown, i, *(of[i] for of in objects)),
             }
             for i, (part, row) in enumerate(places)
         ]  # fmt: skip
@@ -183,7 +184,9 @@ def reasons_file(found: Explanation, places: pd.MultiIndex) -> bytes:
     return file.getvalue()
 
 
-def _row_of(found: Explanation, i: int) -> dict[str, Any]:
+def _row_of(
+    found: Explanation, i: int, values: NDArray[Any], nominal_values: NDArray[Any]
+) -> dict[str, Any]:
     """Return the reasons of a row for the summary."""
     shares, statistic = found.shares[i], found.statistic[i]
     note = None
@@ -198,8 +201,8 @@ def _row_of(found: Explanation, i: int) -> dict[str, Any]:
         "columns": [
             {
                 "column": _plain(str(found.columns[place])),
-                "value": _plain(found.values.iloc[i, place]),
-                "nominal_value": _plain(found.nominal_values.iloc[i, place]),
+                "value": _plain(values[place]),
+                "nominal_value": _plain(nominal_values[place]),
                 "share": _plain(shares[place]),
                 "typical_share": _plain(found.typical_shares[place]),
             }
