@@ -105,7 +105,7 @@ class Place:
         self.run()
         self.changes = [*BreakingFileSystem.changes]
         self.expected, self.names = parts_in(self.out), self.names_in()
-        self.summary = self.summary_in()
+        self.summary, self.series = self.summary_in(), self.series_in()
 
     def _write_job(self, said):
         write_job(self._job, said, self.tables, f"breaking://{self.folder}")
@@ -130,6 +130,11 @@ class Place:
     def summary_in(self):
         said = json.loads((self.out / "_summary.json").read_text())
         return {name: value for name, value in said.items() if name not in OF_THE_RUN}
+
+    def series_in(self):
+        """Return what is counted of the nights so far."""
+        said = json.loads((self.folder / "out" / "monitor.json").read_text())
+        return said["states"]
 
     def check_whole(self):
         """Demand that each file that has its name is whole, and a summary is the last."""

@@ -108,6 +108,10 @@ def broken() -> dict[str, Any]:
 def with_fdr() -> dict[str, Any]:
     """A run that controls the false discovery rate."""
     summary = ordinary() | {"fdr": 0.05, "fdr_cut_off": 0.00034}
+    summary["drift"] |= {
+        "flagged": summary["flagged"] + 7, "excess_nights": 1,
+        "text": "fits: 7 of 60 rows with p <= 0.01, 1.00% promised.",
+    }  # fmt: skip
     for i, row in enumerate(summary["reasons"]["rows"]):
         row["q_value"] = 0.001 * (i + 1)
     return summary

@@ -60,6 +60,7 @@ def run(
     due = next_job(job, date, overwrite=overwrite)
     prepared = prepare(due, "replace" if overwrite else "keep")
     if prepared.is_finished():
+        prepared.tidy()
         logger.info("nothing to do")
         return None
     return prepared.execute()

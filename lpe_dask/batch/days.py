@@ -12,6 +12,7 @@ from os import PathLike
 
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.job_file import read_job
+from lpe_dask.batch.monitor import catch_up
 from lpe_dask.batch.output import SUMMARY_NAME
 from lpe_dask.batch.runs import prepare
 from lpe_dask.batch.unfinished import DayOfJob, Note, now
@@ -72,17 +73,25 @@ def _is_settled(path: str | PathLike[str], day: datetime.date) -> bool:
     try:
         job = read_job(path, day)
         if job.today and Folder(job.place).exists(SUMMARY_NAME):
-            job.today.forget()
+            _settle(job, job.today)
             return True
         return is_held(job.place)
     except (ValueError, OSError):
         return False
 
 
+def _settle(job: Job, today: DayOfJob | None) -> None:
+    """Count a run that has finished, if it died before that, and remove its note."""
+    catch_up(job.place)
+    if today is not None:
+        today.forget()
+
+
 def _is_resumable(job: Job, day: datetime.date, overwrite: bool) -> bool:
     """Return whether an unfinished run is to be finished now, and log the reason."""
     try:
         if prepare(job, "replace" if overwrite else "keep").is_finished():
+            _settle(job, job.today)
             return False
         is_running = is_held(job.place)
     except (ValueError, TypeError, OSError, MemoryError) as error:

@@ -38,8 +38,9 @@ FORMAT = 1
 #: Seconds to wait for others that change the file.
 WAIT_SECONDS = 60
 
-#: Most states in the file: those that were used last, so that old models go.
-MOST_STATES = 8
+#: Most states of a job in the file, and of all jobs: those that were used last, so that
+#: old models go.
+MOST_OF_JOB, MOST_STATES = 20, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,14 @@ class Watched:
 
     @property
     def key(self) -> str:
-        """Tells the state of the series from others."""
-        return digest([self.job, self.model, self.cells.alpha])
+        """Tells the state of the series from others, and begins with its job."""
+        series = digest([self.job, self.model, self.cells.alpha])
+        return f"{self.of_job}{series}"
+
+    @property
+    def of_job(self) -> str:
+        """The beginning of the keys of all series of the job."""
+        return f"{digest([self.job])}-"
 
     def judged(self, states: dict[str, Any], counts: NDArray[np.int64]) -> Drift:
         """Return what the counts of this run say, after those in the states."""
@@ -82,8 +89,14 @@ class Watched:
         state = states.get(self.key, new)
         given = (self.cells, counts, self.run, self.output, self.tolerances)
         try:
+            if (delta := state["delta"]) != self.tolerances.delta:
+                logger.warning(
+                    "delta = %g was set when the series of runs in %s began, and is not "
+                    "changed: another one holds from the next fit on", delta,
+                    _url(self.folder),
+                )  # fmt: skip
             return update(state, *given)
-        except ValueError as error:
+        except (ValueError, KeyError, TypeError) as error:
             logger.warning(
                 "the series of runs in %s begins anew: %s", _url(self.folder), brief(error)
             )
@@ -124,13 +137,17 @@ class Night:
         self._watched, self._states, self._counts = watched, states, counts
         self.drift = watched.judged(states or {}, counts)
 
-    def section(self) -> dict[str, Any]:
-        """Return the section of a summary about this run, the same if it is done again."""
+    def section(self, *, is_flagged: bool) -> dict[str, Any]:
+        """Return the section of a summary about this run, the same if it is done again.
+
+        ``is_flagged`` as in `Drift.text`.
+        """
         drift = self.drift.as_json()
         is_replay, is_foreign = drift.pop("is_replay"), self._states is None
         return {
             **drift,
             "is_counted": not is_foreign and (drift["is_counted"] or is_replay),
+            "text": self.drift.text(is_flagged=is_flagged),
             "delta": self.drift.state["delta"],
             "history": self.drift.history(),
             "counts": self._counts.tolist(),
@@ -149,13 +166,27 @@ class Night:
                 _url(watched.folder),
             )  # fmt: skip
             return
-        others = {k: state for k, state in self._states.items() if k != watched.key}
-        kept = [*others.items(), (watched.key, self.drift.state)][-MOST_STATES:]
-        content = {"format": FORMAT, "states": dict(kept)}
+        content = {"format": FORMAT, "states": self._with_new_state(self._states)}
         try:
             write_json(watched.folder, MONITOR_NAME, content, indent=None)
         except Exception as error:  # libraries of storages have errors of their own
             _warn(watched.folder, error)
+
+    def _with_new_state(self, states: dict[str, Any]) -> dict[str, Any]:
+        """Return the states to write, the one that was used last at the end."""
+        watched = self._watched
+        kept = {key: state for key, state in states.items() if key != watched.key}
+        of_job = [key for key in kept if key.startswith(watched.of_job)]
+        for key in of_job[: max(0, len(of_job) + 1 - MOST_OF_JOB)]:
+            del kept[key]
+        for key in list(kept)[: max(0, len(kept) + 1 - MOST_STATES)]:
+            del kept[key]
+            logger.warning(
+                "%s has more than %d series of runs: the one that was used the longest ago "
+                "begins anew. Give jobs folders of their own.",
+                _url(watched.folder), MOST_STATES,
+            )  # fmt: skip
+        return kept | {watched.key: self.drift.state}
 
 
 @contextmanager
@@ -199,8 +230,7 @@ def catch_up(output: str) -> None:
         if not section.get("is_counted"):
             return
         watched = Watched.from_json(section["series"])
-        state = (_states(watched.folder) or {}).get(watched.key, {"runs": []})
-        is_known = any(run["run"] == watched.run for run in state["runs"])
+        is_known = _is_known(watched, _states(watched.folder) or {}, section["night"])
         locked = _locked(watched.folder)
         Folder(locked).remove_if_empty()
         if not is_known or (Folder(locked).exists() and is_dead(locked)):
@@ -208,6 +238,17 @@ def catch_up(output: str) -> None:
                 judged.keep()
     except Exception as error:  # the output is complete
         logger.warning("the run could not be counted: %s", brief(error))
+
+
+def _is_known(watched: Watched, states: dict[str, Any], night: int) -> bool:
+    """Return whether a run was counted, as a certain night, or may have been."""
+    state = states.get(watched.key)
+    if state is None:  # it was dropped, or is yet to begin
+        n_of_job = sum(key.startswith(watched.of_job) for key in states)
+        return night > 1 or n_of_job >= MOST_OF_JOB or len(states) >= MOST_STATES
+    runs = state["runs"]
+    is_forgotten = bool(runs) and night < runs[0]["night"]  # only the last ones are there
+    return is_forgotten or any(run["run"] == watched.run for run in runs)
 
 
 @tenacity.retry(

@@ -10,7 +10,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -77,8 +77,10 @@ class Scored:
         if self.sizes is not None:
             starts = np.cumsum([0, *self.sizes])
             numbers = reference_numbers(model, starts[extremes.parts] + extremes.places)
-        hidden = np.isin(list(map(str, model_columns(model))), self.private)
+        columns = list(self.rows.columns)  # a model of an array has no names
+        hidden = np.isin(list(map(str, columns)), self.private)
         found = explain_rows(model, values, known, numbers, hidden, MOST_COLUMNS)
+        found = replace(found, columns=columns)
         labels = [self.labels[i] for i in extremes.parts]
         places = pd.MultiIndex.from_arrays(
             [
@@ -139,11 +141,6 @@ class Scored:
         measured = {*map(str, self.rows.columns), *self.private}
         names = [*self.kept.index_columns, *map(str, self.kept.columns)]
         return [name for name in names if name not in measured][:MOST_KEPT]
-
-
-def model_columns(model: Fitted) -> list[Any]:
-    """Return the names of the columns that are measured, or their numbers."""
-    return model.columns or list(range(model.n_features))
 
 
 def no_reasons(model: Fitted, private: Sequence[str], why: str | None) -> dict[str, Any]:

@@ -64,15 +64,12 @@ class Run:
     scoring: Scoring | None
 
     def is_finished(self) -> bool:
-        """Return whether nothing is left to do; if so, remove what the run has left."""
+        """Return whether nothing is left to do; then call `tidy`, to do the job."""
         scoring = self.scoring
-        is_finished = self.model is not None if scoring is None else scoring.is_finished()
-        if is_finished:
-            self._tidy()
-        return is_finished
+        return self.model is not None if scoring is None else scoring.is_finished()
 
-    def _tidy(self) -> None:
-        """Remove what a run has left that died when everything was done."""
+    def tidy(self) -> None:
+        """Do what a run has left that died when all results were there; raises nothing."""
         if self.fit is not None and self.model is not None:
             self.fit.tidy()
         if self.scoring is not None:

@@ -250,7 +250,7 @@ class Scoring:
             yield {"verdict": None, "reason": reason, "text": reason}, lambda: None
             return
         with night(watched, written.found.cells) as judged:
-            yield judged.section(), judged.keep
+            yield judged.section(is_flagged=self.fdr is None), judged.keep
 
     def _reasons(
         self, model: Fitted, written: Written, folder: PartFolder, steps: Steps

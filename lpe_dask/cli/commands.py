@@ -369,6 +369,7 @@ def _do(
 
     run = prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
     if keep and run.is_finished():
+        run.tidy()
         click.echo(_nothing_to_do(job.place), err=True)
         is_asked = job.score is not None and fail_on_drift
         summary = read_summary(job.place) if is_asked else {}

@@ -287,7 +287,9 @@ class LPE(OutlierMixin, BaseEstimator):
         """Return the model as notebooks show it: before the fit, its parameters."""
         if not hasattr(self, "_fitted"):
             return str(estimator_html_repr(self))
-        return model_card(self._current())
+        current = self._current()
+        decided = current.parameters | {"alpha": self.alpha}  # it may be set after the fit
+        return model_card(replace(current, parameters=decided))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}

@@ -43,7 +43,9 @@ def has_pictures() -> bool:
     return True
 
 
-def picture_of_p_values(cells: Any, alpha: float) -> Markup | None:
+def picture_of_p_values(
+    cells: Any, alpha: float, of_first: str = "flagged"
+) -> Markup | None:
     """Return the number of rows in each cell of p-values, over the promised one.
 
     Bars start at 1 and go up or down, on an axis of logarithms, with two standard
@@ -57,6 +59,8 @@ def picture_of_p_values(cells: Any, alpha: float) -> Markup | None:
         of anything else.
     alpha : float
         The first cell is that of the flagged rows if it ends there.
+    of_first : str
+        What rows in it are called.
     """
     upper, promised, rows = (_listed(cells, name) for name in ("upper", "promised", "rows"))
     total = sum(rows)
@@ -64,7 +68,7 @@ def picture_of_p_values(cells: Any, alpha: float) -> Markup | None:
     if not is_drawn or math.isnan(sum(upper) + sum(promised)):
         return None
     bars = [_bar(n, share * total) for n, share in zip(rows, promised, strict=True)]
-    names = ["flagged"] * (upper[0] <= alpha)
+    names = [of_first.removeprefix("with ")] * (upper[0] <= alpha)
     n_left = min(len(bars), len(names) + 1)
     names.append(f"≤ {upper[n_left - 1]:.2g}")
     edges = upper[n_left - 1 :]
@@ -119,7 +123,10 @@ def _draw_bars(axes: Any, bars: Sequence[tuple[float, float, tuple[float, float]
 
 
 def picture_of_nights(
-    history: Sequence[Any], promised: Sequence[float], delta: float
+    history: Sequence[Any],
+    promised: Sequence[float],
+    delta: float,
+    of_first: str = "flagged",
 ) -> Markup | None:
     """Return the flagged share of past nights with intervals, and the evidence below.
 
@@ -133,12 +140,15 @@ def picture_of_nights(
         The share of false alarms, and between which the calibration rows put it.
     delta : float
         Of the tolerances: evidence of 2 / delta is what a change takes.
+    of_first : str
+        What rows with p-values up to alpha are called.
     """
     nights = [night if isinstance(night, dict) else {} for night in history]
     if len(nights) < 2:
         return None
     with _figure(2, 1, sharex=True, height_ratios=[3, 2]) as (figure, [above, below]):
         _draw_shares(above, nights, [max(0.0, _drawn(share, 1)) for share in promised])
+        above.set_ylabel(f"share {of_first}")
         evidence = [_drawn(night.get("log10_evidence")) for night in nights]
         below.plot(range(1, len(nights) + 1), evidence, color=_MARK, linewidth=1.5)
         needed = math.log10(2) - math.log10(delta) if delta > 0 else math.nan
@@ -146,7 +156,7 @@ def picture_of_nights(
         below.set(ylabel="log10 evidence", xlabel="night, the last one is this")
         below.set_xlim(0.5, len(nights) + 0.5)
         below.xaxis.get_major_locator().set_params(integer=True)
-        return _svg(figure, "n", "Flagged share and evidence of a change, night by night")
+        return _svg(figure, "n", f"Share {of_first} and evidence of a change, nightly")
 
 
 def _draw_shares(axes: Any, nights: list[dict[str, Any]], promised: list[float]) -> None:
@@ -171,7 +181,6 @@ def _draw_shares(axes: Any, nights: list[dict[str, Any]], promised: list[float])
         [0, *map(math.sqrt, ticks)], ["0", *(f"{100 * of:g} %" for of in ticks)]
     )
     axes.set_ylim(0, 1.05 * math.sqrt(largest) or 1)
-    axes.set_ylabel("flagged share")
     axes.legend(
         loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=4, frameon=False, fontsize=9,
         labelcolor=_INK, handletextpad=0.3, columnspacing=1.2,

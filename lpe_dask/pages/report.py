@@ -115,8 +115,8 @@ def report_page(summary: Mapping[str, Any]) -> str:
         "rows": content.items("reasons.rows", _N_ROWS),
         "nights": content.items("drift.history", _N_NIGHTS, last=True),
         "attention": list(_attention(content)), "pictures": _pictures(content),
-        "has_pictures": has_pictures(), "of_workers": _OF_WORKERS, "style": style(),
-        "version": version("lpe-dask"),
+        "up_to_alpha": _up_to_alpha(content), "has_pictures": has_pictures(),
+        "of_workers": _OF_WORKERS, "style": style(), "version": version("lpe-dask"),
     }  # fmt: skip
     for n_columns in _N_COLUMNS:
         page = render("report.html.jinja", n_columns=n_columns, **given)
@@ -130,16 +130,24 @@ def _pictures(content: Content) -> dict[str, Markup | None]:
     if not has_pictures():
         return dict.fromkeys(("p_values", "nights"))
     paths = content.items("drift.history", _N_NIGHTS, last=True)
+    of_first = _up_to_alpha(content)
     return {
         "p_values": picture_of_p_values(
-            content.at("p_value_cells"), content.real("alpha")
+            content.at("p_value_cells"), content.real("alpha"), of_first
         ),
         "nights": picture_of_nights(
             [content.at(path) for path in paths],
             [content.real(path) for path in _PROMISED],
-            content.real("drift.delta") or 0.01,
+            content.real("drift.delta") or 0.01, of_first,
         ),
     }  # fmt: skip
+
+
+def _up_to_alpha(content: Content) -> str:
+    """Return what rows with p-values up to alpha are called."""
+    if content.at("fdr") is None:
+        return "flagged"
+    return f"with p ≤ {content.text('alpha')}"
 
 
 def _attention(content: Content) -> Iterator[Markup]:
@@ -153,10 +161,13 @@ def _attention(content: Content) -> Iterator[Markup]:
         yield escape(f"what has changed since {since}; then fit the model again")
     if content.real("rows_nan") > 0:
         yield Markup("rows without a p-value: {}").format(number("rows_nan", "count"))
-    if content.real("drift.excess_nights") > 1:
-        yield Markup("more rows flagged than promised, for {} nights in a row").format(
-            number("drift.excess_nights", "count")
+    excess = content.real("drift.excess_nights")
+    if excess > 0 and verdict != "broken input":
+        told = "more rows {} than promised" + (
+            ", for {} nights in a row" if excess > 1 else ""
         )
+        n_nights = number("drift.excess_nights", "count")
+        yield Markup(told).format(_up_to_alpha(content), n_nights)
     if content.at("calibration_check.holds") is False:
         yield escape("held-out nominal rows raise more false alarms than promised")
     if content.real("workers_lost") > 0:

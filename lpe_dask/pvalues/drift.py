@@ -10,6 +10,9 @@ from lpe_dask.pvalues.series import RECENT, Verdict
 #: Rows from which on a night may be broken input, and a rate is told instead of a number.
 MIN_ROWS = 100
 
+#: What of a `Drift` is no part of its JSON.
+_OWN_FORM = ("runs", "state")
+
 
 @dataclass(frozen=True, slots=True)
 class Drift:
@@ -43,10 +46,12 @@ class Drift:
     excess_nights : int
         Nights in a row, up to this one, with more flagged rows than promised.
     is_counted : bool
-        Whether the night is in the new state.
+        Whether the night is in the new state; of broken input there is no more than that.
     is_replay : bool
         Whether it was in the state before.
     n_calibration : int
+    runs : list of dict
+        What is remembered of the runs up to this one, the oldest one first.
     state : dict
         For the next night; values of JSON.
     """
@@ -72,24 +77,40 @@ class Drift:
     is_counted: bool
     is_replay: bool
     n_calibration: int
+    runs: list[dict[str, Any]]
     state: dict[str, Any]
 
     def __str__(self) -> str:
         """Return all of it in sentences."""
         return f"{self.verdict}: {'. '.join(_sentences(self))}."
 
+    def text(self, *, is_flagged: bool = True) -> str:
+        """Return all of it in sentences.
+
+        Parameters
+        ----------
+        is_flagged : bool, default=True
+            Whether rows with p-values up to alpha are those that are flagged: they are not
+            where a false discovery rate decides.
+        """
+        told = str(self)
+        if is_flagged:
+            return told
+        up_to_alpha = f"p <= {self.promised:g}"
+        told = told.replace("are flagged", f"have {up_to_alpha}")
+        return told.replace("flagged", f"with {up_to_alpha}")
+
     def as_json(self) -> dict[str, Any]:
-        """Return all but the state as values of JSON, and the sentences as "text"."""
-        names = [field.name for field in fields(self) if field.name != "state"]
+        """Return all but runs and state as values of JSON, and the sentences as "text"."""
+        names = [field.name for field in fields(self) if field.name not in _OWN_FORM]
         content = {name: getattr(self, name) for name in names}
         pairs = ("flagged_between", "promised_between")
         listed = {name: content[name] and list(content[name]) for name in pairs}
         return content | listed | {"text": str(self)}
 
     def history(self, last: int = 200) -> list[dict[str, Any]]:
-        """Return what is remembered of the last runs, the oldest one first."""
-        runs: list[dict[str, Any]] = self.state["runs"]
-        return runs[max(0, len(runs) - last) :]
+        """Return what is remembered of the last runs up to this one, the oldest first."""
+        return self.runs[max(0, len(self.runs) - last) :]
 
 
 def _sentences(drift: Drift) -> list[str]:

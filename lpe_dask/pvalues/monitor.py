@@ -164,6 +164,9 @@ def _drift(
     change = after.change
     if change is not None and change.night > night.night:  # not yet, when it was said
         change = None
+    earlier = kept.runs  # of a replay up to it: later runs are not its past
+    if night in earlier:
+        earlier = earlier[: earlier.index(night)]
     return Drift(
         night.verdict, night.reason, night.run, night.night, night.rows, counts.rows_nan,
         counts.flagged, night.flagged_share, night.flagged_between, cells.alpha,
@@ -171,6 +174,7 @@ def _drift(
         night.moved_low, night.log10_evidence,
         None if change is None else change.model_dump(), night.excess_nights,
         not is_replay and night in kept.runs, is_replay, cells.n_calibration,
+        [run.model_dump(mode="json") for run in [*earlier, night]],
         kept.model_dump(mode="json"),
     )  # fmt: skip
 

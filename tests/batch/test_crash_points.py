@@ -88,6 +88,7 @@ def test_run__that_broke_at_any_change_ends_alike_when_started_again(
         assert parts_in(place.out) == place.expected, point
         assert place.summary_in() == place.summary, point
         assert place.names_in() == place.names, point
+        assert place.series_in() == place.series, point
         assert place.run() is None or place.case.overwrite
     assert visited == [kind_of(place.changes[point]) for point in points]
     assert {"write", "move", "remove"} <= {kind for kind, _ in visited}

@@ -11,12 +11,21 @@ import pandas as pd
 import pytest
 
 import lpe_dask
-from lpe_dask.batch import monitor
+from lpe_dask.batch import days, monitor
 from lpe_dask.batch.api import score_job
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.batch.told import Told
+from lpe_dask.batch.unfinished import DayOfJob
 
 N_ROWS = 400
+
+JOB = """
+[model]
+path = "model"
+[score]
+data = "in/{date}.parquet"
+output = "out/{date}"
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -93,14 +102,17 @@ def test_night__broken_input_is_not_counted_but_remembered(model):
     assert [run["verdict"] for run in only_state()["runs"]] == ["fits", "broken input"]
 
 
-def test_night__a_run_that_is_done_again_counts_once(model):
-    first = night(1)["drift"]
+@pytest.mark.parametrize("n_nights", [1, 3])
+def test_night__a_run_that_is_done_again_counts_once(model, n_nights):
+    """And what came after it is not its past."""
+    first, *_ = [night(i + 1)["drift"] for i in range(n_nights)]
     again = lpe_dask.score_files(
         "night-1.parquet", "out/night-1", model=model, overwrite=True
     )["drift"]
 
     assert again == first
-    assert only_state()["nights"] == 1
+    assert len(again["history"]) == 1
+    assert only_state()["nights"] == n_nights
 
 
 def test_night__another_run_into_the_same_output_is_judged_but_not_counted(model, caplog):
@@ -126,12 +138,78 @@ def test_night__a_refit_and_another_level_begin_a_new_series(model):
     assert sorted(state["nights"] for state in states().values()) == [1, 1, 2]
 
 
-def test_night__keeps_the_series_that_were_used_last(model, monkeypatch):
-    monkeypatch.setattr(monitor, "MOST_STATES", 2)
+@pytest.mark.parametrize("name", ["MOST_OF_JOB", "MOST_STATES"])
+def test_night__keeps_the_series_that_were_used_last(model, monkeypatch, caplog, name):
+    monkeypatch.setattr(monitor, name, 2)
     for i, alpha in enumerate([0.05, 0.06, 0.05, 0.07], 1):
         night(i, alpha=alpha)
 
     assert sorted(state["alpha"] for state in states().values()) == [0.05, 0.07]
+    assert ("begins anew" in caplog.text) == (name == "MOST_STATES")
+    Path("out/night-2/_report.html").unlink()
+    monitor.catch_up("out/night-2")
+    assert sorted(state["alpha"] for state in states().values()) == [0.05, 0.07]
+
+
+def test_night__of_many_jobs_in_one_folder_has_a_series_for_each(model):
+    """One job drops no series of another one, whatever it was fitted on."""
+    Path("in").mkdir()
+    both = pd.date_range("2026-11-20", periods=2)
+    for day in both:
+        rows(day.day).to_parquet(f"in/{day.date()}.parquet")
+    for region in range(monitor.MOST_OF_JOB + 2):
+        job = JOB.replace("out/{date}", f"out/{{date}}-{region}")
+        Path(f"job-{region}.toml").write_text(job)
+    for day in both:
+        for path in sorted(Path().glob("job-*.toml")):
+            told = lpe_dask.run(path, date=day.date())["drift"]
+            assert told["night"] == day.day - 19
+
+    assert len(states()) == monitor.MOST_OF_JOB + 2
+
+
+def test_night__says_that_another_delta_holds_from_the_next_fit_on(model, caplog):
+    night(1)
+    Path("job.toml").write_text(
+        "[model]\npath = 'model'\n[score]\ndata = 'night-2.parquet'\n"
+        "output = 'out/night-2'\n[drift]\ndelta = 0.001\n"
+    )
+    rows(2).to_parquet("night-2.parquet")
+
+    told = lpe_dask.run("job.toml")["drift"]
+
+    assert (told["night"], told["delta"]) == (2, 0.01)
+    assert "delta = 0.01 was set when the series of runs in" in caplog.text
+
+
+def test_night__of_a_run_that_controls_the_rate_does_not_call_small_p_values_flagged(model):
+    told = night(1, fdr=0.05)
+
+    assert told["flagged"] < told["drift"]["flagged"]
+    assert "flagged" not in told["drift"]["text"]
+    assert "% with p <= 0.05 (between" in told["drift"]["text"]
+
+
+def test_catch_up__of_an_earlier_day_whose_run_died_before_it_was_counted(
+    model, monkeypatch
+):
+    """A start on another day counts it, and removes its note."""
+    Path("in").mkdir()
+    for day in (20, 21):
+        rows(day).to_parquet(f"in/2026-11-{day}.parquet")
+    Path("job.toml").write_text(JOB)
+    first, second = (pd.Timestamp(2026, 11, day) for day in (20, 21))
+    with monkeypatch.context() as patch:
+        patch.setattr(monitor.Night, "keep", lambda night: None)
+        patch.setattr(DayOfJob, "forget", lambda day: None)
+        lpe_dask.run("job.toml", date=first.date())
+    later = second.tz_localize("UTC").to_pydatetime() + pd.Timedelta("9D")
+    monkeypatch.setattr(days, "now", lambda: later)
+
+    assert days.next_job("job.toml").today.day == later.date()
+
+    assert only_state()["nights"] == 1
+    assert not list(Path("out/_runs").iterdir())
 
 
 def test_night__runs_at_the_same_time_are_all_counted(model):
@@ -149,15 +227,6 @@ def test_night__runs_at_the_same_time_are_all_counted(model):
         thread.join()
 
     assert only_state()["nights"] == 4
-
-
-JOB = """
-[model]
-path = "model"
-[score]
-data = "in/{date}.parquet"
-output = "out/{date}"
-"""
 
 
 def test_night__of_a_job_has_a_series_of_its_own(model):

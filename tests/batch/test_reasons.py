@@ -121,6 +121,23 @@ def test_reasons__leave_out_what_is_private(tmp_path, model, rows):
         scored(rows, tmp_path, (0, 200), private=["z"])
 
 
+def test_reasons__leave_out_what_is_private_of_a_model_that_has_no_names(tmp_path):
+    """It was fitted on an array: names are those of the rows to score."""
+    frame = table(150, 4)[["x", "y"]]
+    frame.loc[3, "y"], frame.loc[7, "y"] = 7001, 7002
+    model = lpe_dask.LPE(3, alpha=0.05).fit(table(300, 0)[["x", "y"]].to_numpy(float))
+    model.save(tmp_path / "model")
+
+    summary, out = scored(frame, tmp_path, (0, 70, 150), private=["y"])
+
+    named = {c["column"] for row in summary["reasons"]["rows"] for c in row["columns"]}
+    assert named == {"x"}
+    reasons = pd.read_parquet(out / "_reasons.pqt")
+    assert set(reasons["column"]) == {"x"}
+    assert not reasons["value"].isin([7001, 7002]).any()
+    assert set(explain_output(out, top=60)["column"]) == {"x"}
+
+
 def test_reasons__of_rows_scored_among_themselves_leave_each_out(tmp_path):
     frame = table(45, 3).drop(columns="kind")
     frame.loc[[7, 8], ["x", "y"]] = 1000.0, 77  # each is the nearest row of the other

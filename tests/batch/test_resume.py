@@ -22,6 +22,7 @@ from lpe_dask.batch.api import fit_job, score_files, score_job
 from lpe_dask.batch.fit import RunError
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.runs import prepare
+from lpe_dask.forecast import forecast_job
 from lpe_dask.model import Fitted, checkpoint
 from lpe_dask.search import geodesic, join
 from lpe_dask.search.plan import share_of
@@ -227,8 +228,20 @@ def names_below(folder):
     return sorted({path.name[:5] for path in folder.iterdir()})
 
 
+def test_plan__of_a_finished_job_changes_nothing(finished, tmp_path):
+    (tmp_path / "out" / "_report.html").unlink()
+    before = names_below(tmp_path / "out"), names_below(tmp_path / "model")
+
+    with pytest.raises(FileExistsError, match="nothing to do"):
+        forecast_job(None, prepare(finished))
+
+    assert (names_below(tmp_path / "out"), names_below(tmp_path / "model")) == before
+
+
 def test_run__that_is_finished_removes_what_it_left_when_it_died(finished, tmp_path):
-    assert prepare(finished).is_finished()
+    run = prepare(finished)
+    assert run.is_finished()
+    run.tidy()
 
     assert names_below(tmp_path / "out") == ["_reas", "_repo", "_summ", "part-"]
     assert names_below(tmp_path / "model") == ["data-", "manif"]
@@ -239,7 +252,9 @@ def test_run__that_is_finished_leaves_others_at_work_alone(finished, tmp_path, n
     os.utime(tmp_path / name / "_lock.json")  # a heartbeat
     before = names_below(tmp_path / name)
 
-    assert prepare(finished).is_finished()
+    run = prepare(finished)
+    assert run.is_finished()
+    run.tidy()
 
     assert names_below(tmp_path / name) == before
 
@@ -250,7 +265,9 @@ def test_run__that_is_finished_may_not_be_able_to_tidy_up(
 ):
     monkeypatch.setattr(LocalFileSystem, name, refuse)
 
-    assert prepare(finished).is_finished()
+    run = prepare(finished)
+    assert run.is_finished()
+    run.tidy()
 
     assert caplog.text.count("could not remove what a run has left") == 2
 

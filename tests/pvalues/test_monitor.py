@@ -415,6 +415,7 @@ def test_update__of_a_run_that_is_known_says_the_same_again():
         )
         assert json.dumps(again.state) == stored
         assert str(again) == str(before)
+        assert again.history() == before.history() == state["runs"][: i + 1]
     assert verdicts(said)[:3] == ["fits", "drifting", "broken input"]
 
 
@@ -430,10 +431,11 @@ def test_update__judges_another_run_with_the_same_output_without_counting_it():
     assert taken.state == before.state
     assert (counted.is_counted, counted.is_replay) == (True, False)
     as_if = dataclasses.replace(
-        counted, is_counted=False, state=before.state,
+        counted, is_counted=False, state=before.state, runs=taken.runs,
         changed_since={**counted.changed_since, "output": "out"},
     )  # fmt: skip
     assert taken == as_if
+    assert [run["run"] for run in taken.history()] == ["1", "2"]
     assert taken.verdict == "drifting"
 
 
@@ -613,7 +615,7 @@ def test_drift__is_all_there_as_json_but_for_the_state():
 
         assert json.loads(json.dumps(content, allow_nan=False)) == content
         names = {field.name for field in dataclasses.fields(drift)}
-        assert set(content) == names - {"state"} | {"text"}
+        assert set(content) == names - {"runs", "state"} | {"text"}
         assert content["text"] == str(drift)
         assert "None" not in str(drift)
 

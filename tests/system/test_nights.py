@@ -72,8 +72,9 @@ def test_drift__tells_the_one_night_that_is_not_like_the_others(
         verdicts.append(summary["drift"]["verdict"])
         flagged.append(summary["flagged_share"])
         assert len(summary["reasons"]["rows"]) == 50
-        page = (tmp_path / "out" / f"{night}" / "_report.html").read_bytes()
-        assert 50_000 < len(page) < 300_000
+        page = (tmp_path / "out" / f"{night}" / "_report.html").read_text()
+        assert 50_000 < len(page.encode()) < 300_000
+        assert verdicts[-1].capitalize() in page
     assert verdicts[2] in ("drifting", "broken input")
     assert [*verdicts[:2], *verdicts[3:]] == ["fits"] * 4
     assert flagged[4] > 0.03
@@ -84,3 +85,6 @@ def test_drift__tells_the_one_night_that_is_not_like_the_others(
     )
     assert summary["drift"]["verdict"] == "drifting"
     assert "more rows are flagged" in summary["drift"]["reason"]
+    page = (tmp_path / "out" / "6" / "_report.html").read_text()
+    assert "ore rows are flagged than" in page
+    assert "more rows flagged than promised" in page
