@@ -15,12 +15,12 @@ from lpe_dask.batch.fingerprint import read_fingerprint
 from lpe_dask.batch.found import Extremes
 from lpe_dask.batch.output import REASONS_NAME, RESULT_COLUMNS, reserved_output
 from lpe_dask.batch.parts import Q_VALUE
-from lpe_dask.batch.reasons import Scored
+from lpe_dask.batch.reasons import ALL_PRIVATE, Scored
 from lpe_dask.batch.scoring import tables_to_score
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Fitted, load_fitted
 from lpe_dask.pvalues import threshold
-from lpe_dask.storage import Folder
+from lpe_dask.storage import Folder, Lock, check_token
 from lpe_dask.tables import FileTable
 from lpe_dask.tasks import compute, new_tasks
 
@@ -42,7 +42,7 @@ def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
     -------
     reasons : DataFrame
         A line for each row and column: part and row, the file and the place in it, and what
-        `LPE.explain` tells.
+        `LPE.explain` tells. Whether columns are enough was tried with the first 20 at most.
 
     Raises
     ------
@@ -55,8 +55,8 @@ def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
         raise ValueError(f"top={top!r} must be a whole number of at least 1.")
     url = fspath(output)
     if not knows_reasons(url, top):
-        with reserved_output(url):
-            _work_out(url, read_summary(url), top)
+        with reserved_output(url) as lock:
+            _work_out(url, read_summary(url), top, lock)
     reasons = _stored(url)
     assert reasons is not None
     number = reasons.groupby(["part", "row"], sort=False).ngroup()
@@ -67,6 +67,8 @@ def knows_reasons(output: str, top: int) -> bool:
     """Return whether an output has the reasons of so many rows, if it has so many rows."""
     summary = read_summary(output)
     reasons = _stored(output)
+    if _known(summary).get("reason") == ALL_PRIVATE:
+        raise ValueError(f"no reasons of {output} can be shown: {ALL_PRIVATE}.")
     n_measured = summary["rows"] - summary["rows_nan"]
     if n_measured == 0:
         raise ValueError(f"no row of {output} has a p-value: there is nothing to explain.")
@@ -89,7 +91,7 @@ def reason_lines(reasons: pd.DataFrame, n_columns: int = 3) -> str:
             for line in told.itertuples()
         ]
         if told["share"].isna().any():
-            texts = [f"no shares: the distance is {first.statistic:g}"]
+            texts = ["no shares: the distance is 0 or inf"]
         enough = "-" if pd.isna(first.enough) else str(first.enough)
         lines.append((part, row, first.p_value, first.statistic, enough, "; ".join(texts)))
     names = ["part", "row", "p_value", "statistic", "enough", "reasons"]
@@ -110,7 +112,7 @@ def _n_rows(reasons: pd.DataFrame) -> int:
     return int(reasons.groupby(["part", "row"]).ngroups)
 
 
-def _work_out(url: str, summary: dict[str, Any], top: int) -> None:
+def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     """Write the reasons of so many rows into an output; computes."""
     fingerprint, path = read_fingerprint(url), summary.get("model")
     if path is None or fingerprint is None:
@@ -134,6 +136,7 @@ def _work_out(url: str, summary: dict[str, Any], top: int) -> None:
     private = _known(summary)["private_columns"]
     scored = Scored(rows, kept, labels_of(table), None, private)
     _, file = scored.reasons(model, extremes, None, extremes.p_values < model.offset)
+    check_token(lock.url, lock.token)
     Folder(url).write(REASONS_NAME, file)
 
 

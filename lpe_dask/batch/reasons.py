@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from lpe_dask.tasks import compute, new_tasks
 
 #: Columns of a row in the summary, and characters of a text there.
 MOST_COLUMNS, MOST_CHARACTERS = 20, 200
+
+#: Why there are no reasons where nothing may be shown.
+ALL_PRIVATE = "all measured columns are private"
 
 #: Columns to carry over that tell which row it is, in the summary.
 MOST_KEPT = 3
@@ -97,7 +101,7 @@ class Scored:
         rows = [
             {
                 "part": part, "row": row,
-                "kept": {str(k): _plain(v) for k, v in kept.iloc[i].items()},
+                "kept": {name: _plain(value) for name, value in kept[i].items()},
                 "q_value": None if q_values is None else _plain(q_values[i]),
                 "is_anomaly": bool(is_flagged[i]),
                 **_row_of(shown, i, *(of[i] for of in objects)),
@@ -112,13 +116,14 @@ class Scored:
         section = no_reasons(model, self.private, None) | {
             "rows": rows,
             "flagged_rows": int(is_flagged.sum()),
+            "tried_columns": min(MOST_COLUMNS, int((~hidden).sum())),
             "first_reasons": [
                 {"column": name, "rows": n} for name, n in first.most_common()
             ],
         }
         return section, reasons_file(shown, places)
 
-    def _taken(self, extremes: Extremes) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def _taken(self, extremes: Extremes) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
         """Return the rows and what tells which they are, in the order of the places."""
         keys, frame = tasks_of_frame(self.rows)
         names = self._telling_columns()
@@ -130,11 +135,9 @@ class Scored:
         )
         taken = compute(*new_tasks("take", tasks, [frame]))
         order = np.argsort(np.concatenate(chosen))
-        values, kept = (
-            pd.concat(frames, ignore_index=True).iloc[order].reset_index(drop=True)
-            for frames in zip(*taken, strict=True)
-        )
-        return values, kept
+        frames, lists = zip(*taken, strict=True)
+        values, kept = pd.concat(frames, ignore_index=True), [*chain(*lists)]
+        return values.iloc[order].reset_index(drop=True), [kept[i] for i in order]
 
     def _telling_columns(self) -> list[str]:
         """Return the first columns to carry over that are neither measured nor private."""
@@ -157,7 +160,7 @@ def no_reasons(model: Fitted, private: Sequence[str], why: str | None) -> dict[s
     return {
         "n_columns": model.n_features, "private": len(private),
         "private_columns": list(private), "reason": why, "rows": [], "flagged_rows": 0,
-        "first_reasons": [],
+        "tried_columns": 0, "first_reasons": [],
     }  # fmt: skip
 
 
@@ -188,7 +191,7 @@ def _row_of(
     shares, statistic = found.shares[i], found.statistic[i]
     note = None
     if np.isnan(shares).any():
-        note = f"no shares: the distance is {statistic:g}"
+        note = f"no shares: the distance is {found.distances[i]:g}"
     enough = int(found.enough[i])
     return {
         "p_value": _plain(found.p_values[i]),
@@ -234,8 +237,8 @@ def _text(value: Any) -> str:
 
 def _take(
     frame: pd.DataFrame, part: Any, places: NDArray[np.int64], names: list[str]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    kept = pd.DataFrame(index=range(len(places)))
-    if names:
-        kept = part.read(names).take(places).to_pandas(ignore_metadata=True)
+) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    kept: list[dict[str, Any]] = [{}] * len(places)
+    if names:  # as they are: in a frame, a whole number beside a missing one is a float
+        kept = part.read(names).take(places).to_pylist()
     return frame.iloc[places], kept

@@ -40,7 +40,7 @@ from lpe_dask.batch.job import Job
 from lpe_dask.batch.monitor import catch_up, night
 from lpe_dask.batch.page import has_page, make_page
 from lpe_dask.batch.parts import Asked, PartFolder
-from lpe_dask.batch.reasons import Scored, no_reasons
+from lpe_dask.batch.reasons import ALL_PRIVATE, Scored, no_reasons
 from lpe_dask.batch.steps import Steps
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.told import Told
@@ -196,7 +196,7 @@ class Scoring:
             self._warn_of_rate(model, written.found.counts)
             folder.check_seen()
             check_unchanged(self.kept.files)
-            reasons = self._reasons(model, written, folder, steps)
+            reasons = self._reasons(model, written, folder, steps, lock)
             certificate = None if verdict is None else verdict.certificate
             summary = score_summary(
                 model, self.made_from, written, check, certificate, steps
@@ -253,13 +253,21 @@ class Scoring:
             yield judged.section(is_flagged=self.fdr is None), judged.keep
 
     def _reasons(
-        self, model: Fitted, written: Written, folder: PartFolder, steps: Steps
+        self,
+        model: Fitted,
+        written: Written,
+        folder: PartFolder,
+        steps: Steps,
+        lock: Lock,
     ) -> dict[str, Any]:
         """Return the section about reasons; a run does not fail for want of them."""
         extremes, private = written.found.extremes, self.told.private
+        check_token(lock.url, lock.token)
         Folder(self.output).remove_file(output.REASONS_NAME)  # of an interrupted run
         if len(extremes.parts) == 0:
             return no_reasons(model, private, "no row has a p-value")
+        if {*map(str, self.rows.columns)} <= {*private}:
+            return no_reasons(model, private, ALL_PRIVATE)
         q_values = None
         if written.adjustment is not None:
             q_values = adjusted_p_values(extremes.p_values, written.adjustment)
@@ -274,6 +282,7 @@ class Scoring:
         except Exception as error:
             logger.warning("no reasons can be given: %s", brief(error))
             return no_reasons(model, private, brief(error))
+        check_token(lock.url, lock.token)
         Folder(self.output).write(output.REASONS_NAME, file)
         return section
 

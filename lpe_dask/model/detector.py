@@ -547,11 +547,13 @@ class LPE(OutlierMixin, BaseEstimator):
             ``top`` lines for each row, or as many as there are columns, under the label of
             the row in ``X``: p_value; statistic; column, a name, or number where an array
             was fitted; value; nominal_value, that of the nearest nominal row (of numbers
-            that are scaled to the same the shortest, as models have only scaled ones);
+            that are scaled to the same the shortest, as models have only scaled ones;
+            NaN for a column without weight, or where no row is at a finite distance);
             share, NaN if the distance is 0, inf or NaN, as nothing has a share in it;
             typical_share, the mean of the shares of up to 256 nominal rows; enough, how
             many of the first columns, copied from the nearest nominal row, make a p-value
-            above alpha: 0 for a row that is not flagged, NA if not even all of them do.
+            above alpha: 0 for a row that is not flagged, NA if not even all of them do, or
+            if the row has NaN or inf. A column whose nominal_value is NaN is not copied.
 
         Raises
         ------

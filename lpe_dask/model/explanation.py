@@ -43,6 +43,8 @@ class Explanation:
         Those of the nearest nominal row.
     p_values, statistic : ndarray of shape (n,)
     shares : ndarray of shape (n, n_features)
+    distances : ndarray of shape (n,)
+        Those that the shares are of: there are none of 0 and ``inf``.
     typical_shares : ndarray of shape (n_features,)
     order : ndarray of shape (n, n_features)
         The columns of each row, the most telling one first.
@@ -58,6 +60,7 @@ class Explanation:
     p_values: NDArray[np.float64]
     statistic: NDArray[np.float64]
     shares: NDArray[np.float64]
+    distances: NDArray[np.float64]
     typical_shares: NDArray[np.float64]
     order: NDArray[np.int64]
     enough: NDArray[np.int64]
@@ -137,7 +140,7 @@ def explain_rows(
     numbers : ndarray of shape (n,), optional
         Which row of the reference each of them is; -1 for a new one. None: all are new.
     is_hidden : ndarray of shape (n_features,), optional
-        Columns that come last, whatever they say, and are not copied.
+        Columns that come last, whatever they say, and are copied with all others only.
     most_copied : int, optional
         Of how many columns, at most, it is tried whether they are enough. None: of all.
     """
@@ -168,16 +171,20 @@ def _explained(
     ratio = np.nan_to_num(found.shares) / np.maximum(typical, typical.max() * _LEAST)
     order = np.argsort(np.where(is_hidden, np.inf, -ratio), axis=1, kind="stable")
     flagged = np.flatnonzero(p_values < fitted.offset)
+    measured = statistic
+    if fitted.calibration_kind == "split" and numbers is not None:
+        # Some nominal rows were measured in the other half: that bounds nothing here.
+        measured = np.where(numbers < 0, np.inf, statistic)
     enough = np.where(p_values >= fitted.offset, 0, -1)
     if len(flagged) > 0:
         enough[flagged] = shortest_prefixes(
             fitted, found.rows[flagged], nominal[flagged], order[flagged],
-            statistic[flagged], None if numbers is None else numbers[flagged], most,
+            measured[flagged], None if numbers is None else numbers[flagged], most,
         )  # fmt: skip
     return Explanation(
         fitted.columns or list(range(fitted.n_features)), values,
-        _as_they_came(fitted, nominal), p_values, statistic, found.shares, typical, order,
-        enough,
+        _as_they_came(fitted, nominal), p_values, statistic, found.shares,
+        found.distances, typical, order, enough,
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def shortest_prefixes(
     order : ndarray of shape (n, n_features)
         Columns of each row.
     statistic : ndarray of shape (n,)
-        Of the rows.
+        Of the rows among those that trials are measured among; ``inf`` where not known.
     numbers : ndarray of shape (n,), optional
         As in `Fitted.exactly`; not used along a graph, where copies are new rows.
     most : int, optional
@@ -129,5 +129,5 @@ class _Trials:
         straight = replace(preparation, linear_map=LinearMap())
         apart = np.sqrt(squared_parts(straight, prepared, other, n_features).sum(axis=1))
         most = bound + _MARGIN * (bound + apart) + _UNDERFLOW
-        statistic = self._statistic[places]  # of others it is known that they overflow only
+        statistic = self._statistic[places]  # of some it is not known, or overflows
         return ~(np.isfinite(statistic) & (statistic > most + apart))

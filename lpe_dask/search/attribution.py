@@ -62,11 +62,14 @@ class Attributed(NamedTuple):
         the query was not measured.
     nearest : ndarray of shape (n_queries, n_prepared)
         The nearest row, prepared; NaN where there is none.
+    distances : ndarray of shape (n_queries,)
+        Those that the shares are of; the largest one of a mean.
     """
 
     rows: NDArray[np.generic]
     shares: NDArray[np.float64]
     nearest: NDArray[np.float64]
+    distances: NDArray[np.float64]
 
 
 def list_nearest(
@@ -292,7 +295,7 @@ def _attribute_own(
     searched = Searched(*named)
     numbers = chosen[share_of(len(chosen), share, n_shares)]
     rows = _gathered(searched, numbers)
-    shares, _ = _attributed(rows, numbers, searched, n_features)
+    shares, *_ = _attributed(rows, numbers, searched, n_features)
     return shares
 
 
@@ -301,8 +304,8 @@ def _attributed(
     own: NDArray[np.int64] | None,
     searched: Searched,
     n_features: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the shares and nearest of `Attributed`, for some rows at a time."""
+) -> tuple[NDArray[np.float64], ...]:
+    """Return what `Attributed` has beside the rows, found for some of them at a time."""
     statistic, n_neighbors = searched.search.statistic, 1
     # Counts have no distance, and a walk begins at the nearest row.
     if searched.search.graph_neighbors is None:
@@ -311,13 +314,16 @@ def _attributed(
     ranks = np.arange(n_neighbors) if is_mean else np.array([n_neighbors - 1])
     pass_rows = listed_rows(prepared.shape[1], n_neighbors)
     shares, nearest = np.empty((len(prepared), n_features)), np.empty(prepared.shape)
+    distances = np.empty(len(prepared))
     for start in range(0, len(prepared), pass_rows):
         part = slice(start, start + pass_rows)
         numbers = None if own is None else own[part]
         found = _listed(prepared[part], numbers, searched, n_neighbors)
-        nearest[part] = _gathered(searched, found.numbers[:, :1])[:, 0]
-        shares[part] = _shares(prepared[part], found, ranks, searched, n_features)
-    return shares, nearest
+        distances[part] = found.distances[:, -1]
+        shares[part], nearest[part] = _shares(
+            prepared[part], found, ranks, searched, n_features
+        )
+    return shares, nearest, distances
 
 
 def _shares(
@@ -326,14 +332,21 @@ def _shares(
     ranks: NDArray[np.int64],
     searched: Searched,
     n_features: int,
-) -> NDArray[np.float64]:
-    r"""Return :math:`\sum_k \delta_{kc}^2 / d_k` as a share of the sum of all columns c."""
-    total = np.zeros((len(prepared), n_features))
-    at_once = gathered_ranks(*prepared.shape)
-    for start in range(0, len(ranks), at_once):
-        some = ranks[start : start + at_once]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    r"""Return :math:`\sum_k \delta_{kc}^2 / d_k` as a share of the sum of all columns c.
+
+    Beside it the nearest row, as each reading of the blocks is expensive.
+    """
+    total, nearest = np.zeros((len(prepared), n_features)), prepared
+    listed, at_once = np.union1d(0, ranks), gathered_ranks(*prepared.shape)
+    for start in range(0, len(listed), at_once):
+        some = listed[start : start + at_once]
         others = _gathered(searched, found.numbers[:, some])
+        if start == 0:
+            nearest = others[:, 0]
         for place, rank in enumerate(some):  # added rank by rank, however many at once
+            if rank not in ranks:
+                continue
             parts = squared_parts(
                 searched.space.preparation, prepared, others[:, place], n_features
             )
@@ -342,7 +355,7 @@ def _shares(
                 total += np.where(length == 0, 0, parts / length)
     total[~np.isfinite(found.distances[:, ranks]).all(axis=1)] = np.nan
     with np.errstate(invalid="ignore"):
-        return total / total.sum(axis=1, keepdims=True)
+        return total / total.sum(axis=1, keepdims=True), nearest
 
 
 def _listed(

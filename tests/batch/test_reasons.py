@@ -14,6 +14,7 @@ from lpe_dask.batch.explaining import (
     labels_of,
     reason_lines,
 )
+from lpe_dask.model.explanation import explain_rows
 
 COLUMNS = ["x", "y", "kind"]
 
@@ -136,6 +137,82 @@ def test_reasons__leave_out_what_is_private_of_a_model_that_has_no_names(tmp_pat
     assert set(reasons["column"]) == {"x"}
     assert not reasons["value"].isin([7001, 7002]).any()
     assert set(explain_output(out, top=60)["column"]) == {"x"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"graph": "radius", "radius": 5.0},
+        {"metric": "geodesic", "metric_params": {"n_neighbors": 3}},
+        {"aggregation": "mean"}, {},
+    ],
+    ids=["radius", "geodesic", "mean", "kth"],
+)  # fmt: skip
+def test_reasons__say_of_what_distance_there_are_no_shares(tmp_path, arguments):
+    nominal = table(200, 5)[["x", "y"]].astype(float)
+    nominal.loc[:5] = [400.0, 400.0]  # a row of which there are six
+    given = {"n_neighbors": None if "graph" in arguments else 2, "alpha": 0.05}
+    lpe_dask.LPE(**given | arguments).fit(nominal).save(tmp_path / "model")
+    frame = nominal.iloc[20:60].reset_index(drop=True)
+    frame.loc[3], frame.loc[7] = [400.0, 400.0], [1e300, 1e300]
+
+    summary, out = scored(frame, tmp_path, (0, 20, 40))
+
+    rows = summary["reasons"]["rows"]
+    places = {(row["part"], row["row"]): row["note"] for row in rows}
+    assert places["part-00000.parquet", 3] == "no shares: the distance is 0"
+    assert places["part-00000.parquet", 7] == "no shares: the distance is inf"
+    lines = reason_lines(explain_output(out, top=40))
+    assert lines.count("no shares: the distance is 0 or inf") >= 2
+
+
+def test_reasons__have_what_is_carried_over_as_it_was(tmp_path, model, rows):
+    """Whole numbers stay whole, beside numbers that are not, and beside missing ones."""
+    rows["id"] = np.arange(200) + 2**53 + 1
+    rows.insert(1, "weight", np.arange(200) / 8)
+    rows.insert(2, "batch", pd.array([None, 7] * 100, dtype="Int64"))
+
+    summary, _ = scored(rows, tmp_path)
+
+    starts = {"part-00000.parquet": 0, "part-00002.parquet": 70}
+    for row in summary["reasons"]["rows"]:
+        place = starts[row["part"]] + row["row"]
+        right = {
+            "id": 2**53 + 1 + place, "weight": place / 8,
+            "batch": 7 if place % 2 else None,
+        }  # fmt: skip
+        assert row["kept"] == right
+        assert [type(value) for value in row["kept"].values()] == [
+            type(value) for value in right.values()
+        ]
+
+
+def test_reasons__there_are_none_where_all_is_private(tmp_path, model, rows):
+    summary, out = scored(rows, tmp_path, private=COLUMNS)
+
+    assert summary["reasons"]["reason"] == "all measured columns are private"
+    assert not (out / "_reasons.pqt").exists()
+    with pytest.raises(ValueError, match="all measured columns are private"):
+        explain_output(out)
+
+
+def test_reasons__are_not_written_once_the_lock_is_lost(tmp_path, model, rows, monkeypatch):
+    """The output belongs to another run then."""
+
+    def lose(*args):
+        (lock,) = tmp_path.glob("out */_lock.json")
+        lock.write_text(lock.read_text().replace('"token": "', '"token": "0'))
+        (lock.parent / "_reasons.pqt").write_bytes(b"of another run")
+        return explain_rows(*args)
+
+    monkeypatch.setattr("lpe_dask.batch.reasons.explain_rows", lose)
+
+    with pytest.raises(RuntimeError, match="no longer holds the lock"):
+        scored(rows, tmp_path)
+
+    (out,) = tmp_path.glob("out *")
+    assert (out / "_reasons.pqt").read_bytes() == b"of another run"
+    assert not (out / "_summary.json").exists()
 
 
 def test_reasons__of_rows_scored_among_themselves_leave_each_out(tmp_path):

@@ -1,5 +1,6 @@
 """How many columns are enough: the shortest prefix, found by trying them all."""
 
+import itertools
 from unittest import mock
 
 import dask
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from choosing import mostly_slow
+from choosing import dealt, mostly_slow
 from indexes import right_lists
 from lpe_dask import LPE
 from lpe_dask.kernels import nn_descent
@@ -17,6 +18,7 @@ from lpe_dask.model import prefixes
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.explanation import explain_rows
 from lpe_dask.model.fitted import Fitted
+from lpe_dask.model.numbering import reference_numbers
 from strategies import point_sets
 
 #: FIRST_TRIED and TRIED_NUMBERS: as they are, and so that each try is of few columns.
@@ -130,6 +132,48 @@ def many_columns(n_features, seed, n_rows=200):
     is_shifted = rng.permuted(np.arange(n_features) < n_shifted, axis=1)
     rows = rows[:40] + is_shifted * rng.choice([0.5, 1.0, 3.0], (40, n_features))
     return framed(nominal), framed(rows)
+
+
+HIDDEN = {"none": [], "some": [1, 4, 5], "all": [*range(12)]}
+
+
+MOST = [0, 1, 3, 8, 9, 11, 12, 30, None]
+MOST_CASES = list(itertools.product(HIDDEN, MOST, TRIES))
+MOST_ALWAYS = dealt(HIDDEN, MOST, TRIES)
+
+
+@pytest.mark.parametrize(("hidden", "most", "tries"), mostly_slow(MOST_CASES, MOST_ALWAYS))
+def test_enough__of_so_many_columns_that_are_not_hidden(hidden, most, tries):
+    """All are copied to see whether any are enough, but no prefix has a hidden one."""
+    nominal, rows = many_columns(12, 3)
+    model = LPE(5, alpha=0.2).fit(nominal)
+    is_hidden = np.isin(np.arange(12), HIDDEN[hidden])
+    whole = explain_rows(fitted_of(model), rows, is_hidden=is_hidden)
+
+    with trying(tries):
+        found = explain_rows(fitted_of(model), rows, is_hidden=is_hidden, most_copied=most)
+
+    n_shown = 12 - len(HIDDEN[hidden])
+    assert set(found.order[:, :n_shown].ravel()).isdisjoint(HIDDEN[hidden])
+    np.testing.assert_array_equal(found.order, whole.order)
+    right = prefixes_by_trying(model, rows, found)
+    last = n_shown if most is None else min(most, n_shown)
+    is_left_out = (right > last) | ((right > 0) & (last == 0))
+    np.testing.assert_array_equal(found.enough, np.where(is_left_out, -1, right))
+    assert len(np.unique(right)) > 4
+
+
+def prefixes_by_trying(model, rows, found):
+    """How many columns are enough in the order that was found, of all there are."""
+    n_rows, n_features = rows.shape
+    tried = np.repeat(rows.to_numpy(float)[:, None, :], n_features, axis=1)
+    for i, order in enumerate(found.order):
+        for place, column in enumerate(order):
+            tried[i, place:, column] = found.nominal_values.iloc[i, column]
+    p_values = model.score_samples(framed(tried.reshape(-1, n_features))).to_numpy()
+    is_enough = p_values.reshape(n_rows, n_features) > model.alpha
+    right = np.where(is_enough[:, -1], is_enough.argmax(axis=1) + 1, -1)
+    return np.where(found.p_values > model.alpha, 0, right)
 
 
 SOME = ["kth", "standard", "quantile", "mahalanobis", "radius", "walked means", "density"]
@@ -400,6 +444,25 @@ def test_enough__of_nominal_rows_leaves_them_out(name, is_of_categories):
         right = int(np.argmax(np.array(p_values) > 0.3)) + 1 if p_values[-1] > 0.3 else -1
         assert found.enough[place] == (0 if found.p_values[place] > 0.3 else right)
     assert len(set(found.enough)) > 1
+
+
+def test_enough__of_nominal_rows_of_a_split_model_is_that_of_new_rows_where_they_are():
+    """Half of them were measured among their half, which bounds nothing in the other."""
+    rng = np.random.default_rng(5)
+    nominal, _ = many_columns(5, 5, n_rows=120)
+    model = LPE(1, calibration="split", random_state=0, alpha=0.1).fit(nominal)
+    fitted = fitted_of(model)
+    numbers = reference_numbers(fitted, np.arange(120))
+    other = np.flatnonzero(numbers < 0)[rng.permutation(60)[:10]]
+    # As if they had been far from all of their own half.
+    known = np.zeros(10), np.full(10, 40.6)
+
+    found = explain_rows(fitted, nominal.iloc[other], known, np.full(10, -1))
+
+    new = explain_rows(fitted, nominal.iloc[other], (known[0], np.full(10, np.inf)))
+    np.testing.assert_array_equal(found.enough, new.enough)
+    np.testing.assert_array_equal(found.shares, new.shares)
+    assert (found.enough > 0).sum() > 5
 
 
 def test_enough__of_nominal_rows_along_a_graph_is_that_of_new_rows():

@@ -134,7 +134,7 @@ def test_attribute__is_the_definition_for_any_chunks(algorithm, data, n_features
         searched = searched_in(reference, algorithm, statistic, chunks)
         rows = chunked(queries, data.draw(row_chunks(len(queries))))
         tasks = attribute(rows, searched, data.draw(st.integers(1, 4)), own)
-        rows, shares, nearest = joined(tasks)
+        rows, shares, nearest, distances = joined(tasks)
 
     np.testing.assert_array_equal(rows, queries)
     right = shares_of(queries, reference, statistic, own)
@@ -144,6 +144,10 @@ def test_attribute__is_the_definition_for_any_chunks(algorithm, data, n_features
         first = definitions.nearest_rows(query, reference, 1, left_out)
         expected = reference[first[0][1]] if first else np.full(n_features, np.nan)
         np.testing.assert_array_equal(row, expected)
+        n_neighbors = statistic.n_neighbors or 1
+        listed = definitions.nearest_rows(query, reference, n_neighbors, left_out)
+        right = listed[-1][0] if len(listed) == n_neighbors else np.inf
+        assert distances[i] == right
 
 
 @pytest.mark.parametrize("algorithm", EXACT)
@@ -256,7 +260,7 @@ def test_attribute__in_many_passes_has_the_same_bits(algorithm, aggregation, mon
     for some, right in zip(in_passes, at_once, strict=True):
         for values, expected in zip(some, right, strict=True):
             np.testing.assert_array_equal(values, expected)
-    _, shares, _ = at_once[0]
+    _, shares, *_ = at_once[0]
     assert np.isnan(shares[7]).all()
     assert not np.isnan(shares[8]).any()
 
@@ -288,7 +292,8 @@ def test_tasks__of_no_rows():
     searched = searched_in(reference, "brute", Statistic(3, None), 20)
     none = chunked(reference[:0], 1)
 
-    assert [of.shape for of in joined(attribute(none, searched, 2))] == [(0, 3)] * 3
+    found = joined(attribute(none, searched, 2))
+    assert [values.shape for values in found] == [(0, 3), (0, 3), (0, 3), (0,)]
     found = joined(list_nearest(none, searched, 2, 4))
     assert [values.shape for values in found] == [(0, 4), (0, 4)]
 
