@@ -66,7 +66,8 @@ def ordinary(n_rows: int = 4, n_columns: int = 5, n_nights: int = 6) -> dict[str
         },
         "output": "file:///out/2026-11-25", "model": "file:///out/model",
         "reasons": {
-            "n_columns": n_columns, "tried_columns": min(20, n_columns), "private": 1, "private_columns": ["name"],
+            "n_columns": n_columns, "tried_columns": min(20, n_columns), "private": 1,
+            "private_columns": ["name"],
             "flagged_rows": 3, "first_reasons": [{"column": "mean_of_sensor_0", "rows": 3}],
             "reason": None, "rows": [_row(i, columns[:20]) for i in range(n_rows)],
         },
