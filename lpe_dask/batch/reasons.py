@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask.batch.found import Extremes
+from lpe_dask.batch.taken import take
 from lpe_dask.model import Explanation, Fitted, explain_rows, reference_numbers
 from lpe_dask.tables import FileTable, tasks_of_frame
 from lpe_dask.tasks import compute, new_tasks
@@ -130,7 +131,7 @@ class Scored:
         numbers = np.unique(extremes.parts)
         chosen = [np.flatnonzero(extremes.parts == i) for i in numbers]
         tasks = (
-            (_take, keys[i], self.kept.parts[i], extremes.places[of_part], names)
+            (take, keys[i], self.kept.parts[i], extremes.places[of_part], names)
             for i, of_part in zip(numbers, chosen, strict=True)
         )
         taken = compute(*new_tasks("take", tasks, [frame]))
@@ -230,15 +231,3 @@ def _plain(value: Any) -> Any:
 def _text(value: Any) -> str:
     # A lone surrogate is text to Python, and to no file.
     return str(value).encode(errors="replace").decode()
-
-
-# The function below runs inside tasks.
-
-
-def _take(
-    frame: pd.DataFrame, part: Any, places: NDArray[np.int64], names: list[str]
-) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-    kept: list[dict[str, Any]] = [{}] * len(places)
-    if names:  # as they are: in a frame, a whole number beside a missing one is a float
-        kept = part.read(names).take(places).to_pylist()
-    return frame.iloc[places], kept
