@@ -95,11 +95,13 @@ def test_configuration__every_key_has_a_default():
         dask.config.get(f"lpe-dask.{key}")
 
 
-def test_import__of_what_a_task_needs_is_light():
-    """A worker that runs a join loads no estimator, no dask-ml and no cluster code."""
+@pytest.mark.parametrize("name", ["search.join", "search.attribution", "batch.taken"])
+def test_import__of_what_a_task_needs_is_light(name):
+    """A worker that runs it loads no estimator, no dask-ml and no cluster code."""
     program = (
-        "import sys, lpe_dask.search.join\n"
-        "heavy = {'sklearn', 'dask_ml', 'distributed', 'matplotlib', 'pynndescent'}\n"
+        f"import sys, lpe_dask.{name}\n"
+        "heavy = {'sklearn', 'dask_ml', 'distributed', 'matplotlib', 'pynndescent',\n"
+        "         'scipy.stats'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
 

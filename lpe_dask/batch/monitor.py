@@ -89,18 +89,18 @@ class Watched:
         state = states.get(self.key, new)
         given = (self.cells, counts, self.run, self.output, self.tolerances)
         try:
-            if (delta := state["delta"]) != self.tolerances.delta:
-                logger.warning(
-                    "delta = %g was set when the series of runs in %s began, and is not "
-                    "changed: another one holds from the next fit on", delta,
-                    _url(self.folder),
-                )  # fmt: skip
-            return update(state, *given)
-        except (ValueError, KeyError, TypeError) as error:
+            drift = update(state, *given)
+        except ValueError as error:
             logger.warning(
                 "the series of runs in %s begins anew: %s", _url(self.folder), brief(error)
             )
             return update(new, *given)
+        if (delta := drift.state["delta"]) != self.tolerances.delta:
+            logger.warning(
+                "delta = %g was set when the series of runs in %s began, and is not "
+                "changed: another one holds from the next fit on", delta, _url(self.folder),
+            )  # fmt: skip
+        return drift
 
     def as_json(self) -> dict[str, Any]:
         """Return this as values of JSON, for a summary."""
@@ -204,7 +204,7 @@ def night(watched: Watched, counts: NDArray[np.int64]) -> Iterator[Night]:
     """
     locked = _locked(watched.folder)
     states: dict[str, Any] | None = {}
-    errors: list[Exception] = []
+    errors: list[Exception] = []  # of any kind, as libraries of storages have their own
     with ExitStack() as stack:
         try:
             _lock(stack, locked)

@@ -43,9 +43,7 @@ def has_pictures() -> bool:
     return True
 
 
-def picture_of_p_values(
-    cells: Any, alpha: float, of_first: str = "flagged"
-) -> Markup | None:
+def picture_of_p_values(cells: Any, alpha: float, called: str = "flagged") -> Markup | None:
     """Return the number of rows in each cell of p-values, over the promised one.
 
     Bars start at 1 and go up or down, on an axis of logarithms, with two standard
@@ -59,7 +57,7 @@ def picture_of_p_values(
         of anything else.
     alpha : float
         The first cell is that of the flagged rows if it ends there.
-    of_first : str
+    called : str
         What rows in it are called.
     """
     upper, promised, rows = (_listed(cells, name) for name in ("upper", "promised", "rows"))
@@ -68,7 +66,7 @@ def picture_of_p_values(
     if not is_drawn or math.isnan(sum(upper) + sum(promised)):
         return None
     bars = [_bar(n, share * total) for n, share in zip(rows, promised, strict=True)]
-    names = [of_first.removeprefix("with ")] * (upper[0] <= alpha)
+    names = [called.removeprefix("with ")] * (upper[0] <= alpha)
     n_left = min(len(bars), len(names) + 1)
     names.append(f"≤ {upper[n_left - 1]:.2g}")
     edges = upper[n_left - 1 :]
@@ -126,7 +124,7 @@ def picture_of_nights(
     history: Sequence[Any],
     promised: Sequence[float],
     delta: float,
-    of_first: str = "flagged",
+    called: str = "flagged",
 ) -> Markup | None:
     """Return the flagged share of past nights with intervals, and the evidence below.
 
@@ -140,7 +138,7 @@ def picture_of_nights(
         The share of false alarms, and between which the calibration rows put it.
     delta : float
         Of the tolerances: evidence of 2 / delta is what a change takes.
-    of_first : str
+    called : str
         What rows with p-values up to alpha are called.
     """
     nights = [night if isinstance(night, dict) else {} for night in history]
@@ -148,7 +146,7 @@ def picture_of_nights(
         return None
     with _figure(2, 1, sharex=True, height_ratios=[3, 2]) as (figure, [above, below]):
         _draw_shares(above, nights, [max(0.0, _drawn(share, 1)) for share in promised])
-        above.set_ylabel(f"share {of_first}")
+        above.set_ylabel(f"share {called}")
         evidence = [_drawn(night.get("log10_evidence")) for night in nights]
         below.plot(range(1, len(nights) + 1), evidence, color=_MARK, linewidth=1.5)
         needed = math.log10(2) - math.log10(delta) if delta > 0 else math.nan
@@ -156,7 +154,7 @@ def picture_of_nights(
         below.set(ylabel="log10 evidence", xlabel="night, the last one is this")
         below.set_xlim(0.5, len(nights) + 0.5)
         below.xaxis.get_major_locator().set_params(integer=True)
-        return _svg(figure, "n", f"Share {of_first} and evidence of a change, nightly")
+        return _svg(figure, "n", f"Share {called} and evidence of a change, nightly")
 
 
 def _draw_shares(axes: Any, nights: list[dict[str, Any]], promised: list[float]) -> None:

@@ -130,15 +130,15 @@ def _pictures(content: Content) -> dict[str, Markup | None]:
     if not has_pictures():
         return dict.fromkeys(("p_values", "nights"))
     paths = content.items("drift.history", _N_NIGHTS, last=True)
-    of_first = _up_to_alpha(content)
+    called = _up_to_alpha(content)
     return {
         "p_values": picture_of_p_values(
-            content.at("p_value_cells"), content.real("alpha"), of_first
+            content.at("p_value_cells"), content.real("alpha"), called
         ),
         "nights": picture_of_nights(
             [content.at(path) for path in paths],
             [content.real(path) for path in _PROMISED],
-            content.real("drift.delta") or 0.01, of_first,
+            content.real("drift.delta") or 0.01, called,
         ),
     }  # fmt: skip
 

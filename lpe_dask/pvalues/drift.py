@@ -82,7 +82,7 @@ class Drift:
 
     def __str__(self) -> str:
         """Return all of it in sentences."""
-        return f"{self.verdict}: {'. '.join(_sentences(self))}."
+        return self.text()
 
     def text(self, *, is_flagged: bool = True) -> str:
         """Return all of it in sentences.
@@ -92,13 +92,14 @@ class Drift:
         is_flagged : bool, default=True
             Whether rows with p-values up to alpha are those that are flagged: they are not
             where a false discovery rate decides.
+
+        Returns
+        -------
+        text : str
+            The verdict, a colon, and sentences.
         """
-        told = str(self)
-        if is_flagged:
-            return told
-        up_to_alpha = f"p <= {self.promised:g}"
-        told = told.replace("are flagged", f"have {up_to_alpha}")
-        return told.replace("flagged", f"with {up_to_alpha}")
+        called = "flagged" if is_flagged else f"with p <= {self.promised:g}"
+        return f"{self.verdict}: {'. '.join(_sentences(self, called))}."
 
     def as_json(self) -> dict[str, Any]:
         """Return all but runs and state as values of JSON, and the sentences as "text"."""
@@ -113,18 +114,19 @@ class Drift:
         return self.runs[max(0, len(self.runs) - last) :]
 
 
-def _sentences(drift: Drift) -> list[str]:
-    """Return what is to be told of a night."""
+def _sentences(drift: Drift, called: str) -> list[str]:
+    """Return what is to be told, and how rows with p-values up to alpha are called."""
     if drift.verdict == "broken input":
         return [f"{drift.reason}, so this night does not count", "Repair the input"]
-    told = [_of_flagged(drift), *_of_ordinary(drift)]
+    told = [_of_flagged(drift, called), *_of_ordinary(drift)]
     if drift.excess_nights > 1:
         told.append(
-            f"more flagged than promised for {drift.excess_nights} nights in a row: "
+            f"more {called} than promised for {drift.excess_nights} nights in a row: "
             f"lasting anomalies, or rows of a kind that the model has not seen"
         )
     if drift.verdict == "drifting":
-        told.append(f"{drift.reason}: look at what has changed, and fit the model again")
+        reason = str(drift.reason).replace("are flagged", f"are {called}")
+        told.append(f"{reason}: look at what has changed, and fit the model again")
     return [sentence[0].upper() + sentence[1:] for sentence in told]
 
 
@@ -144,7 +146,7 @@ def _of_ordinary(drift: Drift) -> list[str]:
     return [moved, f"evidence of a change since {where} (night {since['night']}){small}"]
 
 
-def _of_flagged(drift: Drift) -> str:
+def _of_flagged(drift: Drift, called: str) -> str:
     """Return the realised share of flagged rows beside what is promised."""
     low, high = drift.promised_between
     promised = (
@@ -155,8 +157,8 @@ def _of_flagged(drift: Drift) -> str:
     if drift.flagged_share is None or drift.flagged_between is None:
         return f"no row has a p-value, {promised}"
     if n_measured < MIN_ROWS:
-        return f"{drift.flagged} of {n_measured} rows flagged, {promised}"
+        return f"{drift.flagged} of {n_measured} rows {called}, {promised}"
     low, high = drift.flagged_between
     return (
-        f"{drift.flagged_share:.2%} flagged (between {low:.2%} and {high:.2%}), {promised}"
+        f"{drift.flagged_share:.2%} {called} (between {low:.2%} and {high:.2%}), {promised}"
     )

@@ -337,7 +337,7 @@ def _shares(
 
     Beside it the nearest row, as each reading of the blocks is expensive.
     """
-    total, nearest = np.zeros((len(prepared), n_features)), prepared
+    total, nearest = np.zeros((len(prepared), n_features)), np.empty(prepared.shape)
     listed, at_once = np.union1d(0, ranks), gathered_ranks(*prepared.shape)
     for start in range(0, len(listed), at_once):
         some = listed[start : start + at_once]

@@ -146,7 +146,6 @@ def test_night__keeps_the_series_that_were_used_last(model, monkeypatch, caplog,
 
     assert sorted(state["alpha"] for state in states().values()) == [0.05, 0.07]
     assert ("begins anew" in caplog.text) == (name == "MOST_STATES")
-    Path("out/night-2/_report.html").unlink()
     monitor.catch_up("out/night-2")
     assert sorted(state["alpha"] for state in states().values()) == [0.05, 0.07]
 
@@ -183,11 +182,15 @@ def test_night__says_that_another_delta_holds_from_the_next_fit_on(model, caplog
 
 
 def test_night__of_a_run_that_controls_the_rate_does_not_call_small_p_values_flagged(model):
-    told = night(1, fdr=0.05)
+    output = "out/flagged/night-1"
+    told = night(1, fdr=0.05, output=output)
 
     assert told["flagged"] < told["drift"]["flagged"]
     assert "flagged" not in told["drift"]["text"]
     assert "% with p <= 0.05 (between" in told["drift"]["text"]
+    # Names stay as they are.
+    later = [night(i, fdr=0.05, shift=1.0, output=f"out/flagged/night-{i}") for i in (2, 3)]
+    assert "out/flagged/night-2 (night 2)" in later[1]["drift"]["text"]
 
 
 def test_catch_up__of_an_earlier_day_whose_run_died_before_it_was_counted(

@@ -1,7 +1,5 @@
 """The reasons that a run gives for its most anomalous rows."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import dask
@@ -187,15 +185,6 @@ def test_reasons__have_what_is_carried_over_as_it_was(tmp_path, model, rows):
         assert [type(value) for value in row["kept"].values()] == [
             type(value) for value in right.values()
         ]
-
-
-def test_take__is_there_for_workers_without_what_explains():
-    """Each worker of a run imports it for its first rows: scipy.stats takes a second."""
-    told = "import sys, lpe_dask.batch.taken; print('scipy.stats' in sys.modules)"
-
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, check=True)
-
-    assert done.stdout == b"False\n"
 
 
 def test_reasons__there_are_none_where_all_is_private(tmp_path, model, rows):
