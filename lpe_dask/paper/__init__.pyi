@@ -1,1 +1,0 @@
-from .run import run_paper as run_paper
