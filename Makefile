@@ -68,8 +68,8 @@ finding: $(READY) ## find anomalies in public tables, beside other libraries
 
 # The data come from OpenML, or with make paper ARGS="--data FOLDER" from files. Some minutes.
 paper: $(READY) ## repeat the paper's experiments and write docs/paper.md from them
-	$(BIN)/lpe-dask paper --output build/paper --overwrite $(ARGS)
-	$(BIN)/python tests/paper_page.py build/paper/table.csv
+	PYTHONPATH=docs $(BIN)/python -m paper build/paper $(ARGS)
+	cp build/paper/paper.csv build/paper/paper.md docs
 
 # Hours for all of it; ARGS="--rows 50,100 --draws 200000" does a part, or more often.
 false-alarms: $(READY) ## simulate false alarms where scale or metric are learned
@@ -89,7 +89,7 @@ lint: $(READY) ## check format, style, types and the direction of imports
 clean: ## remove the environment and everything that can be made again
 	rm -rf $(VENV) $(OLDEST) build dist lpe_dask.egg-info .coverage .hypothesis
 	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find lpe_dask tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find docs lpe_dask tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp comes last: an installation that broke off is tried again, and a change of the
 # dependencies is installed before the next target runs.

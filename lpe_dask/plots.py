@@ -13,17 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.metrics import auc, roc_curve
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask.model import fitted_of
-from lpe_dask.pvalues import (
-    BAND_LEVEL,
-    Curve,
-    area,
-    band_half_width,
-    finer_rank,
-    ranked_curve,
-)
+from lpe_dask.pvalues import BAND_LEVEL, band_half_width
 from lpe_dask.tables import select_columns
 
 if TYPE_CHECKING:
@@ -231,17 +225,11 @@ def plot_roc(
     rank = known.p_values
     if statistic is not None:
         given = _beside("statistic", statistic, known.rows).astype(np.float64)
-        rank = finer_rank(rank, given, graph)
+        rank = _finer_rank(rank, given, graph)
     ax = _axes(ax)
-    curve = ranked_curve(rank, ~is_found, is_found)
+    order = np.unique(rank, return_inverse=True)[1]  # finite, as scikit-learn demands
+    curve = roc_curve(is_found, -order, drop_intermediate=False)[:2]
     left_out = f", {known.n_missing} NaN left out" if known.n_missing else ""
-    draw_curve(ax, curve, f"{label}: AUC {area(curve):.3f}{left_out}")
-    _add_legend(ax, 0, loc="lower right")
-    return ax
-
-
-def draw_curve(ax: Axes, curve: Curve, label: str) -> None:
-    """Draw a ROC curve in the next style, and the frame with the first curve."""
     n_before = sum(line.get_gid() == _CURVE_ID for line in ax.get_lines())
     if n_before == 0:
         ax.plot([0, 1], [0, 1], color="0.6", linewidth=0.8, zorder=1)  # chance
@@ -251,8 +239,11 @@ def draw_curve(ax: Axes, curve: Curve, label: str) -> None:
     color, line, marker = CURVE_STYLES[n_before % len(CURVE_STYLES)]
     ax.plot(
         *curve, color=color, linestyle=line, marker=marker, markersize=5, linewidth=1.4,
-        markevery=(0.02 * (n_before + 1), 0.15), label=label, gid=_CURVE_ID,
+        markevery=(0.02 * (n_before + 1), 0.15), gid=_CURVE_ID,
+        label=f"{label}: AUC {auc(*curve):.3f}{left_out}",
     )  # fmt: skip
+    _add_legend(ax, 0, loc="lower right")
+    return ax
 
 
 def plot_calibration(p_values: Any, *, ax: Axes | None = None) -> Axes:
@@ -365,6 +356,28 @@ def _truths(is_anomaly: Any, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
             f"labels == -1."
         )
     return labels.astype(bool)
+
+
+def _finer_rank(
+    p_values: NDArray[np.float64], statistic: NDArray[np.float64], graph: str
+) -> NDArray[np.float64]:
+    """Return the statistic, with its sign such that rows flagged first rank lowest."""
+    if graph not in ("knn", "radius"):
+        raise ValueError(f"graph={graph!r} is unknown; it is 'knn' or 'radius'.")
+    rank = -statistic if graph == "knn" else statistic
+    if np.isnan(rank).any():
+        raise ValueError(
+            f"statistic is NaN for {np.isnan(rank).sum()} rows that have a p-value. Give "
+            f"the statistic of the same rows, in the same order."
+        )
+    if (np.diff(rank[np.lexsort((rank, p_values))]) < 0).any():
+        raise ValueError(
+            f"statistic contradicts p_values for graph={graph!r}: a row has a lower "
+            f"p-value than another, and a less anomalous statistic. Give the statistic of "
+            f"the same rows and the graph of the model; with anomaly_log_density, leave it "
+            f"out."
+        )
+    return rank
 
 
 def _checked_rows(model: LPE, X: Any) -> NDArray[np.float64]:

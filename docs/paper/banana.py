@@ -3,6 +3,9 @@
 The paper's 109 + 108 nominal rows and 183 anomalies are one of the 100 realisations of the
 benchmark, each of which is a random part of the same 5300 rows; which one, it does not say.
 Here each draw takes as many rows of either class from all of them.
+
+(a) One draw. (b) ROC curves, averaged over all draws, and (c) their left part; c is the
+width of the kernel exp(-|x-y|^2/c).
 """
 
 from __future__ import annotations
@@ -10,20 +13,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from lpe_dask.paper import claims
-from lpe_dask.paper.claims import Experiment, Row
-from lpe_dask.paper.data import Labelled, load_banana
-from lpe_dask.paper.figures import draw_curves, draw_plane, make_figure
-from lpe_dask.paper.fits import Floats, Scored, fit_and_score, generators
-from lpe_dask.paper.one_class_svm import WIDTHS, decision_curve, swept_curve
-from lpe_dask.pvalues import Curve, area, most_false_alarms, ranked_curve
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from paper import claims
+from paper.claims import Experiment, Row
+from paper.data import Labelled, load_banana
+from paper.figures import draw_curves, draw_plane, make_figure
+from paper.fits import Floats, Scored, fit_and_score, generators
+from paper.one_class_svm import WIDTHS, decision_curve, swept_curve
+from paper.roc import Curve, area, ranked_curve
 
 #: Training rows, nominal test rows and anomalies.
 SIZES = 109, 108, 183
@@ -66,13 +67,7 @@ class _Split(NamedTuple):
 
 
 def run(n_draws: int = 100, folder: Path | None = None) -> Experiment:
-    """Return Figure 2 and its rows of the table; ``n_draws`` is at least 2.
-
-    Raises
-    ------
-    DataMissing
-        If Banana is not available.
-    """
+    """Return Figure 2 and its rows of the table; ``n_draws`` is at least 2."""
     data = load_banana(folder)
     splits = [_split(data, rng) for rng in generators(2, n_draws)]
     areas = {
@@ -80,22 +75,7 @@ def run(n_draws: int = 100, folder: Path | None = None) -> Experiment:
         for method in splits[0].curves
     }
     widths = {nu: _best_width(areas, nu) for nu in (None, *RANKING_NUS)}
-    return Experiment(
-        2,
-        "Banana: robustness in K, and the one-class SVM",
-        f"(a) One draw: training rows (crosses) and unlabeled test rows (dots). (b) ROC "
-        f"curves, averaged over {n_draws} draws, and (c) their left part; c is the width "
-        f"of the kernel exp(-|x-y|^2/c).",
-        _draw_figure(splits, widths),
-        _rows(splits, areas, widths),
-        (data.source,),
-        remarks=(
-            "The text takes class +1 as nominal, but 217 of its 400 rows are nominal, and "
-            "45 % of all rows are +1: class -1 is taken. The caption's n = 400 is the size "
-            "of a whole realisation. Which one it was is not said, so that each draw takes "
-            "as many rows of either class from all.",
-        ),
-    )
+    return Experiment(_draw_figure(splits, widths), _rows(splits, areas, widths))
 
 
 def _split(data: Labelled, rng: np.random.Generator) -> _Split:
@@ -284,7 +264,7 @@ def _width_row(areas: Areas, best: float, procedure: str) -> Row:
 def _false_alarm_row(splits: list[_Split], alpha: float, procedure: str) -> Row:
     here = claims.average(split.scored[N_NEIGHBORS].flagged(alpha)[0] for split in splits)
     verdict, reason = claims.agrees_with_one_draw(here, REPORTED[alpha])
-    bound = most_false_alarms(alpha, SIZES[0])
+    bound = claims.most_false_alarms(alpha, SIZES[0])
     return Row(
         f"false-alarms-{alpha:g}", "Sec. 4", f"false-alarm rate at alpha = {alpha:g}",
         f"{REPORTED[alpha]:g}", here,

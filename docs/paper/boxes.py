@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lpe_dask.paper.claims import Judged, over_choices
-from lpe_dask.paper.densities import Cells
-from lpe_dask.paper.fits import Floats, Scored
-from lpe_dask.pvalues import Curve, detection_at, ranked_curve
+from paper.claims import Judged, over_choices
+from paper.densities import Cells
+from paper.fits import Floats, Scored
+from paper.roc import Curve, detection_at, ranked_curve
 
 #: Half the side of the chosen box, and of all boxes tried.
 HALF_SIDE = 12.0

@@ -7,18 +7,17 @@ curve.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from lpe_dask.pvalues import Curve, detection_at
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from paper.roc import Curve, detection_at
 
 HOLDS, FAILS, UNDECIDED, OPEN = "holds", "does not hold", "undecided", "not judged"
 
@@ -162,33 +161,16 @@ class Row:
     reason: str
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """The result of one experiment: a figure, its rows of the table, and notes.
+class Experiment(NamedTuple):
+    """The result of one experiment: a figure, and its rows of the table."""
 
-    Attributes
-    ----------
-    number : int
-        Of the figure.
-    title, caption : str
-    figure : matplotlib Figure
-    rows : sequence of Row
-    sources : sequence of str
-        Where the data are from; empty for random rows.
-    skipped : sequence of str
-        Which data are not available, and why.
-    remarks : sequence of str
-        How the text was interpreted where it cannot be taken literally.
-    """
-
-    number: int
-    title: str
-    caption: str
     figure: Figure
     rows: Sequence[Row]
-    sources: Sequence[str] = ()
-    skipped: Sequence[str] = ()
-    remarks: Sequence[str] = ()
+
+
+def most_false_alarms(alpha: float, n: int) -> float:
+    """Return the largest average rate of false alarms that n nominal rows allow."""
+    return (math.floor(alpha * n + 1e-9) + 1) / (n + 1)
 
 
 def is_within(here: Average, low: float, high: float, reason: str) -> Verdict:

@@ -1,14 +1,19 @@
-"""Figure 3: K-LPE on the densities of equation (f0f1), beside the clairvoyant ROC curve."""
+"""Figure 3: K-LPE on the densities of equation (f0f1), beside the clairvoyant ROC curve.
+
+(a) Nominal rows and anomalies of one trial. (b) ROC curves averaged over few trials, and
+(c) over all. The clairvoyant curve is that of the likelihood ratio; that of the level sets
+of f0 is what K-LPE tends to, which does not know f1.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from lpe_dask.paper import claims, densities
-from lpe_dask.paper.claims import Experiment, Row
-from lpe_dask.paper.figures import draw_curves, draw_plane, make_figure
-from lpe_dask.paper.fits import Parts, Scored, fit_and_score, generators
-from lpe_dask.pvalues import Curve, area, most_false_alarms
+from paper import claims, densities
+from paper.claims import Experiment, Row
+from paper.figures import draw_curves, draw_plane, make_figure
+from paper.fits import Parts, Scored, fit_and_score, generators
+from paper.roc import Curve, area
 
 N_NEIGHBORS, ALPHA = 6, 0.05
 
@@ -53,16 +58,7 @@ def run(n_draws: int = 300) -> Experiment:
             for n, of_size in first.items()
         }
         draw_curves(ax, f"({letter}) averages over {n_trials} trials", exact | averaged)
-    return Experiment(
-        3,
-        "The clairvoyant ROC curve",
-        f"(a) Nominal rows and anomalies of one trial. (b) ROC curves averaged over "
-        f"{n_few} trials, and (c) over {n_draws}. The clairvoyant curve is that of the "
-        f"likelihood ratio; that of the level sets of f0 is what K-LPE tends to as it is "
-        f"not told f1.",
-        figure,
-        _rows(trials, clairvoyant, limit),
-    )
+    return Experiment(figure, _rows(trials, clairvoyant, limit))
 
 
 def draw_parts(rng: np.random.Generator, n: int) -> Parts:
@@ -135,6 +131,6 @@ def _false_alarm_row(n: int, of_size: list[Scored], procedure: str) -> Row:
         claims.average(scored.flagged(ALPHA)[0] for scored in of_size), procedure,
         *claims.not_judged(
             f"control of false alarms is judged with Fig. 1; the bound here is "
-            f"{most_false_alarms(ALPHA, n):.4f}"
+            f"{claims.most_false_alarms(ALPHA, n):.4f}"
         ),
     )  # fmt: skip

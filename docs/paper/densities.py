@@ -12,8 +12,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from scipy.stats import multivariate_normal
 
-from lpe_dask.paper.fits import Floats
-from lpe_dask.pvalues import Curve, ranked_curve
+from paper.fits import Floats
+from paper.roc import Curve, ranked_curve
 
 #: Distance of the two centers of f0 from the origin, along the first axis.
 CENTER = 8.0

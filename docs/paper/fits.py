@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.model import LPE
-from lpe_dask.pvalues import Curve, area, ranked_curve
+from lpe_dask import LPE
+from paper.roc import Curve, area, ranked_curve
 
 #: Rows of shape (n, n_features), or one number for each of n rows.
 Floats = NDArray[np.float64]

@@ -5,18 +5,16 @@ For each n, K is given by the rule n^(2/5), as the theorem takes K = c m^(2/5).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 
-from lpe_dask.paper import boxes
-from lpe_dask.paper.boxes import HALF_SIDE
-from lpe_dask.paper.claims import Row, average, vanishes
-from lpe_dask.paper.densities import Cells, LevelSets, draw_nominal, nominal_log_density
-from lpe_dask.paper.fits import fit_and_score, generators
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from paper import boxes
+from paper.boxes import HALF_SIDE
+from paper.claims import Row, average, vanishes
+from paper.densities import Cells, LevelSets, draw_nominal, nominal_log_density
+from paper.fits import fit_and_score, generators
 
 ALPHA = 0.05
 

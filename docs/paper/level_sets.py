@@ -1,23 +1,25 @@
-"""Figure 1: K-LPE on the mixture of equation (f0f1), beside the exact level set."""
+"""Figure 1: K-LPE on the mixture of equation (f0f1), beside the exact level set.
+
+(a) Level sets of f0 that hold 50, 80, 95 and 99 % of its mass. (b) One draw: rows flagged
+by K-LPE at 0.05 are crosses; the line is the exact level set of f0 of mass 0.95. (c)
+Densities of the p-values of all draws.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from scipy.stats import kstest
 
-from lpe_dask.paper import boxes, claims, densities
-from lpe_dask.paper.boxes import HALF_SIDE
-from lpe_dask.paper.claims import Average, Experiment, Judged, Row
-from lpe_dask.paper.densities import Cells
-from lpe_dask.paper.figures import make_figure
-from lpe_dask.paper.fits import Floats, Scored, fit_and_score, generators
-from lpe_dask.plots import plot_scores
-from lpe_dask.pvalues import most_false_alarms
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from lpe_dask import plot_scores
+from paper import boxes, claims, densities
+from paper.boxes import HALF_SIDE
+from paper.claims import Average, Experiment, Judged, Row
+from paper.densities import Cells
+from paper.figures import make_figure
+from paper.fits import Floats, Scored, fit_and_score, generators
 
 N_TRAINING, N_NEIGHBORS, ALPHA = 200, 6, 0.05
 
@@ -60,21 +62,7 @@ def run(n_draws: int = 1000) -> Experiment:
         alpha=ALPHA, ax=right,
     )  # fmt: skip
     right.set_title(f"(c) p-values of {n_draws} draws")
-    return Experiment(
-        1,
-        "Level sets of a mixture of Gaussians",
-        "(a) Level sets of f0 that hold 50, 80, 95 and 99 % of its mass. (b) One draw: "
-        "rows flagged by K-LPE at 0.05 are crosses; the line is the exact level set of f0 "
-        "of mass 0.95. (c) Densities of the p-values of all draws.",
-        figure,
-        _rows(draws, cells, level),
-        remarks=(
-            f"The paper names neither the mixture nor the box of its uniform rows: "
-            f"equation (f0f1) and [-{HALF_SIDE:g}, {HALF_SIDE:g}]^2 are taken. Claims that "
-            f"uniform rows take part in are judged in other boxes as well, and undecided "
-            f"where the box decides.",
-        ),
-    )
+    return Experiment(figure, _rows(draws, cells, level))
 
 
 def _draw(rng: np.random.Generator) -> _Draw:
@@ -109,7 +97,7 @@ def _rows(draws: list[_Draw], cells: Cells, level: float) -> list[Row]:
 
 def _false_alarm_row(draws: list[_Draw], procedure: str) -> Row:
     here = claims.average(draw.scored[HALF_SIDE].flagged(ALPHA)[0] for draw in draws)
-    verdict = claims.is_controlled(here, ALPHA, most_false_alarms(ALPHA, N_TRAINING))
+    verdict = claims.is_controlled(here, ALPHA, claims.most_false_alarms(ALPHA, N_TRAINING))
     claim = "alpha = 0.05 controls the type I error: false-alarm rate"
     return Row("type-1", "Fig. 1, sec. 2", claim, "about 0.05", here, procedure, *verdict)
 

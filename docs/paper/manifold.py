@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from scipy.integrate import cumulative_trapezoid
 
-from lpe_dask.paper import claims
-from lpe_dask.paper.claims import Judged, Row
-from lpe_dask.paper.fits import Floats, fit_and_score, generators
+from paper import claims
+from paper.claims import Judged, Row
+from paper.fits import Floats, fit_and_score, generators
 
 #: Nominal rows at which p-values are compared with the exact ones.
 SIZES = (200, 3200)

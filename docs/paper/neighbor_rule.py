@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
-from lpe_dask.paper import banana, clairvoyant, real_data
-from lpe_dask.paper.claims import Average, Row, all_of, average_lead, is_close, with_error
-from lpe_dask.paper.data import DataMissing, load_banana
-from lpe_dask.paper.fits import Parts, fit_and_score, generators
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from paper import banana, clairvoyant, real_data
+from paper.claims import Average, Row, all_of, average_lead, is_close, with_error
+from paper.data import load_banana
+from paper.fits import Parts, fit_and_score, generators
 
 #: K, as multiples of n^(2/5).
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -33,17 +29,15 @@ Areas = dict[str, pd.DataFrame]
 
 
 def find_areas(n_draws: int, folder: Path | None) -> Areas:
-    """Return the AUC of each K on each data set that is available."""
+    """Return the AUC of each K on each data set."""
     draws: dict[str, Draw] = {
-        "equation (f0f1)": partial(clairvoyant.draw_parts, n=N_OF_MIXTURE)
+        "equation (f0f1)": partial(clairvoyant.draw_parts, n=N_OF_MIXTURE),
+        "Banana": partial(load_banana(folder).draw, banana.SIZES),
     }
-    with suppress(DataMissing):  # reported by the experiment with its figure
-        draws["Banana"] = partial(load_banana(folder).draw, banana.SIZES)
     for setting in real_data.SETTINGS:
         if "n_neighbors" in setting.parameters:
-            with suppress(DataMissing):
-                data = setting.load_scaled(folder)
-                draws[setting.name] = partial(data.draw, setting.sizes)
+            data = setting.load_scaled(folder)
+            draws[setting.name] = partial(data.draw, setting.sizes)
     return {name: _areas(draw, n_draws) for name, draw in draws.items()}
 
 

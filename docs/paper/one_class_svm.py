@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from sklearn.svm import OneClassSVM
 
-from lpe_dask.paper.fits import Parts, join_test, rates
-from lpe_dask.pvalues import Curve, ranked_curve
+from paper.fits import Parts, join_test, rates
+from paper.roc import Curve, ranked_curve
 
 #: The kernel is exp(-|x - y|^2 / c) for these c. The paper's "c = 1.5" is one of them; if
 #: its kernel was exp(-|x - y|^2 / (2 c^2)), that is 4.5 here, and 2/3 if it was

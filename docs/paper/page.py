@@ -1,23 +1,16 @@
-"""docs/paper.md from the table that `lpe-dask paper` writes: no number is typed by hand.
-
-    python tests/paper_page.py OUT/table.csv
-
-copies the table to docs/paper.csv and writes docs/paper.md from it, by paper_page.md.jinja.
-"""
+"""The table of all claims, and docs/paper.md from it: no number is typed by hand."""
 
 from __future__ import annotations
 
 import csv
-import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from lpe_dask.paper import claims
-
-DOCS = Path(__file__).parents[1] / "docs"
-TABLE, PAGE = DOCS / "paper.csv", DOCS / "paper.md"
+from paper import claims
 
 
 class Record(dict):
@@ -28,10 +21,30 @@ class Record(dict):
         return f"{float(self['here']):.4f} ± {float(self['standard_error']):.4f}"
 
 
+def write_table(path: Path, rows: Mapping[int, Sequence[claims.Row]]) -> None:
+    """Write the rows of each figure as CSV."""
+    table = pd.DataFrame(
+        {
+            "key": row.key, "figure": number, "place": row.place,
+            "claim": row.claim, "paper": row.paper, "here": f"{row.here.mean:.6g}",
+            "standard_error": f"{row.here.standard_error:.3g}", "draws": row.here.n_draws,
+            "verdict": row.verdict, "reason": row.reason, "procedure": row.procedure,
+        }
+        for number, of_figure in rows.items()
+        for row in of_figure
+    )  # fmt: skip
+    table.to_csv(path, index=False, lineterminator="\n")
+
+
 def read_table(path: Path) -> list[Record]:
     """Return the rows of a table."""
     with path.open(encoding="utf-8", newline="") as file:
         return [Record(row) for row in csv.DictReader(file)]
+
+
+def write_page(path: Path, table: Path) -> None:
+    """Write the page of a table."""
+    path.write_text(render(read_table(table)), encoding="utf-8")
 
 
 def render(records: list[Record]) -> str:
@@ -45,10 +58,13 @@ def render(records: list[Record]) -> str:
     )
     environment.filters["cell"] = cell
     verdicts = [record["verdict"] for record in records]
-    return environment.get_template("paper_page.md.jinja").render(
+    return environment.get_template("page.md.jinja").render(
         rules=claims,
         rows={record["key"]: record for record in records},
-        counts={verdict: verdicts.count(verdict) for verdict in set(verdicts)},
+        counts={
+            verdict: verdicts.count(verdict)
+            for verdict in (claims.HOLDS, claims.FAILS, claims.UNDECIDED, claims.OPEN)
+        },
         of=lambda verdict: [record for record in records if record["verdict"] == verdict],
     )
 
@@ -56,14 +72,3 @@ def render(records: list[Record]) -> str:
 def cell(value: Any) -> str:
     """Return what stands in a cell of a Markdown table."""
     return str(value).replace("|", r"\|")
-
-
-def main() -> None:
-    """Write the table and the page."""
-    (table,) = map(Path, sys.argv[1:])
-    TABLE.write_bytes(table.read_bytes())
-    PAGE.write_text(render(read_table(TABLE)), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,25 +1,26 @@
-"""Figure 4: Wine, Ionosphere and USPS, with Euclidean and geodesic distance."""
+"""Figure 4: Wine, Ionosphere and USPS, with Euclidean and geodesic distance.
+
+ROC curves, averaged over all splits, and the mean rates at alpha. Curves average the
+detection rates at equal false-alarm rates, points both rates at equal alpha, so that a
+point may lie off its curve.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
-from lpe_dask.paper import claims
-from lpe_dask.paper.claims import Average, Experiment, Row, Verdict
-from lpe_dask.paper.data import DataMissing, Labelled, load_ionosphere, load_usps, load_wine
-from lpe_dask.paper.figures import make_figure
-from lpe_dask.paper.fits import Floats, Scored, fit_and_score, generators
-from lpe_dask.paper.one_class_svm import svm_rates
-from lpe_dask.plots import draw_curve
-from lpe_dask.pvalues import most_false_alarms
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from paper import claims
+from paper.claims import Average, Experiment, Row, Verdict
+from paper.data import Labelled, load_ionosphere, load_usps, load_wine
+from paper.figures import draw_curves, make_figure
+from paper.fits import Floats, Scored, fit_and_score, generators
+from paper.one_class_svm import svm_rates
 
 ALPHA = 0.05
 
@@ -80,55 +81,22 @@ SETTINGS = (
 )  # fmt: skip
 
 
-REMARKS = (
-    "Wine: 39 + 20 nominal rows are all 59 of class 0, so there are 119 anomalies, not the "
-    "paper's 158. A radius of 0.9 makes sense with min-max over all rows only.",
-    "USPS: the paper's alpha = 0.5 is read as 0.05, and its false positives as missed "
-    "anomalies, which it lists beside false alarms.",
-)
-
-
 @dataclass(frozen=True)
 class _Found:
     """Results of the splits of one data set."""
 
     setting: Setting
-    source: str
     scored: Mapping[str, list[Scored]]  # by metric
     svm: list[tuple[float, float]]  # shares flagged of nominal rows and of anomalies
 
 
 def run(n_draws: int = 100, folder: Path | None = None) -> Experiment:
-    """Return Figure 4 and its rows of the table; ``n_draws`` is at least 2.
-
-    Raises
-    ------
-    DataMissing
-        If none of the three data sets is available.
-    """
-    found, skipped = [], []
-    for setting in SETTINGS:
-        try:
-            found.append(_find(setting, n_draws, folder))
-        except DataMissing as error:
-            skipped.append(f"{setting.name}: {error}")
-    if not found:
-        raise DataMissing("; ".join(skipped))
+    """Return Figure 4 and its rows of the table; ``n_draws`` is at least 2."""
+    found = [_find(setting, n_draws, folder) for setting in SETTINGS]
     figure, axes = make_figure(len(found), (5 * len(found), 4.8))
     for ax, of_set in zip(axes, found, strict=True):
         _draw_curves(ax, of_set)
-    return Experiment(
-        4,
-        "Real data",
-        f"ROC curves, averaged over {n_draws} splits, and the mean rates at alpha = "
-        f"{ALPHA:g}. Curves average the detection rates at equal false-alarm rates, points "
-        f"both rates at equal alpha, so that a point may lie off its curve.",
-        figure,
-        [row for of_set in found for row in _rows(of_set)],
-        [of_set.source for of_set in found],
-        skipped,
-        REMARKS,
-    )
+    return Experiment(figure, [row for of_set in found for row in _rows(of_set)])
 
 
 def _find(setting: Setting, n_draws: int, folder: Path | None) -> _Found:
@@ -142,7 +110,7 @@ def _find(setting: Setting, n_draws: int, folder: Path | None) -> _Found:
             scored[metric].append(fit_and_score(*parts, **given))
         if setting.svm_reported is not None:
             svm.append(svm_rates(parts, SVM_WIDTH, SVM_NU))
-    return _Found(setting, data.source, scored, svm)
+    return _Found(setting, scored, svm)
 
 
 def to_unit_range(rows: Floats, *, by_column: bool) -> Floats:
@@ -212,7 +180,7 @@ def _judged_error(
 ) -> tuple[str, Verdict]:
     """Return the number of the paper, and the verdict."""
     if setting.reported is None:
-        bound = most_false_alarms(ALPHA, setting.sizes[0])
+        bound = claims.most_false_alarms(ALPHA, setting.sizes[0])
         of_alarms = f"; the bound (floor(a n) + 1) / (n + 1) is {bound:.4f}"
         return "-", claims.not_judged(f"the paper gives none{'' if which else of_alarms}")
     reported = setting.reported[which]
@@ -272,10 +240,13 @@ def _svm_rows(found: _Found, reported: tuple[float, float]) -> list[Row]:
 
 
 def _draw_curves(ax: Axes, found: _Found) -> None:
+    curves = {}
     for metric, all_scored in found.scored.items():
-        curve = claims.average_curve([scored.curve() for scored in all_scored])
         mean = np.mean([scored.area() for scored in all_scored])
-        draw_curve(ax, curve, f"{metric}: AUC {mean:.3f}")
+        curves[f"{metric}: AUC {mean:.3f}"] = claims.average_curve(
+            [scored.curve() for scored in all_scored]
+        )
+    draw_curves(ax, f"{found.setting.name} ({found.setting.named()})", curves)
     for metric, all_scored in found.scored.items():
         rates = np.mean(_rates(all_scored), axis=0)
         marker = "P" if metric == "Euclidean" else "*"
@@ -283,5 +254,4 @@ def _draw_curves(ax: Axes, found: _Found) -> None:
             *rates, marker=marker, markersize=11, color="black", linestyle="",
             markerfacecolor="white", label=f"{metric}, alpha = {ALPHA:g}",
         )  # fmt: skip
-    ax.set_title(f"{found.setting.name} ({found.setting.named()})")
     ax.legend(fontsize="small", loc="lower right")

@@ -1,13 +1,17 @@
-"""The claims of the paper about all n, which it shows without a figure: here Figure 5."""
+"""The claims of the paper about all n, which it shows without a figure: here Figure 5.
+
+(a) K-LPE on equation (f0f1) beside the exact level sets, with K by the rule. (b) AUC
+against K on each data set.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from lpe_dask.paper import growth, manifold, neighbor_rule
-from lpe_dask.paper.claims import Experiment
-from lpe_dask.paper.densities import make_cells
-from lpe_dask.paper.figures import make_figure
+from paper import growth, manifold, neighbor_rule
+from paper.claims import Experiment
+from paper.densities import make_cells
+from paper.figures import make_figure
 
 #: The largest number of draws of the claims that take the most time.
 _FEWER = 60
@@ -22,10 +26,6 @@ def run(n_draws: int = 300, folder: Path | None = None) -> Experiment:
     growth.draw_growth(left, trials)
     neighbor_rule.draw_rule(right, areas)
     return Experiment(
-        5,
-        "What is claimed without a figure",
-        f"(a) K-LPE on equation (f0f1) beside the exact level sets, with K by the rule. "
-        f"(b) AUC against K on each data set, {n_few} draws.",
         figure,
         [
             growth.consistency_row(trials),

@@ -1,18 +1,16 @@
-"""The command line, `lpe-dask`: score, plan, fit, run, demo and paper.
+"""The command line, `lpe-dask`: score, plan, fit, run and demo.
 
 Starts or joins the workers, calls public functions, and turns errors into messages and exit
 codes: 0 done, 1 failed after the start, 2 refused what was given, 3 done, but the rows have
 drifted (--fail-on-drift), 130 interrupted, 143 terminated (SIGTERM), 75 try again later:
 another run holds the lock. The results of a command go to standard output: the forecast of
-`plan`, the table of `demo` and `explain`, the verdicts of `paper`; messages go to standard
-error.
+`plan`, the table of `demo` and `explain`; messages go to standard error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import click
@@ -299,44 +297,6 @@ def demo(output: str | None, debug: bool, **options: Any) -> None:
         _do(job, workers)
         click.echo(demo_table(folder / "scores"))
         click.echo(demo_ending(folder, is_kept=output is not None), err=True)
-
-
-@cli.command(short_help="Repeat the paper's experiments: figures and a table of claims.")
-@click.option(
-    "--output",
-    required=True,
-    metavar="OUT",
-    help="Folder to write: index.html, table.csv and figure-1.png to figure-5.png.",
-)
-@click.option(
-    "--data",
-    metavar="FOLDER",
-    help="Folder of banana.npz, wine.npz, ionosphere.npz and usps.npz.  [default: fetch "
-    "them from OpenML]",
-)
-@click.option(
-    "--draws",
-    type=click.IntRange(min=2),
-    metavar="N",
-    help="Draws of each average.  [default: 100 to 1000, as each figure needs]",
-)
-@click.option("--overwrite", is_flag=True, help="Replace OUT if an earlier run wrote it.")
-@click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
-def paper(output: str, debug: bool, **options: Any) -> None:
-    """Repeat the experiments of the paper, and say which of its claims hold.
-
-    All is seeded: each run gives the same numbers. It takes some minutes, in this process,
-    and needs matplotlib and jinja2 (pip install "lpe-dask[plot]").
-    """
-    with exit_codes(debug):
-        # Not needed for --help, and takes a second.
-        from lpe_dask.paper import run_paper
-
-        experiments = run_paper(output, **options)
-        verdicts = [row.verdict for experiment in experiments for row in experiment.rows]
-        for verdict in dict.fromkeys(verdicts):
-            click.echo(f"{verdict}: {verdicts.count(verdict)} of {len(verdicts)}")
-        click.echo(f"written to {output}: open {Path(output) / 'index.html'}", err=True)
 
 
 def main() -> None:

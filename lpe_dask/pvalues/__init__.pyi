@@ -24,11 +24,6 @@ from .formulas import p_values as p_values
 from .monitor import phi_of as phi_of
 from .monitor import share_between as share_between
 from .monitor import update as update
-from .roc import Curve as Curve
-from .roc import area as area
-from .roc import detection_at as detection_at
-from .roc import finer_rank as finer_rank
-from .roc import ranked_curve as ranked_curve
 from .series import new_state as new_state
 from .tolerances import Tolerances as Tolerances
 from .validity import GRAPH as GRAPH

@@ -76,13 +76,13 @@ def message(result):
 
 
 def test_commands__are_those_that_are_built():
-    names = "demo explain fit paper plan report run score status"
+    names = "demo explain fit plan report run score status"
     assert " ".join(sorted(commands.cli.commands)) == names
 
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["score"], ["plan"], ["demo"], ["paper"], ["explain"], ["report"], ["run"]],
+    [[], ["score"], ["plan"], ["demo"], ["explain"], ["report"], ["run"]],
 )
 def test_help__is_for_people(command):
     result = invoke(*command, "--help")

@@ -35,7 +35,6 @@ LANGUAGES = {"console", "cron", "python", "toml"}
 ELSEWHERE = {
     "pip install .": "make test",
     'pip install "lpe-dask[plot]"': "make test",
-    "lpe-dask paper --data FOLDER --output OUT": "make paper",
     "lpe-dask fit NOMINAL --model MODEL --check-calibration": (
         "tests/model/test_calibration_check.py"
     ),

@@ -58,41 +58,6 @@ def ranked_curve(
     return Curve(*(np.append(0.0, flagged / flagged[-1]) for flagged in masses))
 
 
-def finer_rank(
-    p_values: NDArray[np.float64], statistic: NDArray[np.float64], graph: str
-) -> NDArray[np.float64]:
-    """Return the statistic, with its sign such that rows flagged first rank lowest.
-
-    Parameters
-    ----------
-    p_values, statistic : ndarray of shape (n_rows,)
-    graph : {"knn", "radius"}
-        That of the model: a large statistic is anomalous for "knn", a small one for
-        "radius".
-
-    Raises
-    ------
-    ValueError
-        If the statistic contains NaN, or orders rows differently from the p-values.
-    """
-    if graph not in ("knn", "radius"):
-        raise ValueError(f"graph={graph!r} is unknown; it is 'knn' or 'radius'.")
-    rank = -statistic if graph == "knn" else statistic
-    if np.isnan(rank).any():
-        raise ValueError(
-            f"statistic is NaN for {np.isnan(rank).sum()} rows that have a p-value. Give "
-            f"the statistic of the same rows, in the same order."
-        )
-    if (np.diff(rank[np.lexsort((rank, p_values))]) < 0).any():
-        raise ValueError(
-            f"statistic contradicts p_values for graph={graph!r}: a row has a lower "
-            f"p-value than another, and a less anomalous statistic. Give the statistic of "
-            f"the same rows and the graph of the model; with anomaly_log_density, leave it "
-            f"out."
-        )
-    return rank
-
-
 def area(curve: Curve) -> float:
     """Return the area under a curve: how often an anomaly ranks before a nominal row.
 
