@@ -7,10 +7,10 @@
            contenders  peers and ours, one table
       -> checks      results agree, or their times do not count
       -> measure     contenders by turns, medians later
-      -> results     one JSON file, saved after every case; ratios and exponents
-      -> tables, picture, machine
+      -> results     one JSON file, saved after every case; ratios
+      -> tables, machine
 
-By hand: `spooled`, `forecasts`, and `approximate` with its contenders, `graphs`.
+By hand: `forecasts`, `categories`, and `finding` (make finding).
 
 Only `bare` knows anything of lpe_dask that is not public.
 """

@@ -6,19 +6,21 @@ import os
 import subprocess
 import sys
 from fnmatch import fnmatchcase
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from benchmarks import machine, picture, results, tables
+from benchmarks import machine, results, tables
 from benchmarks.cases import GROUPS, Case
 from benchmarks.children import Children, without_avx512
 from benchmarks.measure import Plan, measure
 
 BUILD = Path(__file__).parents[2] / "build" / "benchmarks"
+
+#: Seconds; what would take longer is timed on a share of the rows, or else once.
+LIMIT = 15.0
 
 
 @click.command()
@@ -27,17 +29,11 @@ BUILD = Path(__file__).parents[2] / "build" / "benchmarks"
     "patterns",
     multiple=True,
     metavar="NAME",
-    help="A case or a group, as in gaussian-d8, 'gaussian-*' or scaling; repeatable.",
+    help="A case or a group, as in gaussian-d8, 'gaussian-*' or whole; repeatable.",
 )
 @click.option("--list", "lists", is_flag=True, help="List groups and cases, and stop.")
 @click.option("--quick", is_flag=True, help="Few rows: shows that all of it works.")
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1))
-@click.option(
-    "--limit",
-    default=15.0,
-    show_default=True,
-    help="Seconds; what would take longer is timed on a share of the rows, or else once.",
-)
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
@@ -46,18 +42,15 @@ BUILD = Path(__file__).parents[2] / "build" / "benchmarks"
 @click.option(
     "--avx2", is_flag=True, help="Let all libraries take the processor for one with AVX2."
 )
-@click.option("--table", is_flag=True, help="Write the report again, and time nothing.")
 def main(
     patterns: tuple[str, ...],
     lists: bool,
     quick: bool,
     repeats: int,
-    limit: float,
     output: Path | None,
     avx2: bool,
-    table: bool,
 ) -> None:
-    """Time lpe_dask beside its peers, and write results, report and picture.
+    """Time lpe_dask beside its peers, and write results and report.
 
     Results are added to those already in the folder, case by case.
     """
@@ -75,18 +68,17 @@ def main(
     output = output or BUILD.joinpath(*["avx2"] * avx2, *["quick"] * quick)
     output.mkdir(parents=True, exist_ok=True)
     all_right = True
-    if not table:
-        plan = Plan(repeats, limit, quick)
-        with Children(output) as children:
-            for case in cases:
-                with console.status(case.name):
-                    record = time_case(case, children, plan, output)
-                console.print(case.name)
-                for label, told in record["runs"].items():
-                    if "failed" in told:
-                        all_right = False
-                        console.print(f"{label} failed: {told['failed']}", markup=False)
-    path = write_report(output)
+    with Children(output) as children:
+        for case in cases:
+            with console.status(case.name):
+                record = time_case(case, children, Plan(repeats, LIMIT, quick), output)
+            console.print(case.name)
+            for label, told in record["runs"].items():
+                if "failed" in told:
+                    all_right = False
+                    console.print(f"{label} failed: {told['failed']}", markup=False)
+    path = output / "report.md"
+    path.write_text(tables.report(results.load(output / "results.json")))
     console.print(f"report: {path}")
     sys.exit(0 if all_right else 1)
 
@@ -114,16 +106,6 @@ def time_case(case: Case, children: Children, plan: Plan, output: Path) -> dict[
     saved["cases"][case.name] = record
     results.save(saved, path)
     return record
-
-
-def write_report(output: Path) -> Path:
-    """Write the report of the results in a folder, and the picture if it can be drawn."""
-    saved = results.load(output / "results.json")
-    path = output / "report.md"
-    path.write_text(tables.report(saved))
-    if find_spec("matplotlib") is not None:
-        picture.draw(saved, output)
-    return path
 
 
 if __name__ == "__main__":

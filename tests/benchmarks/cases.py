@@ -102,20 +102,16 @@ class Group:
     ----------
     name, title : str
     cases : tuple of Case
-    exponent : Target, optional
-        Of the power of n that the time grows by, where the cases differ in n.
     median : Target, optional
         Of the ratios that the first target of each case is about.
-    shows_memory, shows_steps : bool
+    shows_memory : bool
     """
 
     name: str
     title: str
     cases: tuple[Case, ...]
-    exponent: Target | None = None
     median: Target | None = None
     shows_memory: bool = False
-    shows_steps: bool = False
 
 
 OURS = Run("lpe_dask", "fit")
@@ -196,11 +192,6 @@ def _clusters(n_features: int) -> Case:
     name = f"clusters-d{n_features}"
     runs = (OURS, FAISS, SKLEARN)
     return Case(name, "clusters", 100_000, n_features, runs, targets)
-
-
-def _growing(source: str, n_features: int, thousands: int) -> Case:
-    name = f"{source}-n{thousands}k"
-    return Case(name, source, thousands * 1000, n_features, (OURS, FAISS, SKLEARN))
 
 
 def _neighbors(n_features: int) -> Case:
@@ -299,7 +290,6 @@ GROUPS = (
             _table("half-equal", 40_000, 12),
             _table("mixed", 40_000, 34),
         ),
-        shows_steps=True,
         median=Target((), 3.0, 5.0),
     ),
     Group("small", "Small tables, 62 columns", tuple(map(_small, (1000, 5000, 10_000)))),
@@ -312,16 +302,6 @@ GROUPS = (
         "clusters",
         "Clusters",
         tuple(_clusters(n_features) for n_features in (8, 16, 32)),
-    ),
-    Group(
-        "scaling",
-        "Growth with the number of rows",
-        tuple(
-            _growing(source, n_features, thousands)
-            for source, n_features in (("clusters", 8), ("sheet", 64))
-            for thousands in (50, 100, 200, 400)
-        ),
-        exponent=Target(("lpe_dask",), 1.35, 1.25),
     ),
     Group(
         "neighbors",

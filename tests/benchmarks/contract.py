@@ -83,8 +83,6 @@ class Contender:
         True if it compiles for a minute in every process.
     gives_radii : bool, default=True
         False: p-values or labels, which are compared with such only.
-    explain : callable, optional
-        ``explain(problem)`` tells, for the first run of a case, the share of each step.
     process_threads : int, default=N_THREADS
         What the environment tells OpenMP, BLAS and numba. 1 where worker processes are the
         threads.
@@ -101,7 +99,6 @@ class Contender:
     starts_slowly: bool = False
     process_threads: int = N_THREADS
     gives_radii: bool = True
-    explain: Callable[[Problem], dict[str, float]] | None = None
 
     @property
     def is_installed(self) -> bool:

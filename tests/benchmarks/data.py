@@ -1,7 +1,7 @@
 """The rows that are measured: made by formula, or public tables.
 
 Everything here is the same at every call. A larger n draws more rows of the same law: its
-clusters and its sheet are those of a smaller n.
+clusters are those of a smaller n.
 """
 
 from __future__ import annotations
@@ -45,47 +45,13 @@ def gaussian(n_rows: int, n_features: int) -> NDArray[np.float32]:
     return rng.standard_normal((n_rows, n_features), dtype=np.float32)
 
 
-def clusters(
-    n_rows: int, n_features: int, n_clusters: int = N_CLUSTERS
-) -> NDArray[np.float32]:
+def clusters(n_rows: int, n_features: int) -> NDArray[np.float32]:
     """Return rows of equally likely unit Gaussians whose centers are N(0, 9)."""
     rng = np.random.default_rng(1)
-    centers = 3 * rng.standard_normal((n_clusters, n_features), dtype=np.float32)
+    centers = 3 * rng.standard_normal((N_CLUSTERS, n_features), dtype=np.float32)
     rows = rng.standard_normal((n_rows, n_features), dtype=np.float32)
-    rows += centers[rng.integers(n_clusters, size=n_rows)]
+    rows += centers[rng.integers(N_CLUSTERS, size=n_rows)]
     return rows
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """Rows near a curved sheet.
-
-    Normal coordinates on the sheet pass through random sine waves, which a random map mixes
-    into all features; noise gives the sheet a thickness.
-
-    Attributes
-    ----------
-    n_dimensions, n_waves : int
-    curvature, noise : float
-        Deviations of the directions of the waves, and of what is added to each feature.
-    """
-
-    n_dimensions: int
-    n_waves: int
-    curvature: float
-    noise: float
-
-    def rows(self, n_rows: int, n_features: int) -> NDArray[np.float32]:
-        """Return such rows."""
-        rng = np.random.default_rng(2)
-        shape = self.n_dimensions, self.n_waves
-        directions = self.curvature * rng.standard_normal(shape)
-        phases = rng.standard_normal(self.n_waves)
-        mixing = rng.standard_normal((self.n_waves, n_features)) / np.sqrt(self.n_waves)
-        coordinates = rng.standard_normal((n_rows, self.n_dimensions))
-        waves = np.sin(coordinates @ directions + phases)
-        noise = rng.standard_normal((n_rows, n_features), dtype=np.float32)
-        return (waves @ mixing).astype(np.float32) + np.float32(self.noise) * noise
 
 
 def http(n_rows: int, n_features: int) -> NDArray[np.generic]:
@@ -142,9 +108,6 @@ def _some(rows: NDArray[_Number], n_rows: int) -> NDArray[_Number]:
 SOURCES = {
     "gaussian": Source("one Gaussian", gaussian),
     "clusters": Source("20 clusters", clusters),
-    "clusters-50": Source("50 clusters", lambda n, d: clusters(n, d, n_clusters=50)),
-    "sheet": Source("5-d sheet", Sheet(5, 32, 0.5, 1e-3).rows),
-    "embeddings": Source("15-d sheet with noise", Sheet(15, 64, 0.25, 0.02).rows),
     "http": Source("http", http),
     "cover": Source("cover", cover),
     "http-single": Source("http", lambda n, d: _single("16_http", n)),

@@ -114,7 +114,6 @@ def measure(case: Case, children: Children, plan: Plan) -> dict[str, Any]:
         for lane in lanes:
             _choose_share(lane, children, plan.limit, Path(folder))
         _take_turns(lanes, children, plan)
-        _explain(lanes[0], children)
     for lane in lanes:
         if not (lane.contender.keeps_process or plan.quick):
             children.end(lane.contender.process)
@@ -204,15 +203,6 @@ def _time(lane: Lane, children: Children) -> dict[str, Any]:
     child = children.of(lane.contender)
     child.send("time", **lane.request)
     return child.receive() | {"share": lane.record["share"]}
-
-
-def _explain(lane: Lane, children: Children) -> None:
-    """Record what share of the time each step takes, if that is known and takes seconds."""
-    if lane.is_open and lane.contender.explain is not None:
-        child = children.of(lane.contender)
-        request = {name: lane.request[name] for name in ("contender", "problem")}
-        child.send("explain", **request)
-        lane.record |= child.receive()
 
 
 def _seconds(reply: dict[str, Any]) -> float:

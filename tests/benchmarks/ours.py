@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from benchmarks import checks
 from benchmarks.contract import N_THREADS, WARM_UP_ROWS, Contender, Problem
-from benchmarks.steps import shares_of
 
 #: Warmed up one by one, since "auto" may choose otherwise for few rows than for many.
 EXACT_ALGORITHMS = ("auto", "brute", "pruned")
@@ -33,10 +32,6 @@ def _fit(problem: Problem) -> Any:
 def _fit_on_threads(problem: Problem) -> Any:
     with _on_threads():
         return _fit(problem)
-
-
-def _shares_of_fit(problem: Problem) -> dict[str, float]:
-    return shares_of(lambda: _fit_on_threads(problem))
 
 
 def _nominal_radii(
@@ -155,7 +150,6 @@ OURS = {
         _nominal_radii,
         checks.equal_radii,
         warm_up=_warm_up_fit,
-        explain=_shares_of_fit,
     ),
     "fit on 1 process": _processes(1),
     "fit on 2 processes": _processes(2),

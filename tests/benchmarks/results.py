@@ -2,7 +2,7 @@
 
     {"cases": {name: {"n_rows": ..., "machine": {...}, "runs": {label: {...}}}}}
 
-and what follows from them: medians, ratios, exponents, verdicts.
+and what follows from them: medians, ratios, verdicts.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import os
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
-
-import numpy as np
 
 from benchmarks.cases import Case, Target
 
@@ -50,31 +48,6 @@ def ratio(case: Case, record: dict[str, Any], labels: tuple[str, ...]) -> float 
         return None
     first, *others = times
     return min(others) / first
-
-
-def exponent(n_rows: list[int], times: list[float]) -> float:
-    """Return the power of n that the time grows by: least squares in logarithms.
-
-    Examples
-    --------
-    >>> exponent([100, 200, 400], [1.0, 4.0, 16.0])
-    2.0
-    """
-    return float(np.polyfit(np.log(n_rows), np.log(times), 1)[0])
-
-
-def growth(
-    cases: tuple[Case, ...], results: dict[str, Any], label: str
-) -> tuple[list[int], list[float]]:
-    """Return the numbers of rows that a run has a time for, and these times."""
-    points = []
-    for case in cases:
-        record = results["cases"].get(case.name)
-        time = None if record is None else seconds(record, label)
-        if time is not None:
-            points.append((record["n_rows"], time))
-    points.sort()
-    return [n for n, _ in points], [time for _, time in points]
 
 
 def verdict(value: float, target: Target) -> Verdict:

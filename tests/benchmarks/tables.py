@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.cases import GROUPS, Case, Group, Run, Target
 from benchmarks.data import SOURCES
-from benchmarks.results import exponent, growth, ratio, seconds, verdict
+from benchmarks.results import ratio, seconds, verdict
 
 SIGNS = {"missed": "✗", "required": "✓", "aim": "✓✓"}
 
@@ -43,8 +43,7 @@ def report(results: dict[str, Any]) -> str:
         if done:
             times = _times(group, done, results["cases"])
             notes = "".join(_notes(done, results["cases"]))
-            steps = _steps(done, results["cases"]) if group.shows_steps else ""
-            parts += filter(None, [f"## {group.title}\n", times, notes, steps])
+            parts += filter(None, [f"## {group.title}\n", times, notes])
     parts += ["## Machine\n", *_machines(results["cases"])]
     return "\n".join(parts)
 
@@ -70,8 +69,6 @@ def _required(group: Group, results: dict[str, Any]) -> Iterator[list[str]]:
             yield [*_shape(case, record), name, *_judged(measured, target)]
     if group.median is not None:
         yield from _median(group, group.median, results)
-    if group.exponent is not None:
-        yield from _exponents(group, group.exponent, results)
 
 
 def _fastest(target: Target) -> str:
@@ -99,23 +96,6 @@ def _median(group: Group, target: Target, results: dict[str, Any]) -> Iterator[l
         yield [f"{len(known)} tables", "", "", name, *_judged(median(known), target)]
 
 
-def _exponents(
-    group: Group, target: Target, results: dict[str, Any]
-) -> Iterator[list[str]]:
-    """Yield a line for each kind of rows that was timed at two sizes or more."""
-    for source in dict.fromkeys(case.source for case in group.cases):
-        cases = tuple(case for case in group.cases if case.source == source)
-        n_rows, times = growth(cases, results, target.runs[0])
-        if len(n_rows) > 1:
-            yield [
-                SOURCES[source].label,
-                f"{n_rows[0]:,} to {n_rows[-1]:,}",
-                str(cases[0].n_features),
-                f"exponent of n, {target.runs[0]}",
-                *_judged(exponent(n_rows, times), target),
-            ]
-
-
 def _times(group: Group, cases: list[Case], records: dict[str, Any]) -> str:
     labels = list(dict.fromkeys(run.label for case in cases for run in case.runs))
     head = ["data", "n", "d", "K", *(f"{label}, s" for label in labels)]
@@ -132,23 +112,6 @@ def _times(group: Group, cases: list[Case], records: dict[str, Any]) -> str:
             line.append(_peak(record))
         lines.append(line)
     return _table(head, lines)
-
-
-def _steps(cases: list[Case], records: dict[str, Any]) -> str:
-    """Return what share of the time of the first run each step takes."""
-    told = [
-        (case, records[case.name]["runs"].get(case.runs[0].label, {}).get("steps", {}))
-        for case in cases
-    ]
-    names = list(dict.fromkeys(name for _, shares in told for name in shares))
-    if not names:
-        return ""
-    lines = [
-        [*_shape(case, records[case.name]), *(f"{shares[name]:.0%}" for name in names)]
-        for case, shares in told
-        if shares
-    ]
-    return _table(["share of the time", "n", "d", *names], lines)
 
 
 def _time(case: Case, record: dict[str, Any], run: Run | None) -> str:

@@ -1,7 +1,6 @@
 """The loop in a contender's process: a request by line on stdin, a reply on stdout.
 
     {"operation": "prepare", "contender": ..., "problem": ...}  ->  {}
-    {"operation": "explain", ...}  ->  {"steps": {name: share}}
     {"operation": "time", ..., "sample": path, "result": path}  ->  {"build": seconds, ...}
 
 Whatever goes wrong is replied as ``{"error": traceback}``, and the loop goes on.
@@ -89,13 +88,7 @@ def time_once(
     }
 
 
-def explain(contender: str, problem: str) -> dict[str, Any]:
-    """Return the share of each step, of a contender that tells; it answers once more."""
-    shares = CONTENDERS[contender].explain
-    return {} if shares is None else {"steps": shares(_problem(problem))}
-
-
-OPERATIONS = {"prepare": prepare, "time": time_once, "explain": explain}
+OPERATIONS = {"prepare": prepare, "time": time_once}
 
 
 def _cpu_seconds() -> float:

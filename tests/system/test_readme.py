@@ -39,14 +39,10 @@ ELSEWHERE = {
         "tests/model/test_calibration_check.py"
     ),
     "python -m lpe_dask": "tests/cli/test_commands.py",
-    "PYTHONPATH=tests python -m benchmarks.spooled --folder FOLDER": (
-        "tests/benchmarks/test_by_hand.py"
-    ),
     "PYTHONPATH=tests python -m benchmarks.categories": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.forecasts --folder FOLDER": (
         "tests/benchmarks/test_by_hand.py"
     ),
-    "PYTHONPATH=tests python -m benchmarks.lists": "tests/benchmarks/test_by_hand.py",
     ".ci/run": ".ci/run",
     ".venv/bin/pre-commit install": "tests/system/test_readme.py",
 }
