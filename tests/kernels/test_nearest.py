@@ -1,4 +1,4 @@
-"""The nearest rows against the definition, in every bit: edges of tiles and hard data."""
+"""The nearest rows, and counts within a radius, against the definition, in every bit."""
 
 from fractions import Fraction
 
@@ -18,6 +18,7 @@ from searching import (
     normal_basis,
     parts_of,
     search_nearest,
+    search_within,
     smallest,
 )
 from strategies import point_sets, row_parts
@@ -92,24 +93,36 @@ def test_bits_within__are_close_where_pairs_differ(limit):
     assert 250 <= n_within <= 250 * (1 + TOLERANCE)
 
 
+def check_counts(reference, queries, distances, radii, numbers=None):
+    """Compare counts within some radii with those of all distances."""
+    for radius in radii:
+        actual = search_within(reference, queries, radius, numbers).finish()
+
+        np.testing.assert_array_equal(actual, (distances <= radius).sum(axis=1))
+
+
 @pytest.mark.parametrize("algorithm", EXACT)
 @given(data=st.data(), points=point_sets(max_rows=20), n_neighbors=st.integers(1, 25))
-def test_fold_nearest__equals_definition_for_any_blocks(
-    algorithm, data, points, n_neighbors
-):
-    """However the rows are cut into blocks, and in whatever order these come."""
+def test_folds__equal_definition_for_any_blocks(algorithm, data, points, n_neighbors):
+    """However the rows are cut into blocks, and in whatever order these come.
+
+    Also at radii that are distances between rows.
+    """
+    distances = np.unique(all_distances(points, points))
+    radius = data.draw(st.sampled_from([*distances, 0.1, 1.0]))
     parts = data.draw(row_parts(len(points)))
     sample = points[: data.draw(st.integers(1, len(points)))]
     reference = in_blocks(algorithm, points, parts, sample=sample)
     numbers = np.arange(len(points))
 
-    with_self = search_nearest(reference, points, n_neighbors)
-    without_self = search_nearest(reference, points, n_neighbors, numbers)
+    for own, leaves_out in ((None, False), (numbers, True)):
+        nearest = search_nearest(reference, points, n_neighbors, own)
+        counted = search_within(reference, points, radius, own)
 
-    expected = definitions.knn_radii(points, points, n_neighbors)
-    np.testing.assert_array_equal(with_self.finish(), expected)
-    expected = definitions.knn_radii(points, points, n_neighbors, exclude_self=True)
-    np.testing.assert_array_equal(without_self.finish(), expected)
+        expected = definitions.knn_radii(points, points, n_neighbors, leaves_out)
+        np.testing.assert_array_equal(nearest.finish(), expected)
+        expected = definitions.neighbor_counts(points, points, radius, leaves_out)
+        np.testing.assert_array_equal(counted.finish(), expected)
 
 
 @pytest.mark.parametrize("algorithm", EXACT)
@@ -135,33 +148,36 @@ def test_fold_nearest__equals_definition_for_many_duplicates(
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_features", [1, 3, 700])
 @pytest.mark.parametrize("n_rows", [1, 63, 64, 65, 200])
-def test_fold_nearest__equals_definition_at_the_edges_of_tiles(
+def test_folds__equal_definition_at_the_edges_of_tiles(
     algorithm, dtype, n_features, n_rows
 ):
     rng = np.random.default_rng(1000 * n_features + n_rows)
     rows = rng.standard_normal((n_rows, n_features)).astype(dtype)
     queries = np.concatenate([rng.standard_normal((3, n_features)).astype(dtype), rows[:2]])
     reference = in_blocks(algorithm, rows, basis=normal_basis(algorithm, n_features))
+    distances = all_distances(queries, rows)
 
     for n_neighbors in {1, min(5, n_rows), max(1, n_rows - 1), n_rows, n_rows + 1}:
         actual = search_nearest(reference, queries, n_neighbors).finish()
 
-        expected = smallest(all_distances(queries, rows), n_neighbors)[0][:, -1]
-        np.testing.assert_array_equal(actual, expected)
+        np.testing.assert_array_equal(actual, smallest(distances, n_neighbors)[0][:, -1])
     expected = definitions.knn_radii(queries, rows, 1)
     np.testing.assert_array_equal(search_nearest(reference, queries, 1).finish(), expected)
+    radii = np.quantile(distances, [0.0, 0.1, 0.5, 1.0], method="nearest")
+    check_counts(reference, queries, distances, radii)
 
 
 @pytest.mark.parametrize("algorithm", EXACT)
 @pytest.mark.parametrize("n_queries", [1, 5, 6, 7, 255, 256, 257, 600])
-def test_fold_nearest__takes_any_number_of_queries(algorithm, n_queries):
+def test_folds__take_any_number_of_queries(algorithm, n_queries):
     rng = np.random.default_rng(n_queries)
     rows, queries = rng.standard_normal((130, 3)), rng.standard_normal((n_queries, 3))
+    reference, distances = in_blocks(algorithm, rows), all_distances(queries, rows)
 
-    actual = search_nearest(in_blocks(algorithm, rows), queries, 4).finish()
+    actual = search_nearest(reference, queries, 4).finish()
 
-    expected = smallest(all_distances(queries, rows), 4)[0][:, -1]
-    np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(actual, smallest(distances, 4)[0][:, -1])
+    check_counts(reference, queries, distances, [1.0])
 
 
 @pytest.mark.parametrize("algorithm", EXACT)
@@ -182,17 +198,22 @@ def test_fold_nearest__equals_definition_for_blocks_of_one_row(name, algorithm):
 @pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("n_parts", [1, 3])
 @pytest.mark.parametrize("name", HARD_POINTS)
-def test_fold_nearest__equals_definition_on_hard_data(name, n_parts, sample, algorithm):
+def test_folds__equal_definition_on_hard_data(name, n_parts, sample, algorithm):
+    """Also at radii that are distances between rows, and next to them."""
     points = HARD_POINTS[name]
-    n_rows = len(points)
+    n_rows, numbers = len(points), np.arange(len(points))
     parts = parts_of(n_rows, n_parts)
     reference = in_blocks(algorithm, points, parts, sample=points[: SAMPLES[sample]])
+    distances = all_distances(points, points, exclude_self=True)
 
     for n_neighbors in (1, 5, 40, n_rows - 1, n_rows + 3):
-        actual = search_nearest(reference, points, n_neighbors, np.arange(n_rows)).finish()
+        actual = search_nearest(reference, points, n_neighbors, numbers).finish()
 
-        distances = all_distances(points, points, exclude_self=True)
         np.testing.assert_array_equal(actual, smallest(distances, n_neighbors)[0][:, -1])
+    finite = distances[np.isfinite(distances)]
+    radii = np.quantile(finite, [0, 0.03, 0.5, 1], method="nearest") if len(finite) else [1]
+    radii = [0.0, *radii, *np.nextafter(radii, 0), 1e301]
+    check_counts(reference, points, distances, radii, numbers)
 
 
 @pytest.mark.parametrize("algorithm", EXACT)
@@ -257,9 +278,7 @@ def _many_points(name):
 @pytest.mark.parametrize("algorithm", EXACT)
 @pytest.mark.parametrize("n_neighbors", [1, 33, 250])
 @pytest.mark.parametrize("name", ["clusters", "lattice", "duplicates", "narrow", "offset"])
-def test_fold_nearest__equals_definition_for_thousands_of_rows(
-    name, n_neighbors, algorithm
-):
+def test_folds__equal_definition_for_thousands_of_rows(name, n_neighbors, algorithm):
     """Reservoirs are refilled, narrowed and settled, and most cells are left out."""
     points = _many_points(name)
     numbers = np.random.default_rng(1).permutation(len(points))[:300]
@@ -277,16 +296,17 @@ def test_fold_nearest__equals_definition_for_thousands_of_rows(
     np.testing.assert_array_equal(state.neighbors()[1], expected[1])
     np.testing.assert_array_equal(state.finish(), expected[0][:, -1])
     np.testing.assert_array_equal(without_numbers.finish(), expected[0][:, -1])
+    radii = np.quantile(expected[0], [0.0, 0.1, 0.5, 1.0], method="nearest")
+    check_counts(reference, points[numbers], distances, radii, numbers)
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("algorithm", EXACT)
-def test_fold_nearest__survives_an_outlier_in_a_cell_of_many(algorithm, sample):
+def test_folds__survive_an_outlier_in_a_cell_of_many(algorithm, sample):
     """A row at 1e300 moves the center of its cell away from all others of the cell."""
     points = np.random.default_rng(0).standard_normal((2000, 2))
     points[1000] = [1e300, 0.0]
     reference = in_blocks(algorithm, points, sample=points[: SAMPLES[sample]])
-
     numbers = np.r_[0:200, 900:1100]
 
     actual = search_nearest(reference, points[numbers], 5, numbers).finish()
@@ -294,34 +314,39 @@ def test_fold_nearest__survives_an_outlier_in_a_cell_of_many(algorithm, sample):
     distances = all_distances(points[numbers], points)
     distances[np.arange(400), numbers] = np.inf
     np.testing.assert_array_equal(actual, smallest(distances, 5)[0][:, -1])
+    check_counts(reference, points[numbers], distances, [0.1], numbers)
 
 
 @pytest.mark.parametrize("algorithm", EXACT)
 @pytest.mark.parametrize("distance", [1e12, 1e13, 1e30, 1e300])
-def test_fold_nearest__equals_definition_for_queries_far_outside(algorithm, distance):
+def test_folds__equal_definition_for_queries_far_outside(algorithm, distance):
     """Whether the rows near them are known to the basis or not."""
     inside = np.random.default_rng(0).standard_normal((200, 2))
     outside = np.array([[distance, 0.0], [0.0, -distance]])
     queries = np.concatenate([outside, 1.0001 * outside, 0.9 * outside, inside[:3]])
 
     for rows in (inside, np.concatenate([inside, outside])):
-        actual = search_nearest(in_blocks(algorithm, rows, sample=inside), queries, 1)
+        reference = in_blocks(algorithm, rows, sample=inside)
+        distances = all_distances(queries, rows)
 
-        expected = smallest(all_distances(queries, rows), 1)[0][:, -1]
-        np.testing.assert_array_equal(actual.finish(), expected)
+        actual = search_nearest(reference, queries, 1).finish()
+
+        np.testing.assert_array_equal(actual, smallest(distances, 1)[0][:, -1])
+        check_counts(reference, queries, distances, (1.0, 0.01 * distance, distance))
 
 
-def test_fold_nearest__compares_all_pairs_by_brute_force_and_few_by_pruning():
+def test_folds__compare_all_pairs_by_brute_force_and_few_by_pruning():
     """A count, not a time."""
     points = _many_points("clusters")
-    numbers = np.arange(len(points))
+    n_pairs = len(points) ** 2
 
-    n_compared = {
-        algorithm: search_nearest(
-            in_blocks(algorithm, points), points, 5, numbers
-        ).n_compared
-        for algorithm in EXACT
-    }
+    for algorithm in EXACT:
+        reference = in_blocks(algorithm, points)
+        nearest = search_nearest(reference, points, 5, np.arange(len(points)))
+        counted = search_within(reference, points, 0.5)
 
-    assert n_compared["brute"] == len(points) ** 2
-    assert n_compared["pruned"] < len(points) ** 2 / 10
+        for state in (nearest, counted):
+            if algorithm == "brute":
+                assert state.n_compared == n_pairs
+            else:
+                assert state.n_compared < n_pairs / 10
