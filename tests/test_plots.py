@@ -142,26 +142,11 @@ def test_pictures__refuse_what_is_no_p_value(p_values, message, ax):
     [
         ([1, -1, 1, 1, -1, 1], "is_anomaly contains -1; .* give labels == -1"),
         ([1, 0], re.escape("is_anomaly has the shape (2,), and p_values (6,)")),
+        (pd.array([1, None, 0, 0, 0, 1], "boolean"), "is_anomaly contains <NA>"),
     ],
 )
 def test_pictures__refuse_labels_that_are_none(labels, message, ax):
     with pytest.raises(ValueError, match=message):
-        lpe_dask.plot_scores(P_VALUES, labels, ax=ax)
-
-
-def test_pictures__need_no_label_where_there_is_no_p_value(ax):
-    table = pd.DataFrame({"p_value": P_VALUES, "is_anomaly": IS_ANOMALY})
-    labels = table["is_anomaly"].astype("boolean").where(table["p_value"].notna())
-
-    lpe_dask.plot_scores(table["p_value"], labels, ax=ax)
-
-    assert "nominal (2 rows)" in legend(ax)
-
-
-def test_pictures__refuse_an_unknown_label(ax):
-    labels = pd.Series([True, None, False, False, False, True], dtype="boolean")
-
-    with pytest.raises(ValueError, match="is_anomaly contains <NA>"):
         lpe_dask.plot_scores(P_VALUES, labels, ax=ax)
 
 
@@ -188,16 +173,19 @@ def test_plot_scores__needs_no_color(ax):
     assert nominal.get_linestyle() != anomalies.get_linestyle()
 
 
-def test_plot_scores__takes_rows_without_labels(ax):
-    lpe_dask.plot_scores(P_VALUES[:3], ax=ax)
+@pytest.mark.parametrize(
+    ("p_values", "labels", "names"),
+    [
+        (P_VALUES[:3], None, ["rows (3 rows)"]),
+        ([0.5, 0.6], [0, 0], ["nominal (2 rows)"]),
+        # A row without a p-value needs no label.
+        ([0.5, np.nan], pd.array([0, None], "boolean"), ["nominal (1 row)"]),
+    ],
+)
+def test_plot_scores__names_the_rows_that_there_are(p_values, labels, names, ax):
+    lpe_dask.plot_scores(p_values, labels, ax=ax)
 
-    assert legend(ax) == ["rows (3 rows)", "uniform"]
-
-
-def test_plot_scores__leaves_out_a_kind_without_rows(ax):
-    lpe_dask.plot_scores([0.5, 0.6], [0, 0], ax=ax)
-
-    assert legend(ax) == ["nominal (2 rows)", "uniform"]
+    assert legend(ax)[: len(names) + 1] == [*names, "uniform"]
 
 
 def test_plot_scores__marks_alpha(ax):
@@ -207,7 +195,7 @@ def test_plot_scores__marks_alpha(ax):
     assert list(lines(ax)["uniform"].get_ydata()) == [1, 1]
 
 
-@pytest.mark.parametrize("alpha", [-0.1, 1.1, np.nan])
+@pytest.mark.parametrize("alpha", [-0.1, 1.1, np.nan, "x"])
 def test_plot_scores__refuses_what_is_no_level(alpha, ax):
     with pytest.raises(ValueError, match=r"alpha=.* between 0 and 1"):
         lpe_dask.plot_scores(P_VALUES, alpha=alpha, ax=ax)
@@ -279,21 +267,47 @@ def test_plot_level_set__has_a_margin_around_a_single_row(nominal, ax):
     assert ax.get_ylabel() == "feature 2"
 
 
-def test_plot_level_set__refuses_other_features(ax):
-    model = lpe_dask.LPE(n_neighbors=1).fit(np.eye(3))
+def test_plot_level_set__says_the_level_of_the_fit():
+    model = LPE(3, alpha=0.05).fit(np.random.default_rng(0).standard_normal((50, 2)))
+    model.set_params(alpha=0.5)
 
+    ax = lpe_dask.plot_level_set(
+        model, box=((-3, 3), (-3, 3)), resolution=9, ax=Figure().subplots()
+    )
+
+    assert "p = alpha = 0.05" in [t.get_text() for t in ax.get_legend().get_texts()]
+
+
+BOX = ((0, 1), (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("X", "arguments", "message"),
+    [
+        (np.eye(3), {}, re.escape("X has the shape (3, 3)")),
+        (pd.DataFrame({"load [kN]": [1.0]}), {}, "lack the columns"),
+        (None, {}, "Give rows as X, or box="),
+        (None, {"box": BOX, "resolution": 1}, "resolution=1 must be a whole number of at"),
+        (None, {"box": BOX, "resolution": 2.5}, "resolution=2.5"),
+        (
+            None,
+            {"box": ((0, 1, 2), (0, 1, 2))},
+            r"must be \(\(left, right\), \(bottom, top",
+        ),
+        (None, {"box": ((1, 1), (0, 1))}, "with left < right"),
+        (None, {"box": ((0, np.nan), (0, 1))}, "with left < right"),
+    ],
+)
+def test_plot_level_set__says_what_it_takes(model, X, arguments, message, ax):
+    with pytest.raises(ValueError, match=message):
+        lpe_dask.plot_level_set(model, X, ax=ax, **arguments)
+
+
+def test_plot_level_set__needs_a_model_that_is_fitted_on_two_features():
     with pytest.raises(ValueError, match=r"3 features; .* Fit an LPE on two"):
-        lpe_dask.plot_level_set(model, np.eye(3), ax=ax)
-
-
-def test_plot_level_set__refuses_rows_of_other_features(model, ax):
-    with pytest.raises(ValueError, match=re.escape("X has the shape (3, 3)")):
-        lpe_dask.plot_level_set(model, np.eye(3), ax=ax)
-
-
-def test_plot_level_set__has_to_know_what_to_show(model, ax):
-    with pytest.raises(ValueError, match="Give rows as X, or box="):
-        lpe_dask.plot_level_set(model, ax=ax)
+        lpe_dask.plot_level_set(LPE(1).fit(np.eye(3)), np.eye(3))
+    with pytest.raises(NotFittedError):
+        lpe_dask.plot_level_set(LPE(2), box=BOX)
 
 
 # ROC curves
@@ -335,19 +349,21 @@ def test_plot_roc__tells_curves_apart_without_color(ax):
     assert all(to_rgb(line.get_color()) != (1, 1, 1) for line in drawn)
 
 
-@pytest.mark.parametrize("labels", [None, np.zeros(6), np.ones(6)])
-def test_plot_roc__needs_both_kinds(labels, ax):
-    with pytest.raises(ValueError, match="needs anomalies and nominal rows"):
-        lpe_dask.plot_roc(P_VALUES, labels, ax=ax)
-
-
-def test_plot_roc__refuses_a_statistic_that_contradicts(ax):
-    with pytest.raises(ValueError, match="statistic contradicts p_values for graph='knn'"):
-        lpe_dask.plot_roc([0.1, 0.9], [1, 0], statistic=[1.0, 2.0], ax=ax)
-    with pytest.raises(ValueError, match=re.escape("statistic has the shape (1,)")):
-        lpe_dask.plot_roc([0.1, 0.9], [1, 0], statistic=[1.0], ax=ax)
-    with pytest.raises(ValueError, match="graph='nearest' is unknown"):
-        lpe_dask.plot_roc([0.1, 0.9], [1, 0], statistic=[2.0, 1.0], graph="nearest", ax=ax)
+@pytest.mark.parametrize(
+    ("labels", "arguments", "message"),
+    [
+        (None, {}, "needs anomalies and nominal rows"),
+        ([0, 0], {}, "needs anomalies and nominal rows"),
+        ([1, 1], {}, "needs anomalies and nominal rows"),
+        ([1, 0], {"statistic": [1.0, 2.0]}, "contradicts p_values for graph='knn'"),
+        ([1, 0], {"statistic": [1.0]}, re.escape("statistic has the shape (1,)")),
+        ([1, 0], {"statistic": [np.nan, 1]}, "NaN for 1 rows that have a p-value"),
+        ([1, 0], {"statistic": [2.0, 1.0], "graph": "nearest"}, "'nearest' is unknown"),
+    ],
+)
+def test_plot_roc__says_what_it_takes(labels, arguments, message, ax):
+    with pytest.raises(ValueError, match=message):
+        lpe_dask.plot_roc([0.1, 0.9], labels, ax=ax, **arguments)
 
 
 def test_plot_roc__agrees_with_a_model(model, nominal, ax):
@@ -406,54 +422,3 @@ def test_plot_calibration__of_real_p_values_stays_in_the_band(model, ax):
 
     alphas, shares = lines(ax)["observed (60 rows)"].get_xydata().T
     assert (np.abs(shares - alphas) <= np.sqrt(np.log(2 / 0.05) / 120)).all()
-
-
-# What was given
-
-
-def test_plot_level_set__says_the_level_of_the_fit():
-    model = LPE(3, alpha=0.05).fit(np.random.default_rng(0).standard_normal((50, 2)))
-    model.set_params(alpha=0.5)
-
-    ax = lpe_dask.plot_level_set(
-        model, box=((-3, 3), (-3, 3)), resolution=9, ax=Figure().subplots()
-    )
-
-    assert "p = alpha = 0.05" in [t.get_text() for t in ax.get_legend().get_texts()]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"resolution": 1}, "resolution=1 must be a whole number of at least 2"),
-        ({"resolution": 2.5}, "resolution=2.5"),
-        ({"box": ((0, 1, 2), (0, 1, 2))}, r"must be \(\(left, right\), \(bottom, top\)\)"),
-        ({"box": ((1, 1), (0, 1))}, "with left < right"),
-        ({"box": ((0, float("nan")), (0, 1))}, "with left < right"),
-    ],
-)
-def test_plot_level_set__says_what_it_takes(arguments, message):
-    rows = np.random.default_rng(0).standard_normal((20, 2))
-    with pytest.raises(ValueError, match=message):
-        lpe_dask.plot_level_set(LPE(2).fit(rows), rows, ax=Figure().subplots(), **arguments)
-
-
-def test_plot_level_set__needs_a_fitted_model():
-    with pytest.raises(NotFittedError):
-        lpe_dask.plot_level_set(LPE(2), box=((0, 1), (0, 1)))
-
-
-def test_plot_level_set__names_missing_columns():
-    rows = pd.DataFrame(np.random.default_rng(0).random((20, 2)), columns=["a", "b"])
-    with pytest.raises(ValueError, match=r"lack the columns \['b'\]"):
-        lpe_dask.plot_level_set(LPE(2).fit(rows), rows[["a"]])
-
-
-def test_plot_roc__refuses_a_statistic_without_a_number():
-    with pytest.raises(ValueError, match="statistic is NaN for 1 rows that have a p-value"):
-        lpe_dask.plot_roc([0, 0.1, 0.5], [1, 0, 0], statistic=[np.nan, 2, 1])
-
-
-def test_plot_scores__refuses_a_level_that_is_no_number():
-    with pytest.raises(ValueError, match="alpha='x' must be between 0 and 1"):
-        lpe_dask.plot_scores([0.5], alpha="x")
