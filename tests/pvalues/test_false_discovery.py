@@ -66,86 +66,49 @@ def in_chunks(p_values, chunks):
     return da.Array(tasks, name, (chunks,), dtype=float)
 
 
-@given(data=st.data(), p_values=coarse_p_values())
-def test_flags__equal_definition_and_scipy_for_any_chunks(data, p_values):
-    q = data.draw(levels(p_values))
-    chunked = in_chunks(p_values, data.draw(cuts(len(p_values))))
-
-    actual = false_discovery_control(chunked, q).compute(scheduler="sync")
-
-    assert actual.dtype == bool
-    assert actual.tolist() == definitions.benjamini_hochberg(p_values, q)
-    known = ~np.isnan(np.array(p_values, float))
-    assert actual[known].tolist() == [a <= q for a in adjusted_by_scipy(p_values)]
-    np.testing.assert_array_equal(false_discovery_control(p_values, q), actual)
-
-
-@given(data=st.data(), p_values=coarse_p_values())
-def test_flags__of_a_dask_series_equal_those_of_an_array(data, p_values):
-    q = data.draw(levels(p_values))
-    edges = np.cumsum([0, *data.draw(cuts(len(p_values)))])
-    series = pd.Series(p_values, dtype=float)
+def in_partitions(p_values, chunks):
+    """Return a dask Series in these partitions, likewise."""
+    edges, series = np.cumsum([0, *chunks]), pd.Series(p_values, dtype=float)
     parts = [dask.delayed(series.iloc[a:b]) for a, b in pairwise(edges)]
-    chunked = dd.from_delayed(parts, meta=series.iloc[:0], verify_meta=False)
-
-    actual = false_discovery_control(chunked, q).compute(scheduler="sync")
-
-    expected = definitions.benjamini_hochberg(p_values, q)
-    pd.testing.assert_series_equal(
-        actual, pd.Series(expected, series.index, dtype=bool, name="is_anomaly")
-    )
+    return dd.from_delayed(parts, meta=series.iloc[:0], verify_meta=False)
 
 
 @given(data=st.data(), p_values=coarse_p_values())
-def test_adjusted__equal_scipy_and_decide_as_the_flags(data, p_values):
+def test_results__equal_definition_and_scipy_for_any_chunks(data, p_values):
     q = data.draw(levels(p_values))
-    chunked = in_chunks(p_values, data.draw(cuts(len(p_values))))
-    series = pd.Series(p_values, dtype=float)
-
-    actual = false_discovery_control(p_values, adjusted=True)
-
+    chunks = data.draw(cuts(len(p_values)))
     known = ~np.isnan(np.array(p_values, float))
-    assert actual[known].tolist() == adjusted_by_scipy(p_values)
-    assert np.isnan(actual[~known]).all()
-    assert (actual <= q).tolist() == false_discovery_control(p_values, q).tolist()
-    lazy = [
-        false_discovery_control(chunked, adjusted=True).compute(scheduler="sync"),
-        false_discovery_control(series, adjusted=True),
-    ]
-    for same in lazy:
-        np.testing.assert_array_equal(same, actual)
+    adjusted = np.full(len(p_values), NAN)
+    adjusted[known] = adjusted_by_scipy(p_values)
+    flags = definitions.benjamini_hochberg(p_values, q)
+    assert (adjusted <= q).tolist() == flags
+
+    kinds = [p_values, pd.Series(p_values, dtype=float)]
+    for given_as in (*kinds, in_chunks(p_values, chunks), in_partitions(p_values, chunks)):
+        actual = false_discovery_control(given_as, q)
+        q_values = false_discovery_control(given_as, adjusted=True)
+        actual, q_values = dask.compute(actual, q_values, scheduler="sync")
+
+        assert (actual.dtype, q_values.dtype) == (bool, np.float64)
+        assert actual.tolist() == flags
+        np.testing.assert_array_equal(q_values, adjusted)
 
 
-def test_adjusted__come_in_the_kind_of_the_p_values(at_most_computes):
-    series = pd.Series(SHARES, INDEX, name="p_value")
-    expected = pd.Series(np.nan, INDEX, name="q_value")
-    expected[series.notna()] = adjusted_by_scipy(SHARES)
-    array = da.from_array(np.array(SHARES), chunks=3)
-    frame = dd.from_pandas(series, npartitions=4)
+def test_results__of_many_p_values_equal_those_of_scipy():
+    """With p-values as a model gives them, and with no two alike."""
+    smooth = np.random.default_rng(0).random(20_000) ** 3
 
-    with at_most_computes(0):
-        of_array = false_discovery_control(array, adjusted=True)
-        of_frame = false_discovery_control(frame, adjusted=True)
-
-    pd.testing.assert_series_equal(
-        false_discovery_control(series, adjusted=True), expected, check_exact=True
-    )
-    assert (of_array.chunks, of_array.dtype) == (array.chunks, np.float64)
-    np.testing.assert_array_equal(of_array.compute(), expected)
-    assert (of_frame.divisions, of_frame.dtype) == (frame.divisions, np.float64)
-    pd.testing.assert_series_equal(of_frame.compute(), expected, check_exact=True)
-
-
-def test_adjusted__of_many_p_values_with_no_two_alike():
-    p_values = np.random.default_rng(0).random(20_000) ** 3
-    expected = scipy.stats.false_discovery_control(p_values)
-
-    lazy = false_discovery_control(da.from_array(p_values, chunks=200), adjusted=True)
-
-    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
-    np.testing.assert_array_equal(
-        false_discovery_control(p_values, adjusted=True), expected
-    )
+    for p_values in (smooth, np.floor(smooth * 1001) / 1000):
+        expected = scipy.stats.false_discovery_control(p_values)
+        array = da.from_array(p_values, chunks=200)
+        frame = dd.from_pandas(pd.Series(p_values), npartitions=100)
+        for given_as in (p_values, array, frame):
+            actual = false_discovery_control(given_as, adjusted=True)
+            np.testing.assert_array_equal(actual, expected)
+            for q in (0.01, 0.1, 0.3):
+                assert 0 < (expected <= q).sum() < len(p_values)
+                actual = false_discovery_control(given_as, q)
+                np.testing.assert_array_equal(actual, expected <= q)
 
 
 @pytest.mark.parametrize(
@@ -158,40 +121,32 @@ def test_flags__at_an_adjusted_p_value(q, n_flagged):
     assert false_discovery_control(SHARES, q).sum() == n_flagged
 
 
-def test_flags__of_many_p_values_equal_those_of_scipy():
-    """With p-values as a model gives them, and with no two alike."""
-    rng = np.random.default_rng(0)
-    smooth = rng.random(20_000) ** 3
-
-    for p_values in (smooth, np.floor(smooth * 1001) / 1000):
-        for q in (0.01, 0.1, 0.3):
-            expected = scipy.stats.false_discovery_control(p_values) <= q
-            chunked = da.from_array(p_values, chunks=200)
-            assert 0 < expected.sum() < len(p_values)
-            np.testing.assert_array_equal(false_discovery_control(p_values, q), expected)
-            np.testing.assert_array_equal(false_discovery_control(chunked, q), expected)
-
-
-def test_flags__come_in_the_kind_of_the_p_values(at_most_computes):
+@pytest.mark.parametrize("name", ["is_anomaly", "q_value"])
+def test_results__come_in_the_kind_of_the_p_values(name, at_most_computes):
+    options = {"q": Q} if name == "is_anomaly" else {"adjusted": True}
     series = pd.Series(SHARES, INDEX, name="p_value")
-    named = pd.Series(FLAGS, INDEX, name="is_anomaly")
+    expected = pd.Series(np.nan, INDEX, name="q_value")
+    expected[series.notna()] = adjusted_by_scipy(SHARES)
+    if name == "is_anomaly":
+        expected = pd.Series(FLAGS, INDEX, name="is_anomaly")
     array = da.from_array(np.array(SHARES), chunks=3)
     frame = dd.from_pandas(series, npartitions=4)
 
     with at_most_computes(0):
-        of_array = false_discovery_control(array, Q)
-        of_frame = false_discovery_control(frame, Q)
-        of_unknown = false_discovery_control(frame.clear_divisions(), Q)
+        of_array = false_discovery_control(array, **options)
+        of_frame = false_discovery_control(frame, **options)
+        of_unknown = false_discovery_control(frame.clear_divisions(), **options)
 
-    assert false_discovery_control(SHARES, Q).tolist() == FLAGS
-    pd.testing.assert_series_equal(false_discovery_control(series, Q), named)
-    assert (of_array.chunks, of_array.dtype) == (array.chunks, bool)
+    of_series = false_discovery_control(series, **options)
+    pd.testing.assert_series_equal(of_series, expected, check_exact=True)
+    assert (of_array.chunks, of_array.dtype) == (array.chunks, expected.dtype)
     assert of_array.name.startswith("lpe-")
-    assert of_array.compute().tolist() == FLAGS
+    np.testing.assert_array_equal(of_array.compute(), expected)
+    np.testing.assert_array_equal(false_discovery_control(SHARES, **options), expected)
     assert (of_frame.divisions, of_unknown.divisions) == (frame.divisions, (None,) * 5)
     for result in (of_frame, of_unknown):
-        assert (result.name, result.dtype) == ("is_anomaly", bool)
-        pd.testing.assert_series_equal(result.compute(), named)
+        assert (result.name, result.dtype) == (name, expected.dtype)
+        pd.testing.assert_series_equal(result.compute(), expected, check_exact=True)
 
 
 def test_flags__go_into_the_frame_that_was_scored():
@@ -227,20 +182,6 @@ def test_flags__of_an_array_with_unknown_chunks():
     assert math.isnan(array.shape[0])
 
     assert false_discovery_control(array, Q).compute().tolist() == FLAGS
-
-
-@pytest.mark.parametrize("scheduler", ["sync", "threads"])
-def test_flags__do_not_depend_on_the_scheduler(scheduler):
-    rng = np.random.default_rng(0)
-    p_values = rng.integers(0, 101, 5000) / 100 * rng.integers(0, 2, 5000)
-    array = da.from_array(p_values, chunks=37)
-    frame = dd.from_pandas(pd.Series(p_values), npartitions=100)
-
-    for chunked in (array, frame):
-        actual = false_discovery_control(chunked, 0.03).compute(scheduler=scheduler)
-
-        expected = scipy.stats.false_discovery_control(p_values) <= 0.03
-        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("kind", ["array", "frame"])
