@@ -37,9 +37,6 @@ def with_codes(points, n_codes, seed, n_levels=3):
     return rows, queries
 
 
-weights_of_codes = st.lists(st.sampled_from(WEIGHTS), min_size=1, max_size=4)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_features", [1, 8, 13])
 def test_fill_squares__adds_weights_in_order_after_the_numbers(dtype, n_features):
@@ -63,48 +60,29 @@ def test_fill_squares__adds_weights_in_order_after_the_numbers(dtype, n_features
     data=st.data(),
     points=point_sets(max_rows=20),
     n_neighbors=st.integers(1, 25),
-    weights=weights_of_codes,
+    weights=st.lists(st.sampled_from(WEIGHTS), min_size=1, max_size=4),
     seed=st.integers(0, 999),
+    enough=st.one_of(st.none(), st.integers(1, 9)),
 )
-def test_fold_nearest__equals_definition_for_any_weights(
-    algorithm, data, points, n_neighbors, weights, seed
+def test_folds__equal_definition_for_any_weights(
+    algorithm, data, points, n_neighbors, weights, seed, enough
 ):
+    """Also at radii that are distances of pairs."""
     rows, queries = with_codes(points, len(weights), seed)
     parts = data.draw(row_parts(len(rows)))
     sample = rows[: data.draw(st.integers(1, len(rows)))]
+    distances = all_distances(queries, rows, weights=weights).ravel()
+    radius = float(data.draw(st.sampled_from(distances[np.isfinite(distances)].tolist())))
     reference = in_blocks(algorithm, rows, parts, sample=sample, weights=np.array(weights))
-    numbers = np.arange(len(rows))
 
     new = search_nearest(reference, queries, n_neighbors).finish()
-    own = search_nearest(reference, rows, n_neighbors, numbers).finish()
+    own = search_nearest(reference, rows, n_neighbors, np.arange(len(rows))).finish()
+    counts = search_within(reference, queries, radius, enough=enough).finish()
 
     expected = definitions.knn_radii(queries, rows, n_neighbors, weights=weights)
     np.testing.assert_array_equal(new, expected)
     expected = definitions.knn_radii(rows, rows, n_neighbors, True, weights)
     np.testing.assert_array_equal(own, expected)
-
-
-@pytest.mark.parametrize("algorithm", EXACT)
-@given(
-    data=st.data(),
-    points=point_sets(max_rows=15),
-    weights=weights_of_codes,
-    seed=st.integers(0, 999),
-    enough=st.one_of(st.none(), st.integers(1, 9)),
-)
-def test_fold_counts__equals_definition_for_any_weights(
-    algorithm, data, points, weights, seed, enough
-):
-    """Also at radii that are distances of pairs."""
-    rows, queries = with_codes(points, len(weights), seed)
-    distances = all_distances(queries, rows, weights=weights).ravel()
-    radius = float(data.draw(st.sampled_from(distances[np.isfinite(distances)].tolist())))
-    reference = in_blocks(
-        algorithm, rows, data.draw(row_parts(len(rows))), weights=np.array(weights)
-    )
-
-    counts = search_within(reference, queries, radius, enough=enough).finish()
-
     expected = definitions.neighbor_counts(queries, rows, radius, weights=weights)
     if enough is not None:
         counts, expected = np.minimum(counts, enough), np.minimum(expected, enough)
