@@ -118,7 +118,7 @@ OURS = Run("lpe_dask", "fit")
 FAISS = Run("faiss", "faiss")
 SKLEARN = Run("scikit-learn", "scikit-learn")
 TREES = (Run("cKDTree", "cKDTree"), Run("pykdtree", "pykdtree"))
-OTHERS = (Run("PyOD", "PyOD"), Run("pynndescent", "pynndescent"))
+PYOD = Run("PyOD", "PyOD")
 
 #: Features -> (required, aim) of the time of faiss over ours.
 FAISS_ON_GAUSSIAN = {
@@ -135,7 +135,7 @@ def _gaussian(n_features: int) -> Case:
     if n_features <= 8:  # beyond, trees look at nearly every row
         runs += TREES
     if n_features in (8, 64):
-        runs += OTHERS
+        runs += (PYOD,)
     targets = (Target(("scikit-learn",), 2.0, 4.0),)
     if n_features in FAISS_ON_GAUSSIAN:
         targets = (Target(("faiss",), *FAISS_ON_GAUSSIAN[n_features]), *targets)

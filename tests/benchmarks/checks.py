@@ -37,9 +37,6 @@ DIFFERENCES = 1e-6
 #: that is recorded tells how far they really are.
 PRODUCTS = 1e-3
 
-#: An approximate distance up to this much above the true one has found the true neighbor.
-FOUND = 1e-5
-
 
 def equal_radii(
     result: NDArray[np.generic],
@@ -75,17 +72,6 @@ def close_radii(tolerance: float) -> Check:
         return {"deviation": float(np.max(np.abs(actual / desired - 1)))}
 
     return check
-
-
-def recall_of_radii(
-    result: NDArray[np.generic],
-    problem: Problem,
-    sample: NDArray[np.integer] | None,
-    expected: NDArray[np.generic] | None,
-) -> dict[str, float]:
-    """Tell the share of rows whose K-th distance an approximate search found."""
-    actual, desired = _side_by_side(result, problem, sample, expected)
-    return {"recall": float(np.mean(actual <= desired * (1 + FOUND)))}
 
 
 def share_off(

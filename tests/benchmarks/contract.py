@@ -79,8 +79,6 @@ class Contender:
         Whether ``query`` can do with a sample.
     keeps_process : bool, default=True
         False: the process ends with the case, for what it holds or to see its memory.
-    starts_slowly : bool, default=False
-        True if it compiles for a minute in every process.
     gives_radii : bool, default=True
         False: p-values or labels, which are compared with such only.
     process_threads : int, default=N_THREADS
@@ -96,7 +94,6 @@ class Contender:
     warm_up: Callable[[Problem], None] | None = None
     takes_queries: bool = False
     keeps_process: bool = True
-    starts_slowly: bool = False
     process_threads: int = N_THREADS
     gives_radii: bool = True
 

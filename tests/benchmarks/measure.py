@@ -39,8 +39,7 @@ class Plan:
         Seconds. What would take longer is timed on a share of the rows, if it can be, and
         what took longer is not repeated.
     quick : bool
-        Whether starting processes is avoided: what starts slowly is left out, and none ends
-        before the last case.
+        Whether rows are few, and figures mean nothing.
     """
 
     repeats: int
@@ -109,19 +108,19 @@ def measure(case: Case, children: Children, plan: Plan) -> dict[str, Any]:
     except FileNotFoundError as error:
         return record | {"missing": str(error)}
     with tempfile.TemporaryDirectory() as folder:
-        lanes = _lanes(case, rows, Path(folder), plan)
+        lanes = _lanes(case, rows, Path(folder))
         _warm_up(lanes, children)
         for lane in lanes:
             _choose_share(lane, children, plan.limit, Path(folder))
         _take_turns(lanes, children, plan)
     for lane in lanes:
-        if not (lane.contender.keeps_process or plan.quick):
+        if not lane.contender.keeps_process:
             children.end(lane.contender.process)
     record["runs"] = {lane.run.label: lane.record for lane in lanes}
     return record
 
 
-def _lanes(case: Case, rows: NDArray[np.generic], folder: Path, plan: Plan) -> list[Lane]:
+def _lanes(case: Case, rows: NDArray[np.generic], folder: Path) -> list[Lane]:
     """Return the runs of a case, with the rows saved for their processes."""
     nominal, queries = rows[: case.n_rows], None
     paths = {"rows": str(folder / "rows.npy"), "queries": None}
@@ -143,8 +142,6 @@ def _lanes(case: Case, rows: NDArray[np.generic], folder: Path, plan: Plan) -> l
         record = {"n_neighbors": run.n_neighbors, "seconds": [], "share": 1.0}
         if not contender.is_installed:
             record["missing"] = f"{contender.distribution} is not installed"
-        elif plan.quick and contender.starts_slowly:
-            record["missing"] = "compiles for longer than --quick may take"
         asked = Problem(nominal, queries, run.n_neighbors, run.arguments)
         lanes.append(Lane(run, contender, asked, request, record))
     return lanes

@@ -99,24 +99,6 @@ def _pyod_radii(
     return model.decision_scores_
 
 
-def _pynndescent_index(problem: Problem) -> Any:
-    from pynndescent import NNDescent
-
-    return NNDescent(
-        problem.rows,
-        n_neighbors=problem.n_neighbors + 1,
-        n_jobs=N_THREADS,
-        random_state=0,
-    )
-
-
-def _pynndescent_radii(
-    index: Any, problem: Problem, sample: NDArray[np.integer] | None
-) -> NDArray[np.generic]:
-    _, distances = index.neighbor_graph
-    return distances[:, -1]
-
-
 PEERS = {
     "faiss": Contender(
         "faiss-cpu",
@@ -156,13 +138,5 @@ PEERS = {
         _pyod_model,
         _pyod_radii,
         checks.close_radii(checks.DIFFERENCES),
-    ),
-    "pynndescent": Contender(
-        "pynndescent",
-        "pynndescent",
-        _pynndescent_index,
-        _pynndescent_radii,
-        checks.recall_of_radii,
-        starts_slowly=True,
     ),
 }

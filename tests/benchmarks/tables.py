@@ -129,8 +129,6 @@ def _time(case: Case, record: dict[str, Any], run: Run | None) -> str:
     compared = ratio(case, record, (run.label,))
     if run is not case.runs[0] and compared is not None:
         text += f" ({compared:.2f})"
-    if "recall" in told:
-        text += f", recall {told['recall']:.3f}"
     if told.get("off", 0) >= 0.0005:
         text += f", {told['off']:.1%} off"
     return text

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,22 +58,9 @@ def test_benchmarks__time_the_library(quick_run):
 @pytest.mark.parametrize("peer", PEERS)
 def test_benchmarks__time_each_peer_that_is_installed(quick_run, peer):
     skip_unless_installed(peer)
-    if PEERS[peer].starts_slowly:
-        pytest.skip("compiles for longer than --quick may take")
     _, record = quick_run
 
     assert len(record["runs"][peer]["seconds"]) == 2
-
-
-@pytest.mark.slow
-def test_measure__tells_the_recall_of_an_approximate_search(tmp_path):
-    skip_unless_installed("pynndescent")
-    case = Case("tiny", "gaussian", 1000, 8, (Run("pynndescent", "pynndescent"),))
-
-    with Children(tmp_path) as children:
-        record = measure.measure(case, children, replace(ONCE, quick=False))
-
-    assert record["runs"]["pynndescent"]["recall"] > 0.9
 
 
 def test_measure__takes_a_share_of_the_rows_where_all_take_too_long(tmp_path, monkeypatch):
