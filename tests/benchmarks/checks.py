@@ -1,18 +1,7 @@
 """Whether a result is right. A time counts only if its result passed.
 
-Each check has the same arguments:
-
-``result``
-    What the contender returned.
-``problem``
-    What it was asked.
-``sample``
-    The numbers of the rows it was asked about; None for all.
-``expected``
-    The result of the first contender of the case, for all rows, if that was asked the same
-    and was right; else None.
-
-It raises AssertionError, or returns what there is to tell of the result, by name.
+Each check takes an `Answer`. It raises AssertionError, or returns what there is to tell of
+the result, by name.
 """
 
 from __future__ import annotations
@@ -21,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import strict
-from benchmarks.contract import Check, Problem
+from benchmarks.contract import Answer, Check, Problem
 
 #: Rows that are compared with the definition.
 N_JUDGED = 100
@@ -38,19 +27,14 @@ DIFFERENCES = 1e-6
 PRODUCTS = 1e-3
 
 
-def equal_radii(
-    result: NDArray[np.generic],
-    problem: Problem,
-    sample: NDArray[np.integer] | None,
-    expected: NDArray[np.generic] | None,
-) -> dict[str, float]:
+def equal_radii(answer: Answer) -> dict[str, float]:
     """Check for equality of every bit: with the first result, else with the definition."""
-    if expected is not None:
-        np.testing.assert_array_equal(result, expected)
+    if answer.expected is not None:
+        np.testing.assert_array_equal(answer.result, answer.expected)
         return {}
-    judged, radii = _judged_radii(problem)
-    assert len(result) == len(problem.rows)
-    np.testing.assert_array_equal(result[judged], radii)
+    judged, radii = _judged_radii(answer.problem)
+    assert len(answer.result) == len(answer.problem.rows)
+    np.testing.assert_array_equal(answer.result[judged], radii)
     return {}
 
 
@@ -61,66 +45,42 @@ def close_radii(tolerance: float) -> Check:
     definition judges a few rows.
     """
 
-    def check(
-        result: NDArray[np.generic],
-        problem: Problem,
-        sample: NDArray[np.integer] | None,
-        expected: NDArray[np.generic] | None,
-    ) -> dict[str, float]:
-        actual, desired = _side_by_side(result, problem, sample, expected)
+    def check(answer: Answer) -> dict[str, float]:
+        actual, desired = _side_by_side(answer)
         np.testing.assert_allclose(actual, desired, rtol=tolerance)
         return {"deviation": float(np.max(np.abs(actual / desired - 1)))}
 
     return check
 
 
-def share_off(
-    result: NDArray[np.generic],
-    problem: Problem,
-    sample: NDArray[np.integer] | None,
-    expected: NDArray[np.generic] | None,
-) -> dict[str, float]:
+def share_off(answer: Answer) -> dict[str, float]:
     """Tell the share of rows whose radius is off by more than a hundredth."""
-    actual, desired = _side_by_side(result, problem, sample, expected)
+    actual, desired = _side_by_side(answer)
     return {"off": float(np.mean(np.abs(actual - desired) > 0.01 * desired))}
 
 
-def falling_with_radii(
-    result: NDArray[np.generic],
-    problem: Problem,
-    sample: NDArray[np.integer] | None,
-    expected: NDArray[np.generic] | None,
-) -> dict[str, float]:
+def falling_with_radii(answer: Answer) -> dict[str, float]:
     """Check p-values or labels: of two judged rows, the farther one has no larger value."""
-    judged, radii = _judged_radii(problem)
+    judged, radii = _judged_radii(answer.problem)
     # Scaled coordinates differ in the last bits between two implementations.
     is_farther = radii[:, None] > radii * (1 + 1e-9)
-    values = result[judged]
-    assert np.isfinite(result).all()
+    values = answer.result[judged]
+    assert np.isfinite(answer.result).all()
     assert (values[:, None] <= values)[is_farther].all(), "farther rows have larger values"
     return {}
 
 
-def p_values_of_labels(
-    result: NDArray[np.generic],
-    problem: Problem,
-    sample: NDArray[np.integer] | None,
-    expected: NDArray[np.generic] | None,
-) -> dict[str, float]:
+def p_values_of_labels(answer: Answer) -> dict[str, float]:
     """Check p-values, also against the labels that are ``expected``."""
-    if expected is not None:
-        labels = np.where(result <= problem.arguments["alpha"], -1, 1)
-        np.testing.assert_array_equal(labels, expected)
-    return falling_with_radii(result, problem, sample, None)
+    if answer.expected is not None:
+        labels = np.where(answer.result <= answer.problem.arguments["alpha"], -1, 1)
+        np.testing.assert_array_equal(labels, answer.expected)
+    return falling_with_radii(answer)
 
 
-def _side_by_side(
-    result: NDArray[np.generic],
-    problem: Problem,
-    sample: NDArray[np.integer] | None,
-    expected: NDArray[np.generic] | None,
-) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+def _side_by_side(answer: Answer) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     """Return the radii to compare, and those to compare them with."""
+    result, problem, sample, expected = answer
     rows = np.arange(len(problem.rows)) if sample is None else sample
     assert len(result) == len(rows)
     if expected is not None:

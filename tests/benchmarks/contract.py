@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,16 +44,28 @@ class Problem:
         return replace(self, rows=self.rows[:n_rows], queries=queries)
 
 
-class Check(Protocol):
-    """Whether a result is right; see `checks`."""
+class Answer(NamedTuple):
+    """What a contender returned, and what it was asked.
 
-    def __call__(
-        self,
-        result: NDArray[np.generic],
-        problem: Problem,
-        sample: NDArray[np.integer] | None,
-        expected: NDArray[np.generic] | None,
-    ) -> dict[str, float]: ...
+    Attributes
+    ----------
+    result : ndarray
+    problem : Problem
+    sample : ndarray of int, optional
+        The numbers of the rows it was asked about; None for all.
+    expected : ndarray, optional
+        The result of the first contender of the case, for all rows, if that was asked the
+        same and was right.
+    """
+
+    result: NDArray[np.generic]
+    problem: Problem
+    sample: NDArray[np.integer] | None = None
+    expected: NDArray[np.generic] | None = None
+
+
+#: Tells whether a result is right; see `checks`.
+Check = Callable[[Answer], dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from benchmarks.cases import Case, Run
 from benchmarks.checks import share_off
 from benchmarks.children import ChildError, Children
 from benchmarks.contenders import CONTENDERS
-from benchmarks.contract import Contender, Problem
+from benchmarks.contract import Answer, Contender, Problem
 from benchmarks.data import SOURCES
 
 #: Rows of the run that tells how long a whole one would take.
@@ -223,7 +223,8 @@ def _take_turns(lanes: list[Lane], children: Children, plan: Plan) -> None:
             try:
                 reply = _time(lane, children)
                 result = np.load(lane.request["result"])
-                told = check(result, lane.asked, lane.sample, expected if same else None)
+                answer = Answer(result, lane.asked, lane.sample, expected if same else None)
+                told = check(answer)
             except ChildError as error:
                 lane.record |= {"failed": str(error), "seconds": []}
                 continue

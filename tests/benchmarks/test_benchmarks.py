@@ -13,7 +13,7 @@ from benchmarks import checks, measure, results, shapes, strict, tables
 from benchmarks.cases import GROUPS, QUICK_ROWS, Case, Run, Target
 from benchmarks.children import FOREIGN, Children, environment, without_avx512
 from benchmarks.contenders import CONTENDERS
-from benchmarks.contract import Problem
+from benchmarks.contract import Answer, Problem
 from benchmarks.data import SOURCES
 from benchmarks.peers import PEERS
 
@@ -147,7 +147,7 @@ def test_share_off__tells_and_does_not_refuse():
     radii = np.ones(20)
     radii[3] = 1.02
 
-    assert checks.share_off(radii, asked, None, np.ones(20)) == {"off": 0.05}
+    assert checks.share_off(Answer(radii, asked, None, np.ones(20))) == {"off": 0.05}
 
 
 def test_without_avx512__leaves_avx2():
@@ -173,14 +173,14 @@ def test_strict_knn_radii__equals_definition():
 
 def test_equal_radii__takes_no_other_bit():
     radii = definitions.knn_radii(LATTICE, LATTICE, 4, exclude_self=True)
-    assert checks.equal_radii(radii, problem(), None, None) == {}
-    assert checks.equal_radii(radii, problem(), None, radii) == {}
+    assert checks.equal_radii(Answer(radii, problem())) == {}
+    assert checks.equal_radii(Answer(radii, problem(), None, radii)) == {}
 
     off = np.nextafter(radii, 1.0)
 
     for expected in (None, radii):
         with pytest.raises(AssertionError):
-            checks.equal_radii(off, problem(), None, expected)
+            checks.equal_radii(Answer(off, problem(), None, expected))
 
 
 def test_close_radii__allows_its_tolerance_and_no_more():
@@ -189,20 +189,20 @@ def test_close_radii__allows_its_tolerance_and_no_more():
     sample = np.array([7, 3, 20])
 
     for expected in (None, radii):
-        check(radii[sample] * 1.0009, problem(), sample, expected)
+        check(Answer(radii[sample] * 1.0009, problem(), sample, expected))
         with pytest.raises(AssertionError):
-            check(radii[sample] * 1.0011, problem(), sample, expected)
+            check(Answer(radii[sample] * 1.0011, problem(), sample, expected))
 
 
 def test_falling_with_radii__refuses_a_larger_p_value_farther_out():
     radii = definitions.knn_radii(LATTICE, LATTICE, 4, exclude_self=True)
     p_values = np.array([definitions.knn_p_value(radius, radii) for radius in radii])
-    checks.falling_with_radii(p_values, problem(), None, None)
+    checks.falling_with_radii(Answer(p_values, problem()))
 
     p_values[np.argmax(radii)] = 0.5
 
     with pytest.raises(AssertionError):
-        checks.falling_with_radii(p_values, problem(), None, None)
+        checks.falling_with_radii(Answer(p_values, problem()))
 
 
 def test_p_values_of_labels__refuses_labels_of_another_level():
@@ -211,10 +211,11 @@ def test_p_values_of_labels__refuses_labels_of_another_level():
     p_values = np.array([definitions.knn_p_value(radius, radii) for radius in new])
     asked = problem(queries=LATTICE + 0.05, alpha=0.2)
 
-    checks.p_values_of_labels(p_values, asked, None, np.where(p_values <= 0.2, -1, 1))
+    right, wrong = (np.where(p_values <= level, -1, 1) for level in (0.2, 0.5))
+    checks.p_values_of_labels(Answer(p_values, asked, None, right))
 
     with pytest.raises(AssertionError):
-        checks.p_values_of_labels(p_values, asked, None, np.where(p_values <= 0.5, -1, 1))
+        checks.p_values_of_labels(Answer(p_values, asked, None, wrong))
 
 
 def test_verdict__knows_which_way_is_up():
