@@ -8,9 +8,9 @@ import pytest
 
 import lpe_dask.pages.report as report_module
 import summaries
-from lpe_dask.pages import MOST_BYTES, report_page
+from lpe_dask.pages import report_page
 from lpe_dask.pages.rendering import cut, place, written
-from lpe_dask.pages.report import Content
+from lpe_dask.pages.report import MOST_BYTES, Content
 
 KINDS = ("ordinary", "drifting", "broken", "with_fdr", "own", "old", "hostile")
 
