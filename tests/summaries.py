@@ -58,7 +58,6 @@ def ordinary(n_rows: int = 4, n_columns: int = 5, n_nights: int = 6) -> dict[str
             "allow_approximate": False, "graph": "knn",
         },
         "peak_worker_bytes": 523_644_928, "planned_worker_bytes": 580_052_976,
-        "workers_lost": 0, "tasks_repeated": 2, "bytes_spilled": 4096,
         "versions": {"python": "3.11.7", "lpe_dask": "0.1.0", "numpy": "2.4.6"},
         "made_from": {
             "data": [["file:///data/2026-11-25.parquet", 140_692, "1795610054.25"]],
@@ -90,7 +89,7 @@ def drifting() -> dict[str, Any]:
     }  # fmt: skip
     for night in drift["history"][-2:]:
         night |= {"verdict": "drifting", "log10_evidence": 7.25, "moved": 0.041}
-    return summary | {"workers_lost": 2}
+    return summary
 
 
 def broken() -> dict[str, Any]:

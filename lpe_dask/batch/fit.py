@@ -10,7 +10,7 @@ that the same fit, started again, has the same result.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -65,9 +65,6 @@ Existing = Literal["keep", "refuse", "replace"]
 #: Arguments that models of earlier versions did not have.
 _NEW = ("aggregation", "categorical")
 
-#: Is told how many rows the next searches measure; None where that is not known.
-Expect = Callable[[int | None], None]
-
 
 class RunError(RuntimeError):
     """A run that failed after its tasks had started, rather than on what it was given."""
@@ -109,7 +106,7 @@ class Fit:
         kinds = {place: found[place] for place in places}
         return {k: kind if kind in LEVEL_TYPES else None for k, kind in kinds.items()}
 
-    def execute(self, folder: str, expect: Expect) -> Fitted:
+    def execute(self, folder: str) -> Fitted:
         """Fit, save if that was asked for, and return the model; computes.
 
         Parameters
@@ -117,8 +114,6 @@ class Fit:
         folder : str
             URL of a folder for what is measured meanwhile, where the model is not saved;
             the caller holds its lock, and removes it from there at the end.
-        expect : callable
-            Is told how many rows are going to be measured; None where that is not known.
 
         Raises
         ------
@@ -127,7 +122,6 @@ class Fit:
         RunError
             If it failed after that; what was measured stays.
         """
-        expect(self.table.n_rows if _measures_all(self.parameters) else None)
         if self.url is None:
             return self._fit(folder)
         with reserved_model(self.url) as lock:

@@ -37,7 +37,7 @@ from lpe_dask.storage import (
     retried_until_seen,
 )
 from lpe_dask.tables import READERS, FileTable, TableError
-from lpe_dask.tasks import enter, new_array, new_tasks
+from lpe_dask.tasks import enter, new_array, new_tasks, versioned
 
 #: The column that a run adds to the `RESULT_COLUMNS` where a false discovery rate decides.
 Q_VALUE = "q_value"
@@ -189,7 +189,7 @@ def part_writes(
     schema = enter(part_schema(kept), "lpe-schema")
     further = (offset, asked, schema.key, folder)
     tasks = {
-        f"{name}-{i}": (
+        f"{name}-{i}": versioned(
             _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), *further, i
         )
         for i in numbers

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from lpe_dask.batch.fit import Existing, Expect, Fit, paths_of, prepare_fit
+from lpe_dask.batch.fit import Existing, Fit, paths_of, prepare_fit
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.output import remove_fits
 from lpe_dask.batch.scoring import Scoring, prepare_scoring
@@ -35,12 +35,9 @@ from lpe_dask.model import (
 from lpe_dask.pvalues import choose_calibration
 from lpe_dask.storage import Lock
 from lpe_dask.tables import Paths
-from lpe_dask.tasks import active_client, check_versions, observed
+from lpe_dask.tasks import active_client, check_versions
 
 logger = logging.getLogger(__name__)
-
-#: Computes with the scheduler that is active, and shows no progress.
-_ACTIVE_WORKERS = nullcontext[Expect](lambda n_rows: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +75,20 @@ class Run:
             self.job.today.forget()
 
     def execute(
-        self, workers: AbstractContextManager[Expect] = _ACTIVE_WORKERS
+        self, workers: AbstractContextManager[None] | None = None
     ) -> dict[str, Any]:
         """Do what is to be done, and return the summary; raises as `score_files`.
 
         Parameters
         ----------
-        workers : context manager
-            Entered once the output is locked, to compute inside. Gives a function that is
-            told how many rows the next searches measure; None where that is not known.
+        workers : context manager, optional
+            Entered once the output is locked, to compute inside. None: computes with the
+            scheduler that is active.
         """
-        with self._reserved() as lock, workers as expect, observed():
+        with self._reserved() as lock, workers or nullcontext():
             if (client := active_client()) is not None:
                 check_versions(client)
-            return self.fit_and_score(lock, expect)
+            return self.fit_and_score(lock)
 
     @contextmanager
     def _reserved(self) -> Iterator[Lock | None]:
@@ -103,7 +100,7 @@ class Run:
         with self.scoring.reserved() as lock, day.noted() if day else nullcontext():
             yield lock
 
-    def fit_and_score(self, lock: Lock | None, expect: Expect) -> dict[str, Any]:
+    def fit_and_score(self, lock: Lock | None) -> dict[str, Any]:
         """Do both steps, as far as the job has them, and return the summary."""
         steps = Steps()
         model, fit, scoring = self.model, self.fit, self.scoring
@@ -112,7 +109,7 @@ class Run:
         if model is None:
             assert fit is not None
             with steps.timed("fit"):
-                model = fit.execute("" if scoring is None else scoring.output, expect)
+                model = fit.execute("" if scoring is None else scoring.output)
         elif fit is not None:
             fit.tidy()
         check = None
@@ -121,7 +118,7 @@ class Run:
                 check = fit.calibration_check(model)
         if scoring is not None:
             assert lock is not None
-            return scoring.execute(model, check, lock, expect, steps)
+            return scoring.execute(model, check, lock, steps)
         summary = model_summary(model, check, steps.seconds)
         return {"model": model_url(self.job.place)} | summary
 

@@ -27,7 +27,6 @@ from lpe_dask.batch import output, parts
 from lpe_dask.batch.fingerprint import Fingerprint, read_fingerprint
 from lpe_dask.batch.fit import (
     Existing,
-    Expect,
     Fit,
     RunError,
     check_unchanged,
@@ -64,7 +63,7 @@ from lpe_dask.tables import (
     paths_in,
     shown_paths,
 )
-from lpe_dask.tasks import compute
+from lpe_dask.tasks import RowCount, compute
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +162,6 @@ class Scoring:
         model: Fitted,
         check: dict[str, Any] | None,
         lock: Lock,
-        expect: Expect,
         steps: Steps,
     ) -> dict[str, Any]:
         """Measure and write, and return the summary.
@@ -175,8 +173,6 @@ class Scoring:
             What was found about its calibration, for the summary.
         lock : Lock
             As `reserved` gives it.
-        expect : callable
-            Is told how many rows are going to be measured; None where that is not known.
         steps : Steps
             Of the run so far.
         """
@@ -192,7 +188,7 @@ class Scoring:
         try:
             check_token(lock.url, lock.token)  # the fit may have taken hours
             self._clear_other_output()
-            written = self._write(folder, blocks, model, expect, steps)
+            written = self._write(folder, blocks, model, steps)
             self._warn_of_rate(model, written.found.counts)
             folder.check_seen()
             check_unchanged(self.kept.files)
@@ -325,7 +321,6 @@ class Scoring:
         folder: PartFolder,
         blocks: tuple[da.Array, da.Array],
         model: Fitted,
-        expect: Expect,
         steps: Steps,
     ) -> Written:
         """Write the missing parts, and return what was found in all of them."""
@@ -336,11 +331,14 @@ class Scoring:
         found = measured.found()
         n_done = sum(of_part.counts["rows"] for of_part in found.values())
         n_rows = self.kept.n_rows
-        expect(None if n_rows is None else n_rows - n_done)
+        rows = RowCount(
+            "scored", lambda found: int(found.counts["rows"]),
+            None if n_rows is None else n_rows - n_done,
+        )  # fmt: skip
         offset = threshold(alpha) if self.fdr is None else None
         write = partial(parts.part_writes, self.kept, *blocks, offset, asked)
         with steps.timed("score"):
-            of_parts = _write_missing(measured, found, write)
+            of_parts = _write_missing(measured, found, write, rows)
         if self.fdr is None:
             return Written.of(of_parts, asked)
         with steps.timed("decide"):
@@ -366,12 +364,13 @@ def _write_missing(
     folder: PartFolder,
     found: dict[int, Found],
     writes: Callable[[PartFolder, list[int]], list[Delayed]],
+    rows: RowCount | None = None,
 ) -> list[Found]:
     """Write the parts that are not found, and return what was found in each."""
     missing = [i for i in range(folder.n_parts) if i not in found]
     if found:
         logger.info("%d of %d parts exist already", len(found), folder.n_parts)
-    written = compute(*writes(folder, missing)) if missing else ()
+    written = compute(*writes(folder, missing), rows=rows) if missing else ()
     of_parts = found | dict(zip(missing, written, strict=True))
     return [of_parts[i] for i in range(folder.n_parts)]
 

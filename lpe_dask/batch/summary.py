@@ -13,7 +13,7 @@ from lpe_dask.batch.written import Written
 from lpe_dask.model import Certificate, Fitted
 from lpe_dask.pvalues import BAND_LEVEL, band_half_width, share_between
 from lpe_dask.storage import Folder, brief, package_versions
-from lpe_dask.tasks import observed_counts, peak_worker_bytes
+from lpe_dask.tasks import peak_worker_bytes
 
 #: Packages that the summary names the version of.
 _PACKAGES = ("lpe_dask", "dask", "distributed", "numpy", "numba", "pandas", "pyarrow")
@@ -88,7 +88,6 @@ def score_summary(
         "fdr": made_from.settings["fdr"],
         "parameters": model.parameters | {"alpha": alpha},
         "peak_worker_bytes": peak_worker_bytes(),
-        **observed_counts(),
         "versions": package_versions(*_PACKAGES),
         MADE_FROM: made_from.content(),
     }

@@ -40,6 +40,10 @@ logger = logging.getLogger(__name__)
 #: Users see what `distributed` logs from this level on.
 LOG_LEVEL = logging.WARNING
 
+#: How long a worker that a command started may be silent before its nanny restarts it: Dask
+#: finds that out within twice the time. Its own patience is five minutes.
+WORKER_TTL = "60s"
+
 #: What to give as an address.
 _ADDRESS = (
     "Give the address that the scheduler printed at its start, for example "
@@ -145,7 +149,10 @@ class ChosenWorkers:
 
         n_workers, threads = self._processes()
         security = of_local_cluster()
-        with signals_held():
+        with (
+            signals_held(),
+            dask.config.set({"distributed.scheduler.worker-ttl": WORKER_TTL}),
+        ):
             cluster = LocalCluster(
                 n_workers=n_workers,
                 threads_per_worker=threads,

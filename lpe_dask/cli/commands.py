@@ -344,11 +344,21 @@ def _do(
 
 
 @contextmanager
-def _watched(workers: ChosenWorkers) -> Iterator[Any]:
-    from lpe_dask.cli.watch import watch
+def _watched(workers: ChosenWorkers) -> Iterator[None]:
+    """Open the workers, show progress, and notice that nothing moves."""
+    from rich.console import Console
 
-    with workers.open(), watch(workers.give_up_after) as expect:
-        yield expect
+    from lpe_dask.cli.progress import show_progress
+    from lpe_dask.cli.stall_detection import detect_stalls
+    from lpe_dask.tasks import listening
+
+    with (
+        workers.open(),
+        show_progress(Console(stderr=True)) as show,
+        detect_stalls(workers.give_up_after) as detect,
+        listening(show, detect),
+    ):
+        yield
 
 
 def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:

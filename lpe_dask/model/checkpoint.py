@@ -21,7 +21,7 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.storage import FLOAT64, INT64, Folder, columns_of, parquet_of
-from lpe_dask.tasks import compute, new_tasks
+from lpe_dask.tasks import RowCount, compute, new_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -99,14 +99,21 @@ def measure_numbered(
     """
     if checkpoint is None:
         statistic = np.full(n_rows, np.nan)
-        tasks = measure(numbers)
+        open_numbers = numbers
+        tasks = measure(open_numbers)
     else:
         statistic = checkpoint.known(n_rows)
         open_numbers = numbers[np.isnan(statistic[numbers])]
         tasks = checkpoint.recorded(measure(open_numbers)) if len(open_numbers) else []
-    for of_task, values in compute(*tasks, *beside)[: len(tasks)]:
+    rows = RowCount("measured", _n_rows, len(open_numbers))
+    for of_task, values in compute(*tasks, *beside, rows=rows)[: len(tasks)]:
         statistic[of_task] = values
     return statistic[numbers]
+
+
+def _n_rows(result: Any) -> int:
+    """Return the rows that a task has measured; 0 for what is computed beside."""
+    return len(result[0]) if isinstance(result, tuple) else 0
 
 
 # Runs inside tasks.

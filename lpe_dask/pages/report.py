@@ -31,13 +31,6 @@ _PATH_LENGTH = 100
 #: The promised share of flagged rows, and between which the calibration rows put it.
 _PROMISED = ("drift.promised", "drift.promised_between.0", "drift.promised_between.1")
 
-#: What a run counts of its workers, in words.
-_OF_WORKERS = {
-    "workers_lost": ("workers lost", "count"),
-    "tasks_repeated": ("tasks done again", "count"),
-    "bytes_spilled": ("written to disk for want of memory", "bytes"),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Content:
@@ -116,7 +109,7 @@ def report_page(summary: Mapping[str, Any]) -> str:
         "nights": content.items("drift.history", _N_NIGHTS, last=True),
         "attention": list(_attention(content)), "pictures": _pictures(content),
         "up_to_alpha": _up_to_alpha(content), "has_pictures": has_pictures(),
-        "of_workers": _OF_WORKERS, "style": style(), "version": version("lpe-dask"),
+        "style": style(), "version": version("lpe-dask"),
     }  # fmt: skip
     for n_columns in _N_COLUMNS:
         page = render("report.html.jinja", n_columns=n_columns, **given)
@@ -170,8 +163,6 @@ def _attention(content: Content) -> Iterator[Markup]:
         yield Markup(told).format(_up_to_alpha(content), n_nights)
     if content.at("calibration_check.holds") is False:
         yield escape("held-out nominal rows raise more false alarms than promised")
-    if content.real("workers_lost") > 0:
-        yield Markup("workers lost: {}").format(number("workers_lost", "count"))
     for path in content.items("reasons.first_reasons", 2):
         yield Markup("{}: the first reason for {} of the {} flagged rows below").format(
             parted(content.text(f"{path}.column")), number(f"{path}.rows", "count"),

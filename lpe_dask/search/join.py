@@ -45,7 +45,7 @@ from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import Statistic, sample_neighbors, share_of
 from lpe_dask.search.spooled import SpooledBlock, handles_of
 from lpe_dask.tables import float_rows
-from lpe_dask.tasks import enter, for_frames, new_tasks
+from lpe_dask.tasks import Versioned, enter, for_frames, new_tasks, versioned
 
 #: Rows, as they came, and their statistic -> what p-values compare instead of it.
 Weight = Callable[[NDArray[np.generic], NDArray[np.float64]], NDArray[np.float64]]
@@ -181,7 +181,8 @@ def join(
         own = None if numbers is None else (numbers.name, i)
         shares = [(joined, i, share) for share in range(n_shares)]
         for share, key in enumerate(shares):
-            tasks[key] = (_join, (queries.name, i, 0), share, n_shares, own, *named)
+            rows = (queries.name, i, 0)
+            tasks[key] = versioned(_join, rows, share, n_shares, own, *named)
         tasks[(name, i)] = (np.concatenate, shares)
     dependencies = _given([queries, numbers, *collections])
     layers = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
@@ -200,7 +201,7 @@ def join_frame(frame: Any, searched: Searched) -> Any:
     one_each = [space, searched.graph, searched.weight]
     given = for_frames([*one_each, *searched.blocks])
     fixed = searched.search, searched.is_weighed
-    return frame.map_partitions(_join_frame, *fixed, *given, meta=meta)
+    return frame.map_partitions(Versioned(_join_frame), *fixed, *given, meta=meta)
 
 
 def self_join(

@@ -1,13 +1,12 @@
+from .computing import Computation as Computation
+from .computing import RowCount as RowCount
 from .computing import compute as compute
+from .computing import listening as listening
 from .layers import merge_tasks as merge_tasks
 from .layers import new_array as new_array
 from .layers import new_tasks as new_tasks
+from .layers import versioned as versioned
 from .memory import memory_of_machine as memory_of_machine
-from .observing import COUNTED_PREFIXES as COUNTED_PREFIXES
-from .observing import Look as Look
-from .observing import Observation as Observation
-from .observing import observed as observed
-from .observing import observed_counts as observed_counts
 from .private_uses import disable_gc_diagnosis as disable_gc_diagnosis
 from .private_uses import is_naming as is_naming
 from .private_uses import logging_from as logging_from
@@ -43,6 +42,7 @@ from .values import is_large as is_large
 from .values import is_shared as is_shared
 from .values import same as same
 from .values import value_of as value_of
+from .versions import Versioned as Versioned
 from .versions import check_versions as check_versions
 from .workers import MIN_WORKER_BYTES as MIN_WORKER_BYTES
 from .workers import PROCESS_BYTES as PROCESS_BYTES

@@ -1,22 +1,90 @@
 """Compute collections with whatever computes here, and keep no result longer than needed.
 
 tasks --as each is done--> result here --> the workers forget it
+                           +--> listeners: how far it is
 """
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import dask
+from dask.callbacks import Callback
 from dask.delayed import Delayed
 
 from lpe_dask.tasks import private_uses
 
 
-def compute(*collections: Any) -> tuple[Any, ...]:
+@dataclass(frozen=True, slots=True)
+class RowCount:
+    """How many rows results stand for, to show how far a compute is.
+
+    Attributes
+    ----------
+    verb : str
+        What was done with the rows: "scored".
+    of_result : callable
+        From a result to its number of rows.
+    total : int, optional
+        Rows of all results; None if that is not known.
+    """
+
+    verb: str
+    of_result: Callable[[Any], int]
+    total: int | None
+
+
+@dataclass(slots=True)
+class Computation:
+    """How far a compute is.
+
+    Attributes
+    ----------
+    n_results : int
+    rows : RowCount, optional
+    n_done, rows_done : int
+        Results that are there, and their rows.
+    is_open : bool
+        Whether it has not ended yet, with its results or with an error.
+    """
+
+    n_results: int
+    rows: RowCount | None = None
+    n_done: int = 0
+    rows_done: int = 0
+    is_open: bool = True
+
+    def add(self, result: Any) -> None:
+        """Count one more result."""
+        self.n_done += 1
+        if self.rows is not None:
+            self.rows_done += self.rows.of_result(result)
+
+
+#: Is called when a compute begins, when a result is there, and at the end. In this process
+#: also whenever a task is done.
+Listener = Callable[[Computation], None]
+
+_listeners: ContextVar[tuple[Listener, ...]] = ContextVar("lpe_dask_listeners", default=())
+
+
+@contextmanager
+def listening(*listeners: Listener) -> Iterator[None]:
+    """Tell listeners what `compute` does in this thread while the context is open."""
+    token = _listeners.set((*_listeners.get(), *listeners))
+    try:
+        yield
+    finally:
+        _listeners.reset(token)
+
+
+def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
     """Return what Dask's collections give, as `dask.compute` does.
 
     On a cluster each result of a Delayed is taken as soon as it is there: if its worker is
@@ -27,17 +95,33 @@ def compute(*collections: Any) -> tuple[Any, ...]:
     Within a task of a cluster they are computed in its thread: to wait there for other
     tasks of the same cluster takes the place of one of them, for each task that waits. A
     task that has left its place to others (``distributed.worker_client``) uses the cluster.
+
+    Parameters
+    ----------
+    *collections : Dask collections
+    rows : RowCount, optional
+        What `listening` functions are told of rows, if all collections are Delayed.
     """
     client = private_uses.computing_client()
     if client is not None and private_uses.is_in_task():
         return tuple(dask.compute(*collections, scheduler="sync"))
-    # Those of arrays and frames are put together here from many tasks.
-    if client is None or not all(isinstance(of, Delayed) for of in collections):
-        return tuple(dask.compute(*collections))
-    return _taken(client, collections)
+    are_tasks = all(isinstance(collection, Delayed) for collection in collections)
+    keys = {task.key for task in collections} if are_tasks else set()
+    computation = Computation(len(keys), rows)
+    with _told_of(computation):
+        if client is None:
+            is_heard = bool(_listeners.get())
+            with _TaskCallback(computation, keys) if is_heard else nullcontext():
+                return tuple(dask.compute(*collections))
+        # Those of arrays and frames are put together here from many tasks.
+        if not are_tasks:
+            return tuple(dask.compute(*collections))
+        return _taken(client, collections, computation)
 
 
-def _taken(client: Any, tasks: Sequence[Delayed]) -> tuple[Any, ...]:
+def _taken(
+    client: Any, tasks: Sequence[Delayed], computation: Computation
+) -> tuple[Any, ...]:
     """Return what tasks give, which a cluster computes and then forgets one by one."""
     if not tasks:
         return ()
@@ -57,7 +141,44 @@ def _taken(client: Any, tasks: Sequence[Delayed]) -> tuple[Any, ...]:
             for place in places[future.key]:
                 results[place] = result
             awaited.pop(future.key).release()
+            computation.add(result)
+            _tell(computation)
     finally:
         for future in awaited.values():
             future.release()
     return tuple(results)
+
+
+# Listeners
+
+
+@contextmanager
+def _told_of(computation: Computation) -> Iterator[None]:
+    """Tell the listeners that a compute begins, and that it has ended."""
+    _tell(computation)
+    try:
+        yield
+    finally:
+        computation.is_open = False
+        _tell(computation)
+
+
+def _tell(computation: Computation) -> None:
+    for listener in _listeners.get():
+        listener(computation)
+
+
+class _TaskCallback(Callback):
+    """Counts what a scheduler of this process does."""
+
+    def __init__(self, computation: Computation, keys: set[Hashable]) -> None:
+        super().__init__()
+        self._computation = computation
+        self._keys = keys
+
+    def _posttask(
+        self, key: Hashable, result: Any, graph: Mapping[Any, Any], state: Any, worker: Any
+    ) -> None:
+        if key in self._keys:
+            self._computation.add(result)
+        _tell(self._computation)

@@ -1,4 +1,7 @@
-"""Tasks of one layer of a graph: as collections of their own, and merged in a tree."""
+"""Tasks of one layer of a graph: as collections of their own, and merged in a tree.
+
+Their functions are `Versioned`: workers of another version of this package refuse them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,13 @@ from uuid import uuid4
 import dask.array as da
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
+
+from lpe_dask.tasks.versions import Versioned
+
+
+def versioned(function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
+    """Return a task of a graph, which another version of this package refuses to run."""
+    return Versioned(function), *arguments
 
 
 def new_tasks(
@@ -26,7 +36,7 @@ def new_tasks(
         Whose keys the tasks name.
     """
     layer = f"lpe-{name}-{uuid4().hex}"
-    keyed = {f"{layer}-{i}": task for i, task in enumerate(tasks)}
+    keyed = {f"{layer}-{i}": versioned(*task) for i, task in enumerate(tasks)}
     graph = HighLevelGraph.from_collections(layer, keyed, dependencies=dependencies)
     return [Delayed(key, graph, layer=layer) for key in keyed]
 
@@ -50,7 +60,7 @@ def new_array(
         An empty array of its type.
     """
     layer, columns = f"lpe-{name}-{uuid4().hex}", (0,) * (len(chunks) - 1)
-    keyed = {(layer, i, *columns): task for i, task in enumerate(blocks)}
+    keyed = {(layer, i, *columns): versioned(*task) for i, task in enumerate(blocks)}
     graph = HighLevelGraph.from_collections(layer, keyed, dependencies=dependencies)
     return da.Array(graph, layer, chunks, meta=meta)
 
@@ -82,5 +92,6 @@ def merge_tasks(
     while len(keys) > n_merged:
         groups = [keys[i : i + n_merged] for i in range(0, len(keys), n_merged)]
         keys = [f"{name}-{len(tasks) + i}" for i in range(len(groups))]
-        tasks |= {key: (merge, group) for key, group in zip(keys, groups, strict=True)}
+        pairs = zip(keys, groups, strict=True)
+        tasks |= {key: versioned(merge, group) for key, group in pairs}
     return tasks, keys

@@ -1,18 +1,18 @@
-"""Compare this package with that of the scheduler and the workers of a cluster.
+"""See to it that all machines of a cluster have this version of this package.
 
-Tasks name functions of this package. A worker without it breaks at the first of them, and
-Dask starts the task elsewhere, for ever; one with another version may measure otherwise.
+Another version may measure otherwise. All are asked when a fit or a run begins. Workers
+that join later find the version in their tasks, and the tasks raise where it is another.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection
-from pydoc import ErrorDuringImport, locate
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from lpe_dask import __version__
 from lpe_dask.storage import brief
@@ -20,77 +20,80 @@ from lpe_dask.tasks.timeouts import timeout
 
 logger = logging.getLogger(__name__)
 
-#: What is asked for, by a function that is also there where this package is not.
-_VERSION = "lpe_dask.__version__"
+_PACKAGE = "lpe_dask"
 
-#: Errors of an import; any other comes from asking.
-_NOT_IMPORTED = (ImportError, ErrorDuringImport)
+#: Clients whose workers were asked, and had this version.
+_checked: WeakSet[Any] = WeakSet()
 
-#: Workers of each client that were found to have this version.
-_checked: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """A function of a task, which runs only where this package has the same version.
+
+    Attributes
+    ----------
+    function : callable
+    version : str
+        That of the process which built the graph.
+    """
+
+    function: Callable[..., Any]
+    version: str = __version__
+
+    @property
+    def __name__(self) -> str:
+        """By which Dask names the tasks of frames."""
+        return str(getattr(self.function, "__name__", "task"))
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Return what the function gives; ImportError if this is another version."""
+        if self.version != __version__:
+            raise ImportError(
+                f"a worker has lpe_dask {__version__}, but this computation began with "
+                f"{self.version}. Install lpe_dask=={self.version} there, or stop that "
+                f"worker, and start the same again."
+            )
+        return self.function(*arguments)
 
 
 def is_checked(client: Any) -> bool:
-    """Return whether some worker of a client has been asked, and nothing was wrong."""
-    return bool(_checked.get(client))
+    """Return whether the workers of a client have been asked, and nothing was wrong."""
+    return client in _checked
 
 
 def check_versions(client: Any) -> None:
     """Raise if the scheduler or a worker of a client has not this version of this package.
 
-    Each is asked once. One that does not answer, or runs no functions, is passed over.
+    Workers that do not answer are passed over; so are all if one of them hangs.
 
     Raises
     ------
     ImportError
         Names the machines, and what they have.
     """
-    checked = _checked.get(client, set())
-    workers = set(client.scheduler_info(n_workers=-1)["workers"]) - checked
-    answers = _answers(client, sorted(workers))
-    found = {address: _told(answer) for address, answer in answers.items()}
-    machines = defaultdict(list)
-    for address, told in found.items():
-        if told is not None:
-            machines[told].append(urlsplit(address).hostname or address)
-    if not is_checked(client):
-        told = _told(_answer(client.run_on_scheduler))
-        if told is not None:
-            machines[told].append(f"the scheduler {client.scheduler.address}")
-    if machines:
-        _checked.pop(client, None)
-        said = [f"{', '.join(dict.fromkeys(on))}: {told}" for told, on in machines.items()]
-        raise ImportError(
-            f"this process has lpe_dask {__version__}, but not every machine of the "
-            f"cluster has it: {'; '.join(said)}. Install lpe_dask=={__version__} in the "
-            f"environment of `dask scheduler` and `dask worker`, and start these again."
-        )
-    _checked[client] = checked | answers.keys()
-
-
-def _answers(client: Any, workers: Collection[str]) -> dict[str, Any]:
-    """Return what workers answer, by address; nothing if one of them hangs."""
-    if not workers:
-        return {}
-    answers = _answer(client.run, workers=list(workers), on_error="return")
-    return {} if isinstance(answers, Exception) else answers
-
-
-def _answer(run: Callable[..., Any], **options: Any) -> Any:
-    """Return the version that others have, or the error of asking for it."""
     try:
-        return run(locate, _VERSION, callback_timeout=timeout("versions"), **options)
-    except Exception as error:
-        if not isinstance(error, _NOT_IMPORTED):
-            logger.info("the version elsewhere is not known: %s", brief(error))
-        return error
-
-
-def _told(answer: Any) -> str | None:
-    """Return what is wrong with a version; None: nothing, or it is not known."""
-    if answer is None:
-        return "it is not installed"
-    if isinstance(answer, _NOT_IMPORTED):
-        return f"it cannot be imported ({brief(answer).rstrip('.')})"
-    is_unknown = isinstance(answer, Exception)
-    return None if is_unknown or answer == __version__ else f"has {answer}"
+        found = client.sync(
+            client.get_versions, packages=[_PACKAGE], callback_timeout=timeout("look")
+        )
+    except Exception as error:  # a run may still go well: its tasks name their version
+        logger.info("the versions of the workers are not known: %s", brief(error))
+        return
+    here = found["client"]["packages"][_PACKAGE]
+    asked = {address: answer["packages"] for address, answer in found["workers"].items()}
+    scheduler = f"the scheduler {client.scheduler.address}"
+    machines = defaultdict(list)
+    for machine, packages in {scheduler: found["scheduler"]["packages"], **asked}.items():
+        there = packages.get(_PACKAGE)
+        if there != here:
+            said = "it is not installed" if there is None else f"has {there}"
+            machines[said].append(urlsplit(machine).hostname or machine)
+    if machines:
+        _checked.discard(client)
+        every = [f"{', '.join(dict.fromkeys(on))}: {said}" for said, on in machines.items()]
+        raise ImportError(
+            f"this process has lpe_dask {here}, but not every machine of the cluster has "
+            f"it: {'; '.join(every)}. Install lpe_dask=={here} in the environment of `dask "
+            f"scheduler` and `dask worker`, and start these again."
+        )
+    if asked:
+        _checked.add(client)

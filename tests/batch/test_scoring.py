@@ -214,9 +214,6 @@ def test_score_files__summary_says_what_was_done(tmp_path, data, nominal):
         "parameters": parameters,
         "n_neighbors_": 3,
         "radius_": None,
-        "workers_lost": 0,
-        "tasks_repeated": 0,
-        "bytes_spilled": 0,
     }
 
 

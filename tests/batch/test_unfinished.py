@@ -305,7 +305,7 @@ def test_run__that_is_resumed_keeps_its_note_where_workers_are_refused(clock, mo
     clock(LATE)
     interrupt()
 
-    def refuse(run, lock, expect):
+    def refuse(run, lock):
         raise ImportError("a worker has another version")
 
     clock(EARLY)

@@ -28,15 +28,21 @@ SCHEDULER = f"tcp://{HOSTS['scheduler']}:8786"
 #: Seconds from the end of a process to its next start.
 PAUSE = 2.0
 
-#: Seconds without progress after which a run does something about its workers: a third of
-#: what it is without this.
-STANDSTILL = 20
+#: Seconds after which the scheduler restarts a silent worker: a third of what commands give
+#: to their own clusters.
+WORKER_TTL = 20
+
+#: Seconds without a finished task after which the job ends, to be started again.
+GIVE_UP_AFTER = 80
 
 #: Memory of a worker, and of a disk.
 MEMORY, DISK = "1GiB", "256m"
 
-#: What a worker finds that has not the package.
-STUB = "raise ModuleNotFoundError(\"No module named 'lpe_dask'\", name='lpe_dask')\n"
+#: What a worker finds that has not the package: no version, and nothing to import.
+STUBS = {
+    "lpe_dask/__init__.py": "raise ModuleNotFoundError('lpe_dask')\n",
+    "lpe_dask-0.dist-info/METADATA": "Metadata-Version: 2.1\nName: lpe-dask\n",
+}
 
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 
@@ -93,10 +99,12 @@ class Cluster:
         self.services = {}
 
     def __enter__(self):
-        for name in ("logs", "stub", "output", "spool"):
+        for name in ("logs", "output", "spool"):
             (self.folder / name).mkdir()
-        (self.folder / "stub" / "lpe_dask").mkdir()
-        (self.folder / "stub" / "lpe_dask" / "__init__.py").write_text(STUB)
+        for name, text in STUBS.items():
+            stub = self.folder / "stub" / name
+            stub.parent.mkdir(parents=True)
+            stub.write_text(text)
         for disk in ("output", "spool"):
             _mount("-t", "tmpfs", "-o", f"size={DISK}", "chaos", self.folder / disk)
         self.place.write_job(self.folder / "job.toml")
@@ -149,8 +157,11 @@ class Cluster:
 
     def _add_cluster(self):
         dask, at = COMMAND.with_name("dask"), HOSTS["scheduler"]
-        self._add("scheduler", [dask, "scheduler", "--host", at, "--port", "8786",
-                                "--no-dashboard"])  # fmt: skip
+        self._add(
+            "scheduler",
+            [dask, "scheduler", "--host", at, "--port", "8786", "--no-dashboard"],
+            DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL=f"{WORKER_TTL}s",
+        )
         for name in WORKERS:
             self._add(
                 name,
@@ -163,12 +174,11 @@ class Cluster:
                 CHAOS_READY=str(self._ready(name)),
                 CHAOS_TAKE=str(self.folder / "take"),
             )  # fmt: skip
-        command = [COMMAND, "run", self.folder / "job.toml", "--scheduler", SCHEDULER]
-        self._add(
-            "job", command, "client",
-            DASK_LPE_DASK__SPOOL=self.folder / "spool",
-            DASK_LPE_DASK__TIMEOUTS__STANDSTILL=STANDSTILL,
-        )  # fmt: skip
+        command = [
+            *[COMMAND, "run", self.folder / "job.toml", "--scheduler", SCHEDULER],
+            *["--give-up-after", f"{GIVE_UP_AFTER}s"],
+        ]
+        self._add("job", command, "client", DASK_LPE_DASK__SPOOL=self.folder / "spool")
 
     # Starting
 

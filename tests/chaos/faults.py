@@ -263,7 +263,7 @@ FAULTS = {
     "worker-killed": Fault(kill_worker, n_lost=1),
     "worker-and-nanny-killed": Fault(kill_host),
     "worker-terminated": Fault(terminate),
-    "worker-stopped": Fault(stop, go_on, seconds=(5, 25)),
+    "worker-stopped": Fault(stop, go_on, seconds=(5, 25), n_lost=1),
     "worker-stopped-for-good": Fault(stop, go_on, is_for_good=True, n_lost=1),
     "workers-live-15-s": Fault(
         let_live_15_seconds, let_live, ANYWHERE, ends_within=240, is_for_good=True
@@ -281,11 +281,11 @@ FAULTS = {
         (10, 40),
         needs="nft",
     ),
-    "partition-for-good": Fault(
-        divide_workers("divided-for-good"),
-        unite_workers("divided-for-good"),
+    "partition-for-longer": Fault(
+        divide_workers("divided-for-longer"),
+        unite_workers("divided-for-longer"),
         ANYWHERE,
-        is_for_good=True,
+        (85, 95),
         needs="nft",
     ),
     "loss": Fault(lose_packets, lose_nothing, ANYWHERE, (15, 30), needs="nft"),

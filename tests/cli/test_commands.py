@@ -265,7 +265,8 @@ def test_score__says_on_stderr_what_came_out(files):
         re.MULTILINE,
     )
     assert "fitted 60 nominal rows" in result.stderr
-    assert re.search(r"measured (\d+) of \1 tiles", result.stderr)
+    assert re.search(r"^measured 60 of 60 rows", result.stderr, re.MULTILINE)
+    assert re.search(r"^scored 20 of 20 rows", result.stderr, re.MULTILINE)
     assert list(table.columns)[:2] == ["name", "x"]
 
 
@@ -648,7 +649,7 @@ def test_workers__are_started_as_asked_and_ended(files, monkeypatch):
     """Also when the run is interrupted, in the middle of a task."""
     found = {}
 
-    def interrupt(run, lock, expect):
+    def interrupt(run, lock):
         client = active_client()
         found.update(client.scheduler_info()["workers"])
         found["pids"] = list(client.run(os.getpid).values())
@@ -673,7 +674,7 @@ def test_workers__are_started_as_asked_and_ended(files, monkeypatch):
 def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
     found = {}
 
-    def look(run, lock, expect):
+    def look(run, lock):
         client = active_client()
         found.update(client.scheduler_info()["workers"])
         return {"rows": 0, "nominal_rows": 0, "seconds": 0, "flagged": 0, "alpha": 0.05} | {
@@ -748,7 +749,7 @@ def log_and_fail():
 @pytest.mark.cluster
 @pytest.mark.parametrize("debug", mostly_slow([False, True], [False]))
 def test_workers__tell_of_faults_and_errors_are_told_once(files, monkeypatch, capfd, debug):
-    def fail(run, lock, expect):
+    def fail(run, lock):
         active_client().submit(log_and_fail).result()
 
     monkeypatch.setattr(runs.Run, "fit_and_score", fail)
@@ -1079,7 +1080,7 @@ def test_command__keeps_a_line_up_to_date_on_a_terminal(files, start):
 
     assert process.returncode == 0
     assert "\r" in shown
-    assert re.search(r"(\d+) of \1 tiles", shown)
+    assert re.search(r"scored (\d+) of \1 rows", shown)
     assert stdout == ""
 
 

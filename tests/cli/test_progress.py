@@ -1,126 +1,121 @@
-"""How the progress of a search is counted and told."""
+"""What is shown of the rows that a run has measured or scored."""
 
+import io
+import logging
+import time
+
+import dask
 import pytest
+from rich.console import Console
 
-from lpe_dask.cli.progress import Tally, search_of, tiles_of
-
-
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
+from lpe_dask.cli import progress
+from lpe_dask.cli.progress import RowProgress, show_progress
+from lpe_dask.tasks import Computation, RowCount, compute, listening, new_tasks
 
 
-@pytest.fixture
-def clock():
-    return Clock()
+def computation(total=1200, n_results=4):
+    return Computation(n_results, RowCount("scored", len, total))
 
 
-@pytest.fixture
-def shown(clock):
-    """A tally and the list of what it has shown."""
-    lines = []
-    return Tally(lambda search, now: lines.append(search.describe(now)), clock), lines
+def described(total, results=(), *, seconds=5.0, later=0.0):
+    """What is said after some results, that came after some seconds."""
+    now = [100.0]
+    shown = RowProgress(computation(total), lambda: now[0])
+    for result in results:
+        shown.computation.add(result)
+    now[0] += seconds
+    shown.moves()
+    now[0] += later
+    return shown.describe()
 
 
-# Counting
+@pytest.mark.parametrize(
+    ("total", "results", "seconds", "text"),
+    [
+        (1200, [], 5.0, "scored 0 of 1,200 rows"),
+        (1200, [range(300)], 0.1, "scored 300 of 1,200 rows"),
+        (1200, [range(300)], 5.0, "scored 300 of 1,200 rows, 60.0 rows/s, 0:00:15 left"),
+        (1200, [range(300)] * 4, 3.0, "scored 1,200 of 1,200 rows, 400 rows/s"),
+        (
+            None,
+            [range(900)],
+            2.0,
+            "scored 900 rows, 1 of 4 parts, 450 rows/s, 0:00:06 left",
+        ),
+    ],
+)
+def test_describe__says_rows_rate_and_time_left(total, results, seconds, text):
+    assert described(total, results, seconds=seconds) == text
 
 
-def test_tally__shows_rate_and_time_left(shown, clock):
-    tally, lines = shown
+def test_describe__lets_the_time_left_run_between_results():
+    said = [described(1200, [range(300)], later=later) for later in (0, 4, 400)]
 
-    tally.put("a", 0, 40)
-    clock.now += 5
-    tally.put("a", 10, 40)
-
-    assert lines == ["0 of 40 tiles", "10 of 40 tiles, 2.00/s, 0:00:15 left"]
-
-
-def test_tally__shows_rows_where_they_are_known(shown, clock):
-    tally, lines = shown
-
-    tally.expect(2_000_000)
-    tally.put("a", 0, 40)
-    clock.now += 5
-    tally.put("a", 10, 40)
-    tally.expect(None)
-    tally.put("b", 1, 3)
-
-    assert lines == [
-        "0 of 40 tiles, 0 of 2,000,000 rows",
-        "10 of 40 tiles, 500,000 of 2,000,000 rows, 100,000 rows/s, 0:00:15 left",
-        "1 of 3 tiles",
-    ]
-
-
-def test_tally__shows_no_rate_before_it_means_something(shown, clock):
-    tally, lines = shown
-
-    tally.put("a", 0, 4)
-    clock.now += 0.1
-    tally.put("a", 3, 4)
-
-    assert lines[-1] == "3 of 4 tiles"
-
-
-def test_tally__lets_the_time_left_run_between_tiles(clock):
-    searches = []
-    tally = Tally(lambda search, now: searches.append(search), clock)
-    tally.put("a", 0, 4)
-    clock.now += 10
-    tally.put("a", 2, 4)
-
-    later = [searches[-1].describe(clock.now + seconds) for seconds in (0, 4, 400)]
-
-    assert [text.split(", ")[-1] for text in later] == [
-        "0:00:10 left",
-        "0:00:06 left",
+    assert [text.split(", ")[-1] for text in said] == [
+        "0:00:15 left",
+        "0:00:11 left",
         "0:00:00 left",
     ]
 
 
-def test_tally__shows_only_what_moved(shown):
-    tally, lines = shown
-
-    for done in (0, 0, 1, 1):
-        tally.put("a", done, 2)
-
-    assert len(lines) == 2
+@pytest.fixture
+def records(caplog):
+    """What is logged where there is no terminal."""
+    caplog.set_level(logging.INFO, logger="lpe_dask.cli")
+    return caplog
 
 
-def test_tally__counts_forgotten_tiles_as_done(shown):
-    """A scheduler lets go of results that have been used, then of the whole search."""
-    tally, lines = shown
+def score_four(console, seconds=0.0):
+    """Compute four results of 300 rows, and one that is of no rows."""
+    tasks = new_tasks("made", [(_made, 300, seconds) for _ in range(4)])
+    rows = RowCount("scored", int, 1200)
+    with show_progress(console) as show, listening(show):
+        compute(*new_tasks("other", [(int, 7)]))
+        compute(*tasks, rows=rows)
 
-    tally.put_open({"a": (4, 4)})
-    tally.put_open({"a": (2, 3)})
-    tally.put_open({"b": (1, 1)})
 
-    assert lines == ["0 of 4 tiles", "2 of 4 tiles", "4 of 4 tiles", "0 of 1 tiles"]
+def _made(n_rows, seconds):
+    time.sleep(seconds)
+    return n_rows
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("where", ["threads", "cluster"])
+def test_show_progress__keeps_a_line_up_to_date_on_a_terminal(where, client):
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
+
+    with dask.config.set(scheduler=client if where == "cluster" else where):
+        score_four(terminal, seconds=0.3)
+
+    text = terminal.file.getvalue()
+    assert "scored 0 of 1,200 rows" in text
+    assert "scored 1,200 of 1,200 rows" in text
 
 
 @pytest.mark.parametrize(
-    ("key", "search"),
-    [
-        (("lpe-join-0a1b", 3, 0), "0a1b"),
-        ("lpe-join-0a1b-3", "0a1b"),
-        ("lpe-walk-0a1b-300", "0a1b"),
-        ("lpe-join", ""),
-        ("lpe-joiner-0a1b", None),
-        (("lpe-pack-0a1b", 3), None),
-        (7, None),
-    ],
+    ("seconds", "logged"), [(0.0, ["0", "300", "600", "900", "1,200"]), (99.0, ["1,200"])]
 )
-def test_search_of__tells_tiles_from_other_tasks(key, search):
-    assert search_of(key) == search
+def test_show_progress__logs_now_and_then_where_there_is_no_terminal(
+    records, monkeypatch, seconds, logged
+):
+    monkeypatch.setattr(progress, "LOG_SECONDS", seconds)
+
+    with dask.config.set(scheduler="sync"):
+        score_four(Console(file=io.StringIO()))
+
+    assert records.messages == [f"scored {n} of 1,200 rows" for n in logged]
 
 
-def test_tiles_of__adds_the_groups_of_a_search():
-    groups = {"lpe-join-0a1b": (1, 5), "lpe-walk-0a1b": (2, 3), "lpe-joiner-0a1b": (7, 7)}
+def test_show_progress__does_not_take_what_failed_for_done(records):
+    tasks = new_tasks("fails", [(int, 1), (divmod, 1, 0)])
+    console = Console(file=io.StringIO())
 
-    assert tiles_of(groups) == {"0a1b": (3, 8)}
-    assert tiles_of({}) == {}
+    with (
+        pytest.raises(ZeroDivisionError),
+        show_progress(console) as show,
+        listening(show),
+        dask.config.set(scheduler="sync"),
+    ):
+        compute(*tasks, rows=RowCount("scored", int, 2))
+
+    assert not any("scored 2" in message for message in records.messages)

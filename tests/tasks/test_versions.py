@@ -1,11 +1,17 @@
 """Every machine of a cluster must have this version of the package."""
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from lpe_dask import __version__
-from lpe_dask.tasks import check_versions, versions
+from lpe_dask.tasks import check_versions, compute, new_tasks
+from lpe_dask.tasks.versions import is_checked
 
 WORKERS = ["tcp://10.0.0.2:40001", "tcp://10.0.0.2:40002", "tls://[::1]:40003"]
 
@@ -16,37 +22,22 @@ class Cluster:
     scheduler = SimpleNamespace(address="tcp://10.0.0.1:8786")
 
     def __init__(self, on_scheduler, *on_workers):
-        self.on_scheduler = on_scheduler
-        self.on_workers = dict(zip(WORKERS, on_workers, strict=True))
-        self.asked = []
+        of = lambda version: {"packages": {"lpe_dask": version}}  # noqa: E731
+        self.found = {
+            "client": of(HERE),
+            "scheduler": of(on_scheduler),
+            "workers": dict(zip(WORKERS, map(of, on_workers), strict=False)),
+        }
 
-    def scheduler_info(self, n_workers):
-        return {"workers": dict.fromkeys(self.on_workers)}
+    def get_versions(self, packages):
+        assert packages == ["lpe_dask"]
+        return self.found
 
-    def run(self, function, name, workers, on_error, callback_timeout):
-        self.asked += workers
-        if "silent" in self.on_workers.values():
-            raise TimeoutError
-        return {address: self.on_workers[address] for address in workers}
-
-    def run_on_scheduler(self, function, name, callback_timeout):
-        if isinstance(self.on_scheduler, Exception):
-            raise self.on_scheduler
-        return self.on_scheduler
+    def sync(self, function, *, callback_timeout, **options):
+        return function(**options)
 
 
 HERE = __version__
-BROKEN = ModuleNotFoundError("No module named 'lazy_loader'")
-BLOCKED = ValueError("The 'run_function' handler has been explicitly disallowed")
-
-
-def test_check_versions__asks_each_worker_once():
-    client = Cluster(HERE, HERE, HERE, HERE)
-
-    check_versions(client)
-    check_versions(client)
-
-    assert sorted(client.asked) == sorted(WORKERS)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +45,8 @@ def test_check_versions__asks_each_worker_once():
     [
         ((HERE, None, None, HERE), "10.0.0.2: it is not installed. Install"),
         ((HERE, None, "0.0.1", HERE), "10.0.0.2: it is not installed; 10.0.0.2: has 0.0.1"),
-        ((HERE, HERE, HERE, BROKEN), "::1: it cannot be imported (ModuleNotFoundError: No"),
-        (
-            (None, HERE, HERE, HERE),
-            "scheduler tcp://10.0.0.1:8786: it is not installed",
-        ),
-        ((BROKEN, HERE, HERE, HERE), "scheduler tcp://10.0.0.1:8786: it cannot be imp"),
+        ((None, HERE, HERE, HERE), "scheduler tcp://10.0.0.1:8786: it is not installed"),
+        ((HERE, HERE, HERE, "0.0.1"), "::1: has 0.0.1"),
     ],
 )
 def test_check_versions__names_the_machines(versions, told):
@@ -71,26 +58,86 @@ def test_check_versions__names_the_machines(versions, told):
         message = str(refusal.value)
         assert told in message
         assert f"Install lpe_dask=={HERE}" in message
+        assert not is_checked(client)
 
 
-@pytest.mark.parametrize("on_scheduler", [HERE, TimeoutError(), OSError("lost"), BLOCKED])
-@pytest.mark.parametrize("on_worker", [HERE, "silent", OSError("lost"), BLOCKED])
-def test_check_versions__passes_over_who_does_not_answer(on_scheduler, on_worker):
-    check_versions(Cluster(on_scheduler, HERE, on_worker, HERE))
+def test_check_versions__passes_over_who_does_not_answer(monkeypatch):
+    client = Cluster(HERE, HERE)
+    monkeypatch.setattr(client, "sync", lambda *args, **options: 1 / 0)
 
-
-def test_check_versions__asks_those_again_that_did_not_answer():
-    client = Cluster(HERE, HERE, "silent", HERE)
     check_versions(client)
-    client.on_workers = dict.fromkeys(WORKERS, None)
 
-    with pytest.raises(ImportError, match="not installed"):
-        check_versions(client)
+    assert not is_checked(client)
+
+
+@pytest.mark.parametrize("on_workers", [(), (HERE, HERE, HERE)])
+def test_is_checked__where_a_worker_has_answered(on_workers):
+    client = Cluster(HERE, *on_workers)
+    check_versions(client)
+
+    assert is_checked(client) == bool(on_workers)
 
 
 @pytest.mark.cluster
 def test_check_versions__asks_the_workers_of_a_real_cluster(client):
     check_versions(client)
-    workers = list(client.scheduler_info()["workers"])
 
-    assert versions._answers(client, workers) == dict.fromkeys(workers, HERE)
+    assert is_checked(client)
+
+
+#: What a worker that joins later finds when it looks for the package.
+ANOTHER = "import lpe_dask\nlpe_dask.__version__ = '0.0.1'\n"
+MISSING = "import sys\nsys.modules['lpe_dask'] = None\n"
+
+
+@pytest.fixture
+def join(client, tmp_path):
+    """Start one more worker, whose Python begins with some statements."""
+    started = []
+
+    def start(statements):
+        (tmp_path / "sitecustomize.py").write_text(statements)
+        command = [Path(sys.executable).with_name("dask"), "worker"]
+        options = ["--no-dashboard", "--host", "127.0.0.1", "--nthreads", "1"]
+        started.append(
+            subprocess.Popen(
+                [*command, client.scheduler.address, *options],
+                env=os.environ | {"PYTHONPATH": str(tmp_path)},
+                stderr=subprocess.DEVNULL,
+                cwd=tmp_path,
+            )
+        )
+        client.wait_for_workers(3)
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait()
+
+
+def sleeping():
+    """Return tasks of which each worker gets some."""
+    return new_tasks("sleep", [(time.sleep, 0.2) for _ in range(12)])
+
+
+@pytest.mark.cluster
+def test_tasks__raise_on_a_late_worker_of_another_version(client, join):
+    join(ANOTHER)
+
+    with pytest.raises(ImportError) as refusal:
+        compute(*sleeping())
+
+    assert f"has lpe_dask 0.0.1, but this computation began with {HERE}" in str(
+        refusal.value
+    )
+
+
+@pytest.mark.cluster
+def test_tasks__go_to_others_from_a_late_worker_without_the_package(client, join):
+    """It ends at its first task."""
+    process = join(MISSING)
+
+    assert compute(*sleeping()) == (None,) * 12
+    process.wait(30)
+    assert len(client.scheduler_info()["workers"]) == 2

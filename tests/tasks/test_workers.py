@@ -1,6 +1,9 @@
 """The workers of a cluster that has none yet, or no longer."""
 
 import gc
+import os
+import signal
+from types import SimpleNamespace
 
 import dask
 import dask.array as da
@@ -10,13 +13,15 @@ from distributed import Client, LocalCluster
 
 from lpe_dask import LPE, __version__
 from lpe_dask.tasks import workers
-from lpe_dask.tasks.workers import Workers, active_workers
+from lpe_dask.tasks.workers import Workers, active_workers, peak_worker_bytes
 
 ROWS = np.random.default_rng(0).random((500, 2))
 
 
 class Cluster:
     """A client of a cluster that starts its first worker once there is a task for it."""
+
+    scheduler = SimpleNamespace(address="tcp://10.0.0.1:8786")
 
     def __init__(self, *, is_slow=False):
         self.workers = {}
@@ -29,11 +34,13 @@ class Cluster:
     def scheduler_info(self, n_workers):
         return {"workers": self.workers}
 
-    def run(self, function, name, workers, **options):
-        return dict.fromkeys(workers, __version__)
+    def get_versions(self, packages):
+        found = {"packages": dict.fromkeys(packages, __version__)}
+        workers = dict.fromkeys(self.workers, found)
+        return {"client": found, "scheduler": found, "workers": workers}
 
-    def run_on_scheduler(self, function, name, **options):
-        return __version__
+    def sync(self, function, callback_timeout, **options):
+        return function(**options)
 
     def submit(self, function, key):
         return self
@@ -114,3 +121,17 @@ def test_fit__asks_an_adaptive_cluster_for_its_first_worker():
         assert not [key for key in client.futures if "first-worker" in key]
 
     np.testing.assert_array_equal(p_values, LPE(3).fit(ROWS).score_samples(ROWS))
+
+
+@pytest.mark.cluster
+def test_peak_worker_bytes__is_not_waited_for_long(client):
+    """A run that is complete is not held up by a worker that hangs."""
+    stopped = next(iter(client.run(os.getpid).values()))
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        with dask.config.set({"lpe-dask.timeouts.look": 1}):
+            assert peak_worker_bytes() is None
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+
+    assert peak_worker_bytes() > 2**26

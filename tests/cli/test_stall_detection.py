@@ -1,0 +1,134 @@
+"""What happens where no task is done: a line a minute, and an end."""
+
+import asyncio
+import logging
+import math
+import threading
+import time
+
+import pytest
+
+from lpe_dask.cli import stall_detection
+from lpe_dask.cli.stall_detection import StallDetector, detect_stalls
+from lpe_dask.tasks import Computation, compute, listening, new_tasks
+from waiting import eventually
+
+AT_WORK = {"tcp://a:1": ["x", "y", "z"], "tcp://b:1": []}
+
+
+class Run:
+    """A detector with a clock, and when it gave up."""
+
+    def __init__(self, monkeypatch, answer=AT_WORK, give_up_after=math.inf):
+        self.now = 0.0
+        self.answer = answer
+        self.given_up = []
+        monkeypatch.setattr(stall_detection, "interrupt_main", self._give_up)
+        ask = None if answer == "this process" else self._ask
+        self.detector = StallDetector(ask, give_up_after, lambda: self.now)
+        self.computation = Computation(7)
+        self.detector.listen(self.computation)
+
+    def _ask(self):
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+    def _give_up(self, reason):
+        self.given_up.append((self.now, reason))
+
+    def look_until(self, seconds):
+        while self.now < seconds:
+            self.now += 10
+            self.detector.look()
+
+
+@pytest.fixture
+def lines(caplog):
+    caplog.set_level(logging.INFO, logger="lpe_dask.cli.stall_detection")
+    return lambda: caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        (AT_WORK, ", workers: 2; tasks at tcp://a:1: 3; tasks at tcp://b:1: 0"),
+        ({}, ", workers: 0; start some, or wait until the cluster does"),
+        (OSError("connection lost"), "; the scheduler does not answer"),
+        (asyncio.CancelledError(), "; the scheduler does not answer"),
+        ("this process", ", in this process"),
+    ],
+)
+def test_stall__is_told_each_minute(monkeypatch, lines, answer, state):
+    Run(monkeypatch, answer).look_until(140)
+
+    assert lines() == [
+        f"no task was done for 0:0{minutes}:00: results that are open: 7{state}"
+        for minutes in (1, 2)
+    ]
+
+
+def test_stall__ends_with_a_result(monkeypatch, lines):
+    run = Run(monkeypatch)
+    for i in range(1, 6):
+        run.look_until(50 * i)
+        run.detector.listen(run.computation)
+
+    assert lines() == []
+
+
+def test_stall__ends_with_another_task_at_work(monkeypatch, lines):
+    run = Run(monkeypatch)
+    for i in range(1, 6):
+        run.look_until(50 * i)
+        run.answer = {"tcp://a:1": [f"task-{i}"]}
+
+    assert lines() == []
+
+
+def test_stall__is_none_while_nothing_is_computed(monkeypatch, lines):
+    run = Run(monkeypatch, give_up_after=100)
+    run.computation.is_open = False
+    run.look_until(1000)
+
+    assert lines() == []
+    assert run.given_up == []
+
+
+def test_stall__is_given_up(monkeypatch):
+    run = Run(monkeypatch, give_up_after=90)
+    run.look_until(170)
+
+    ((when, reason),) = run.given_up
+    assert when == 100  # the first look saw what is at work
+    assert "results that are open: 7, workers: 2" in reason
+    assert "start the same run again to resume" in reason
+
+
+@pytest.mark.cluster
+def test_detect_stalls__sees_what_is_at_work_on_a_cluster(client, monkeypatch, lines):
+    monkeypatch.setattr(stall_detection, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(stall_detection, "LOOK_SECONDS", 0.05)
+
+    with detect_stalls(math.inf) as detect, listening(detect):
+        compute(*new_tasks("slow", [(time.sleep, 2)]))
+
+    assert any("workers: 2; tasks at tcp://" in line for line in lines())
+    assert "lpe-stall-detection" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.cluster
+def test_detect_stalls__does_not_wait_long_for_the_last_answer(client, monkeypatch):
+    asked, answer = threading.Event(), threading.Event()
+    monkeypatch.setattr(stall_detection, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(stall_detection, "LAST_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(client, "sync", lambda *args, **kw: asked.set() or answer.wait(30))
+
+    began = time.monotonic()
+    with detect_stalls(math.inf) as detect:
+        detect(Computation(1))
+        assert eventually(asked.is_set)
+    seconds = time.monotonic() - began
+    answer.set()
+
+    assert seconds < 10
