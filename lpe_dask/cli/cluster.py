@@ -22,7 +22,6 @@ from dask.system import CPU_COUNT
 from lpe_dask.cli.cluster_log import only_news
 from lpe_dask.cli.interrupts import signals_held
 from lpe_dask.cli.outcome import UnavailableError
-from lpe_dask.storage import brief
 from lpe_dask.tasks import (
     Workers,
     active_workers,
@@ -71,8 +70,6 @@ class ChosenWorkers:
         Whether to show all warnings of `distributed`, at any time.
     threads : int, optional
         Of each worker to start; None: they share the processor cores.
-    profile : str, optional
-        File for Dask's report on what the workers did.
     spool : str, optional
         Folder or URL for arrays that tasks read; None: as configured.
     give_up_after : float
@@ -84,7 +81,6 @@ class ChosenWorkers:
     memory_limit: int | None
     debug: bool
     threads: int | None = None
-    profile: str | None = None
     spool: str | None = None
     scheduler_file: str | None = None
     give_up_after: float = math.inf
@@ -138,8 +134,7 @@ class ChosenWorkers:
                 check_versions(client)
             if (link := _dashboard_of(client)) is not None:
                 logger.info("dashboard: %s", link)
-            with self._profiled():
-                yield
+            yield
 
     def _start(self, stack: ExitStack) -> Any:
         """Return a client of a new cluster on this machine."""
@@ -199,24 +194,6 @@ class ChosenWorkers:
         stack.enter_context(client.as_current())
         stack.enter_context(dask.config.set(scheduler=client))  # takes effect when made
         return client
-
-    @contextmanager
-    def _profiled(self) -> Iterator[None]:
-        """Write Dask's report at the end, if it was asked for and no error came."""
-        if self.profile is None:
-            yield
-            return
-        from distributed import performance_report
-
-        report = performance_report(filename=self.profile)
-        report.__enter__()
-        yield
-        try:
-            report.__exit__(None, None, None)  # after an error no scheduler may answer
-        except Exception as error:
-            logger.warning("no profile was written to %s: %s", self.profile, brief(error))
-        else:
-            logger.info("profile: %s", self.profile)
 
 
 def _address_in(file: str | None) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from dask.utils import format_bytes, parse_bytes
 
 from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.model import PARAMETERS, Parameter
-from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of, timeout
+from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of
 
 logger = logging.getLogger(__name__)
 
@@ -158,11 +159,6 @@ worker_options = _options(
         "temporary directory]",
     ),
     click.option(
-        "--profile",
-        metavar="FILE",
-        help="Write Dask's report on what the workers did to this HTML file.",
-    ),
-    click.option(
         "--give-up-after",
         type=_seconds,
         metavar="TIME",
@@ -216,24 +212,18 @@ def take_workers(
         Of a job file: is used if none of its options was given.
     """
     place = {name: options.pop(name) for name in _PLACE}
-    profile, spool = options.pop("profile"), options.pop("spool")
+    spool = options.pop("spool")
     give_up_after, threads = options.pop("give_up_after"), None
     if section is not None:
         if not any(place.values()):
             place, threads = {n: getattr(section, n) for n in _PLACE}, section.threads
         give_up_after = give_up_after or section.give_up_after
-    give_up_after = give_up_after or timeout("give-up-after")
     if not any(place.values()) and not threads:
         place["scheduler"] = _configured_scheduler()
     _check_place(**place)
-    if place["scheduler"] == "threads" and profile is not None:
-        raise click.UsageError(
-            "--profile needs workers to report on, but with --scheduler threads there are "
-            "none. Leave out one or the other."
-        )
     return ChosenWorkers(
         place["scheduler"], place["workers"], place["memory_limit"], debug, threads,
-        profile, spool, place["scheduler_file"], give_up_after,
+        spool, place["scheduler_file"], give_up_after or math.inf,
     )  # fmt: skip
 
 

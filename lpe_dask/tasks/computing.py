@@ -108,7 +108,7 @@ def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
     are_tasks = all(isinstance(collection, Delayed) for collection in collections)
     keys = {task.key for task in collections} if are_tasks else set()
     computation = Computation(len(keys), rows)
-    with _told_of(computation):
+    with announced(computation):
         if client is None:
             is_heard = bool(_listeners.get())
             with _TaskCallback(computation, keys) if is_heard else nullcontext():
@@ -153,7 +153,7 @@ def _taken(
 
 
 @contextmanager
-def _told_of(computation: Computation) -> Iterator[None]:
+def announced(computation: Computation) -> Iterator[None]:
     """Tell the listeners that a compute begins, and that it has ended."""
     _tell(computation)
     try:

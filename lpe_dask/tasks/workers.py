@@ -18,6 +18,7 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 from lpe_dask.tasks import private_uses
+from lpe_dask.tasks.computing import Computation, announced
 from lpe_dask.tasks.memory import memory_of_machine, peak_process_bytes
 from lpe_dask.tasks.timeouts import timeout
 from lpe_dask.tasks.versions import check_versions, is_checked
@@ -176,11 +177,12 @@ def _known_workers(client: Any) -> list[dict[str, Any]]:
 def _await_first_worker(client: Any) -> None:
     """Wait until some worker has run a task; the cluster may start one for it."""
     task = client.submit(int, key=f"lpe-first-worker-{uuid4().hex}")
-    try:
-        task.result(timeout=QUIET_SECONDS)
-    except TimeoutError:
-        logger.info("waiting for the first worker of the cluster")
-        task.result()
+    with announced(Computation(1)):
+        try:
+            task.result(timeout=QUIET_SECONDS)
+        except TimeoutError:
+            logger.info("waiting for the first worker of the cluster")
+            task.result()
 
 
 def _of_task() -> Workers:

@@ -527,25 +527,6 @@ def test_command__flags_at_a_false_discovery_rate():
     assert scored("out")["is_anomaly"].tolist() == flags.tolist()
 
 
-@pytest.mark.cluster
-def test_command__writes_a_profile():
-    given = ["nominal.parquet", "--model", "model", "--profile", "profile.html"]
-
-    result = CliRunner().invoke(cli, ["fit", *given, "--workers", "1"])
-
-    assert result.exit_code == 0, result.stderr
-    assert "lpe-join" in Path("profile.html").read_text()
-
-
-def test_command__has_nothing_to_profile_in_threads():
-    given = ["fit", "nominal.parquet", "--model", "model", "--profile", "profile.html"]
-
-    result = invoke(*given)
-
-    assert result.exit_code == 2
-    assert "--profile needs workers" in result.stderr
-
-
 # The jobs that come with the project
 
 
