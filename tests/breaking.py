@@ -13,7 +13,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 import lpe_dask
-from lpe_dask.batch.output import is_begun
 from storages import BreakingFileSystem, Death
 
 DAY = datetime.date(2026, 11, 20)
@@ -24,10 +23,11 @@ data = "{tables}/{nominal}"
 {model}
 n_neighbors = {n_neighbors}
 [score]
-data = "{tables}/in/{{date}}"
-output = "{place}/out/{{date}}"
+data = "{tables}/{data}"
+output = "{place}/{output}"
 {level}
 """
+DATED = {"data": "in/{date}", "output": "out/{date}"}
 MODEL = 'path = "{place}/model"'
 
 #: What a summary says that is not the same each time.
@@ -37,18 +37,19 @@ OF_THE_RUN = {
 
 
 def write_tables(folder):
-    """Write nominal rows, now and earlier, and rows to score, on a grid."""
+    """Write nominal rows and rows to score, now and earlier, on a grid."""
     rng = np.random.default_rng(0)
     write(rng.integers(0, 9, (150, 2)), folder / "nominal" / "a.parquet")
     write(rng.integers(0, 9, (30, 2)), folder / "earlier" / "a.parquet")
     for i in range(2):
         write(rng.integers(-3, 12, (5, 2)), folder / f"in/{DAY}/{i}.parquet")
+    write(rng.integers(-3, 12, (8, 2)), folder / "in/earlier/0.parquet")
 
 
 def write_job(path, said, tables, place):
     """Write the file of a job, with its model and output in a place."""
     said = {name: str(value).format(place=place) for name, value in said.items()}
-    path.write_text(JOB.format(**said, tables=tables, place=place))
+    path.write_text(JOB.format(**DATED | said, tables=tables, place=place))
 
 
 def write(rows, path):
@@ -80,6 +81,7 @@ class Case:
 
 SAVED = {"model": MODEL, "level": "alpha = 0.1", "n_neighbors": 3, "nominal": "nominal"}
 DECIDED = SAVED | {"level": "fdr = 0.4"}
+UNDATED = SAVED | {"output": "out"}
 
 
 class Place:
@@ -87,7 +89,8 @@ class Place:
 
     def __init__(self, folder, tables, case):
         self.folder, self.tables, self.case = folder / "place", tables, case
-        self.out = self.folder / "out" / str(DAY)
+        output = (DATED | case.job)["output"]
+        self.out = self.folder / output.format(date=DAY)
         self._job, self._before = folder / "job.toml", folder / "before"
         self.folder.mkdir()
         if case.before:
@@ -105,7 +108,7 @@ class Place:
         self.run()
         self.changes = [*BreakingFileSystem.changes]
         self.expected, self.names = parts_in(self.out), self.names_in()
-        self.summary, self.series = self.summary_in(), self.series_in()
+        self.summary = self.summary_in()
 
     def _write_job(self, said):
         write_job(self._job, said, self.tables, f"breaking://{self.folder}")
@@ -122,19 +125,11 @@ class Place:
     def names_in(self):
         """Return the names of all that is there, but for the random part of names."""
         paths = (str(path.relative_to(self.folder)) for path in self.folder.rglob("*"))
-        # The folder of notes stays, whether a note could be written or not.
-        return sorted(
-            re.sub("[0-9a-f]{12,}", "<hex>", p) for p in paths if p != "out/_runs"
-        )
+        return sorted(re.sub("[0-9a-f]{12,}", "<hex>", path) for path in paths)
 
     def summary_in(self):
         said = json.loads((self.out / "_summary.json").read_text())
         return {name: value for name, value in said.items() if name not in OF_THE_RUN}
-
-    def series_in(self):
-        """Return what is counted of the nights so far."""
-        said = json.loads((self.folder / "out" / "monitor.json").read_text())
-        return said["states"]
 
     def check_whole(self):
         """Demand that each file that has its name is whole, and a summary is the last."""
@@ -151,8 +146,6 @@ class Place:
         assert parts.items() <= self.expected.items() | self.earlier.items()
         if (self.out / "_summary.json").exists():
             assert parts in (self.expected, self.earlier)
-        elif is_begun(self.out):
-            assert list((self.folder / "out" / "_runs").glob("*.json"))
 
     def age_locks(self):
         """Let a minute pass for the locks."""

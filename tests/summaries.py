@@ -87,7 +87,7 @@ def drifting() -> dict[str, Any]:
         f"(night 4). {reason.capitalize()}: look at what has changed, and fit the model "
         f"again.",
     }  # fmt: skip
-    for night in drift["history"][-2:]:
+    for night in drift["state"]["runs"][-2:]:
         night |= {"verdict": "drifting", "log10_evidence": 7.25, "moved": 0.041}
     return summary
 
@@ -101,7 +101,7 @@ def broken() -> dict[str, Any]:
         "text": f"broken input: {reason}, so this night does not count. Repair the input.",
     }  # fmt: skip
     last = {"verdict": "broken input", "flagged_share": None, "flagged_between": None}
-    summary["drift"]["history"][-1] |= last
+    summary["drift"]["state"]["runs"][-1] |= last
     return summary | {"rows_nan": 62_000}
 
 
@@ -150,7 +150,7 @@ def hostile(n_rows: int = 50, n_columns: int = 20, n_nights: int = 200) -> dict[
             }
             for j in range(n_columns)
         ]  # fmt: skip
-    for i, night in enumerate(summary["drift"]["history"]):
+    for i, night in enumerate(summary["drift"]["state"]["runs"]):
         night["output"] = nasty(i)
     everything = dict(zip(map(nasty, range(9)), map(nasty, range(1, 10)), strict=True))
     summary["drift"]["text"] = "fits: " + nasty(0) + nasty(7)
@@ -206,13 +206,12 @@ def _row(i: int, columns: list[str]) -> dict[str, Any]:
 
 
 def _drift(n_nights: int) -> dict[str, Any]:
-    history = [
+    runs = [
         {
             "run": f"run-{i}", "output": f"file:///out/2026-11-{i:02}", "verdict": "fits",
             "reason": None, "night": i, "rows": 99_000 + i,
             "flagged_share": 0.012 + i / 1e5, "flagged_between": [0.011, 0.014],
-            "moved": 0.004, "moved_low": 0.0, "moved_tonight": [0.004, 0.0],
-            "log10_evidence": -0.1 * i, "excess_nights": 0,
+            "moved": 0.004, "log10_evidence": -0.1 * i,
         }
         for i in range(1, n_nights + 1)
     ]  # fmt: skip
@@ -223,7 +222,6 @@ def _drift(n_nights: int) -> dict[str, Any]:
         "flagged_between": [0.0117, 0.0131], "promised": 0.01,
         "promised_between": [0.0075, 0.0128], "moved": 0.004, "moved_low": 0.0,
         "moved_week": 0.003, "moved_week_low": 0.0, "log10_evidence": -0.6,
-        "changed_since": None, "excess_nights": 0, "is_counted": True, "is_replay": False,
-        "n_calibration": 5000, "text": text, "history": history, "counts": [1, 2, 3],
-        "delta": 0.01,
+        "changed_since": None, "excess_nights": 0, "n_calibration": 5000, "text": text,
+        "state": {"delta": 0.01, "runs": runs}, "predecessor": None, "second_line": None,
     }  # fmt: skip

@@ -3,12 +3,12 @@ from .api import fit_job as fit_job
 from .api import run as run
 from .api import score_files as score_files
 from .api import score_job as score_job
-from .days import next_job as next_job
 from .explaining import explain_output as explain_output
 from .explaining import knows_reasons as knows_reasons
 from .explaining import reason_lines as reason_lines
 from .fit import open_measured as open_measured
 from .page import report as report
+from .resume import next_job as next_job
 from .runs import Run as Run
 from .runs import prepare as prepare
 from .scoring import tables_to_score as tables_to_score

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any
 
-from lpe_dask.batch.days import next_job
 from lpe_dask.batch.job import Job, ModelSection, NominalSection, ScoreSection, Source
+from lpe_dask.batch.resume import next_job
 from lpe_dask.batch.runs import prepare
 from lpe_dask.model import check_names
 from lpe_dask.tables import Paths, paths_in
@@ -33,7 +33,7 @@ def run(
     job : str or path
         A TOML file; see ``jobs/README.md``.
     date : datetime.date, optional
-        The value of ``{date}`` in it; None: today, or the day of a run that began less
+        The value of ``{date}`` in it; None: today, or yesterday, if its run began less
         than 12 hours ago and was interrupted; a warning tells that, and today is left to
         the next start.
     overwrite : bool, default=False
@@ -57,7 +57,7 @@ def run(
     >>> import lpe_dask
     >>> lpe_dask.run("jobs/nightly-scoring.toml")  # doctest: +SKIP
     """
-    due = next_job(job, date, overwrite=overwrite)
+    due = next_job(job, date)
     prepared = prepare(due, "replace" if overwrite else "keep")
     if prepared.is_finished():
         prepared.tidy()
@@ -93,8 +93,9 @@ def score_files(
         Rows to score: Parquet or CSV; file, folder or glob; local or an fsspec URL.
     output : str or path
         Folder to make, one that all workers see: ``part-00000.parquet`` and so on in input
-        order, ``_summary.json``, ``_reasons.pqt`` and ``_report.html``. What earlier
-        runs have found is in ``monitor.json`` beside it: see `drift`.
+        order, ``_summary.json``, ``_reasons.pqt`` and ``_report.html``. A run that
+        replaces an earlier one with the same model and alpha is held against it: see
+        `drift`.
     nominal : as ``data``, optional
         Nominal rows. None, without ``model``: each row is scored against all others.
     model : str or path, optional

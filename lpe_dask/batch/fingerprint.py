@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from lpe_dask.batch.output import FINGERPRINT_NAME, SUMMARY_NAME, write_json
-from lpe_dask.storage import Folder, plain
+from lpe_dask.storage import LOCK_NAME, Folder, plain
 
 #: Where in a summary the fingerprint is.
 MADE_FROM = "made_from"
@@ -64,8 +66,9 @@ class Fingerprint:
         return {"data": self.data, "settings": self.settings}
 
     def write(self, url: str) -> None:
-        """Write it into an output folder that is not finished."""
-        write_json(url, FINGERPRINT_NAME, self.content())
+        """Write it, and the time, into an output folder that is not finished."""
+        began = {"began": now().isoformat()}
+        write_json(url, FINGERPRINT_NAME, self.content() | began)
 
     def differences(self, earlier: Fingerprint) -> str:
         """Return in words what has changed since an earlier run."""
@@ -114,6 +117,24 @@ def read_fingerprint(url: str) -> Fingerprint | None:
         except (IsADirectoryError, ValueError, KeyError, TypeError, RecursionError):
             continue
     return None
+
+
+def start_of(url: str) -> datetime | None:
+    """Return when the run began that an output folder has, if it is not finished.
+
+    Parts may have been written later: by the same run, which was resumed. While its model
+    was fitted there was only the lock, which stays if the run was killed.
+    """
+    for name, key in ((FINGERPRINT_NAME, "began"), (LOCK_NAME, "since")):
+        with suppress(ValueError, KeyError, TypeError):
+            said = json.loads(Folder(url).read(name) or b"")[key]
+            return datetime.fromisoformat(said).astimezone()
+    return None
+
+
+def now() -> datetime:
+    """Return the local time of this machine."""
+    return datetime.now().astimezone()
 
 
 def digest(content: Any) -> str:

@@ -17,7 +17,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from dask.utils import parse_bytes
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from lpe_dask.batch.unfinished import DayOfJob
+from lpe_dask.batch.dated_output import DatedOutput
+from lpe_dask.batch.placeholders import cut
 from lpe_dask.model import PARAMETERS
 from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of
 
@@ -267,8 +268,8 @@ class Job(Section):
         None: a cluster on this machine, sized to it.
     path : str
         The file that it was read from; "" if there is none.
-    today : DayOfJob, optional
-        The day of the run; None if the output has no day in its name.
+    dated_output : DatedOutput, optional
+        None if the output has no day in its name.
     """
 
     nominal: NominalSection | None = None
@@ -277,7 +278,7 @@ class Job(Section):
     drift: DriftSection | None = None
     cluster: ClusterSection | None = None
     path: str = ""
-    today: DayOfJob | None = None
+    dated_output: DatedOutput | None = None
 
     @property
     def lpe_arguments(self) -> dict[str, Any]:
@@ -385,9 +386,3 @@ def _disagreement(
 def shown(value: Any) -> str:
     """Return a value of the file for a message, shortened."""
     return cut(repr(value), 80)
-
-
-def cut(text: str, length: int) -> str:
-    """Return ``text``, without its middle if it is longer than ``length``."""
-    half = length // 2
-    return text if len(text) <= length else f"{text[:half]} ... {text[-half:]}"

@@ -14,14 +14,14 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 
-from lpe_dask.batch.fingerprint import digest
+from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.job import (
     DEFAULTS,
     KEYS,
@@ -30,11 +30,9 @@ from lpe_dask.batch.job import (
     Job,
     Source,
     conflicts,
-    cut,
     shown,
 )
-from lpe_dask.batch.placeholders import Placeholders, has_range
-from lpe_dask.batch.unfinished import DayOfJob
+from lpe_dask.batch.placeholders import Placeholders, cut, has_range
 from lpe_dask.model import (
     FORMS,
     METRIC_PARAMS,
@@ -52,9 +50,6 @@ MAX_DEPTH = 5
 
 #: Most problems in one message.
 MAX_PROBLEMS = 5
-
-#: Replaces the day of a run where days must not matter.
-_SOME_DAY = datetime.date(2000, 1, 1)
 
 _HEADER = re.compile(r"\s*\[+\s*([A-Za-z_][\w.\- \t]*?)\s*\]+\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*(?P<quote>[\"']?)(?P<name>[\w.\- \t]+?)(?P=quote)\s*=")
@@ -108,23 +103,10 @@ def read_job(
     for conflict in conflicts(job):
         problems.add(*conflict)
     problems.raise_any()
-    return job.model_copy(update={"today": _day_of_job(tables, placeholders, name)})
-
-
-def _day_of_job(
-    tables: dict[str, Any], placeholders: Placeholders, path: str
-) -> DayOfJob | None:
-    """Return which run of the job this is, if the output has the day in its name."""
-    score = tables.get("score")
-    folder = placeholders.folder_of_days(score["output"]) if score is not None else None
-    if folder is None:
-        return None
-    decisive = {name: table for name, table in tables.items() if name != "cluster"}
-    # Filled with one and the same day, the job is the same for all its runs.
-    fixed = replace(placeholders, day=_SOME_DAY)
-    filled = _fill(decisive, fixed, Problems(path, ""))
-    output = digest(filled["score"]["output"])
-    return DayOfJob(folder, digest(filled), output, path, placeholders.day)
+    if job.score is None:
+        return job
+    dated_output = DatedOutput.of(tables["score"]["output"], placeholders)
+    return job.model_copy(update={"dated_output": dated_output})
 
 
 # From a file to tables

@@ -6,6 +6,7 @@
     OUT/part-00000.parquet, ...   the rows with p_value, statistic, is_anomaly, q_value
     OUT/_reasons.pqt              why the most anomalous rows are anomalous
     OUT/_summary.json             what was done; the output is complete
+    OUT/_predecessor.json         what a replaced summary says of drift
     OUT/_report.html              the same, as a page
 
 Every file is written under another name and then moved: all visible files are complete.
@@ -47,21 +48,27 @@ FINGERPRINT_NAME, SUMMARY_NAME = "_run.json", "_summary.json"
 #: folder do not take for a part, and of the page about a run.
 REASONS_NAME, REPORT_NAME = "_reasons.pqt", "_report.html"
 
+#: Name of the copy of what a replaced summary says of its series of runs.
+PREDECESSOR_NAME = "_predecessor.json"
+
 #: Folder for parts whose anomalies cannot be decided before all are measured.
 UNDECIDED = "_undecided"
 
 #: Columns that a run adds to those of the input.
 RESULT_COLUMNS = ("p_value", "statistic", "is_anomaly")
 
-#: What runs write; what they write before the first part; and what they need only until
-#: they have finished, except for the lock.
+#: What runs write and replace; what may be there before the first part; and what they need
+#: only until they have finished, except for the lock.
 _WRITTEN_NAME = re.compile(
     r"part-\d{5,}\.parquet|_(summary|run)\.json|_undecided|_reasons\.pqt|_report\.html"
 )
 _EARLY_NAME = re.compile(
-    r"_lock\.json|_fit-[0-9a-f]+|\.+(part-|_(summary|run|lock|reasons|report)).*\.tmp"
+    r"_(lock|predecessor)\.json|_fit-[0-9a-f]+"
+    r"|\.+(part-|_(summary|run|lock|predecessor|reasons|report)).*\.tmp"
 )
-_LEFT_NAME = re.compile(rf"(?!_lock\.json)({_EARLY_NAME.pattern})|_undecided|_run\.json")
+_LEFT_NAME = re.compile(
+    rf"(?!_(lock|predecessor)\.json)({_EARLY_NAME.pattern})|_undecided|_run\.json"
+)
 
 
 # The output folder

@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from lpe_dask.batch.job import cut
-
 #: Most days of a range, ten years: more is a typing error.
 MAX_RANGE_DAYS = 3660
 
@@ -83,24 +81,18 @@ class Placeholders:
         days = self._days(ranges[0]) if ranges else [self.day]
         return [_PLACEHOLDER.sub(partial(self._value, range_day=day), text) for day in days]
 
-    def folder_of_days(self, text: str) -> str | None:
-        """Return the folder that contains the paths of all days.
-
-        None if there is no day in ``text``, or no folder above it.
+    def first_day(self, text: str) -> tuple[str, datetime.date] | None:
+        """Return what precedes the first day in ``text``, and that day; None without one.
 
         Examples
         --------
         >>> placeholders = Placeholders(datetime.date(2026, 3, 1), {"DATA": "s3://logs"})
-        >>> placeholders.folder_of_days("${DATA}/out/{date}/scores")
-        's3://logs/out'
-        >>> placeholders.folder_of_days("scores-{date}")
-        '.'
+        >>> placeholders.first_day("${DATA}/out/{date-1d}/scores")
+        ('s3://logs/out/', datetime.date(2026, 2, 28))
         """
         for found in _PLACEHOLDER.finditer(text):
             if found.lastgroup != "variable":
-                folder, slash, _ = self.expand(text[: found.start()])[0].rpartition("/")
-                is_scheme = folder.endswith(":/")  # the day is the name of a bucket
-                return None if is_scheme else folder or (slash or ".")
+                return self.expand(text[: found.start()])[0], self._day(found["day"])
         return None
 
     def _days(self, found: re.Match[str]) -> list[datetime.date]:
@@ -151,3 +143,9 @@ class Placeholders:
 
 def _unknown(placeholder: str) -> str:
     return f"unknown placeholder {cut(placeholder, 60)!r}. Placeholders are {KNOWN}."
+
+
+def cut(text: str, length: int) -> str:
+    """Return ``text``, without its middle if it is longer than ``length``."""
+    half = length // 2
+    return text if len(text) <= length else f"{text[:half]} ... {text[-half:]}"

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +71,6 @@ class Run:
             self.fit.tidy()
         if self.scoring is not None:
             self.scoring.tidy()
-        if self.job.today is not None:
-            self.job.today.forget()
 
     def execute(
         self, workers: AbstractContextManager[None] | None = None
@@ -85,20 +83,12 @@ class Run:
             Entered once the output is locked, to compute inside. None: computes with the
             scheduler that is active.
         """
-        with self._reserved() as lock, workers or nullcontext():
+        # A fit locks the folder of its model.
+        reserved = nullcontext() if self.scoring is None else self.scoring.reserved()
+        with reserved as lock, workers or nullcontext():
             if (client := active_client()) is not None:
                 check_versions(client)
             return self.fit_and_score(lock)
-
-    @contextmanager
-    def _reserved(self) -> Iterator[Lock | None]:
-        """Lock the output while the context is open; a fit locks its model's folder."""
-        if self.scoring is None:
-            yield None
-            return
-        day = self.job.today
-        with self.scoring.reserved() as lock, day.noted() if day else nullcontext():
-            yield lock
 
     def fit_and_score(self, lock: Lock | None) -> dict[str, Any]:
         """Do both steps, as far as the job has them, and return the summary."""

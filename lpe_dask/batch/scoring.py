@@ -24,6 +24,7 @@ import dask.array as da
 from dask.delayed import Delayed
 
 from lpe_dask.batch import output, parts
+from lpe_dask.batch.drift_log import RunSeries
 from lpe_dask.batch.fingerprint import Fingerprint, read_fingerprint
 from lpe_dask.batch.fit import (
     Existing,
@@ -35,22 +36,22 @@ from lpe_dask.batch.fit import (
     takes_loo,
 )
 from lpe_dask.batch.found import Found
-from lpe_dask.batch.job import Job
-from lpe_dask.batch.monitor import catch_up, night
+from lpe_dask.batch.job import DriftSection, Job, ScoreSection
 from lpe_dask.batch.page import has_page, make_page
 from lpe_dask.batch.parts import Asked, PartFolder
 from lpe_dask.batch.reasons import ALL_PRIVATE, Scored, no_reasons
 from lpe_dask.batch.steps import Steps
 from lpe_dask.batch.summary import score_summary
-from lpe_dask.batch.told import Told
 from lpe_dask.batch.written import Written
-from lpe_dask.model import Fitted, Verdict
+from lpe_dask.model import Fitted, Verdict, calibration_id, model_url
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
+    Tolerances,
     adjusted_p_values,
     adjustment,
     check_level,
     doubt_about_rate,
+    phi_of,
     threshold,
 )
 from lpe_dask.storage import Folder, Lock, brief, check_token
@@ -84,8 +85,8 @@ class Scoring:
         What decides about the output.
     overwrite : bool
         Whether an earlier output is replaced.
-    told : Told
-        What is told of the run, beside its results.
+    job : Job
+        That the run does.
     """
 
     rows: Any
@@ -93,7 +94,7 @@ class Scoring:
     output: str
     made_from: Fingerprint
     overwrite: bool
-    told: Told
+    job: Job
 
     @property
     def is_own(self) -> bool:
@@ -104,6 +105,12 @@ class Scoring:
     def fdr(self) -> Any:
         """The false discovery rate; None: alpha decides."""
         return self.made_from.settings["fdr"]
+
+    @property
+    def given(self) -> ScoreSection:
+        """What the job says about scoring."""
+        assert self.job.score is not None
+        return self.job.score
 
     def is_finished(self) -> bool:
         """Return whether the output exists already, made from the same input.
@@ -187,7 +194,8 @@ class Scoring:
         folder = self._folder(lock.token)
         try:
             check_token(lock.url, lock.token)  # the fit may have taken hours
-            self._clear_other_output()
+            series = None if self.is_own else self._series(model)
+            self._clear_other_output(series)
             written = self._write(folder, blocks, model, steps)
             self._warn_of_rate(model, written.found.counts)
             folder.check_seen()
@@ -197,12 +205,15 @@ class Scoring:
             summary = score_summary(
                 model, self.made_from, written, check, certificate, steps
             )
+            path = self.job.model.path
             summary |= {
-                "output": self.output, "model": self.told.model, "reasons": reasons,
-                "planned_worker_bytes": planned,
+                "output": self.output, "model": None if path is None else model_url(path),
+                "reasons": reasons, "planned_worker_bytes": planned,
+                "drift": self._drift(series, written),
             }  # fmt: skip
             check_token(lock.url, lock.token)
-            self._complete(summary, model, written)
+            output.write_json(self.output, output.SUMMARY_NAME, summary, indent=2)
+            output.remove_leftovers(self.output)
         except (RunError, TableError):
             raise
         except Exception as error:
@@ -210,43 +221,33 @@ class Scoring:
                 f"the run stopped while it scored: {brief(error)} The parts that are in "
                 f"{self.output} are complete; start the same run again to resume."
             ) from error
-        if self.told.has_page:
+        if self.given.report:
             make_page(self.output)
         return summary
 
     def tidy(self) -> None:
         """Do what a run has left that died when its output was complete; raises nothing."""
         output.tidy(self.output, output.reserved_output)
-        catch_up(self.output)
-        if self.told.has_page and not has_page(self.output):
+        if self.given.report and not has_page(self.output):
             make_page(self.output)
 
-    def _complete(self, summary: dict[str, Any], model: Fitted, written: Written) -> None:
-        """Write the summary, with what the run says after the earlier ones."""
-        with self._judged(model, written) as (section, keep):
-            summary["drift"] = section
-            output.write_json(self.output, output.SUMMARY_NAME, summary, indent=2)
-            keep()
-        output.remove_leftovers(self.output)
+    def _series(self, model: Fitted) -> RunSeries:
+        """Return the series that a run with this model belongs to."""
+        drift = self.job.drift or DriftSection()
+        return RunSeries(
+            self.output, self.job.dated_output, self.made_from,
+            calibration_id(model.calibration),
+            phi_of(model.calibration_kind, model.n_neighbors),
+            model.calibration.cells(self.made_from.settings["alpha"]),
+            Tolerances(**drift.model_dump()),
+        )  # fmt: skip
 
-    @contextmanager
-    def _judged(
-        self, model: Fitted, written: Written
-    ) -> Iterator[tuple[dict[str, Any], Callable[[], None]]]:
-        """Give the section about drift, and what counts the run once that is written."""
-        if self.is_own:
+    def _drift(self, series: RunSeries | None, written: Written) -> dict[str, Any]:
+        """Return the section about drift."""
+        if series is None:
             reason = "rows were scored against each other: their p-values are ranks"
-            yield {"verdict": None, "reason": reason, "text": reason}, lambda: None
-            return
-        watched = self.told.watched(
-            model, written.asked.cells, self.made_from.run, self.output
-        )
-        if watched is None:
-            reason = "there is no folder beside the output for what earlier runs said"
-            yield {"verdict": None, "reason": reason, "text": reason}, lambda: None
-            return
-        with night(watched, written.found.cells) as judged:
-            yield judged.section(is_flagged=self.fdr is None), judged.keep
+            return {"verdict": None, "reason": reason, "text": reason}
+        return series.section(written.found.cells, is_flagged=self.fdr is None)
 
     def _reasons(
         self,
@@ -257,7 +258,8 @@ class Scoring:
         lock: Lock,
     ) -> dict[str, Any]:
         """Return the section about reasons; a run does not fail for want of them."""
-        extremes, private = written.found.extremes, self.told.private
+        extremes = written.found.extremes
+        private = tuple(map(str, self.given.private or ()))
         check_token(lock.url, lock.token)
         Folder(self.output).remove_file(output.REASONS_NAME)  # of an interrupted run
         if len(extremes.parts) == 0:
@@ -287,10 +289,12 @@ class Scoring:
         n_parts = int(made_from.settings["n_parts"])
         return PartFolder(self.output, made_from.run, n_parts, self.output, token)
 
-    def _clear_other_output(self) -> None:
+    def _clear_other_output(self, series: RunSeries | None) -> None:
         """Remove from the output what other runs have written."""
         earlier = read_fingerprint(self.output)
         if self.overwrite or earlier is None or earlier.run != self.made_from.run:
+            if series is not None and series.dated_output is None:
+                series.carry_over()
             output.remove_output(self.output)
             self.made_from.write(self.output)
 
@@ -429,8 +433,7 @@ def prepare_scoring(
     }
     made_from = Fingerprint(table.files.stamps, settings)
     overwrite = existing == "replace"
-    told = Told.of(job, url)
-    scoring = Scoring(rows, kept, url, made_from, overwrite, told)
+    scoring = Scoring(rows, kept, url, made_from, overwrite, job)
     if not scoring.is_finished():
         scoring.check_free()
     if existing == "refuse":

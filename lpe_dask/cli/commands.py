@@ -174,7 +174,7 @@ def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
     "--date",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="YYYY-MM-DD",
-    help="The value of {date} in the file.  [default: today, or the day of a run that "
+    help="The value of {date} in the file.  [default: today, or yesterday if its run "
     "began less than 12 hours ago and was interrupted]",
 )
 @click.option(
@@ -203,7 +203,7 @@ def run(
         from lpe_dask.batch import next_job
 
         day = None if date is None else date.date()
-        due = next_job(job, day, overwrite=overwrite)
+        due = next_job(job, day)
         if not report and due.score is not None:
             score = due.score.model_copy(update={"report": False})
             due = due.model_copy(update={"score": score})

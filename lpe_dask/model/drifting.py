@@ -60,8 +60,7 @@ def drift(
     state : dict, optional
         ``Drift.state`` of the night before; None: this is the first one.
     run : str, optional
-        Names this night, so that the same one counts once. None or empty: a night not seen
-        before.
+        Names this night. None or empty: a name not seen before.
     alpha : float, optional
         The level of flagged rows. None: that of the model.
     delta : float, default=0.01
@@ -89,7 +88,8 @@ def drift(
     ------
     ValueError
         For p-values that are not from 0 to 1, or not one for each row, a state that is
-        damaged or of another model or level, or arguments out of range.
+        damaged, of another model or level, or has this run already, or arguments out of
+        range.
     TypeError
         For a ``run`` that is no text.
 
@@ -133,7 +133,13 @@ def drift(
             "that model says nothing about this one."
         )
     counts = _counts(p_values, cells)
-    return update(given, cells, counts, run or uuid4().hex, tolerances=tolerances)
+    judged = update(given, cells, counts, run or uuid4().hex, tolerances=tolerances)
+    if sum(known["run"] == run for known in judged.state["runs"]) > 1:
+        raise ValueError(
+            f"run={run!r} is in the state already, and would count twice. Give the state "
+            f"before it, or another name."
+        )
+    return judged
 
 
 def calibration_id(calibration: Calibration) -> str:

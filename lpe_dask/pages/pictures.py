@@ -133,7 +133,7 @@ def picture_of_nights(
     Parameters
     ----------
     history : sequence of mapping
-        As `Drift.history` gives it; there is no picture of fewer than two nights.
+        The runs in `Drift.state`; there is no picture of fewer than two nights.
     promised : sequence of three floats
         The share of false alarms, and between which the calibration rows put it.
     delta : float

@@ -106,7 +106,7 @@ def report_page(summary: Mapping[str, Any]) -> str:
         "at": content.at, "items": content.items, "names": content.names,
         "number": content.number, "real": content.real, "text": content.text,
         "rows": content.items("reasons.rows", _N_ROWS),
-        "nights": content.items("drift.history", _N_NIGHTS, last=True),
+        "nights": content.items("drift.state.runs", _N_NIGHTS, last=True),
         "attention": list(_attention(content)), "pictures": _pictures(content),
         "up_to_alpha": _up_to_alpha(content), "has_pictures": has_pictures(),
         "style": style(), "version": version("lpe-dask"),
@@ -122,7 +122,7 @@ def _pictures(content: Content) -> dict[str, Markup | None]:
     """Return the pictures of a summary that has what they show."""
     if not has_pictures():
         return dict.fromkeys(("p_values", "nights"))
-    paths = content.items("drift.history", _N_NIGHTS, last=True)
+    paths = content.items("drift.state.runs", _N_NIGHTS, last=True)
     called = _up_to_alpha(content)
     return {
         "p_values": picture_of_p_values(
@@ -131,7 +131,7 @@ def _pictures(content: Content) -> dict[str, Markup | None]:
         "nights": picture_of_nights(
             [content.at(path) for path in paths],
             [content.real(path) for path in _PROMISED],
-            content.real("drift.delta") or 0.01, called,
+            content.real("drift.state.delta") or 0.01, called,
         ),
     }  # fmt: skip
 

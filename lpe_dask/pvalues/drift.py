@@ -10,9 +10,6 @@ from lpe_dask.pvalues.series import RECENT, Verdict
 #: Rows from which on a night may be broken input, and a rate is told instead of a number.
 MIN_ROWS = 100
 
-#: What of a `Drift` is no part of its JSON.
-_OWN_FORM = ("runs", "state")
-
 
 @dataclass(frozen=True, slots=True)
 class Drift:
@@ -45,15 +42,10 @@ class Drift:
         The "run", "output" and "night" from which on there is evidence of a change.
     excess_nights : int
         Nights in a row, up to this one, with more flagged rows than promised.
-    is_counted : bool
-        Whether the night is in the new state; of broken input there is no more than that.
-    is_replay : bool
-        Whether it was in the state before.
     n_calibration : int
-    runs : list of dict
-        What is remembered of the runs up to this one, the oldest one first.
     state : dict
-        For the next night; values of JSON.
+        For the next night; values of JSON. Its "runs" are what is remembered of the runs up
+        to this one, the oldest one first; of broken input there is no more in it than that.
     """
 
     verdict: Verdict
@@ -74,10 +66,7 @@ class Drift:
     log10_evidence: float
     changed_since: dict[str, Any] | None
     excess_nights: int
-    is_counted: bool
-    is_replay: bool
     n_calibration: int
-    runs: list[dict[str, Any]]
     state: dict[str, Any]
 
     def __str__(self) -> str:
@@ -102,16 +91,12 @@ class Drift:
         return f"{self.verdict}: {'. '.join(_sentences(self, called))}."
 
     def as_json(self) -> dict[str, Any]:
-        """Return all but runs and state as values of JSON, and the sentences as "text"."""
-        names = [field.name for field in fields(self) if field.name not in _OWN_FORM]
+        """Return all of it as values of JSON, and the sentences as "text"."""
+        names = [field.name for field in fields(self)]
         content = {name: getattr(self, name) for name in names}
         pairs = ("flagged_between", "promised_between")
         listed = {name: content[name] and list(content[name]) for name in pairs}
         return content | listed | {"text": str(self)}
-
-    def history(self, last: int = 200) -> list[dict[str, Any]]:
-        """Return what is remembered of the last runs up to this one, the oldest first."""
-        return self.runs[max(0, len(self.runs) - last) :]
 
 
 def _sentences(drift: Drift, called: str) -> list[str]:

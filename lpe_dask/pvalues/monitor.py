@@ -98,10 +98,9 @@ def update(
     numbers : ndarray of shape (5 + n_bulk,)
         As `Cells.count` gives them.
     run : str
-        Tells the night from others: one that is known changes nothing.
+        Names the night.
     output : str, default=""
-        Where its results are: another run with the same one is judged, but not counted,
-        unless the input of that one was broken.
+        Where its results are.
     tolerances : Tolerances
 
     Raises
@@ -125,11 +124,6 @@ def update(
     {'run': '2', 'output': '', 'night': 3}
     """
     before, counts = checked_state(state, cells), Counts.of(numbers)
-    known = next((night for night in before.runs if night.run == run), None)
-    if known is not None:
-        return _drift(known, before, before, cells, counts, is_replay=True)
-    counted = [night for night in before.runs if night.verdict != "broken input"]
-    is_taken = any(output and night.output == output for night in counted)
     broken = _why_broken(cells, counts, tolerances)
     after, excess = before, before.excess_nights
     if broken is None:
@@ -141,41 +135,16 @@ def update(
     night = Night(
         run=run, output=output, verdict=verdict, reason=reason, night=after.nights,
         rows=counts.rows, flagged_share=seen.share, flagged_between=seen.between,
-        moved=seen.week[0], moved_low=seen.week[1], moved_tonight=seen.night,
-        log10_evidence=round(after.evidence / math.log(10), 3), excess_nights=excess,
+        moved=seen.week[0], log10_evidence=round(after.evidence / math.log(10), 3),
     )  # fmt: skip
-    kept = before
-    if not is_taken:
-        runs = [*before.runs, night][-REMEMBERED:]
-        kept = after.model_copy(update={"runs": runs, "excess_nights": excess})
-    return _drift(night, after, kept, cells, counts)
-
-
-def _drift(
-    night: Night,
-    after: State,
-    kept: State,
-    cells: Cells,
-    counts: Counts,
-    *,
-    is_replay: bool = False,
-) -> Drift:
-    """Return what is said of a night, with the state to keep."""
+    runs = [*before.runs, night][-REMEMBERED:]
+    kept = after.model_copy(update={"runs": runs, "excess_nights": excess})
     change = after.change
-    if change is not None and change.night > night.night:  # not yet, when it was said
-        change = None
-    earlier = kept.runs  # of a replay up to it: later runs are not its past
-    if night in earlier:
-        earlier = earlier[: earlier.index(night)]
     return Drift(
-        night.verdict, night.reason, night.run, night.night, night.rows, counts.rows_nan,
-        counts.flagged, night.flagged_share, night.flagged_between, cells.alpha,
-        _promise(cells, after.phi, (1 - LEVEL) / 2), *night.moved_tonight, night.moved,
-        night.moved_low, night.log10_evidence,
-        None if change is None else change.model_dump(), night.excess_nights,
-        not is_replay and night in kept.runs, is_replay, cells.n_calibration,
-        [run.model_dump(mode="json") for run in [*earlier, night]],
-        kept.model_dump(mode="json"),
+        verdict, reason, run, night.night, night.rows, counts.rows_nan, counts.flagged,
+        seen.share, seen.between, cells.alpha, seen.promised, *seen.night, *seen.week,
+        night.log10_evidence, None if change is None else change.model_dump(), excess,
+        cells.n_calibration, kept.model_dump(mode="json"),
     )  # fmt: skip
 
 

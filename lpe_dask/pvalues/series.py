@@ -14,7 +14,7 @@ from lpe_dask.pvalues.evidence import bets
 FORMAT = 1
 
 #: Nights that together carry the size of a change; runs that a state remembers.
-RECENT, REMEMBERED = 7, 400
+RECENT, REMEMBERED = 7, 200
 
 _ANEW = "Start anew (state=None)."
 
@@ -38,10 +38,7 @@ class Change(_Section):
 
 
 class Night(_Section):
-    """What a state remembers of a run: what was said of it, to say it again.
-
-    ``moved`` and ``moved_low`` are of the last 7 nights together.
-    """
+    """What a state remembers of a run; ``moved`` is of the last 7 nights together."""
 
     run: str
     output: str
@@ -52,10 +49,7 @@ class Night(_Section):
     flagged_share: float | None
     flagged_between: tuple[float, float] | None
     moved: float
-    moved_low: float
-    moved_tonight: tuple[float, float]
     log10_evidence: float
-    excess_nights: _Nights
 
 
 class State(_Section):

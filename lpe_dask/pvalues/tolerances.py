@@ -15,7 +15,7 @@ class Tolerances:
     Attributes
     ----------
     delta : float
-        The probability of a false verdict "drifting", over all nights of a model.
+        The probability of a false verdict "drifting", over all nights of a series.
     tolerance : float
         By which share more, or fewer, rows than promised may be flagged.
     anomalies : float

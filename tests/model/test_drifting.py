@@ -292,15 +292,15 @@ def test_drift__of_a_model_of_hardly_any_rows(n_rows, alpha, calibration):
 # Runs and states
 
 
-def test_drift__counts_a_run_once(model, found):
+def test_drift__counts_no_run_twice(model, found):
     first = drift(found, model, run="2026-11-25")
-    again = drift(found, model, first.state, run="2026-11-25")
     unnamed = drift(found, model, first.state)
     twice = drift(found, model, unnamed.state)
 
-    assert again == dataclasses.replace(first, is_replay=True, is_counted=False)
-    assert [said.night for said in (first, again, unnamed, twice)] == [1, 1, 2, 3]
-    assert len({run["run"] for run in twice.history()}) == 3
+    with pytest.raises(ValueError, match="run='2026-11-25' is in the state already"):
+        drift(found, model, twice.state, run="2026-11-25")
+    assert [said.night for said in (first, unnamed, twice)] == [1, 2, 3]
+    assert len({run["run"] for run in twice.state["runs"]}) == 3
 
 
 @pytest.mark.parametrize("run", [3, 0, 2.5, b"night", ["night"]], ids=str)

@@ -23,7 +23,7 @@ BAD = (None, "nan", "x", True, [], {}, float("nan"), float("inf"), -1, 0, 1e308,
 def nights(summary):
     drift = summary["drift"]
     promised = [drift["promised"], *drift["promised_between"]]
-    return picture_of_nights(drift["history"], promised, 0.01)
+    return picture_of_nights(drift["state"]["runs"], promised, 0.01)
 
 
 def texts_of(picture):
@@ -93,7 +93,7 @@ def test_picture_of_nights__is_the_same_each_time_and_small():
 
 
 def test_picture_of_nights__survives_what_is_no_night():
-    night = ordinary()["drift"]["history"][0]
+    night = ordinary()["drift"]["state"]["runs"][0]
     odd = [{**night, name: bad} for name in night for bad in BAD]
     odd += [{**night, "flagged_between": [bad, bad]} for bad in BAD]
     assert picture_of_nights([*odd, *BAD], [0.01, 0, 0.02], 0.01).startswith("<svg")

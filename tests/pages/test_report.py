@@ -177,7 +177,7 @@ def test_report_page__has_the_past_nights_and_the_parameters(name, pages):
             written(night["flagged_share"], "percent"), written(night["moved"], "percent"),
             written(night["log10_evidence"]),
         ]
-        for night in reversed(summary["drift"]["history"])
+        for night in reversed(summary["drift"]["state"]["runs"])
     ]  # fmt: skip
     parameters = summary["parameters"].items()
     assert tables["Model"][-1] == [[name, written(value)] for name, value in parameters]

@@ -128,24 +128,6 @@ def test_update__of_a_calibration_most_of_which_is_tied():
 # The state
 
 
-def test_update__counts_the_repaired_input_of_a_broken_night():
-    rng = np.random.default_rng(2)
-    good, other = (CELLS.count(rng.integers(0, 2001, 500) / 2000) for _ in range(2))
-    bad = CELLS.count(np.full(500, np.nan))
-    state = new_state("a model", CELLS, 1.0, 0.01)
-
-    broken = update(state, CELLS, bad, "1", "out/1")
-    repaired = update(broken.state, CELLS, good, "2", "out/1")
-    again = update(repaired.state, CELLS, other, "3", "out/1")
-
-    assert (broken.verdict, repaired.verdict) == ("broken input", "fits")
-    assert (repaired.is_counted, repaired.night) == (True, 1)
-    assert again.is_counted is False
-    assert again.state == repaired.state
-    direct = update(state, CELLS, good, "2", "out/1")
-    assert {**repaired.state, "runs": []} == {**direct.state, "runs": []}
-
-
 @pytest.mark.parametrize("bad", [np.full(500, np.nan), np.full(500, 0.35), np.empty(0)])
 def test_update__gathers_nothing_from_broken_nights(bad):
     rng = np.random.default_rng(3)
@@ -156,14 +138,6 @@ def test_update__gathers_nothing_from_broken_nights(bad):
 
     assert {**with_broken, "runs": []} == {**without, "runs": []}
     assert with_broken["nights"] == 9
-
-
-def test_history__is_of_as_many_runs_as_are_asked_for():
-    drift = nights_of(CELLS, [np.full(5, 0.5)] * 4)[-1]
-
-    for last in range(6):
-        expected = ["0", "1", "2", "3"][4 - min(4, last) :]
-        assert [run["run"] for run in drift.history(last)] == expected
 
 
 @pytest.mark.parametrize(("n_flagged", "n_rows"), [(0, 0), (0, 1), (1, 1), (0, 10**8)])

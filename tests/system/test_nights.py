@@ -1,5 +1,7 @@
 """Five nights of real connections, one of them broken, on a cluster of processes."""
 
+import datetime
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -54,17 +56,19 @@ def test_drift__tells_the_one_night_that_is_not_like_the_others(
         scale="minmax+quantile", categorical="auto", alpha=0.01, random_state=0
     )
     model.fit(fitted).save(tmp_path / "model")
+    job = tmp_path / "job.toml"
+    job.write_text(
+        f'[model]\npath = "{tmp_path}/model"\n[score]\n'
+        f'data = "{tmp_path}/{{date}}.parquet"\noutput = "{tmp_path}/out/{{date}}"\n'
+    )
     verdicts, flagged = [], []
     for night in range(1, 6):
         share, factor = (0.04 if night == 5 else 0.01), (1000 if night == 3 else 1)
-        drawn(connections, night, share, factor).to_parquet(tmp_path / f"{night}.parquet")
+        day = datetime.date(2026, 11, night)
+        drawn(connections, night, share, factor).to_parquet(tmp_path / f"{day}.parquet")
 
         with get_task_stream(client) as stream:
-            summary = lpe_dask.score_files(
-                tmp_path / f"{night}.parquet",
-                tmp_path / "out" / f"{night}",
-                model=tmp_path / "model",
-            )
+            summary = lpe_dask.run(job, date=day)
 
         # Reasons find the nominal rows where scoring has left them.
         loads = [task["key"] for task in stream.data if "lpe-load" in str(task["key"])]
@@ -72,19 +76,19 @@ def test_drift__tells_the_one_night_that_is_not_like_the_others(
         verdicts.append(summary["drift"]["verdict"])
         flagged.append(summary["flagged_share"])
         assert len(summary["reasons"]["rows"]) == 50
-        page = (tmp_path / "out" / f"{night}" / "_report.html").read_text()
+        page = (tmp_path / "out" / f"{day}" / "_report.html").read_text()
         assert 50_000 < len(page.encode()) < 300_000
         assert verdicts[-1].capitalize() in page
     assert verdicts[2] in ("drifting", "broken input")
     assert [*verdicts[:2], *verdicts[3:]] == ["fits"] * 4
     assert flagged[4] > 0.03
     # A third of attacks is more than anomalies explain.
-    drawn(connections, 6, 0.3, 1).to_parquet(tmp_path / "6.parquet")
-    summary = lpe_dask.score_files(
-        tmp_path / "6.parquet", tmp_path / "out" / "6", model=tmp_path / "model"
-    )
+    day = datetime.date(2026, 11, 6)
+    drawn(connections, 6, 0.3, 1).to_parquet(tmp_path / f"{day}.parquet")
+    summary = lpe_dask.run(job, date=day)
     assert summary["drift"]["verdict"] == "drifting"
     assert "more rows are flagged" in summary["drift"]["reason"]
-    page = (tmp_path / "out" / "6" / "_report.html").read_text()
+    assert summary["drift"]["night"] >= 5
+    page = (tmp_path / "out" / f"{day}" / "_report.html").read_text()
     assert "ore rows are flagged than" in page
     assert "more rows flagged than promised" in page

@@ -75,10 +75,7 @@ def test_page__gives_the_bits_of_threads(server, expected, tmp_path):
         type_all("s3", opened)
 
     assert hashes_in(OUT) == expected
-    assert names_in("bucket/out") == {
-        "monitor.json",
-        *(f"{DAY}/{name}" for name in (*ABOUT, *expected)),
-    }
+    assert names_in("bucket/out") == {f"{DAY}/{name}" for name in (*ABOUT, *expected)}
     assert "manifest.json" in names_in("bucket/model")
     assert any(path.startswith("/bucket/spool/") for _, path in asked)
     assert names_in("bucket/spool") == set()
@@ -118,7 +115,4 @@ def test_run__that_was_killed_is_continued_and_a_second_one_refused(
     assert third.returncode == 0, third.stderr
     assert re.search(r"^[1-8] of 8 ", third.stderr, re.MULTILINE)
     assert hashes_in(OUT) == expected
-    assert names_in("bucket/out") == {
-        "monitor.json",
-        *(f"{DAY}/{name}" for name in (*ABOUT, *expected)),
-    }
+    assert names_in("bucket/out") == {f"{DAY}/{name}" for name in (*ABOUT, *expected)}

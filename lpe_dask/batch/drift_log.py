@@ -1,0 +1,215 @@
+"""Hold a run against the earlier runs of its series, each of which has its state on record.
+
+    out/2026-11-19/_summary.json     the state after that run, and which one it follows
+    out/2026-11-20/_summary.json     the state after this one, which follows it
+
+An output without a day in its name is replaced by the next run. So what its summary says of
+the series is copied first:
+
+    OUT/_summary.json --> OUT/_predecessor.json, the state that the next summary begins with
+
+A run that replaces itself therefore counts once. Nothing here fails a run that could write
+its output.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.batch.dated_output import DatedOutput
+from lpe_dask.batch.fingerprint import MADE_FROM, Fingerprint
+from lpe_dask.batch.output import PREDECESSOR_NAME, SUMMARY_NAME, write_json
+from lpe_dask.pvalues import Cells, Drift, Tolerances, new_state, update
+from lpe_dask.storage import Folder, brief
+
+logger = logging.getLogger(__name__)
+
+#: Most summaries of other days that are read to find one of the same series: with a model
+#: that is fitted again each day there is none.
+MOST_SUMMARIES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RunSeries:
+    """The runs of one job with one model and level, of which a run is the next one.
+
+    Attributes
+    ----------
+    output : str
+        URL of the output of the run.
+    dated_output : DatedOutput, optional
+        None if the output has no day in its name.
+    made_from : Fingerprint
+        Of the run.
+    model : str
+        Identifies the calibration.
+    phi : float
+        As `pvalues.phi_of` gives it.
+    cells : Cells
+    tolerances : Tolerances
+    """
+
+    output: str
+    dated_output: DatedOutput | None
+    made_from: Fingerprint
+    model: str
+    phi: float
+    cells: Cells
+    tolerances: Tolerances
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What the runs of the series have in common."""
+        job = None if self.dated_output is None else self.dated_output.job
+        return {
+            "job": job, "model": self.model, "alpha": self.cells.alpha,
+            "delta": self.tolerances.delta,
+        }  # fmt: skip
+
+    def section(self, counts: NDArray[np.int64], *, is_flagged: bool) -> dict[str, Any]:
+        """Return the section of a summary about this run.
+
+        Parameters
+        ----------
+        counts : ndarray of shape (n_counts,)
+            Of the run, as `Cells.count` gives them.
+        is_flagged : bool
+            As in `Drift.text`.
+        """
+        second_line = None
+        try:
+            drift, predecessor, why_none = self._after_predecessor(counts)
+        except Exception as error:  # libraries of storages have errors of their own
+            why_none = f"the outputs of earlier runs cannot be read: {brief(error)}"
+            logger.warning("this run counts as the first one of its series: %s", why_none)
+            drift, predecessor = self._judged(None, counts), None
+        try:
+            second_line = self._second_line(drift)
+        except Exception as error:
+            logger.warning("cannot tell whether later runs follow this: %s", brief(error))
+        if second_line is not None:
+            logger.warning("%s", second_line)
+        return {
+            **drift.as_json(),
+            "text": drift.text(is_flagged=is_flagged),
+            "series": self.key,
+            "predecessor": predecessor,
+            "why_no_predecessor": why_none,
+            "second_line": second_line,
+        }
+
+    def carry_over(self) -> None:
+        """Copy what the summary says of its series that is about to be replaced.
+
+        The same input again replaces itself: the copy stays what that run has followed.
+        """
+        summary = self._summary(self.output)
+        if summary is None or (self._is_own(summary) and self._has_same_input(summary)):
+            return
+        copied = {name: summary.get(name) for name in (MADE_FROM, "drift")}
+        write_json(self.output, PREDECESSOR_NAME, copied)
+
+    def _judged(self, state: dict[str, Any] | None, counts: NDArray[np.int64]) -> Drift:
+        """Return what the run says after a state; None: it is the first one."""
+        if state is None:
+            state = new_state(self.model, self.cells, self.phi, self.tolerances.delta)
+        run = self.made_from.run
+        return update(state, self.cells, counts, run, self.output, self.tolerances)
+
+    def _after_predecessor(
+        self, counts: NDArray[np.int64]
+    ) -> tuple[Drift, dict[str, Any] | None, str | None]:
+        """Return what the run says, which one it follows, and why it follows none."""
+        for day, output, summary in self._earlier():
+            section = summary["drift"]
+            try:
+                drift = self._judged(section["state"], counts)
+            except (ValueError, KeyError) as error:
+                _pass_over(output, error)
+                continue
+            date = None if day is None else day.isoformat()
+            return drift, {"output": output, "date": date, "run": section.get("run")}, None
+        why_none = "there is no summary of an earlier run of this job, model and alpha"
+        return self._judged(None, counts), None, why_none
+
+    def _second_line(self, drift: Drift) -> str | None:
+        """Return in words that a later day does not follow this run; None if it does."""
+        if self.dated_output is None:
+            return None
+        days = self.dated_output.others()
+        later = [day for day in days if day > self.dated_output.day]
+        for _, output, summary in self._of_days(later):
+            own, known = drift.state["runs"][-1], summary["drift"]["state"]["runs"]
+            if any({**run, "run": own["run"]} == own for run in known):
+                return None
+            followed = (summary["drift"]["predecessor"] or {}).get("output")
+            said = "is the first run" if followed is None else f"follows {followed}"
+            if followed == self.output:
+                said += " as it was before"
+            return (
+                f"this run begins a second line: {output} already {said}; later runs "
+                f"follow the newest date"
+            )
+        return None
+
+    def _earlier(self) -> Iterator[tuple[datetime.date | None, str, dict[str, Any]]]:
+        """Yield the summaries that the run may follow, the newest one first."""
+        if self.dated_output is not None:
+            days = self.dated_output.others()
+            earlier = [day for day in days if day < self.dated_output.day]
+            yield from self._of_days(reversed(earlier))
+            return
+        summary = self._summary(self.output, PREDECESSOR_NAME)
+        if summary is not None and self._is_own(summary):
+            yield None, self.output, summary
+
+    def _of_days(
+        self, days: Iterable[datetime.date]
+    ) -> Iterator[tuple[datetime.date, str, dict[str, Any]]]:
+        """Yield the summaries of days that are of this series, and of other input."""
+        assert self.dated_output is not None
+        n_read = 0
+        for day in days:
+            output = Folder(self.dated_output.on(day)).full_url()
+            summary = self._summary(output)
+            if summary is None:
+                continue
+            if self._is_own(summary) and not self._has_same_input(summary):
+                yield day, output, summary
+            n_read += 1
+            if n_read == MOST_SUMMARIES:
+                return
+
+    def _summary(self, output: str, name: str = SUMMARY_NAME) -> dict[str, Any] | None:
+        """Return a summary; None if there is none, or a damaged one."""
+        content = Folder(output).read(name)
+        if content is None:
+            return None
+        try:
+            return dict(json.loads(content))
+        except (ValueError, TypeError, RecursionError) as error:
+            _pass_over(output, error)
+            return None
+
+    def _is_own(self, summary: dict[str, Any]) -> bool:
+        section = summary.get("drift")
+        return isinstance(section, dict) and section.get("series") == self.key
+
+    def _has_same_input(self, summary: dict[str, Any]) -> bool:
+        made_from = summary.get(MADE_FROM)
+        return isinstance(made_from, dict) and made_from.get("data") == self.made_from.data
+
+
+def _pass_over(output: str, error: Exception) -> None:
+    logger.warning(
+        "the summary in %s is passed over, as it is damaged or of another version: %s",
+        output, brief(error),
+    )  # fmt: skip

@@ -1,0 +1,521 @@
+"""What the runs of a job say together: each summary has the state, and what it follows."""
+
+import bisect
+import datetime
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dask
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+
+import lpe_dask
+from breaking import at
+from lpe_dask.batch import drift_log
+from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.summary import read_summary
+from storages import BreakingFileSystem, Death, s3_server
+
+N_ROWS = 400
+DAY = datetime.date(2026, 11, 1)
+
+JOB = """
+[model]
+path = "model"
+[score]
+data = "in/{date}.parquet"
+output = "out/{date}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    Path("job.toml").write_text(JOB)
+    fit_model(0)
+
+
+def rows(seed, shift=0.0, n_rows=N_ROWS):
+    values = np.random.default_rng(seed).standard_normal((n_rows, 2)) + shift
+    return pd.DataFrame(values, columns=["x", "y"])
+
+
+def fit_model(seed):
+    model = lpe_dask.LPE(n_neighbors=5, alpha=0.05).fit(rows([9, seed], n_rows=1000))
+    model.save("model", overwrite=True)
+
+
+def day(number):
+    return DAY + datetime.timedelta(days=number - 1)
+
+
+def write_day(number, *, seed=None, shift=0.0, n_rows=N_ROWS):
+    table = rows(number if seed is None else seed, shift, n_rows)
+    table.to_parquet(f"in/{day(number)}.parquet")
+
+
+def run(number, job="job.toml", *, overwrite=False, **given):
+    """Run the job of a day, with new rows if there are none yet."""
+    if given or not Path(f"in/{day(number)}.parquet").exists():
+        write_day(number, **given)
+    return lpe_dask.run(job, date=day(number), overwrite=overwrite)["drift"]
+
+
+def followed(drift):
+    """The day that a run says it follows."""
+    before = drift["predecessor"]
+    return before and datetime.date.fromisoformat(before["date"]).day
+
+
+def counted(drift):
+    """How many runs, and the rows of each, are in the state after a run."""
+    assert drift["state"]["nights"] == drift["night"]
+    return [run["rows"] for run in drift["state"]["runs"]]
+
+
+# Days
+
+
+def test_run__follows_the_newest_earlier_day():
+    told = [run(i, n_rows=100 + i) for i in (1, 2, 5)]
+
+    assert [drift["night"] for drift in told] == [1, 2, 3]
+    assert [drift["verdict"] for drift in told] == ["fits"] * 3
+    assert [followed(drift) for drift in told] == [None, 1, 2]
+    assert counted(told[2]) == [101, 102, 105]
+    assert told[2]["predecessor"] == {
+        "output": f"file://{os.getcwd()}/out/2026-11-02",
+        "date": "2026-11-02",
+        "run": told[1]["run"],
+    }
+    assert told[0]["why_no_predecessor"].startswith("there is no summary of an earlier run")
+    assert told[2]["why_no_predecessor"] is told[2]["second_line"] is None
+    assert sorted(os.listdir("out")) == ["2026-11-01", "2026-11-02", "2026-11-05"]
+    assert read_summary("out/2026-11-05")["drift"] == told[2]
+
+
+def test_run__says_when_rows_have_drifted():
+    told = [run(i, shift=0.0 if i < 3 else 1.0) for i in range(1, 6)]
+
+    verdicts = [drift["verdict"] for drift in told]
+    assert verdicts[:2] == ["fits", "fits"]
+    assert verdicts[-1] == "drifting"
+    assert told[-1]["changed_since"]["night"] >= 3
+
+
+def test_run__of_broken_input_is_not_counted_but_remembered():
+    run(1)
+    broken = run(2, shift=50.0)
+
+    assert (broken["verdict"], broken["night"]) == ("broken input", 1)
+    verdicts = [known["verdict"] for known in run(3)["state"]["runs"]]
+    assert verdicts == ["fits", "broken input", "fits"]
+
+
+@pytest.mark.parametrize("n_days", [1, 3])
+def test_run__that_is_done_again_counts_once(n_days, caplog):
+    first, *_ = [run(i + 1) for i in range(n_days)]
+
+    assert run(1, overwrite=True) == first
+    assert not caplog.records
+    assert run(4)["night"] == n_days + 1
+
+
+def test_run__of_other_rows_on_an_earlier_day_begins_a_second_line(caplog):
+    for number in (1, 2, 4):
+        run(number)
+
+    backfilled = run(3, n_rows=333)
+    repaired = run(2, seed=99, overwrite=True)
+
+    here = f"file://{os.getcwd()}/out"
+    assert counted(backfilled) == [N_ROWS, N_ROWS, 333]
+    assert backfilled["second_line"] == (
+        f"this run begins a second line: {here}/2026-11-04 already follows "
+        f"{here}/2026-11-02; later runs follow the newest date"
+    )
+    assert repaired["second_line"] == (
+        f"this run begins a second line: {here}/2026-11-03 already follows "
+        f"{here}/2026-11-02 as it was before; later runs follow the newest date"
+    )
+    assert [r.getMessage() for r in caplog.records] == [
+        backfilled["second_line"], repaired["second_line"]
+    ]  # fmt: skip
+    later = run(5)
+    assert (followed(later), later["night"], later["second_line"]) == (4, 4, None)
+
+
+def test_run__before_the_first_of_its_series_says_so():
+    run(2)
+
+    assert "2026-11-02 already is the first run; later runs" in run(1)["second_line"]
+
+
+def test_run__with_the_input_of_an_earlier_day_counts_it_once(caplog):
+    """Such as a file without a day in its name, that was not written again."""
+    Path("job.toml").write_text(JOB.replace("{date}.parquet", "newest.parquet"))
+    rows(1).to_parquet("in/newest.parquet")
+    nights = [run(1)["night"], run(2)["night"]]
+    rows(2).to_parquet("in/newest.parquet")
+
+    later = run(3)
+
+    assert [*nights, later["night"]] == [1, 1, 2]
+    assert followed(later) == 2
+    assert not caplog.records
+
+
+def test_run__with_a_refit_another_level_or_another_delta_begins_a_new_series():
+    assert run(1)["night"] == run(2, n_rows=50)["night"] - 1 == 1
+    Path("other.toml").write_text(JOB + "alpha = 0.1\n")
+    assert run(3, "other.toml")["night"] == 1
+    Path("strict.toml").write_text(JOB + "[drift]\ndelta = 0.001\n")
+    assert run(4, "strict.toml")["night"] == 1
+    assert followed(run(5)) == 2
+    fit_model(1)
+
+    refitted = run(6)
+
+    assert (refitted["night"], refitted["predecessor"]) == (1, None)
+    assert [followed(run(7)), run(8, "other.toml")["night"]] == [6, 1]
+
+
+def test_run__takes_what_a_job_tolerates():
+    tolerant = "[drift]\nanomalies = 0.99\nmoved = 0.9\n"
+    Path("tolerant.toml").write_text(JOB + tolerant)
+
+    assert run(1, shift=1.5)["verdict"] == "drifting"
+    assert run(2, "tolerant.toml", shift=1.5)["verdict"] == "fits"
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        ("out/{date}", "out/{date-1d}-other"),
+        ("out/{date}/a", "out/{date}/b"),
+        ("out/a-{date}", "out/b-{date}"),
+        ("{date}-a", "{date}"),
+        ("out/2020-01-01-{date}", "out/2020-01-01-{date}-{date-7d}"),
+    ],
+    ids=str,
+)
+def test_run__of_two_jobs_that_share_a_folder_has_a_series_for_each(outputs):
+    for name, output in zip("ab", outputs, strict=True):
+        Path(f"{name}.toml").write_text(JOB.replace("out/{date}", output))
+    Path("out/notes").mkdir(parents=True)
+    Path("out/2026-11-99").mkdir()
+    for number in (1, 2, 3):
+        for name in "ab":
+            drift = run(number, f"{name}.toml")
+
+            assert drift["night"] == number
+            assert followed(drift) == (number - 1 or None)
+
+
+def test_run__does_not_read_all_summaries_of_a_job_that_is_fitted_daily(monkeypatch):
+    monkeypatch.setattr(drift_log, "MOST_SUMMARIES", 2)
+    run(1)
+    fit_model(1)
+    for number in (2, 3):
+        run(number)
+    fit_model(0)
+    assert run(4)["night"] == 1
+
+    monkeypatch.setattr(drift_log, "MOST_SUMMARIES", 3)
+
+    assert run(5)["night"] == 2
+    assert [followed(run(4, overwrite=True)), followed(run(6))] == [1, 5]
+
+
+def test_run__that_controls_the_rate_does_not_call_small_p_values_flagged():
+    Path("job.toml").write_text(JOB.replace("out/", "flagged/") + "fdr = 0.05\n")
+    told = [run(i, shift=0.0 if i == 1 else 1.5) for i in (1, 2, 3)]
+
+    assert "flagged" not in told[0]["text"]
+    assert "% with p <= 0.05 (between" in told[0]["text"]
+    # Names stay as they are.
+    assert "flagged/2026-11-03 (night 3)" in told[2]["text"]
+
+
+# What cannot be read
+
+
+def rewrite(number, change):
+    path = Path(f"out/{day(number)}/_summary.json")
+    path.write_text(change(path.read_text()))
+
+
+def with_state(**changed):
+    def change(text):
+        summary = json.loads(text)
+        summary["drift"]["state"] |= changed
+        return json.dumps(summary)
+
+    return change
+
+
+DAMAGES = {
+    "empty": lambda text: "",
+    "cut short": lambda text: text[:-100],
+    "a list": lambda text: "[1]",
+    "nested": lambda text: "[" * 100_000,
+    "no drift": lambda text: json.dumps(json.loads(text) | {"drift": 3}),
+    "a state of a later version": with_state(format=2),
+    "a damaged state": with_state(sums=[3]),
+    "no state": with_state(runs=None),
+}
+
+
+@pytest.mark.parametrize("change", DAMAGES.values(), ids=DAMAGES)
+def test_run__passes_over_a_damaged_summary(caplog, change):
+    for number in (1, 2, 4):
+        run(number)
+    for number in (2, 4):
+        rewrite(number, change)
+
+    drift = run(3)
+
+    assert followed(drift) == 1
+    if change is not DAMAGES["no drift"]:
+        assert "2026-11-02 is passed over, as it is damaged" in caplog.text
+
+
+def test_run__does_not_fail_where_earlier_outputs_cannot_be_read(caplog, monkeypatch):
+    run(1)
+
+    def refuse(series, *arguments):
+        raise PermissionError("no such permission")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drift_log.RunSeries, "_summary", refuse)
+        drift = run(2)
+
+    assert (drift["night"], drift["predecessor"]) == (1, None)
+    assert "cannot be read: PermissionError: no such" in drift["why_no_predecessor"]
+    assert "counts as the first one of its series" in caplog.text
+    # A replay finds what was not there.
+    assert run(2, overwrite=True)["night"] == 2
+
+
+# Outputs without a day in their name
+
+
+def score(seed, **given):
+    if seed is not None:
+        rows(seed, n_rows=100 + seed).to_parquet("rows.parquet")
+    given = {"model": "model", "output": "scored", "overwrite": True} | given
+    return lpe_dask.score_files("rows.parquet", **given)["drift"]
+
+
+def test_score_files__follows_the_run_that_it_replaces():
+    told = [score(seed) for seed in (1, 2, 3, None, None, 4)]
+
+    assert [drift["night"] for drift in told] == [1, 2, 3, 3, 3, 4]
+    assert told[3] == told[4] == told[2]
+    assert counted(told[5]) == [101, 102, 103, 104]
+    output = f"file://{os.getcwd()}/scored"
+    assert told[5]["predecessor"] == {
+        "output": output, "date": None, "run": told[2]["run"]
+    }  # fmt: skip
+    assert score(5, output="elsewhere")["predecessor"] is None
+
+
+def test_score_files__with_other_columns_to_keep_counts_the_same_input_once():
+    assert [score(1)["night"], score(2)["night"], score(None, keep=["x"])["night"]] == [
+        1, 2, 2
+    ]  # fmt: skip
+
+
+def test_score_files__with_a_refit_or_another_level_begins_a_new_series():
+    nights = [score(1)["night"], score(2)["night"], score(3, alpha=0.1)["night"]]
+    fit_model(1)
+
+    assert [*nights, score(4)["night"], score(5)["night"]] == [1, 2, 1, 1, 2]
+
+
+def test_score_files__keeps_no_value_of_a_run_that_it_replaces():
+    score(1)
+    score(2, private=["x"])
+
+    copied = json.loads(Path("scored/_predecessor.json").read_text())
+    assert sorted(copied) == ["drift", "made_from"]
+
+
+def test_score_files__counts_runs_whose_replacement_was_interrupted(caplog):
+    score(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lpe_dask.batch.parts.PartFolder.publish", lambda *given: 1 / 0)
+        for seed in (2, 3):
+            with pytest.raises(RunError):
+                score(seed)
+    assert not Path("scored/_summary.json").exists()
+
+    assert counted(score(4)) == [101, 104]
+    assert counted(score(None)) == [101, 104]
+    assert not caplog.records
+
+
+def test_score_files__there_is_no_drift_of_rows_scored_among_themselves():
+    rows(1).to_parquet("rows.parquet")
+
+    drift = lpe_dask.score_files("rows.parquet", "own", n_neighbors=5)["drift"]
+
+    assert drift["verdict"] is None
+
+
+def test_score_files__does_not_depend_on_partitions():
+    Path("cut").mkdir()
+    for i in range(4):
+        rows(1).iloc[100 * i : 100 * (i + 1)].to_parquet(f"cut/{i}.parquet")
+    rows(1).to_parquet("rows.parquet")
+
+    cut, whole = (
+        lpe_dask.score_files(data, f"out/{data}", model="model")["drift"]
+        for data in ("cut", "rows.parquet")
+    )
+
+    assert cut["log10_evidence"] == whole["log10_evidence"]
+    assert cut["state"]["recent"] == whole["state"]["recent"]
+
+
+# Other storages
+
+
+@pytest.fixture(params=["memory", "s3"])
+def place(request):
+    if request.param == "memory":
+        yield "memory://series"
+        fsspec.filesystem("memory").store.clear()
+        return
+    with s3_server({}):
+        yield "s3://bucket/series"
+
+
+def test_run__has_its_series_on_every_storage(place):
+    Path("job.toml").write_text(JOB.replace("out/", f"{place}/"))
+    told = [run(number) for number in (1, 2, 3)]
+
+    assert [followed(drift) for drift in told] == [None, 1, 2]
+    assert told[2]["predecessor"]["output"].endswith("/series/2026-11-02")
+    assert run(2, overwrite=True) == told[1]
+    assert "second line" in run(2, seed=8, overwrite=True)["second_line"]
+    nights = [score(seed, output=f"{place}/scored")["night"] for seed in (1, 2, None)]
+    assert nights == [1, 2, 2]
+
+
+# A month, counted by hand
+
+
+@dataclass
+class Month:
+    """What a month of runs should say, by plain counting.
+
+    Attributes
+    ----------
+    lines : dict of date to list
+        The days that the output of a day counts, itself last, each with its counts in bulk
+        cells and its number of rows.
+    models : dict of date to int
+        Which model has scored a day.
+    """
+
+    lines: dict = field(default_factory=dict)
+    models: dict = field(default_factory=dict)
+
+    def expect(self, of, model, counts):
+        """Return the line of a run that is done now, and whether it is a second one."""
+        earlier = [d for d in self.lines if d < of and self.models[d] == model]
+        later = [d for d in self.lines if d > of and self.models[d] == model]
+        line = [*(self.lines[max(earlier)] if earlier else []), (of, counts)]
+        self.lines[of], self.models[of] = line, model
+        is_second = bool(later) and not any(
+            self.lines[min(later)][: i + 1] == line
+            for i in range(len(self.lines[min(later)]))
+        )
+        return line, is_second
+
+
+def counts_by_hand(output, edges, n_calibration):
+    """Return the rows in each bulk cell, and all, from the p-values of the parts."""
+    cells = [0] * (len(edges) - 1)
+    p_values = pd.read_parquet(output)["p_value"].tolist()
+    for p in p_values:
+        cell = bisect.bisect_left(edges, round(p * n_calibration))
+        if cell > 0:
+            cells[cell - 1] += 1
+    return tuple(cells), len(p_values)
+
+
+def age_locks():
+    for path in Path().rglob("*_lock*"):
+        os.utime(path, (1, 1))
+
+
+def test_run__of_a_month_with_kills_replays_a_refit_and_a_backfill(caplog):
+    """30 days; each state has the runs and rows that counting by hand gives."""
+    fsspec.register_implementation("breaking", BreakingFileSystem, clobber=True)
+    Path("job.toml").write_text(JOB.replace("out/", f"breaking://{os.getcwd()}/out/"))
+    rng, month, model, n_killed, n_second = np.random.default_rng(0), Month(), 0, 0, 0
+    for number in range(1, 31):
+        write_day(number, n_rows=60 + number)
+    replays, backfill, repair = [5, 14], [9, 10], [12]
+    plan = [
+        *range(1, 9),
+        *range(11, 15),
+        *replays,
+        15,
+        *backfill,
+        16,
+        *repair,
+        17,
+        *replays,
+    ]
+    plan += ["refit", *range(18, 28), 8, 19, 27, 28, 29, 29, 30]
+    for number in plan:
+        if number == "refit":
+            fit_model(1)
+            model = 1
+            continue
+        is_done = day(number) in month.lines
+        if is_done and number in repair:
+            write_day(number, seed=77, n_rows=1000)
+        for point in rng.integers(0, 30, 2):
+            BreakingFileSystem.repair(at(point, "dies"))
+            with suppress(Death):
+                lpe_dask.run("job.toml", date=day(number), overwrite=is_done)
+            n_killed += BreakingFileSystem.is_dead
+            BreakingFileSystem.repair()
+            age_locks()
+
+        lpe_dask.run("job.toml", date=day(number), overwrite=is_done)
+
+        output = f"out/{day(number)}"
+        drift = read_summary(output)["drift"]
+        state = drift["state"]
+        counts = counts_by_hand(output, state["edges"], state["n_calibration"])
+        line, is_second = month.expect(day(number), model, counts)
+        n_second += is_second
+        assert state["nights"] == len(line)
+        assert [known["rows"] for known in state["runs"]] == [n for _, (_, n) in line]
+        ends = [known["output"][-10:] for known in state["runs"]]
+        assert ends == [str(of) for of, _ in line]
+        total = [sum(cell) for cell in zip(*(cells for _, (cells, _) in line), strict=True)]
+        held = [sum(cell) for cell in zip(state["sums"], *state["recent"], strict=True)]
+        assert held == total
+        assert (drift["second_line"] is not None) == is_second
+        assert is_second == (drift["second_line"] in caplog.messages)
+    assert n_killed > 20
+    assert n_second == 4  # days 9, 10, 12, and 8 with the other model
+    assert {day(n) for n in range(1, 31)} == set(month.lines)
