@@ -128,7 +128,7 @@ def check_replaceable(url: str) -> None:
     own = [_WRITTEN_NAME.fullmatch(name) or _EARLY_NAME.fullmatch(name) for name in names]
     foreign = sorted(name for name, is_own in zip(names, own, strict=True) if not is_own)
     if not foreign and not {SUMMARY_NAME, FINGERPRINT_NAME} & set(names):
-        # Perhaps the output of an interrupted run of a version without fingerprints.
+        # Perhaps what a run has left that died while it removed an earlier output.
         parts = [name for name in names if name.startswith("part-")]
         foreign = [name for name in parts[:1] if not _is_part(folder, name)]
     if foreign:

@@ -56,6 +56,9 @@ scheduler = "tcp://10.0.0.1:8786"
 """
 SCORE = '[score]\ndata = "in"\noutput = "out"\n'
 NOMINAL = '[nominal]\ndata = "nominal"\n'
+OUTPUT = "[score]\noutput='o'\n"
+WEIGHTS = f"{SCORE}[model.metric_params]\nw="
+CLUSTER = f"{SCORE}[cluster]\n"
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +107,10 @@ def test_read_job__takes_the_example(read):
         ),
         cluster=ClusterSection(scheduler="tcp://10.0.0.1:8786"),
         path=job.path,
-        today=job.today,
+        dated_output=job.dated_output,
     )
     assert job.path.endswith("job.toml")
-    assert (job.today.folder, job.today.day) == ("out", datetime.date(2026, 11, 20))
+    assert (job.dated_output.folder, job.dated_output.day) == ("out", DAY)
     assert job == read(EXAMPLE)
 
 
@@ -142,39 +145,23 @@ def test_read_job__is_frozen(read):
     hash((job.nominal, job.score, job.cluster))
 
 
-def test_read_job__takes_every_argument_of_the_detector(read):
-    job = read(
-        NOMINAL
-        + """[model]
+def test_read_job__takes_arguments_of_the_detector(read):
+    text = """[model]
         path = "model"
         n_neighbors = 7
-        graph = "knn"
         metric = "mahalanobis"
         metric_params = { VI = [[2.0, 1], [1, 2.0]] }
         scale = "minmax"
         alpha = 0.2
-        algorithm = "pruned"
         calibration = "conformal"
-        calibration_size = 100
         missing = "drop"
         random_state = 5
         """
-    )
 
-    assert job.model.arguments == {
-        "n_neighbors": 7,
-        "graph": "knn",
-        "metric": "mahalanobis",
-        "metric_params": {"VI": [[2.0, 1], [1, 2.0]]},
-        "scale": "minmax",
-        "alpha": 0.2,
-        "algorithm": "pruned",
-        "calibration": "conformal",
-        "calibration_size": 100,
-        "missing": "drop",
-        "random_state": 5,
-    }
-    assert job.lpe_arguments == job.model.arguments
+    job = read(NOMINAL + text)
+
+    given = tomllib.loads(text)["model"]
+    assert job.lpe_arguments | {"path": given["path"]} == given
     assert LPE(**job.lpe_arguments).alpha == 0.2
 
 
@@ -196,12 +183,6 @@ def test_read_job__takes_any_form_of_a_table(read, table):
 
     expected = {"metric": "geodesic", "metric_params": {"n_neighbors": 4}}
     assert job.model.arguments == expected
-
-
-def test_read_job__takes_a_radius(read):
-    job = read(f'{SCORE}[model]\ngraph = "radius"\nradius = 1\n')
-
-    assert job.model.arguments == {"graph": "radius", "radius": 1}
 
 
 @pytest.mark.parametrize("name", ["missing", "alpha"])
@@ -393,275 +374,120 @@ def test_has_range__tells_a_range_from_two_dots():
 # What is refused, and how
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "message"),
-    [
-        # sections and keys
-        ("", "", "neither a [nominal] section (rows to fit) nor a [score]"),
-        ("[model]\nscale = 'minmax'", "", "neither a [nominal]"),
+#: A problem of each kind: where it is, and what is said of it.
+PROBLEMS = [
+    # sections and keys
+    ("", "", "neither a [nominal] section (rows to fit) nor a [score]"),
+    (f"{SCORE}[socre]", ", line 4, [socre]", "unknown section 'socre'. Did you mean"),
+    (f"data = 5\n{SCORE}", ", line 1, [data]", "It belongs to [nominal] or [score]."),
+    ("score = 5", ", line 1, [score]", "score=5 must be a table of keys"),
+    (f"{SCORE}outptu = 1", ", line 4, [score] outptu", "Did you mean output? Keys are"),
+    (f"{SCORE}missing = 1", ", line 4, [score] missing", "It belongs to [nominal] or"),
+    (f"{SCORE}'a\\nb' = 1", ", line 1, [score]", r"unknown key 'a\\nb'"),
+    (
+        f"{SCORE}[model]\nbeta = 1",
+        ", line 5, [model] beta",
+        "unknown key 'beta' in [model]",
+    ),
+    ("[score]\ndata = 'a'", ", line 1, [score] output", "output is missing, a path"),
+    # values
+    (f"{OUTPUT}data=5", ", line 3, [score] data", "data=5 must be a path or a"),
+    (f"{OUTPUT}data=[]", ", line 3, [score] data", "data=[] must be"),
+    (f"{OUTPUT}data=['']", ", line 3, [score] data", "data=[''] must be"),
+    (f"{OUTPUT}data=['a', 1]", ", line 3, [score] data", "data=['a', 1] must"),
+    (f"{OUTPUT}data=['a', 'a']", ", line 3, [score] data", "none twice"),
+    (f"{OUTPUT}data='${{ODD}}'", ", line 3, [score] data", r"data=['a\x00b'] must"),
+    ("[score]\ndata='i'\noutput=''", ", line 3, [score] output", "output='' must be a"),
+    (f"{SCORE}keep=['a', 'a']", ", line 4, [score] keep", "none twice"),
+    (f"{SCORE}keep=[true]", ", line 4, [score] keep", "keep=[True] must be"),
+    (f"{SCORE}alpha=1", ", line 4, [score] alpha", "alpha=1 must be a number between"),
+    (f"{SCORE}alpha='0.1'", ", line 4, [score] alpha", "alpha='0.1' must be"),
+    (f"{SCORE}fdr=inf", ", line 4, [score] fdr", "fdr=inf must be"),
+    (f"{NOMINAL}columns=[]", ", line 3, [nominal] columns", "at least one"),
+    (f"{NOMINAL}missing='no'", ", line 3, [nominal] missing", 'must be "error" or "drop"'),
+    (f"{SCORE}[model]\nrefit=1", ", line 5, [model] refit", "refit=1 must be true or"),
+    # arguments of LPE
+    (
+        f"{SCORE}[model]\nn_neighbors=0",
+        ", line 5, [model] n_neighbors",
+        "n_neighbors=0 must be a whole number of at least 1, or None for the rule "
+        "round(n**0.4). For None, leave the key out.",
+    ),
+    (f"{SCORE}[model]\nscale='no'", ", line 5, [model] scale", "in None, 'minmax'"),
+    (f"{SCORE}[model]\nradius=1.0", ", line 5, [model] radius", "is for graph='radius'"),
+    (f"{SCORE}[model]\ngraph='radius'", ", line 4, [model]", "or give radius."),
+    (f"{WEIGHTS}3", ", line 4, [model] metric_params", "['w']=3 must be an array"),
+    (f"{WEIGHTS}[1.0, -1.0]", ", line 4, [model] metric_params", "must not be negative"),
+    (
+        f"{SCORE}{NOMINAL}columns=['a', 'b']\n[model]\nscale='minmax+quantile'\n"
+        f"metric='seuclidean'\nmetric_params={{V=[1, 1]}}",
+        ", line 10, [model] metric_params",
+        "the rows have 2 columns, which the scale makes 4",
+    ),
+    (
+        f"{SCORE}[model]\nscale='minmax+quantile'\nmetric='seuclidean'\n"
+        f"metric_params={{V=[1, 1, 1]}}",
+        ", line 7, [model] metric_params",
+        "give an array of shape (2,)",
+    ),
+    (
+        f"{SCORE}[model]\nanomaly_log_density='f'",
+        ", line 5, [model] anomaly_log_density",
+        "a job file cannot contain a function",
+    ),
+    # contradictions
+    (NOMINAL, ", line 1, [nominal]", "the fit would have no result"),
+    (
+        f"{NOMINAL}{SCORE}columns = ['a']",
+        ", line 6, [score] columns",
+        "Name them in [nominal], and remove them here",
+    ),
+    (f"{SCORE}[model]\nrefit=true", ", line 5, [model] refit", "there is no [nominal]"),
+    (
+        f"{SCORE}[model]\npath='m'\nscale='minmax'\nmissing='drop'\nalpha=0.1",
+        ", line 6, [model] scale",
+        "may be given with it, not scale, missing. Leave them out",
+    ),
+    (
+        f"{SCORE}alpha=0.1\n[model]\nalpha=0.2",
+        ", line 4, [score] alpha",
+        "alpha=0.1, but [model] has alpha=0.2",
+    ),
+    # [cluster]
+    (f"{CLUSTER}workers=0", ", line 5, [cluster] workers", "at least 1"),
+    (f"{CLUSTER}workers={2**63}", ", line 5, [cluster] workers", "64 bits is too large"),
+    (f"{CLUSTER}threads=1.0", ", line 5, [cluster] threads", "threads=1.0 must"),
+    (f"{CLUSTER}scheduler='t'", ", line 5, [cluster] scheduler", 'or "threads"'),
+    *(
         (
-            f"{SCORE}[socre]",
-            ", line 4, [socre]",
-            "unknown section 'socre'. Did you mean",
-        ),
-        (f"data = 5\n{SCORE}", ", line 1, [data]", "It belongs to [nominal] or [score]."),
+            f"{CLUSTER}memory_limit={value}",
+            ", line 5, [cluster] memory_limit",
+            "an amount of memory or a number of bytes, of at least 533MiB",
+        )
+        for value in ("1", "'4 apples'", "''", "'1e3GB'", "true", "'9999999PB'")
+    ),
+    (
+        f"{CLUSTER}scheduler='threads'\nworkers=2\nthreads=1",
+        ", line 5, [cluster] scheduler",
+        "but workers, threads would describe workers to start",
+    ),
+    (
+        f"{CLUSTER}scheduler='threads'\nscheduler_file='s.json'",
+        ", line 6, [cluster] scheduler_file",
+        "scheduler and scheduler_file name one each",
+    ),
+    *(
         (
-            f"{SCORE}[a.b]",
-            ", line 4, [a]",
-            "[nominal], [model], [score], [drift], [cluster]",
-        ),
-        ("score = 5", ", line 1, [score]", "score=5 must be a table of keys"),
-        ("[[score]]", ", line 1, [score]", "score=[{}] must be a table of keys"),
-        (
-            f"{SCORE}outptu = 1",
-            ", line 4, [score] outptu",
-            "Did you mean output? Keys are data,",
-        ),
-        (f"{SCORE}missing = 1", ", line 4, [score] missing", "It belongs to [nominal] or"),
-        (f"{SCORE}columns = 1", ", line 4, [score] columns", "a list of column names"),
-        (
-            f"{NOMINAL}{SCORE}columns = ['a']",
-            ", line 6, [score] columns",
-            "Name them in [nominal], and remove them here",
-        ),
-        (
-            f"{SCORE}zzz = 1",
-            ", line 4, [score] zzz",
-            "unknown key 'zzz' in [score]. Keys are",
-        ),
-        (f"{SCORE}'a\\nb' = 1", ", line 1, [score]", r"unknown key 'a\\nb'"),
-        (f"{SCORE}'' = 1", ", line 1, [score]", "unknown key ''"),
-        (
-            f"{SCORE}[model]\nbeta = 1",
-            ", line 5, [model] beta",
-            "unknown key 'beta' in [model]",
-        ),
-        ("[score]\ndata = 'a'", ", line 1, [score] output", "output is missing, a path"),
-        ("[nominal]", ", line 1, [nominal] data", "data is missing, a path or a list"),
-        # [nominal] and [score]
-        (
-            "[score]\noutput='o'\ndata=5",
-            ", line 3, [score] data",
-            "data=5 must be a path or a",
-        ),
-        ("[score]\noutput='o'\ndata=[]", ", line 3, [score] data", "data=[] must be"),
-        ("[score]\noutput='o'\ndata=['']", ", line 3, [score] data", "data=[''] must be"),
-        (
-            "[score]\noutput='o'\ndata=['a', 1]",
-            ", line 3, [score] data",
-            "data=['a', 1] must",
-        ),
-        ("[score]\noutput='o'\ndata=['a', 'a']", ", line 3, [score] data", "none twice"),
-        (
-            "[score]\noutput='o'\ndata='${ODD}'",
-            ", line 3, [score] data",
-            r"data=['a\x00b'] must",
-        ),
-        (
-            "[score]\ndata='i'\noutput=''",
-            ", line 3, [score] output",
-            "output='' must be a path",
-        ),
-        (
-            "[score]\ndata='i'\noutput=['o']",
-            ", line 3, [score] output",
-            "output=['o'] must be",
-        ),
-        (
-            "[score]\ndata='i'\noutput=2020-01-01",
-            ", line 3, [score] output",
-            "must be a path",
-        ),
-        (
-            f"{SCORE}keep='id'",
-            ", line 4, [score] keep",
-            "keep='id' must be a list of column",
-        ),
-        (f"{SCORE}keep=['a', 'a']", ", line 4, [score] keep", "none twice"),
-        (f"{SCORE}keep=[true]", ", line 4, [score] keep", "keep=[True] must be"),
-        (f"{SCORE}alpha=1", ", line 4, [score] alpha", "alpha=1 must be a number between"),
-        (f"{SCORE}alpha=nan", ", line 4, [score] alpha", "alpha=nan must be"),
-        (f"{SCORE}alpha=true", ", line 4, [score] alpha", "alpha=True must be"),
-        (f"{SCORE}alpha='0.1'", ", line 4, [score] alpha", "alpha='0.1' must be"),
-        (
-            f"{SCORE}fdr=0",
-            ", line 4, [score] fdr",
-            "fdr=0 must be a number between 0 and 1",
-        ),
-        (f"{SCORE}fdr=inf", ", line 4, [score] fdr", "fdr=inf must be"),
-        (f"{NOMINAL}columns=[]", ", line 3, [nominal] columns", "at least one"),
-        (
-            f"{NOMINAL}columns='a'",
-            ", line 3, [nominal] columns",
-            "columns='a' must be a list",
-        ),
-        (f"{NOMINAL}columns=['a','a']", ", line 3, [nominal] columns", "none twice"),
-        (
-            f"{NOMINAL}missing='no'",
-            ", line 3, [nominal] missing",
-            'must be "error" or "drop"',
-        ),
-        (NOMINAL, ", line 1, [nominal]", "the fit would have no result"),
-        (
-            f"{NOMINAL}[model]\nrefit=true",
-            ", line 1, [nominal]",
-            'for example path = "models',
-        ),
-        # [model]
-        (f"{SCORE}[model]\npath=5", ", line 5, [model] path", "path=5 must be a path"),
-        (f"{SCORE}[model]\nrefit=1", ", line 5, [model] refit", "refit=1 must be true or"),
-        (f"{SCORE}[model]\nrefit=true", ", line 5, [model] refit", "there is no [nominal]"),
-        (
-            f"{SCORE}[model]\nn_neighbors=0",
-            ", line 5, [model] n_neighbors",
-            "n_neighbors=0 must be a whole number of at least 1, or None for the rule "
-            "round(n**0.4). For None, leave the key out.",
-        ),
-        (f"{SCORE}[model]\nscale='no'", ", line 5, [model] scale", "in None, 'minmax'"),
-        (f"{SCORE}[model]\ngraph=[]", ", line 5, [model] graph", "graph=[] is not"),
-        (
-            f"{SCORE}[model]\nradius=1.0",
-            ", line 5, [model] radius",
-            "is for graph='radius'",
-        ),
-        (f"{SCORE}[model]\ngraph='radius'", ", line 4, [model]", "or give radius."),
-        (f"{SCORE}[model]\nalpha=2.0", ", line 5, [model] alpha", "alpha=2.0 must be"),
-        (f"{SCORE}[model]\nmissing='no'", ", line 5, [model] missing", "'error', 'drop'"),
-        (
-            f"{SCORE}[model]\nmetric_params={{V=[1]}}",
-            ", line 5, [model] metric_params",
-            "takes 'w' only",
-        ),
-        (
-            f"{SCORE}[model]\nmetric_params=[1]",
-            ", line 5, [model] metric_params",
-            "must be a dict",
-        ),
-        (
-            f"{SCORE}[model.metric_params]\nw=[1.0, -1.0]",
-            ", line 4, [model] metric_params",
-            "must not be negative",
-        ),
-        (
-            f"{SCORE}[model.metric_params]\nw=[1.0, nan]",
-            ", line 4, [model] metric_params",
-            "NaN or inf",
-        ),
-        (
-            f"{SCORE}[model.metric_params]\nw=3",
-            ", line 4, [model] metric_params",
-            "metric_params['w']=3 must be an array",
-        ),
-        (
-            f"{SCORE}[model.metric_params]\nw=[2020-01-01]",
-            ", line 4, [model] metric_params",
-            "must be an array of numbers",
-        ),
-        (
-            f"{SCORE}{NOMINAL}columns=['a', 'b']\n[model]\nmetric_params={{w=[1]}}",
-            ", line 8, [model] metric_params",
-            "the rows have 2 columns",
-        ),
-        (
-            f"{SCORE}{NOMINAL}columns=['a', 'b']\n[model]\nscale='minmax+quantile'\n"
-            f"metric='seuclidean'\nmetric_params={{V=[1, 1]}}",
-            ", line 10, [model] metric_params",
-            "the rows have 2 columns, which the scale makes 4",
-        ),
-        (
-            f"{SCORE}[model]\nscale='minmax+quantile'\nmetric='seuclidean'\n"
-            f"metric_params={{V=[1, 1, 1]}}",
-            ", line 7, [model] metric_params",
-            "give an array of shape (2,)",
-        ),
-        (
-            f"{SCORE}[model]\nanomaly_log_density='f'",
-            ", line 5, [model] anomaly_log_density",
-            "a job file cannot contain a function",
-        ),
-        (
-            f"{SCORE}[model]\npath='m'\nscale='minmax'\nmissing='drop'\nalpha=0.1",
-            ", line 6, [model] scale",
-            "may be given with it, not scale, missing. Leave them out",
-        ),
-        (
-            f"{SCORE}alpha=0.1\n[model]\nalpha=0.2",
-            ", line 4, [score] alpha",
-            "alpha=0.1, but [model] has alpha=0.2",
-        ),
-        (
-            f"{SCORE}{NOMINAL}missing='error'\n[model]\nmissing='drop'",
-            ", line 6, [nominal] missing",
-            "missing='error', but [model] has missing='drop'",
-        ),
-        # [cluster]
-        (f"{SCORE}[cluster]\nworkers=0", ", line 5, [cluster] workers", "at least 1"),
-        (
-            f"{SCORE}[cluster]\nworkers=true",
-            ", line 5, [cluster] workers",
-            "workers=True must",
-        ),
-        (
-            f"{SCORE}[cluster]\nworkers=9223372036854775808",
-            ", line 5, [cluster] workers",
-            "of 64 bits is too large; at most 9223372036854775807",
-        ),
-        (
-            f"{SCORE}[cluster]\nthreads=1.0",
-            ", line 5, [cluster] threads",
-            "threads=1.0 must",
-        ),
-        (
-            f"{SCORE}[cluster]\nscheduler='t'",
-            ", line 5, [cluster] scheduler",
-            'or "threads"',
-        ),
-        (
-            f"{SCORE}[cluster]\nscheduler=1",
-            ", line 5, [cluster] scheduler",
-            "scheduler=1 must",
-        ),
-        *(
-            (
-                f"{SCORE}[cluster]\nmemory_limit={value}",
-                ", line 5, [cluster] memory_limit",
-                "an amount of memory or a number of bytes, of at least 533MiB",
-            )
-            for value in (
-                "1",
-                "'1GiBs'",
-                "'4 apples'",
-                "''",
-                "'1e3GB'",
-                "true",
-                "'9999999PB'",
-            )
-        ),
-        (
-            f"{SCORE}[cluster]\nscheduler='threads'\nworkers=2\nthreads=1",
-            ", line 5, [cluster] scheduler",
-            "but workers, threads would describe workers to start",
-        ),
-        (
-            f"{SCORE}[cluster]\nscheduler_file='s.json'\nworkers=2\ngive_up_after=9",
-            ", line 5, [cluster] scheduler_file",
-            "but workers would describe workers to start",
-        ),
-        (
-            f"{SCORE}[cluster]\nscheduler='threads'\nscheduler_file='s.json'",
-            ", line 6, [cluster] scheduler_file",
-            "scheduler and scheduler_file name one each",
-        ),
-        *(
-            (
-                f"{SCORE}[cluster]\ngive_up_after={value}",
-                ", line 5, [cluster] give_up_after",
-                "a time above 0, as a text with its unit or in seconds",
-            )
-            for value in ("0", "-1", "'0s'", "'30 parsecs'", "''", "true", "'1e3s'")
-        ),
-    ],
-)
+            f"{CLUSTER}give_up_after={value}",
+            ", line 5, [cluster] give_up_after",
+            "a time above 0, as a text with its unit or in seconds",
+        )
+        for value in ("0", "'30 parsecs'", "true")
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "place", "message"), PROBLEMS)
 def test_read_job__says_where_and_what_to_do(refusal, text, place, message):
     lines = refusal(text)
 
@@ -943,64 +769,13 @@ PLACES = [
     for section, keys in KEYS.items()
     for key in (*keys, "anomaly_log_density", "zzz")
 ]
-#: What each key may well be, so that whole jobs are drawn, too.
-LIKELY = {
-    "data": ["'a'", "['a', 'b']", "'{date-2d..date}'", "['a', '${DATA}/{date}']"],
-    "columns": ["['a']", "['a', 'b']"],
-    "missing": ["'error'", "'drop'"],
-    "path": ["'m'", "'${DATA}/{date}'"],
-    "refit": ["true", "false"],
-    "n_neighbors": ["1", "20"],
-    "graph": ["'knn'", "'radius'"],
-    "radius": ["0", "0.5"],
-    "aggregation": ["'kth'", "'mean'"],
-    "metric": ["'euclidean'", "'seuclidean'", "'mahalanobis'", "'geodesic'"],
-    "metric_params": [
-        "{}",
-        "{ w = [1, 2] }",
-        "{ V = [1, 2] }",
-        "{ VI = [[1, 0], [0, 1]] }",
-    ],
-    "scale": ["'minmax'", "'standard'", "'quantile'", "'minmax+quantile'"],
-    "categorical": ["'auto'", "['a']"],
-    "alpha": ["0.1", "0.2"],
-    "algorithm": ["'auto'", "'brute'", "'nn_descent'"],
-    "allow_approximate": ["true", "false"],
-    "max_p_error": ["0.01", "0.1"],
-    "max_error_share": ["0.01", "0.1"],
-    "recheck": ["0.1", "0.2"],
-    "on_low_quality": ["'repair'", "'error'"],
-    "calibration": ["'split'", "'conformal'"],
-    "calibration_size": ["1", "100"],
-    "random_state": ["0", "9223372036854775807"],
-    "keep": ["[]", "['a', '{date}']"],
-    "output": ["'o'", "'${DATA}'"],
-    "check_calibration": ["true", "false"],
-    "fdr": ["0.1", "0.9"],
-    "report": ["true", "false"],
-    "private": ["['a']"],
-    "delta": ["0.05"],
-    "tolerance": ["0", "2"],
-    "anomalies": ["0", "0.1"],
-    "moved": ["0", "0.1"],
-    "nan_limit": ["0", "0.5"],
-    "scheduler": ["'threads'", "'tcp://a:1'"],
-    "workers": ["1", "4"],
-    "memory_limit": ["'4GiB'", "1000000000"],
-    "threads": ["1", "2"],
-    "scheduler_file": ["'scheduler.json'"],
-    "give_up_after": ["'30min'", "90"],
-}
 
 
 @st.composite
 def tables(draw):
-    """A job with some keys, most of them likely, and some anywhere with any value."""
-    likely = st.sampled_from([(s, k) for s, k in PLACES if k in LIKELY])
+    """A job that could be done, with any value of some keys."""
     given = {("score", "data"): "'in'", ("score", "output"): "'out'"}
-    for section, key in draw(st.lists(likely, max_size=5)):
-        given[section, key] = draw(st.sampled_from(LIKELY[key]))
-    for place in draw(st.lists(st.sampled_from(PLACES), max_size=1)):
+    for place in draw(st.lists(st.sampled_from(PLACES), max_size=3)):
         given[place] = draw(VALUES)
     if any(section == "nominal" for section, _ in given):
         given.setdefault(("nominal", "data"), "'nominal'")
@@ -1011,16 +786,11 @@ def tables(draw):
     return "\n".join(lines)
 
 
-def test_likely__has_every_key():
-    assert set(LIKELY) == {key for keys in KEYS.values() for key in keys}
-
-
-@given(st.binary(max_size=200))
-def test_read_job__of_any_bytes(read, data):
-    assert_job_or_refusal(read, data)
-
-
-@given(st.text(st.characters(codec="utf-8"), max_size=100) | st.lists(SCRAPS).map("".join))
+@given(
+    st.binary(max_size=200)
+    | st.text(st.characters(codec="utf-8"), max_size=100)
+    | st.lists(SCRAPS).map("".join)
+)
 def test_read_job__of_any_text(read, text):
     assert_job_or_refusal(read, text)
 

@@ -24,7 +24,7 @@ from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.runs import prepare
 from lpe_dask.forecast import forecast_job
 from lpe_dask.model import Fitted, checkpoint
-from lpe_dask.search import geodesic, join
+from lpe_dask.search import join
 from lpe_dask.search.plan import share_of
 from lpe_dask.storage.lock import LockedError, hold
 
@@ -276,17 +276,6 @@ def refuse(filesystem, path, *arguments, **options):
     raise PermissionError(path)
 
 
-def test_score_files__is_done_though_it_cannot_tidy_up(
-    tables, tmp_path, monkeypatch, caplog
-):
-    monkeypatch.setattr(LocalFileSystem, "rm", refuse)
-
-    summary = score_files(**tables, output=tmp_path / "out", fdr=0.1)
-
-    assert summary["rows"] == N_PARTS * PART_ROWS
-    assert "could not remove what a run has left" in caplog.text
-
-
 def test_score_files__restores_a_part_that_was_removed(tables, expected, tmp_path):
     score_files(**tables, output=tmp_path / "out", n_neighbors=5)
     (tmp_path / "out" / "part-00002.parquet").unlink()
@@ -386,14 +375,6 @@ def test_fit__measures_rows_of_a_damaged_file_again(tables, tmp_path, caplog):
     assert "rows-0.parquet" in caplog.text
 
 
-def test_walks__of_a_graph_are_recorded_by_number(tables, tmp_path, monkeypatch):
-    walks = count_calls(monkeypatch, geodesic, "_walk")
-
-    score_files(**tables, output=tmp_path / "out", metric="geodesic", n_neighbors=7)
-
-    assert len(walks) > 1
-
-
 # What has changed since
 
 
@@ -408,16 +389,12 @@ def test_walks__of_a_graph_are_recorded_by_number(tables, tmp_path, monkeypatch)
         ({"aggregation": "mean"}, "the nominal rows, the model or its parameters"),
     ],
 )
-@pytest.mark.parametrize("is_finished", [False, True])
 def test_score_files__refuses_to_go_on_with_something_else(
-    tables, expected, tmp_path, change, words, is_finished
+    tables, expected, tmp_path, change, words
 ):
     out, given = tmp_path / "out", {**tables, "n_neighbors": 5}
-    if is_finished:
+    with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
         score_files(**given, output=out)
-    else:
-        with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
-            score_files(**given, output=out)
     before = parts_in(out)
 
     with pytest.raises(FileExistsError, match=rf"differs in: {words}\..*--overwrite"):
@@ -488,14 +465,6 @@ def test_score_files__names_files_that_are_new_or_gone(tables, tmp_path):
 
     with pytest.raises(FileExistsError, match=r"0.parquet is gone and 1 more"):
         score_files(data, tmp_path / "out", nominal=tables["nominal"])
-
-
-def test_score_files__refuses_a_finished_output(tables, tmp_path):
-    score_files(**tables, output=tmp_path / "out")
-
-    assert prepare(score_job(**tables, output=tmp_path / "out")).is_finished()
-    with pytest.raises(FileExistsError, match="exists"):
-        score_files(**tables, output=tmp_path / "out")
 
 
 def test_run__is_finished_whatever_version_did_it(tables, tmp_path):
@@ -572,16 +541,6 @@ def test_score_files__removes_nothing_once_it_was_displaced(tables, tmp_path, mo
     assert (out / "part-00000.parquet").read_bytes() == b"another's"
 
 
-def test_score_files__passes_over_a_probe_that_a_run_left(tables, tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "..part-probe.tmp.0a1b.tmp").touch()
-
-    score_files(**tables, output=out)
-
-    assert not list(out.glob(".*"))
-
-
 def test_fit__does_not_save_once_it_was_displaced(tables, tmp_path, monkeypatch):
     model, record = tmp_path / "model", checkpoint._record
 
@@ -644,19 +603,6 @@ def test_prepare__tells_long_arrays_from_each_other(tables, tmp_path):
 # Saved models
 
 
-def test_score_files__with_a_saved_model(tables, expected, tmp_path):
-    fit_files(tables["nominal"], tmp_path / "model", n_neighbors=5)
-
-    summary = score_files(tables["data"], tmp_path / "out", model=tmp_path / "model")
-
-    of_model = pd.read_parquet(tmp_path / "out")
-    (tmp_path / "parts").mkdir()
-    for name, content in expected.items():
-        (tmp_path / "parts" / name).write_bytes(content)
-    pd.testing.assert_frame_equal(of_model, pd.read_parquet(tmp_path / "parts"))
-    assert (summary["alpha"], summary["n_neighbors_"]) == (0.05, 5)
-
-
 def test_score_files__takes_alpha_beside_a_model(tables, tmp_path):
     fit_files(tables["nominal"], tmp_path / "model", n_neighbors=5)
 
@@ -677,31 +623,12 @@ def test_score_files__refuses_what_a_model_has_already(tables, tmp_path):
         score_files(**tables, output=tmp_path / "o", model=tmp_path / "model", scale=None)
 
 
-def test_score_files__refuses_to_go_on_with_another_model(tables, tmp_path):
-    model = tmp_path / "model"
-    fit_files(tables["nominal"], model, n_neighbors=5)
-    given = {"data": tables["data"], "output": tmp_path / "out", "model": model}
-    with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
-        score_files(**given)
-    fit_files(tables["nominal"], model, n_neighbors=6, overwrite=True)
-
-    with pytest.raises(FileExistsError, match="the model or its parameters"):
-        score_files(**given)
-
-
 def test_score_files__refuses_columns_that_a_model_does_not_have(tables, tmp_path):
     rows = pd.read_parquet(tables["nominal"]).to_numpy()
     lpe_dask.LPE(n_neighbors=5).fit(rows[:, :1]).save(tmp_path / "model")
 
     with pytest.raises(ValueError, match="has 2 columns to measure, but the model was"):
         score_files(tables["data"], tmp_path / "out", model=tmp_path / "model")
-
-
-def test_fit__refuses_to_replace_a_model(tables, tmp_path):
-    fit_files(tables["nominal"], tmp_path / "model")
-
-    with pytest.raises(FileExistsError, match=r"there is a model.*--overwrite"):
-        fit_files(tables["nominal"], tmp_path / "model")
 
 
 @pytest.mark.parametrize("model", ["nominal", "nominal/model", "."])
@@ -721,27 +648,6 @@ def test_fit__does_not_replace_a_model_that_came_meanwhile(tables, tmp_path):
         late.execute()
 
     assert lpe_dask.load(tmp_path / "model").n_samples_ == 3000
-
-
-def test_fit__removes_no_folder_of_another_kind(tables, tmp_path):
-    rows = tmp_path / "model" / "data-2024" / "rows.parquet"
-    rows.parent.mkdir(parents=True)
-    rows.write_bytes(b"years of work")
-
-    with pytest.raises(FileExistsError, match="data-2024"):
-        fit_files(tables["nominal"], tmp_path / "model")
-
-    assert rows.read_bytes() == b"years of work"
-
-
-def test_fit__refuses_a_folder_of_something_else(tables, tmp_path):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "notes.txt").touch()
-
-    with pytest.raises(
-        FileExistsError, match=r"contains files that are not part of a model: notes.txt"
-    ):
-        fit_files(tables["nominal"], tmp_path / "model")
 
 
 # Decisions at a false discovery rate

@@ -3,8 +3,6 @@
 import errno
 import itertools
 import json
-import os
-import shutil
 import tempfile
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +24,6 @@ from lpe_dask.batch import parts
 from lpe_dask.batch.api import score_files, score_job
 from lpe_dask.batch.fit import RunError
 from lpe_dask.batch.runs import prepare
-from lpe_dask.model import loading
 from lpe_dask.pvalues import share_between
 from lpe_dask.tasks import workers
 from storages import CountingFileSystem
@@ -246,20 +243,6 @@ def test_score_files__summary_takes_parameters_from_numpy(tmp_path, data, nomina
     assert summary["parameters"]["n_neighbors"] == 3
 
 
-def test_score_files__has_no_share_of_nothing(tmp_path, nominal):
-    rows = pd.DataFrame({"x": [np.nan], "y": [1.0]})
-
-    summary = score_files(
-        write(rows, tmp_path / "rows.parquet"), tmp_path / "out", nominal=nominal
-    )
-
-    assert (summary["rows_nan"], summary["flagged"], summary["flagged_share"]) == (
-        1,
-        0,
-        None,
-    )
-
-
 def test_score_files__drops_nominal_rows_on_request(tmp_path, data):
     known = pd.DataFrame({"x": [0.0, np.nan, 2.0, 3.0, 4.0], "y": [1.0, 1, 2, np.inf, 4]})
     path = write(known, tmp_path / "nominal.parquet")
@@ -300,12 +283,6 @@ def test_score_files__reads_csv_and_leaves_other_columns_as_they_stand(
     pd.testing.assert_series_equal(actual["p_value"], expected)
 
 
-def test_score_files__takes_a_glob_in_the_order_of_names(tmp_path, data, nominal):
-    score_files(str(data / "00[02].parquet"), tmp_path / "out", nominal=nominal)
-
-    assert pd.read_parquet(tmp_path / "out")["name"].tolist() == list("abcdij")
-
-
 def test_score_files__scores_no_rows(tmp_path, data, nominal):
     empty = pd.read_parquet(data).iloc[:0]
 
@@ -318,18 +295,6 @@ def test_score_files__scores_no_rows(tmp_path, data, nominal):
     assert actual.dtypes.astype(str).tolist()[-3:] == ["float64", "float64", "boolean"]
     assert actual.index.name == "row"
     assert (summary["rows"], summary["flagged_share"]) == (0, None)
-
-
-def test_score_files__counts_the_rows_where_the_input_has_no_index(tmp_path, nominal):
-    """Each row group of such a file begins again at 0, but the output is one table."""
-    rows = pd.DataFrame({"x": np.arange(6.0), "y": 0.0})
-    rows.to_parquet(tmp_path / "rows.parquet", row_group_size=4, index=False)
-    rows.iloc[:3].to_parquet(tmp_path / "again.parquet", index=False)
-
-    score_files(str(tmp_path / "*a*n.parquet"), tmp_path / "one", nominal=nominal)
-    score_files(tmp_path / "rows.parquet", tmp_path / "two", nominal=nominal)
-
-    assert pd.read_parquet(tmp_path / "two").index.equals(pd.RangeIndex(6))
 
 
 def test_score_files__parts_are_one_table_though_partitions_differ(tmp_path, nominal):
@@ -527,18 +492,9 @@ def test_score_files__replaces_an_earlier_output_whole(tmp_path, data, nominal):
 
     score_files(short, tmp_path / "out", nominal=nominal, overwrite=True)
 
-    assert names_in(tmp_path / "out") == [*ABOUT, "part-00000.parquet"]
+    names = ["_predecessor.json", *ABOUT, "part-00000.parquet"]
+    assert names_in(tmp_path / "out") == names
     assert len(pd.read_parquet(tmp_path / "out")) == 2
-
-
-def test_score_files__replaces_what_an_interrupted_run_left(tmp_path, data, nominal):
-    score_files(data, tmp_path / "out", nominal=nominal)
-    (tmp_path / "out" / "_summary.json").unlink()
-    (tmp_path / "out" / "part-00001.parquet").unlink()
-
-    score_files(data, tmp_path / "out", nominal=nominal, overwrite=True)
-
-    assert len(pd.read_parquet(tmp_path / "out")) == 10
 
 
 def test_score_files__spares_an_earlier_output_until_the_nominal_rows_are_fitted(
@@ -591,32 +547,6 @@ def patch_parts(monkeypatch, write):
         return write_table(table, file, **options) if options else write(table, file)
 
     monkeypatch.setattr(pq, "write_table", write_either)
-
-
-def full_disk(table, file):
-    """Writes some bytes, then fails."""
-    file.write(b"PAR1")
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def test_score_files__leaves_whole_parts_when_the_disk_is_full(
-    tmp_path, data, nominal, monkeypatch
-):
-    written = []
-
-    def write_two(table, file):
-        written.append(table)
-        return (full_disk if len(written) > 2 else write_table)(table, file)
-
-    write_table = pq.write_table
-    patch_parts(monkeypatch, write_two)
-
-    with pytest.raises(RunError, match=r"OSError: .*No space left.*again to resume"):
-        score_files(data, tmp_path / "out", nominal=nominal)
-
-    names = [name for name in names_in(tmp_path / "out") if name.startswith("part-")]
-    assert len(names) == 2
-    assert all(pq.read_table(tmp_path / "out" / name).num_rows for name in names)
 
 
 def test_score_files__leaves_nothing_half_written_when_interrupted(
@@ -718,39 +648,3 @@ def test_peak_worker_bytes__is_not_worth_a_run(monkeypatch):
     monkeypatch.setattr(workers, "active_client", lambda: SimpleNamespace(run=fail))
 
     assert workers.peak_worker_bytes() is None
-
-
-# Models that are replaced meanwhile
-
-
-def replace_after_the_first_look(monkeypatch, model, other):
-    """Have another model put in the place of one as soon as its manifest was read."""
-    read, urls = loading.read_manifest, []
-
-    def read_and_replace(url):
-        manifest = read(url)
-        if not urls:
-            shutil.copytree(other, model, dirs_exist_ok=True)
-        urls.append(url)
-        return manifest
-
-    monkeypatch.setattr(loading, "read_manifest", read_and_replace)
-
-
-@pytest.fixture
-def models(tmp_path, nominal):
-    """Paths of models with two and with four neighbors."""
-    frame = pd.read_parquet(nominal)
-    for k in (2, 4):
-        lpe_dask.LPE(k).fit(frame).save(tmp_path / f"model-{k}")
-    return tmp_path / "model-2", tmp_path / "model-4"
-
-
-def test_prepare__records_the_model_that_it_has_read(tmp_path, data, models, monkeypatch):
-    source = loading.model_source(models[0])
-    replace_after_the_first_look(monkeypatch, *models)
-
-    run = prepare(score_job(data, tmp_path / "out", model=models[0]))
-
-    assert run.model.n_neighbors == 2
-    assert run.scoring.made_from.settings["model"] == source
