@@ -90,8 +90,6 @@ class Tables:
     folder: Path
     npartitions: int = 4
     n_neighbors: int = 5
-    #: Whether results that were built before a loss may end in an error that says so.
-    may_lose: bool = False
     right: dict = field(default_factory=dict)
     fitted: dict = field(default_factory=dict)
 
@@ -452,8 +450,7 @@ def _lost_with_results(tables, models, stage):
     gc.collect()
     kill(stage.client, holder_of_most(stage.client))
     for result, entry in kept:
-        with _right_or_told(tables):
-            np.testing.assert_array_equal(result.compute(), tables.right[entry])
+        np.testing.assert_array_equal(result.compute(), tables.right[entry])
 
 
 def _restarted(tables, models, stage):
@@ -519,21 +516,8 @@ def _check_after(tables, kind, model, before, is_gone):
     if kind == "persisted" and is_gone:
         _compare_elsewhere(tables, kind, model)
         return
-    with _right_or_told(tables):
-        _compare_both(tables, *before)
+    _compare_both(tables, *before)
     _compare(tables, kind, model)
-
-
-@contextmanager
-def _right_or_told(tables):
-    """Let pass what names the remedy, where a loss without shared storage may be final."""
-    try:
-        yield
-    except (RuntimeError, AttributeError) as error:
-        # The second is what distributed says where it has not received the error yet.
-        said = ("lpe-dask.spool", "no attribute 'with_traceback'")
-        if not (tables.may_lose and any(words in str(error) for words in said)):
-            raise
 
 
 def _compare(tables, kind, model):

@@ -64,7 +64,7 @@ from lpe_dask.tables import (
     paths_in,
     shown_paths,
 )
-from lpe_dask.tasks import RowCount, compute
+from lpe_dask.tasks import RowCount, at_once, compute
 
 logger = logging.getLogger(__name__)
 
@@ -164,6 +164,7 @@ class Scoring:
             f"(overwrite=True, --overwrite)."
         )
 
+    @at_once()
     def execute(
         self,
         model: Fitted,

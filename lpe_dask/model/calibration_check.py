@@ -36,7 +36,7 @@ from lpe_dask.tables import (
     take_rows,
     to_numpy,
 )
-from lpe_dask.tasks import eagerly
+from lpe_dask.tasks import at_once
 
 #: With which probability any level of a promise that holds is judged to be broken.
 ERROR = 0.01
@@ -84,6 +84,7 @@ class CalibrationCheck:
         }
 
 
+@at_once()
 def check_calibration(
     fitted: Fitted,
     X: Any = None,
@@ -102,12 +103,6 @@ def check_calibration(
             "check_calibration needs the nominal rows, and this model has not got "
             "them: it was loaded or copied. Give them: check_calibration(X)."
         )
-    return eagerly(lambda: _check(fitted, X, fraction, alphas))
-
-
-def _check(
-    fitted: Fitted, X: Any, fraction: float, alphas: Sequence[float]
-) -> CalibrationCheck:
     parameters, kind = fitted.parameters, fitted.calibration_kind
     table, places = _table_of_nominal(fitted, X)
     nominal = read_nominal(table, parameters["missing"])

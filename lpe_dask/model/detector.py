@@ -263,7 +263,8 @@ class LPE(OutlierMixin, BaseEstimator):
             For a parameter out of range, NaN or inf (unless ``missing="drop"``), fewer rows
             than ``n_neighbors`` or the calibration needs, a singular covariance, or an
             ``anomaly_log_density`` that gives no logarithms; for categorical columns that
-            are not there, or have too many different values.
+            are not there, or have too many different values; for more than 256 MiB of rows
+            of this process, on a cluster that shares no storage with it.
         TypeError
             For columns that are not numbers, categorical ones of other types than those
             that they may have, or a dask array of an unknown number of
@@ -277,11 +278,16 @@ class LPE(OutlierMixin, BaseEstimator):
             If the nominal rows do not fit into the memory of each worker, and there is no
             storage for them that all workers see.
         """
+        return self._fit(X)
+
+    def _fit(self, X: Any, *, for_own: bool = False) -> Self:
+        """Fit; ``for_own`` as in `fitting.fit_model`."""
         parameters = self.get_params(deep=False)
         if (client := active_client()) is not None:
             check_versions(client)
         # The last fit is forgotten before the search, which needs its memory.
-        return self._adopt(fit_model(parameters, X, on_start=self._forget))
+        fitted = fit_model(parameters, X, on_start=self._forget, for_own=for_own)
+        return self._adopt(fitted)
 
     def _repr_html_(self) -> str:
         """Return the model as notebooks show it: before the fit, its parameters."""
@@ -394,7 +400,8 @@ class LPE(OutlierMixin, BaseEstimator):
             ``on_low_quality="error"``; for Dask when it is computed, as the next.
         ValueError
             If ``X`` has other columns than were fitted; with "nn_descent", if a Dask frame
-            has other rows when it is read again.
+            has other rows when it is read again; on a cluster that shares no storage with
+            this process, if too much would have to be sent (docs/cluster.md).
         TypeError
             If columns are not numbers, or categorical ones have values of another type than
             in the nominal rows.
@@ -626,7 +633,7 @@ class LPE(OutlierMixin, BaseEstimator):
         labels : array or Series of shape (n,)
             -1 where `p_values_` is at most alpha, else 1; of the kind of ``X``.
         """
-        return self.fit(X)._current().labels_of(self.p_values_)
+        return self._fit(X, for_own=True)._current().labels_of(self.p_values_)
 
     @property
     def statistic_(self) -> Any:
@@ -765,7 +772,7 @@ def score(data: Any, nominal: Any = None, *, columns: Any = None, **arguments: A
         data = select_columns(data, columns)
         nominal = None if nominal is None else select_columns(nominal, columns)
     if nominal is None:
-        return model.fit(data).p_values_
+        return model._fit(data, for_own=True).p_values_
     if is_paths(path):  # the model knows which columns of a CSV are text
         data = path
     return model.fit(nominal).score_samples(data)

@@ -23,7 +23,7 @@ from lpe_dask.model.numbering import input_places
 from lpe_dask.model.prefixes import shortest_prefixes
 from lpe_dask.search import restored
 from lpe_dask.tables import array_of, is_paths, kinds_of, read_frame, select_columns
-from lpe_dask.tasks import compute, eagerly
+from lpe_dask.tasks import at_once, compute
 
 #: A typical share counts as this share of the largest, at least.
 _LEAST = 1e-6
@@ -113,6 +113,7 @@ def _in_one_form(*frames: pd.DataFrame) -> Iterator[NDArray[Any]]:
         yield frame.to_numpy(dtype, copy=True, na_value=np.nan)
 
 
+@at_once()
 def explain(fitted: Fitted, X: Any, top: int) -> pd.DataFrame:
     """Return what `LPE.explain` does; computes."""
     _check_count("top", top)
@@ -120,6 +121,7 @@ def explain(fitted: Fitted, X: Any, top: int) -> pd.DataFrame:
     return explain_rows(fitted, values).table(int(top))
 
 
+@at_once()
 def explain_rows(
     fitted: Fitted,
     values: pd.DataFrame,
@@ -149,20 +151,6 @@ def explain_rows(
         is_hidden = np.zeros(fitted.n_features, bool)
     n_shown = int((~is_hidden).sum())
     most = n_shown if most_copied is None else min(most_copied, n_shown)
-    return eagerly(
-        lambda: _explained(fitted, values, rows, known, numbers, is_hidden, most)
-    )
-
-
-def _explained(
-    fitted: Fitted,
-    values: pd.DataFrame,
-    rows: da.Array,
-    known: Any,
-    numbers: Any,
-    is_hidden: NDArray[np.bool_],
-    most: int,
-) -> Explanation:
     found, typical = fitted.reference.attributed(rows, numbers)
     p_values, statistic = known or fitted.exactly(found.rows, numbers)
     preparation = fitted.reference.space.preparation
@@ -188,6 +176,7 @@ def _explained(
     )  # fmt: skip
 
 
+@at_once()
 def nearest_nominal(fitted: Fitted, X: Any, n: int) -> pd.DataFrame:
     """Return what `LPE.nearest_nominal` does; computes."""
     _check_count("n", n)
@@ -198,9 +187,7 @@ def nearest_nominal(fitted: Fitted, X: Any, n: int) -> pd.DataFrame:
         )
     values = _in_this_process(fitted, X)
     rows = _rows_of(fitted, values)
-    found, (in_numbers,) = eagerly(
-        lambda: (fitted.reference.nearest(rows, int(n)), compute(rows))
-    )
+    found, (in_numbers,) = fitted.reference.nearest(rows, int(n)), compute(rows)
     is_measured = np.isfinite(in_numbers).all(axis=1)
     distances = np.where(is_measured[:, None], found.distances, np.nan)
     numbers = input_places(fitted, found.numbers.ravel())

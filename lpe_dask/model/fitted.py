@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
@@ -24,8 +26,16 @@ from lpe_dask.model.division import Division
 from lpe_dask.model.own_values import OwnValues, StoredOwnValues
 from lpe_dask.pvalues import Calibration, labels, labels_within
 from lpe_dask.search import Approximation, Reference, Statistic
-from lpe_dask.tables import Categories, Origin, Table, cut_rows, map_values, read_table
-from lpe_dask.tasks import compute, eagerly, enter, lazily, new_tasks, read_again
+from lpe_dask.tables import (
+    Categories,
+    Origin,
+    Table,
+    cut_rows,
+    is_paths,
+    map_values,
+    read_table,
+)
+from lpe_dask.tasks import at_once, compute, enter, lazily, new_tasks, read_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +142,15 @@ class Fitted:
 
     def statistic(self, X: Any) -> Any:
         """Return what `LPE.statistic` does."""
-        table = self.table(X)
-        with lazily():
-            table, approximation = self._guided(table)
+        with _call_for(X):
+            table, approximation = self._guided(self.table(X))
             return self.reference.measure_table(table, approximation=approximation)
 
     def p_values(self, X: Any) -> Any:
         """Return what `LPE.score_samples` does."""
-        table, calibration = self.table(X), self.calibration
-        with lazily():
-            table, approximation = self._guided(table)
+        calibration = self.calibration
+        with _call_for(X):
+            table, approximation = self._guided(self.table(X))
             compared = self.reference.measure_table(
                 table, weight=calibration.weight, approximation=approximation
             )
@@ -161,14 +170,13 @@ class Fitted:
             neighbor of; -1 for a new one. None: all are new. Along a graph, where that row
             is a node, only for rows that were not changed.
         """
-        blocks = cut_rows(rows)
-        with lazily():
-            if numbers is None:
-                statistic = self.reference.measure_rows(blocks)
-            else:
-                statistic = self.reference.measure_without(blocks, numbers)
-            compared = self.calibration.compared(blocks, statistic)
-            found = compute(self.calibration.p_values(compared), statistic)
+        blocks = cut_rows(rows)()
+        if numbers is None:
+            statistic = self.reference.measure_rows(blocks)
+        else:
+            statistic = self.reference.measure_without(blocks, numbers)
+        compared = self.calibration.compared(blocks, statistic)
+        found = compute(self.calibration.p_values(compared), statistic)
         return found[0], found[1]
 
     def labels(self, X: Any) -> Any:
@@ -176,16 +184,21 @@ class Fitted:
         bound = self.calibration.nominal_bound(self.offset)
         if bound is None or self.approximate is not None:
             return self.labels_of(self.p_values(X))
+        with _call_for(X):
+            return self._early_labels(self.table(X), bound)
+
+    def _early_labels(self, table: Table, bound: float) -> Any:
+        """Return labels of rows that are nominal within a bound on their statistic."""
         if self.aggregation == "mean":
             asked = replace(self.reference.shape.statistic, bound=bound)
-            means = self.reference.measure_table(self.table(X), asked)
+            means = self.reference.measure_table(table, asked)
             within = partial(labels_within, bound=bound)
             return map_values(means, within, name="prediction", dtype=np.int64)
         # So many rows within this radius show that a row is nominal.
         enough = int(bound) if self.n_neighbors is None else self.n_neighbors
         radius = bound if self.radius is None else self.radius
         statistic = Statistic(None, radius, enough)
-        counts = self.reference.measure_table(self.table(X), statistic)
+        counts = self.reference.measure_table(table, statistic)
         function = partial(labels, offset=enough)
         return map_values(counts, function, name="prediction", dtype=np.int64)
 
@@ -243,15 +256,11 @@ class Fitted:
     def own(self, name: str) -> Any:
         """Return the "statistic" or the "p_value" of each nominal row, in their kind."""
         own, kind = self.own_values.known(), self.nominal
-
-        def in_their_kind() -> Any:
-            with lazily():
-                if own.others is None and kind.frame is not None:
-                    return own.series(kind.frame, name, self.calibration)
-                statistic, p_values = self.blocks()
-                return kind.restore(statistic if name == "statistic" else p_values, name)
-
-        return in_their_kind() if kind.is_lazy else eagerly(in_their_kind)
+        with lazily() if kind.is_lazy else at_once():
+            if own.others is None and kind.frame is not None:
+                return own.series(kind.frame, name, self.calibration)
+            statistic, p_values = self.blocks()
+            return kind.restore(statistic if name == "statistic" else p_values, name)
 
     def blocks(
         self,
@@ -291,3 +300,8 @@ class Fitted:
             rows, frame_sizes=frame_sizes, approximation=approximation
         )
         return statistic, calibration.p_values(calibration.compared(rows, statistic))
+
+
+def _call_for(X: Any) -> AbstractContextManager[Any]:
+    """Return the context of a call for rows: those of Dask and of files are lazy."""
+    return lazily() if is_dask_collection(X) or is_paths(X) else at_once()

@@ -85,8 +85,9 @@ from lpe_dask.tables import (
 from lpe_dask.tasks import (
     Workers,
     active_workers,
+    at_once,
+    check_lazy,
     compute,
-    eagerly,
     enter,
     new_tasks,
     settle,
@@ -271,12 +272,15 @@ def _statistic(
     return Statistic(n_neighbors, None, aggregation=parameters["aggregation"])
 
 
+@at_once()
 def fit_model(
     parameters: dict[str, Any],
     X: Any,
     checkpoint: Checkpoint | None = None,
     on_start: Callable[[], None] | None = None,
     places: tuple[int, ...] | None = None,
+    *,
+    for_own: bool = False,
 ) -> Fitted:
     """Return the model of some nominal rows; computes, with the scheduler that is active.
 
@@ -293,22 +297,15 @@ def fit_model(
     places : tuple of int, optional
         The columns that have codes of categories already; the model is then one of such
         rows. None: categories are learned.
+    for_own : bool, default=False
+        Whether the results of the nominal rows follow: if these are lazy, it is checked
+        before the search that they can be sent.
 
     Raises
     ------
     ValueError, TypeError, MemoryError, OSError
         As `LPE.fit`.
     """
-    return eagerly(lambda: _fit(parameters, X, checkpoint, on_start, places))
-
-
-def _fit(
-    parameters: dict[str, Any],
-    X: Any,
-    checkpoint: Checkpoint | None,
-    on_start: Callable[[], None] | None,
-    places: tuple[int, ...] | None,
-) -> Fitted:
     check_parameters(parameters)
     categories = None
     if places is None:
@@ -319,6 +316,10 @@ def _fit(
     algorithm = _algorithm(nominal, parameters, checkpoint)
     (n_rows, n_features), taken = nominal.rows.shape, parameters | {"algorithm": algorithm}
     plan = plan_fit(taken, n_rows, n_features, len(places))
+    if for_own and table.is_lazy:
+        n_input, n_calibration = sum(nominal.input_chunks), plan.division.n_calibration
+        hashes = [] if table.frame is None else [8 * n_input]
+        check_lazy([8 * n_input, 8 * n_calibration, *hashes])
     if on_start is not None:
         on_start()
     search = _Search(nominal, plan, table.labels, places, checkpoint)
@@ -421,7 +422,7 @@ class _Search:
     def _indexed(self, reference: Reference) -> Reference:
         """Return a reference with indexes, if it is to be searched along these."""
         is_indexed = reference.space.is_indexed
-        return reference.indexed(self.nominal.n_bytes) if is_indexed else reference
+        return reference.indexed() if is_indexed else reference
 
     def judge(self, fitted: Fitted, statistic: NDArray[np.float64]) -> Approximate:
         """Return how rows are searched for approximately; computes.
@@ -504,9 +505,7 @@ class _Search:
             chosen = self.checkpoint.settled("block-rows", lambda: str(plan.block_rows))
             shape = replace(shape, block_rows=int(chosen))
             plan = plan_for_active_workers(shape, wait=True)
-        return prepare_reference(
-            source, sample, preparation, plan, algorithm, nominal.n_bytes
-        )
+        return prepare_reference(source, sample, preparation, plan, algorithm)
 
 
 def _tasks_of_rows(

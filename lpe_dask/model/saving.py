@@ -52,7 +52,7 @@ from lpe_dask.storage import (
     write_columns,
 )
 from lpe_dask.tables import name_to_json
-from lpe_dask.tasks import compute
+from lpe_dask.tasks import at_once, compute
 
 
 def reserved_model(url: str) -> AbstractContextManager[Lock]:
@@ -84,6 +84,7 @@ def save_model(fitted: Fitted, path: str | PathLike[str], *, overwrite: bool) ->
         save_fitted(fitted, lock)
 
 
+@at_once()
 def save_fitted(fitted: Fitted, lock: Lock) -> None:
     """Write a model to the folder of a `reserved_model`; computes.
 

@@ -7,7 +7,8 @@ r"""All blocks of nominal rows, or a neighbor graph, kept where searches find th
 Graphs that search blocks hold the tasks that make them, all the way from the rows. Where a
 scheduler has the results already it takes those, by their keys; where it has not, because
 a worker was lost, the cluster was restarted, or it is another one, it makes them again.
-What is kept only saves time.
+What is kept only saves time. Values of this process that the tasks are made of count in
+each graph with these blocks: see `calls`.
 """
 
 from __future__ import annotations
@@ -25,19 +26,17 @@ from lpe_dask.tasks import (
     Entry,
     Held,
     active_client,
-    carries,
+    at_once,
     check_reachable,
     compute,
-    enter,
-    is_eager,
-    is_large,
+    count_large,
+    counted,
+    enter_all,
     is_naming,
     is_sending,
     is_shared,
-    needs_sent,
-    persist_cancellably,
+    persist,
     settle_tasks,
-    with_kept,
 )
 
 
@@ -50,17 +49,14 @@ class Blocks:
         Gives the tasks that make them, all the way from the rows.
     n_blocks : int
         Blocks, or 1 for a graph.
-    n_bytes : int, default=0
-        Bytes of this process that the tasks are made of.
     """
 
-    def __init__(
-        self, make: Callable[[], list[Delayed]], n_blocks: int, n_bytes: int = 0
-    ) -> None:
+    def __init__(self, make: Callable[[], list[Delayed]], n_blocks: int) -> None:
         self._make = make
         self._n_blocks = n_blocks
-        self._n_bytes = n_bytes
         self._tasks: list[Delayed] | None = None
+        self._entered: dict[str, int] = {}  # large values in the tasks
+        self._was_shared = True  # whether these are in a spool
         self._persisted: list[Delayed] = []
         self._values: list[Held] = []
         self._in_spool = False
@@ -80,20 +76,22 @@ class Blocks:
 
     @classmethod
     def of(
-        cls, tasks: list[Delayed], make: Callable[[], list[Delayed]], n_bytes: int = 0
+        cls,
+        make: Callable[[], list[Delayed]],
+        again: Callable[[], list[Delayed]] | None = None,
     ) -> Self:
         """Return what tasks make, kept where the active scheduler finds it; computes.
 
         Parameters
         ----------
-        tasks : list of Delayed
         make : callable
-            Gives such tasks again.
-        n_bytes : int, default=0
-            As for `Blocks`.
+            Gives the tasks.
+        again : callable, optional
+            Gives them all the way from the rows, if ``make`` can be called only once.
         """
-        blocks = cls(make, len(tasks), n_bytes)
-        blocks._tasks = settle_tasks(tasks)
+        blocks = cls(make, 0)
+        blocks._n_blocks = len(blocks._recipe())
+        blocks._make = again or make
         blocks.keep()
         if blocks._values:  # nothing is made of the rows again
             blocks._make, blocks._tasks = _nothing, None
@@ -125,7 +123,7 @@ class Blocks:
                 values = compute(*self._recipe())
                 self._values = [Held(value, "lpe-block") for value in values]
             else:
-                self._persisted = persist_cancellably(self._recipe())
+                self._persisted = persist(self._recipe())
 
     def tasks(self) -> list[Delayed]:
         """Return a task for each, which gives a `HeldBlock`, or the graph.
@@ -136,9 +134,11 @@ class Blocks:
         ------
         RuntimeError
             If what they are made of was in the memory of a cluster that is gone.
+        ValueError
+            If that is in this process, and too much to be sent.
         """
         if self._values:
-            return [enter(value, "lpe-block") for value in self._values]
+            return enter_all(self._values)
         with self._lock:
             return self._recipe()
 
@@ -148,30 +148,23 @@ class Blocks:
             return True
         client = active_client()
         if not all(_is_at(client, future) for future in self._futures()):
-            if not is_shared() and self._need_client_data():
-                self._tasks = None  # what they were made of was sent, and released
             self._persisted = []
         return bool(self._persisted)
 
     def _recipe(self) -> list[Delayed]:
         """Return the tasks that make them, all the way from the rows."""
-        if not is_eager() and not is_shared() and self._need_client_data():
-            if carries(self._n_bytes) or not self.are_kept():
-                return self._make()
-            assert self._tasks is not None
-            return with_kept(self._tasks, self._futures())
+        if self._entered and active_client() and is_shared() != self._was_shared:
+            self._tasks, self._persisted = None, []
         if self._tasks is None:
-            self._tasks = settle_tasks(self._make())
+            with counted() as entered:
+                self._tasks = settle_tasks(self._make())
+            self._entered, self._was_shared = entered, not entered or is_shared()
+        count_large(self._entered)
         check_reachable(self._tasks)
         return self._tasks
 
     def _futures(self) -> list[Any]:
         return [future for task in self._persisted for future in task.dask.values()]
-
-    def _need_client_data(self) -> bool:
-        """Return whether tasks need what was sent from this process, and is not kept."""
-        has_sent = self._tasks is not None and needs_sent(self._tasks)
-        return is_large(self._n_bytes) or has_sent
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Include the results: a copy of a model does not depend on a cluster."""
@@ -191,7 +184,10 @@ class Blocks:
                 "copy that has them, pickle.loads(pickle.dumps(model)), or save the model "
                 "(model.save) and load it in the task (lpe_dask.load)."
             )
-        return _restored, (self._n_blocks, kept or list(compute(*self._recipe())))
+        if not kept:
+            with at_once():
+                kept = list(compute(*self._recipe()))
+        return _restored, (self._n_blocks, kept)
 
 
 class StoredBlocks(Blocks):

@@ -43,8 +43,9 @@ from lpe_dask.tasks import (
     active_client,
     compute,
     enter,
+    enter_all,
     new_tasks,
-    persist_cancellably,
+    persist,
 )
 
 
@@ -147,7 +148,6 @@ def prepare_blocks(
     space: Space,
     entry: Entry | None = None,
     block_rows: int | None = None,
-    n_bytes: int = 0,
 ) -> Blocks:
     """Return the reference as blocks in memory or in a spool; computes.
 
@@ -162,24 +162,28 @@ def prepare_blocks(
         Of a spool; None: the blocks stay in memory.
     block_rows : int, optional
         Most rows of a block where ``space`` has a split; otherwise the chunks are blocks.
-    n_bytes : int, default=0
-        Bytes of the rows, if this process has them.
     """
     folder = None if entry is None else SpoolFolder(entry.url)
+    found: list[Any] = []  # the rows of each region, and what keeps the pieces
 
-    def make(folder: SpoolFolder | None = None) -> list[Delayed]:
+    def make() -> list[Delayed]:
         if space.split is None:
             return pack_chunks(source(), space, folder)
-        return gather_regions(split_chunks(source(), space), sizes, space, None, block_rows)
+        pieces, *found[:] = _sorted_pieces(split_chunks(source(), space, folder), entry)
+        return gather_regions(pieces, found[0], space, folder, block_rows)
 
-    if space.split is None:
-        tasks = make(folder)
-    else:
-        pieces, sizes, _kept = _sorted_pieces(split_chunks(source(), space, folder), entry)
-        tasks = gather_regions(pieces, sizes, space, folder, block_rows)
+    def again() -> list[Delayed]:
+        if space.split is None:
+            return make()
+        return gather_regions(
+            split_chunks(source(), space), found[0], space, None, block_rows
+        )
+
     if entry is None or folder is None:
-        return Blocks.of(tasks, make, n_bytes)
-    blocks = Blocks.spooled(tasks, entry)
+        blocks = Blocks.of(make, again)
+        del found[1:]
+        return blocks
+    blocks = Blocks.spooled(make(), entry)
     folder.remove_pieces()
     return blocks
 
@@ -193,14 +197,14 @@ def _sorted_pieces(
     result is referenced.
     """
     if entry is None and active_client() is not None:
-        kept = persist_cancellably(tasks)
+        kept = persist(tasks)
         counted = [size for piece in tasks for size in region_sizes([piece], 1)]
         return tasks, np.sum(compute(*counted), axis=0), kept
     pieces = compute(*tasks)
     if entry is None:
         sizes = np.sum([piece.sizes() for piece in pieces], axis=0)
-        held = [enter(Held(piece, "lpe-pieces"), "lpe-pieces") for piece in pieces]
-        return held, sizes, None
+        held = [Held(piece, "lpe-pieces") for piece in pieces]
+        return enter_all(held), sizes, None
     handles = [enter(Handles(pieces, entry), "lpe-pieces")]
     return handles, np.sum(compute(*region_sizes(handles, len(pieces))), axis=0), None
 

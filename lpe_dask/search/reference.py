@@ -11,8 +11,7 @@ What the sample says decides how long a search takes, never what it finds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -47,11 +46,9 @@ from lpe_dask.tasks import (
     active_client,
     active_workers,
     compute,
-    eagerly,
     enter,
     enter_parts,
     held_of,
-    lazily,
     new_array,
     new_tasks,
     settle,
@@ -159,9 +156,10 @@ class Reference:
         shares = n_shares(
             len(sizes), active_workers().n_threads, largest, plan.least_task_rows
         )
-        with self._lazily(plan):
-            searched = self._searched(plan, statistic, weight, approximation)
-            return join(rows, searched, shares, numbers)
+        if plan.is_spooled:
+            self._keep(plan)
+        searched = self._searched(plan, statistic, weight, approximation)
+        return join(rows, searched, shares, numbers)
 
     def measure_table(
         self,
@@ -178,12 +176,8 @@ class Reference:
             self.measure_rows, table.rows, statistic, weight, approximation=approximation
         )
 
-        def measured_at_once() -> Any:
-            self.keep()
-            return table.restore(measure(), "statistic")
-
         if not table.is_lazy:
-            return eagerly(measured_at_once)
+            self.keep()
         if table.frame is None:
             return table.restore(measure(), "statistic")
         if approximation is not None:
@@ -191,9 +185,9 @@ class Reference:
             # hold them until then; tasks of an array can be told to wait.
             return to_checked_series(measure(), "statistic", table.frame, table.rows)
         plan = self._plan(table.rows.chunks[0], reads_frame=True)
-        with self._lazily(plan):
-            searched = self._searched(plan, statistic, weight)
-            return join_frame(table.frame, searched)
+        if plan.is_spooled:
+            self._keep(plan)
+        return join_frame(table.frame, self._searched(plan, statistic, weight))
 
     def nearest(self, rows: da.Array, n_neighbors: int) -> Nearest:
         """Return the nearest rows of new ones; computes, by an exact search.
@@ -304,14 +298,8 @@ class Reference:
         prepare = ALGORITHMS[self.space.algorithm].prepare
         return new_tasks("compile", [(prepare, self.shape.n_features)])
 
-    def indexed(self, n_bytes: int = 0) -> Reference:
-        """Return the reference with indexes of its blocks, to search along; computes.
-
-        Parameters
-        ----------
-        n_bytes : int, default=0
-            As in `prepare_reference`.
-        """
+    def indexed(self) -> Reference:
+        """Return the reference with indexes of its blocks, to search along; computes."""
         blocks, space = self.blocks, self.space
         if blocks.is_spooled:
             entry = new_entry()
@@ -322,7 +310,7 @@ class Reference:
         def make() -> list[Delayed]:
             return index_blocks(blocks.tasks(), len(blocks), space)
 
-        return replace(self, indexes=Blocks.of(make(), make, n_bytes))
+        return replace(self, indexes=Blocks.of(make))
 
     def keep(self, frame_sizes: Sequence[int] = ()) -> None:
         """Have blocks and graph ready for the active scheduler, if they are not; computes.
@@ -340,14 +328,6 @@ class Reference:
             self.graph.keep()
         if self.indexes is not None:
             self.indexes.keep(in_spool=bool(plan.is_spooled))
-
-    @contextmanager
-    def _lazily(self, plan: SearchPlan) -> Iterator[None]:
-        """Have spooled blocks ready, and count what enters the graph of one result."""
-        if plan.is_spooled:
-            self._keep(plan)
-        with lazily():
-            yield
 
     def _search(self, plan: SearchPlan, statistic: Statistic | None = None) -> Search:
         graph_neighbors = self.shape.graph_neighbors or None
@@ -400,7 +380,6 @@ def prepare_reference(
     preparation: Preparation,
     plan: SearchPlan,
     algorithm: str,
-    n_bytes: int = 0,
 ) -> Reference:
     """Return nominal rows ready to be searched, exactly so far; computes.
 
@@ -415,8 +394,6 @@ def prepare_reference(
     plan : SearchPlan
     algorithm : str
         A name of `kernels.ALGORITHMS`, or "auto".
-    n_bytes : int, default=0
-        Bytes of the rows, if this process has them.
 
     Raises
     ------
@@ -432,7 +409,7 @@ def prepare_reference(
             "to %s", shape.n_reference, entry.url,
         )  # fmt: skip
     chunks = partial(_chunks, source, plan.piece_rows)
-    blocks = prepare_blocks(chunks, space, entry, plan.largest_block_rows, n_bytes)
+    blocks = prepare_blocks(chunks, space, entry, plan.largest_block_rows)
     reference = Reference(shape, space, blocks)
     graph_params = shape.graph_params
     if graph_params is None:
@@ -442,7 +419,7 @@ def prepare_reference(
         edges = self_join(len(blocks), reference._searched(plan), plan.block_shares)
         return [build_graph(edges, shape.n_reference, graph_params)]
 
-    return replace(reference, graph=Blocks.of(make(), make, n_bytes))
+    return replace(reference, graph=Blocks.of(make))
 
 
 def _chunks(source: Callable[[], da.Array], chunk_rows: int) -> da.Array:

@@ -19,7 +19,6 @@ from lpe_dask.tasks import (
     Held,
     compute,
     enter_parts,
-    is_shared,
     meta_of,
     new_array,
     new_tasks,
@@ -51,8 +50,6 @@ class Nominal:
         Of the chunks of the input, to compare later readings with.
     row_hashes : ndarray of shape (sum of input_chunks,), optional
         Of the input if it is a frame, for the same purpose.
-    n_bytes : int
-        Bytes of the rows, if they are in this process; 0 for Dask input.
     reread : callable, optional
         Returns ``rows`` in a new graph, if they are in this process.
     """
@@ -63,15 +60,14 @@ class Nominal:
     sample: NDArray[np.generic]
     checksums: list[int]
     row_hashes: NDArray[np.uint64] | None = None
-    n_bytes: int = 0
     reread: Callable[[], da.Array] | None = None
 
     def again(self) -> da.Array:
-        """Return the rows, in a new graph if they were sent from this process.
+        """Return the rows, in a new graph if they are in this process.
 
-        Rows that were sent to workers are lost with them, and have to be sent again.
+        They are then sent as the cluster of the moment needs them.
         """
-        return self.rows if self.reread is None or is_shared() else self.reread()
+        return self.rows if self.reread is None else self.reread()
 
     @property
     def n_dropped(self) -> int:
@@ -119,13 +115,11 @@ def read_nominal(table: Table, missing: str) -> Nominal:
     is_whole = is_kept.all() and min(sizes) > 0
     numbers = None if is_whole else np.flatnonzero(is_kept)
     finite = partial(_finite_rows, sizes=sizes, checksums=checksums, numbers=numbers)
-    reread, n_bytes = None, 0
-    if table.reread is not None:
-        reread, n_bytes = partial(finite, table.reread, name), source.nbytes
+    reread = None if table.reread is None else partial(finite, table.reread, name)
     return Nominal(
         finite(lambda: source, name), sizes, None if is_kept.all() else is_kept,
         np.concatenate(samples), checksums, np.concatenate(hashes) if is_frame else None,
-        n_bytes, reread,
+        reread,
     )  # fmt: skip
 
 

@@ -37,8 +37,9 @@ from lpe_dask.tables.numeric import (
 )
 from lpe_dask.tables.results import to_dask_series, to_numpy, to_series
 from lpe_dask.tasks import (
-    carry,
+    Held,
     enter,
+    enter_all,
     for_frames,
     held_of,
     is_large,
@@ -148,8 +149,7 @@ class _Coding:
         """Return the categories for tasks, which small ones let be one with what reads."""
         held = held_of(self.categories, "lpe-categories")
         is_carried = held.n_bytes <= CARRIED_BYTES and not is_large(held.n_bytes)
-        # Blocks are made of nominal rows again where they are lost, by the same graph.
-        return self.categories if is_carried else carry(held, "")
+        return self.categories if is_carried else enter(held, "")
 
 
 # NumPy and what can be converted to it
@@ -168,19 +168,28 @@ def _read_numpy(X: Any, coding: _Coding | None) -> Table:
         array = coded_rows(array, coding.categories, is_nominal=coding.is_nominal)
     elif array.dtype == object:
         array = rows_of_objects(array)
-    return Table(cut_rows(array), None, to_numpy, reread=partial(cut_rows, array))
+    reread = cut_rows(array)
+    return Table(reread(), None, to_numpy, reread=reread)
 
 
-def cut_rows(array: NDArray[Any]) -> da.Array:
-    """Return rows of this process as a dask array: a task for each chunk, no copy."""
+def cut_rows(array: NDArray[Any]) -> Callable[[], da.Array]:
+    """Return what gives rows of this process as a dask array, in a graph of the moment.
+
+    A task for each chunk, no copy.
+    """
     # Each chunk costs some tasks and, on a cluster, messages: too much for small ones.
     chunk_bytes = min(MAX_CHUNK_BYTES, max(MIN_CHUNK_BYTES, array.nbytes // N_CHUNKS))
     step = max(1, chunk_bytes // max(1, array.dtype.itemsize * array.shape[1]))
     starts = range(0, max(1, len(array)), step)
-    blocks = [enter(array[start : start + step], "lpe-input") for start in starts]
-    tasks = ((same, block.key) for block in blocks)
-    sizes = tuple(min(step, len(array) - start) for start in starts)
-    return new_array("rows", tasks, blocks, (sizes, (array.shape[1],)), array[:0])
+    blocks = [Held(array[start : start + step], "lpe-input") for start in starts]
+    return partial(_entered_rows, blocks, array[:0])
+
+
+def _entered_rows(blocks: list[Held], meta: NDArray[Any]) -> da.Array:
+    entered = enter_all(blocks)
+    tasks = ((same, block.key) for block in entered)
+    sizes = tuple(len(block.value) for block in blocks)
+    return new_array("rows", tasks, entered, (sizes, (meta.shape[1],)), meta)
 
 
 def _check_types(array: Any, coding: _Coding | None) -> None:
@@ -277,7 +286,8 @@ def _read_any_frame(
     if isinstance(frame, pd.DataFrame):
         restore = partial(to_series, index=frame.index)
         rows = float_rows(frame)
-        return Table(cut_rows(rows), names, restore, reread=partial(cut_rows, rows))
+        reread = cut_rows(rows)
+        return Table(reread(), names, restore, reread=reread)
     restore = partial(to_dask_series, frame=frame)
     return Table(_rows_of_dask_frame(frame), names, restore, frame, is_lazy=True)
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from dask._task_spec import Alias, Task, TaskRef, convert_legacy_graph
 from dask.base import get_scheduler
-from dask.delayed import Delayed
 from dask.graph_manipulation import chunks
 from dask.tokenize import tokenize_lock
 
@@ -30,15 +29,6 @@ def meta_of(collection: Any) -> Any:
     Known to work since dask 2025.5.0.
     """
     return collection._meta
-
-
-def layer_of(task: Delayed) -> str:
-    """Return the name of the layer in which the graph of a Delayed has its task.
-
-    Uses ``Delayed._layer``. The constructor takes it, but nothing public gives it back.
-    Known to work since dask 2025.5.0.
-    """
-    return str(task._layer)
 
 
 def simplified(frame: Any) -> Any:
@@ -151,15 +141,6 @@ def run_spec(spec: Any) -> Any:
     Known to work since dask 2025.5.0.
     """
     return spec()
-
-
-def function_of(task: Any) -> Any:
-    """Return the function that a task calls, None if it calls none.
-
-    Uses ``func`` of the classes in ``dask._task_spec``; tuples are documented.
-    Known to work since dask 2025.5.0.
-    """
-    return task[0] if isinstance(task, tuple) and task else getattr(task, "func", None)
 
 
 # Clients, asked without an import of `distributed`

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from lpe_dask.storage import Folder, brief
-from lpe_dask.tasks.spool import MARK_NAME, open_clients, spool_at, spool_place
+from lpe_dask.tasks.spool import MARK_NAME, spool_at, spool_place
 from lpe_dask.tasks.timeouts import timeout
 
 logger = logging.getLogger(__name__)
@@ -30,18 +30,6 @@ def is_place_shared(client: Any) -> bool:
 
 _probing = threading.RLock()
 _seen: weakref.WeakKeyDictionary[Any, dict[str, bool]] = weakref.WeakKeyDictionary()
-
-
-def may_be_shared(place: str) -> bool:
-    """Return whether all clients of this process are known, or likely, to see a place.
-
-    For graphs that were built without a client: nobody can be asked at the moment at which
-    a client sends them.
-    """
-    return all(
-        _seen.get(client, {}).get(place, _is_likely_shared(client, place))
-        for client in open_clients()
-    )
 
 
 def _is_likely_shared(client: Any, place: str) -> bool:
@@ -72,8 +60,9 @@ def _is_shared(client: Any, place: str) -> bool | None:
     if blind:
         logger.info(
             "workers do not share the storage %s with this process (%s does not): data "
-            "above 1 MiB are kept in their memory. Name a folder or URL that all of them "
-            "can write to (configuration key lpe-dask.spool, --spool).", place, blind[0],
+            "above 1 MiB are sent to them with each computation. Name a folder or URL that "
+            "all of them can write to (configuration key lpe-dask.spool, --spool).",
+            place, blind[0],
         )  # fmt: skip
     return not blind
 

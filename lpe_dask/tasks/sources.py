@@ -27,7 +27,6 @@ from lpe_dask.tasks import values
 from lpe_dask.tasks.private_uses import (
     dependencies_of,
     has_barrier,
-    layer_of,
     meta_of,
     run_spec,
     task_specs,
@@ -75,7 +74,7 @@ def settle(rows: da.Array, name: str, *, is_foreign: bool = False) -> da.Array:
     meta = meta_of(rows)
     (optimized,) = dask.optimize(da.Array(graph, name, rows.chunks, meta=meta))
     tasks = without_aliases(task_specs(optimized.dask))
-    if is_foreign and active_client() is not None:
+    if is_foreign and active_client() is not None and values.is_shared():
         tasks = _lightened(tasks)
     return da.Array(_graph_of(name, tasks, futures), name, rows.chunks, meta=meta)
 
@@ -136,7 +135,8 @@ def settle_tasks(tasks: list[Delayed]) -> list[Delayed]:
 def _graph_of(name: str, tasks: dict[Any, Any], futures: list[Any]) -> HighLevelGraph:
     layers = {name: tasks}
     if futures:
-        layers[f"{_KEEPER}-{name}"] = keeper(futures)
+        # No task reads it, so it is never run, nor sent.
+        layers[f"{_KEEPER}-{name}"] = {f"{_KEEPER}-{uuid4().hex}": _Keeper(futures)}
     return HighLevelGraph(layers, {layer: set() for layer in layers})
 
 
@@ -146,24 +146,6 @@ def futures_in(graph: Mapping[Any, Any]) -> list[Any]:
     if distributed is None:
         return []
     return [task for task in dict(graph).values() if isinstance(task, distributed.Future)]
-
-
-def keeper(futures: list[Any]) -> dict[Any, Any]:
-    """Return a layer that keeps futures alive as long as its graph is in this process.
-
-    No task reads it, so it is never run, nor sent.
-    """
-    return {f"{_KEEPER}-{uuid4().hex}": _Keeper(futures)}
-
-
-def with_kept(tasks: list[Delayed], futures: list[Any]) -> list[Delayed]:
-    """Return tasks that share one graph in one that keeps futures alive."""
-    layer, graph = keeper(futures), tasks[0].dask
-    (name,) = layer
-    whole = HighLevelGraph(
-        {**graph.layers, name: layer}, {**graph.dependencies, name: set()}
-    )
-    return [Delayed(task.key, whole, layer=layer_of(task)) for task in tasks]
 
 
 def check_reachable(tasks: list[Delayed]) -> None:

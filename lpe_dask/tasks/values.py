@@ -7,9 +7,11 @@ be computed again, or that only one worker holds.
     value, up to LITERAL_BYTES  ->  is sent inside the graph
     value, larger               ->  Held: the value itself, as long as the graph is here;
                                     StoredValue: a file in the spool, once the graph is sent
+    the same, where workers     ->  pieces of LITERAL_BYTES within the graph, as many as
+    see no storage of this          `calls` allows
+    process
 
 A file is kept as long as this process or a scheduler has a task that names it (`spool`).
-Where workers see no storage of this process, `unshared` says what holds instead.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Self
@@ -31,8 +33,8 @@ from dask.delayed import Delayed
 from dask.sizeof import sizeof
 
 from lpe_dask.storage import ArrayFile, brief, retried, write_arrays
-from lpe_dask.tasks import unshared
-from lpe_dask.tasks.sharing import is_place_shared, may_be_shared
+from lpe_dask.tasks.calls import Call, count
+from lpe_dask.tasks.sharing import is_place_shared
 from lpe_dask.tasks.spool import Entry, EntryName, open_clients, spool_at, spool_place
 from lpe_dask.tasks.workers import active_client
 
@@ -84,7 +86,6 @@ class Held(_Copy):
     def __init__(self, value: Any, name: str, *, is_one_of_many: bool = False) -> None:
         super().__init__(value, f"{name}-{uuid4().hex}")
         self.name = name
-        self.scattered: list[unshared.Scattered] = []
         self._is_one_of_many = is_one_of_many
         self._lock = threading.Lock()
         self._file: tuple[Entry, bool] | None = None
@@ -97,17 +98,16 @@ class Held(_Copy):
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave this process as the name of a file, or else as the value."""
         is_small = not self._is_one_of_many and not is_large(self.n_bytes)
-        if is_small or not _is_sent_to_a_cluster():
+        if is_small or not open_clients():
             return _Copy, (self.value, self.key)
         try:
             entry, is_array = self._written()
-        except OSError as error:
-            logger.warning(
-                "%s is sent inside the graph, because no spool is writable: %s",
-                self.key,
-                brief(error),
-            )
-            return _Copy, (self.value, self.key)
+        except OSError as error:  # of which clients show no more than the text
+            raise RuntimeError(
+                f"{self.key} cannot be written to the spool {spool_place()}: "
+                f"{brief(error)} Name another folder or URL that all workers share "
+                f"(configuration key lpe-dask.spool, --spool)."
+            ) from error
         also = getattr(self.value, "entry", None)
         return StoredValue, (entry, self.key, is_array, also)
 
@@ -155,10 +155,6 @@ class Shared:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
-
-
-def _is_sent_to_a_cluster() -> bool:
-    return bool(open_clients()) and may_be_shared(spool_place())
 
 
 class StoredValue:
@@ -226,24 +222,49 @@ def enter(value: Any, name: str) -> Delayed:
     """
     if is_dask_collection(value):
         return value
-    held = held_of(value, name)
+    return enter_all([held_of(value, name)])[0]
+
+
+def enter_all(values: Sequence[Held]) -> list[Delayed]:
+    """Return a task for each value, as `enter` does.
+
+    Raises
+    ------
+    ValueError
+        If they are together too large for workers that share no storage; see `calls`.
+    """
+    count_large({held.key: held.n_bytes for held in values if is_large(held.n_bytes)})
+    return list(map(_entered, values))
+
+
+def _entered(held: Held) -> Delayed:
     if not is_large(held.n_bytes):
         return Delayed(held.key, {held.key: held.value})
     if is_shared():
         return Delayed(held.key, {held.key: (held,)})
-    return unshared.enter(held, LITERAL_BYTES)
+    content, key = cloudpickle.dumps(held.value), f"{held.key}-whole"
+    starts = range(0, len(content), LITERAL_BYTES)
+    pieces = {
+        f"{held.key}-{i}": content[start : start + LITERAL_BYTES]
+        for i, start in enumerate(starts)
+    }
+    return Delayed(key, {**pieces, key: (_joined, list(pieces))})
 
 
-def carry(value: Any, name: str) -> Delayed:
-    """Return ``value`` as `enter` does, for a graph that outlives the computation at hand.
+def count_large(sizes: dict[str, int]) -> None:
+    """Count values that are too large to be sent inside a graph; see `calls.count`."""
+    if sizes:
+        count(sizes, is_shared=is_shared())
 
-    What `enter` sends to workers that share no storage is released with a computation. This
-    stays in the graph, in pieces of a literal's size: it should not be many MiB.
+
+def check_lazy(sizes: Iterable[int]) -> None:
+    """Raise ValueError if the graph of a lazy result cannot have values of such sizes.
+
+    For those who know of values before they are there.
     """
-    held = held_of(value, name)
-    if is_large(held.n_bytes) and not is_shared():
-        return unshared.carried(held, LITERAL_BYTES)
-    return enter(held, name)
+    large = {str(i): n_bytes for i, n_bytes in enumerate(sizes) if is_large(n_bytes)}
+    if large and not is_shared():
+        Call(sizes=large).check()
 
 
 def held_of(value: Any, name: str) -> Held:
@@ -280,8 +301,9 @@ def enter_parts(held: Held, edges: Sequence[int]) -> tuple[list[Any], list[Delay
     if not is_large(held.n_bytes):
         return [(same, held.value[start:stop]) for start, stop in parts], []
     if is_shared():
+        count_large({held.key: held.n_bytes})
         return [(held.part, start, stop) for start, stop in parts], []
-    whole = unshared.enter(held, LITERAL_BYTES)
+    (whole,) = enter_all([held])
     return [(_part, whole.key, start, stop) for start, stop in parts], [whole]
 
 
@@ -313,3 +335,7 @@ def same(value: Any) -> Any:
 
 def _part(values: Any, start: int, stop: int) -> Any:
     return values[start:stop]
+
+
+def _joined(pieces: list[bytes]) -> Any:
+    return pickle.loads(b"".join(pieces))

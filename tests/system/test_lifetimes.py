@@ -44,7 +44,7 @@ from lpe_dask.search import choice
 from lpe_dask.search import plan as planning
 from lpe_dask.search.memory import Needs
 from lpe_dask.tables import table as inputs
-from lpe_dask.tasks import sources, unshared
+from lpe_dask.tasks import sources
 from lpe_dask.tasks import values as literals
 from processes import cluster_of_its_own
 from waiting import eventually
@@ -124,14 +124,9 @@ def _everything_is_large(monkeypatch):
 
 
 def _nothing_is_shared(monkeypatch):
-    """Each process has a storage of its own; values are carried in pieces of 1 KiB."""
+    """Each process has a storage of its own; values are sent in pieces of 1 KiB."""
     monkeypatch.setattr(literals, "LITERAL_BYTES", 2**10)
     return {"lpe-dask.spool": "memory://lifetimes"}
-
-
-def _nothing_is_carried(monkeypatch):
-    monkeypatch.setattr(unshared, "CARRIED_BYTES", 0)
-    return _nothing_is_shared(monkeypatch)
 
 
 def _is_spooled(monkeypatch):
@@ -173,7 +168,6 @@ SWITCHES = {
     "everything is large": ("small", _everything_is_large),
     "spooled": ("small", _is_spooled),
     "nothing is shared": ("small", _nothing_is_shared),
-    "nothing is carried": ("in workers only", _nothing_is_carried),
     "many blocks": ("small", _many_blocks),
     "many chunks": ("small", _many_chunks),
     "chosen by a trial": ("small", _chosen_by_a_trial),
@@ -194,7 +188,6 @@ def small_tables(tmp_path_factory):
         "small": {},
         "many neighbors": {"n_neighbors": planning.MIN_SAMPLED_NEIGHBORS + 12},
         "one partition": {"npartitions": 1},
-        "in workers only": {"may_lose": True},
     }
     return {
         name: Tables.of(600, tmp_path_factory.mktemp("small"), n_new=200, **given)

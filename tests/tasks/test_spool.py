@@ -90,7 +90,7 @@ def test_results__are_found_where_they_are_kept(client, fitted_on, used_on, tmp_
     places = {"here": {"scheduler": "sync"}, "cluster": {"scheduler": client}}
     tasks = [delayed(make, pure=False)()]
     with client.as_current(), dask.config.set(places[fitted_on]):
-        results = Blocks.of(tasks, lambda: tasks)
+        results = Blocks.of(lambda: tasks)
         dask.compute(*results.tasks())
     with client.as_current(), dask.config.set(places[used_on]):
         results.keep()

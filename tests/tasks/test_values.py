@@ -93,14 +93,14 @@ def test_held__without_a_client_brings_the_value_along(monkeypatch, place, value
     assert_equal(copied(), value)
 
 
-def test_held__where_no_spool_can_be_made_brings_the_value_along(client, tmp_path, caplog):
+def test_held__where_no_spool_can_be_made_says_what_to_configure(client, tmp_path):
     (tmp_path / "file").touch()
 
-    with dask.config.set({"lpe-dask.spool": str(tmp_path / "file")}):
-        copied = cloudpickle.loads(cloudpickle.dumps(Held(LARGE, "lpe-test")))
-
-    assert_equal(copied(), LARGE)
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    with (
+        dask.config.set({"lpe-dask.spool": str(tmp_path / "file")}),
+        pytest.raises(RuntimeError, match=r"lpe-dask\.spool"),
+    ):
+        cloudpickle.dumps(Held(LARGE, "lpe-test"))
 
 
 def test_held__is_written_again_after_its_spool_was_removed(client, place):

@@ -1,0 +1,205 @@
+"""Workers that share no storage with this process: what is sent, and what is refused."""
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from dask.delayed import delayed
+from dask.sizeof import sizeof
+from distributed import Client
+
+import lpe_dask
+from lifetimes import killed_meanwhile
+from lpe_dask import LPE
+from lpe_dask.tasks import calls, values
+from lpe_dask.tasks.calls import at_once, lazily, persist
+from lpe_dask.tasks.values import LITERAL_BYTES, Held, Shared, enter, enter_all, enter_parts
+from processes import are_up
+from waiting import eventually
+
+ROWS = np.random.default_rng(0).integers(0, 300, (20_000, 2)) * 0.1
+LARGE = np.arange(3.0 * 2**16).reshape(-1, 3)  # 1.5 MiB
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore:Sending large graph"),  # pieces are meant to ride
+]
+
+
+@pytest.fixture
+def client(cluster):
+    with (
+        Client(cluster) as client,
+        dask.config.set({"lpe-dask.spool": "memory://lpe-calls"}),
+    ):
+        client.wait_for_workers(2)
+        yield client
+
+
+@pytest.fixture
+def limits(monkeypatch):
+    """Let lazy results send 100 kB, calls that compute 400 kB, in pieces of 1 kB."""
+    monkeypatch.setattr(values, "LITERAL_BYTES", 1000)
+    monkeypatch.setattr(calls, "LAZY_BYTES", 100_000)
+    monkeypatch.setattr(calls, "AT_ONCE_BYTES", 400_000)
+
+
+@pytest.fixture(scope="module")
+def right():
+    """Return p-values of the rows: as nominal ones, and as new ones."""
+    with dask.config.set(scheduler="threads"):
+        model = LPE(5, algorithm="brute").fit(ROWS)
+        return model.p_values_, model.score_samples(ROWS)
+
+
+def restart(client, cluster):
+    client.wait_for_workers(2)
+    assert eventually(lambda: are_up(cluster))
+    client.restart()
+
+
+def total(value):
+    return (value["a"] if isinstance(value, dict) else value).sum()
+
+
+@pytest.mark.parametrize("value", [LARGE, {"a": LARGE}], ids=["array", "object"])
+def test_enter__sends_pieces_that_survive(client, cluster, value):
+    entered = enter(value, "lpe-test")
+    result = delayed(total)(entered)
+
+    assert max(sizeof(piece) for piece in dict(entered.dask).values()) <= LITERAL_BYTES
+    assert result.compute() == total(value)
+    restart(client, cluster)
+    assert result.compute() == total(value)
+
+
+def test_enter_parts__give_the_rows(client):
+    edges = [0, 10, 10, len(LARGE)]
+
+    parts, depends = enter_parts(Held(LARGE, "lpe-test"), edges)
+
+    graph = {f"part-{i}": part for i, part in enumerate(parts)}
+    for task in depends:
+        graph |= dict(task.dask)
+    found = client.get(graph, [f"part-{i}" for i in range(3)])
+    assert [len(part) for part in found] == [10, 0, len(LARGE) - 10]
+
+
+def of_bytes(n_bytes):
+    return Held(np.zeros(n_bytes, np.uint8), "lpe-test")
+
+
+@pytest.mark.parametrize(
+    ("call", "most", "allowed"),
+    [(lazily, 100_000, "0.0953674 MiB for a lazy"), (at_once, 400_000, "0.38147 MiB in a")],
+)
+def test_enter__all_that_one_call_sends_has_a_limit(client, limits, call, most, allowed):
+    overhead = sizeof(np.zeros(0, np.uint8))
+    first, second = of_bytes(most // 2), of_bytes(most // 2 - 2 * overhead)
+    with call():
+        for _ in range(2):  # one that is entered twice is there once
+            enter_all([first, second])
+        enter(np.zeros(100), "lpe-test")  # a literal
+
+        with pytest.raises(ValueError, match=allowed) as refused:
+            enter(of_bytes(2000), "lpe-test")
+        for words in (
+            "MiB of data that only this process has",
+            "lpe-dask.spool",
+            "--spool",
+        ):
+            assert words in str(refused.value)
+    with call():  # another one
+        enter(of_bytes(2000), "lpe-test")
+
+
+def test_enter__sends_all_of_it_where_storage_is_shared(client, limits, tmp_path):
+    with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
+        assert delayed(np.sum)(enter(LARGE, "lpe-test")).compute() == LARGE.sum()
+
+
+def test_held__of_a_graph_that_was_built_without_a_client(client):
+    """Nobody was asked whether storage is shared."""
+    with dask.config.set(scheduler="threads"):
+        result = delayed(np.sum)(enter(Shared(LARGE, "lpe-test"), "lpe-test"))
+
+    with pytest.raises(RuntimeError, match=r"lpe-dask\.spool"):
+        result.compute()
+
+
+def keys_of(dask_scheduler, prefix):
+    return [key for key in dask_scheduler.tasks if str(key).startswith(prefix)]
+
+
+@pytest.mark.parametrize("kind", ["numpy", "pandas"])
+def test_fit__of_too_many_rows_begins_nothing(
+    client, limits, right, monkeypatch, tmp_path, kind
+):
+    monkeypatch.setattr(calls, "AT_ONCE_BYTES", ROWS.nbytes - 1)
+    X = ROWS if kind == "numpy" else pd.DataFrame(ROWS, columns=["x", "y"])
+    model = LPE(5, algorithm="brute")
+
+    with pytest.raises(ValueError, match=r"needs 0\.3 MiB.*lpe-dask\.spool"):
+        model.fit(X)
+    assert client.run_on_scheduler(keys_of, prefix="lpe-") == []
+
+    with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
+        np.testing.assert_array_equal(model.fit(X).p_values_, right[0])
+
+
+def test_model__of_rows_that_no_lazy_result_can_have(
+    client, cluster, limits, right, tmp_path
+):
+    """It computes at once as any other, and refuses what is lazy."""
+    model = LPE(5, algorithm="brute").fit(ROWS)
+    new = da.from_array(ROWS, chunks=(5000, 2))
+
+    for _ in range(2):
+        np.testing.assert_array_equal(model.score_samples(ROWS[:500]), right[1][:500])
+        for lazy in (model.score_samples, model.predict):
+            with pytest.raises(
+                ValueError, match=r"this lazy result needs .*lpe-dask\.spool"
+            ):
+                lazy(new)
+        restart(client, cluster)
+    model.save(tmp_path / "model")
+    with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
+        found = model.score_samples(new).compute()
+    np.testing.assert_array_equal(found, right[1])
+    assert len(model.score_samples(ROWS[:9])) == 9  # and back again
+
+
+def test_score__of_too_many_rows_begins_no_search(client, limits, monkeypatch, tmp_path):
+    monkeypatch.setattr(calls, "LAZY_BYTES", 24 * len(ROWS) - 1)
+    frame = dd.from_pandas(pd.DataFrame(ROWS, columns=["x", "y"]), npartitions=4)
+    monkeypatch.setattr("lpe_dask.model.fitting.prepare_reference", None)
+
+    for ask in (lpe_dask.score, LPE().fit_predict):
+        with pytest.raises(ValueError, match=r"this lazy result needs .*lpe-dask\.spool"):
+            ask(frame)
+
+
+def test_fit__on_numpy_survives_a_worker(client, cluster, monkeypatch, right):
+    monkeypatch.setattr(values, "LITERAL_BYTES", 1000)
+    with dask.config.set({"lpe-dask.block-rows": 1000}):
+        with killed_meanwhile(client) as seen:
+            model = LPE(5, algorithm="brute").fit(ROWS)
+
+        assert seen
+        np.testing.assert_array_equal(model.p_values_, right[0])
+        lazy = model.score_samples(da.from_array(ROWS, chunks=(5000, 2)))
+        restart(client, cluster)
+        np.testing.assert_array_equal(lazy.compute(), right[1])
+
+
+def test_at_once__does_not_keep_what_nobody_wants(client):
+    """Pieces of the rows are not to stay in memory until the end of a fit."""
+    with at_once():
+        (one,) = persist([delayed(len)("abc")])
+        (task,) = persist([delayed(sum, pure=False)([1, 2], dask_key_name="lpe-x")])
+        assert task.compute() == 3
+        del task
+        assert eventually(lambda: not client.run_on_scheduler(keys_of, prefix="lpe-x"))
+    assert one.compute() == 3
