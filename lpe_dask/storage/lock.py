@@ -144,14 +144,14 @@ def lease(url: str | PathLike[str], purpose: str) -> Lock:
 
 
 def is_dead(url: str | PathLike[str]) -> bool:
-    """Return whether the owner of a folder's lock is known to be gone; never waits.
+    """Return whether the owner of a folder's lock is known to be gone.
 
     A folder without a lock, which may be about to get one, counts as dead 10 times
     `DEAD_SECONDS` after its last change.
     """
     folder = Folder(url)
     try:
-        _content_if_dead(folder, LOCK_NAME, waits=False)
+        _content_if_dead(folder, LOCK_NAME)
     except FileNotFoundError:
         return folder.seconds_unchanged() >= 10 * DEAD_SECONDS
     except LockedError:
@@ -312,10 +312,11 @@ def _take_over(folder: Folder, dead: bytes, content: bytes) -> bool:
     return True
 
 
-def _content_if_dead(folder: Folder, name: str, *, waits: bool = True) -> bytes:
+def _content_if_dead(folder: Folder, name: str) -> bytes:
     """Return the content of a lock or claim whose owner is dead; raise if it is alive.
 
-    Where a file has no age: wait for a heartbeat, or take the owner for alive.
+    Where the filesystem does not tell when a file was written, and a process of this
+    machine is not known to be gone, the owner counts as alive.
     """
     content = folder.read(name)
     if content is None:
@@ -324,13 +325,7 @@ def _content_if_dead(folder: Folder, name: str, *, waits: bool = True) -> bytes:
     is_running = None if owner is None else owner.is_running()
     if is_running is False:
         return content
-    silence = 0.0
-    if not is_running:
-        age = folder.age(name)
-        if age is not None and age > -DEAD_SECONDS:
-            silence = max(age, 0.0)
-        elif waits:
-            silence = _seconds_unchanged(folder, name, content)
+    silence = 0.0 if is_running else max(folder.age(name) or 0.0, 0.0)
     if silence >= DEAD_SECONDS:
         return content
     who = "an unknown run, as the lock is not readable" if owner is None else str(owner)
@@ -338,25 +333,11 @@ def _content_if_dead(folder: Folder, name: str, *, waits: bool = True) -> bytes:
     error = LockedError(
         f"the folder {folder.url} is locked ({name}) by {who}. Only one run at a time may "
         f"work on a folder. Wait until that run ends; if it died, its lock is taken over "
-        f"{DEAD_SECONDS} s after its last heartbeat."
+        f"{DEAD_SECONDS} s after its last heartbeat, where the storage knows the age of "
+        f"files; else remove the file."
     )
     error.who = who
     raise error
-
-
-def _seconds_unchanged(folder: Folder, name: str, content: bytes) -> float:
-    """Wait for a heartbeat; return 0, or how long there was none if the owner is dead.
-
-    Where the filesystem does not know when a file was written, or returns a time far in the
-    future: no time that another machine wrote is trusted.
-    """
-    logger.info("waiting up to %d s for a heartbeat of %s", DEAD_SECONDS, folder.path(name))
-    began = time.monotonic()
-    while (waited := time.monotonic() - began) < DEAD_SECONDS:
-        time.sleep(min(BEAT_SECONDS, DEAD_SECONDS) / 5)
-        if folder.read(name) != content:
-            return 0.0
-    return waited
 
 
 def _owner_of(folder: Folder) -> Owner | None:

@@ -288,7 +288,7 @@ def is_shared() -> bool:
 def enter_parts(held: Held, edges: Sequence[int]) -> tuple[list[Any], list[Delayed]]:
     """Return tasks for consecutive rows of an array each, and what they depend on.
 
-    No task holds more than its rows.
+    Where it is in a spool, a task reads no more than its rows.
 
     Parameters
     ----------
@@ -298,9 +298,7 @@ def enter_parts(held: Held, edges: Sequence[int]) -> tuple[list[Any], list[Delay
         Where parts begin and end.
     """
     parts = list(pairwise(edges))
-    if not is_large(held.n_bytes):
-        return [(same, held.value[start:stop]) for start, stop in parts], []
-    if is_shared():
+    if is_large(held.n_bytes) and is_shared():
         count_large({held.key: held.n_bytes})
         return [(held.part, start, stop) for start, stop in parts], []
     (whole,) = enter_all([held])

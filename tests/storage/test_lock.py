@@ -72,12 +72,6 @@ def fast(monkeypatch):
     monkeypatch.setattr(locks, "BEAT_SECONDS", 0.02)
 
 
-@pytest.fixture
-def impatient(monkeypatch, fast):
-    """Runs that are dead after half a second."""
-    monkeypatch.setattr(locks, "DEAD_SECONDS", 0.5)
-
-
 def content(folder, name=LOCK_NAME):
     filesystem, root = fsspec.core.url_to_fs(folder)
     return filesystem.cat_file(f"{root}/{name}")
@@ -165,7 +159,7 @@ def test_hold__refuses_a_second_run_and_lets_the_next_one_in(folder):
     message = (
         rf"the folder {folder} is locked \(_lock.json\) by process {os.getpid()} on \S+ "
         r"\(score data.parquet\); its last heartbeat was 0 s ago\. Only one run .*"
-        r"Wait until .* 60 s after its last heartbeat\."
+        r"Wait until .* 60 s after its last heartbeat, .* else remove the file\."
     )
     with hold(folder, "score data.parquet") as first:
         with pytest.raises(OSError, match=message) as refusal, hold(folder, "fit"):
@@ -179,13 +173,6 @@ def test_hold__refuses_a_second_run_and_lets_the_next_one_in(folder):
         assert second.token != first.token
     assert not first.is_lost
     assert not second.is_lost
-
-
-def test_hold__leaves_the_error_of_its_context(folder):
-    with pytest.raises(KeyError, match="body"), hold(folder, "score"):
-        raise KeyError("body")
-
-    assert names(folder) == []
 
 
 @pytest.mark.parametrize("age", [None, 2 * DEAD_SECONDS], ids=["free", "dead"])
@@ -300,9 +287,9 @@ def test_hold__respects_another_machine_with_a_recent_heartbeat(folder, age):
     assert names(folder) == [LOCK_NAME]
 
 
-@pytest.mark.parametrize("since", ["1970-01-01T00:00:00", "2999-01-01T00:00:00", "?"])
-def test_hold__believes_no_time_that_another_machine_wrote(folder, since):
-    check_that_age_decides(folder, foreign(folder, since=since, started=0))
+def test_hold__takes_over_from_another_machine_without_one(folder):
+    """Whatever time that machine wrote."""
+    check_that_age_decides(folder, foreign(folder, since="2999-01-01T00:00:00", started=0))
 
 
 def test_hold__takes_over_at_once_from_a_process_that_was_killed(tmp_path):
@@ -345,33 +332,39 @@ def test_hold__does_not_look_for_a_process_of_another_machine_here(folder, chang
         pass
 
 
-def unlike(error):
-    def find(pid):
-        raise error
-
-    return find
+this_process = psutil.Process()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("Process", unlike(psutil.AccessDenied())),
-        ("pid_exists", lambda pid: False),
-    ],
-)
-def test_hold__lets_the_age_decide_where_processes_are_hidden(
-    folder, monkeypatch, name, value
+def is_another(pid=None):
+    return this_process
+
+
+def is_hidden(pid=None):
+    if pid:
+        raise psutil.AccessDenied
+    return this_process
+
+
+@pytest.mark.parametrize("found", [is_hidden, is_another])
+def test_hold__lets_the_age_decide_where_a_process_cannot_be_told(
+    folder, monkeypatch, found
 ):
-    left = lock_of(folder, pid=2**22 + 1)
-    this_process = psutil.Process()
-    monkeypatch.setattr(psutil, name, lambda *pid: value(*pid) if pid else this_process)
+    """It is hidden, is another process, or the clock was set."""
+    monkeypatch.setattr(psutil, "Process", found)
 
-    check_that_age_decides(folder, left)
-
-
-def test_hold__lets_the_age_decide_where_the_start_of_a_process_differs(folder):
-    """It is another process, or the clock was set."""
     check_that_age_decides(folder, lock_of(folder, pid=1, started=0.5), "process 1 on")
+
+
+@pytest.mark.parametrize("folder", ["memory"], indirect=True)
+def test_hold__respects_a_lock_that_has_no_age(folder, monkeypatch):
+    def modified(filesystem, path):
+        raise NotImplementedError
+
+    monkeypatch.setattr(MemoryFileSystem, "modified", modified)
+    write(folder, foreign(folder), age=2 * DEAD_SECONDS)
+
+    with pytest.raises(LockedError, match="remove the file"), hold(folder, "score"):
+        pass
 
 
 def test_hold__knows_machines_without_linux(folder, monkeypatch, tmp_path):
@@ -416,14 +409,6 @@ def test_hold__reads_its_own_lock_whatever_the_purpose(purpose):
         with pytest.raises(LockedError) as refusal:
             hold(folder, "score").__enter__()
         assert str(refusal.value).isprintable()
-
-
-@pytest.mark.parametrize("pid", [0, -1, 2**31, 1e400])
-def test_hold__asks_for_no_process_that_cannot_be(folder, pid):
-    write(folder, lock_of(folder, pid=pid))
-
-    with pytest.raises(LockedError, match="an unknown run"), hold(folder, "score"):
-        pass
 
 
 # Taking over
@@ -553,35 +538,6 @@ def test_hold__has_the_lock_though_the_answer_was_lost(folder, monkeypatch):
         check_token(folder, lock.token)
 
 
-@pytest.fixture
-def timeless(monkeypatch):
-    """A filesystem that does not tell when a file was written."""
-
-    def modified(filesystem, path):
-        raise NotImplementedError
-
-    monkeypatch.setattr(MemoryFileSystem, "modified", modified)
-
-
-@pytest.mark.parametrize("folder", ["memory"], indirect=True)
-def test_hold__watches_a_lock_that_has_no_age(folder, impatient, timeless):
-    with hold(folder, "score"), pytest.raises(LockedError, match="process"):
-        hold(folder, "score").__enter__()
-
-    for left in (foreign(folder), b""):
-        write(folder, left)
-        with hold(folder, "score") as lock:
-            check_token(folder, lock.token)
-
-
-def test_hold__watches_a_lock_from_the_future(folder, impatient):
-    """As after the clock of the filesystem was set back."""
-    write(folder, foreign(folder), age=-3600)
-
-    with hold(folder, "score") as lock:
-        check_token(folder, lock.token)
-
-
 # While it is held
 
 
@@ -604,19 +560,6 @@ def test_lock__is_lost_to_another_run(folder, fast, left, caplog):
 
     assert content(folder) == left
     assert "is gone or belongs to another run" in caplog.text
-
-
-def test_lock__is_lost_when_it_is_removed(folder, fast):
-    with hold(folder, "score") as lock:
-        assert is_soon(lambda: remove(lock) and lock.is_lost)
-
-    assert names(folder) == []
-
-
-def remove(lock):
-    with suppress(FileNotFoundError):  # a beat may have written it again
-        lock._folder.remove_file(LOCK_NAME)
-    return True
 
 
 def test_lock__is_lost_with_its_folder(tmp_path, fast):
@@ -700,17 +643,11 @@ def test_lock__does_not_wait_for_a_beat_that_hangs(folder, fast, monkeypatch, ca
 # Tasks
 
 
-def test_check_token__is_one_small_read(folder, monkeypatch):
+def test_check_token__waits_for_a_beat_that_hides_the_lock(folder, monkeypatch):
     with hold(folder, "score") as lock:
-        reads = []
-        filesystem = type(lock._folder.filesystem)
-        cat_file = filesystem.cat_file
-        monkeypatch.setattr(
-            filesystem, "cat_file", lambda *path: reads.append(path) or cat_file(*path)
-        )
+        read = Folder.read
+        monkeypatch.setattr(Folder, "read", once(lambda place, name: None, read))
         check_token(folder, lock.token)
-
-        assert len(reads) == 1
 
 
 def test_check_token__stops_the_tasks_of_a_run_that_ended(folder):
@@ -721,21 +658,6 @@ def test_check_token__stops_the_tasks_of_a_run_that_ended(folder):
 
     with hold(folder, "score"), pytest.raises(RuntimeError, match="Let the other run end"):
         check_token(folder, first.token)
-
-
-def test_check_token__waits_for_a_beat_that_hides_the_lock(folder, monkeypatch):
-    with hold(folder, "score") as lock:
-        read = Folder.read
-        monkeypatch.setattr(Folder, "read", once(lambda place, name: None, read))
-        check_token(folder, lock.token)
-
-
-def test_check_token__does_not_fail_for_beats(folder, monkeypatch):
-    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.001)
-    with hold(folder, "score") as lock:
-        for _ in range(300):
-            check_token(folder, lock.token)
-        assert is_soon(lambda: values(folder)["beat"] > 10)
 
 
 # Whether anyone still uses a folder

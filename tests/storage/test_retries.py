@@ -3,7 +3,6 @@
 import datetime
 import errno
 import logging
-import os
 import platform
 import re
 
@@ -362,22 +361,6 @@ def test_save_and_load__on_s3_go_on_where_each_request_fails_at_first(bucket, se
     np.testing.assert_array_equal(loaded.score_samples(rows), model.score_samples(rows))
 
 
-@pytest.mark.slow
-@pytest.mark.cluster
-def test_run__to_s3_goes_on_with_worker_processes(bucket, server, environment, tmp_path):
-    server.fail_first("/out/")
-    with (
-        dask.config.set({"lpe-dask.spool": f"{bucket}/spool", "scheduler": None}),
-        local_cluster(env=environment) as cluster,
-        Client(cluster),
-    ):
-        lpe_dask.run(write_job(tmp_path, bucket), date=DAY)
-    server.answer = lambda method, path: None
-
-    pd.testing.assert_series_equal(scored(bucket)["p_value"], expected(bucket))
-    assert names_in(f"{bucket}/out/{DAY}") == DONE
-
-
 @pytest.mark.cluster
 def test_spool__on_s3_serves_workers_and_is_removed(bucket, server, environment):
     nominal = np.random.default_rng(3).standard_normal((150_000, 1))
@@ -424,22 +407,6 @@ def test_run__to_s3_is_resumed(bucket, server, tmp_path, monkeypatch):
     assert names_in(f"{bucket}/out/{DAY}") == DONE
     assert filesystem.modified(done[0], refresh=True) == first
     pd.testing.assert_series_equal(scored(bucket)["p_value"], expected(bucket))
-
-
-@pytest.mark.slow
-def test_run__to_s3_is_told_to_come_back_where_another_is_at_work(bucket, tmp_path):
-    job = write_job(tmp_path, bucket)
-    command = ["run", job, "--date", str(DAY), "--scheduler", "threads"]
-    filesystem = fsspec.filesystem("s3")
-    filesystem.makedirs(f"bucket/out/{DAY}", exist_ok=True)
-
-    with hold(f"{bucket}/out/{DAY}", "score a table"):
-        refused = CliRunner().invoke(cli, command)
-    done = CliRunner().invoke(cli, command)
-
-    assert refused.exit_code == 75
-    assert f"out/{DAY} is locked (_lock.json) by process {os.getpid()}" in refused.output
-    assert done.exit_code == 0, done.output
 
 
 def test_run__to_s3_fails_at_once_where_it_may_not_write(bucket, server, tmp_path):

@@ -40,16 +40,6 @@ def _scored(model, start):
     return model.score_samples(QUERIES[start : start + 10])
 
 
-def test_score_samples__of_partitions(client, expected):
-    frame = dd.from_pandas(pd.DataFrame(QUERIES), npartitions=20)
-    scored = frame.map_partitions(_on_partition, copy_of_a_model(), meta=("p", float))
-    np.testing.assert_array_equal(scored, expected)
-
-
-def _on_partition(rows, model):
-    return pd.Series(model.score_samples(rows.to_numpy()), rows.index)
-
-
 @pytest.mark.parametrize("scale", mostly_slow([None, "minmax", "standard"], ["minmax"]))
 def test_fit__by_more_tasks_than_threads(client, scale):
     tasks = [client.submit(_own_p_values, k, scale) for k in range(1, 9)]
