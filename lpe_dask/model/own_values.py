@@ -31,7 +31,7 @@ from lpe_dask.tables import (
     read_table,
     with_known_rows,
 )
-from lpe_dask.tasks import Shared, enter_parts, new_array
+from lpe_dask.tasks import Held, enter_parts, new_array
 
 #: Columns of a file of them; the second only where p-values compare something else.
 _COLUMNS = ("statistic", "compared")
@@ -46,18 +46,18 @@ class OwnValues:
 
     Attributes
     ----------
-    statistic : Shared
+    statistic : Held
         An array of shape (n_input,): of the calibration rows; NaN for all others, also for
         rows that were dropped.
-    compared : Shared
+    compared : Held
         Likewise what p-values compare: the statistic, or the weighed one.
     chunks : tuple of int
         Rows of the partitions as they came.
-    row_hashes : Shared, optional
+    row_hashes : Held, optional
         Those of the input, if it is a frame.
     others : object, optional
         The input of `LPE.fit`, where not all rows in it were measured; not to be changed.
-    numbers : Shared, optional
+    numbers : Held, optional
         There, too: of an array of shape (n_input,), the numbers of the rows among those
         that new rows are measured among; -1 for the rows that are none of these.
     checksums : list of int, optional
@@ -66,12 +66,12 @@ class OwnValues:
         Of the input.
     """
 
-    statistic: Shared
-    compared: Shared
+    statistic: Held
+    compared: Held
     chunks: tuple[int, ...]
-    row_hashes: Shared | None = None
+    row_hashes: Held | None = None
     others: Any = None
-    numbers: Shared | None = None
+    numbers: Held | None = None
     checksums: list[int] | None = None
     categories: Categories | None = None
 
@@ -122,7 +122,7 @@ class OwnValues:
         hashes = nominal.row_hashes
         return cls(
             whole, weighed, nominal.input_chunks,
-            None if hashes is None else Shared(hashes, "lpe-nominal-hashes"),
+            None if hashes is None else Held(hashes, "lpe-nominal-hashes"),
             None if is_all else X,
             None if is_all else _numbered(kept, division.reference, n_input),
             nominal.checksums, categories,
@@ -173,10 +173,10 @@ class OwnValues:
         statistic = self._stored(self.statistic, np.float64)
         return map_blocks([statistic], _is_known, name="is-own", dtype=np.bool_)
 
-    def _stored(self, values: Shared, dtype: type[np.generic]) -> da.Array:
+    def _stored(self, values: Held, dtype: type[np.generic]) -> da.Array:
         """Return numbers on the client as a dask array in the chunks of the input."""
         edges = np.cumsum([0, *self.chunks]).tolist()
-        parts, entered = enter_parts(values.held, edges)
+        parts, entered = enter_parts(values, edges)
         return new_array("stored", parts, entered, (self.chunks,), np.empty(0, dtype))
 
 
@@ -214,25 +214,25 @@ class StoredOwnValues:
                 "them were calibration rows (calibration='loo' without calibration_size). "
                 "Give the rows to score_samples or statistic instead."
             )
-        statistic = compared = Shared(values[_COLUMNS[0]], _NAME)
+        statistic = compared = Held(values[_COLUMNS[0]], _NAME)
         if self.is_weighed:
-            compared = Shared(values[_COLUMNS[1]], _NAME)
+            compared = Held(values[_COLUMNS[1]], _NAME)
         return OwnValues(statistic, compared, (len(statistic.value),))
 
 
-def _placed(values: NDArray[np.float64], places: NDArray[np.int64], n_input: int) -> Shared:
+def _placed(values: NDArray[np.float64], places: NDArray[np.int64], n_input: int) -> Held:
     whole = np.full(n_input, np.nan)
     whole[places] = values
-    return Shared(whole, _NAME)
+    return Held(whole, _NAME)
 
 
 def _numbered(
     kept: NDArray[np.int64], reference: NDArray[np.int64] | None, n_input: int
-) -> Shared:
+) -> Held:
     searched = kept if reference is None else kept[reference]
     whole = np.full(n_input, -1)
     whole[searched] = np.arange(len(searched))
-    return Shared(whole, "lpe-nominal-number")
+    return Held(whole, "lpe-nominal-number")
 
 
 def _filled(known: da.Array, measured: da.Array) -> da.Array:

@@ -20,7 +20,7 @@ from lpe_dask.pvalues.cells import Cells
 from lpe_dask.pvalues.density import DensityWeight
 from lpe_dask.pvalues.formulas import p_values, possible_p_values
 from lpe_dask.tables import map_blocks, map_values
-from lpe_dask.tasks import Shared
+from lpe_dask.tasks import Held
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,14 +34,14 @@ class Calibration:
         See `formulas.p_values`.
     weight : DensityWeight, optional
         How the statistic is weighed before it is compared.
-    shared : Shared
+    shared : Held
         The values of the calibration rows, an ascending array of shape (m,).
     """
 
     graph: str
     counts_itself: int
     weight: DensityWeight | None
-    shared: Shared
+    shared: Held
 
     @classmethod
     def of(
@@ -52,13 +52,13 @@ class Calibration:
         values: NDArray[np.float64],
     ) -> Calibration:
         """Return the calibration by ascending values."""
-        return cls(graph, counts_itself, weight, Shared(values, "lpe-calibration"))
+        return cls(graph, counts_itself, weight, Held(values, "lpe-calibration"))
 
     def with_values(self, values: NDArray[np.float64]) -> Calibration:
         """Return the same calibration by other ascending values."""
         if values is self.values:
             return self  # what was shared for graphs is not shared again
-        return replace(self, shared=Shared(values, "lpe-calibration"))
+        return replace(self, shared=Held(values, "lpe-calibration"))
 
     @property
     def values(self) -> NDArray[np.float64]:

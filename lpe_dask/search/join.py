@@ -114,7 +114,7 @@ class Searched:
     ----------
     blocks : list of Delayed
         Of handles, as `Blocks.tasks` gives.
-    space : Space or Shared
+    space : Space or Held
     search : Search
     graph : Delayed, optional
         Of the `NeighborGraph` of the reference, where distances go along it.

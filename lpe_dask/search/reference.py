@@ -42,7 +42,7 @@ from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.spooled import SpoolFolder, new_entry
 from lpe_dask.tables import Table, to_checked_series
 from lpe_dask.tasks import (
-    Shared,
+    Held,
     active_client,
     active_workers,
     compute,
@@ -86,8 +86,8 @@ class Reference:
     indexes: Blocks | None = None
 
     @cached_property
-    def _shared_space(self) -> Shared:
-        return Shared(self.space, "lpe-space")
+    def _shared_space(self) -> Held:
+        return Held(self.space, "lpe-space")
 
     def own_tasks(
         self, numbers: NDArray[np.int64], approximation: Approximation | None = None

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from lpe_dask.tables.columns import columns_at
 from lpe_dask.tables.numeric import float_rows
 from lpe_dask.tasks import (
-    Shared,
+    Held,
+    HeldTask,
     compute,
     enter,
     for_frames,
-    held_of,
     is_large,
     is_shared,
     new_array,
@@ -107,7 +107,7 @@ def map_values(
     function : callable
         From arrays of shape (n,) to an array of shape (n,), each number separately.
     arguments : objects
-        Large ones are in the graph once, a `Shared` one in all graphs; of a task, such as a
+        Large ones are in the graph once, a `Held` one in all graphs; of a task, such as a
         `Delayed`, the result is taken.
     name, dtype
         Of the result.
@@ -163,9 +163,9 @@ def _on_series(
 
 def look_up(
     frame: Any,
-    hashes: Shared,
+    hashes: Held,
     chunks: Sequence[int],
-    values: Sequence[Shared],
+    values: Sequence[Held],
     function: Callable[..., Any] | None,
     *arguments: Any,
     name: str,
@@ -177,11 +177,11 @@ def look_up(
     Parameters
     ----------
     frame : dask DataFrame
-    hashes : Shared
+    hashes : Held
         Of an array of shape (n,): the hashes of its rows, to detect changes.
     chunks : sequence of int
         Rows of its partitions.
-    values : sequence of Shared
+    values : sequence of Held
         Of arrays of shape (n,).
     function : callable, optional
         ``function(*values of some rows, *arguments)``; None: the first of the values.
@@ -191,7 +191,7 @@ def look_up(
         Of the series.
     """
     (edges,) = for_frames([enter(np.cumsum([0, *chunks]), "lpe-edges")])
-    own = [_readable(shared) for shared in (hashes, *values)]
+    own = [_readable(held) for held in (hashes, *values)]
     entered = for_frames([enter(argument, "lpe-shared") for argument in arguments])
     return _row_numbers(frame).map_partitions(
         _look_up, name, function, frame, edges, len(values), *own, *entered,
@@ -199,11 +199,10 @@ def look_up(
     )  # fmt: skip
 
 
-def _readable(shared: Shared) -> Any:
+def _readable(held: Held) -> Any:
     """Return an argument of which a task of a frame can read parts."""
-    held = held_of(shared, "lpe-nominal")
     is_stored = is_large(held.n_bytes) and is_shared()
-    return held if is_stored else for_frames([enter(held, "lpe-nominal")])[0]
+    return HeldTask(held) if is_stored else for_frames([enter(held, "lpe-nominal")])[0]
 
 
 def _empty_series(name: str, dtype: Any) -> pd.Series:

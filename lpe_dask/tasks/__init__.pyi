@@ -29,7 +29,7 @@ from .spool import spool_place as spool_place
 from .timeouts import seconds_of as seconds_of
 from .timeouts import timeout as timeout
 from .values import Held as Held
-from .values import Shared as Shared
+from .values import HeldTask as HeldTask
 from .values import check_lazy as check_lazy
 from .values import count_large as count_large
 from .values import enter as enter

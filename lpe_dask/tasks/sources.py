@@ -34,7 +34,7 @@ from lpe_dask.tasks.private_uses import (
     with_first_after,
     without_aliases,
 )
-from lpe_dask.tasks.values import Held, same
+from lpe_dask.tasks.values import Held, HeldTask, same
 from lpe_dask.tasks.workers import active_client
 
 #: Start of the name of the layer that keeps futures alive.
@@ -195,7 +195,7 @@ def _lightened(tasks: dict[Any, Any]) -> dict[Any, Any]:
     if sum(sizes.values()) <= values.LITERAL_BYTES:
         return tasks
     heavy = {
-        key: (_run, Held(tasks[key], "lpe-source", is_one_of_many=True))
+        key: (_run, HeldTask(Held(tasks[key], "lpe-source"), is_one_of_many=True))
         for key, n_bytes in sizes.items()
         if n_bytes > HEAVY_BYTES
     }

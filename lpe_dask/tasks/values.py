@@ -20,7 +20,6 @@ import logging
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, Self
 from uuid import uuid4
@@ -49,44 +48,23 @@ def is_large(n_bytes: int) -> bool:
     return n_bytes > LITERAL_BYTES
 
 
-class _Copy:
-    """A `Held` that left its process as the value itself."""
-
-    def __init__(self, value: Any, key: str) -> None:
-        self.value = value
-        self.key = key
-
-    def __call__(self) -> Any:
-        """Return the value: what its task does."""
-        return self.value
-
-    def part(self, start: int, stop: int) -> Any:
-        """Return rows ``start`` to ``stop`` of an array."""
-        return self.value[start:stop]
-
-    def __dask_tokenize__(self) -> str:
-        return self.key  # Dask's frames hash their graphs, which takes long for gigabytes
-
-
-class Held(_Copy):
+class Held:
     """A value of this process that graphs name, large or small; nothing changes it.
 
-    As a task it gives the value. It is written to the spool once, when the first graph that
-    names it is sent to a scheduler.
+    It is written to the spool once, when the first graph that names it is sent to a
+    scheduler. Deep copies of a model share it; pickled ones have their own.
 
     Parameters
     ----------
     value : object
     name : str
         First part of the key; the dashboard groups tasks by it.
-    is_one_of_many : bool, default=False
-        Whether it goes to storage although it is small, because there are more like it.
     """
 
-    def __init__(self, value: Any, name: str, *, is_one_of_many: bool = False) -> None:
-        super().__init__(value, f"{name}-{uuid4().hex}")
+    def __init__(self, value: Any, name: str) -> None:
+        self.value = value
         self.name = name
-        self._is_one_of_many = is_one_of_many
+        self.key = f"{name}-{uuid4().hex}"
         self._lock = threading.Lock()
         self._file: tuple[Entry, bool] | None = None
 
@@ -96,22 +74,13 @@ class Held(_Copy):
         return int(sizeof(self.value))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave this process as the name of a file, or else as the value."""
-        is_small = not self._is_one_of_many and not is_large(self.n_bytes)
-        if is_small or not open_clients():
-            return _Copy, (self.value, self.key)
-        try:
-            entry, is_array = self._written()
-        except OSError as error:  # of which clients show no more than the text
-            raise RuntimeError(
-                f"{self.key} cannot be written to the spool {spool_place()}: "
-                f"{brief(error)} Name another folder or URL that all workers share "
-                f"(configuration key lpe-dask.spool, --spool)."
-            ) from error
-        also = getattr(self.value, "entry", None)
-        return StoredValue, (entry, self.key, is_array, also)
+        return Held, (self.value, self.name)
 
-    def _written(self) -> tuple[Entry, bool]:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def written(self) -> tuple[Entry, bool]:
+        """Return the file of the value, and whether it holds an array."""
         with self._lock:
             if self._file is None or self._file[0].spool.is_lost:
                 is_array = isinstance(self.value, np.ndarray)
@@ -129,36 +98,57 @@ class Held(_Copy):
                 cloudpickle.dump(self.value, file)
 
 
-class Shared:
-    """A value of a model, which is sent once for all graphs that name it.
-
-    Deep copies of the model share it, as nothing changes it; pickled ones have their own.
+class HeldTask:
+    """Gives a `Held` as a task, and leaves this process as the name of its file.
 
     Parameters
     ----------
-    value : object
-    name : str
-        As for `Held`.
+    held : Held
+    is_one_of_many : bool, default=False
+        Whether it goes to storage although it is small, because there are more like it.
     """
 
-    def __init__(self, value: Any, name: str) -> None:
-        self.value = value
-        self._name = name
+    def __init__(self, held: Held, *, is_one_of_many: bool = False) -> None:
+        self._held = held
+        self._is_one_of_many = is_one_of_many
 
-    @cached_property
-    def held(self) -> Held:
-        """The value, as graphs name it."""
-        return Held(self.value, self._name)
+    def __call__(self) -> Any:
+        """Return the value."""
+        return self._held.value
+
+    def part(self, start: int, stop: int) -> Any:
+        """Return rows ``start`` to ``stop`` of an array."""
+        return self._held.value[start:stop]
+
+    def __dask_tokenize__(self) -> str:
+        return self._held.key  # frames hash their graphs, which takes long for gigabytes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shared, (self.value, self._name)
+        held = self._held
+        is_small = not self._is_one_of_many and not is_large(held.n_bytes)
+        if is_small or not open_clients():
+            return _arrived, (held.value, held.key)
+        try:
+            entry, is_array = held.written()
+        except OSError as error:  # of which clients show no more than the text
+            raise RuntimeError(
+                f"{held.key} cannot be written to the spool {spool_place()}: "
+                f"{brief(error)} Name another folder or URL that all workers share "
+                f"(configuration key lpe-dask.spool, --spool)."
+            ) from error
+        also = getattr(held.value, "entry", None)
+        return StoredValue, (entry, held.key, is_array, also)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
+
+def _arrived(value: Any, key: str) -> HeldTask:
+    """Return the task of a value that left its process as it is."""
+    held = Held(value, "")
+    held.key = key
+    return HeldTask(held)
 
 
 class StoredValue:
-    """A `Held` in another process: reads the file when it runs.
+    """A `HeldTask` in another process: reads the file when it runs.
 
     Parameters
     ----------
@@ -214,8 +204,8 @@ def enter(value: Any, name: str) -> Delayed:
     Parameters
     ----------
     value : object
-        An array or a small object; not changed afterwards. A `Held` or `Shared` has the
-        same key each time, and is sent once. What is a task already, such as a `Delayed`,
+        An array or a small object; not changed afterwards. A `Held` has the same key each
+        time, and is sent once. What is a task already, such as a `Delayed`,
         is returned as it is.
     name : str
         First part of the key; the dashboard groups tasks by it.
@@ -241,7 +231,7 @@ def _entered(held: Held) -> Delayed:
     if not is_large(held.n_bytes):
         return Delayed(held.key, {held.key: held.value})
     if is_shared():
-        return Delayed(held.key, {held.key: (held,)})
+        return Delayed(held.key, {held.key: (HeldTask(held),)})
     content, key = cloudpickle.dumps(held.value), f"{held.key}-whole"
     starts = range(0, len(content), LITERAL_BYTES)
     pieces = {
@@ -269,14 +259,12 @@ def check_lazy(sizes: Iterable[int]) -> None:
 
 def held_of(value: Any, name: str) -> Held:
     """Return a value as graphs name it."""
-    if isinstance(value, Shared):
-        return value.held
     return value if isinstance(value, Held) else Held(value, name)
 
 
 def value_of(argument: Any) -> Any:
-    """Return the value of a `Shared`, and anything else as it is."""
-    return argument.value if isinstance(argument, Shared) else argument
+    """Return the value of a `Held`, and anything else as it is."""
+    return argument.value if isinstance(argument, Held) else argument
 
 
 def is_shared() -> bool:
@@ -300,7 +288,7 @@ def enter_parts(held: Held, edges: Sequence[int]) -> tuple[list[Any], list[Delay
     parts = list(pairwise(edges))
     if is_large(held.n_bytes) and is_shared():
         count_large({held.key: held.n_bytes})
-        return [(held.part, start, stop) for start, stop in parts], []
+        return [(HeldTask(held).part, start, stop) for start, stop in parts], []
     (whole,) = enter_all([held])
     return [(_part, whole.key, start, stop) for start, stop in parts], [whole]
 

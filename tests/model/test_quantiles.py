@@ -24,7 +24,7 @@ from lpe_dask.model.quantiles import learn_knots, readings_of, sampled_numbers
 from lpe_dask.model.scaling import learn_preparation, learn_scaling
 from lpe_dask.model.space_entries import entry_of_space, space_of_entry
 from lpe_dask.search import Preparation, Space
-from lpe_dask.tasks.values import Held
+from lpe_dask.tasks.values import HeldTask
 from strategies import point_sets, row_chunks
 
 SCALES = ["quantile", "minmax+quantile"]
@@ -288,7 +288,7 @@ def test_score_samples__of_knots_of_many_columns_has_a_small_graph(scale):
 
 def is_held(task):
     """Whether it is a value of this process that goes to the spool when it is sent."""
-    return isinstance(task, tuple) and isinstance(task[0], Held)
+    return isinstance(task, tuple) and isinstance(task[0], HeldTask)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import dask
@@ -20,7 +19,6 @@ import fsspec
 import numpy as np
 import pandas as pd
 import pytest
-from dask.sizeof import sizeof
 from distributed import Client
 from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given
@@ -36,7 +34,6 @@ from lpe_dask.model.manifest import MANIFEST_NAME
 from lpe_dask.search.memory import Needs
 from lpe_dask.storage import lock as locks
 from lpe_dask.storage.columns import StoredFile
-from lpe_dask.tasks.values import Held, Shared
 from strategies import point_sets
 
 ROOT = Path(__file__).parents[2]
@@ -441,20 +438,6 @@ def test_load__leaves_large_files_to_the_tasks(model, tmp_path, monkeypatch):
         loaded.score_samples(QUERIES)
         loaded.predict(QUERIES.to_numpy())
     assert sorted(read) == [f"block-0000{i}.parquet" for i in range(3)]
-
-
-def test_scoring__puts_nothing_large_into_tasks(model, tmp_path):
-    loaded = saved_and_loaded(model, tmp_path / "model")
-    fitted = fitted_of(loaded)
-    many = Shared(np.arange(150_000.0), "lpe-calibration")  # as of many more rows
-    loaded._adopt(replace(fitted, calibration=replace(fitted.calibration, shared=many)))
-    queries = da.zeros((1000, 3), chunks=(100, 3))
-
-    graph = dict(loaded.score_samples(queries).__dask_graph__())
-
-    assert max(sizeof(task) for task in graph.values()) < 2**20
-    key = next(key for key in graph if str(key).startswith("lpe-calibration"))
-    assert isinstance(graph[key][0], Held)
 
 
 # Where the rows do not fit into memory

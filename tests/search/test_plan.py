@@ -43,7 +43,7 @@ from lpe_dask.search.plan import (
 from lpe_dask.search.preparation import LinearMap, Preparation, Scaling
 from lpe_dask.search.spooled import Handles, SpooledBlock, SpooledPieces
 from lpe_dask.tasks import PROCESS_BYTES
-from lpe_dask.tasks.values import LITERAL_BYTES, Held, enter
+from lpe_dask.tasks.values import LITERAL_BYTES, HeldTask, enter
 from lpe_dask.tasks.workers import USABLE_SHARE, Workers
 from searching import all_distances, smallest
 
@@ -245,7 +245,7 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
 
     for literal in (pieces, handles):
         assert len(pickle.dumps(literal.dask[literal.key])) <= LITERAL_BYTES or isinstance(
-            literal.dask[literal.key][0], Held
+            literal.dask[literal.key][0], HeldTask
         )
     own: dict = {}
     for task in (*splits, *counts, *gathers, *joins):

@@ -15,7 +15,7 @@ from lifetimes import killed_meanwhile
 from lpe_dask import LPE
 from lpe_dask.tasks import calls, values
 from lpe_dask.tasks.calls import at_once, lazily, persist
-from lpe_dask.tasks.values import LITERAL_BYTES, Held, Shared, enter, enter_all, enter_parts
+from lpe_dask.tasks.values import LITERAL_BYTES, Held, enter, enter_all, enter_parts
 from processes import are_up
 from waiting import eventually
 
@@ -123,7 +123,7 @@ def test_enter__sends_all_of_it_where_storage_is_shared(client, limits, tmp_path
 def test_held__of_a_graph_that_was_built_without_a_client(client):
     """Nobody was asked whether storage is shared."""
     with dask.config.set(scheduler="threads"):
-        result = delayed(np.sum)(enter(Shared(LARGE, "lpe-test"), "lpe-test"))
+        result = delayed(np.sum)(enter(Held(LARGE, "lpe-test"), "lpe-test"))
 
     with pytest.raises(RuntimeError, match=r"lpe-dask\.spool"):
         result.compute()

@@ -14,10 +14,9 @@ from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE
-from lpe_dask.model import fitted_of
 from lpe_dask.tasks import values
 from lpe_dask.tasks.spool import spool_at
-from lpe_dask.tasks.values import Held, Shared, enter, enter_parts
+from lpe_dask.tasks.values import Held, HeldTask, enter, enter_parts
 
 SMALL = np.arange(12.0).reshape(4, 3)
 LARGE = np.arange(3.0 * 2**16).reshape(-1, 3)  # 1.5 MiB
@@ -72,7 +71,7 @@ def test_enter__what_is_small_rides_in_the_graph(client, place):
 
 @pytest.mark.parametrize("value", LARGE_VALUES)
 def test_held__is_written_once_and_leaves_as_a_name(client, place, value):
-    held = Held(value, "lpe-test")
+    held = HeldTask(Held(value, "lpe-test"))
     assert files_of(place) == []
 
     for _ in range(2):
@@ -87,7 +86,7 @@ def test_held__is_written_once_and_leaves_as_a_name(client, place, value):
 def test_held__without_a_client_brings_the_value_along(monkeypatch, place, value):
     monkeypatch.setattr(values, "open_clients", list)
 
-    copied = cloudpickle.loads(cloudpickle.dumps(Held(value, "lpe-test")))
+    copied = cloudpickle.loads(cloudpickle.dumps(HeldTask(Held(value, "lpe-test"))))
 
     assert files_of(place) == []
     assert_equal(copied(), value)
@@ -100,12 +99,12 @@ def test_held__where_no_spool_can_be_made_says_what_to_configure(client, tmp_pat
         dask.config.set({"lpe-dask.spool": str(tmp_path / "file")}),
         pytest.raises(RuntimeError, match=r"lpe-dask\.spool"),
     ):
-        cloudpickle.dumps(Held(LARGE, "lpe-test"))
+        cloudpickle.dumps(HeldTask(Held(LARGE, "lpe-test")))
 
 
 def test_held__is_written_again_after_its_spool_was_removed(client, place):
     """As cleaners of temporary folders do."""
-    held = Held(LARGE, "lpe-test")
+    held = HeldTask(Held(LARGE, "lpe-test"))
     pickle.dumps(held)
     lost = spool_at(str(place))
     for folder in place.iterdir():
@@ -121,13 +120,13 @@ def test_held__is_written_again_after_its_spool_was_removed(client, place):
 @pytest.mark.parametrize("value", [SMALL, LARGE], ids=["small", "large"])
 def test_held__has_one_token_wherever_it_is(client, value):
     """Frames hash their graphs again on the scheduler."""
-    held = Held(value, "lpe-test")
+    held = HeldTask(Held(value, "lpe-test"))
 
     assert tokenize(pickle.loads(pickle.dumps(held))) == tokenize(held)
 
 
 def test_stored_value__reads_only_the_rows_of_a_part(client, place):
-    stored = pickle.loads(pickle.dumps(Held(LARGE, "lpe-test")))
+    stored = pickle.loads(pickle.dumps(HeldTask(Held(LARGE, "lpe-test"))))
     (file,) = files_of(place)
     os.truncate(file, LARGE.nbytes // 2)  # what lies behind cannot be read
 
@@ -152,7 +151,7 @@ def test_enter_parts__give_the_rows(client, value):
 
 @pytest.mark.parametrize("use", ["whole", "part"])
 def test_stored_value__whose_file_is_gone_says_what_to_configure(client, place, use):
-    stored = pickle.loads(pickle.dumps(held := Held(LARGE, "lpe-test")))
+    stored = pickle.loads(pickle.dumps(held := HeldTask(Held(LARGE, "lpe-test"))))
     for file in files_of(place):
         file.unlink()
 
@@ -161,25 +160,25 @@ def test_stored_value__whose_file_is_gone_says_what_to_configure(client, place, 
     del held
 
 
-def test_shared__is_the_same_for_all_graphs(client, place):
-    shared = Shared(LARGE, "lpe-test")
+def test_held__is_the_same_for_all_graphs(client, place):
+    held = Held(LARGE, "lpe-test")
 
-    first, second = enter(shared, "lpe-other"), enter(shared, "lpe-other")
+    first, second = enter(held, "lpe-other"), enter(held, "lpe-other")
 
     assert first.key == second.key
     dask.compute(delayed(len)(first), delayed(np.sum)(second))
     assert len(files_of(place)) == 1
 
 
-def test_shared__of_copies():
-    shared = Shared(SMALL, "lpe-test")
+def test_held__of_copies():
+    held = Held(SMALL, "lpe-test")
 
-    assert pickle.loads(pickle.dumps(shared)).held.key != shared.held.key
-    assert copy.deepcopy(shared).held.key == shared.held.key
+    assert pickle.loads(pickle.dumps(held)).key != held.key
+    assert copy.deepcopy(held).key == held.key
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
-def test_shared__of_a_model_that_goes_does_not_take_that_of_its_copy(client, copied):
+def test_held__of_a_model_that_goes_does_not_take_that_of_its_copy(client, copied):
     rows = np.random.default_rng(0).standard_normal((2000, 2))
     model = LPE(3).fit(rows)
     expected = model.score_samples(rows)
@@ -187,6 +186,4 @@ def test_shared__of_a_model_that_goes_does_not_take_that_of_its_copy(client, cop
     other = copied(model)
     del model
 
-    shared = fitted_of(other).calibration.shared
-    assert shared.held is shared.held  # sent once for all graphs
     np.testing.assert_array_equal(other.score_samples(rows), expected)
