@@ -4,8 +4,8 @@
 
 For each number of rows and columns, kind of rows, and what is learned: the share of new
 rows with p <= alpha for "loo" and for "conformal", over what is promised, with standard
-errors over nominal sets; what "auto" takes; and how often "loo" warns. `make false-alarms`
-runs all of it, which takes hours, and prints what docs/calibration.md says.
+errors over nominal sets; and what "auto" takes. `make false-alarms` runs all of it, which
+takes hours, and prints what docs/calibration.md says.
 
 P-values of few rows are worked out here, by one matrix of distances: a fit of the library
 takes longer than all of that (test_false_alarms.py compares the two). Radii of many rows
@@ -24,12 +24,10 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from lpe_dask import LPE
-from lpe_dask.model.false_alarms import WARNED_RATIO, is_told
-from lpe_dask.model.left_out import added_false_alarms
 from lpe_dask.model.parameters import neighbors_by_rule
 from lpe_dask.model.quantiles import _knots_of_column
 from lpe_dask.pvalues.validity import choose_calibration, enough_rows, most_false_alarms
-from lpe_dask.search import Knots, Statistic
+from lpe_dask.search import Knots
 from lpe_dask.search.preparation import LinearMap, Preparation, Scaling
 
 ALPHAS = (0.01, 0.05, 0.1)
@@ -45,8 +43,8 @@ MANY_ROWS = 3000
 #: Other rows that quantiles are learned from, to compare with.
 OTHER_ROWS = 10_000
 
-#: Nominal sets of a cell at least and at most, and those of which warnings are asked for.
-LEAST_SETS, MOST_SETS, WARNED_SETS = 3, 20_000, 12
+#: Nominal sets of a cell at least and at most.
+LEAST_SETS, MOST_SETS = 3, 20_000
 
 
 def normal(rng, n_features):
@@ -170,24 +168,6 @@ def shares(counts, n):
     return np.array([(counts / n <= alpha).mean() for alpha in ALPHAS])
 
 
-def warns(nominal, learned):
-    """Whether an explicit "loo" warns, at each level."""
-    n_rows, n_features = nominal.shape
-    if n_rows >= enough_rows(learned, n_features):
-        return np.zeros(len(ALPHAS), bool)
-    sample = nominal[: 2**14]
-    preparation, asked = (
-        LEARNED[learned](nominal),
-        Statistic(neighbors_by_rule(n_rows), None),
-    )
-    ratios = [
-        added_false_alarms(sample, preparation, learned, asked, n_rows, alpha)
-        for alpha in ALPHAS
-    ]
-    told = np.array([is_told(alpha, n_rows) for alpha in ALPHAS])
-    return (np.array(ratios) > WARNED_RATIO) | ~told
-
-
 def cell(kind, learned, n_rows, n_features, n_draws):
     """One line of the table; None where there are not rows enough to learn anything.
 
@@ -203,8 +183,8 @@ def cell(kind, learned, n_rows, n_features, n_draws):
     measures_conformal = taken == "conformal" and (
         learned != "covariance" or n_rows // 2 > n_features + 1
     )
-    found = {"loo": [], "added": [], "conformal": [], "warns": []}
-    for number in range(n_sets):
+    found = {"loo": [], "added": [], "conformal": []}
+    for _ in range(n_sets):
         draw = KINDS[kind](rng, n_features)
         nominal, new = draw(n_rows), draw(n_new)
         counts, m = loo(LEARNED[learned], nominal, new)
@@ -216,8 +196,6 @@ def cell(kind, learned, n_rows, n_features, n_draws):
         if measures_conformal:
             counts, n = conformal(LEARNED[learned], nominal, new)
             found["conformal"].append(shares(counts, n) / ALPHAS)
-        if number < WARNED_SETS:
-            found["warns"].append(warns(nominal, learned))
     line = {
         "rows": n_rows, "columns": n_features, "kind": kind, "learned": learned,
         "auto": taken, "sets": n_sets, "draws": n_sets * n_new,
@@ -226,9 +204,8 @@ def cell(kind, learned, n_rows, n_features, n_draws):
         for i, alpha in enumerate(ALPHAS):
             of_level = np.array(values)[:, i] if values else np.array([np.nan])
             line[f"{name}_{alpha}"] = round(float(of_level.mean()), 4)
-            if name != "warns":
-                error = of_level.std(ddof=min(1, len(of_level) - 1)) / len(of_level) ** 0.5
-                line[f"{name}_{alpha}_error"] = round(float(error), 4)
+            error = of_level.std(ddof=min(1, len(of_level) - 1)) / len(of_level) ** 0.5
+            line[f"{name}_{alpha}_error"] = round(float(error), 4)
     return line
 
 

@@ -348,7 +348,7 @@ def fit_model(
     if reference.space.is_indexed:
         fitted = replace(fitted, approximate=search.judge(fitted, statistic))
     warn_if_nothing_can_be_flagged(fitted)
-    warn_of_false_alarms(fitted, plan.learned, nominal.sample)
+    warn_of_false_alarms(fitted, plan.learned)
     logger.info(
         "fitted %d nominal rows x %d columns: graph=%s, n_neighbors=%s, radius=%s",
         fitted.n_samples, fitted.n_features, graph, fitted.n_neighbors, fitted.radius,

@@ -1,4 +1,4 @@
-"""The simulation of false alarms: its p-values and warnings are those of the library."""
+"""The simulation of false alarms: its p-values are those of the library."""
 
 import numpy as np
 import pytest
@@ -37,19 +37,6 @@ def test_p_values__are_those_of_the_library(many_rows, learned, kind, monkeypatc
         assert (np.abs(counts / n - expected) > 1e-9).mean() <= 0.05
 
 
-@pytest.mark.parametrize("learned", ARGUMENTS)
-@pytest.mark.parametrize(("n_rows", "n_features"), [(60, 20), (150, 2), (500, 5), (80, 8)])
-def test_warns__where_the_library_does(learned, n_rows, n_features, caplog):
-    nominal = false_alarms.normal(np.random.default_rng(3), n_features)(n_rows)
-
-    found = false_alarms.warns(nominal, learned)
-
-    for alpha, warned in zip(false_alarms.ALPHAS, found, strict=True):
-        caplog.clear()
-        LPE(calibration="loo", alpha=alpha, **ARGUMENTS[learned]).fit(nominal)
-        assert any("raises false alarms" in line for line in caplog.messages) == warned
-
-
 def test_cell__of_what_keeps_the_promise_and_what_breaks_it():
     kept = false_alarms.cell("normal", "variances", 200, 2, 20_000)
     broken = false_alarms.cell("normal", "covariance", 50, 20, 5_000)
@@ -58,5 +45,4 @@ def test_cell__of_what_keeps_the_promise_and_what_breaks_it():
     assert abs(kept["loo_0.05"] - 1) <= 4 * kept["loo_0.05_error"] + 0.05
     assert broken["loo_0.05"] > 5
     assert broken["conformal_0.05"] <= 1 + 4 * broken["conformal_0.05_error"]
-    assert broken["warns_0.05"] == 1
     assert false_alarms.cell("normal", "covariance", 50, 50, 1) is None
