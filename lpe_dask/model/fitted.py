@@ -66,11 +66,10 @@ class Fitted:
         The arguments of `LPE`, as they were given.
     columns : list, optional
         Names of the columns; None: those of an array have none.
-    n_samples, n_dropped : int
-        Nominal rows in use, and left out.
+    n_dropped : int
+        Nominal rows that were left out.
     offset : float
         The next float64 above alpha; an anomaly is what scores below it.
-    calibration_kind : {"loo", "split", "conformal"}
     reference : Reference
         What new rows are measured among.
     calibration : Calibration
@@ -78,6 +77,8 @@ class Fitted:
     own_values : OwnValues or StoredOwnValues
         Of the nominal rows themselves.
     nominal : NominalKind
+    division : Division
+        How the nominal rows in use were divided.
     approximate : Approximate, optional
         None: nothing is missed.
     source : str, optional
@@ -86,24 +87,30 @@ class Fitted:
     categories : Categories, optional
         How values of categorical columns become codes; None: there are none, or rows come
         with codes.
-    division : Division, optional
-        How the nominal rows were divided; None: a version that did not tell has saved it.
     """
 
     parameters: dict[str, Any]
     columns: list[Any] | None
-    n_samples: int
     n_dropped: int
     offset: float
-    calibration_kind: str
     reference: Reference
     calibration: Calibration
     own_values: OwnValues | StoredOwnValues
     nominal: NominalKind
+    division: Division
     approximate: Approximate | None = None
     source: str | None = None
     categories: Categories | None = None
-    division: Division | None = None
+
+    @property
+    def n_samples(self) -> int:
+        """Nominal rows in use."""
+        return self.division.n_rows
+
+    @property
+    def calibration_kind(self) -> str:
+        """How p-values are calibrated: "loo", "split" or "conformal"."""
+        return self.division.kind
 
     @property
     def n_features(self) -> int:

@@ -332,18 +332,16 @@ def fit_model(
     fitted = Fitted(
         parameters=parameters,
         columns=table.columns,
-        n_samples=nominal.rows.shape[0],
         n_dropped=nominal.n_dropped,
         offset=threshold(parameters["alpha"]),
-        calibration_kind=plan.division.kind,
         reference=reference,
         calibration=Calibration.of(
             graph, COUNTS_ITSELF[plan.division.kind], weight, np.sort(compared)
         ),
         own_values=OwnValues.of(X, nominal, plan.division, statistic, compared, categories),
         nominal=NominalKind(table.restore, table.frame, table.is_lazy, Origin(X)),
-        categories=categories,
         division=replace(plan.division),  # without what it has drawn
+        categories=categories,
     )
     if reference.space.is_indexed:
         fitted = replace(fitted, approximate=search.judge(fitted, statistic))

@@ -5,6 +5,8 @@ MODEL --load_fitted--> Fitted, whose blocks are read by the tasks that search
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
@@ -15,7 +17,6 @@ from numpy.typing import NDArray
 
 from lpe_dask.model.audit import Approximate, indexed
 from lpe_dask.model.certificate import Certificate, Quality
-from lpe_dask.model.division import Division
 from lpe_dask.model.fitted import Fitted, NominalKind
 from lpe_dask.model.manifest import (
     CALIBRATION_NAME,
@@ -24,9 +25,8 @@ from lpe_dask.model.manifest import (
     NOMINAL_NAME,
     STARTS_NAME,
     ApproximateEntry,
-    FittedEntry,
     Manifest,
-    NewerFormatError,
+    OtherVersionError,
     block_name,
     columns_from_json,
     index_name,
@@ -35,22 +35,19 @@ from lpe_dask.model.manifest import (
 )
 from lpe_dask.model.own_values import StoredOwnValues
 from lpe_dask.model.parameters import check_parameters
-from lpe_dask.model.space_entries import space_of_entry
-from lpe_dask.pvalues import Calibration, DensityWeight, LogDensity
+from lpe_dask.pvalues import COUNTS_ITSELF, Calibration, DensityWeight, LogDensity
 from lpe_dask.search import (
     LARGEST_BLOCK,
     Guide,
-    NeighborGraphParams,
     Reference,
     SearchShape,
-    Statistic,
     StoredBlocks,
     load_blocks,
     load_graph,
     load_indexes,
 )
 from lpe_dask.storage import FLOAT64, StoredFile
-from lpe_dask.tables import Categories, name_from_json, to_numpy
+from lpe_dask.tables import name_from_json, to_numpy
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
 #: by the tasks that read them.
@@ -70,26 +67,36 @@ def load_fitted(
     FileNotFoundError, ValueError, OSError
         As `load`.
     """
-    try:
+    with _telling_what_to_do(path):
         manifest, fitted = _read_latest(model_url(path))
+    return _with_log_density(fitted, manifest, path, anomaly_log_density)
+
+
+@contextmanager
+def _telling_what_to_do(path: str | PathLike[str]) -> Iterator[None]:
+    """Name the folder of a model that cannot be loaded, and the remedy, in one line."""
+    try:
+        yield
     except (OSError, ValueError) as error:
         remedy = "Save it again, or give the folder of a complete model."
-        if isinstance(error, NewerFormatError):
-            remedy = "Load it with a newer version, or fit again."
+        if isinstance(error, OtherVersionError):
+            remedy = (
+                "Fit again with overwrite=True (--overwrite), or load it with the version "
+                "that saved it."
+            )
         kinds = (FileNotFoundError, OSError, ValueError)
         kind = next(kind for kind in kinds if isinstance(error, kind))
         text = " ".join(str(error).split()).rstrip(".")
         raise kind(
             f"no model can be loaded from {fspath(path)}: {text}. {remedy}"
         ) from error
-    return _with_log_density(fitted, manifest, path, anomaly_log_density)
 
 
 def _with_log_density(
     fitted: Fitted, manifest: Manifest, path: Any, log_density: LogDensity | None
 ) -> Fitted:
     """Return a model with the function that it was fitted with, and that is not stored."""
-    was_given = manifest.fitted.has_anomaly_log_density
+    was_given = manifest.has_anomaly_log_density
     if was_given != (log_density is not None):
         was, remedy = ("with", "that same function") if was_given else ("without", "none")
         raise ValueError(
@@ -117,13 +124,13 @@ def model_source(path: str | PathLike[str]) -> str | None:
     Raises
     ------
     ValueError
-        If the manifest was cut short or altered, or is of a newer format.
+        If the manifest was cut short or altered, or is of another format.
     """
-    try:
-        manifest = read_manifest(model_url(path))
-    except FileNotFoundError:
-        return None
-    return _source_of(manifest)
+    with _telling_what_to_do(path):
+        try:
+            return _source_of(read_manifest(model_url(path)))
+        except FileNotFoundError:
+            return None
 
 
 def _source_of(manifest: Manifest) -> str:
@@ -143,40 +150,32 @@ def _read_latest(url: str) -> tuple[Manifest, Fitted]:
 
 
 def _read(manifest: Manifest, url: str) -> Fitted:
-    entry = manifest.fitted
     files = {
         name: StoredFile(f"{url}/{manifest.data}/{name}", file.n_bytes, file.sha256)
         for name, file in manifest.files.items()
     }
     _check_names(manifest, url)
     _check_files(list(files.values()))
-    values = _calibration(files[CALIBRATION_NAME], entry)
-    asked, names = manifest.parameters["calibration"], entry.feature_names_in
-    kind, division = asked, None
-    if entry.division is not None:
-        division = Division(n_rows=entry.n_samples, **dict(entry.division))
-        kind = division.kind
-    elif asked == "auto" or entry.counts_itself:  # an earlier version has saved it
-        kind = "conformal" if entry.counts_itself else "loo"
+    division, names = manifest.division, manifest.feature_names_in
+    graph = "radius" if manifest.statistic.n_neighbors is None else "knn"
+    values = _calibration(files[CALIBRATION_NAME], manifest)
     return Fitted(
         parameters=_parameters(manifest),
         columns=None if names is None else list(map(name_from_json, names)),
-        n_samples=entry.n_samples,
-        n_dropped=entry.n_dropped,
-        offset=entry.offset,
-        calibration_kind=kind,
-        reference=_reference(manifest, files, len(values)),
-        calibration=Calibration.of(entry.graph, entry.counts_itself, None, values),
+        n_dropped=manifest.n_dropped,
+        offset=manifest.offset,
+        reference=_reference(manifest, files),
+        calibration=Calibration.of(graph, COUNTS_ITSELF[division.kind], None, values),
         own_values=StoredOwnValues(
             files.get(NOMINAL_NAME),
-            entry.n_samples + entry.n_dropped,
-            entry.has_anomaly_log_density,
+            division.n_rows + manifest.n_dropped,
+            manifest.has_anomaly_log_density,
         ),
         nominal=NominalKind(to_numpy),
+        division=division,
         approximate=_approximate(manifest),
         source=_source_of(manifest),
-        categories=_categories(manifest),
-        division=division,
+        categories=manifest.categories,
     )
 
 
@@ -186,22 +185,14 @@ def _parameters(manifest: Manifest) -> dict[str, Any]:
     return manifest.parameters | others
 
 
-def _categories(manifest: Manifest) -> Categories | None:
-    space = manifest.reference.space
-    if space.levels is None:
-        return None
-    places = tuple(space.preparation.categorical)
-    return Categories(places, tuple(tuple(levels) for levels in space.levels))
-
-
 def _check_names(manifest: Manifest, url: str) -> None:
     """Demand the files that the manifest tells of, and no others, wherever they may be."""
-    reference, found = manifest.reference, set(manifest.files)
-    needed = {block_name(i) for i in range(len(reference.block_rows))} | {CALIBRATION_NAME}
-    if reference.neighbor_graph is not None:
+    blocks, found = range(len(manifest.block_rows)), set(manifest.files)
+    needed = {block_name(i) for i in blocks} | {CALIBRATION_NAME}
+    if manifest.neighbor_graph is not None:
         needed |= {STARTS_NAME, EDGES_NAME}
     if manifest.approximate is not None:
-        needed |= {index_name(i) for i in range(len(reference.block_rows))}
+        needed |= {index_name(i) for i in blocks}
     if found - {NOMINAL_NAME} != needed:
         odd = sorted((found - {NOMINAL_NAME}) ^ needed)
         raise ValueError(f"{url}/{MANIFEST_NAME} names other files than needed: {odd[:3]}")
@@ -216,37 +207,38 @@ def _check_files(files: list[StoredFile]) -> None:
             file.check_size()
 
 
-def _calibration(file: StoredFile, fitted: FittedEntry) -> NDArray[np.float64]:
+def _calibration(file: StoredFile, manifest: Manifest) -> NDArray[np.float64]:
     values: NDArray[np.float64] = file.columns({"statistic": FLOAT64})["statistic"]
-    if not 1 <= len(values) <= fitted.n_samples:
-        raise ValueError(f"{file.url} holds {len(values)} of {fitted.n_samples} statistics")
+    division = manifest.division
+    if len(values) != division.n_calibration:
+        raise ValueError(
+            f"{file.url} holds {len(values)} of {division.n_calibration} statistics"
+        )
     if np.isnan(values).any() or (values[1:] < values[:-1]).any():
         raise ValueError(f"{file.url} is not sorted or contains NaN")
-    if fitted.graph == "radius" and not fitted.has_anomaly_log_density:
-        is_within = values[0] >= 0 and values[-1] <= fitted.n_samples
+    if manifest.statistic.n_neighbors is None and not manifest.has_anomaly_log_density:
+        is_within = values[0] >= 0 and values[-1] <= division.n_rows
         if not is_within or (values != np.floor(values)).any():
             raise ValueError(f"{file.url} contains values that are not counts")
     return values
 
 
-def _reference(
-    manifest: Manifest, files: dict[str, StoredFile], calibration_rows: int
-) -> Reference:
-    entry, fitted = manifest.reference, manifest.fitted
-    space = space_of_entry(entry.space, entry.algorithm)
-    blocks = [(files[block_name(i)], n_rows) for i, n_rows in enumerate(entry.block_rows)]
-    load = partial(load_blocks, blocks, entry.n_rows, space)
-    params = graph = None
-    if entry.neighbor_graph is not None:
-        params = NeighborGraphParams(**dict(entry.neighbor_graph))
-        edges = partial(load_graph, files[STARTS_NAME], files[EDGES_NAME], entry.n_rows)
+def _reference(manifest: Manifest, files: dict[str, StoredFile]) -> Reference:
+    space, division = manifest.space, manifest.division
+    n_rows, n_features = division.n_reference, manifest.n_features_in
+    blocks = [
+        (files[block_name(i)], n_of_block)
+        for i, n_of_block in enumerate(manifest.block_rows)
+    ]
+    load = partial(load_blocks, blocks, n_rows, space)
+    graph = None
+    if manifest.neighbor_graph is not None:
+        edges = partial(load_graph, files[STARTS_NAME], files[EDGES_NAME], n_rows)
         graph = StoredBlocks(edges, 1)
     shape = SearchShape(
-        entry.n_rows, space.preparation.n_prepared(fitted.n_features_in),
-        Statistic(fitted.n_neighbors, fitted.radius, aggregation=fitted.aggregation),
-        params,
-        calibration_rows, -(-max(entry.block_rows) // LARGEST_BLOCK),
-        n_input_features=fitted.n_features_in,
+        n_rows, space.preparation.n_prepared(n_features), manifest.statistic,
+        manifest.neighbor_graph, division.n_calibration,
+        -(-max(manifest.block_rows) // LARGEST_BLOCK), n_input_features=n_features,
     )  # fmt: skip
     if space.is_indexed:
         assert manifest.approximate is not None
@@ -254,9 +246,10 @@ def _reference(
     stored, indexes = StoredBlocks(load, len(blocks)), None
     if space.is_indexed:
         pairs = [
-            (file, files[index_name(i)], n_rows) for i, (file, n_rows) in enumerate(blocks)
+            (file, files[index_name(i)], n_of_block)
+            for i, (file, n_of_block) in enumerate(blocks)
         ]
-        load_all = partial(load_indexes, pairs, entry.n_rows, space)
+        load_all = partial(load_indexes, pairs, n_rows, space)
         indexes = StoredBlocks(load_all, len(blocks))
     return Reference(shape, space, stored, graph, indexes)
 

@@ -4,7 +4,8 @@
     MODEL/data-<hex>/*.parquet      the numbers, of which it holds the hashes
 
 A manifest has a hash of its own, so that a change of it is noticed, too. What it says is
-checked as if a stranger had written it: kernels trust their input.
+checked as if a stranger had written it: kernels trust their input. The names in it are
+those of the fields of dataclasses: another name there is another format.
 """
 
 from __future__ import annotations
@@ -12,18 +13,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Annotated, Any, Literal, LiteralString
+from typing import Annotated, Any, Literal, LiteralString, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
+    GetPydanticSchema,
     NonNegativeInt,
     PositiveInt,
     ValidationError,
@@ -31,6 +30,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from lpe_dask.kernels import AGGREGATIONS, ALGORITHMS, Basis
+from lpe_dask.model.dataclass_json import Section, checked_type, to_json
 from lpe_dask.model.division import Division
 from lpe_dask.model.metrics import given_parameter
 from lpe_dask.model.parameters import (
@@ -39,12 +40,30 @@ from lpe_dask.model.parameters import (
     PARAMETERS,
     check_parameters,
 )
-from lpe_dask.search import WIDEST_BEAM, sample_neighbors
+from lpe_dask.pvalues import COUNTS_ITSELF
+from lpe_dask.search import (
+    WIDEST_BEAM,
+    Knots,
+    LinearMap,
+    NeighborGraphParams,
+    Preparation,
+    Scaling,
+    Space,
+    Split,
+    Statistic,
+    sample_neighbors,
+)
 from lpe_dask.storage import Folder
-from lpe_dask.tables import MOST_LEVELS, name_from_json, name_to_json, places_of
+from lpe_dask.tables import (
+    MOST_LEVELS,
+    Categories,
+    name_from_json,
+    name_to_json,
+    places_of,
+)
 
-#: The version of the format that is written, and the latest that can be read.
-FORMAT = 3
+#: The version of the format that is written and read.
+FORMAT = 4
 
 #: Name of the file, and of those beside the blocks' own.
 MANIFEST_NAME = "manifest.json"
@@ -60,59 +79,28 @@ _MOST_EXPONENT = 1000
 #: The same of a step between codes, which float32 holds with every code.
 _MOST_STEP_EXPONENT = 80
 
-#: Parameters that a manifest need not name: those that came after format 1, as models were
-#: fitted before there was a choice.
-_LATER_PARAMETERS = {
-    name: PARAMETERS[name].default
-    for name in (
-        "aggregation", "categorical", "allow_approximate", "max_p_error",
-        "max_error_share", "recheck", "on_low_quality",
-    )
-}  # fmt: skip
+#: The kind of the error about what another version has written.
+_OTHER: LiteralString = "other_version"
 
-#: The kind of the error about what no format says that is known here.
-_LATER: LiteralString = "later_version"
-
-_Vector = list[float]
-# Of a categorical column: all of one type.
-_Level = list[bool] | list[int] | list[str]
-_Levels = Annotated[_Level, Field(min_length=1, max_length=MOST_LEVELS)]
-_Weights = list[Annotated[float, Field(ge=0)]]
-_Matrix = list[list[float]]
-# As `column_names.name_to_json` writes them; format 1 has text only.
+# As `column_names.name_to_json` writes them.
 _PlainName = bool | int | float | str | dict[str, str] | None
 _Name = _PlainName | dict[str, list[_PlainName]]
 
 
-class NewerFormatError(ValueError):
-    """A manifest that says what a later version has brought."""
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-
-class FileEntry(_Section):
-    """A file of the model: its size, and the hash of its content."""
-
-    n_bytes: NonNegativeInt
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
-
-def _later(text: LiteralString, **values: Any) -> PydanticCustomError:
-    return PydanticCustomError(_LATER, text, values)
+class OtherVersionError(ValueError):
+    """A manifest that another version of the package has written."""
 
 
 def _check_parameters(given: dict[str, Any]) -> dict[str, Any]:
     known = {name for name, parameter in PARAMETERS.items() if parameter.is_option}
     if unknown := sorted(set(given) - known):
-        raise _later("LPE has no {names} in this version", names=unknown[:3])
-    parameters = _LATER_PARAMETERS | given
-    if missing := sorted(known - set(parameters)):
+        text: LiteralString = "LPE has no {names} in this version"
+        raise PydanticCustomError(_OTHER, text, {"names": unknown[:3]})
+    if missing := sorted(known - set(given)):
         raise ValueError(f"these arguments of LPE are missing: {missing[:3]}")
-    categorical = columns_from_json(parameters["categorical"])
-    check_parameters(parameters | {"categorical": categorical, "anomaly_log_density": None})
-    return parameters
+    categorical = columns_from_json(given["categorical"])
+    check_parameters(given | {"categorical": categorical, "anomaly_log_density": None})
+    return given
 
 
 def columns_to_json(columns: Any) -> Any:
@@ -126,250 +114,195 @@ def columns_from_json(content: Any) -> Any:
     return list(map(name_from_json, content)) if isinstance(content, list) else content
 
 
-class DivisionEntry(_Section):
-    """Of `division.Division`."""
-
-    kind: Literal["loo", "split", "conformal"]
-    n_drawn: PositiveInt | None
-    random_state: NonNegativeInt | None
+# Checks of dataclasses: what their annotations do not say
 
 
-class FittedEntry(_Section):
-    """What `fit` has found, and settled about p-values."""
-
-    n_samples: PositiveInt
-    n_dropped: NonNegativeInt
-    division: DivisionEntry | None = None  # earlier versions did not tell
-    n_features_in: PositiveInt
-    feature_names_in: list[_Name] | None
-    n_neighbors: PositiveInt | None
-    radius: Annotated[float, Field(ge=0)] | None
-    offset: Annotated[float, Field(gt=0, le=1)]
-    graph: Literal["knn", "radius"]
-    counts_itself: Literal[0, 1]
-    aggregation: Literal["kth", "mean"] = "kth"
-    has_anomaly_log_density: bool
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> FittedEntry:
-        is_given = (self.n_neighbors is not None, self.radius is not None)
-        if is_given != (self.graph == "knn", self.graph == "radius"):
-            raise ValueError("the graph needs n_neighbors or radius, and not both")
-        if self.graph == "radius" and self.aggregation != "kth":
-            raise ValueError("a mean is one of distances to n_neighbors rows")
-        names = self.feature_names_in
-        if names is not None:
-            n_different = len(places_of(map(name_from_json, names)))
-            if not n_different == len(names) == self.n_features_in:
-                raise ValueError("the features have not as many different names")
-        return self
+def _check_division(division: Division) -> None:
+    n_rows, n_drawn, seed = division.n_rows, division.n_drawn, division.random_state
+    if division.kind not in COUNTS_ITSELF:
+        raise ValueError(f"there is no calibration {division.kind!r}")
+    if n_drawn is None and division.kind != "loo":
+        raise ValueError("a division needs the rows that are drawn")
+    if not 1 <= (1 if n_drawn is None else n_drawn) <= n_rows:
+        raise ValueError("it draws no rows, or more than there are")
+    if seed is not None and seed < 0:
+        raise ValueError("random_state is less than 0")
 
 
-class KnotsEntry(_Section):
-    """Of `knots.Knots`."""
-
-    values: list[Annotated[_Vector, Field(min_length=1)]]
-    ranks: list[list[NonNegativeInt]]
-    n_sampled: Annotated[int, Field(ge=1, lt=2**31)]
-
-    @model_validator(mode="after")
-    def _ascend(self) -> KnotsEntry:
-        """Demand that heights ascend with the values, and that nothing is divided by 0."""
-        if list(map(len, self.values)) != list(map(len, self.ranks)):
-            raise ValueError("values and ranks differ in length")
-        for values, ranks in zip(self.values, self.ranks, strict=True):
-            if not (_is_ascending(values) and _is_ascending(ranks)):
-                raise ValueError("the values or ranks of a column do not ascend")
-            if ranks[-1] > 2 * self.n_sampled:
-                raise ValueError("a rank is more than twice the sampled rows")
-            width = values[-1] - values[0]
-            if len(values) > 1 and not (width < math.inf and 1 / width < math.inf):
-                raise ValueError("the range of a column is no usable float64")
-        return self
+def _check_statistic(statistic: Statistic) -> None:
+    n_neighbors, radius = statistic.n_neighbors, statistic.radius
+    if (n_neighbors is None) == (radius is None):
+        raise ValueError("it needs n_neighbors or radius, and not both")
+    if (1 if n_neighbors is None else n_neighbors) < 1 or (radius or 0.0) < 0:
+        raise ValueError("n_neighbors is less than 1, or radius less than 0")
+    if statistic.aggregation not in AGGREGATIONS:
+        raise ValueError(f"there is no aggregation {statistic.aggregation!r}")
+    if radius is not None and statistic.aggregation != "kth":
+        raise ValueError("a mean is one of distances to n_neighbors rows")
+    if (statistic.enough, statistic.bound) != (None, None):
+        raise ValueError("it is not the statistic itself that is asked for")
 
 
-class ScalingEntry(_Section):
-    """Of `preparation.Scaling`."""
-
-    shift: _Vector | None
-    factor: _Vector | None
-    divisor: _Vector | None
-    knots: KnotsEntry | None = None
-
-    @model_validator(mode="after")
-    def _is_one_map(self) -> ScalingEntry:
-        n_scales = (self.factor is not None) + (self.divisor is not None)
-        if n_scales != (self.shift is not None):
-            raise ValueError("it needs a shift with a factor or a divisor, or none at all")
-        if self.divisor is not None and self.knots is not None:
-            raise ValueError("knots go with a factor, or alone")
-        _check_divisor(self.divisor)
-        return self
-
-    def n_scaled(self, n_features: int) -> int:
-        """Return how many columns so many columns become."""
-        has_both = self.knots is not None and self.shift is not None
-        return 2 * n_features if has_both else n_features
+def _check_categories(categories: Categories) -> None:
+    """Demand the levels of each column, as they are sorted for codes."""
+    if len(categories.levels) != len(categories.places):
+        raise ValueError("there are not as many levels as categorical columns")
+    for levels in categories.levels:
+        if not 1 <= len(levels) <= MOST_LEVELS:
+            raise ValueError(f"a column has no levels, or more than {MOST_LEVELS}")
+        if len(set(map(type, levels))) > 1:
+            raise ValueError("the levels of a column are of more than one type")
+        _check_ascending(levels, "levels of a column")
 
 
-class LinearMapEntry(_Section):
-    """Of `preparation.LinearMap`."""
-
-    factor: _Vector | None
-    divisor: _Vector | None
-    matrix: _Matrix | None
-
-    @model_validator(mode="after")
-    def _is_one_map(self) -> LinearMapEntry:
-        if sum(v is not None for v in (self.factor, self.divisor, self.matrix)) > 1:
-            raise ValueError("only one of factor, divisor and matrix may be set")
-        _check_divisor(self.divisor)
-        return self
-
-
-class PreparationEntry(_Section):
-    """Of `preparation.Preparation`."""
-
-    scaling: ScalingEntry
-    linear_map: LinearMapEntry
-    categorical: list[NonNegativeInt] = []
-    weights: _Weights = []
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> PreparationEntry:
-        if self.categorical != sorted(set(self.categorical)):
-            raise ValueError("the categorical columns are not ascending")
-        if len(self.categorical) != len(self.weights):
-            raise ValueError("there are not as many weights as categorical columns")
-        return self
+def _check_knots(knots: Knots) -> None:
+    """Demand that heights ascend with the values, and that nothing is divided by 0."""
+    if not 1 <= knots.n_sampled < 2**31:
+        raise ValueError("n_sampled is out of range")
+    if list(map(len, knots.values)) != list(map(len, knots.ranks)):
+        raise ValueError("values and ranks differ in length")
+    for values, ranks in zip(knots.values, knots.ranks, strict=True):
+        if values.ndim > 1 or len(values) == 0:
+            raise ValueError("a column has no knots")
+        for ascending in (values, ranks):
+            _check_ascending(ascending.tolist(), "values or ranks of a column")
+        if ranks[0] < 0 or ranks[-1] > 2 * knots.n_sampled:
+            raise ValueError("a rank is less than 0, or more than twice the sampled rows")
+        width = float(values[-1]) - float(values[0])
+        if len(values) > 1 and not (width < math.inf and 1 / width < math.inf):
+            raise ValueError("the range of a column is no usable float64")
 
 
-class FrameEntry(_Section):
-    """Of `kernels.Basis`."""
-
-    center: Annotated[_Vector, Field(min_length=1)]
-    exponent: Annotated[int, Field(ge=-_MOST_EXPONENT, le=_MOST_EXPONENT)]
-    rotation: _Matrix | None
-    weights: _Weights = []
-    steps: list[Annotated[float, Field(gt=0)]] = []
-
-    @model_validator(mode="after")
-    def _is_usable(self) -> FrameEntry:
-        """Demand that no point overflows, and that distances stay what they are."""
-        largest = max(map(abs, self.center), default=0.0)
-        if math.frexp(largest)[1] + self.exponent > _MOST_EXPONENT:
-            raise ValueError("the center is too far out")
-        if self.rotation is not None:
-            _check_shape(self.rotation, len(self.center))
-            if not _is_orthonormal(np.array(self.rotation)):
-                raise ValueError("the rotation is not orthonormal")
-        if len(self.steps) != len(self.weights) or any(map(_is_no_step, self.steps)):
-            raise ValueError("the steps of codes are not a moderate power of 2 each")
-        return self
+def _check_scaling(scaling: Scaling) -> None:
+    n_scales = (scaling.factor is not None) + (scaling.divisor is not None)
+    if n_scales != (scaling.shift is not None):
+        raise ValueError("it needs a shift with a factor or a divisor, or none at all")
+    if scaling.divisor is not None and scaling.knots is not None:
+        raise ValueError("knots go with a factor, or alone")
+    _check_divisor(scaling.divisor)
 
 
-class SplitEntry(_Section):
-    """Of `locality.Split`."""
-
-    axes: list[Annotated[int, Field(ge=-1)]]
-    thresholds: _Vector
-    children: list[NonNegativeInt]
-
-    @model_validator(mode="after")
-    def _is_tree(self) -> SplitEntry:
-        """Demand that walks come to every node by one way, and end in a part."""
-        n_nodes = len(self.axes)
-        if not n_nodes == len(self.thresholds) == len(self.children) > 0:
-            raise ValueError("axes, thresholds and children differ in length")
-        nodes = list(enumerate(zip(self.axes, self.children, strict=True)))
-        pairs = [(child, i) for i, (axis, child) in nodes if axis >= 0]
-        parts = [child for _, (axis, child) in nodes if axis < 0]
-        if sorted(child for child, _ in pairs) != list(range(1, n_nodes - 1, 2)):
-            raise ValueError("the nodes are not the children of one node each")
-        if any(child <= parent for child, parent in pairs):
-            raise ValueError("a node comes before its parent")
-        if sorted(parts) != list(range(len(parts))):
-            raise ValueError("the parts are not numbered from 0 on")
-        return self
+def _check_linear_map(linear_map: LinearMap) -> None:
+    parts = (linear_map.factor, linear_map.divisor, linear_map.matrix)
+    if sum(part is not None for part in parts) > 1:
+        raise ValueError("only one of factor, divisor and matrix may be set")
+    _check_divisor(linear_map.divisor)
 
 
-class SpaceEntry(_Section):
-    """Of `packing.Space`."""
-
-    preparation: PreparationEntry
-    frame: FrameEntry
-    split: SplitEntry | None
-    with_samples: bool
-    levels: list[_Levels] | None = None
-
-    @model_validator(mode="after")
-    def _has_all_levels(self) -> SpaceEntry:
-        """Demand the levels of each categorical column, as they are sorted for codes."""
-        levels: list[list[Any]] = [list(of_column) for of_column in self.levels or []]
-        if len(levels) != len(self.preparation.categorical):
-            raise ValueError("there are not as many levels as categorical columns")
-        if any(of_column != sorted(set(of_column)) for of_column in levels):
-            raise ValueError("the levels of a column are not ascending")
-        return self
-
-    def check_features(self, n_features: int) -> None:
-        """Raise ValueError if it is not for rows of so many features, as they come."""
-        scaling, linear_map = self.preparation.scaling, self.preparation.linear_map
-        categorical = self.preparation.categorical
-        if categorical and categorical[-1] >= n_features:
-            raise ValueError("a categorical column is not there")
-        if self.preparation.weights != self.frame.weights:
-            raise ValueError("the weights of categorical columns differ")
-        n_numbers = n_features - len(categorical)
-        n_scaled = scaling.n_scaled(n_numbers)
-        for n, vectors in (
-            (n_numbers, [scaling.shift, scaling.factor, scaling.divisor]),
-            (n_scaled, [linear_map.factor, linear_map.divisor]),
-            (max(1, n_scaled), [self.frame.center]),
-        ):
-            if any(v is not None and len(v) != n for v in vectors):
-                raise ValueError("a vector has another length than n_features_in")
-        if scaling.knots is not None and len(scaling.knots.values) != n_numbers:
-            raise ValueError("the knots are of other columns than n_features_in")
-        if linear_map.matrix is not None:
-            _check_shape(linear_map.matrix, n_scaled)
-        n_prepared = len(self.frame.center) + len(categorical)
-        if self.split is not None and max(self.split.axes) >= n_prepared:
-            raise ValueError("the split names a column that is not there")
+def _check_preparation(preparation: Preparation) -> None:
+    _check_ascending(preparation.categorical, "categorical columns")
+    if min(preparation.categorical, default=0) < 0:
+        raise ValueError("a categorical column is not there")
+    _check_weights(preparation.weights)
+    if len(preparation.categorical) != len(preparation.weights):
+        raise ValueError("there are not as many weights as categorical columns")
 
 
-class NeighborGraphEntry(_Section):
-    """Of `plan.NeighborGraphParams`."""
-
-    n_neighbors: PositiveInt
-    graph: Literal["directed", "union"]
-
-
-class ReferenceEntry(_Section):
-    """Of `reference.Reference`; the rows are in a file for each block."""
-
-    n_rows: Annotated[int, Field(ge=1, lt=2**31)]
-    algorithm: Literal["brute", "pruned", "nn_descent"]
-    space: SpaceEntry
-    neighbor_graph: NeighborGraphEntry | None
-    block_rows: list[PositiveInt]
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> ReferenceEntry:
-        if sum(self.block_rows) != self.n_rows:
-            raise ValueError("the blocks do not hold n_rows rows")
-        graph = self.neighbor_graph
-        if graph is not None and graph.n_neighbors > max(1, self.n_rows - 1):
-            raise ValueError("the neighbor graph has more edges than there are other rows")
-        return self
-
-    def listed_neighbors(self, n_neighbors: int | None) -> int | None:
-        """Return how many nearest rows a search for the K-th looks for; None for none."""
-        graph = self.neighbor_graph
-        return n_neighbors if graph is None else graph.n_neighbors
+def _check_basis(basis: Basis) -> None:
+    """Demand that no point overflows, and that distances stay what they are."""
+    if basis.center.ndim > 1 or len(basis.center) == 0:
+        raise ValueError("the center is no vector")
+    if abs(basis.exponent) > _MOST_EXPONENT:
+        raise ValueError("the exponent is out of range")
+    largest = float(np.abs(basis.center).max())
+    if math.frexp(largest)[1] + basis.exponent > _MOST_EXPONENT:
+        raise ValueError("the center is too far out")
+    if basis.rotation is not None:
+        _check_shape(basis.rotation, len(basis.center), len(basis.center))
+        if not _is_orthonormal(basis.rotation):
+            raise ValueError("the rotation is not orthonormal")
+    _check_weights(basis.weights)
+    if basis.steps.shape != basis.weights.shape or any(map(_is_no_step, basis.steps)):
+        raise ValueError("the steps of codes are not a moderate power of 2 each")
 
 
-class GuideEntry(_Section):
+def _check_split(split: Split) -> None:
+    """Demand that walks come to every node by one way, and end in a part."""
+    n_nodes = len(split.axes)
+    if not n_nodes == len(split.thresholds) == len(split.children) > 0:
+        raise ValueError("axes, thresholds and children differ in length")
+    nodes = list(enumerate(zip(split.axes, split.children, strict=True)))
+    pairs = [(child, i) for i, (axis, child) in nodes if axis >= 0]
+    parts = [child for _, (axis, child) in nodes if axis < 0]
+    if sorted(child for child, _ in pairs) != list(range(1, n_nodes - 1, 2)):
+        raise ValueError("the nodes are not the children of one node each")
+    if any(child <= parent for child, parent in pairs):
+        raise ValueError("a node comes before its parent")
+    if sorted(parts) != list(range(len(parts))):
+        raise ValueError("the parts are not numbered from 0 on")
+
+
+def _check_algorithm(space: Space) -> None:
+    if space.algorithm not in ALGORITHMS:
+        raise ValueError(f"there is no algorithm {space.algorithm!r}")
+
+
+def _check_graph(params: NeighborGraphParams) -> None:
+    if params.n_neighbors < 1 or params.graph not in ("directed", "union"):
+        raise ValueError("it is no neighbor graph")
+
+
+_CHECKS: dict[type, Callable[[Any], None]] = {
+    Division: _check_division, Statistic: _check_statistic, Categories: _check_categories,
+    Knots: _check_knots, Scaling: _check_scaling, LinearMap: _check_linear_map,
+    Preparation: _check_preparation, Basis: _check_basis, Split: _check_split,
+    Space: _check_algorithm, NeighborGraphParams: _check_graph,
+}  # fmt: skip
+
+
+def _check_ascending(values: Sequence[Any], what: str) -> None:
+    if list(values) != sorted(set(values)):
+        raise ValueError(f"the {what} are not ascending")
+
+
+def _check_weights(weights: NDArray[np.float64]) -> None:
+    if weights.ndim > 1 or (weights < 0).any():
+        raise ValueError("the weights are no vector, or some are less than 0")
+
+
+def _check_divisor(divisor: NDArray[np.float64] | None) -> None:
+    if divisor is not None and (divisor == 0).any():
+        raise ValueError("a divisor is 0")
+
+
+def _check_shape(array: NDArray[np.float64] | None, *shape: int) -> None:
+    if array is not None and array.shape != shape:
+        raise ValueError("an array has another shape than n_features_in asks for")
+
+
+def _is_no_step(step: float) -> bool:
+    mantissa, exponent = math.frexp(step)
+    return mantissa != 0.5 or abs(exponent) > _MOST_STEP_EXPONENT
+
+
+def _is_orthonormal(matrix: NDArray[np.float64]) -> bool:
+    if np.abs(matrix).max() > 2:  # so that no product overflows
+        return False
+    off = np.abs(matrix.T @ matrix - np.eye(len(matrix))).max()
+    return bool(off <= len(matrix) * 2.0**-44)  # a few hundred roundings
+
+
+# What a manifest is made of
+
+_Kind = TypeVar("_Kind")
+
+#: A dataclass of the package in a manifest: as its annotations and its check allow it.
+Stored = Annotated[
+    _Kind,
+    GetPydanticSchema(
+        lambda kind, handler: handler.generate_schema(checked_type(kind, _CHECKS))
+    ),
+]
+
+
+class FileEntry(Section):
+    """A file of the model: its size, and the hash of its content."""
+
+    n_bytes: NonNegativeInt
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class GuideEntry(Section):
     """Of `approximate.Guide`."""
 
     width: PositiveInt
@@ -378,7 +311,7 @@ class GuideEntry(_Section):
     suspects: list[NonNegativeInt]
 
 
-class CertificateEntry(_Section):
+class CertificateEntry(Section):
     """Of `certificate.Certificate`."""
 
     max_p_error: Annotated[float, Field(gt=0, lt=1)]
@@ -393,7 +326,7 @@ class CertificateEntry(_Section):
     exact_blocks: NonNegativeInt
 
 
-class ApproximateEntry(_Section):
+class ApproximateEntry(Section):
     """Of `audit.Approximate`; the parameters may have been set after the fit.
 
     Each block then has a file with its index.
@@ -407,7 +340,7 @@ class ApproximateEntry(_Section):
     pynndescent: str
 
 
-class Manifest(_Section):
+class Manifest(Section):
     """All of a model but the numbers in its files.
 
     Attributes
@@ -419,69 +352,120 @@ class Manifest(_Section):
     source : str, optional
         Tells what it was fitted from, where a run has fitted it.
     parameters : dict
-        Of `LPE`, but for ``anomaly_log_density``, which is a function.
-    fitted : FittedEntry
-    reference : ReferenceEntry
+        Of `LPE`, but for ``anomaly_log_density``, which is a function. They may have been
+        set after the fit.
+    has_anomaly_log_density : bool
+    n_dropped, n_features_in, feature_names_in, offset
+        As in `Fitted`, and names in a form for JSON.
+    division : Division
+        Of the nominal rows that were not dropped.
+    statistic : Statistic
+    categories : Categories, optional
+    space : Space
+    neighbor_graph : NeighborGraphParams, optional
+    block_rows : list of int
+        Rows of each block of the reference; there is a file for each.
     approximate : ApproximateEntry, optional
-        From format 3 on, where neighbors may be missed.
+        Where neighbors may be missed.
     files : dict of str to FileEntry
     versions : dict of str to str
         Of the packages that wrote it; for people.
     """
 
-    format: Literal[1, 2, 3]
+    format: Literal[4]
     data: Annotated[str, Field(pattern=f"^{DATA_PATTERN}$")]
     source: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
     parameters: Annotated[dict[str, Any], AfterValidator(_check_parameters)]
-    fitted: FittedEntry
-    reference: ReferenceEntry
-    approximate: ApproximateEntry | None = None
+    has_anomaly_log_density: bool
+    n_dropped: NonNegativeInt
+    n_features_in: PositiveInt
+    feature_names_in: list[_Name] | None
+    offset: Annotated[float, Field(gt=0, le=1)]
+    division: Stored[Division]
+    statistic: Stored[Statistic]
+    categories: Stored[Categories] | None
+    space: Stored[Space]
+    neighbor_graph: Stored[NeighborGraphParams] | None
+    block_rows: list[PositiveInt]
+    approximate: ApproximateEntry | None
     files: dict[str, FileEntry]
     versions: dict[str, str]
 
     @model_validator(mode="after")
     def _fits_together(self) -> Manifest:
-        fitted, reference = self.fitted, self.reference
-        reference.space.check_features(fitted.n_features_in)
-        if reference.n_rows > fitted.n_samples:
-            raise ValueError("the reference has more rows than n_samples")
-        if fitted.division is not None:
-            divided = Division(n_rows=fitted.n_samples, **dict(fitted.division))
-            if (divided.kind == "conformal") != (fitted.counts_itself == 1):
-                raise ValueError("the division is for other p-values")
-            if divided.n_reference != reference.n_rows:
-                raise ValueError("the division leaves another number of rows")
-        if (fitted.n_neighbors or 1) > reference.n_rows:
-            raise ValueError("n_neighbors is more than the rows of the reference")
-        listed = reference.listed_neighbors(fitted.n_neighbors)
+        self._check_names()
+        self._check_features()
+        self._check_reference()
+        self._check_approximate()
         metric, params = self.parameters["metric"], self.parameters["metric_params"]
         if metric != "geodesic":
             n_forms = len(FORMS[self.parameters["scale"]])
-            given_parameter(metric, params, fitted.n_features_in, n_forms)
-        if reference.space.levels is not None:
-            _check_compares(reference)
-        is_indexed = reference.algorithm == "nn_descent"
-        if is_indexed != (self.approximate is not None):
-            raise ValueError("nn_descent, and nothing else, needs a section approximate")
-        if self.approximate is not None:
-            guide, n_blocks = self.approximate.guide, len(reference.block_rows)
-            if sorted(guide.exact_blocks + guide.suspects) != list(range(n_blocks)):
-                raise ValueError("the guide is for other blocks")
-            if guide.width > (fitted.n_neighbors or 0) + WIDEST_BEAM:
-                raise ValueError("the guide has wider beams than any search")
-            if fitted.graph != "knn" or reference.neighbor_graph is not None:
-                raise ValueError("nn_descent is for distances to K neighbors")
-        if sample_neighbors(listed) is not None and not reference.space.with_samples:
-            raise ValueError("a search for so many neighbors needs samples of the rows")
+            given_parameter(metric, params, self.n_features_in, n_forms)
         return self
 
+    def _check_names(self) -> None:
+        names = self.feature_names_in
+        if names is not None:
+            n_different = len(places_of(map(name_from_json, names)))
+            if not n_different == len(names) == self.n_features_in:
+                raise ValueError("the features have not as many different names")
 
-def _check_compares(reference: ReferenceEntry) -> None:
-    """Raise ValueError for a search that cannot compare categories."""
-    linear_map = reference.space.preparation.linear_map
-    is_other = linear_map.matrix is not None or linear_map.divisor is not None
-    if is_other or reference.neighbor_graph or reference.algorithm == "nn_descent":
-        raise ValueError("categories are for exact searches by Euclidean distance")
+    def _check_features(self) -> None:
+        """Demand a space for rows of so many features, as they come."""
+        preparation, basis = self.space.preparation, self.space.basis
+        scaling, linear_map = preparation.scaling, preparation.linear_map
+        categorical = preparation.categorical
+        if categorical != (() if self.categories is None else self.categories.places):
+            raise ValueError("the categories are of other columns than the space")
+        if categorical and categorical[-1] >= self.n_features_in:
+            raise ValueError("a categorical column is not there")
+        if not np.array_equal(preparation.weights, basis.weights):
+            raise ValueError("the weights of categorical columns differ")
+        n_numbers = self.n_features_in - len(categorical)
+        n_scaled = scaling.n_scaled(n_numbers)
+        for vector in (scaling.shift, scaling.factor, scaling.divisor):
+            _check_shape(vector, n_numbers)
+        for vector in (linear_map.factor, linear_map.divisor):
+            _check_shape(vector, n_scaled)
+        _check_shape(linear_map.matrix, n_scaled, n_scaled)
+        _check_shape(basis.center, max(1, n_scaled))
+        if scaling.knots is not None and len(scaling.knots.values) != n_numbers:
+            raise ValueError("the knots are of other columns than n_features_in")
+        split = self.space.split
+        if split is not None and max(split.axes) >= basis.n_columns:
+            raise ValueError("the split names a column that is not there")
+
+    def _check_reference(self) -> None:
+        n_reference, graph = sum(self.block_rows), self.neighbor_graph
+        n_neighbors = self.statistic.n_neighbors
+        if not 1 <= n_reference < 2**31:
+            raise ValueError("the blocks hold no rows, or too many")
+        if n_reference != self.division.n_reference:
+            raise ValueError("the blocks hold other rows than the division leaves")
+        if graph is not None and graph.n_neighbors > max(1, n_reference - 1):
+            raise ValueError("the neighbor graph has more edges than there are other rows")
+        if (n_neighbors or 1) > n_reference:
+            raise ValueError("n_neighbors is more than the rows of the reference")
+        listed = n_neighbors if graph is None else graph.n_neighbors
+        if sample_neighbors(listed) is not None and not self.space.with_samples:
+            raise ValueError("a search for so many neighbors needs samples of the rows")
+        linear_map = self.space.preparation.linear_map
+        is_other = linear_map.matrix is not None or linear_map.divisor is not None
+        is_other = is_other or graph is not None or self.space.is_indexed
+        if self.categories is not None and is_other:
+            raise ValueError("categories are for exact searches by Euclidean distance")
+
+    def _check_approximate(self) -> None:
+        if self.space.is_indexed != (self.approximate is not None):
+            raise ValueError("nn_descent, and nothing else, needs a section approximate")
+        if self.approximate is not None:
+            guide, n_blocks = self.approximate.guide, len(self.block_rows)
+            if sorted(guide.exact_blocks + guide.suspects) != list(range(n_blocks)):
+                raise ValueError("the guide is for other blocks")
+            if guide.width > (self.statistic.n_neighbors or 0) + WIDEST_BEAM:
+                raise ValueError("the guide has wider beams than any search")
+            if self.statistic.n_neighbors is None or self.neighbor_graph is not None:
+                raise ValueError("nn_descent is for distances to K neighbors")
 
 
 def model_url(path: str | PathLike[str]) -> str:
@@ -499,9 +483,22 @@ def index_name(i: int) -> str:
     return f"index-{i:05}.parquet"
 
 
-def write_manifest(manifest: Manifest, url: str) -> None:
-    """Publish a model: write its manifest, in the place of an earlier one."""
-    content = manifest.model_dump(mode="json")
+def write_manifest(content: dict[str, Any], url: str) -> None:
+    """Publish a model: write its manifest, in the place of an earlier one.
+
+    Parameters
+    ----------
+    content : dict
+        The fields of a `Manifest`, but for the format; dataclasses and arrays as they are.
+    url : str
+
+    Raises
+    ------
+    ValueError
+        For what could not be read again.
+    """
+    content = to_json({"format": FORMAT, **content})
+    Manifest.model_validate(content)
     text = json.dumps({"sha256": _digest(content), **content}, indent=1, allow_nan=False)
     Folder(url).write(MANIFEST_NAME, text.encode() + b"\n")
 
@@ -514,7 +511,7 @@ def read_manifest(url: str) -> Manifest:
     FileNotFoundError
         If there is no model.
     ValueError
-        If it is cut short, altered, or of a newer format.
+        If it is cut short, altered, or of another format.
     """
     name = f"{url}/{MANIFEST_NAME}"
     text = Folder(url).read(MANIFEST_NAME)
@@ -524,9 +521,9 @@ def read_manifest(url: str) -> Manifest:
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        later = [one for one in error.errors() if one["type"] == _LATER]
-        if later:
-            raise NewerFormatError(f"{name}: {_problem(later[0])}") from error
+        for problem in error.errors():
+            if problem["type"] == _OTHER:
+                raise OtherVersionError(f"{name}: {_problem(problem)}") from error
         first = _problem(error.errors()[0])
         raise ValueError(f"{name} describes no model: {first}") from error
 
@@ -541,10 +538,10 @@ def _parse(text: bytes, name: str) -> dict[str, Any]:
         raise ValueError(f"{name} was cut short or altered: it is no JSON") from error
     if not isinstance(content, dict) or type(content.get("format")) is not int:
         raise ValueError(f"{name} is not a model manifest: the format is missing")
-    if content["format"] > FORMAT:
-        raise NewerFormatError(
+    if content["format"] != FORMAT:
+        raise OtherVersionError(
             f"{name} is of format {content['format']}, and this version of lpe_dask reads "
-            f"formats up to {FORMAT}"
+            f"format {FORMAT}"
         )
     if not is_as_written:
         raise ValueError(f"{name} was altered after it was written")
@@ -559,29 +556,3 @@ def _digest(content: dict[str, Any]) -> str:
 def _problem(error: ErrorDetails) -> str:
     place: Sequence[Any] = error["loc"] or ["the whole"]
     return f"{'.'.join(map(str, place))}: {error['msg']}"
-
-
-def _is_ascending(values: Sequence[float]) -> bool:
-    return all(before < after for before, after in pairwise(values))
-
-
-def _check_divisor(divisor: _Vector | None) -> None:
-    if divisor is not None and 0.0 in divisor:
-        raise ValueError("a divisor is 0")
-
-
-def _check_shape(matrix: _Matrix, n_features: int) -> None:
-    if {len(matrix), *map(len, matrix)} != {n_features}:
-        raise ValueError("a matrix has another shape than n_features_in")
-
-
-def _is_no_step(step: float) -> bool:
-    mantissa, exponent = math.frexp(step)
-    return mantissa != 0.5 or abs(exponent) > _MOST_STEP_EXPONENT
-
-
-def _is_orthonormal(matrix: NDArray[np.float64]) -> bool:
-    if np.abs(matrix).max() > 2:  # so that no product overflows
-        return False
-    off = np.abs(matrix.T @ matrix - np.eye(len(matrix))).max()
-    return bool(off <= len(matrix) * 2.0**-44)  # a few hundred roundings

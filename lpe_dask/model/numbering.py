@@ -29,8 +29,7 @@ def input_places(fitted: Fitted, numbers: NDArray[np.int64]) -> NDArray[np.int64
     -------
     places : ndarray of shape (n,)
         -1 for none; all of them where a model that was loaded does not tell: rows were
-        drawn, and others dropped before or no ``random_state`` given, or an earlier version
-        has saved it.
+        drawn, and others dropped before or no ``random_state`` given.
     """
     searched = _searched(fitted)
     if searched is None:
@@ -68,7 +67,7 @@ def _searched(fitted: Fitted) -> NDArray[np.int64] | None:
         if not is_drawn:
             return np.arange(fitted.n_samples)
         division = fitted.division
-        if division is None or division.random_state is None:
+        if division.random_state is None:
             return None
         return replace(division).reference  # a copy, which does not stay with the numbers
     statistic = (own.columns() or {}).get("statistic")  # NaN for what was dropped

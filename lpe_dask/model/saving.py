@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict
 from os import PathLike
 from typing import Any
 from uuid import uuid4
@@ -24,12 +23,9 @@ from lpe_dask.model.manifest import (
     CALIBRATION_NAME,
     DATA_PATTERN,
     EDGES_NAME,
-    FORMAT,
     MANIFEST_NAME,
     NOMINAL_NAME,
     STARTS_NAME,
-    FileEntry,
-    Manifest,
     block_name,
     columns_to_json,
     index_name,
@@ -38,7 +34,6 @@ from lpe_dask.model.manifest import (
     write_manifest,
 )
 from lpe_dask.model.parameters import check_parameters
-from lpe_dask.model.space_entries import entry_of_space
 from lpe_dask.search import store_blocks, store_graph, store_indexes
 from lpe_dask.storage import (
     Folder,
@@ -104,7 +99,7 @@ def save_fitted(fitted: Fitted, lock: Lock) -> None:
         _check_seen(files)
         replaced = _data_of(url)
         check_token(url, lock.token)
-        write_manifest(_manifest(fitted, data, files, block_rows), url)
+        write_manifest(_content(fitted, data, files, block_rows), url)
     except BaseException:
         with suppress(Exception):  # the next save tidies up
             if not _is_published(data, url):
@@ -169,67 +164,36 @@ def _check_seen(files: dict[str, StoredFile]) -> None:
             ) from error
 
 
-def _division(fitted: Fitted) -> dict[str, Any] | None:
-    if fitted.division is None:
-        return None
-    content: dict[str, Any] = json.loads(json.dumps(asdict(fitted.division), default=plain))
-    del content["n_rows"]
-    return content
-
-
-def _manifest(
+def _content(
     fitted: Fitted, data: str, files: dict[str, StoredFile], block_rows: list[int]
-) -> Manifest:
-    reference = fitted.reference
-    graph, calibration, names = (
-        reference.shape.graph_params,
-        fitted.calibration,
-        fitted.columns,
-    )
-    parameters = dict(fitted.parameters)
+) -> dict[str, Any]:
+    """Return the fields of a `Manifest`, but for the format."""
+    parameters, names = dict(fitted.parameters), fitted.columns
     del parameters["anomaly_log_density"]  # a function: given to `load` again
     parameters["categorical"] = columns_to_json(parameters["categorical"])
-    return Manifest.model_validate(
-        {
-            "format": FORMAT,
-            "data": data,
-            "parameters": json.loads(json.dumps(parameters, default=plain)),
-            "source": fitted.source,
-            "fitted": {
-                "n_samples": fitted.n_samples,
-                "n_dropped": fitted.n_dropped,
-                "division": _division(fitted),
-                "n_features_in": fitted.n_features,
-                "feature_names_in": names and list(map(name_to_json, names)),
-                "n_neighbors": fitted.n_neighbors,
-                "radius": fitted.radius,
-                "offset": fitted.offset,
-                "graph": calibration.graph,
-                "counts_itself": calibration.counts_itself,
-                "aggregation": fitted.aggregation,
-                "has_anomaly_log_density": calibration.weight is not None,
-            },
-            "reference": {
-                "n_rows": reference.shape.n_reference,
-                "algorithm": reference.space.algorithm,
-                "space": entry_of_space(reference.space) | {"levels": _levels(fitted)},
-                "neighbor_graph": graph
-                and {"n_neighbors": graph.n_neighbors, "graph": graph.graph},
-                "block_rows": block_rows,
-            },
-            "approximate": _approximate_entry(fitted.approximate),
-            "files": {
-                name: FileEntry(n_bytes=file.n_bytes, sha256=file.sha256)
-                for name, file in files.items()
-            },
-            "versions": package_versions("lpe_dask", "numpy", "pandas", "pyarrow"),
-        }
-    )
-
-
-def _levels(fitted: Fitted) -> list[list[Any]] | None:
-    categories = fitted.categories
-    return None if categories is None else list(map(list, categories.levels))
+    reference = fitted.reference
+    return {
+        "data": data,
+        "source": fitted.source,
+        "parameters": json.loads(json.dumps(parameters, default=plain)),
+        "has_anomaly_log_density": fitted.calibration.weight is not None,
+        "n_dropped": fitted.n_dropped,
+        "n_features_in": fitted.n_features,
+        "feature_names_in": names and list(map(name_to_json, names)),
+        "offset": fitted.offset,
+        "division": fitted.division,
+        "statistic": reference.shape.statistic,
+        "categories": fitted.categories,
+        "space": reference.space,
+        "neighbor_graph": reference.shape.graph_params,
+        "block_rows": block_rows,
+        "approximate": _approximate_entry(fitted.approximate),
+        "files": {
+            name: {"n_bytes": file.n_bytes, "sha256": file.sha256}
+            for name, file in files.items()
+        },
+        "versions": package_versions("lpe_dask", "numpy", "pandas", "pyarrow"),
+    }
 
 
 def _approximate_entry(approximate: Approximate | None) -> dict[str, Any] | None:

@@ -357,7 +357,7 @@ def test_load__gives_the_same_bits(tmp_path, kind, calibration):
         )
         assert other.categorical == columns_of(kind)
     manifest = json.loads((tmp_path / "model" / MANIFEST_NAME).read_text())
-    assert manifest["reference"]["space"]["levels"] == [
+    assert manifest["categories"]["levels"] == [
         ["7", "tcp", "udp"], [False, True], ["high", "low"], [80, 443]
     ]  # fmt: skip
     with pytest.raises(TypeError, match=r"'protocol'.* whole numbers, .* text"):

@@ -15,15 +15,12 @@ from hypothesis import strategies as st
 
 import definitions
 from lpe_dask import LPE
-from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.model import quantiles
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.division import divide
-from lpe_dask.model.manifest import SpaceEntry
 from lpe_dask.model.quantiles import learn_knots, readings_of, sampled_numbers
 from lpe_dask.model.scaling import learn_preparation, learn_scaling
-from lpe_dask.model.space_entries import entry_of_space, space_of_entry
-from lpe_dask.search import Preparation, Space
+from lpe_dask.search import Preparation
 from lpe_dask.tasks.values import HeldTask
 from strategies import point_sets, row_chunks
 
@@ -366,15 +363,6 @@ def test_learn_preparation__of_numbers_beside_categories(points, scale):
     np.testing.assert_array_equal(prepared, np.hstack([expected, points[:, [1]]]))
     assert preparation.n_prepared(3) == prepared.shape[1] == 2 * n_forms + 1
     assert preparation.weights.tolist() == [9.0]
-    basis = ALGORITHMS["brute"].basis(prepared, preparation.weights)
-    space = Space("brute", preparation, basis)
-    fields = entry_of_space(space) | {"levels": [[0, 1]]}
-    entry = SpaceEntry.model_validate(fields)
-    entry.check_features(3)
-    with pytest.raises(ValueError, match=r"a vector has another length|of other columns"):
-        entry.check_features(4)
-    again = space_of_entry(entry, "brute").preparation
-    np.testing.assert_array_equal(again.apply(points), prepared)
 
 
 def test_n_prepared__of_categories_alone_counts_the_column_of_zeros():

@@ -386,7 +386,7 @@ def cut_short(manifest):
 
 
 def altered(manifest):
-    manifest.write_text(manifest.read_text().replace('"n_samples": 40', '"n_samples": 41'))
+    manifest.write_text(manifest.read_text().replace('"n_rows": 40', '"n_rows": 41'))
 
 
 def of_a_newer_format(manifest):
