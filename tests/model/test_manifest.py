@@ -19,15 +19,19 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from pydantic import TypeAdapter
 
 import lpe_dask
 from indexes import right_lists
 from lpe_dask import LPE
 from lpe_dask.kernels import nn_descent
 from lpe_dask.model import loading
+from lpe_dask.model.dataclass_json import checked_type, to_json
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.loading import load_fitted
-from lpe_dask.model.manifest import MANIFEST_NAME
+from lpe_dask.model.manifest import FORMAT, MANIFEST_NAME
+from lpe_dask.search import LinearMap
 from lpe_dask.storage.columns import write_columns
 
 ONE_LINE = re.compile(r"no model can be loaded from (\S+): (\S+)( [^\n]+)\. [^.\n]+\.")
@@ -362,6 +366,30 @@ def check_scores(model):
     else:
         assert ((p_values >= 0) & (p_values <= 1)).all()
         np.testing.assert_array_equal(labels, np.where(p_values < model.offset_, -1, 1))
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(values=npst.arrays(np.float64, st.integers(0, 5), elements=FINITE))
+def test_arrays__come_back_to_the_last_bit(values):
+    linear_map = TypeAdapter(checked_type(LinearMap, {LinearMap: lambda linear_map: None}))
+
+    again = linear_map.validate_python(json.loads(json.dumps(to_json(LinearMap(values)))))
+
+    assert again.factor.tobytes() == values.tobytes()
+    assert (again.factor.dtype, again.divisor) == (np.float64, None)
+
+
+def test_manifest__has_the_names_of_its_format(categorical, quantile, geodesic):
+    """They are those of fields. Whoever renames one makes another format: count it up."""
+    contents = map(content_of, (categorical, quantile, geodesic))
+    paths = {path for content in contents for path in places(content)}
+    own = {path for path in paths if path[0] not in ("files", "parameters", "versions")}
+    names = sorted({".".join(key for key in path if isinstance(key, str)) for path in own})
+
+    digest = hashlib.sha256(" ".join(names).encode()).hexdigest()[:8]
+    assert (FORMAT, digest) == (4, "d576be6a"), names
 
 
 PREPARATION, BASIS = ("space", "preparation"), ("space", "basis")
