@@ -24,18 +24,7 @@ from scipy import stats
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
 from lpe_dask.pvalues import COUNTS_ITSELF, check_level, places_flagged
-from lpe_dask.tables import (
-    Nominal,
-    Table,
-    array_of,
-    check_kinds,
-    label_of,
-    learn_levels,
-    read_nominal,
-    read_table,
-    take_rows,
-    to_numpy,
-)
+from lpe_dask.tables import Nominal, read_nominal, take_rows, to_numpy
 from lpe_dask.tasks import at_once
 
 #: With which probability any level of a promise that holds is judged to be broken.
@@ -104,8 +93,9 @@ def check_calibration(
             "them: it was loaded or copied. Give them: check_calibration(X)."
         )
     parameters, kind = fitted.parameters, fitted.calibration_kind
-    table, places = _table_of_nominal(fitted, X)
-    nominal = read_nominal(table, parameters["missing"])
+    # Rows other than those of the fit may have other categories: all of these are one.
+    nominal = read_nominal(fitted.table(X), parameters["missing"])
+    places = fitted.reference.space.preparation.categorical
     seed, size = parameters["random_state"] or 0, parameters["calibration_size"]
     kept, held_out = hold_out(nominal, fraction, seed)
     search: dict[str, Any] = {}
@@ -122,30 +112,6 @@ def check_calibration(
     model = fit_model(parameters | settled | search, kept, places=places)
     p_values = to_numpy(model.p_values(held_out), "p_value")
     return judge(p_values, kind, len(model.calibration.values), alphas)
-
-
-def _table_of_nominal(fitted: Fitted, X: Any) -> tuple[Table, tuple[int, ...]]:
-    """Return rows to fit and to score, and which of their columns have codes.
-
-    They need not be those that were fitted: two of their levels may both be unknown there.
-    """
-    if fitted.categories is None:
-        return fitted.table(X), ()
-    places = range(fitted.n_features)
-    names = fitted.table(_without_rows(X)).columns  # which it checks
-    categories = learn_levels(X, fitted.columns, fitted.categories)
-    kinds = list(map(categories.kinds.get, places))
-    check_kinds(kinds, list(map(label_of, names or places)), fitted.categories.kinds)
-    table = read_table(X, fitted.columns, categories, is_nominal=True)
-    return table, categories.places
-
-
-def _without_rows(X: Any) -> Any:
-    """Return the columns of what is in memory; Dask input and files as they are."""
-    if isinstance(X, pd.DataFrame):
-        return X.iloc[:0]
-    X = array_of(X)
-    return X[:0] if isinstance(X, np.ndarray) else X
 
 
 def judge(

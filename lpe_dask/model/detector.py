@@ -493,7 +493,8 @@ class LPE(OutlierMixin, BaseEstimator):
         ----------
         X : as in `fit`, optional
             Nominal rows. None: those that were fitted; a model that was loaded, or a copy
-            of one that was fitted on an array or a pandas frame, has none.
+            of one that was fitted on an array or a pandas frame, has none. Categories that
+            the model does not know count as one.
         fraction : float, default=0.1
             Of the rows, to be held out: drawn by ``random_state``, or 0.
         alphas : sequence of float
@@ -705,7 +706,7 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     FileNotFoundError
         If there is no model, or one of its files is missing.
     ValueError
-        If a file was cut short or altered, is of a newer format, or holds what no model
+        If a file was cut short or altered, is of another format, or holds what no model
         does; or if ``anomaly_log_density`` is missing, or one too many.
     OSError
         If a file cannot be read.

@@ -24,7 +24,6 @@ from .levels import MERGED_LEVELS as MERGED_LEVELS
 from .levels import array_of as array_of
 from .levels import categorical_places as categorical_places
 from .levels import learn_categories as learn_categories
-from .levels import learn_levels as learn_levels
 from .levels import tasks_of_frame as tasks_of_frame
 from .nominal import Nominal as Nominal
 from .nominal import checked_rows as checked_rows

@@ -31,7 +31,7 @@ from lpe_dask.tables.categories import (
     distinct,
 )
 from lpe_dask.tables.column_names import as_given, identity, places_of
-from lpe_dask.tables.columns import columns_at, is_frame, select_columns
+from lpe_dask.tables.columns import columns_at, is_frame
 from lpe_dask.tables.files import is_paths, read_frame
 from lpe_dask.tables.kinds import (
     BOOLEAN,
@@ -139,22 +139,6 @@ def learn_categories(
     if isinstance(categorical, str):
         found = {p: of for p, of in found.items() if columns.is_categorical(p, of)}
     return columns.categories(found) if found else None
-
-
-def learn_levels(
-    X: Any, fitted_columns: Sequence[Any] | None, categories: Categories
-) -> Categories:
-    """Return the categories of other rows, in the same columns; computes.
-
-    Parameters and errors as for `table.read_table` and `learn_categories`.
-    """
-    if is_paths(X):
-        X = read_frame(X, columns=fitted_columns, kinds=categories.kinds)
-    if is_frame(X) and fitted_columns is not None:
-        X = select_columns(X, fitted_columns)
-    columns, places = _columns_of(X), categories.places
-    seen = _survey(columns.rows, places, None)
-    return columns.categories(dict(zip(places, seen, strict=True)))
 
 
 def categorical_places(
