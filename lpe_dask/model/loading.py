@@ -164,7 +164,7 @@ def _read(manifest: Manifest, url: str) -> Fitted:
         columns=None if names is None else list(map(name_from_json, names)),
         n_dropped=manifest.n_dropped,
         offset=manifest.offset,
-        reference=_reference(manifest, files),
+        reference=_reference(manifest, files, len(values)),
         calibration=Calibration.of(graph, COUNTS_ITSELF[division.kind], None, values),
         own_values=StoredOwnValues(
             files.get(NOMINAL_NAME),
@@ -209,23 +209,23 @@ def _check_files(files: list[StoredFile]) -> None:
 
 def _calibration(file: StoredFile, manifest: Manifest) -> NDArray[np.float64]:
     values: NDArray[np.float64] = file.columns({"statistic": FLOAT64})["statistic"]
-    division = manifest.division
-    if len(values) != division.n_calibration:
-        raise ValueError(
-            f"{file.url} holds {len(values)} of {division.n_calibration} statistics"
-        )
+    n_rows = manifest.division.n_rows
+    if not 1 <= len(values) <= n_rows:  # users may have set others than the fit
+        raise ValueError(f"{file.url} holds {len(values)} of {n_rows} statistics")
     if np.isnan(values).any() or (values[1:] < values[:-1]).any():
         raise ValueError(f"{file.url} is not sorted or contains NaN")
     if manifest.statistic.n_neighbors is None and not manifest.has_anomaly_log_density:
-        is_within = values[0] >= 0 and values[-1] <= division.n_rows
+        is_within = values[0] >= 0 and values[-1] <= n_rows
         if not is_within or (values != np.floor(values)).any():
             raise ValueError(f"{file.url} contains values that are not counts")
     return values
 
 
-def _reference(manifest: Manifest, files: dict[str, StoredFile]) -> Reference:
-    space, division = manifest.space, manifest.division
-    n_rows, n_features = division.n_reference, manifest.n_features_in
+def _reference(
+    manifest: Manifest, files: dict[str, StoredFile], calibration_rows: int
+) -> Reference:
+    space, n_features = manifest.space, manifest.n_features_in
+    n_rows = manifest.division.n_reference
     blocks = [
         (files[block_name(i)], n_of_block)
         for i, n_of_block in enumerate(manifest.block_rows)
@@ -237,7 +237,7 @@ def _reference(manifest: Manifest, files: dict[str, StoredFile]) -> Reference:
         graph = StoredBlocks(edges, 1)
     shape = SearchShape(
         n_rows, space.preparation.n_prepared(n_features), manifest.statistic,
-        manifest.neighbor_graph, division.n_calibration,
+        manifest.neighbor_graph, calibration_rows,
         -(-max(manifest.block_rows) // LARGEST_BLOCK), n_input_features=n_features,
     )  # fmt: skip
     if space.is_indexed:

@@ -86,17 +86,6 @@ def test_drift__is_the_same_for_any_kind_of_p_values(model, found, kind):
     assert expected.flagged == (found <= 0.05).sum()
 
 
-def test_drift__of_what_score_samples_gives_lazily(model):
-    rows = rows_of(2, 200)
-    expected = drift(model.score_samples(rows), model, run="a night")
-
-    array = model.score_samples(da.from_array(rows, chunks=(60, 2)))
-    frame = dd.from_pandas(pd.DataFrame(rows), npartitions=3)
-
-    assert drift(array, model, run="a night") == expected
-    assert drift(model.score_samples(frame), model, run="a night") == expected
-
-
 def test_drift__computes_once(model, found, at_most_computes):
     with at_most_computes(1):
         drift(da.from_array(found, chunks=50), model)
@@ -160,8 +149,10 @@ def test_drift__judges_any_kind_of_model(kind):
     model = fitted(**arguments)
     state, verdicts = None, []
     for night in range(3):
-        said = drift(model.score_samples(rows_of(10 + night, 800)), model, state)
+        rows = rows_of(10 + night, 800)
+        said = drift(model.score_samples(rows), model, state)
         verdicts.append(said.verdict)
+        assert said.flagged == (model.predict(rows) == -1).sum()
         state = said.state
     far = drift(model.score_samples(rows_of(20, 800, shift=2.5)), model, state)
 
@@ -170,15 +161,6 @@ def test_drift__judges_any_kind_of_model(kind):
     assert state["phi"] == phi
     assert said.n_calibration == state["n_calibration"] == len(model.calibration_)
     assert said.promised == 0.05
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_flagged__are_those_that_the_model_predicts(kind):
-    model, rows = fitted(**MODELS[kind][0]), rows_of(3, 700)
-
-    said = drift(model.score_samples(rows), model)
-
-    assert said.flagged == (model.predict(rows) == -1).sum()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "density"])

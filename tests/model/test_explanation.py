@@ -719,16 +719,6 @@ def test_reasons__of_columns_of_any_name(names, order, tmp_path):
         )
 
 
-def test_reasons__of_columns_of_several_levels():
-    names = pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)])
-    model = fitted(NOMINAL.set_axis(names, axis=1))
-
-    reasons = model.explain(NEW.set_axis(names, axis=1).iloc[:, ::-1], top=3)
-
-    shown = [names[LETTERS.index(name)] for name in fitted().explain(NEW)["column"]]
-    assert reasons["column"].tolist() == shown
-
-
 # How many lines
 
 

@@ -140,6 +140,8 @@ def test_nearest_nominal__of_rows_drawn_without_a_seed(calibration, tmp_path):
     assert nearest["nominal_row"].tolist() == right
     pd.testing.assert_frame_equal(copied, nearest, check_exact=True)
     assert loaded["nominal_row"].isna().all()
+    with pytest.raises(ValueError, match="does not tell which nominal rows were drawn"):
+        reference_numbers(fitted_of(lpe_dask.load(tmp_path / "model")), np.arange(3))
     assert loaded["nominal_row"].dtype == nearest["nominal_row"].dtype
     assert loaded["distance"].tolist() == distances
     assert loaded["rank"].tolist() == nearest["rank"].tolist()
@@ -187,16 +189,6 @@ def test_nearest_nominal__has_the_rows_of_the_fit_whatever_is_set_later(
     pd.testing.assert_frame_equal(loaded.nearest_nominal(NEW), right, check_exact=True)
     assert loaded.calibration_kind_ == kind
     assert loaded.get_params() == model.get_params()
-
-
-def test_nearest_nominal__of_a_model_that_does_not_tell(tmp_path):
-    """Which rows were drawn follows from a seed, and here there was none."""
-    LPE(3, calibration="split").fit(NOMINAL).save(tmp_path / "model")
-    model = lpe_dask.load(tmp_path / "model")
-
-    assert model.nearest_nominal(NEW)["nominal_row"].isna().all()
-    with pytest.raises(ValueError, match="does not tell which nominal rows were drawn"):
-        reference_numbers(fitted_of(model), np.arange(3))
 
 
 @pytest.mark.parametrize("random_state", [None, 3])

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choosing import dealt, mostly_slow
-from indexes import right_lists
 from lpe_dask import LPE
-from lpe_dask.kernels import nn_descent
 from lpe_dask.model import prefixes
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.explanation import explain_rows
@@ -176,27 +174,6 @@ def prefixes_by_trying(model, rows, found):
     return np.where(found.p_values > model.alpha, 0, right)
 
 
-SOME = ["kth", "standard", "quantile", "mahalanobis", "radius", "walked means", "density"]
-
-
-@pytest.mark.parametrize("name", mostly_slow(MODELS, SOME))
-def test_enough__of_many_columns(name):
-    """So many that prefixes are tried in several rounds, however they are cut."""
-    n_features = 3 if "mahalanobis" in name or name in ("both forms", "weights") else 12
-    nominal, rows = many_columns(n_features, 0)
-    model = LPE(**{"n_neighbors": 5, "calibration": "loo"} | MODELS[name], alpha=0.2)
-    model.fit(nominal)
-
-    found = assert_enough(model, rows)
-
-    assert 0 < found.count(0) < 40
-    assert len(set(found)) > 3
-    for tries in ("one by one", "growing"):
-        with trying(tries):
-            actual = model.explain(rows, top=1)["enough"]
-        assert [None if pd.isna(n) else n for n in actual] == found
-
-
 @pytest.mark.parametrize("calibration", ["split", "conformal"])
 @pytest.mark.parametrize("aggregation", ["kth", "mean"])
 def test_enough__of_other_calibrations(calibration, aggregation):
@@ -244,24 +221,6 @@ def test_enough__of_categories(aggregation, tries):
     assert len(set(found)) > 3
 
 
-def test_enough__of_an_approximate_model(monkeypatch):
-    monkeypatch.setattr(nn_descent, "neighbor_lists", right_lists)
-    rng = np.random.default_rng(0)
-    nominal = framed(rng.standard_normal((2000, 6)))
-    rows = framed(rng.standard_normal((40, 6)) + 4 * (rng.random((40, 6)) < 0.4))
-    arguments = {"n_neighbors": 5, "calibration_size": 300, "random_state": 0, "alpha": 0.1}
-    model, exact = (
-        LPE(**arguments, algorithm=algorithm, max_p_error=0.5).fit(nominal)
-        for algorithm in ("nn_descent", "brute")
-    )
-
-    found = assert_enough(exact, rows)
-
-    actual = model.explain(rows, top=1)["enough"]
-    assert [None if pd.isna(n) else n for n in actual] == found
-    assert model.algorithm_ == "nn_descent"
-
-
 # What it means
 
 
@@ -301,31 +260,6 @@ def test_enough__needs_a_p_value_above_alpha():
     tie = LPE(1, alpha=0.5).fit(np.array([[0.0, 0], [1, 0], [4, 0], [8, 0]]))
     assert tie.score_samples(np.array([[4.0, 3.0]])).tolist() == [0.5]
     assert tie.explain(np.array([[4.0, 3.0]]), top=1)["enough"].tolist() == [1]
-
-
-def test_enough__copies_what_is_shown():
-    """A model knows its rows as they were scaled; what it shows is what it copies."""
-    rng = np.random.default_rng(0)
-    nominal = rng.standard_normal((300, 4)) @ rng.standard_normal((4, 4))
-    rows = framed(nominal[:40] * 3)
-    for arguments in (
-        {"metric": "mahalanobis", "scale": "standard"}, {"scale": "minmax+quantile"}
-    ):  # fmt: skip
-        model = LPE(5, alpha=0.05, calibration="loo", **arguments).fit(framed(nominal))
-
-        found = assert_enough(model, rows)
-
-        assert len(set(found)) > 2
-
-
-def test_enough__uses_alpha_as_it_is_now():
-    nominal, rows = many_columns(6, 3)
-    model = LPE(5, alpha=0.05).fit(nominal)
-    right = LPE(5, alpha=0.3).fit(nominal).explain(rows)["enough"]
-
-    model.offset_ = np.nextafter(0.3, 1)
-
-    pd.testing.assert_series_equal(model.explain(rows)["enough"], right)
 
 
 # The bounds that spare scores

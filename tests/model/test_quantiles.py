@@ -331,13 +331,6 @@ def test_fit__of_a_covariance_of_both_forms_names_the_column_that_repeats():
         LPE(3, **arguments).fit(nominal)
 
 
-def test_fit__of_a_covariance_of_both_forms_needs_rows_for_both():
-    arguments = {"scale": "minmax+quantile", "metric": "mahalanobis", "calibration": "loo"}
-
-    with pytest.raises(ValueError, match="covariance of 4 columns is singular"):
-        LPE(3, **arguments).fit(lattice(4, 0))
-
-
 @pytest.mark.parametrize("scale", SCALES)
 def test_fit__of_a_known_density_needs_a_linear_scale(scale):
     with pytest.raises(ValueError, match=f"scale='{re.escape(scale)}'. Set scale to None"):

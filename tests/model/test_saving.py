@@ -26,7 +26,6 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import lpe_dask
-from choosing import mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model import loading
 from lpe_dask.model.detector import fitted_of
@@ -53,50 +52,34 @@ NOMINAL = pd.DataFrame(lattice(150, 0), columns=NAMES)
 QUERIES = pd.DataFrame(lattice(40, 1, -3, 13), columns=NAMES, index=np.arange(40) * 3)
 QUERIES.iloc[7, 1] = np.nan
 
+#: Each algorithm, calibration, graph, metric, scale and kind of block.
 ESTIMATORS = {
     "brute": {"algorithm": "brute"},
     "pruned": {"algorithm": "pruned"},
-    "split": {"calibration": "split"},
-    "conformal": {"calibration": "conformal", "algorithm": "pruned"},
     "conformal part": {"calibration": "conformal", "calibration_size": 30},
     "part": {"calibration_size": 30, "alpha": 0.2},
-    "radius": {"graph": "radius", "radius": 0.2},
     "radius by rule": {"graph": "radius", "scale": "minmax", "algorithm": "pruned"},
-    "whole radius": {"graph": "radius", "radius": 1},
     "weights": {"metric_params": {"w": [1, 0.3, 0.0]}},
-    "seuclidean": {"metric": "seuclidean", "scale": "minmax"},
     "variances": {"metric": "seuclidean", "metric_params": {"V": [0.1, 2.0, 3.0]}},
     "mahalanobis": {"metric": "mahalanobis", "scale": "standard"},
     "geodesic": {"metric": "geodesic", "metric_params": {"n_neighbors": 4}},
     "union": {
         "metric": "geodesic", "metric_params": {"graph": "union"}, "graph": "radius",
-        "radius": 0.3, "scale": "standard",
+        "radius": 1, "scale": "standard",
     },
     "geodesic split": {"metric": "geodesic", "calibration": "split", "n_neighbors": 9},
     "quantile": {"scale": "quantile", "algorithm": "pruned", "calibration": "loo"},
-    "both forms": {
-        "scale": "minmax+quantile", "metric_params": {"w": [1, 0.3, 2]}, "alpha": 0.2,
-    },
     "covariance of both": {
         "scale": "minmax+quantile", "metric": "mahalanobis", "calibration": "split",
     },
     "many": {"n_neighbors": 60},
     "mean": {"aggregation": "mean", "scale": "standard"},
     "many pruned": {"n_neighbors": 48, "algorithm": "pruned", "calibration": "loo"},
-    "density": {"anomaly_log_density": log_bell},
     "density radius": {
         "anomaly_log_density": log_bell, "calibration": "conformal", "graph": "radius",
         "radius": 0.3,
     },
 }  # fmt: skip
-
-
-#: Each algorithm, calibration, graph, metric and kind of block among them.
-SOME = [
-    "brute", "conformal part", "part", "radius by rule", "weights", "variances",
-    "mahalanobis", "union", "quantile", "covariance of both", "geodesic split",
-    "many pruned", "density radius", "mean",
-]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -174,7 +157,7 @@ def assert_same_own_values(loaded, model):
 # The same bits
 
 
-@pytest.mark.parametrize("name", mostly_slow(ESTIMATORS, SOME))
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_load__gives_the_model_that_was_saved(name, tmp_path):
     """And once more, when what was loaded is saved."""
     model = LPE(random_state=0, **ESTIMATORS[name]).fit(NOMINAL)
