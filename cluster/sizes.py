@@ -45,7 +45,7 @@ def write_table(folder, n_rows, n_columns):
 
 
 def forecast(table, n_workers):
-    """Return K, memory and hours of a forecast, for workers that nothing slows down."""
+    """Return K, memory and hours of a forecast."""
     command = ["lpe-dask", "plan", table, "--workers", str(n_workers)]
     text = subprocess.run(
         [*command, "--memory-limit", MEMORY_LIMIT],
@@ -56,9 +56,7 @@ def forecast(table, n_workers):
     n_neighbors = re.search(r"K = (\d+)", text)[1]
     memory = re.search(r"memory +(.+?) a worker", text)[1]
     time, unit = re.search(r"about ([\d.]+) (\w+) on", text).groups()
-    slowdown = re.search(r"([\d.]+) times slowed down", text)
-    seconds = float(time) * SECONDS[unit] / float(slowdown[1] if slowdown else 1)
-    return n_neighbors, memory, f"{seconds / 3600:.2g}"
+    return n_neighbors, memory, f"{float(time) * SECONDS[unit] / 3600:.2g}"
 
 
 if __name__ == "__main__":

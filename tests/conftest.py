@@ -11,7 +11,6 @@ from distributed import Client
 from hypothesis import settings
 
 from processes import local_cluster
-from settled import SETTLED_COSTS
 
 #: Modules that need packages outside of the extra "test"; their tests skip without these.
 collect_ignore = ["manifests.py", "pods_of_image.py"]
@@ -54,13 +53,6 @@ def short_pauses():
     """Try again what a storage fails at after a moment: a test would take a minute."""
     pauses = {"lpe-dask.retries.first-pause": 0.01, "lpe-dask.retries.longest-pause": 0.1}
     with dask.config.set(pauses):
-        yield
-
-
-@pytest.fixture(autouse=True)
-def settled_costs():
-    """Let "auto" choose alike on every machine, and measure nothing for it."""
-    with dask.config.set({"lpe-dask.costs": SETTLED_COSTS}):
         yield
 
 

@@ -89,7 +89,7 @@ def test_configuration__every_key_has_a_default():
 
     assert set(defaults) == {
         "memory-limit", "block-rows", "spool", "cache-folder", "vector-form",
-        "costs", "retries", "timeouts",
+        "retries", "timeouts",
     }  # fmt: skip
     for key in defaults:
         dask.config.get(f"lpe-dask.{key}")

@@ -1,7 +1,7 @@
 """Work out what a run would need, from a sample of the rows and the active workers.
 
     DATA, NOMINAL --files, a few partitions--> numbers of rows, samples
-    numbers       --plan, counts-->            cut, memory, tasks          (whole numbers)
+    numbers       --plan-->                    cut, memory, tasks          (whole numbers)
     samples       --trials-->                  algorithm, pairs, seconds   (measured here)
 
 The run goes through the same steps with all rows; what it deduces is deduced here by the
@@ -79,11 +79,11 @@ def plan(
     Returns
     -------
     forecast : Forecast
-        Its ``tasks`` are exact for brute force, and an upper bound for pruning or where
-        rows are drawn; ``worker_bytes`` is the bound that a fit is checked against;
-        ``seconds`` are right up to a factor of about 2, and 4 for pruning, if the machine
-        stays as busy as it is. ``print`` shows all of it. A run that does not fit is no
-        error here: ``fits`` is false then.
+        Its ``tasks`` are those that make blocks of nominal rows and that compare rows:
+        about so many for pruning or where rows are drawn; ``worker_bytes`` is the bound
+        that a fit is checked against; ``seconds`` are right up to a factor of about 2, and
+        4 for pruning, if nothing else takes the processors. ``print`` shows all of it. A
+        run that does not fit is no error here: ``fits`` is false then.
 
     Raises
     ------
@@ -173,22 +173,20 @@ def forecast_job(workers: Workers, run: Run) -> Forecast:
         )
     fit, scoring, scored = run.fit, run.scoring, None
     if run.model is not None:
-        model, saves = sample_model(run.model, workers), False
+        model = sample_model(run.model, workers)
         categories = run.model.categories
     else:
         assert fit is not None
         categories = _sampled_categories(fit.nominal, fit.parameters["categorical"])
         nominal = _files(workers, fit.table, fit.nominal, categories)
-        model, saves = nominal.planned(workers, fit.parameters), fit.url is not None
+        model = nominal.planned(workers, fit.parameters)
     if scoring is not None and not scoring.is_own:
         scored = _files(workers, scoring.kept, scoring.rows, categories)
     if scoring is None:
-        return Forecaster(workers, model, saves=saves).forecast()
-    is_own, decides_late = scored is None, scoring.fdr is not None
+        return Forecaster(workers, model).forecast()
+    is_own = scored is None
     scored = scored or replace(nominal, n_columns=len(scoring.kept.columns))
-    return scored.forecaster(
-        workers, model, is_own=is_own, saves=saves, decides_late=decides_late
-    ).forecast()
+    return scored.forecaster(workers, model, is_own=is_own).forecast()
 
 
 # Inputs
@@ -220,11 +218,13 @@ class _Input:
         places = () if self.categories is None else self.categories.places
         return plan_model(parameters, self.table, self.sample, workers, places)
 
-    def forecaster(self, workers: Workers, model: PlannedModel, **run: bool) -> Forecaster:
-        """Return the forecaster of a run that scores these rows; ``run`` as there."""
+    def forecaster(
+        self, workers: Workers, model: PlannedModel, *, is_own: bool = False
+    ) -> Forecaster:
+        """Return the forecaster of a run that scores these rows; ``is_own`` as there."""
         is_frame = self.table.frame is not None
         return Forecaster(
-            workers, model, self.sample, self.n_columns, is_frame, self.is_carried, **run
+            workers, model, self.sample, self.n_columns, is_frame, self.is_carried, is_own
         )
 
 

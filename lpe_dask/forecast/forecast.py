@@ -9,9 +9,6 @@ from lpe_dask.pages import card
 from lpe_dask.search import Needs, SearchPlan
 from lpe_dask.tasks import USABLE_SHARE
 
-#: A slowdown from which on it is mentioned.
-MENTIONED_SLOWDOWN = 1.2
-
 #: Seconds in a minute, hour and day, from which on a time is given in them.
 _UNITS = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
 
@@ -28,18 +25,15 @@ class Forecast:
         Nominal rows; the same ones, where each row is scored against all others.
     n_features : int
         Columns that are measured.
-    n_neighbors, radius : int, float
-        K or epsilon; None for the other graph.
-    aggregation : {"kth", "mean"}
-        As in `LPE`.
     algorithm : str
         "brute" or "pruned".
     is_exact : bool
         Whether rows were counted; otherwise their number was worked out from a sample, and
         so is all that follows from it.
     tasks : mapping of str to int
-        Tasks by kind, in the order of the run: exact for "brute", upper bounds for
-        "pruned" and where rows are drawn. Without those of the reasons for 50 rows.
+        Tasks that make blocks of nominal rows ("pack", "load", "index"), and that compare
+        nominal rows ("self-join") and rows to score ("join"); about so many for "pruned"
+        and where rows are drawn. Those that read, learn and write are not counted.
     own_pairs, row_pairs : int
         Pairs that are compared: of nominal rows with each other, and of rows to score with
         nominal rows. All for "brute", about so many for "pruned".
@@ -53,17 +47,11 @@ class Forecast:
         Bytes of the worker that has the least.
     steps : mapping of str to float
         Seconds of each step of the run, expected.
-    slowdown : float
-        How many times longer work takes in them than it would on this machine alone: what
-        other programs have taken of the processors during the trials.
     """
 
     n_rows: int
     n_nominal: int
     n_features: int
-    n_neighbors: int | None
-    radius: float | None
-    aggregation: str
     algorithm: str
     is_exact: bool
     tasks: Mapping[str, int]
@@ -74,7 +62,11 @@ class Forecast:
     n_threads: int
     memory_limit: int
     steps: Mapping[str, float]
-    slowdown: float = 1.0
+
+    @property
+    def n_neighbors(self) -> int | None:
+        """K; None where rows within a radius are counted."""
+        return self.plan.shape.statistic.n_neighbors
 
     @property
     def n_tasks(self) -> int:
@@ -134,7 +126,7 @@ class Forecast:
 
     def _rows(self) -> str:
         about = "" if self.is_exact else "about "
-        if self.tasks.get("write", 0) == 0:
+        if self.n_rows == 0:
             return (
                 f"{about}{self.n_nominal:,} nominal rows to fit, {self.n_features} columns"
             )
@@ -144,9 +136,10 @@ class Forecast:
         )
 
     def _search(self) -> str:
-        kind = f"{'mean of ' * (self.aggregation == 'mean')}K = {self.n_neighbors}"
-        if self.n_neighbors is None:
-            kind = f"radius {self.radius:g}"
+        asked = self.plan.shape.statistic
+        kind = f"{'mean of ' * (asked.aggregation == 'mean')}K = {asked.n_neighbors}"
+        if asked.n_neighbors is None:
+            kind = f"radius {asked.radius:g}"
         counted = {
             "pairs among the nominal rows": self.own_pairs,
             "pairs of rows to score": self.row_pairs,
@@ -174,11 +167,7 @@ class Forecast:
             for step, seconds in self.steps.items()
             if seconds >= 0.05
         )
-        busy = ""
-        if self.slowdown >= MENTIONED_SLOWDOWN:
-            busy = f", {self.slowdown:.1f} times slowed down by other programs"
-        duration = _duration(self.seconds)
-        return f"about {duration} on {self.n_threads} threads{busy}: {listed}"
+        return f"about {_duration(self.seconds)} on {self.n_threads} threads: {listed}"
 
 
 def _mebibytes(n_bytes: int) -> str:

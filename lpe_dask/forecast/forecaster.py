@@ -5,22 +5,12 @@ PlannedModel, samples --trials--> pairs, seconds a query --all of them--> Foreca
 
 from __future__ import annotations
 
-import time
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from lpe_dask.forecast.costs import search_cost
-from lpe_dask.forecast.counts import (
-    decide_tasks,
-    model_tasks,
-    most_blocks,
-    own_score_tasks,
-    score_tasks,
-)
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.planned_model import PlannedModel
 from lpe_dask.forecast.sample import NO_ROWS, Sample
-from lpe_dask.pvalues import MERGED_HISTOGRAMS
 from lpe_dask.search import (
     COMPILED,
     Cost,
@@ -57,10 +47,6 @@ class Forecaster:
         Whether the tasks that write results read them again, to carry columns over.
     is_own : bool
         Whether they are the nominal rows.
-    saves : bool
-        Whether the model is written.
-    decides_late : bool
-        Whether rows are flagged once all p-values are known.
     """
 
     workers: Workers
@@ -70,38 +56,30 @@ class Forecaster:
     is_frame: bool = False
     is_carried: bool = False
     is_own: bool = False
-    saves: bool = False
-    decides_late: bool = False
 
     def forecast(self) -> Forecast:
         """Return the forecast; tries the searches on the samples."""
         model, scored = self.model, self.scored
-        began, began_work = time.perf_counter(), time.thread_time()
         n_own, n_rows = self._n_searched()
         own_cost, row_cost = self._own_cost(), self._row_cost(n_rows)
-        worked = time.thread_time() - began_work
-        slowdown = max(1.0, (time.perf_counter() - began) / max(worked, 1e-9))
         tasks = self._tasks()
         walks = 0 if model.shape.graph_params is None else model.n_measured + n_rows
         seconds = n_own * own_cost.seconds, n_rows * row_cost.seconds
+        prepare = self._prepare_seconds(own_cost.pack_seconds)
         return Forecast(
             n_rows=scored.n_rows,
             n_nominal=model.n_nominal,
             n_features=model.shape.n_read_features,
-            n_neighbors=model.shape.statistic.n_neighbors,
-            radius=model.shape.statistic.radius,
-            aggregation=model.shape.statistic.aggregation,
             algorithm=model.sampled.space.algorithm,
             is_exact=model.is_counted and scored.is_exact,
-            tasks=dict(tasks),
+            tasks=tasks,
             own_pairs=round(n_own * own_cost.pairs),
             row_pairs=round(n_rows * row_cost.pairs),
             walks=walks,
             needs=self._largest_needs(),
             n_threads=self.workers.n_threads,
             memory_limit=self.workers.memory_limit,
-            steps=self._steps(tasks, *seconds, walks, slowdown),
-            slowdown=slowdown,
+            steps=self._steps(tasks, prepare, *seconds, walks),
         )
 
     def _n_searched(self) -> tuple[int, int]:
@@ -124,7 +102,7 @@ class Forecaster:
         if model.is_like_new:
             queries = model.sampled.reference
             n_at_once = self._n_at_once(model.nominal, model.n_measured)
-        return search_cost(model.sampled, queries, n_reference, n_at_once / n_reference)
+        return model.sampled.cost(n_reference, queries, n_at_once / n_reference)
 
     def _row_cost(self, n_rows: int) -> Cost:
         """Return what it costs to search for a row to score, if there are any."""
@@ -133,7 +111,7 @@ class Forecaster:
         sampled, n_reference = self.model.sampled, self.model.shape.n_reference
         queries = sampled.space.preparation.apply(self.scored.rows)
         density = self._n_at_once(self.scored, n_rows) / n_reference
-        exactly = search_cost(sampled, queries, n_reference, density)
+        exactly = sampled.cost(n_reference, queries, density)
         quality = self.model.quality
         if quality is None:
             return exactly
@@ -158,15 +136,23 @@ class Forecaster:
             self.model.plan.least_task_rows,
         )  # fmt: skip
 
-    def _tasks(self) -> Counter[str]:
-        model, n_partitions, shares = self.model, len(self.scored.sizes), self._n_shares()
-        tasks = model_tasks(model, self.workers, saves=self.saves)
-        if self.decides_late:
-            tasks += decide_tasks(n_partitions, MERGED_HISTOGRAMS)
-        if not self.is_own:
-            return tasks + score_tasks(n_partitions, shares)
-        all_measured = model.n_measured == model.n_nominal
-        return tasks + own_score_tasks(n_partitions, shares, all_measured=all_measured)
+    def _tasks(self) -> dict[str, int]:
+        """Return the tasks that make blocks and that compare rows, as plans cut them."""
+        model, plan = self.model, self.model.plans[0]
+        tasks = {"load": model.n_files}
+        if model.n_files == 0:
+            tasks = {"pack": sum(plan.n_blocks for plan in model.plans)}
+            if model.shape.is_indexed:
+                tasks["index"] = model.plan.n_blocks
+        if model.is_like_new:
+            tasks["self-join"] = len(model.nominal.sizes) * self._n_shares()
+        elif model.n_measured > 0:
+            has_graph = plan.shape.graph_params is not None  # of edges from all rows
+            shares = plan.block_shares if has_graph else plan.own_shares(model.n_measured)
+            tasks["self-join"] = plan.n_blocks * shares
+        if not self.is_own or model.n_measured < model.n_nominal:
+            tasks["join"] = len(self.scored.sizes) * self._n_shares()
+        return {kind: n for kind, n in tasks.items() if n > 0}
 
     def _largest_needs(self) -> Needs:
         """Return what the search needs that needs most, with the partitions to score."""
@@ -184,27 +170,33 @@ class Forecaster:
 
     def _steps(
         self,
-        tasks: Counter[str],
+        tasks: Mapping[str, int],
+        prepare_seconds: float,
         own_seconds: float,
         row_seconds: float,
         n_walks: int,
-        slowdown: float,
     ) -> dict[str, float]:
-        n_own, n_rows = tasks["self-join"], tasks["join"]
+        n_own, n_rows = tasks.get("self-join", 0), tasks.get("join", 0)
         task_seconds = CLUSTER_TASK_SECONDS if self.workers.is_cluster else TASK_SECONDS
-        steps = {
+        n_tasks = sum(tasks.values()) + sum(self._partitions_read())
+        return {
             "start": self.workers.start_seconds,
-            "read": self._read_seconds(tasks) / slowdown,  # a clock has seen it already
-            "prepare": self._prepare_seconds(),
+            "read": self._read_seconds(),
+            "prepare": prepare_seconds,
             "index": self._index_seconds(),
             "search among nominal rows": self._shared(own_seconds, n_own),
             "search": self._shared(row_seconds, n_rows),
             "walk": self._walk_seconds(n_walks),
-            "read the spool": self._spool_seconds(n_own + n_rows) / slowdown,
-            "write": self._write_seconds(tasks),
-            "hand out tasks": task_seconds * sum(tasks.values()),
+            "read the spool": self._spool_seconds(n_own + n_rows),
+            "write": self._write_seconds(),
+            "hand out tasks": task_seconds * n_tasks,
         }
-        return {name: slowdown * seconds for name, seconds in steps.items()}
+
+    def _partitions_read(self) -> tuple[int, int]:
+        """Return how many partitions are read: nominal ones, and those to score."""
+        n_times = int(not self.is_own) + int(self.is_carried)
+        n_nominal = self.model.n_readings * len(self.model.nominal.sizes)
+        return n_nominal, n_times * len(self.scored.sizes)
 
     def _shared(self, seconds: float, n_tasks: int) -> float:
         """Return the seconds of work that threads share, the last of which ends last."""
@@ -212,17 +204,16 @@ class Forecaster:
             return 0.0
         return seconds / n_tasks * -(-n_tasks // self.workers.n_threads)
 
-    def _read_seconds(self, tasks: Counter[str]) -> float:
-        nominal, scored = self.model.nominal, self.scored
-        n_nominal, n_scored = len(nominal.sizes), len(scored.sizes)
-        n_new = 0 if self.is_own else n_scored
-        n_readings = (tasks["read"] + tasks["load"] - n_new) / n_nominal
-        of_nominal = n_readings * nominal.n_rows * nominal.read_seconds
-        n_times = int(not self.is_own) + int(self.is_carried)
-        of_scored = n_times * scored.n_rows * scored.read_seconds
-        return self._shared(of_scored, n_scored) + self._shared(of_nominal, n_nominal)
+    def _read_seconds(self) -> float:
+        samples = self.model.nominal, self.scored
+        seconds = 0.0
+        for sample, n_read in zip(samples, self._partitions_read(), strict=True):
+            if n_read > 0:
+                of_one = sample.n_rows * sample.read_seconds / len(sample.sizes)
+                seconds += self._shared(n_read * of_one, n_read)
+        return seconds
 
-    def _prepare_seconds(self) -> float:
+    def _prepare_seconds(self, pack_seconds: float) -> float:
         """Return the seconds to learn from the nominal rows, and to make blocks of them.
 
         Those of a saved model are made as they are read, which the sample has timed.
@@ -231,10 +222,8 @@ class Forecaster:
         if model.n_files > 0:
             return 0.0
         seconds = self._shared(model.learn_seconds, len(model.nominal.sizes))
-        of_row, prunes = model.sampled.pack_seconds(), model.sampled.space.prunes
         for plan in model.plans:
-            n_blocks = most_blocks(plan, keeps_near_rows=prunes)
-            seconds += self._shared(of_row * plan.shape.n_reference, n_blocks)
+            seconds += self._shared(pack_seconds * plan.shape.n_reference, plan.n_blocks)
         return seconds
 
     def _index_seconds(self) -> float:
@@ -259,12 +248,6 @@ class Forecaster:
         n_passes = n_tasks * max(1, plan.task_rows // plan.pass_rows)
         return n_passes * Needs(plan).reference / SPOOL_BYTES_A_SECOND
 
-    def _write_seconds(self, tasks: Counter[str]) -> float:
-        shape, n_saved = self.model.shape, 0
-        if self.saves:
-            n_saved = shape.n_reference * (shape.n_features + 1 + 2 * shape.graph_neighbors)
-        n_times = 2 if self.decides_late else 1
-        n_written = n_times * self.scored.n_rows * (self.n_columns + 3)  # and results
-        return self._shared(WRITE_SECONDS * n_saved, tasks["save"]) + self._shared(
-            WRITE_SECONDS * n_written, len(self.scored.sizes)
-        )
+    def _write_seconds(self) -> float:
+        n_written = self.scored.n_rows * (self.n_columns + 3)  # and results
+        return self._shared(WRITE_SECONDS * n_written, len(self.scored.sizes))

@@ -14,6 +14,7 @@ from typing import Any
 
 import dask
 import numpy as np
+from numpy.typing import NDArray
 
 from lpe_dask.forecast.sample import Sample, rows_of_blocks, take_sample
 from lpe_dask.model import (
@@ -36,17 +37,6 @@ from lpe_dask.search import (
 from lpe_dask.tables import Nominal, Table, read_nominal, read_table
 from lpe_dask.tasks import Workers
 
-#: scale or metric -> how often the nominal rows are read to learn it, and for how many of
-#: these times sums are added up; knots of quantiles apart.
-LEARNED = {
-    "minmax": (1, 0),
-    "quantile": (1, 0),
-    "minmax+quantile": (1, 0),
-    "standard": (3, 2),
-    "seuclidean": (3, 2),
-    "mahalanobis": (3, 2),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
@@ -67,16 +57,14 @@ class PlannedModel:
         Calibration rows that a fit measures.
     is_like_new : bool
         Whether it measures these like new rows.
-    learned : list of str
-        Scale and metric, as far as they are learned from the nominal rows: of `LEARNED`.
+    n_readings : int
+        How often the nominal rows are read, or the files of the model.
     learn_seconds : float
-        Of one thread, to learn them.
+        Of one thread, to learn scale and metric.
     is_counted : bool
         Whether the number of nominal rows is certain.
     quality : Quality, optional
         What is asked of p-values for which neighbors may be missed.
-    has_levels : bool
-        Whether a fit reads Dask input or files to find categories.
     """
 
     nominal: Sample
@@ -86,16 +74,10 @@ class PlannedModel:
     n_files: int = 0
     n_measured: int = 0
     is_like_new: bool = False
-    learned: tuple[str, ...] = ()
+    n_readings: int = 1
     learn_seconds: float = 0.0
     is_counted: bool = True
     quality: Quality | None = None
-    has_levels: bool = False
-
-    @property
-    def n_learned_from(self) -> int:
-        """Nominal rows that scale and metric are learned from."""
-        return self.shape.n_reference if self.is_like_new else self.n_nominal
 
     @property
     def plan(self) -> SearchPlan:
@@ -124,7 +106,9 @@ def plan_model(
         nominal = read_nominal(drawn, parameters["missing"])
         rows = nominal.rows.compute()
         began = time.thread_time()
-        preparation = _learned_preparation(parameters, nominal, table.labels, places)
+        preparation, n_readings = _learned_preparation(
+            parameters, nominal, table.labels, places
+        )
         learn_seconds = (time.thread_time() - began) / len(rows)
     n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
     algorithm = choose_search(
@@ -133,7 +117,7 @@ def plan_model(
     )  # fmt: skip
     parameters = {**parameters, "algorithm": algorithm}
     fit = plan_fit(parameters, n_nominal, rows.shape[1], len(places))
-    division, learned = fit.division, _learned(parameters)
+    division = fit.division
     # Where calibration rows have a part of their own, it is searched first.
     is_split = division.is_disjoint and not division.is_like_new
     sizes = [division.n_own] if is_split else []
@@ -148,17 +132,19 @@ def plan_model(
     if quality is not None:
         shapes[-1] = indexed(shapes[-1], quality)
     plans = [plan_for(shape, workers) for shape in shapes]
+    # Counted, put into blocks, drawn from, and looked through for categories.
+    n_readings += 1 + len(plans) + int(division.is_like_new)
+    n_readings += int(bool(places) and table.is_lazy)
     space = choose_space(nominal.sample, preparation, plans[-1], algorithm)
     search = _trial_search(plans[-1].shape, len(rows))
     return PlannedModel(
         sample, n_nominal, plans, SampledRows(preparation.apply(rows), space, search),
         n_measured=division.n_calibration,
         is_like_new=division.is_like_new,
-        learned=learned,
-        learn_seconds=learn_seconds * n_nominal if learned else 0.0,
+        n_readings=n_readings,
+        learn_seconds=learn_seconds * n_nominal,
         is_counted=sample.is_exact and nominal.n_dropped == 0,
         quality=quality,
-        has_levels=bool(places) and table.is_lazy,
     )  # fmt: skip
 
 
@@ -177,37 +163,33 @@ def sample_model(model: Fitted, workers: Workers) -> PlannedModel:
     )
 
 
-def _learned(parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the scale and the metric, as far as they are learned."""
-    metric = None if parameters["metric_params"] else parameters["metric"]
-    return tuple(name for name in (parameters["scale"], metric) if name in LEARNED)
-
-
 def _learned_preparation(
     parameters: Mapping[str, Any],
     nominal: Nominal,
     labels: list[str],
     places: tuple[int, ...],
-) -> Preparation:
-    """Return the preparation learned from a sample."""
+) -> tuple[Preparation, int]:
+    """Return the preparation learned from a sample, and how often that read it."""
+    read = []
+
+    def counted(rows: NDArray[np.generic]) -> NDArray[np.generic]:
+        read.append(len(rows))
+        return rows
+
+    rows = nominal.rows.map_blocks(counted, meta=nominal.rows._meta)
     scale, metric, given, seed = (
         parameters[name] for name in ("scale", "metric", "metric_params", "random_state")
     )
     try:
-        return learn_preparation(
-            nominal.rows,
-            scale,
-            metric,
-            given,
-            labels,
-            categorical=places,
-            random_state=seed,
+        preparation = learn_preparation(
+            rows, scale, metric, given, labels, categorical=places, random_state=seed
         )
     except ValueError:
         if given:
             raise
         # A few rows may be singular where all are not; the run will tell.
-        return Preparation()
+        return Preparation(), len(read)
+    return preparation, len(read)
 
 
 def _trial_search(shape: SearchShape, n_sampled: int) -> Search:

@@ -10,8 +10,6 @@ from .blocks import narrow as narrow
 from .bounds import TILE_ROWS as TILE_ROWS
 from .codes import CODE_BYTES as CODE_BYTES
 from .codes import MOST_AXES as MOST_AXES
-from .compiled import KERNEL_STATE as KERNEL_STATE
-from .compiled import kernel_folder as kernel_folder
 from .exact_sums import Totals as Totals
 from .exact_sums import add_totals as add_totals
 from .exact_sums import join_totals as join_totals

@@ -83,13 +83,3 @@ def _compile(function: Callable[..., Any], **options: bool) -> Callable[..., Any
         logger.info("%s is compiled by each process: %s", function.__name__, error)
         kernel = njit(nogil=True, **options)(function)
     return kernel
-
-
-@compiled
-def _nothing() -> None:
-    """Be compiled like any kernel."""
-
-
-def kernel_folder() -> str | None:
-    """Return the folder of the compiled kernels; None where nothing can be kept."""
-    return _nothing.stats.cache_path  # type: ignore[attr-defined,no-any-return]

@@ -33,8 +33,6 @@ from .parameters import learned_by as learned_by
 from .parameters import may_approximate as may_approximate
 from .parameters import recheck_level as recheck_level
 from .parameters import with_defaults as with_defaults
-from .quantiles import MOST_SAMPLED as MOST_SAMPLED
-from .quantiles import readings_of as readings_of
 from .saving import reserved_model as reserved_model
 from .saving import save_fitted as save_fitted
 from .scaling import learn_preparation as learn_preparation

@@ -14,7 +14,6 @@ from .density import LogDensity as LogDensity
 from .density import log_densities as log_densities
 from .density import weigh as weigh
 from .drift import Drift as Drift
-from .false_discovery import MERGED_HISTOGRAMS as MERGED_HISTOGRAMS
 from .false_discovery import adjustment as adjustment
 from .false_discovery import false_discovery_control as false_discovery_control
 from .formulas import BAND_LEVEL as BAND_LEVEL

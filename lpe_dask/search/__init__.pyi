@@ -18,10 +18,7 @@ from .memory import plan_for as plan_for
 from .memory import plan_for_active_workers as plan_for_active_workers
 from .packing import Space as Space
 from .plan import LARGEST_BLOCK as LARGEST_BLOCK
-from .plan import MAX_TASK_ROWS as MAX_TASK_ROWS
 from .plan import SUMMED_BLOCKS as SUMMED_BLOCKS
-from .plan import SUMMED_PIECES as SUMMED_PIECES
-from .plan import TASKS_PER_THREAD as TASKS_PER_THREAD
 from .plan import WIDEST_BEAM as WIDEST_BEAM
 from .plan import NeighborGraphParams as NeighborGraphParams
 from .plan import SearchPlan as SearchPlan
@@ -44,4 +41,3 @@ from .stored import store_graph as store_graph
 from .stored import store_indexes as store_indexes
 from .trial import Cost as Cost
 from .trial import SampledRows as SampledRows
-from .trial import Trial as Trial

@@ -1,11 +1,9 @@
 """Choose the space of a search, and whether boxes are to leave out pairs.
 
-    sample --some tiles of queries--> pairs, cells --costs--> the algorithm that costs less
+    sample --tried with both exact algorithms, on a worker--> the one that takes less time
 
 Pruning leaves out pairs, but every query has to be held against the boxes of cells, and
-rows are rotated and sorted first. A sample of s of n rows, searched for K s / n neighbors
-in cells of as many times fewer rows, shows about the share of pairs that would be left;
-where that would be less than a group, cells are larger, and the share is corrected.
+rows are rotated and sorted first. Which one is chosen changes no result.
 """
 
 from __future__ import annotations
@@ -13,41 +11,35 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import ALGORITHMS, LANES, LEARNED_ROWS, NearestState, narrow
-from lpe_dask.search.costs import machine_costs
+from lpe_dask.kernels import ALGORITHMS, LEARNED_ROWS, NearestState, narrow
 from lpe_dask.search.join import Search
 from lpe_dask.search.locality import learn_split
 from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import SearchPlan, sample_neighbors
 from lpe_dask.search.preparation import Preparation
-from lpe_dask.search.trial import SampledRows, Trial
+from lpe_dask.search.trial import Cost, SampledRows
+from lpe_dask.tasks import active_client, compute, enter, new_tasks
 
 logger = logging.getLogger(__name__)
 
-#: Rows of the sample that are searched for neighbors, and among.
-QUERY_ROWS, SAMPLE_ROWS = 512, 4096
+#: Rows that both exact algorithms are tried on, at least and at most; the part of all rows,
+#: and pairs of all rows for each product, from which on a trial takes too long. (To rotate
+#: rows, products grow with the square of the columns.)
+FEWEST_ROWS, MOST_ROWS, TRIED_PART, TRIED_PAIRS = 2048, 16_384, 4, 1000
 
-#: Part of what brute force takes that a trial may take, and the fewest rows that tell.
-TRIAL_SHARE, FEWEST_ROWS = 1 / 30, 1024
+#: Part of what brute force takes that pruning may take by a trial, which flatters it.
+MOST_PRUNED = 0.85
 
-#: To learn a rotation takes as long as to rotate so many rows for each feature.
-LEARNING = 2
+#: Tiles of queries in a trial: it hardly matters which where all pairs are compared.
+TRIED_TILES = {"brute": 2, "pruned": 4}
 
-#: Where a trial takes more: rows whose nearest of `FEWEST_ROWS` is looked for, and the part
-#: of the distance between any two from which on it is too far for boxes to leave out much.
-#: By trials of 27 tables, those from .44 on were no faster with pruning, most below were.
-GLANCED_ROWS, FAR_NEIGHBOR = 128, 0.43
-
-#: Part of what brute force takes from which on the rotation alone decides against pruning.
-MOST_ROTATION = 0.4
-
-#: Part of what brute force takes that pruning may take. To sort and pack rows comes on top,
-#: and cells that few queries of a tile meet cost more than the same pairs elsewhere.
-MOST_PRUNED = 0.8
+#: Rows in a trial for each neighbor: among fewer it is further away than among all rows.
+ROWS_PER_NEIGHBOR = 256
 
 #: How many times faster an approximate search has to be for "auto" to take it, and the part
 #: of all pairs below which boxes leave so few that it is not looked at.
@@ -69,8 +61,9 @@ DIRECTED_ROWS, DIRECTING_ROWS, MOST_DIRECTIONS = 512, 5, 21
 FEW_ROWS = 2048
 
 #: The same for the products that brute force takes in all: some 20 ms of one thread, and as
-#: many times more as a trial takes longer, which these features make twice as long.
-FEW_PRODUCTS, TRIAL_FEATURES = 1_000_000_000, 60
+#: many times more as a trial takes longer, as the square of these features does: rows are
+#: rotated.
+FEW_PRODUCTS, TRIAL_FEATURES = 1_000_000_000, 24
 
 #: Features up to which pruning pays whatever the rows are.
 CLEAR_FEATURES = 6
@@ -123,35 +116,17 @@ def choose_algorithm(
     decided = clear_choice(n_reference, n_features)
     if decided is not None:
         return decided
-    costs = machine_costs()
-    brute = costs.of_brute(n_features, n_reference)
-    rotation = costs.of_rotation(n_features)
-    if rotation > MOST_ROTATION * brute:
-        return "brute", (
-            f"to rotate rows of {n_features} features takes {rotation / brute:.0%} of the "
-            f"time of {n_reference} comparisons"
-        )
-    learning = LEARNING * n_features * rotation
-    affordable = TRIAL_SHARE * n_reference * brute / plan.threads - learning
-    n_affordable = affordable / (rotation + costs.of_rows(n_features, QUERY_ROWS))
-    if n_affordable < FEWEST_ROWS:
-        few = preparation.apply(_some(sample, FEWEST_ROWS))
-        nearest = _nearest_share(few, preparation.weights)
-        if nearest >= FAR_NEIGHBOR:
-            return "brute", (
-                f"of {FEWEST_ROWS} rows of {n_features} features, the nearest one is at "
-                f"{nearest:.0%} of the distance between any two"
-            )
-    n_sampled = round(max(FEWEST_ROWS, min(SAMPLE_ROWS, n_affordable)))
-    some = preparation.apply(_some(sample, n_sampled))
-    pairs, cells = _pruned_counts(some, preparation.weights, plan)
-    pruned = costs.of_pruned(n_features, pairs, cells)
+    seconds = {
+        name: cost.seconds + cost.pack_seconds
+        for name, cost in _try_exact(sample, preparation, plan).items()
+    }
     reason = (
-        f"by a trial, a query meets {cells:.0f} cells and {pairs / n_reference:.0%} of all "
-        f"rows of {n_features} features: {pruned / 1000:.3g} us with pruning, "
-        f"{brute / 1000:.3g} us without"
+        f"by a trial, a query takes {1e6 * seconds['pruned']:.3g} us among {n_reference} "
+        f"rows of {n_features} features with pruning, {1e6 * seconds['brute']:.3g} us "
+        f"without"
     )
-    return ("pruned" if pruned < MOST_PRUNED * brute else "brute"), reason
+    is_worth_it = seconds["pruned"] < MOST_PRUNED * seconds["brute"]
+    return ("pruned" if is_worth_it else "brute"), reason
 
 
 def choose_approximate(
@@ -179,14 +154,11 @@ def choose_approximate(
     decided = clear_choice(n_reference, n_features)
     if decided is not None:
         return False, decided[1]
-    costs = machine_costs()
-    exactly = costs.of_brute(n_features, n_reference)
-    if choose_algorithm(sample, preparation, plan)[0] == "pruned":
-        some = preparation.apply(_some(sample, SAMPLE_ROWS))
-        pairs, cells = _pruned_counts(some, preparation.weights, plan)
-        if pairs < FEW_PAIRS * n_reference:
-            return False, f"boxes leave {pairs / n_reference:.0%} of all pairs"
-        exactly = costs.of_pruned(n_features, pairs, cells)
+    tried = _try_exact(sample, preparation, plan)
+    exactly = 1e9 * min(cost.seconds for cost in tried.values())
+    pairs = tried["pruned"].pairs
+    if pairs < FEW_PAIRS * n_reference:
+        return False, f"boxes leave {pairs / n_reference:.0%} of all pairs"
     led = index_nanoseconds(n_features) + led_nanoseconds(n_features)
     led += exactly * n_exact / n_reference + COMPILED * n_waiting / n_reference
     reason = (
@@ -196,7 +168,7 @@ def choose_approximate(
     )
     if exactly < WORTH * led:
         return False, reason
-    directions = intrinsic_dimension(preparation.apply(_some(sample, SAMPLE_ROWS)))
+    directions = intrinsic_dimension(preparation.apply(_some(sample, 4096)))
     if directions > MOST_DIRECTIONS:
         return False, (
             f"rows vary in about {directions:.0f} directions near each other, and a graph "
@@ -249,38 +221,12 @@ def clear_choice(n_reference: int, n_features: int) -> tuple[str, str] | None:
         return few
     if n_features <= CLEAR_FEATURES:
         return "pruned", f"of {n_features} features, boxes leave out most pairs"
-    most = FEW_PRODUCTS * (1 + n_features / TRIAL_FEATURES)
+    most = FEW_PRODUCTS * (1 + (n_features / TRIAL_FEATURES) ** 2)
     return few if n_products <= most else None
-
-
-def share_among(more_cells: float, share: float) -> float:
-    """Return the share of all rows that a query meets among so many times more cells.
-
-    Smaller cells leave out more. The odds that a row is met fell with the root of the
-    number of cells, in ten tables of 8 to 40 features, normal and as logs have them: from
-    64 cells to 390 the share came out within .1 of what it was, but for few far too high.
-
-    Examples
-    --------
-    >>> share_among(4.0, 0.5), share_among(100.0, 1.0)
-    (0.333..., 1.0)
-    """
-    root = math.sqrt(more_cells)
-    return share / (share + (1.0 - share) * root)
 
 
 def _some(rows: NDArray[np.generic], n_rows: int) -> NDArray[np.generic]:
     return rows[:: -(-len(rows) // n_rows)]
-
-
-def _nearest_share(sample: NDArray[np.floating], weights: NDArray[np.float64]) -> float:
-    """Return how far the nearest row is, as a share of what is between any two: medians."""
-    distances, points = _nearest(sample, weights, GLANCED_ROWS, 1)
-    nearest = np.median(distances)
-    # Rows that come one after another may be nearer than any two.
-    others = np.roll(points, len(points) // 2, axis=0)
-    between = np.median(np.linalg.norm(points - others, axis=1))
-    return float(nearest / between) if between > 0 else 0.0
 
 
 def _nearest(
@@ -304,20 +250,40 @@ def _nearest(
     return np.ldexp(distances, space.basis.exponent), space.basis.points(rows[some])
 
 
-def _pruned_counts(
-    sample: NDArray[np.floating], weights: NDArray[np.float64], plan: SearchPlan
-) -> tuple[float, float]:
-    """Return about how many rows, in how many cells, a query meets among all rows."""
-    n_reference, n_neighbors = plan.shape.n_reference, plan.shape.listed_neighbors
-    kernel = ALGORITHMS["pruned"]
-    # The sample of a table may be larger than the part of it that is searched.
-    sampled = min(1.0, len(sample) / n_reference)
-    cell_rows = max(LANES, round(kernel.CELL_ROWS * sampled))
-    expected = max(1, round(n_neighbors * sampled)) if n_neighbors > 0 else None
-    search = Search(replace(plan.shape.statistic, n_neighbors=expected), pass_rows=1)
-    space = Space("pruned", Preparation(), kernel.basis(sample, weights))
-    rows, n_tiles = SampledRows(sample, space, search), max(1, QUERY_ROWS // cell_rows)
-    pairs, cells = Trial(rows, sample, n_tiles=n_tiles, cell_rows=cell_rows).counts()
-    more_cells = n_reference / kernel.CELL_ROWS / (len(sample) / cell_rows)
-    share = share_among(more_cells, pairs / len(sample))
-    return share * n_reference, cells * more_cells
+def _try_exact(
+    sample: NDArray[np.generic], preparation: Preparation, plan: SearchPlan
+) -> dict[str, Cost]:
+    """Return what a query costs with each exact algorithm; on a worker, if there is any."""
+    n_reference, n_features = plan.shape.n_reference, plan.shape.n_features
+    worth = min(n_reference // TRIED_PART, n_reference**2 // (TRIED_PAIRS * n_features))
+    n_rows = min(len(sample), MOST_ROWS, max(FEWEST_ROWS, worth))
+    some = sample[np.arange(n_rows) * len(sample) // n_rows]
+    rows = narrow(preparation.apply(some))
+    weights, most = preparation.weights, max(1, n_rows // ROWS_PER_NEIGHBOR)
+    n_neighbors = min(plan.shape.listed_neighbors, most) or None
+    search = Search(replace(plan.shape.statistic, n_neighbors=n_neighbors), pass_rows=1)
+    if active_client() is None:
+        return _try_each(rows, weights, search, n_reference)
+    entered = enter(rows, "lpe-tried")
+    task = _try_each, entered.key, weights, search, n_reference
+    (tried,) = compute(*new_tasks("try", [task], [entered]))
+    return cast(dict[str, Cost], tried)
+
+
+# Run inside a task, on a worker.
+
+
+def _try_each(
+    rows: NDArray[np.floating],
+    weights: NDArray[np.float64],
+    search: Search,
+    n_reference: int,
+) -> dict[str, Cost]:
+    tried = {}
+    with_samples = sample_neighbors(search.listed_neighbors) is not None
+    for name, n_tiles in TRIED_TILES.items():
+        basis = ALGORITHMS[name].basis(rows, weights)
+        space = Space(name, Preparation(), basis, with_samples=with_samples)
+        sampled = SampledRows(rows, space, search)
+        tried[name] = sampled.cost(n_reference, n_tiles=n_tiles, seconds=0.0)
+    return tried

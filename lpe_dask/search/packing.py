@@ -116,27 +116,17 @@ class Space:
         arrangement = ALGORITHMS[self.algorithm].tile(points, TILE_ROWS)
         return QueryTiles(rows, points, arrangement, numbers, self.basis)
 
-    def pack(
-        self,
-        rows: NDArray[np.floating],
-        numbers: NDArray[np.int64],
-        cell_rows: int | None = None,
-    ) -> HeldBlock:
+    def pack(self, rows: NDArray[np.floating], numbers: NDArray[np.int64]) -> HeldBlock:
         """Return prepared rows as a block, with its sample if searches begin with one."""
-        block = self._block(rows, numbers, cell_rows)
+        block = self._block(rows, numbers)
         if not self.with_samples:
             return HeldBlock(block, None)
         sampled = slice(None, None, SAMPLE_EVERY)
         return HeldBlock(block, self._block(block.rows[sampled], block.numbers[sampled]))
 
-    def _block(
-        self,
-        rows: NDArray[np.floating],
-        numbers: NDArray[np.int64],
-        cell_rows: int | None = None,
-    ) -> Block:
+    def _block(self, rows: NDArray[np.floating], numbers: NDArray[np.int64]) -> Block:
         kernel = ALGORITHMS[self.algorithm]
-        slab_rows, cell_rows = kernel.SLAB_ROWS, cell_rows or kernel.CELL_ROWS
+        slab_rows, cell_rows = kernel.SLAB_ROWS, kernel.CELL_ROWS
         arranged = min(cell_rows, slab_rows or cell_rows)
         arrange = partial(kernel.arrange, cell_rows=arranged)
         merged = cell_rows // arranged

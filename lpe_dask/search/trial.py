@@ -1,10 +1,16 @@
 """Try a search on a sample: to choose an algorithm, and to forecast what it takes.
 
-sample --pack--> block <--some tiles of queries--> pairs, cells, seconds
+    sample, and part of it --pack--> block --some tiles of queries--> pairs, cells, seconds
+                                     ------>  how these grow with the rows
+
+A query is compared with rows, in pairs, and meets cells, of whose rows it may leave out all
+or most. Nothing is looked up: what a pair takes depends on the processor, the columns, K
+and how the rows lie.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,9 +35,16 @@ from lpe_dask.search.plan import NeighborGraphParams
 #: Tiles of queries that a forecast searches for.
 N_TILES = 16
 
+#: How many times fewer rows a second trial has, which says how pairs and cells grow.
+FEWER = 4
+
 #: Seconds for which a trial is repeated, and how often at least and at most: the fastest
-#: counts, as other work only ever adds.
+#: counts, as other work only ever adds, and the first one may compile.
 REPEAT_SECONDS, LEAST_REPEATS, MOST_REPEATS = 0.15, 2, 20
+
+#: To hold a query against the box of a cell takes about as long as to compare it with so
+#: many rows: 80 to 220 for 8 to 64 columns. Only what lies beyond a trial is added by it.
+CELL_PAIRS = 128
 
 #: Rows whose neighbor graph is made, and of these that are walked from.
 GRAPH_ROWS, WALKS = 4096, 256
@@ -39,21 +52,29 @@ GRAPH_ROWS, WALKS = 4096, 256
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a query costs.
+    """What a query costs, and a row of the reference.
 
     Attributes
     ----------
     pairs : float
-        Rows of the reference that it is compared with.
+        Rows of the reference that a query is compared with.
     seconds : float
-        Of one thread.
+        Of one thread for a query.
     cells : float
-        Cells that it meets.
+        Cells that a query meets.
+    pack_seconds : float
+        Of one thread for a row of the reference to be put into its block.
     """
 
     pairs: float
     seconds: float
     cells: float = 0.0
+    pack_seconds: float = 0.0
+
+    @property
+    def work(self) -> float:
+        """The pairs, and for each cell as many as take as long."""
+        return self.pairs + CELL_PAIRS * self.cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +93,57 @@ class SampledRows:
     space: Space
     search: Search
 
-    def packed(self, rows: NDArray[np.floating], cell_rows: int | None = None) -> HeldBlock:
+    def packed(self, rows: NDArray[np.floating]) -> HeldBlock:
         """Return some of the rows as a block."""
-        return self.space.pack(narrow(rows), np.arange(len(rows)), cell_rows)
+        return self.space.pack(narrow(rows), np.arange(len(rows)))
 
-    def pack_seconds(self) -> float:
-        """Return the seconds of one thread for a row to be put into its block."""
-        return fastest(lambda: self.packed(self.reference)) / len(self.reference)
+    def cost(
+        self,
+        n_reference: int,
+        queries: NDArray[np.floating] | None = None,
+        density: float = 1.0,
+        *,
+        n_tiles: int = N_TILES,
+        seconds: float | None = None,
+    ) -> Cost:
+        """Return about what a query costs among ``n_reference`` rows like these.
+
+        The search is tried among the rows, and among part of them. Pairs and cells are
+        taken to grow on by the power of the number of rows by which they grew, and each to
+        take as long as those that were added.
+
+        Parameters
+        ----------
+        n_reference : int
+        queries : ndarray of shape (n_queries, n_features), optional
+            Prepared rows like those to measure. None: those of the reference.
+        density : float
+            Queries that are put into tiles together, for each row of the reference where
+            they lie.
+        n_tiles : int
+            Tiles to search for, at most.
+        seconds : float, optional
+            For which a trial is repeated; None: `REPEAT_SECONDS`.
+        """
+        rows = self.reference[:n_reference]
+        part, whole = (
+            Trial(self, some, queries, density, n_tiles).cost(seconds)
+            for some in (rows[::FEWER], rows)
+        )
+        power = math.log(n_reference / len(rows), FEWER)
+        pairs = whole.pairs * _growth(part.pairs, whole.pairs) ** power
+        cells = whole.cells * _growth(part.cells, whole.cells) ** power
+        added = max(0.0, whole.seconds - part.seconds)
+        price = whole.seconds / whole.work if whole.work > 0 else 0.0
+        if whole.work > part.work:  # not more than if nothing but pairs and cells took time
+            price = min(price, added / (whole.work - part.work))
+        beyond = Cost(pairs, 0.0, cells).work - whole.work
+        if not self.space.prunes:  # but for those of queries that end early
+            pairs = float(n_reference)
+        return Cost(
+            min(pairs, float(n_reference)), whole.seconds + price * beyond, cells,
+            whole.pack_seconds,
+        )  # fmt: skip
 
     def walk_seconds(self, params: NeighborGraphParams) -> float:
         """Return the seconds of one thread for a walk along a neighbor graph."""
@@ -91,7 +156,7 @@ class SampledRows:
         distances, neighbors = neighbors_of(state)
         graph = GRAPHS[params.graph](neighbors.astype(np.int32), distances)
         starts = np.arange(0, len(rows), max(1, len(rows) // WALKS))
-        seconds = fastest(lambda: self.search.walked(walk_from_rows, graph, starts))
+        seconds = _fastest(lambda: self.search.walked(walk_from_rows, graph, starts))
         return seconds / len(starts)
 
 
@@ -103,66 +168,48 @@ class Trial:
     sampled : SampledRows
     rows : ndarray of shape (n_rows, n_features)
         Of these.
-    queries : ndarray of shape (n_queries, n_features), optional
-        Prepared rows like those to measure. None: those of the block.
-    density : float
-        Queries that are put into tiles together, for each row of the reference where they
-        lie.
-    n_tiles : int
-        Tiles to search for, at most.
-    cell_rows : int, optional
-        Rows of a cell and of a tile; None: as many as in a search.
+    queries, density, n_tiles
+        As in `SampledRows.cost`.
     """
 
     def __init__(
         self,
         sampled: SampledRows,
         rows: NDArray[np.floating],
-        queries: NDArray[np.floating] | None = None,
-        density: float = 1.0,
-        *,
-        n_tiles: int = N_TILES,
-        cell_rows: int | None = None,
+        queries: NDArray[np.floating] | None,
+        density: float,
+        n_tiles: int,
     ) -> None:
         self._sampled = sampled
-        self._held = sampled.packed(rows, cell_rows)
-        block = self._held.block
+        began = time.thread_time()
+        self._held = sampled.packed(rows)
+        self._pack_seconds = (time.thread_time() - began) / len(rows)
+        block, space = self._held.block, sampled.space
         n_rows = max(TILE_ROWS, round(min(1.0, density) * len(rows)))
         of_queries = block.rows if queries is None else queries
         step = max(1, len(of_queries) // n_rows)
         self._rows = of_queries[::step]
         self._numbers = block.numbers[::step] if queries is None else None
-        is_tiled = np.diff(block.starts).max(initial=0) <= TILE_ROWS
-        if queries is None and step == 1 and sampled.space.prunes and is_tiled:
-            tiles = Arrangement(np.arange(block.n_rows), block.starts, bounded=True)
-        else:
-            points = sampled.space.basis.points(self._rows)
-            tile = ALGORITHMS[sampled.space.algorithm].tile
-            tiles = tile(points, cell_rows or TILE_ROWS)
+        tile = ALGORITHMS[space.algorithm].tile
+        tiles = tile(space.basis.points(self._rows), TILE_ROWS)
         self._which = _some_tiles(tiles, n_tiles)
 
-    def counts(self) -> tuple[float, float]:
-        """Return the rows that a query is compared with, and the cells that it meets."""
-        state = self._sampled.search.state(self._tiles(), self._sampled.space.basis)
-        state.fold(self._held.block)
-        n_queries = len(self._which.order)
-        return state.n_compared / n_queries, state.n_met / n_queries
-
-    def cost(self, n_copies: int = 1, most_seconds: float = REPEAT_SECONDS) -> Cost:
-        """Return what a query costs among so many copies of the rows."""
+    def cost(self, seconds: float | None = None) -> Cost:
+        """Return what a query costs among the rows."""
         sampled, states = self._sampled, []
-        handles = [self._held] * n_copies
 
         def search() -> None:
             states.append(
-                search_blocks(self._tiles(), handles, sampled.space.basis, sampled.search)
+                search_blocks(
+                    self._tiles(), [self._held], sampled.space.basis, sampled.search
+                )
             )
             states[-1].finish()
 
-        seconds = fastest(search, most_seconds)
+        taken = _fastest(search, seconds)
         n_queries = len(self._which.order)
         compared, met = states[0].n_compared / n_queries, states[0].n_met / n_queries
-        return Cost(compared, seconds / n_queries, met)
+        return Cost(compared, taken / n_queries, met, self._pack_seconds)
 
     def _tiles(self) -> QueryTiles:
         """Return queries in the tiles that they are in already."""
@@ -183,12 +230,17 @@ def _some_tiles(arrangement: Arrangement, n_chosen: int) -> Arrangement:
     return Arrangement(np.concatenate(runs), starts, arrangement.bounded)
 
 
-def fastest(work: Callable[[], object], most: float = REPEAT_SECONDS) -> float:
-    """Return the seconds of the fastest of some repeats; the first one may compile.
+def _growth(part: float, whole: float) -> float:
+    """Return how many times more there are: not fewer, and no more than in proportion."""
+    return min(float(FEWER), max(1.0, whole / part)) if part > 0 else 1.0
 
-    They are repeated for up to ``most`` seconds.
+
+def _fastest(work: Callable[[], object], most: float | None = None) -> float:
+    """Return the seconds of the fastest of some repeats.
+
+    They are repeated for up to ``most`` seconds; None: `REPEAT_SECONDS`.
     """
-    work()
+    most = REPEAT_SECONDS if most is None else most
     seconds: list[float] = []
     while len(seconds) < LEAST_REPEATS or (
         sum(seconds) < most and len(seconds) < MOST_REPEATS

@@ -20,7 +20,6 @@ from .files import shown_paths as shown_paths
 from .kinds import LEVEL_TYPES as LEVEL_TYPES
 from .kinds import check_kinds as check_kinds
 from .kinds import label_of as label_of
-from .levels import MERGED_LEVELS as MERGED_LEVELS
 from .levels import array_of as array_of
 from .levels import categorical_places as categorical_places
 from .levels import learn_categories as learn_categories

@@ -134,7 +134,7 @@ def _line(kind: str, told: Forecast, measured: Measured) -> str:
         f"{measured.seconds:.1f}",
         f"{told.seconds / measured.seconds:.2f}",
         f"{measured.busy_seconds:.1f}",
-        f"{told.seconds / told.slowdown / measured.busy_seconds:.2f}",
+        f"{told.seconds / measured.busy_seconds:.2f}",
         f"{told.worker_bytes / 2**20:.0f}",
         f"{measured.peak_bytes / 2**20:.0f}",
     ]

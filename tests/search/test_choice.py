@@ -1,13 +1,14 @@
-"""What "auto" chooses, by numbers of pairs and settled costs (see conftest)."""
+"""What "auto" chooses: by a trial where one algorithm is clearly faster."""
 
 import math
+from unittest.mock import patch
 
-import dask
 import numpy as np
 import pytest
+from distributed import get_worker
 
 from lpe_dask import LPE
-from lpe_dask.search import Preparation, SearchPlan, SearchShape, Statistic, choice
+from lpe_dask.search import Cost, Preparation, SearchPlan, SearchShape, Statistic, choice
 
 RNG = np.random.default_rng(0)
 
@@ -28,86 +29,63 @@ def test_choose_algorithm__prunes_where_rows_are_near_a_plane():
     algorithm, reason = chosen(plane, 100_000)
 
     assert algorithm == "pruned"
-    assert "of all rows of 20 features" in reason
+    assert "rows of 20 features with pruning" in reason
 
 
 def test_choose_algorithm__does_not_prune_independent_columns():
     algorithm, reason = chosen(RNG.standard_normal((8000, 40)), 100_000)
 
     assert algorithm == "brute"
-    assert "100% of all rows" in reason
+    assert "by a trial" in reason
 
 
-@pytest.mark.parametrize("n_reference", [3000, 20_000])
-def test_choose_algorithm__takes_a_sample_of_any_size(n_reference, monkeypatch):
+@pytest.mark.parametrize("statistic", [
+    Statistic(10, None), Statistic(3000, None), Statistic(10, None, aggregation="mean"),
+    Statistic(None, 0.5),
+])  # fmt: skip
+@pytest.mark.parametrize("n_reference", [3000, 20_000, 10**9])
+def test_choose_algorithm__takes_any_statistic_and_sample(
+    n_reference, statistic, monkeypatch
+):
     """Where part of a table is searched, the sample may have more rows than that."""
     monkeypatch.setattr(choice, "clear_choice", lambda *_: None)
+    shape = SearchShape(n_reference, 3, statistic)
+    plan = SearchPlan(shape, 1024, 1024, 1024, threads=1)
 
-    algorithm, _ = chosen(RNG.standard_normal((8000, 4)), n_reference)
+    algorithm, reason = choice.choose_algorithm(
+        RNG.standard_normal((8000, 3)), Preparation(), plan
+    )
 
-    assert algorithm == "pruned"
+    assert algorithm == "pruned" or n_reference == 3000
+    assert "by a trial" in reason
 
 
 def test_choose_algorithm__tries_nothing_for_few_rows(monkeypatch):
-    monkeypatch.setattr(choice, "machine_costs", lambda: pytest.fail("nothing to weigh"))
+    monkeypatch.setattr(choice, "_try_exact", lambda *_: pytest.fail("clear enough"))
 
     assert chosen(RNG.standard_normal((2000, 2)), 2000)[0] == "brute"
     assert chosen(RNG.standard_normal((4000, 40)), 4000)[0] == "brute"
+    assert chosen(np.zeros((2000, 300)), 9000)[0] == "brute"
     assert chosen(RNG.standard_normal((8000, 3)), 100_000)[0] == "pruned"
     assert chosen(RNG.standard_normal((4000, 3)), 4000)[0] == "pruned"
 
 
-def test_choose_algorithm__rotates_nothing_where_that_alone_takes_too_long():
-    algorithm, reason = chosen(np.zeros((2000, 300)), 9000)
-
-    assert algorithm == "brute"
-    assert "to rotate rows of 300 features takes" in reason
-
-
-def test_choose_algorithm__glances_where_a_trial_would_take_long():
-    plane = RNG.standard_normal((5000, 2)) @ RNG.standard_normal((2, 80))
-
-    algorithm, reason = chosen(RNG.standard_normal((5000, 80)), 5000)
-
-    assert algorithm == "brute"
-    assert "the nearest one is at" in reason
-    assert "by a trial" in chosen(plane, 5000)[1]
-    assert "by a trial" in chosen(np.zeros((5000, 80)), 5000)[1]
-
-
-@pytest.mark.parametrize("scale", [1e-100, 1e30, 1e150])
-def test_choose_algorithm__glances_at_rows_of_any_size(scale):
+@pytest.mark.parametrize("scale", [0.0, 1e-100, 1e30, 1e150])
+def test_choose_algorithm__tries_rows_of_any_size(scale):
     """Nothing overflows, of which NumPy would warn."""
-    assert "is at 7" in chosen(scale * RNG.standard_normal((5000, 80)), 5000)[1]
+    assert "by a trial" in chosen(scale * RNG.standard_normal((5000, 20)), 20_000)[1]
 
 
-def test_choose_algorithm__glances_at_rows_far_apart_in_the_table():
-    """Of a walk, rows that come one after another are near."""
-    walk = RNG.standard_normal((5000, 80)).cumsum(axis=0)
-
-    algorithm, reason = chosen(walk + RNG.standard_normal((5000, 80)), 5000)
-
-    assert algorithm == "pruned"
-    assert "by a trial" in reason
-
-
-@pytest.mark.parametrize(("cell", "algorithm"), [(0.001, "pruned"), (1e6, "brute")])
-def test_choose_algorithm__goes_by_the_costs_that_are_configured(cell, algorithm):
-    costs = {"brute": [0, 1.0, 0], "pruned": [0, 1.0, 0, cell, 0, 0]}
-    sample = RNG.standard_normal((8000, 8))
-
-    with dask.config.set({"lpe-dask.costs": costs}):
-        assert chosen(sample, 50_000)[0] == algorithm
-
-
-@pytest.mark.parametrize(("cell", "algorithm"), [(0.001, "pruned"), (1e6, "brute")])
-def test_fit__has_the_same_bits_whatever_is_chosen(cell, algorithm, monkeypatch, caplog):
-    monkeypatch.setattr(choice, "clear_choice", lambda *_: None)
+@pytest.mark.parametrize("algorithm", ["brute", "pruned"])
+def test_fit__has_the_same_bits_whatever_is_chosen(algorithm, monkeypatch, caplog):
     rows = RNG.integers(0, 9, (4000, 4)) * 0.1
     expected = LPE(5, algorithm="brute").fit(rows).p_values_
+    seconds = {"brute": 1.0, "pruned": 1.0, algorithm: 0.5}
+    tried = {name: Cost(1.0, seconds[name]) for name in seconds}
+    monkeypatch.setattr(choice, "clear_choice", lambda *_: None)
+    monkeypatch.setattr(choice, "_try_each", lambda *_: tried)
 
-    costs = {"brute": [0, 1.0, 0], "pruned": [0, 1.0, 0, cell, 0, 0]}
-    with dask.config.set({"lpe-dask.costs": costs}), caplog.at_level("INFO"):
+    with caplog.at_level("INFO"):
         model = LPE(5, algorithm="auto").fit(rows)
         actual = model.p_values_
 
@@ -116,9 +94,27 @@ def test_fit__has_the_same_bits_whatever_is_chosen(cell, algorithm, monkeypatch,
     assert f"algorithm={algorithm}: by a trial" in caplog.text
 
 
+def test_choose_algorithm__tries_on_a_worker(client, monkeypatch):
+    def try_each(rows, weights, search, n_reference):
+        get_worker()  # fails anywhere else
+        return {"brute": Cost(1.0, 2.0), "pruned": Cost(1.0, 1.0)}
+
+    monkeypatch.setattr(choice, "_try_each", try_each)
+
+    assert chosen(RNG.standard_normal((8000, 40)), 100_000)[0] == "pruned"
+
+
 def approximated(sample, n_reference, n_exact=0):
-    plan = plan_of(n_reference, sample.shape[1])
-    return choice.choose_approximate(sample, Preparation(), plan, n_exact, 1)
+    """Return what is chosen where a pair takes as long as it does on one machine."""
+    plan, try_each = plan_of(n_reference, sample.shape[1]), choice._try_each
+    price = 1e-9 * (0.08 + 0.0146 * sample.shape[1])
+
+    def at_settled_prices(*given):
+        tried = try_each(*given)
+        return {name: Cost(c.pairs, price * c.pairs) for name, c in tried.items()}
+
+    with patch.object(choice, "_try_each", at_settled_prices):
+        return choice.choose_approximate(sample, Preparation(), plan, n_exact, 1)
 
 
 def in_columns(n_directions, n_features, n_rows=6000):
