@@ -134,11 +134,11 @@ def forecast_score(
     parameters = with_defaults(arguments)
     check_parameters(parameters)
     if nominal is None:
-        scored = _open_nominal(workers, data, columns, parameters["categorical"])
+        scored = _open(workers, data, columns, parameters["categorical"])
         model = scored.planned(workers, parameters)
         return scored.forecaster(workers, model, is_own=True).forecast()
-    learned = _open_nominal(workers, nominal, columns, parameters["categorical"])
-    scored = _open(workers, data, learned.table.columns, learned.categories)
+    learned = _open(workers, nominal, columns, parameters["categorical"])
+    scored = _open(workers, data, learned.table.columns, None, learned.categories)
     _check_features(learned.table, scored.table)
     model = learned.planned(workers, parameters)
     return scored.forecaster(workers, model).forecast()
@@ -228,32 +228,23 @@ class _Input:
         )
 
 
-def _open_nominal(
-    workers: Workers,
-    X: Any,
-    columns: Sequence[Any] | None,
-    categorical: str | Sequence[Any] | None,
-) -> _Input:
-    if is_paths(X):
-        table, measured = open_measured(X, columns, categorical=categorical)
-        categories = _sampled_categories(measured, categorical)
-        return _files(workers, table, measured, categories)
-    X = X if columns is None else select_columns(X, columns)
-    categories = _sampled_categories(X, categorical)
-    return _collection(workers, read_table(X, categories=categories), categories)
-
-
 def _open(
     workers: Workers,
     X: Any,
     columns: Sequence[Any] | None,
-    categories: Categories | None,
+    categorical: str | Sequence[Any] | None = None,
+    categories: Categories | None = None,
 ) -> _Input:
-    if is_paths(X):
-        table, measured = open_measured(X, columns, kinds=kinds_of(categories))
-        return _files(workers, table, measured, categories)
-    X = X if columns is None else select_columns(X, columns)
-    return _collection(workers, read_table(X, categories=categories), categories)
+    """Return a table, whose categories are known or learned."""
+    if not is_paths(X):
+        X = X if columns is None else select_columns(X, columns)
+        categories = categories or _sampled_categories(X, categorical)
+        return _collection(workers, read_table(X, categories=categories), categories)
+    table, measured = open_measured(
+        X, columns, kinds=kinds_of(categories), categorical=categorical
+    )
+    categories = categories or _sampled_categories(measured, categorical)
+    return _files(workers, table, measured, categories)
 
 
 def _sampled_categories(

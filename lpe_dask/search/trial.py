@@ -127,7 +127,7 @@ class SampledRows:
         """
         rows = self.reference[:n_reference]
         part, whole = (
-            Trial(self, some, queries, density, n_tiles).cost(seconds)
+            self._tried(some, queries, density, n_tiles, seconds)
             for some in (rows[::FEWER], rows)
         )
         power = math.log(n_reference / len(rows), FEWER)
@@ -145,6 +145,39 @@ class SampledRows:
             whole.pack_seconds,
         )  # fmt: skip
 
+    def _tried(
+        self,
+        rows: NDArray[np.floating],
+        queries: NDArray[np.floating] | None,
+        density: float,
+        n_tiles: int,
+        seconds: float | None,
+    ) -> Cost:
+        """Return what a query costs among these rows; parameters as in `cost`."""
+        began = time.thread_time()
+        held = self.packed(rows)
+        pack_seconds = (time.thread_time() - began) / len(rows)
+        block, basis = held.block, self.space.basis
+        n_rows = max(TILE_ROWS, round(min(1.0, density) * len(rows)))
+        of_queries = block.rows if queries is None else queries
+        step = max(1, len(of_queries) // n_rows)
+        points = basis.points(of_queries[::step])
+        tiles = ALGORITHMS[self.space.algorithm].tile(points, TILE_ROWS)
+        which = _some_tiles(tiles, n_tiles)
+        asked = of_queries[::step][which.order]
+        own = block.numbers[::step][which.order] if queries is None else None
+        tiles = Arrangement(np.arange(len(asked)), which.starts, which.bounded)
+        states = []
+
+        def search() -> None:
+            given = QueryTiles(asked, basis.points(asked), tiles, own, basis)
+            states.append(search_blocks(given, [held], basis, self.search))
+            states[-1].finish()
+
+        taken = _fastest(search, seconds) / len(asked)
+        compared, met = states[0].n_compared / len(asked), states[0].n_met / len(asked)
+        return Cost(compared, taken, met, pack_seconds)
+
     def walk_seconds(self, params: NeighborGraphParams) -> float:
         """Return the seconds of one thread for a walk along a neighbor graph."""
         rows = self.reference[: max(GRAPH_ROWS, 2 * params.n_neighbors)]
@@ -158,67 +191,6 @@ class SampledRows:
         starts = np.arange(0, len(rows), max(1, len(rows) // WALKS))
         seconds = _fastest(lambda: self.search.walked(walk_from_rows, graph, starts))
         return seconds / len(starts)
-
-
-class Trial:
-    """Some rows as a block, and tiles of queries to be searched for among them.
-
-    Parameters
-    ----------
-    sampled : SampledRows
-    rows : ndarray of shape (n_rows, n_features)
-        Of these.
-    queries, density, n_tiles
-        As in `SampledRows.cost`.
-    """
-
-    def __init__(
-        self,
-        sampled: SampledRows,
-        rows: NDArray[np.floating],
-        queries: NDArray[np.floating] | None,
-        density: float,
-        n_tiles: int,
-    ) -> None:
-        self._sampled = sampled
-        began = time.thread_time()
-        self._held = sampled.packed(rows)
-        self._pack_seconds = (time.thread_time() - began) / len(rows)
-        block, space = self._held.block, sampled.space
-        n_rows = max(TILE_ROWS, round(min(1.0, density) * len(rows)))
-        of_queries = block.rows if queries is None else queries
-        step = max(1, len(of_queries) // n_rows)
-        self._rows = of_queries[::step]
-        self._numbers = block.numbers[::step] if queries is None else None
-        tile = ALGORITHMS[space.algorithm].tile
-        tiles = tile(space.basis.points(self._rows), TILE_ROWS)
-        self._which = _some_tiles(tiles, n_tiles)
-
-    def cost(self, seconds: float | None = None) -> Cost:
-        """Return what a query costs among the rows."""
-        sampled, states = self._sampled, []
-
-        def search() -> None:
-            states.append(
-                search_blocks(
-                    self._tiles(), [self._held], sampled.space.basis, sampled.search
-                )
-            )
-            states[-1].finish()
-
-        taken = _fastest(search, seconds)
-        n_queries = len(self._which.order)
-        compared, met = states[0].n_compared / n_queries, states[0].n_met / n_queries
-        return Cost(compared, taken / n_queries, met, self._pack_seconds)
-
-    def _tiles(self) -> QueryTiles:
-        """Return queries in the tiles that they are in already."""
-        which = self._which
-        rows = self._rows[which.order]
-        numbers = None if self._numbers is None else self._numbers[which.order]
-        tiles = Arrangement(np.arange(len(rows)), which.starts, which.bounded)
-        basis = self._sampled.space.basis
-        return QueryTiles(rows, basis.points(rows), tiles, numbers, basis)
 
 
 def _some_tiles(arrangement: Arrangement, n_chosen: int) -> Arrangement:

@@ -22,11 +22,7 @@ from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli import commands
 from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.forecast import sample as samples
-from lpe_dask.forecast.estimate import (
-    _open_nominal,
-    forecast_score,
-    forecast_with_model,
-)
+from lpe_dask.forecast.estimate import _open, forecast_score, forecast_with_model
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.model import fitting, with_defaults
@@ -227,7 +223,7 @@ def test_plan__of_a_column_without_a_value_in_the_sampled_partitions(
 )
 def test_steps__count_how_often_nominal_rows_are_read(files, scale, n_readings):
     """To be counted, to be put into blocks, and to learn a scale."""
-    nominal = _open_nominal(active_workers(), "nominal", None, None)
+    nominal = _open(active_workers(), "nominal", None)
     model = nominal.planned(active_workers(), with_defaults({"scale": scale}))
 
     assert model.n_readings == n_readings
