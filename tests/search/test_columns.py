@@ -5,7 +5,7 @@ from dataclasses import replace
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
@@ -171,16 +171,8 @@ def test_restored__numbers_become_the_same(scale, metric, params, data):
     np.testing.assert_array_equal(preparation.apply(numbers), prepared)
 
 
-KINDS = ["normal", "float32", "heavy-tailed", "wide", "far"]
-BITS = [(*case, kind) for case in CASES for kind in KINDS]
-DEALT = [
-    (scale, *metric, kind)
-    for shift in range(2)
-    for scale, metric, kind in dealt(SCALES, METRICS, [*KINDS[shift:], *KINDS[:shift]])
-]
-
-
-@pytest.mark.parametrize(("scale", "metric", "params", "kind"), mostly_slow(BITS, DEALT))
+@pytest.mark.parametrize("kind", ["normal", "float32", "heavy-tailed", "wide", "far"])
+@pytest.mark.parametrize(("scale", "metric", "params"), ALWAYS)
 def test_restored__numbers_with_all_digits_become_the_same(scale, metric, params, kind):
     rng = np.random.default_rng(1)
     rows = {
@@ -229,19 +221,6 @@ def test_restored__of_constant_columns(scale):
     np.testing.assert_array_equal(numbers[:20], nominal)
 
 
-def test_restored__of_numbers_between_and_beyond_many_knots():
-    rng = np.random.default_rng(0)
-    nominal = np.exp(3 * rng.standard_normal((3000, 2)))  # more than there are knots
-    rows = np.concatenate([nominal[:500] * 1.01, nominal[:500].round(3), -nominal[:100]])
-    for scale in ("quantile", "minmax+quantile"):
-        preparation = learned(nominal, scale)
-        prepared = preparation.apply(rows)
-
-        numbers = restored(preparation, prepared, 2)
-
-        np.testing.assert_array_equal(preparation.apply(numbers), prepared)
-
-
 def test_restored__is_the_number_with_the_fewest_decimals_that_becomes_the_same():
     """Beside 1e9, a number is known to 7 decimals."""
     rows = np.array([[-1e9], [0.12345678901], [1e9], [0.25]])
@@ -288,7 +267,7 @@ def test_restored__leaves_codes_as_they_are(scale):
     np.testing.assert_array_equal(restored(alone, alone.apply(codes), 2), codes)
 
 
-@pytest.mark.parametrize(("scale", "metric", "params"), CASES)
+@pytest.mark.parametrize(("scale", "metric", "params"), ALWAYS)
 def test_restored__of_missing_rows_and_of_none(scale, metric, params):
     rows = FEW_DECIMALS["prices"]
     preparation = learned(rows, scale, metric, params)
@@ -332,13 +311,3 @@ def test_restored__of_two_forms_of_no_number_is_that_of_the_linear_one():
     numbers = restored(preparation, prepared, 1)
 
     np.testing.assert_allclose(numbers, [[17.3], [40.0]], rtol=1e-12)
-
-
-@given(rows=point_sets(n_features=2), n_decimals=st.integers(0, 12))
-def test_restored__rounds_no_further_than_it_may(rows, n_decimals):
-    rows = rows.round(n_decimals)
-    assume((np.abs(rows) < 1e3).all())  # or it has more digits than a float64
-
-    numbers = restored(Preparation(), rows, 2)
-
-    np.testing.assert_array_equal(numbers, rows)

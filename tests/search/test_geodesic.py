@@ -236,20 +236,6 @@ def test_graph__is_a_dependency_and_no_literal():
         assert len(large) <= len(fitted_of(model).reference.blocks) + 1
 
 
-def test_results__are_of_the_kind_that_came():
-    nominal = pd.DataFrame(curved_sheet(200), columns=list("abc"))
-    queries = pd.DataFrame(curved_sheet(50, 1), columns=list("abc"), index=range(7, 57))
-    model = geodesic(4).fit(nominal)
-
-    pandas = model.score_samples(queries)
-    lazy = model.score_samples(dd.from_pandas(queries, npartitions=3))
-
-    pd.testing.assert_series_equal(lazy.compute(), pandas)
-    np.testing.assert_array_equal(
-        pandas, geodesic(4).fit(nominal.to_numpy()).score_samples(queries.to_numpy())
-    )
-
-
 @pytest.mark.parametrize("graph", ["knn", "radius"])
 def test_geodesic__of_no_row_and_of_rows_that_are_not_measured(graph):
     arguments = {"graph": graph, "radius": 1.0 if graph == "radius" else None}

@@ -186,19 +186,6 @@ def test_join__measures_rows_with_nan_and_far_out(algorithm):
     assert np.isnan(actual[[1, 3]]).all()
 
 
-@algorithms
-def test_join__prepares_queries_as_it_does_the_reference(algorithm):
-    points = np.random.default_rng(0).integers(0, 9, (50, 3)) * 0.1
-    preparation = Preparation(linear_map=LinearMap(factor=np.array([0.1, 3.0, 7.0])))
-    space = space_of(points, algorithm, preparation)
-    rows = chunked(points, 20)
-
-    blocks = prepare_blocks(lambda: rows, space)
-    actual = join(rows, searched(blocks.tasks(), space, 1, 7), 2)
-
-    assert (actual.compute() == 0).all()
-
-
 @pytest.mark.parametrize("n_shares", [1, 3])
 def test_join__is_lazy_and_has_a_task_for_each_share(at_most_computes, n_shares):
     space = space_of(np.zeros((10, 3)), "brute")
@@ -212,16 +199,6 @@ def test_join__is_lazy_and_has_a_task_for_each_share(at_most_computes, n_shares)
     assert len(tasks_of(statistic, "lpe-statistic")) == 10
     assert len(tasks_of(statistic, "lpe-space")) == 2  # of the blocks, of the queries
     assert len(tasks_of(statistic, "lpe-pack")) == 10
-
-
-def test_self_join__has_one_task_a_block():
-    space = space_of(np.zeros((10, 3)), "brute")
-    blocks = pack_chunks(da.zeros((640, 3), chunks=(64, 3)), space)
-
-    joins = self_join(10, searched(blocks, space, 2))
-
-    keys = set().union(*(dict(task.__dask_graph__()) for task in joins))
-    assert len([key for key in keys if str(key).startswith("lpe-join")]) == len(joins) == 10
 
 
 def test_join__holds_no_literal_of_size():
@@ -253,21 +230,6 @@ def test_join__of_a_spool_stays_small_for_many_blocks(tmp_path):
     assert len(tasks_of(statistic, "lpe-join")) == 100
     own = tasks_of(statistic, "lpe-")
     assert sum(len(pickle.dumps(graph[key])) for key in own) < 100_000
-
-
-@algorithms
-def test_join__same_result_when_a_task_is_run_again(algorithm):
-    """Tasks change nothing that they were given, so a retry starts from the same."""
-    rng = np.random.default_rng(0)
-    reference, queries = rng.random((300, 2)), rng.random((50, 2))
-    space = space_of(reference, algorithm)
-    blocks = prepare_blocks(lambda: chunked(reference, 100), space)
-    search = Search(Statistic(5, None), 16)
-    tasks = join(chunked(queries, 50), Searched(blocks.tasks(), space, search), 1)
-
-    first, second = tasks.compute(), tasks.compute()
-
-    np.testing.assert_array_equal(first, second)
 
 
 def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
@@ -342,19 +304,3 @@ def test_self_join__gives_the_edges_of_a_graph(algorithm, data, points):
             assert (row[n_found:] == -1).all()
     all_numbers = np.concatenate([numbers for numbers, *_ in found])
     np.testing.assert_array_equal(np.sort(all_numbers), np.arange(len(points)))
-
-
-def test_join__of_a_sample_leaves_out_what_is_too_far():
-    """For many neighbors a sample is searched first, and of that, too, the near blocks."""
-    rng = np.random.default_rng(0)
-    centers = np.arange(4)[:, None, None] * [1000.0, 0.0]
-    reference = (centers + rng.standard_normal((4, 400, 2))).reshape(-1, 2)
-    space = space_of(reference, "pruned", n_regions=4)
-    blocks = prepare_blocks(lambda: chunked(reference, 400), space, None, 100)
-    asked = searched(blocks.tasks(), space, 60, 100)
-
-    actual = join(chunked(reference[:20], 20), asked, 1).compute()
-
-    np.testing.assert_array_equal(
-        actual, definitions.knn_radii(reference[:20], reference, 60)
-    )

@@ -56,15 +56,6 @@ def test_regions__hold_about_as_many_points_each(n_regions, n_features):
     assert sizes.max() <= 1.2 * 5000 / n_regions + 2
 
 
-def test_regions__are_about_even_for_points_that_the_sample_did_not_hold():
-    rng = np.random.default_rng(0)
-    split = learn_split(rng.standard_normal((4000, 3)), 8)
-
-    sizes = np.bincount(split.regions(rng.standard_normal((20_000, 3))), minlength=8)
-
-    assert 0.8 * 2500 < sizes.min() <= sizes.max() < 1.2 * 2500
-
-
 def test_regions__hold_near_points():
     """Four clusters, four regions: each cluster is one."""
     cluster = np.random.default_rng(0).permutation(np.repeat([0, 1, 2, 3], 50))
@@ -75,25 +66,6 @@ def test_regions__hold_near_points():
 
     np.testing.assert_array_equal([len(set(regions[cluster == c])) for c in range(4)], 1)
     assert len(set(regions)) == 4
-
-
-def test_learn_split__has_no_more_parts_than_points():
-    points = np.arange(3.0)[:, None]
-
-    split = learn_split(points, 10)
-
-    assert split.n_regions == 3
-    np.testing.assert_array_equal(np.sort(split.regions(points)), [0, 1, 2])
-
-
-@pytest.mark.parametrize("n_regions", [1, 2, 8])
-def test_learn_split__of_equal_points_has_them_in_one_region(n_regions):
-    points = np.full((50, 2), 0.1)
-
-    split = learn_split(points, n_regions)
-
-    assert len(set(split.regions(points))) == 1
-    assert split.n_regions <= n_regions
 
 
 def test_regions__of_no_points():

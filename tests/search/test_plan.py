@@ -23,7 +23,6 @@ from lpe_dask.search.memory import (
     ARRAY_COPIES,
     CALIBRATION_COPIES,
     DICTIONARY_BYTES,
-    DICTIONARY_COPIES,
     FRAME_COPIES,
     WALK_ROW_BYTES,
     Needs,
@@ -421,37 +420,11 @@ def test_sure_radius__bounds_the_mean_of_distances_within(n_neighbors, bound):
     assert radius >= bound * (1 - (n_neighbors + 3) * 2.0**-52)
 
 
-def test_sure_radius__is_needed_where_rounding_lifts_a_mean():
-    """Of equal distances the mean may be more than each of them."""
-    lifted = [
-        (k, t)
-        for k in range(1, 40)
-        for t in np.arange(1, 40) * 0.1
-        if definitions.mean_of_smallest([t] * k, k) > t
-    ]
-
-    assert lifted
-    for k, t in lifted:
-        radius = Statistic(k, None, aggregation="mean", bound=float(t)).sure_radius()
-        assert radius < t
-
-
 def test_sure_radius__is_none_without_a_bound():
     assert Statistic(3, None, aggregation="mean").sure_radius() is None
     assert Statistic(None, 1.0).sure_radius() is None
     infinite = Statistic(3, None, aggregation="mean", bound=math.inf)
     assert infinite.sure_radius() is None
-
-
-def test_plan__tells_how_large_the_graph_is():
-    cut = planned(
-        10**8, 3, 8, n_threads=2, threads=2, memory_limit=2 * GIB,
-        graph=NeighborGraphParams(8, "directed"),
-    )  # fmt: skip
-
-    assert cut.is_spooled
-    with pytest.raises(MemoryError, match=r"on disk, their neighbor graph 19073"):
-        Needs(cut).check(2 * GIB)
 
 
 def test_constants__are_those_of_the_kernels():
@@ -483,15 +456,6 @@ def test_check__says_what_to_do():
     assert "4096 MiB" in message
     assert "--memory-limit" in message
     assert "fewer threads (now 4)" in message
-
-
-def test_check__of_a_spool_says_how_large_it_is():
-    cut = planned(
-        10**8, 50, 500, n_threads=4, threads=4, memory_limit=GIB, partition_rows=10**7
-    )
-
-    with pytest.raises(MemoryError, match=r"with the nominal rows, 6\d{4} MiB, on disk"):
-        Needs(cut).check(GIB)
 
 
 def test_plan_for__of_rows_in_memory_does_not_make_room_by_spooling_them():
@@ -532,15 +496,6 @@ def test_worker_bytes__count_what_reading_a_partition_of_a_frame_takes():
         Needs(replace(frame, threads=6)).check(4 * GIB)
 
 
-def test_partition_bytes__of_few_rows_are_few():
-    cut = planned(
-        10**6, 500, 20, n_threads=2, threads=2, memory_limit=4 * GIB, partition_rows=100,
-        reads_frame=True,
-    )  # fmt: skip
-
-    assert Needs(cut).partition == (FRAME_COPIES + DICTIONARY_COPIES) * 100 * 500 * 8
-
-
 def test_worker_bytes__count_what_p_values_compare_with():
     """10^8 rows x 3 columns: the rows are on disk, but each worker has all statistics."""
     arguments = {"n_threads": 16, "threads": 1, "memory_limit": 2 * GIB}
@@ -577,12 +532,6 @@ def test_check__names_all_that_is_counted(is_spooled, graph):
         counted += [Needs(cut).graph, Needs(cut).walk]
     for n_bytes in counted:
         assert f" {n_bytes / 2**20:.0f} MiB" in message
-
-
-def test_check__accepts_what_fits():
-    cut = planned(10**6, 10, 500, n_threads=2, threads=1, memory_limit=4 * GIB)
-
-    Needs(cut).check(4 * GIB)
 
 
 @given(n_rows=st.integers(0, 1000), n_regions=st.integers(1, 50))
