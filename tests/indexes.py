@@ -6,8 +6,9 @@ import numpy as np
 from distributed import WorkerPlugin
 from scipy.spatial import cKDTree
 
-from lpe_dask.kernels import nn_descent
+from lpe_dask.kernels import joined_lists, nn_descent
 from lpe_dask.kernels.nn_descent import LISTED_ROWS
+from lpe_dask.search import Preparation, Space
 from searching import all_squares
 
 
@@ -85,6 +86,15 @@ def corrupted(name, seed, *, blocks=(0,)):
         return CORRUPTIONS[name](points, np.random.default_rng([seed, block]))
 
     return lists
+
+
+def indexes_of(reference, lists=right_lists):
+    """Return an index for each block of a `searching.Reference`."""
+    space = Space("nn_descent", Preparation(), reference.basis)
+    return [
+        space.linked(block, joined_lists(lists(block.rows, i))).index
+        for i, block in enumerate(reference.blocks)
+    ]
 
 
 class RightLists(WorkerPlugin):

@@ -47,15 +47,14 @@ def ordinary(n_rows: int = 4, n_columns: int = 5, n_nights: int = 6) -> dict[str
         "seconds_by_step": {"fit": 12.5, "score": 700.0, "explain": 41.821},
         "calibration_band": {"level": 0.95, "half_width": 0.0192},
         "certificate": {
-            "max_p_error": 0.01, "max_error_share": 0.02, "bound": 0.0061, "risk": 0.001,
-            "audited": 2000, "beyond": 3, "largest_error": 0.014, "rounds": 1,
-            "blocks": 40, "exact_blocks": 2,
+            "max_p_error": 0.01, "bound": 0.0061, "risk": 0.001, "audited": 2000,
+            "n_exceeding": 3, "largest_error": 0.014,
         },
         "alpha": 0.01, "fdr": None,
         "parameters": {
             "aggregation": "kth", "algorithm": "auto", "alpha": 0.01, "metric": "euclidean",
             "metric_params": {"p": [1, 2, [3, [4]]]}, "missing": None, "random_state": 0,
-            "allow_approximate": False, "graph": "knn",
+            "check_input": False, "graph": "knn",
         },
         "peak_worker_bytes": 523_644_928, "planned_worker_bytes": 580_052_976,
         "versions": {"python": "3.11.7", "lpe_dask": "0.1.0", "numpy": "2.4.6"},

@@ -29,7 +29,6 @@ from lpe_dask.model import (
     check_parameters,
     fit_model,
     learned_by,
-    may_approximate,
     model_source,
     model_url,
     recheck_level,
@@ -225,7 +224,7 @@ def _decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
         if name not in ("alpha", *ABOUT_SEARCH)
         and not (name in _NEW and value == PARAMETERS[name].default)
     }
-    if not may_approximate(parameters):
+    if parameters["algorithm"] != "nn_descent":
         return decisive
     approximate = {name: parameters[name] for name in ABOUT_SEARCH}
     approximate["recheck"] = recheck_level(parameters)
@@ -254,8 +253,9 @@ def takes_loo(parameters: Mapping[str, Any]) -> bool:
 
 def _measures_all(parameters: Mapping[str, Any]) -> bool:
     """Return whether all nominal rows are calibration rows, whatever their number."""
-    is_whole = parameters["calibration_size"] is None and not may_approximate(parameters)
-    return is_whole and takes_loo(parameters)
+    is_whole = parameters["calibration_size"] is None
+    is_exact = parameters["algorithm"] != "nn_descent"
+    return is_whole and is_exact and takes_loo(parameters)
 
 
 def check_absent(path: str) -> None:

@@ -27,7 +27,6 @@ from lpe_dask.model import (
     Fitted,
     learned_by,
     load_fitted,
-    may_approximate,
     model_source,
     model_url,
     with_defaults,
@@ -159,7 +158,7 @@ def _model_of(
         logger.info(
             "the model at %s is used as it is; the nominal rows%s have changed since it "
             "was fitted (refit = true fits it again)", path,
-            "" if model.approximate is None else ", alpha or pynndescent's version",
+            "" if model.quality is None else ", alpha or pynndescent's version",
         )  # fmt: skip
     return fit, model
 
@@ -167,7 +166,7 @@ def _model_of(
 def _check_same(model: Fitted, job: Job, fit: Fit) -> None:
     """Raise ValueError if a model was fitted with other arguments than those of a job."""
     fitted_with, wanted = model.parameters, with_defaults(job.lpe_arguments)
-    is_exact = model.approximate is None and not may_approximate(wanted)
+    is_exact = model.quality is None and wanted["algorithm"] != "nn_descent"
     # These do not change what is measured, or the fit has drawn them itself.
     for name, is_free in (
         *((name, is_exact) for name in ABOUT_SEARCH),

@@ -43,7 +43,7 @@ from lpe_dask.batch.reasons import ALL_PRIVATE, Scored, no_reasons
 from lpe_dask.batch.steps import Steps
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.written import Written
-from lpe_dask.model import Fitted, Verdict, calibration_id, model_url
+from lpe_dask.model import Certificate, Fitted, calibration_id, model_url
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
     Tolerances,
@@ -187,10 +187,10 @@ class Scoring:
         model = self._deciding(model)
         with input_errors_pass("scored"):
             sizes, _ = self.kept.rows_of_parts()
-            verdict = self._verdict(model)
+            certificate = self._certificate(model)
             model.reference.keep(sizes)  # or reasons would have blocks read once more
             rows = None if self.is_own else self.rows
-            blocks = model.blocks(rows, sizes, verdict)
+            blocks = model.blocks(rows, sizes, certificate)
             planned = model.reference.needed_bytes(sizes)
         folder = self._folder(lock.token)
         try:
@@ -202,7 +202,6 @@ class Scoring:
             folder.check_seen()
             check_unchanged(self.kept.files)
             reasons = self._reasons(model, written, folder, steps, lock)
-            certificate = None if verdict is None else verdict.certificate
             summary = score_summary(
                 model, self.made_from, written, check, certificate, steps
             )
@@ -307,19 +306,12 @@ class Scoring:
         level = self.made_from.settings["alpha"] if self.fdr is None else self.fdr
         return replace(model, offset=threshold(level))
 
-    def _verdict(self, model: Fitted) -> Verdict | None:
-        """Return how rows are searched for approximately; None: nothing is missed.
+    def _certificate(self, model: Fitted) -> Certificate | None:
+        """Return that of the rows to score; None: nothing is missed.
 
         It depends on the rows and the model alone: a run that resumes has the same.
         """
-        if self.is_own:
-            return model.own_verdict()
-        task = model.verdict(self.rows)
-        if task is None:
-            return None
-        verdict: Verdict = compute(task)[0]
-        logger.info("rows to score: %s", verdict.certificate)
-        return verdict
+        return model.certificate if self.is_own else model.certify(self.rows)
 
     def _write(
         self,

@@ -179,9 +179,7 @@ def _model_option(name: str, parameter: Parameter) -> Callable[[Any], Any]:
         given["type"] = click.Choice([choice or "none" for choice in parameter.choices])
         default = default or "none"
         given["callback"] = _none
-    if parameter.type is bool:
-        given = {"is_flag": True}
-    elif default is not None:
+    if default is not None:
         given["default"] = default
     return click.option(f"--{name.replace('_', '-')}", help=parameter.help, **given)
 

@@ -11,19 +11,16 @@ from dataclasses import dataclass, replace
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.planned_model import PlannedModel
 from lpe_dask.forecast.sample import NO_ROWS, Sample
-from lpe_dask.search import (
-    COMPILED,
-    Cost,
-    Needs,
-    index_nanoseconds,
-    led_nanoseconds,
-    n_shares,
-)
+from lpe_dask.search import AUDITED_ROWS, Cost, Needs, n_shares
 from lpe_dask.tasks import Workers
 
 #: Seconds to write a number, and to send out a task and take its result: for the scheduler
 #: of this process, and for one of `distributed` (measured).
 WRITE_SECONDS, TASK_SECONDS, CLUSTER_TASK_SECONDS = 1e-7, 1e-3, 1e-2
+
+#: Seconds of an approximate search: to compile pynndescent; to index a row, and each of its
+#: columns; and for a query in each block, and each of its columns. (Measured on Zen 5.)
+COMPILED, INDEXED, LED = 25.0, (50e-6, 120e-9), (150e-6, 1e-6)
 
 #: Bytes of a spool that all threads together read in a second: those of a plain disk.
 SPOOL_BYTES_A_SECOND = 500e6
@@ -112,13 +109,14 @@ class Forecaster:
         queries = sampled.space.preparation.apply(self.scored.rows)
         density = self._n_at_once(self.scored, n_rows) / n_reference
         exactly = sampled.cost(n_reference, queries, density)
-        quality = self.model.quality
-        if quality is None:
+        recheck, plan = self.model.recheck, self.model.plan
+        if recheck is None:
             return exactly
         # Some rows are measured exactly all the same, to decide or to certify.
-        share = min(1.0, quality.recheck + quality.sample_rows[0] / max(1, n_rows))
-        led = led_nanoseconds(self.model.shape.n_features) / 1e9
-        return Cost(share * exactly.pairs, led + share * exactly.seconds)
+        share = min(1.0, recheck + AUDITED_ROWS / n_rows)
+        query, column = LED
+        along_graph = plan.n_blocks * (query + column * plan.shape.n_features)
+        return Cost(share * exactly.pairs, along_graph + share * exactly.seconds)
 
     def _n_at_once(self, sample: Sample, n_queries: int) -> float:
         """Return about how many new rows are searched for at a time."""
@@ -231,8 +229,9 @@ class Forecaster:
         shape, plan = self.model.shape, self.model.plan
         if not shape.is_indexed or self.model.n_files > 0:
             return 0.0
-        seconds = index_nanoseconds(shape.n_features) * shape.n_reference / 1e9
-        return COMPILED / 1e9 + self._shared(seconds, plan.n_blocks)
+        row, column = INDEXED
+        seconds = (row + column * shape.n_features) * shape.n_reference
+        return COMPILED + self._shared(seconds, plan.n_blocks)
 
     def _walk_seconds(self, n_walks: int) -> float:
         params = self.model.shape.graph_params

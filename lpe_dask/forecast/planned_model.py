@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import dask
@@ -19,11 +18,9 @@ from numpy.typing import NDArray
 from lpe_dask.forecast.sample import Sample, rows_of_blocks, take_sample
 from lpe_dask.model import (
     Fitted,
-    Quality,
-    choose_search,
-    indexed,
     learn_preparation,
     plan_fit,
+    recheck_level,
 )
 from lpe_dask.search import (
     Preparation,
@@ -63,8 +60,8 @@ class PlannedModel:
         Of one thread, to learn scale and metric.
     is_counted : bool
         Whether the number of nominal rows is certain.
-    quality : Quality, optional
-        What is asked of p-values for which neighbors may be missed.
+    recheck : float, optional
+        Up to which p-value rows are measured exactly where neighbors may be missed.
     """
 
     nominal: Sample
@@ -77,7 +74,7 @@ class PlannedModel:
     n_readings: int = 1
     learn_seconds: float = 0.0
     is_counted: bool = True
-    quality: Quality | None = None
+    recheck: float | None = None
 
     @property
     def plan(self) -> SearchPlan:
@@ -111,11 +108,6 @@ def plan_model(
         )
         learn_seconds = (time.thread_time() - began) / len(rows)
     n_nominal = sample.n_rows * len(rows) // max(1, len(sample.rows))
-    algorithm = choose_search(
-        parameters, nominal.sample, n_nominal, partial(plan_for, workers=workers),
-        workers,
-    )  # fmt: skip
-    parameters = {**parameters, "algorithm": algorithm}
     fit = plan_fit(parameters, n_nominal, rows.shape[1], len(places))
     division = fit.division
     # Where calibration rows have a part of their own, it is searched first.
@@ -128,9 +120,10 @@ def plan_model(
         fit.shape(n_rows, rows.shape[1], preparation, **reading)
         for n_rows in (*sizes, division.n_reference)
     ]
-    quality = Quality.of(parameters) if algorithm == "nn_descent" else None
-    if quality is not None:
-        shapes[-1] = indexed(shapes[-1], quality)
+    algorithm, recheck = parameters["algorithm"], None
+    if algorithm == "nn_descent":
+        recheck = recheck_level(parameters)
+        shapes[-1] = replace(shapes[-1], is_indexed=True)
     plans = [plan_for(shape, workers) for shape in shapes]
     # Counted, put into blocks, drawn from, and looked through for categories.
     n_readings += 1 + len(plans) + int(division.is_like_new)
@@ -144,7 +137,7 @@ def plan_model(
         n_readings=n_readings,
         learn_seconds=learn_seconds * n_nominal,
         is_counted=sample.is_exact and nominal.n_dropped == 0,
-        quality=quality,
+        recheck=recheck,
     )  # fmt: skip
 
 
@@ -157,9 +150,9 @@ def sample_model(model: Fitted, workers: Workers) -> PlannedModel:
     rows = sample.rows.astype(np.float64, copy=False)
     sampled = SampledRows(rows, reference.space, search)
     plans = [plan_for(shape, workers)]
-    quality = None if model.approximate is None else model.approximate.quality
+    recheck = None if model.quality is None else model.quality.recheck
     return PlannedModel(
-        sample, model.n_samples, plans, sampled, len(blocks), quality=quality
+        sample, model.n_samples, plans, sampled, len(blocks), recheck=recheck
     )
 
 

@@ -1,6 +1,8 @@
 from .algorithms import ALGORITHMS as ALGORITHMS
 from .basis import LEARNED_ROWS as LEARNED_ROWS
 from .basis import Basis as Basis
+from .beams import BEAM_ROWS as BEAM_ROWS
+from .beams import ENTRIES as ENTRIES
 from .beams import BeamState as BeamState
 from .blocks import Arrangement as Arrangement
 from .blocks import Block as Block
@@ -8,8 +10,6 @@ from .blocks import block_of as block_of
 from .blocks import build_block as build_block
 from .blocks import narrow as narrow
 from .bounds import TILE_ROWS as TILE_ROWS
-from .codes import CODE_BYTES as CODE_BYTES
-from .codes import MOST_AXES as MOST_AXES
 from .exact_sums import Totals as Totals
 from .exact_sums import add_totals as add_totals
 from .exact_sums import join_totals as join_totals

@@ -4,7 +4,7 @@
     blocks     reference rows in the layout of the kernels
     bounds     which cells matter to which queries
     filters    queries with 64 rows at a time, in the form for the processor (see `forms`)
-    indexes    near rows of each row of a block, to go along; see `beams` and `codes`
+    indexes    near rows of each row of a block, to go along; see `beams`
     nearest    a block against some queries: the K nearest rows
     seeds      their first limits
     counts     the same: how many rows are within a radius
@@ -28,9 +28,6 @@ are ordered. Every such module offers the same contract:
 ``neighbor_lists(points, seed) -> places``
     About the nearest points of each, for searches along an index that may miss neighbors.
     None: there is no index, and no search misses any.
-``version() -> str``, ``prepare(n_features)``
-    Of what builds that index, which decides what is found, and what compiles it; where
-    there is one.
 
 All else is shared. Distances are the float64 definition, bit for bit, and so are results
 where nothing is missed.

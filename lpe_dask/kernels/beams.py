@@ -9,51 +9,30 @@ What a query finds depends on no other query. All distances are those of the def
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.arrays import Errors, read_only
+from lpe_dask.kernels.arrays import read_only
 from lpe_dask.kernels.basis import Basis
 from lpe_dask.kernels.blocks import Block
-from lpe_dask.kernels.codes import LINE_CODES, square_of_codes
 from lpe_dask.kernels.compiled import compiled, inlined
 from lpe_dask.kernels.distances import fill_squares
 from lpe_dask.kernels.indexes import Index
-from lpe_dask.kernels.nearest import AGGREGATIONS, limit_of
+from lpe_dask.kernels.nearest import AGGREGATIONS
 from lpe_dask.kernels.simd import fetch
-from lpe_dask.kernels.states import NearestState, QueryTiles, arrays_of, errors_of
+from lpe_dask.kernels.states import NearestState, QueryTiles, arrays_of
+
+#: Rows of a beam beyond K.
+BEAM_ROWS = 172
+
+#: Starts of a block that a search enters it by.
+ENTRIES = 8
 
 #: Rows of a block that are looked around whatever other blocks have: the way to those near.
 NARROW = 64
 
 #: Lines of memory of a row that are asked for, and numbers of 32 bits in a line.
 FETCHED_LINES, LINE_NUMBERS = 16, 16
-
-
-class Screen(NamedTuple):
-    """What shows that a row is too far before it is read; see `codes`.
-
-    Attributes
-    ----------
-    queries : ndarray of shape (n_searched, n_axes)
-        Their codes.
-    rows : ndarray of shape (n_rows, n_axes)
-        Those of the block.
-    step : float
-    reaches : ndarray of shape (n_searched,)
-        Of each query, and the furthest row, together.
-    errors : Errors
-        Of the basis.
-    """
-
-    queries: NDArray[np.int16]
-    rows: NDArray[np.int16]
-    step: float
-    reaches: NDArray[np.float64]
-    errors: Errors
 
 
 class BeamState:
@@ -66,8 +45,6 @@ class BeamState:
         That of the blocks.
     n_neighbors : int
         K, at least 1.
-    width : int
-        Rows of a beam, at least K.
     aggregation : str, default="kth"
         As in `NearestState`.
     """
@@ -77,75 +54,31 @@ class BeamState:
         queries: QueryTiles,
         basis: Basis,
         n_neighbors: int,
-        width: int,
         *,
         aggregation: str = "kth",
     ) -> None:
-        n_queries = len(queries.order)
         self._queries = queries
+        self._basis = basis
         self._aggregation = aggregation
         self._n_neighbors = n_neighbors
-        self._errors: Errors = errors_of(basis)
-        self._squares = np.full((n_queries, width), np.inf)
-        self._tallies = np.zeros(1, np.int64)
+        width = n_neighbors + BEAM_ROWS
+        self._squares = np.full((len(queries.order), width), np.inf)
 
-    @property
-    def n_compared(self) -> int:
-        """Pairs whose distance was taken so far."""
-        return int(self._tallies[0])
-
-    def needing(
-        self,
-        low: NDArray[np.float64],
-        high: NDArray[np.float64],
-        which: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
-        """Return for which of some queries a block with this box may have nearer rows.
-
-        ``which`` are the queries in the order of their tiles.
-        """
-        which = which[self._queries.is_measured[which]]
-        kth = self._squares[which, self._n_neighbors - 1]
-        limits = limit_of(kth, self._queries.arrays.points.shape[1], self._errors)
-        reached = self._queries.each_may_reach(low, high, limits, self._errors, which)
-        return which[reached]
-
-    def fold(
-        self,
-        block: Block,
-        index: Index,
-        which: NDArray[np.int64],
-        entries: NDArray[np.int64],
-    ) -> None:
-        """Search a block for some of the queries.
-
-        Parameters
-        ----------
-        block : Block
-        index : Index
-            Of this block.
-        which : ndarray of shape (n_searched,)
-            The queries, in the order of their tiles.
-        entries : ndarray of shape (n_searched, n_entries)
-            Numbers of rows to begin with, besides the query itself if the block has it.
-        """
-        arrays, codes = self._queries.arrays, index.codes
-        own = arrays.numbers[which]
-        places = index.places(np.column_stack([own, entries]))
-        of_queries, reaches = codes.coded(arrays.rows[which])
-        screen = Screen(
-            of_queries, read_only(codes.rows), codes.step, reaches + codes.reach,
-            errors_of(codes.basis),
-        )  # fmt: skip
+    def fold(self, block: Block, index: Index) -> None:
+        """Search a block along its index."""
+        arrays = self._queries.arrays
+        places = index.places(np.column_stack([arrays.numbers, self._entries(index)]))
         search_beams(
-            arrays.rows, which, places, arrays_of(block), read_only(index.graph), screen,
-            self._squares, self._tallies,
-        )  # fmt: skip
+            arrays.rows, places, arrays_of(block), read_only(index.graph), self._squares
+        )
 
-    def take(self, state: NearestState) -> None:
-        """Begin with the K nearest rows of blocks that are not searched along graphs."""
-        squares = state.squares()
-        self._squares[:, : squares.shape[1]] = squares
+    def _entries(self, index: Index) -> NDArray[np.int64]:
+        """Return the numbers of the nearest starts of each query."""
+        n_entries = min(ENTRIES, index.starts.n_rows)
+        state = NearestState(self._queries, self._basis, n_entries, with_numbers=True)
+        state.fold(index.starts)
+        _, numbers = state.neighbors()
+        return numbers[self._queries.order]
 
     def finish(self) -> NDArray[np.float64]:
         """Return the K-th distance found, or the mean of all K, of shape (n_queries,).
@@ -153,8 +86,8 @@ class BeamState:
         ``inf`` where fewer than K were found or their distances overflow; NaN for a query
         that was not measured.
         """
-        width = self._squares.shape[1]
-        counts = np.full(len(self._squares), width)  # those that are missing are at inf
+        n_queries, width = self._squares.shape
+        counts = np.full(n_queries, width)  # those that are missing are at inf
         statistic = AGGREGATIONS[self._aggregation](
             self._squares, counts, self._n_neighbors
         )
@@ -163,10 +96,8 @@ class BeamState:
 
 
 @compiled
-def search_beams(  # type: ignore[no-untyped-def]
-    rows, which, entries, block, graph, screen, squares, tallies
-):
-    """Search the graph of a block for some queries, and keep the nearest in their beams.
+def search_beams(rows, entries, block, graph, squares):  # type: ignore[no-untyped-def]
+    """Search the graph of a block for all queries, and keep the nearest in their beams.
 
     ``entries`` are places in the block, or -1; the first one of a query is its own row.
     """
@@ -181,8 +112,7 @@ def search_beams(  # type: ignore[no-untyped-def]
     most = max(n_entries, degree)
     places = np.empty(most, np.int64)
     found = np.empty(most + 8)
-    for m in range(len(which)):
-        query = which[m]
+    for query in range(len(rows)):
         row = rows[query]
         is_measured = True
         for value in row:
@@ -195,22 +125,19 @@ def search_beams(  # type: ignore[no-untyped-def]
         is_open[:] = False
         first = width
         n_new = 0
-        if entries[m, 0] >= 0:  # itself: not among its neighbors, but where they are
-            _is_new(seen, entries[m, 0])
-            n_new = _unseen(graph, entries[m, 0], seen, places)
-            n_new = _screened(m, screen, block, places, n_new, np.inf)
+        if entries[query, 0] >= 0:  # itself: not among its neighbors, but where they are
+            _is_new(seen, entries[query, 0])
+            n_new = _unseen(graph, entries[query, 0], seen, places)
             first = _take(row, block, graph, places, n_new, near, beam, is_open, found)
-            tallies[0] += n_new
             n_new = 0
         for j in range(1, n_entries):
-            place = entries[m, j]
+            place = entries[query, j]
             if place >= 0 and _is_new(seen, place):
                 places[n_new] = place
                 n_new += 1
         before = squares[query]
         n_before = 0  # rows of other blocks that are nearer than the one to look around
         while True:
-            tallies[0] += n_new
             nearest = _take(row, block, graph, places, n_new, near, beam, is_open, found)
             if nearest < first:
                 first = nearest
@@ -225,9 +152,6 @@ def search_beams(  # type: ignore[no-untyped-def]
                 break
             is_open[first] = False
             n_new = _unseen(graph, beam[first], seen, places)
-            # Whatever is further is neither kept nor looked around.
-            worst = min(near[width - 1], max(near[narrow - 1], before[width - 1]))
-            n_new = _screened(m, screen, block, places, n_new, worst)
         _merge(near, before)
 
 
@@ -269,35 +193,11 @@ def _fetch(block, places, n_places):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _screened(m, screen, block, places, n_places, worst):  # type: ignore[no-untyped-def]
-    """Leave out places that are too far for a beam, and return how many are left."""
-    n_axes = screen.rows.shape[1]
-    if n_axes > 0 and worst < np.inf:
-        for j in range(n_places):  # they lie anywhere in memory
-            for k in range(0, n_axes, LINE_CODES):
-                fetch(screen.rows, places[j] * n_axes + k)
-        errors, reach = screen.errors, screen.reaches[m]
-        n_features = max(block.single_rows.shape[1], block.double_rows.shape[1])
-        limit = limit_of(worst, n_features, errors)
-        limit += errors.underflow + (errors.rounding + 2.0**-80) * reach
-        # What rounding coordinates, and then codes, may add.
-        most = (math.sqrt(limit) + 2.0**-22 * math.sqrt(reach)) / screen.step
-        most = (most + math.sqrt(n_axes)) * (1.0 + 2.0**-20)
-        n_left = 0
-        for j in range(n_places):
-            square = square_of_codes(screen.queries[m], screen.rows[places[j]])
-            places[n_left] = places[j]
-            n_left += int(not square > most * most)
-        n_places = n_left
-    _fetch(block, places, n_places)
-    return n_places
-
-
-@inlined
 def _take(row, block, graph, places, n_new, near, beam, is_open, found):  # type: ignore[no-untyped-def]
     """Put the nearest of some rows into a beam, and return where the first one went."""
     width = len(near)
     first = width
+    _fetch(block, places, n_new)
     fill_squares(row, block, places, n_new, found, row[:0])  # there are no categories
     for j in range(n_new):
         square = found[j]

@@ -1,8 +1,7 @@
-r"""What an approximate search of a block goes along.
+"""What an approximate search of a block goes along.
 
     lists of near rows --joined_lists--> graph: each row leads to its near rows, and back
     one of STARTS_EVERY rows           --> starts: where searches enter it
-    rows                               --> codes: by which most are too far to be read
 
 Lists lead from a row to those near it, and a row that is near none is in no list. So the
 graph leads both ways, up to so many rows from each.
@@ -16,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.blocks import Block
-from lpe_dask.kernels.codes import Codes, codes_of
+from lpe_dask.kernels.blocks import Block, block_of
 from lpe_dask.kernels.compiled import compiled
 
 #: Most rows that one leads to.
@@ -39,24 +37,14 @@ class Index:
         Places, by the numbers of their rows.
     numbers : ndarray of shape (n_rows,)
         These numbers, ascending.
-    codes : Codes
+    starts : Block
+        The rows where searches enter the graph.
     """
 
     graph: NDArray[np.int32]
     order: NDArray[np.int32]
     numbers: NDArray[np.int64]
-    codes: Codes
-
-    @classmethod
-    def of(cls, block: Block, graph: NDArray[np.int32]) -> Index:
-        """Return the index of a block with this graph; ValueError for that of another."""
-        if len(graph) != block.n_rows:  # a search would leave the graph, or the block
-            raise ValueError(
-                f"an index of {len(graph)} rows does not belong to a block of "
-                f"{block.n_rows}"
-            )
-        order = np.argsort(block.numbers).astype(np.int32)
-        return cls(graph, order, block.numbers[order], Codes.of(block.rows))
+    starts: Block
 
     def __sizeof__(self) -> int:
         """Return the bytes of the numbers."""
@@ -64,7 +52,7 @@ class Index:
 
     def arrays(self) -> list[NDArray[Any]]:
         """Return all arrays, from which `index_of` makes it again."""
-        return [self.graph, self.order, self.numbers, *self.codes.arrays()]
+        return [self.graph, self.order, self.numbers, *self.starts.arrays()]
 
     def __reduce__(self) -> tuple[object, ...]:
         """Make a copy from the arrays alone, wherever a message puts them."""
@@ -82,16 +70,19 @@ def index_of(
     graph: NDArray[np.int32],
     order: NDArray[np.int32],
     numbers: NDArray[np.int64],
-    *of_codes: NDArray[Any],
+    *of_starts: NDArray[Any],
 ) -> Index:
     """Return an index of these arrays, as `Index.arrays` gives them."""
-    return Index(graph, order, numbers, codes_of(*of_codes))
+    return Index(graph, order, numbers, block_of(*of_starts))
 
 
-def start_places(n_rows: int) -> NDArray[np.int64]:
-    """Return which rows of a block are starts: evenly, among rows that lie near others."""
-    step = max(1, min(STARTS_EVERY, n_rows // FEWEST_STARTS))
-    return np.arange(0, n_rows, step)
+def start_places(order: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return which places of a block are starts: evenly, by the numbers of their rows.
+
+    So they do not depend on how the rows are arranged.
+    """
+    n_rows = len(order)
+    return order[:: max(1, min(STARTS_EVERY, n_rows // FEWEST_STARTS))]
 
 
 @compiled

@@ -4,7 +4,7 @@
 
 Few of all pairs are compared, which pays where there are many rows and so many columns that
 boxes leave out little. What is found this way is never nearer than what is: see
-`search.approximate` for what follows, and `model.certificate` for what is made sure of.
+`search.approximate` for what follows, and `model.certificate` for what is certified.
 Searches that have to be exact compare all pairs, as those of `brute` do.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 import warnings
 from functools import cache
-from importlib import metadata
 from types import ModuleType
 
 import numba
@@ -24,10 +23,10 @@ from lpe_dask.kernels import brute, pruned
 from lpe_dask.kernels.blocks import Arrangement
 
 #: Whether a reference is divided into regions of near rows before it is cut into blocks.
-KEEPS_NEAR_ROWS_TOGETHER = True
+KEEPS_NEAR_ROWS_TOGETHER = False
 
-#: Most rows of a cell: boxes tell blocks apart, and hardly ever the cells of one. Rows are
-#: in runs of near ones within it, because a search that goes along them reads these.
+#: Most rows of a cell: boxes of smaller ones would leave out few pairs. Rows are in runs of
+#: near ones within it, because a search along the graph reads these one after another.
 CELL_ROWS, RUN_ROWS = 4096, 256
 
 #: All rows are arranged together.
@@ -87,17 +86,6 @@ def neighbor_lists(points: NDArray[np.float64], seed: int) -> NDArray[np.int32]:
     return _listed(singles, seed)
 
 
-def prepare(n_features: int) -> None:
-    """Compile what builds need, which takes half a minute, once in a process."""
-    with _building:
-        _prepare(n_features)
-
-
-def version() -> str:
-    """Return that of pynndescent, which decides what is found."""
-    return metadata.version("pynndescent")
-
-
 def _listed(points: NDArray[np.float32], seed: int) -> NDArray[np.int32]:
     n_threads = numba.get_num_threads()
     try:
@@ -129,7 +117,7 @@ def _library() -> ModuleType:
         import pynndescent  # takes seconds, and 100 MiB of workers that build no index
     finally:
         numba.config.THREADING_LAYER = layer
-    # It warns if it has not found enough for some rows: whatever it finds is audited.
+    # It warns if it has not found enough for some rows: what is found is audited.
     warnings.filterwarnings("ignore", "Failed to correctly find", UserWarning)
     module: ModuleType = pynndescent
     return module

@@ -134,29 +134,6 @@ class QueryTiles:
         # Where overflow left no number, nothing is known.
         return bool(((most >= 0) & ~(bounds > most)).any())
 
-    def each_may_reach(
-        self,
-        low: NDArray[np.float64],
-        high: NDArray[np.float64],
-        limits: NDArray[np.float64],
-        errors: Errors,
-        which: NDArray[np.int64],
-    ) -> NDArray[np.bool_]:
-        """Return for some queries whether rows in a box may be within their limits.
-
-        ``which`` says which ones, in the order of tiles, and ``limits`` are theirs; other
-        parameters are those of `may_reach`.
-        """
-        bounds = np.empty(len(which))
-        for start in range(0, len(which), TILE_ROWS):  # few numbers in memory
-            part = slice(start, start + TILE_ROWS)
-            points, reaches = (
-                array[which[part]] for array in (self.arrays.points, self.arrays.reaches)
-            )
-            gaps = np.maximum(np.maximum(low - points, points - high), 0)
-            bounds[part] = self._lower_bounds(gaps, low, high, reaches, errors)
-        return ~(bounds > limits)  # where overflow left no number, nothing is known
-
     def _lower_bounds(
         self,
         gaps: NDArray[np.float64],
@@ -314,16 +291,6 @@ class NearestState:
     def _nearest(self) -> tuple[NDArray[np.float64], NDArray[np.int64], int]:
         """Return what `kth_squares` takes."""
         return self._found.squares, self._found.counts, self._found.squares.shape[1]
-
-    def squares(self) -> NDArray[np.float64]:
-        """Return the squared distances to the K nearest rows, ascending, then ``inf``.
-
-        Of shape (n_queries, n_neighbors), in the order of tiles.
-        """
-        squares = self._found.squares.copy()
-        squares[np.arange(squares.shape[1]) >= self._found.counts[:, None]] = np.inf
-        squares.sort(axis=1)
-        return squares
 
     def neighbors(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the distances to the K nearest rows and their numbers.

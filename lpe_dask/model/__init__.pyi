@@ -1,5 +1,3 @@
-from .audit import Verdict as Verdict
-from .audit import indexed as indexed
 from .calibration_check import check_calibration as check_calibration
 from .certificate import Certificate as Certificate
 from .certificate import Quality as Quality
@@ -13,7 +11,6 @@ from .drifting import drift as drift
 from .explanation import Explanation as Explanation
 from .explanation import explain_rows as explain_rows
 from .fitted import Fitted as Fitted
-from .fitting import choose_search as choose_search
 from .fitting import fit_model as fit_model
 from .fitting import plan_fit as plan_fit
 from .loading import load_fitted as load_fitted
@@ -30,7 +27,6 @@ from .parameters import ParameterError as ParameterError
 from .parameters import check_names as check_names
 from .parameters import check_parameters as check_parameters
 from .parameters import learned_by as learned_by
-from .parameters import may_approximate as may_approximate
 from .parameters import recheck_level as recheck_level
 from .parameters import with_defaults as with_defaults
 from .saving import reserved_model as reserved_model

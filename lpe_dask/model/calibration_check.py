@@ -99,9 +99,9 @@ def check_calibration(
     seed, size = parameters["random_state"] or 0, parameters["calibration_size"]
     kept, held_out = hold_out(nominal, fraction, seed)
     search: dict[str, Any] = {}
-    if fitted.approximate is not None:  # decisions are those of an exact search
+    if fitted.quality is not None:  # decisions are those of an exact search
         size = len(fitted.calibration.values)
-        search = {"algorithm": "auto", "allow_approximate": False}
+        search = {"algorithm": "auto"}
     settled = {
         "n_neighbors": fitted.n_neighbors,
         "radius": fitted.radius,

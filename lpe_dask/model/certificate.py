@@ -3,14 +3,13 @@ r"""Certify the p-values of a search that may miss neighbors, by a random sample
     sampled rows --approximately, exactly--> |p - p_exact| --Clopper, Pearson--> bound
 
 What is bounded is the share of all rows whose p-value is off by more than allowed. If that
-share is s, a sample of N rows holds x or fewer of them with probability at most
+share is s, a sample of N rows has x or fewer of them with probability at most
 :math:`\sum_{i \le x} \binom{N}{i} s^i (1 - s)^{N - i}`, less if it is drawn without
 replacement; the bound is the s at which that falls to what may go wrong.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -24,25 +23,14 @@ from lpe_dask.model.parameters import recheck_level
 #: The probability, over the seed of the sample, that a certificate is wrong.
 RISK = 1e-4
 
-#: Rows of the first sample, at least, and how much larger each sample is than that. The
-#: first can certify only if hardly any row is off, which good searches may fail by chance.
-LEAST_SAMPLE, SAMPLE_FACTORS = 1100, (1, 2, 2)
+#: The largest share of the rows that may have a p-value off by more than allowed. Of the
+#: `AUDITED_ROWS` of a sample 11 may be: a search of which one row in a thousand is off
+#: fails 7 times in 100,000.
+MAX_ERROR_SHARE = 0.01
 
-#: Samples that are drawn at most: one more after each that certifies nothing. They share
-#: the risk.
-ROUNDS = len(SAMPLE_FACTORS)
-
-#: Which draws of `draws` tell the samples of nominal rows, one a round, those of rows of
-#: a table, the rows that guides are tried on, and those that a quantile scale is learned
-#: from. What one of them finds decides how to search for rows that another one judges, so
-#: no two are the same.
-NOMINAL_DRAWS = range(ROUNDS)
-TABLE_DRAWS = range(ROUNDS, 2 * ROUNDS)
-TUNING_DRAW = 2 * ROUNDS
-SCALE_DRAW = TUNING_DRAW + 1
-
-#: How much larger the first is than the smallest that may certify, with no row off.
-RESERVE = 1.07
+#: Which draws of `draws` select the sample of nominal rows, that of the rows of a table,
+#: and the rows that a quantile scale is learned from (models depend on this number).
+NOMINAL_DRAW, TABLE_DRAW, SCALE_DRAW = 0, 1, 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +41,6 @@ class Quality:
     ----------
     max_p_error : float
         What a p-value may be off.
-    max_error_share : float
-        The share of rows that may be off by more.
-    on_low_quality : {"repair", "error"}
     recheck : float
         P-values up to this are those of the exact search.
     seed : int
@@ -63,8 +48,6 @@ class Quality:
     """
 
     max_p_error: float
-    max_error_share: float
-    on_low_quality: str
     recheck: float
     seed: int
 
@@ -73,18 +56,9 @@ class Quality:
         """Return what the arguments of `LPE` ask."""
         return cls(  # they may be numbers of NumPy
             float(parameters["max_p_error"]),
-            float(parameters["max_error_share"]),
-            parameters["on_low_quality"],
             recheck_level(parameters),
             int(parameters["random_state"] or 0),
         )
-
-    @property
-    def sample_rows(self) -> tuple[int, ...]:
-        """Rows of each sample: if none of them is off, the share is as small as asked."""
-        needed = math.log(RISK / ROUNDS) / math.log1p(-self.max_error_share)
-        first = max(LEAST_SAMPLE, math.ceil(RESERVE * needed))
-        return tuple(first * factor for factor in SAMPLE_FACTORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,39 +67,39 @@ class Certificate:
 
     Attributes
     ----------
-    max_p_error, max_error_share : float
-        As asked: see `Quality`.
+    max_p_error : float
+        What a p-value may be off.
     bound : float
-        With probability 1 - risk, at most this share of the rows is off by more than
-        ``max_p_error``.
+        With probability 1 - risk, at most this share of the rows is off by more.
     risk : float
     audited : int
-        Rows of the last sample; 0 where all rows were measured exactly.
-    beyond : int
+        Rows of the sample; 0 where all rows were measured exactly.
+    n_exceeding : int
         Of these, rows that were off by more.
     largest_error : float
         Among these.
-    rounds : int
-        Samples that were drawn.
-    blocks, exact_blocks : int
-        Of the nominal rows; and those of them that were compared as a whole.
     """
 
     max_p_error: float
-    max_error_share: float
     bound: float
     risk: float
     audited: int
-    beyond: int
+    n_exceeding: int
     largest_error: float
-    rounds: int
-    blocks: int
-    exact_blocks: int
 
     @property
-    def is_met(self) -> bool:
-        """Whether p-values are as good as asked."""
-        return self.bound <= self.max_error_share
+    def is_exact(self) -> bool:
+        """Whether all rows were measured exactly."""
+        return self.audited == 0
+
+    def check(self) -> None:
+        """Raise RuntimeError if more than `MAX_ERROR_SHARE` of the rows may be off."""
+        if self.bound > MAX_ERROR_SHARE:
+            raise RuntimeError(
+                f"the approximate search misses too many neighbors: {self}. No more than "
+                f"{MAX_ERROR_SHARE:.0%} may be. Use an exact algorithm (algorithm='auto', "
+                f"--algorithm auto), or allow larger errors (max_p_error=, --max-p-error)."
+            )
 
     def as_json(self) -> dict[str, Any]:
         """Return it for a summary or a manifest."""
@@ -133,49 +107,38 @@ class Certificate:
 
     def __str__(self) -> str:
         """Return it in words."""
-        exactly = f"{self.exact_blocks} of {self.blocks} blocks were compared as a whole"
-        if self.audited == 0:
-            after = f", after {self.rounds} samples" if self.rounds > 0 else ""
-            return f"every row was measured exactly{after}"
+        if self.is_exact:
+            return "every row was measured exactly"
         return (
-            f"{'met' if self.is_met else 'not met'}: with probability 1 - {self.risk:g}, "
-            f"at most {self.bound:.2%} of the rows have a p-value off by more than "
-            f"{self.max_p_error:g} ({self.beyond} of {self.audited} sampled rows, the "
-            f"largest error {self.largest_error:.2g}; {exactly})"
+            f"with probability 1 - {self.risk:g}, at most {self.bound:.2%} of the rows "
+            f"have a p-value off by more than {self.max_p_error:g} ({self.n_exceeding} of "
+            f"{self.audited} sampled rows, the largest error {self.largest_error:.2g})"
         )
 
 
-def certificate_of(
-    errors: NDArray[np.float64], quality: Quality, rounds: int, blocks: int, exact: int
-) -> Certificate:
-    """Return the certificate by the errors of a sample of p-values; NaN is none."""
+def certificate_of(errors: NDArray[np.float64], max_p_error: float) -> Certificate:
+    """Return the certificate by the errors of a sample of p-values; NaN is none.
+
+    Without any, as where all rows are measured exactly, no row is off.
+    """
     errors = errors[~np.isnan(errors)]
-    beyond = int((errors > quality.max_p_error).sum())
+    n_exceeding = int((errors > max_p_error).sum())
     return Certificate(
-        quality.max_p_error, quality.max_error_share,
-        upper_bound(beyond, len(errors), RISK / ROUNDS), RISK, len(errors), beyond,
-        float(errors.max(initial=0.0)), rounds, blocks, exact,
-    )  # fmt: skip
-
-
-def exact_certificate(quality: Quality, rounds: int, blocks: int) -> Certificate:
-    """Return the certificate of rows that are all measured exactly."""
-    return Certificate(
-        quality.max_p_error, quality.max_error_share, 0.0, RISK, 0, 0, 0.0, rounds, blocks,
-        blocks,
+        max_p_error, upper_bound(n_exceeding, len(errors), RISK), RISK, len(errors),
+        n_exceeding, float(errors.max(initial=0.0)),
     )  # fmt: skip
 
 
 def upper_bound(n_found: int, n_sampled: int, risk: float) -> float:
-    """Return the one-sided bound of Clopper and Pearson for a share.
+    """Return the one-sided bound of Clopper and Pearson for a share; 0 without a sample.
 
     Examples
     --------
-    >>> round(upper_bound(0, 1100, 1e-4 / 3), 5), upper_bound(5, 5, 1e-4)
-    (0.00933, 1.0)
+    >>> round(upper_bound(11, 3000, 1e-4), 5), upper_bound(5, 5, 1e-4)
+    (0.00974, 1.0)
     """
     if n_found == n_sampled:
-        return 1.0
+        return 1.0 if n_sampled > 0 else 0.0
     return float(beta.ppf(1 - risk, n_found + 1, n_sampled - n_found))
 
 

@@ -8,10 +8,8 @@ A statistic belongs to a row, not to a block, so a fit may go on with other work
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -56,18 +54,6 @@ class Checkpoint:
             statistic[columns["number"]] = columns["statistic"]
         return statistic
 
-    def settled(self, name: str, choose: Callable[[], str]) -> str:
-        """Return what was chosen the first time, of what could be chosen otherwise now."""
-        folder, file = Folder(self.url), f"{name}.json"
-        content = folder.read(file)
-        if content is not None:
-            with suppress(ValueError):
-                return str(json.loads(content))
-        chosen = choose()
-        folder.make()
-        folder.write(file, json.dumps(chosen).encode())
-        return chosen
-
     def recorded(self, tasks: list[Delayed]) -> list[Delayed]:
         """Return tasks that write what ``tasks`` give, and give it themselves."""
         recording = ((_record, task.key, self.url) for task in tasks)
@@ -79,7 +65,6 @@ def measure_numbered(
     n_rows: int,
     measure: Callable[[NDArray[np.int64]], list[Delayed]],
     checkpoint: Checkpoint | None,
-    beside: Sequence[Delayed] = (),
 ) -> NDArray[np.float64]:
     """Return the statistic of some rows, in their order; computes what is not known yet.
 
@@ -94,8 +79,6 @@ def measure_numbered(
         some of them each, and their statistic.
     checkpoint : Checkpoint, optional
         None: nothing is known, and nothing kept.
-    beside : sequence of Delayed, optional
-        Tasks to compute at the same time.
     """
     if checkpoint is None:
         statistic = np.full(n_rows, np.nan)
@@ -106,7 +89,7 @@ def measure_numbered(
         open_numbers = numbers[np.isnan(statistic[numbers])]
         tasks = checkpoint.recorded(measure(open_numbers)) if len(open_numbers) else []
     rows = RowCount("measured", _n_rows, len(open_numbers))
-    for of_task, values in compute(*tasks, *beside, rows=rows)[: len(tasks)]:
+    for of_task, values in compute(*tasks, rows=rows):
         statistic[of_task] = values
     return statistic[numbers]
 

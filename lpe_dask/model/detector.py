@@ -105,21 +105,15 @@ class LPE(OutlierMixin, BaseEstimator):
         and leaves out what is too far, which is faster unless the rows have many
         independent columns; results are the same. "auto" tries a sample and logs what it
         took (``algorithm_``). "nn_descent" goes along a graph of about the nearest rows
-        and misses some, which pays for many rows of many columns: calibration statistics
+        and misses some, which may pay for many rows of many columns: calibration statistics
         are exact, 20,000 of them unless ``calibration_size`` says otherwise; so are
         p-values up to ``recheck``, and all decisions at ``alpha``; other p-values may be
         too small, which ``certificate_`` bounds (docs/approximate.md).
-    allow_approximate : bool, default=False
-        Whether "auto" may take "nn_descent", where it is at least twice as fast. Without
-        ``calibration_size`` that takes fewer calibration rows, so alarms may differ.
-    max_p_error, max_error_share : float, default=0.01
-        With "nn_descent": with probability 0.9999 over ``random_state``, at most this share
-        (0.001 or more) of the rows has p-values that are off by more than ``max_p_error``.
+    max_p_error : float, default=0.01
+        With "nn_descent": what a p-value may be off. `RuntimeError` where a sample cannot
+        certify, with probability 0.9999, that at most 1 % of the rows are off by more.
     recheck : float, optional
         With "nn_descent": rows with p-values up to this are measured exactly. None: alpha.
-    on_low_quality : {"repair", "error"}, default="repair"
-        With "nn_descent", where p-values are not as good as asked: compare some of the
-        nominal rows, or all, with every row, or raise `RuntimeError`.
     calibration : {"auto", "loo", "split", "conformal"}, default="auto"
         Which nominal rows p-values compare with. "loo": all, each measured left out, as in
         equations (1) and (2); where scale and metric are given, P(p <= a) is at most
@@ -207,11 +201,8 @@ class LPE(OutlierMixin, BaseEstimator):
         categorical: str | Sequence[Any] | None = None,
         alpha: float = 0.05,
         algorithm: str = "auto",
-        allow_approximate: bool = False,
         max_p_error: float = 0.01,
-        max_error_share: float = 0.01,
         recheck: float | None = None,
-        on_low_quality: str = "repair",
         calibration: str = "auto",
         calibration_size: int | None = None,
         anomaly_log_density: Any = None,
@@ -228,11 +219,8 @@ class LPE(OutlierMixin, BaseEstimator):
         self.categorical = categorical
         self.alpha = alpha
         self.algorithm = algorithm
-        self.allow_approximate = allow_approximate
         self.max_p_error = max_p_error
-        self.max_error_share = max_error_share
         self.recheck = recheck
-        self.on_low_quality = on_low_quality
         self.calibration = calibration
         self.calibration_size = calibration_size
         self.anomaly_log_density = anomaly_log_density
@@ -270,8 +258,8 @@ class LPE(OutlierMixin, BaseEstimator):
             that they may have, or a dask array of an unknown number of
             columns. (Unknown lengths of chunks are computed, and a log line says so.)
         RuntimeError
-            With "nn_descent", where p-values of nominal rows are not as good as asked, and
-            ``on_low_quality="error"``.
+            With "nn_descent", where too many p-values of nominal rows may be off: see
+            ``max_p_error``.
         MemoryError
             If a worker cannot hold what a task needs.
         OSError
@@ -310,8 +298,8 @@ class LPE(OutlierMixin, BaseEstimator):
         """Become the estimator of a fitted model."""
         self._fitted = fitted
         self.algorithm_ = fitted.reference.space.algorithm
-        if fitted.approximate is not None:
-            self.certificate_ = fitted.approximate.certificate
+        if fitted.certificate is not None:
+            self.certificate_ = fitted.certificate
         self.calibration_ = fitted.calibration.values
         self.calibration_kind_ = fitted.calibration_kind
         self.n_neighbors_, self.radius_ = fitted.n_neighbors, fitted.radius
@@ -396,8 +384,8 @@ class LPE(OutlierMixin, BaseEstimator):
         Raises
         ------
         RuntimeError
-            With "nn_descent", where p-values are not as good as asked and
-            ``on_low_quality="error"``; for Dask when it is computed, as the next.
+            With "nn_descent", where the sample shows that too many p-values may be off;
+            for Dask when it is computed, as the next.
         ValueError
             If ``X`` has other columns than were fitted; with "nn_descent", if a Dask frame
             has other rows when it is read again; on a cluster that shares no storage with

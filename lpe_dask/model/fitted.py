@@ -18,10 +18,10 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
-from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.model.audit import Approximate, Audit, Verdict, guide_of
+from lpe_dask.model.audit import Audit, is_exact
+from lpe_dask.model.certificate import Certificate, Quality
 from lpe_dask.model.division import Division
 from lpe_dask.model.own_values import OwnValues, StoredOwnValues
 from lpe_dask.pvalues import Calibration, labels, labels_within
@@ -35,7 +35,7 @@ from lpe_dask.tables import (
     map_values,
     read_table,
 )
-from lpe_dask.tasks import at_once, compute, enter, lazily, new_tasks, read_again
+from lpe_dask.tasks import at_once, compute, lazily, new_tasks, read_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,10 @@ class Fitted:
     nominal : NominalKind
     division : Division
         How the nominal rows in use were divided.
-    approximate : Approximate, optional
-        None: nothing is missed.
+    quality : Quality, optional
+        What is asked where the search may miss neighbors; None: it misses none.
+    certificate : Certificate, optional
+        Then, of the nominal rows that are no calibration rows.
     source : str, optional
         Tells from what it was fitted, if a run has fitted it; of a model that was loaded,
         what tells it from others.
@@ -98,7 +100,8 @@ class Fitted:
     own_values: OwnValues | StoredOwnValues
     nominal: NominalKind
     division: Division
-    approximate: Approximate | None = None
+    quality: Quality | None = None
+    certificate: Certificate | None = None
     source: str | None = None
     categories: Categories | None = None
 
@@ -150,14 +153,14 @@ class Fitted:
     def statistic(self, X: Any) -> Any:
         """Return what `LPE.statistic` does."""
         with _call_for(X):
-            table, approximation = self._guided(self.table(X))
+            table, approximation = self._judged(self.table(X))
             return self.reference.measure_table(table, approximation=approximation)
 
     def p_values(self, X: Any) -> Any:
         """Return what `LPE.score_samples` does."""
         calibration = self.calibration
         with _call_for(X):
-            table, approximation = self._guided(self.table(X))
+            table, approximation = self._judged(self.table(X))
             compared = self.reference.measure_table(
                 table, weight=calibration.weight, approximation=approximation
             )
@@ -189,7 +192,7 @@ class Fitted:
     def labels(self, X: Any) -> Any:
         """Return what `LPE.predict` does."""
         bound = self.calibration.nominal_bound(self.offset)
-        if bound is None or self.approximate is not None:
+        if bound is None or self.quality is not None:
             return self.labels_of(self.p_values(X))
         with _call_for(X):
             return self._early_labels(self.table(X), bound)
@@ -214,51 +217,53 @@ class Fitted:
         function = partial(labels, offset=self.offset)
         return map_values(p_values, function, name="prediction", dtype=np.int64)
 
-    def verdict(self, X: Any) -> Delayed | None:
-        """Return the task that judges how rows are searched for; None: nothing is missed.
+    def certify(self, X: Any) -> Certificate | None:
+        """Return the certificate of rows to score, computed; None: nothing is missed.
 
         Parameters
         ----------
         X : as in `LPE.statistic`
+
+        Raises
+        ------
+        RuntimeError
+            If too many p-values may be off.
         """
-        table = self.table(X)
-        return self._verdict(table)
-
-    def own_verdict(self) -> Verdict | None:
-        """Return how the nominal rows are searched for; None: nothing is missed."""
-        return None if self.approximate is None else self.approximate.own_verdict
-
-    def _verdict(self, table: Table) -> Delayed | None:
-        if self.approximate is None:
+        audit, table = self._audit(), self.table(X)
+        if audit is None:
             return None
-        guide, is_lazy = self.approximate.guide, table.is_lazy
-        return self._audit().of_table(table.rows, guide, is_lazy=is_lazy)
+        certificate: Certificate
+        (certificate,) = compute(audit.of_table(table.rows, is_lazy=table.is_lazy))
+        return certificate
 
-    def _guided(
-        self, table: Table, verdict: Verdict | None = None
-    ) -> tuple[Table, Approximation | None]:
-        """Return rows, and how they are searched for, by their verdict or a new one.
+    def _judged(self, table: Table) -> tuple[Table, Approximation | None]:
+        """Return rows, and how they are searched for once a sample of them was judged.
 
-        Lazy rows are then not read before the verdict is there.
+        Lazy rows are not read before that.
         """
-        if self.approximate is None:
+        audit = self._audit()
+        if audit is None:
             return table, None
-        if verdict is not None:
-            guide = enter(verdict.guide, "lpe-guide")
-            return table, self._audit().approximation(guide)
-        judged = self._verdict(table)
-        assert judged is not None
-        (guide,) = new_tasks("guide", [(guide_of, judged.key)], [judged])
+        certificate = audit.of_table(table.rows, is_lazy=table.is_lazy)
+        (exact,) = new_tasks("is-exact", [(is_exact, certificate.key)], [certificate])
         if table.is_lazy:
-            table = replace(table, rows=read_again(table.rows, guide))
-        return table, self._audit().approximation(guide)
+            table = replace(table, rows=read_again(table.rows, exact))
+        return table, audit.approximation(exact)
 
-    def _audit(self) -> Audit:
+    def _certified(self, certificate: Certificate | None) -> Approximation | None:
+        """Return how rows with this certificate are searched for."""
+        audit = self._audit()
+        if audit is None or certificate is None or certificate.is_exact:
+            return None
+        return audit.approximation()
+
+    def _audit(self) -> Audit | None:
         """Return what judges searches: every decision of this model has to be exact."""
-        assert self.approximate is not None
-        quality = self.approximate.quality
-        recheck = max(quality.recheck, math.nextafter(self.offset, 0))
-        return Audit(self.reference, self.calibration, replace(quality, recheck=recheck))
+        if self.quality is None:
+            return None
+        recheck = max(self.quality.recheck, math.nextafter(self.offset, 0))
+        quality = replace(self.quality, recheck=recheck)
+        return Audit(self.reference, self.calibration, quality)
 
     def own(self, name: str) -> Any:
         """Return the "statistic" or the "p_value" of each nominal row, in their kind."""
@@ -273,7 +278,7 @@ class Fitted:
         self,
         X: Any = None,
         frame_sizes: Sequence[int] = (),
-        verdict: Verdict | None = None,
+        certificate: Certificate | None = None,
     ) -> tuple[da.Array, da.Array]:
         """Return statistic and p-values of rows as dask arrays in their partitions, lazily.
 
@@ -286,8 +291,8 @@ class Fitted:
             None: the nominal rows, as `own` gives them.
         frame_sizes : sequence of int
             As in `Reference.measure_rows`.
-        verdict : Verdict, optional
-            On these rows, where it is known.
+        certificate : Certificate, optional
+            Of these rows, as `certify` gives it.
 
         Returns
         -------
@@ -295,14 +300,10 @@ class Fitted:
         """
         reference, calibration = self.reference, self.calibration
         if X is None:
-            own, approximation = self.own_values.known(), None
-            if self.approximate is not None:
-                guide = enter(self.approximate.own_verdict.guide, "lpe-guide")
-                approximation = self._audit().approximation(guide)
+            own, approximation = self.own_values.known(), self._certified(self.certificate)
             statistic, compared = own.blocks(reference, calibration, approximation)
             return statistic, calibration.own_p_values(compared, own.is_own_blocks())
-        table, approximation = self._guided(self.table(X), verdict)
-        rows = table.rows
+        rows, approximation = self.table(X).rows, self._certified(certificate)
         statistic = reference.measure_rows(
             rows, frame_sizes=frame_sizes, approximation=approximation
         )

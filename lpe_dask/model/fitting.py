@@ -12,7 +12,6 @@ for the p-values.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,16 +23,14 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import ALGORITHMS
-from lpe_dask.model.audit import (
-    Approximate,
-    Audit,
-    Sample,
-    indexed,
-    picked_rows,
-    samples_of,
+from lpe_dask.model.audit import Audit, Sample, sample_of
+from lpe_dask.model.certificate import (
+    NOMINAL_DRAW,
+    Certificate,
+    Quality,
+    certificate_of,
+    draws,
 )
-from lpe_dask.model.certificate import NOMINAL_DRAWS, Quality, draws
 from lpe_dask.model.checkpoint import Checkpoint, measure_numbered
 from lpe_dask.model.division import Division, divide, fewer_calibration_rows
 from lpe_dask.model.false_alarms import (
@@ -47,12 +44,10 @@ from lpe_dask.model.parameters import (
     FORMS,
     check_parameters,
     learned_by,
-    may_approximate,
     neighbors_by_rule,
     radius_by_rule,
 )
 from lpe_dask.model.scaling import check_determined, learn_preparation
-from lpe_dask.model.tuning import tuned_guide
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
     Calibration,
@@ -63,12 +58,11 @@ from lpe_dask.pvalues import (
     weigh,
 )
 from lpe_dask.search import (
+    AUDITED_ROWS,
     Preparation,
     Reference,
-    SearchPlan,
     SearchShape,
     Statistic,
-    choose_approximate,
     plan_for_active_workers,
     prepare_reference,
 )
@@ -83,8 +77,6 @@ from lpe_dask.tables import (
     take_rows,
 )
 from lpe_dask.tasks import (
-    Workers,
-    active_workers,
     at_once,
     check_lazy,
     compute,
@@ -152,16 +144,6 @@ def plan_fit(
     ValueError
         If there are not enough rows.
     """
-    plan, reason = _planned(parameters, n_rows, n_features, n_categorical)
-    if reason is not None:
-        logger.info("calibration=%s: %s", plan.division.kind, reason)
-    return plan
-
-
-def _planned(
-    parameters: Mapping[str, Any], n_rows: int, n_features: int, n_categorical: int = 0
-) -> tuple[FitPlan, str | None]:
-    """Return what a fit settles, and why "auto" took which calibration."""
     learned, reason = learned_by(parameters), None
     calibration, seed = parameters["calibration"], parameters["random_state"]
     if calibration == "auto":
@@ -177,85 +159,9 @@ def _planned(
         n_learned_from = division.n_reference if division.is_like_new else n_rows
         n_scaled = len(FORMS[parameters["scale"]]) * n_features
         check_determined(n_learned_from, n_scaled)
-    return FitPlan(parameters, division, statistic, learned), reason
-
-
-def choose_search(
-    parameters: Mapping[str, Any],
-    sample: NDArray[np.generic],
-    n_rows: int,
-    planned: Callable[[SearchShape], SearchPlan],
-    workers: Workers,
-) -> str:
-    """Return the algorithm to fit with: "auto" may take one that misses neighbors.
-
-    Parameters
-    ----------
-    parameters : dict
-        The arguments of `LPE`, checked.
-    sample : ndarray of shape (n_sampled, n_features)
-        Of the nominal rows.
-    n_rows : int
-    planned : callable
-        Returns the plan of a search.
-    workers : Workers
-    """
-    algorithm: str = parameters["algorithm"]
-    if algorithm != "auto" or not may_approximate(parameters):
-        return algorithm
-    n_features = sample.shape[1]
-    fit, _ = _planned({**parameters, "algorithm": "nn_descent"}, n_rows, n_features)
-    division, quality = fit.division, Quality.of(parameters)
-    try:
-        preparation = learn_preparation(
-            da.from_array(sample), parameters["scale"], parameters["metric"],
-            parameters["metric_params"], list(map(str, range(n_features))),
-            random_state=parameters["random_state"],
-        )  # fmt: skip
-    except ValueError:  # a sample may be singular where all rows are not
-        logger.info("algorithm=an exact one: a sample of rows tells too little")
-        return algorithm
-    n_exact = division.n_calibration + sum(quality.sample_rows)
-    n_exact += math.ceil(quality.recheck * division.n_reference)
-    shape = fit.shape(division.n_reference, n_features, preparation)
-    is_taken, reason = choose_approximate(
-        sample, preparation, planned(shape), n_exact,
-        # In one process the others measure meanwhile.
-        workers.n_threads if workers.is_cluster else 1,
-    )  # fmt: skip
-    if is_taken and not _fits_with_indexes(indexed(shape, quality), planned):
-        is_taken, reason = False, (
-            "nominal rows and their indexes do not fit into the memory of each worker, and "
-            "to read them from a spool takes longer than it saves"
-        )  # fmt: skip
-    logger.info("algorithm=%s: %s", "nn_descent" if is_taken else "an exact one", reason)
-    return "nn_descent" if is_taken else algorithm
-
-
-def _fits_with_indexes(
-    shape: SearchShape, planned: Callable[[SearchShape], SearchPlan]
-) -> bool:
-    try:
-        return not planned(shape).is_spooled
-    except MemoryError:  # not even with a spool
-        return False
-
-
-def _algorithm(
-    nominal: Nominal, parameters: Mapping[str, Any], checkpoint: Checkpoint | None
-) -> str:
-    """Return what `choose_search` does: once for all runs of a fit, as results follow."""
-
-    def choose() -> str:
-        return choose_search(
-            parameters, nominal.sample, nominal.rows.shape[0],
-            partial(plan_for_active_workers, wait=True), active_workers(),
-        )  # fmt: skip
-
-    is_open = parameters["algorithm"] == "auto" and may_approximate(parameters)
-    if checkpoint is None or not is_open:
-        return choose()
-    return checkpoint.settled("algorithm", choose)
+    if reason is not None:
+        logger.info("calibration=%s: %s", division.kind, reason)
+    return FitPlan(parameters, division, statistic, learned)
 
 
 def _statistic(
@@ -313,9 +219,8 @@ def fit_model(
         places = () if categories is None else categories.places
     table = read_table(X, categories=categories, is_nominal=True)
     nominal = read_nominal(table, parameters["missing"])
-    algorithm = _algorithm(nominal, parameters, checkpoint)
-    (n_rows, n_features), taken = nominal.rows.shape, parameters | {"algorithm": algorithm}
-    plan = plan_fit(taken, n_rows, n_features, len(places))
+    n_rows, n_features = nominal.rows.shape
+    plan = plan_fit(parameters, n_rows, n_features, len(places))
     if for_own and table.is_lazy:
         n_input, n_calibration = sum(nominal.input_chunks), plan.division.n_calibration
         hashes = [] if table.frame is None else [8 * n_input]
@@ -344,7 +249,9 @@ def fit_model(
         categories=categories,
     )
     if reference.space.is_indexed:
-        fitted = replace(fitted, approximate=search.judge(fitted, statistic))
+        quality = Quality.of(parameters)
+        certificate = search.certify(fitted, quality)
+        fitted = replace(fitted, quality=quality, certificate=certificate)
     warn_if_nothing_can_be_flagged(fitted)
     warn_of_false_alarms(fitted, plan.learned)
     logger.info(
@@ -368,8 +275,7 @@ class _Search:
         The categorical columns.
     checkpoint : Checkpoint, optional
         Keeps rows as soon as they are measured, by their numbers among the rows that they
-        are measured among, or, where they belong to none, among all; and what may be chosen
-        otherwise another time.
+        are measured among, or, where they belong to none, among all.
     """
 
     nominal: Nominal
@@ -413,8 +319,7 @@ class _Search:
         else:
             tasks = partial(_tasks_of_rows, reference, rows)
         assert numbers is not None
-        beside = reference.compile_tasks() if reference.space.is_indexed else []
-        statistic = measure_numbered(numbers, len(rows), tasks, checkpoint, beside)
+        statistic = measure_numbered(numbers, len(rows), tasks, checkpoint)
         return self._indexed(reference), statistic
 
     def _indexed(self, reference: Reference) -> Reference:
@@ -422,53 +327,37 @@ class _Search:
         is_indexed = reference.space.is_indexed
         return reference.indexed() if is_indexed else reference
 
-    def judge(self, fitted: Fitted, statistic: NDArray[np.float64]) -> Approximate:
-        """Return how rows are searched for approximately; computes.
+    def certify(self, fitted: Fitted, quality: Quality) -> Certificate:
+        """Return the certificate of nominal rows that are no calibration rows; computes.
 
-        Parameters
-        ----------
-        fitted : Fitted
-        statistic : ndarray of shape (m,)
-            Of the calibration rows.
+        Raises
+        ------
+        RuntimeError
+            If too many p-values may be off.
         """
-        division, reference = self.plan.division, fitted.reference
-        quality = Quality.of(fitted.parameters)
-        numbers = None
-        if division.kind == "loo":  # of the others, none is measured among these rows
-            every = np.arange(division.n_rows)
-            numbers = every if division.calibration is None else division.calibration
-        guide = tuned_guide(reference, quality, numbers, statistic)
-        samples = enter(self._others(quality), "lpe-samples")
-        audit = Audit(reference, fitted.calibration, quality)
-        verdict = audit.of_samples(samples, guide, fitted.n_features)
-        (judged,) = compute(verdict)
-        logger.info("nominal rows: %s", judged.certificate)
-        version = ALGORITHMS[reference.space.algorithm].version()
-        # What few rows are measured by says nothing about others.
-        begins = judged.guide if judged.rounds > 0 else guide
-        return Approximate(begins, judged.certificate, quality, version)
+        division = self.plan.division
+        is_other = np.ones(division.n_rows, bool)
+        measured = division.calibration
+        is_other[slice(None) if measured is None else measured] = False
+        others = np.flatnonzero(is_other)
+        if len(others) <= AUDITED_ROWS:  # they are all measured exactly
+            return certificate_of(np.empty(0), quality.max_p_error)
+        sample = enter(self._sample(others, quality.seed), "lpe-sample")
+        audit = Audit(fitted.reference, fitted.calibration, quality)
+        certificate: Certificate
+        (certificate,) = compute(audit.of_sample(sample, fitted.n_features))
+        return certificate
 
-    def _others(self, quality: Quality) -> list[Sample]:
-        """Return samples of nominal rows without a calibration statistic; computes."""
-        division, rows = self.plan.division, self.nominal.rows
-        others = np.ones(division.n_rows, bool)
-        others[slice(None) if division.calibration is None else division.calibration] = (
-            False
-        )
-        numbers = np.flatnonzero(others)
-        picked = [numbers[:0]]
-        for draw, n_picked in zip(NOMINAL_DRAWS, picked_rows(quality), strict=True):
-            order = np.argsort(draws(numbers, quality.seed, draw), kind="stable")
-            picked.append(numbers[order[:n_picked]])
-        chosen = np.unique(np.concatenate(picked))
+    def _sample(self, numbers: NDArray[np.int64], seed: int) -> Sample:
+        """Return a sample of the nominal rows of these numbers; computes."""
+        division = self.plan.division
+        drawn = draws(numbers, seed, NOMINAL_DRAW)
+        which = np.sort(np.argsort(drawn, kind="stable")[: AUDITED_ROWS + 1])
+        chosen, searched = numbers[which], division.reference
         own = np.full(division.n_rows, -1)
-        searched = division.reference
         own[slice(None) if searched is None else searched] = np.arange(division.n_reference)
-        if len(chosen) == 0:
-            (few,) = compute(take_rows(rows, np.array([0])))
-            return samples_of(few[:0], chosen, quality, NOMINAL_DRAWS, chosen)
-        (taken,) = compute(take_rows(self.nominal.again(), chosen))
-        return samples_of(taken, chosen, quality, NOMINAL_DRAWS, own[chosen])
+        (rows,) = compute(take_rows(self.nominal.again(), chosen))
+        return sample_of(rows, drawn[which], own[chosen])
 
     def _part(self, numbers: NDArray[np.int64] | None) -> Callable[[], da.Array]:
         """Return what gives some of the nominal rows, entered again each time."""
@@ -491,18 +380,11 @@ class _Search:
         shape = self.plan.shape(
             n_rows, n_features, preparation, partition_rows=max(nominal.input_chunks),
             reads_frame=nominal.row_hashes is not None,
+            is_indexed=algorithm == "nn_descent",
         )  # fmt: skip
-        sample = nominal.sample
-        if algorithm == "nn_descent":
-            shape = indexed(shape, Quality.of(self.plan.parameters))
-            # Where blocks are cut decides what is found in them.
-            sample = even_sample(source())
         plan = plan_for_active_workers(shape, wait=True)
-        if shape.is_indexed and self.checkpoint is not None:
-            # It may be set otherwise by then; results depend on the blocks.
-            chosen = self.checkpoint.settled("block-rows", lambda: str(plan.block_rows))
-            shape = replace(shape, block_rows=int(chosen))
-            plan = plan_for_active_workers(shape, wait=True)
+        # Lists of near rows depend on the basis, and that on the sample.
+        sample = even_sample(source()) if shape.is_indexed else nominal.sample
         return prepare_reference(source, sample, preparation, plan, algorithm)
 
 

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.model.audit import Approximate, indexed
-from lpe_dask.model.certificate import Certificate, Quality
 from lpe_dask.model.fitted import Fitted, NominalKind
 from lpe_dask.model.manifest import (
     CALIBRATION_NAME,
@@ -24,7 +22,6 @@ from lpe_dask.model.manifest import (
     MANIFEST_NAME,
     NOMINAL_NAME,
     STARTS_NAME,
-    ApproximateEntry,
     Manifest,
     OtherVersionError,
     block_name,
@@ -38,7 +35,6 @@ from lpe_dask.model.parameters import check_parameters
 from lpe_dask.pvalues import COUNTS_ITSELF, Calibration, DensityWeight, LogDensity
 from lpe_dask.search import (
     LARGEST_BLOCK,
-    Guide,
     Reference,
     SearchShape,
     StoredBlocks,
@@ -173,7 +169,8 @@ def _read(manifest: Manifest, url: str) -> Fitted:
         ),
         nominal=NominalKind(to_numpy),
         division=division,
-        approximate=_approximate(manifest),
+        quality=manifest.quality,
+        certificate=manifest.certificate,
         source=_source_of(manifest),
         categories=manifest.categories,
     )
@@ -191,7 +188,7 @@ def _check_names(manifest: Manifest, url: str) -> None:
     needed = {block_name(i) for i in blocks} | {CALIBRATION_NAME}
     if manifest.neighbor_graph is not None:
         needed |= {STARTS_NAME, EDGES_NAME}
-    if manifest.approximate is not None:
+    if manifest.space.is_indexed:
         needed |= {index_name(i) for i in blocks}
     if found - {NOMINAL_NAME} != needed:
         odd = sorted((found - {NOMINAL_NAME}) ^ needed)
@@ -235,14 +232,13 @@ def _reference(
     if manifest.neighbor_graph is not None:
         edges = partial(load_graph, files[STARTS_NAME], files[EDGES_NAME], n_rows)
         graph = StoredBlocks(edges, 1)
+    largest = 1 if space.is_indexed else LARGEST_BLOCK
     shape = SearchShape(
         n_rows, space.preparation.n_prepared(n_features), manifest.statistic,
         manifest.neighbor_graph, calibration_rows,
-        -(-max(manifest.block_rows) // LARGEST_BLOCK), n_input_features=n_features,
+        -(-max(manifest.block_rows) // largest), is_indexed=space.is_indexed,
+        n_input_features=n_features,
     )  # fmt: skip
-    if space.is_indexed:
-        assert manifest.approximate is not None
-        shape = indexed(shape, _quality(manifest.approximate))
     stored, indexes = StoredBlocks(load, len(blocks)), None
     if space.is_indexed:
         pairs = [
@@ -252,24 +248,3 @@ def _reference(
         load_all = partial(load_indexes, pairs, n_rows, space)
         indexes = StoredBlocks(load_all, len(blocks))
     return Reference(shape, space, stored, graph, indexes)
-
-
-def _approximate(manifest: Manifest) -> Approximate | None:
-    entry = manifest.approximate
-    if entry is None:
-        return None
-    guide = entry.guide
-    return Approximate(
-        Guide(guide.width, guide.n_asked, tuple(guide.exact_blocks), tuple(guide.suspects)),
-        Certificate(**dict(entry.certificate)),
-        _quality(entry),
-        entry.pynndescent,
-    )
-
-
-def _quality(entry: ApproximateEntry) -> Quality:
-    asked = entry.certificate
-    return Quality(
-        asked.max_p_error, asked.max_error_share, entry.on_low_quality, entry.recheck,
-        entry.seed,
-    )  # fmt: skip

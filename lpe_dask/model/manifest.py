@@ -31,18 +31,17 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from lpe_dask.kernels import AGGREGATIONS, ALGORITHMS, Basis
+from lpe_dask.model.certificate import Certificate, Quality
 from lpe_dask.model.dataclass_json import Section, checked_type, to_json
 from lpe_dask.model.division import Division
 from lpe_dask.model.metrics import given_parameter
 from lpe_dask.model.parameters import (
     FORMS,
-    LEAST_ERROR_SHARE,
     PARAMETERS,
     check_parameters,
 )
 from lpe_dask.pvalues import COUNTS_ITSELF
 from lpe_dask.search import (
-    WIDEST_BEAM,
     Knots,
     LinearMap,
     NeighborGraphParams,
@@ -242,11 +241,22 @@ def _check_graph(params: NeighborGraphParams) -> None:
         raise ValueError("it is no neighbor graph")
 
 
+def _check_quality(quality: Quality) -> None:
+    if not (0 < quality.max_p_error < 1 and 0 < quality.recheck < 1 and quality.seed >= 0):
+        raise ValueError("no approximate search can have this quality")
+
+
+def _check_certificate(certificate: Certificate) -> None:
+    if not (0 <= certificate.bound <= 1 and certificate.audited >= 0):
+        raise ValueError("the bound is no share, or less than no row was audited")
+
+
 _CHECKS: dict[type, Callable[[Any], None]] = {
     Division: _check_division, Statistic: _check_statistic, Categories: _check_categories,
     Knots: _check_knots, Scaling: _check_scaling, LinearMap: _check_linear_map,
     Preparation: _check_preparation, Basis: _check_basis, Split: _check_split,
     Space: _check_algorithm, NeighborGraphParams: _check_graph,
+    Quality: _check_quality, Certificate: _check_certificate,
 }  # fmt: skip
 
 
@@ -302,44 +312,6 @@ class FileEntry(Section):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class GuideEntry(Section):
-    """Of `approximate.Guide`."""
-
-    width: PositiveInt
-    n_asked: PositiveInt
-    exact_blocks: list[NonNegativeInt]
-    suspects: list[NonNegativeInt]
-
-
-class CertificateEntry(Section):
-    """Of `certificate.Certificate`."""
-
-    max_p_error: Annotated[float, Field(gt=0, lt=1)]
-    max_error_share: Annotated[float, Field(ge=LEAST_ERROR_SHARE, lt=1)]
-    bound: Annotated[float, Field(ge=0, le=1)]
-    risk: float
-    audited: NonNegativeInt
-    beyond: NonNegativeInt
-    largest_error: float
-    rounds: NonNegativeInt
-    blocks: PositiveInt
-    exact_blocks: NonNegativeInt
-
-
-class ApproximateEntry(Section):
-    """Of `audit.Approximate`; the parameters may have been set after the fit.
-
-    Each block then has a file with its index.
-    """
-
-    guide: GuideEntry
-    certificate: CertificateEntry
-    recheck: Annotated[float, Field(gt=0, lt=1)]
-    on_low_quality: Literal["repair", "error"]
-    seed: NonNegativeInt
-    pynndescent: str
-
-
 class Manifest(Section):
     """All of a model but the numbers in its files.
 
@@ -365,8 +337,9 @@ class Manifest(Section):
     neighbor_graph : NeighborGraphParams, optional
     block_rows : list of int
         Rows of each block of the reference; there is a file for each.
-    approximate : ApproximateEntry, optional
-        Where neighbors may be missed.
+    quality : Quality, optional
+    certificate : Certificate, optional
+        Where neighbors may be missed. Each block then has a file with its index.
     files : dict of str to FileEntry
     versions : dict of str to str
         Of the packages that wrote it; for people.
@@ -387,7 +360,8 @@ class Manifest(Section):
     space: Stored[Space]
     neighbor_graph: Stored[NeighborGraphParams] | None
     block_rows: list[PositiveInt]
-    approximate: ApproximateEntry | None
+    quality: Stored[Quality] | None
+    certificate: Stored[Certificate] | None
     files: dict[str, FileEntry]
     versions: dict[str, str]
 
@@ -456,16 +430,12 @@ class Manifest(Section):
             raise ValueError("categories are for exact searches by Euclidean distance")
 
     def _check_approximate(self) -> None:
-        if self.space.is_indexed != (self.approximate is not None):
-            raise ValueError("nn_descent, and nothing else, needs a section approximate")
-        if self.approximate is not None:
-            guide, n_blocks = self.approximate.guide, len(self.block_rows)
-            if sorted(guide.exact_blocks + guide.suspects) != list(range(n_blocks)):
-                raise ValueError("the guide is for other blocks")
-            if guide.width > (self.statistic.n_neighbors or 0) + WIDEST_BEAM:
-                raise ValueError("the guide has wider beams than any search")
-            if self.statistic.n_neighbors is None or self.neighbor_graph is not None:
-                raise ValueError("nn_descent is for distances to K neighbors")
+        sections = (self.quality, self.certificate)
+        if [section is not None for section in sections] != [self.space.is_indexed] * 2:
+            raise ValueError("nn_descent, and nothing else, has quality and certificate")
+        has_paths = self.statistic.n_neighbors is None or self.neighbor_graph is not None
+        if self.space.is_indexed and has_paths:
+            raise ValueError("nn_descent is for distances to K neighbors")
 
 
 def model_url(path: str | PathLike[str]) -> str:

@@ -40,9 +40,6 @@ FORMS: dict[str | None, tuple[str, ...]] = {
 #: Edges from each row if not said otherwise, as in scikit-learn's Isomap.
 DEFAULT_GRAPH_NEIGHBORS = 5
 
-#: The smallest share of rows that a certificate can be asked for: 11,000 rows show it.
-LEAST_ERROR_SHARE = 0.001
-
 #: Names of `kernels.ALGORITHMS`, of `kernels.GRAPHS` and of `kernels.AGGREGATIONS`, which
 #: are not imported only to read their keys.
 ALGORITHM_NAMES = ("brute", "pruned", "nn_descent")
@@ -76,7 +73,7 @@ class Parameter:
         None: the choices say it.
     choices : tuple, optional
         The values that there are, where they are few.
-    type : {int, float, bool, dict, list}, optional
+    type : {int, float, dict, list}, optional
         Of an option of the command line; None: that of the choices, or there is no option.
     metavar : str, optional
         What its value is called there.
@@ -159,23 +156,9 @@ def _check_whole(name: str, value: Any, least: int, otherwise: str) -> None:
         )
 
 
-def _check_flag(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise ValueError(f"{name}={value!r} must be True or False.")
-
-
 def _check_recheck(name: str, value: Any) -> None:
     if value is not None:
         check_level(name, value)
-
-
-def _check_error_share(name: str, share: Any) -> None:
-    if not (_is_number(share) and LEAST_ERROR_SHARE <= share < 1):
-        raise ValueError(
-            f"{name}={share!r} must be a number of at least {LEAST_ERROR_SHARE} and less "
-            f"than 1: a smaller share would take a sample of more rows to certify. An "
-            f"exact algorithm ('auto', 'brute' or 'pruned') has no errors."
-        )
 
 
 def _check_radius(name: str, radius: Any) -> None:
@@ -393,26 +376,13 @@ PARAMETERS = {
         help="How neighbors are searched. Results are the same, but for nn_descent, which "
         "misses neighbors: see --max-p-error.",
     ),
-    "allow_approximate": Parameter(
-        False,
-        check=_check_flag,
-        type=bool,
-        help="Let --algorithm auto take nn_descent where it is at least twice as fast.",
-    ),
     "max_p_error": Parameter(
         0.01,
         check=check_level,
         type=float,
         metavar="ERROR",
         help="With nn_descent, certify that p-values are off by no more than this, but for "
-        "a share of the rows.",
-    ),
-    "max_error_share": Parameter(
-        0.01,
-        check=_check_error_share,
-        type=float,
-        metavar="SHARE",
-        help="That share.",
+        "1 % of the rows; stop where that cannot be certified.",
     ),
     "recheck": Parameter(
         check=_check_recheck,
@@ -420,12 +390,6 @@ PARAMETERS = {
         metavar="LEVEL",
         help="With nn_descent, measure rows with p-values up to this exactly.  [default: "
         "alpha]",
-    ),
-    "on_low_quality": Parameter(
-        "repair",
-        choices=("repair", "error"),
-        help="With nn_descent, measure exactly what p-values that are not as good as asked "
-        "need, or stop.",
     ),
     "calibration": Parameter(
         "auto",
@@ -469,25 +433,7 @@ def learned_by(parameters: Mapping[str, Any]) -> str | None:
 
 
 #: Parameters that decide about results only where neighbors may be missed.
-ABOUT_SEARCH = (
-    "algorithm", "allow_approximate", "max_p_error", "max_error_share", "recheck",
-    "on_low_quality",
-)  # fmt: skip
-
-
-def may_approximate(parameters: Mapping[str, Any]) -> bool:
-    """Return whether a fit may take an algorithm that misses neighbors.
-
-    None with categorical columns.
-    """
-    algorithm = parameters["algorithm"]
-    return algorithm == "nn_descent" or (
-        algorithm == "auto"
-        and parameters["allow_approximate"]
-        and parameters["graph"] == "knn"
-        and parameters["metric"] != "geodesic"
-        and not has_categories(parameters)
-    )
+ABOUT_SEARCH = ("algorithm", "max_p_error", "recheck")
 
 
 def recheck_level(parameters: Mapping[str, Any]) -> float:

@@ -17,7 +17,6 @@ from os import PathLike
 from typing import Any
 from uuid import uuid4
 
-from lpe_dask.model.audit import Approximate
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.manifest import (
     CALIBRATION_NAME,
@@ -187,31 +186,13 @@ def _content(
         "space": reference.space,
         "neighbor_graph": reference.shape.graph_params,
         "block_rows": block_rows,
-        "approximate": _approximate_entry(fitted.approximate),
+        "quality": fitted.quality,
+        "certificate": fitted.certificate,
         "files": {
             name: {"n_bytes": file.n_bytes, "sha256": file.sha256}
             for name, file in files.items()
         },
         "versions": package_versions("lpe_dask", "numpy", "pandas", "pyarrow"),
-    }
-
-
-def _approximate_entry(approximate: Approximate | None) -> dict[str, Any] | None:
-    if approximate is None:
-        return None
-    guide, quality = approximate.guide, approximate.quality
-    return {
-        "guide": {
-            "width": guide.width,
-            "n_asked": guide.n_asked,
-            "exact_blocks": list(guide.exact_blocks),
-            "suspects": list(guide.suspects),
-        },
-        "certificate": approximate.certificate.as_json(),
-        "recheck": quality.recheck,
-        "on_low_quality": quality.on_low_quality,
-        "seed": quality.seed,
-        "pynndescent": approximate.pynndescent,
     }
 
 

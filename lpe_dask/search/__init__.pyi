@@ -1,13 +1,8 @@
 from .approximate import Approximation as Approximation
-from .approximate import Guide as Guide
 from .attribution import Attributed as Attributed
 from .attribution import Nearest as Nearest
 from .blocks import StoredBlocks as StoredBlocks
-from .choice import COMPILED as COMPILED
-from .choice import choose_approximate as choose_approximate
 from .choice import choose_space as choose_space
-from .choice import index_nanoseconds as index_nanoseconds
-from .choice import led_nanoseconds as led_nanoseconds
 from .columns import restored as restored
 from .columns import squared_parts as squared_parts
 from .join import Search as Search
@@ -17,9 +12,10 @@ from .memory import Needs as Needs
 from .memory import plan_for as plan_for
 from .memory import plan_for_active_workers as plan_for_active_workers
 from .packing import Space as Space
+from .plan import AUDITED_ROWS as AUDITED_ROWS
 from .plan import LARGEST_BLOCK as LARGEST_BLOCK
+from .plan import MERGED_SAMPLES as MERGED_SAMPLES
 from .plan import SUMMED_BLOCKS as SUMMED_BLOCKS
-from .plan import WIDEST_BEAM as WIDEST_BEAM
 from .plan import NeighborGraphParams as NeighborGraphParams
 from .plan import SearchPlan as SearchPlan
 from .plan import SearchShape as SearchShape

@@ -9,14 +9,13 @@ rows are rotated and sorted first. Which one is chosen changes no result.
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import replace
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import ALGORITHMS, LEARNED_ROWS, NearestState, narrow
+from lpe_dask.kernels import ALGORITHMS, LEARNED_ROWS, narrow
 from lpe_dask.search.join import Search
 from lpe_dask.search.locality import learn_split
 from lpe_dask.search.packing import Space
@@ -40,22 +39,6 @@ TRIED_TILES = {"brute": 2, "pruned": 4}
 
 #: Rows in a trial for each neighbor: among fewer it is further away than among all rows.
 ROWS_PER_NEIGHBOR = 256
-
-#: How many times faster an approximate search has to be for "auto" to take it, and the part
-#: of all pairs below which boxes leave so few that it is not looked at.
-WORTH, FEW_PAIRS = 2.0, 0.2
-
-#: Nanoseconds of an approximate search: to index a row, and each of its columns; pairs that
-#: a query meets, one of these, and each of its columns; to compile pynndescent, once in a
-#: process. (Zen 5, tables of 64 to 768 columns; memory decides, so that processors differ
-#: less than in what else is compared here.)
-INDEXED, LED, COMPILED = (50e3, 120.0), (4500, 32.0, 0.04), 25e9
-
-#: Rows whose nearest ones of the sample tell how many directions there are near a row, how
-#: many of these, and the most directions for which a graph leads to nearest rows. (Among
-#: 100,000 Gaussian rows, by the same estimate: 19, of 24 columns, are found with wide
-#: beams; 24, of 32, are not, nor are 26, of 50 clusters of 64 columns.)
-DIRECTED_ROWS, DIRECTING_ROWS, MOST_DIRECTIONS = 512, 5, 21
 
 #: Reference rows below which either is done before a choice is.
 FEW_ROWS = 2048
@@ -129,90 +112,6 @@ def choose_algorithm(
     return ("pruned" if is_worth_it else "brute"), reason
 
 
-def choose_approximate(
-    sample: NDArray[np.generic],
-    preparation: Preparation,
-    plan: SearchPlan,
-    n_exact: int,
-    n_waiting: int,
-) -> tuple[bool, str]:
-    """Return whether an approximate search is expected to be worth it, and why.
-
-    For as many rows to score as the reference has.
-
-    Parameters
-    ----------
-    sample : ndarray of shape (n_rows, n_features)
-    preparation : Preparation
-    plan : SearchPlan
-    n_exact : int
-        Rows that are measured exactly all the same.
-    n_waiting : int
-        Threads that wait while pynndescent is compiled.
-    """
-    n_reference, n_features = plan.shape.n_reference, plan.shape.n_features
-    decided = clear_choice(n_reference, n_features)
-    if decided is not None:
-        return False, decided[1]
-    tried = _try_exact(sample, preparation, plan)
-    exactly = 1e9 * min(cost.seconds for cost in tried.values())
-    pairs = tried["pruned"].pairs
-    if pairs < FEW_PAIRS * n_reference:
-        return False, f"boxes leave {pairs / n_reference:.0%} of all pairs"
-    led = index_nanoseconds(n_features) + led_nanoseconds(n_features)
-    led += exactly * n_exact / n_reference + COMPILED * n_waiting / n_reference
-    reason = (
-        f"a query takes {exactly / 1000:.3g} us among {n_reference} rows of {n_features} "
-        f"features, and about {led / 1000:.3g} us along a graph, what is measured exactly "
-        f"included"
-    )
-    if exactly < WORTH * led:
-        return False, reason
-    directions = intrinsic_dimension(preparation.apply(_some(sample, 4096)))
-    if directions > MOST_DIRECTIONS:
-        return False, (
-            f"rows vary in about {directions:.0f} directions near each other, and a graph "
-            f"does not lead to the nearest ones where these are more than "
-            f"{MOST_DIRECTIONS}"
-        )
-    return True, reason
-
-
-def intrinsic_dimension(sample: NDArray[np.floating]) -> float:
-    """Return in about how many directions rows vary near each other.
-
-    By the estimate of Levina and Bickel (Maximum likelihood estimation of intrinsic
-    dimension, NIPS 2004), from the distances of some rows to their nearest others; too low
-    for many directions, as a sample is thin. ``inf`` where most rows are equal to others,
-    or as far from one as from the next.
-
-    Examples
-    --------
-    >>> around = np.random.default_rng(0).standard_normal((2000, 2))
-    >>> round(intrinsic_dimension(around @ np.ones((2, 100)) / 10))
-    1
-    """
-    distances, _ = _nearest(sample, None, DIRECTED_ROWS, DIRECTING_ROWS)
-    is_between = (distances[:, 0] > 0) & np.isfinite(distances[:, -1])
-    between = distances[is_between]
-    if 2 * len(between) < len(distances):
-        return math.inf
-    mean = np.log(between[:, -1:] / between[:, :-1]).mean()
-    return float(1 / mean) if mean > 0 else math.inf
-
-
-def index_nanoseconds(n_features: int) -> float:
-    """Return about what a row takes one thread to be indexed."""
-    row, column = INDEXED
-    return row + column * n_features
-
-
-def led_nanoseconds(n_features: int) -> float:
-    """Return about what a query takes one thread along the graphs of indexes."""
-    n_pairs, pair, column = LED
-    return n_pairs * (pair + column * n_features)
-
-
 def clear_choice(n_reference: int, n_features: int) -> tuple[str, str] | None:
     """Return what to choose, and why, where that needs no trial."""
     n_products = n_reference**2 * (n_features + PAIR_PRODUCTS)
@@ -227,27 +126,6 @@ def clear_choice(n_reference: int, n_features: int) -> tuple[str, str] | None:
 
 def _some(rows: NDArray[np.generic], n_rows: int) -> NDArray[np.generic]:
     return rows[:: -(-len(rows) // n_rows)]
-
-
-def _nearest(
-    sample: NDArray[np.floating],
-    weights: NDArray[np.float64] | None,
-    n_queries: int,
-    n_neighbors: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return how far the nearest others of some rows are, ascending, and these rows.
-
-    Of shape (about n_queries, n_neighbors) and (about n_queries, n_features), both in the
-    unit of a basis, in which nothing overflows.
-    """
-    rows, numbers = narrow(sample), np.arange(len(sample))
-    space = Space("brute", Preparation(), ALGORITHMS["brute"].basis(rows, weights))
-    some = numbers[:: -(-len(numbers) // n_queries)]
-    queries = space.tiles(rows[some], some)
-    state = NearestState(queries, space.basis, n_neighbors)
-    state.fold(space.pack(rows, numbers).block)
-    distances = queries.restored(np.sqrt(state.squares()))
-    return np.ldexp(distances, space.basis.exponent), space.basis.points(rows[some])
 
 
 def _try_exact(

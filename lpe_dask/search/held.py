@@ -64,24 +64,17 @@ class HeldIndex:
     Attributes
     ----------
     index : Index
-    starts : Block
-        Of the rows where searches enter it.
     """
 
     index: Index
-    starts: Block
 
     def __sizeof__(self) -> int:
         """Return the bytes of the numbers."""
-        return self.index.__sizeof__() + self.starts.__sizeof__()
+        return self.index.__sizeof__()
 
     def load(self) -> Index:
         """Return the index."""
         return self.index
-
-    def load_starts(self) -> Block:
-        """Return the block of rows where searches enter."""
-        return self.starts
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class Search:
         K', where distances go along a neighbor graph: the nearest rows that a query is
         joined to it by.
     beyond : float
-        Where a `Guide` leads the search: queries of which what p-values compare is found
+        Where the search may miss neighbors: queries of which what p-values compare is found
         to be more than this are measured again, among all rows.
     """
 
@@ -121,9 +121,10 @@ class Searched:
     weight : Delayed, optional
         Of a function from rows, as they came, and their statistic to what p-values compare.
     indexes : list of Delayed, optional
-        Of handles of the indexes of the blocks.
-    guide : Delayed, optional
-        Of a `Guide` that leads the search along these; None: all rows are compared.
+        Of handles of the indexes of the blocks, which the search goes along; None: all rows
+        are compared.
+    is_exact : Delayed, optional
+        As in `Approximation`.
     is_weighed : bool, default=False
         Whether what p-values compare is returned in the place of the statistic.
     """
@@ -134,7 +135,7 @@ class Searched:
     graph: Any = None
     weight: Any = None
     indexes: Any = None
-    guide: Any = None
+    is_exact: Any = None
     is_weighed: bool = False
 
     def named(self) -> tuple[list[Any], list[Any]]:
@@ -142,9 +143,9 @@ class Searched:
         space = enter(self.space, "lpe-space")
         named = [
             _keys(self.blocks), space.key, self.search, _key(self.graph),
-            _key(self.weight), _keys(self.indexes), _key(self.guide), self.is_weighed,
+            _key(self.weight), _keys(self.indexes), _key(self.is_exact), self.is_weighed,
         ]  # fmt: skip
-        one_each = [self.graph, self.weight, self.guide]
+        one_each = [self.graph, self.weight, self.is_exact]
         return named, _given([space, *self.blocks, *one_each, *(self.indexes or [])])
 
     @property
@@ -255,13 +256,14 @@ def _join(
     *named: Any,
 ) -> NDArray[np.float64]:
     searched, which = Searched(*named), share_of(len(rows), share, n_shares)
-    rows = rows[which]
+    exactly, rows = replace(searched, indexes=None), rows[which]
     own = np.full(len(rows), -1) if numbers is None else numbers[which]
-    statistic = _in_passes(rows, own, searched)
-    if searched.guide is not None and not searched.guide.is_exact:
+    if searched.indexes is None or searched.is_exact:
+        statistic = _in_passes(rows, own, exactly)
+    else:
+        statistic = _in_passes(rows, own, searched)
         # All at once: blocks that are spooled are read for each pass.
         again = _to_measure_again(rows, statistic, searched)
-        exactly = replace(searched, guide=None)
         statistic[again] = _in_passes(rows, own, exactly, again)
     return searched.weight(rows, statistic) if searched.is_weighed else statistic
 
@@ -337,9 +339,6 @@ def _join_self(
     for start in range(0, max(1, len(rows)), search.pass_rows):
         part = slice(start, start + search.pass_rows)
         queries = space.tiles(rows[part], numbers[part])
-        if searched.guide is not None:
-            found.append((_measure(queries, searched),))
-            continue
         state = search_blocks(queries, handles, space.basis, search, i)
         if search.graph_neighbors is None:
             found.append((state.finish(),))
@@ -367,14 +366,9 @@ def _own_rows(
 def _groups(
     prepared: NDArray[np.float64], searched: Searched
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield which queries to measure together: those of one region of the reference.
-
-    A search along indexes asks most regions for each query anyway, and where there are
-    indexes, boxes leave out few blocks: of a spool, each would be read for each region.
-    """
+    """Yield which queries to measure together: those of one region of the reference."""
     space = searched.space
-    is_read_often = space.is_indexed and isinstance(searched.handles[0], SpooledBlock)
-    if space.split is None or searched.guide is not None or is_read_often:
+    if space.split is None:
         yield np.arange(len(prepared))
         return
     # A row with NaN is not measured, whatever region it falls into.
@@ -386,12 +380,10 @@ def _groups(
 
 def _measure(queries: QueryTiles, searched: Searched) -> NDArray[np.float64]:
     """Return the statistic of some queries; their state is gone afterwards."""
-    search, graph, guide = searched.search, searched.graph, searched.guide
-    if guide is not None and not guide.is_exact:
+    search, graph = searched.search, searched.graph
+    if searched.indexes is not None:
         handles, indexes = searched.handles, handles_of(searched.indexes)
-        return beam_search(
-            queries, handles, indexes, searched.space, search.statistic, guide
-        )
+        return beam_search(queries, handles, indexes, searched.space, search.statistic)
     state = search_blocks(queries, searched.handles, searched.space.basis, search)
     if search.graph_neighbors is None:
         return state.finish()

@@ -13,12 +13,13 @@ import dask
 
 from lpe_dask.kernels import LANES, TILE_ROWS
 from lpe_dask.search.plan import (
+    AUDITED_ROWS,
     BUILD_ROW_BYTES,
     FLOAT_BYTES,
+    MERGED_SAMPLES,
     SINGLE_BYTES,
     SearchPlan,
     SearchShape,
-    gathered_row_bytes,
     index_row_bytes,
     pass_row_bytes,
     plan_search,
@@ -53,8 +54,9 @@ def plan_for(shape: SearchShape, workers: Workers) -> SearchPlan:
 
     The reference is in their memory where it fits, else in a spool, unless it is settled.
     """
-    configured = dask.config.get("lpe-dask.block-rows", None)
-    shape = replace(shape, block_rows=shape.block_rows or configured)
+    if not shape.is_indexed:  # results then depend on the blocks
+        configured = dask.config.get("lpe-dask.block-rows", None)
+        shape = replace(shape, block_rows=shape.block_rows or configured)
     plan = plan_search(shape, workers.n_threads, workers.threads, workers.memory_limit)
     if shape.is_spooled is not None or Needs(plan).fits(workers.memory_limit):
         return plan
@@ -162,28 +164,17 @@ class Needs:
         blocks = 2 * block_bytes(plan) + share if plan.is_spooled else 0
         if plan.is_spooled and shape.is_indexed:
             blocks += 2 * plan.largest_block_rows * index_row_bytes(shape.n_features)
-        return (
-            plan.pass_rows * pass_row_bytes(shape, plan.n_blocks)
-            + tile
-            + blocks
-            + self.walk
-        )
+        return plan.pass_rows * pass_row_bytes(shape) + tile + blocks + self.walk
 
     @property
     def pack(self) -> int:
-        """Of the task that prepares the largest block, or a piece of blocks.
+        """Of the task that prepares the largest block.
 
-        The rows as they came, prepared, as points and ordered, and the block itself. Where
-        blocks are gathered from smaller pieces, the rows, also in float32, and as points;
-        in memory the block itself is one of those that are held.
+        The rows as they came, prepared, as points and ordered, and the block itself.
         """
-        plan, n_features = self.plan, self.plan.shape.n_features
-        row_bytes = (6 * n_features + 8) * FLOAT_BYTES
-        if plan.piece_rows == plan.block_rows:
-            return plan.largest_block_rows * row_bytes + block_bytes(plan)
-        gathered = plan.largest_block_rows * gathered_row_bytes(n_features)
-        block = block_bytes(plan) if plan.is_spooled else 0
-        return max(plan.piece_rows * row_bytes, gathered + block)
+        plan = self.plan
+        row_bytes = (6 * plan.shape.n_features + 8) * FLOAT_BYTES
+        return plan.largest_block_rows * row_bytes + block_bytes(plan)
 
     @property
     def build(self) -> int:
@@ -202,7 +193,10 @@ class Needs:
     def merge(self) -> int:
         """Of the task that merges samples, to judge a search; 0 for an exact one."""
         shape = self.plan.shape
-        return shape.merged_rows * shape.n_read_features * FLOAT_BYTES
+        if not shape.is_indexed:
+            return 0
+        merged_rows = (MERGED_SAMPLES + 1) * (AUDITED_ROWS + 1)
+        return merged_rows * shape.n_read_features * FLOAT_BYTES
 
     @property
     def partition(self) -> int:
@@ -253,10 +247,7 @@ class Needs:
                 "the K-th neighbor rather than within a radius."
             )
         elif shape.is_indexed:
-            remedy = (
-                f" Smaller blocks take less (configuration key lpe-dask.block-rows, now "
-                f"{self.plan.block_rows}); p-values above recheck depend on them."
-            )
+            remedy = " An exact search takes less (algorithm='auto', --algorithm auto)."
         raise MemoryError(
             f"{shape.n_reference} nominal rows x {shape.n_read_features} columns need "
             f"{_mebibytes(self.worker)} on each worker ({self._parts()}), but of its "

@@ -94,14 +94,14 @@ class Space:
         lists = ALGORITHMS[self.algorithm].neighbor_lists(
             self.basis.points(block.rows), seed
         )
-        return self.linked(block, joined_lists(lists), start_places(block.n_rows))
+        return self.linked(block, joined_lists(lists))
 
-    def linked(
-        self, block: Block, graph: NDArray[np.int32], starts: NDArray[np.int64]
-    ) -> HeldIndex:
-        """Return the index of a block with this graph, entered at these places."""
+    def linked(self, block: Block, graph: NDArray[np.int32]) -> HeldIndex:
+        """Return the index of a block with this graph, which has as many rows."""
+        order = np.argsort(block.numbers).astype(np.int32)
+        starts = start_places(order)
         entered = self._block(block.rows[starts], block.numbers[starts])
-        return HeldIndex(Index.of(block, graph), entered)
+        return HeldIndex(Index(graph, order, block.numbers[order], entered))
 
     @property
     def prunes(self) -> bool:

@@ -15,11 +15,11 @@ import math
 from dataclasses import dataclass
 
 from lpe_dask.kernels import (
-    CODE_BYTES,
+    BEAM_ROWS,
     DEGREE,
+    ENTRIES,
     FLAT_CELL_ROWS,
     LANES,
-    MOST_AXES,
     STARTS_EVERY,
 )
 
@@ -52,15 +52,16 @@ MIN_BLOCK_ROWS, MIN_BLOCK_NUMBERS = 16_384, 2**19
 #: K; up to so many rows.
 ROWS_PER_NEIGHBOR, MOST_GROWN = 512, 131_072
 
-#: Rows of a beam beyond K, at most, and starts of a block where a search enters it.
-WIDEST_BEAM, ENTRIES = 364, 8
-
 #: Bytes of a row that building an index takes, beside the row itself: what pynndescent adds
 #: (840 to 950 measured with 0.7.0, 760 to 1430 with 0.6.0, at 64 to 768 columns).
 BUILD_ROW_BYTES = 1500
 
-#: Most rows of a block with an index, and bytes that to gather the largest may take.
-MOST_INDEXED_ROWS, MOST_GATHERED_BYTES = 200_000, 5 * 2**30
+#: Most rows of a block with an index, and numbers.
+MOST_INDEXED_ROWS, MOST_INDEXED_NUMBERS = 200_000, 100_000_000
+
+#: Rows of the sample by which a search along indexes is judged, and how many samples of
+#: parts one task merges.
+AUDITED_ROWS, MERGED_SAMPLES = 3000, 4
 
 #: Near rows that belong together make a block of up to so many times the planned rows.
 LARGEST_BLOCK = 2
@@ -183,8 +184,6 @@ class SearchShape:
         Whether partitions of the input are those of a frame, and not of an array.
     is_indexed : bool
         Whether blocks have indexes, along which a search may miss neighbors.
-    merged_rows : int
-        Rows of samples that a task has at once which merges some, to judge such a search.
     n_input_features : int, optional
         Columns of the input; None: as many.
     """
@@ -199,7 +198,6 @@ class SearchShape:
     partition_rows: int = 0
     reads_frame: bool = False
     is_indexed: bool = False
-    merged_rows: int = 0
     n_input_features: int | None = None
 
     @property
@@ -277,24 +275,9 @@ class SearchPlan:
     @property
     def largest_block_rows(self) -> int:
         """Most rows of a block."""
-        rows = min(LARGEST_BLOCK * self.block_rows, self.shape.n_reference)
+        largest = 1 if self.shape.is_indexed else LARGEST_BLOCK
+        rows = min(largest * self.block_rows, self.shape.n_reference)
         return _whole_groups(rows)
-
-    @property
-    def piece_rows(self) -> int:
-        """Rows that are prepared at a time: those of a block, which they become at once.
-
-        Blocks with indexes are large, and where there are several they are gathered from
-        smaller pieces.
-        """
-        if self.shape.is_indexed and self.n_blocks > 1:
-            return min(self.block_rows, MAX_TASK_ROWS)
-        return self.block_rows
-
-    @property
-    def n_pieces(self) -> int:
-        """Pieces of so many rows."""
-        return -(-self.shape.n_reference // self.piece_rows)
 
     def own_shares(self, n_measured: int) -> int:
         """Return how many tasks share a block of which a few rows are measured.
@@ -314,21 +297,20 @@ class SearchPlan:
 
 
 def indexed_block_rows(n_reference: int, n_features: int) -> int:
-    """Return the rows of a block with an index, unless they are set.
+    """Return the rows of a block with an index.
 
     A search begins anew in each block, so they are few; a task makes each of them as a
     whole, so they are not too large. What is found depends on them, so they depend on the
-    rows alone, and on no worker.
+    rows alone, and on no worker or setting.
 
     Examples
     --------
     >>> indexed_block_rows(1000, 64), indexed_block_rows(400_000, 64)
     (1000, 200000)
     >>> indexed_block_rows(400_000, 768)
-    133334
+    100000
     """
-    largest = MOST_GATHERED_BYTES // gathered_row_bytes(n_features)
-    most = max(1, min(MOST_INDEXED_ROWS, largest // LARGEST_BLOCK))
+    most = max(1, min(MOST_INDEXED_ROWS, MOST_INDEXED_NUMBERS // n_features))
     return -(-n_reference // -(-n_reference // most))
 
 
@@ -364,7 +346,7 @@ def plan_search(
     if n_tasks > n_threads:
         n_tasks -= n_tasks % n_threads  # as many for each thread
     task_rows = min(MAX_TASK_ROWS, -(-n_reference // n_tasks))
-    row_bytes = pass_row_bytes(shape, -(-n_reference // block_rows))
+    row_bytes = pass_row_bytes(shape)
     most_bytes, parts = PASS_BYTES, 16
     if shape.is_spooled:  # each pass reads all blocks, and has two of them at a time
         most_bytes = max(most_bytes, block_rows * reference_row_bytes(shape.n_features))
@@ -437,37 +419,26 @@ def reference_row_bytes(n_features: int) -> int:
     return math.ceil((row + cell / FLAT_CELL_ROWS) * (SAMPLE_EVERY + 1) / SAMPLE_EVERY)
 
 
-def gathered_row_bytes(n_features: int) -> int:
-    """Return the bytes of a row while its block is gathered from pieces.
-
-    As it was prepared, also in float32, and as a point.
-    """
-    return (3 * n_features + 8) * FLOAT_BYTES
-
-
 def index_row_bytes(n_features: int) -> int:
     """Return the bytes of a row in the index of its block.
 
-    The rows that it leads to, its place and number, its code, and its share of the starts.
+    The rows that it leads to, its place and number, and its share of the starts.
     """
-    code = MOST_AXES * CODE_BYTES
     starts = reference_row_bytes(n_features) / STARTS_EVERY
-    return math.ceil((DEGREE + 1) * SINGLE_BYTES + FLOAT_BYTES + code + starts)
+    return math.ceil((DEGREE + 1) * SINGLE_BYTES + FLOAT_BYTES + starts)
 
 
-def pass_row_bytes(shape: SearchShape, n_blocks: int) -> int:
+def pass_row_bytes(shape: SearchShape) -> int:
     """Return the bytes of a query row in a pass: prepared, in the basis, and the K nearest.
 
     For a sample fewer neighbors are kept as well, a quarter for the smallest K. Sorting
     them with their numbers takes copies of both. Where blocks have indexes, a query has a
-    beam, and enters each of them somewhere.
+    beam, and enters a block at some of its starts.
     """
     n_neighbors = shape.listed_neighbors
     nearest = n_neighbors + n_neighbors // 4 + 7 * shape.graph_neighbors
     if shape.is_indexed:
-        nearest += (
-            n_neighbors + WIDEST_BEAM + MOST_AXES + (ENTRIES + 2) * n_blocks + 4 * ENTRIES
-        )
+        nearest += n_neighbors + BEAM_ROWS + 6 * ENTRIES
     return (8 * shape.n_features + nearest + 24) * FLOAT_BYTES
 
 

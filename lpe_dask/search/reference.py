@@ -21,7 +21,6 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.search.approximate import Approximation
 from lpe_dask.search.attribution import (
     Attributed,
@@ -43,14 +42,12 @@ from lpe_dask.search.spooled import SpoolFolder, new_entry
 from lpe_dask.tables import Table, to_checked_series
 from lpe_dask.tasks import (
     Held,
-    active_client,
     active_workers,
     compute,
     enter,
     enter_parts,
     held_of,
     new_array,
-    new_tasks,
     settle,
 )
 
@@ -58,9 +55,6 @@ logger = logging.getLogger(__name__)
 
 #: Rows of the reference that tell which share of a distance a column has typically.
 TYPICAL_ROWS = 256
-
-#: Reference rows from which on pynndescent is compiled ahead: fewer are measured sooner.
-COMPILED_ROWS = 50_000
 
 
 @dataclass(frozen=True)
@@ -89,23 +83,18 @@ class Reference:
     def _shared_space(self) -> Held:
         return Held(self.space, "lpe-space")
 
-    def own_tasks(
-        self, numbers: NDArray[np.int64], approximation: Approximation | None = None
-    ) -> list[Delayed]:
-        """Return tasks that measure these rows, each without itself.
+    def own_tasks(self, numbers: NDArray[np.int64]) -> list[Delayed]:
+        """Return tasks that measure these rows, each without itself, by an exact search.
 
         Parameters
         ----------
         numbers : ndarray of int
             Of the rows to measure, ascending.
-        approximation : Approximation, optional
-            None: all rows are compared. What is found is not measured again.
 
         Returns
         -------
         tasks : list of Delayed
-            Each gives the numbers of some of them and their statistic; as many for each
-            block, one block after another.
+            Each gives the numbers of some of them and their statistic.
         """
         plan = self._plan(wait=True)
         if self.graph is not None:
@@ -113,9 +102,8 @@ class Reference:
             return walk_among_rows(graph, numbers, self._search(plan), plan.task_rows)
         is_all = len(numbers) == self.shape.n_reference
         chosen = None if is_all else enter(numbers, "lpe-chosen")
-        searched = self._searched(plan, approximation=approximation)
         n_shares = plan.own_shares(len(numbers))
-        return self_join(len(self.blocks), searched, n_shares, chosen)
+        return self_join(len(self.blocks), self._searched(plan), n_shares, chosen)
 
     def measure_rows(
         self,
@@ -284,20 +272,6 @@ class Reference:
         """
         return Needs(self._plan(frame_sizes, reads_frame=True)).worker
 
-    def compile_tasks(self) -> list[Delayed]:
-        """Return tasks that compile what builds indexes, to be computed beside others.
-
-        None where that would not help: workers of a cluster compile it when they build one,
-        all at the same time.
-        """
-        is_worth_it = self.shape.n_reference >= COMPILED_ROWS
-        if not is_worth_it or self.blocks.is_spooled or active_client() is not None:
-            return []
-        # numba does one thing at a time: kernels have to be there before it begins.
-        compute(*self.own_tasks(np.arange(1)))
-        prepare = ALGORITHMS[self.space.algorithm].prepare
-        return new_tasks("compile", [(prepare, self.shape.n_features)])
-
     def indexed(self) -> Reference:
         """Return the reference with indexes of its blocks, to search along; computes."""
         blocks, space = self.blocks, self.space
@@ -355,7 +329,7 @@ class Reference:
             search=replace(searched.search, beyond=approximation.beyond),
             weight=None if judged is None else enter(judged, "lpe-weight"),
             indexes=self.indexes.tasks(),
-            guide=approximation.guide,
+            is_exact=approximation.is_exact,
         )
 
     def _plan(
@@ -408,7 +382,7 @@ def prepare_reference(
             "%d nominal rows do not fit into the memory of each worker: they are spooled "
             "to %s", shape.n_reference, entry.url,
         )  # fmt: skip
-    chunks = partial(_chunks, source, plan.piece_rows)
+    chunks = partial(_chunks, source, plan.block_rows)
     blocks = prepare_blocks(chunks, space, entry, plan.largest_block_rows)
     reference = Reference(shape, space, blocks)
     graph_params = shape.graph_params

@@ -62,7 +62,7 @@ class SpooledIndex:
     Attributes
     ----------
     url : str
-        Of its file; that of its starts has one word more.
+        Of its file.
     """
 
     url: str
@@ -70,10 +70,6 @@ class SpooledIndex:
     def load(self) -> Index:
         """Return the index, read again."""
         return index_of(*_read(self.url))
-
-    def load_starts(self) -> Block:
-        """Return the block of rows where searches enter, read again."""
-        return block_of(*_read(starts_url(self.url)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +148,9 @@ class SpoolFolder:
         return SpooledBlock(url, held.low, held.high)
 
     def write_index(self, held: HeldIndex) -> SpooledIndex:
-        """Write the index of a block and its starts, and return the handle."""
+        """Write the index of a block, and return the handle."""
         url = f"{self.url}/index-{uuid4().hex}"
         _write(url, held.index.arrays())
-        _write(starts_url(url), held.starts.arrays())
         return SpooledIndex(url)
 
     def write_pieces(self, pieces: Pieces) -> SpooledPieces:
@@ -174,11 +169,6 @@ class SpoolFolder:
 def sample_url(url: str) -> str:
     """Return the URL of the sample that belongs to a block."""
     return f"{url}-sample"
-
-
-def starts_url(url: str) -> str:
-    """Return the URL of the starts that belong to an index."""
-    return f"{url}-starts"
 
 
 @retried

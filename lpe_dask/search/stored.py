@@ -21,9 +21,6 @@ from lpe_dask.search.spooled import SpoolFolder, handles_of
 from lpe_dask.storage import FLOAT64, FLOATS, INT32, INT64, StoredFile, write_columns
 from lpe_dask.tasks import enter, new_tasks
 
-#: Column of an index that says where searches enter the block.
-_IS_START = "is_start"
-
 
 def load_blocks(
     files: Sequence[tuple[StoredFile, int]],
@@ -135,12 +132,8 @@ def _store_block(
 
 
 def _store_index(indexes: list[Any], i: int, url: str) -> StoredFile:
-    handle = handles_of(indexes)[i]
-    index = handle.load()
-    is_start = np.zeros(len(index.graph), np.int32)
-    is_start[index.places(handle.load_starts().numbers)] = 1
-    columns = dict(zip(_led_to(index.graph.shape[1]), index.graph.T, strict=True))
-    return write_columns(url, columns | {_IS_START: is_start})
+    graph = handles_of(indexes)[i].load().graph
+    return write_columns(url, dict(zip(_led_to(graph.shape[1]), graph.T, strict=True)))
 
 
 def _led_to(n_led_to: int) -> list[str]:
@@ -200,17 +193,16 @@ def _load_index(
     rows, numbers = _read_rows(of_rows, n_rows, n_reference, space)
     block = space.pack(rows, numbers).block
     names = _led_to(DEGREE)
-    columns = file.columns(dict.fromkeys([*names, _IS_START], INT32), n_rows)
+    columns = file.columns(dict.fromkeys(names, INT32), n_rows)
     stored = np.column_stack([columns[name] for name in names])
-    starts = np.flatnonzero(columns[_IS_START])
-    if stored.min() < -1 or stored.max() >= n_rows or len(starts) == 0:
+    if stored.min() < -1 or stored.max() >= n_rows:
         raise ValueError(f"{file.url} contains no index of {n_rows} rows")
     # The rows were packed again, maybe in another order.
     order = np.argsort(block.numbers)
     places = order[np.searchsorted(block.numbers, numbers, sorter=order)]
     graph = np.empty_like(stored)
     graph[places] = np.where(stored < 0, -1, places[stored])
-    held = space.linked(block, graph, np.sort(places[starts]).astype(np.int64))
+    held = space.linked(block, graph)
     return held if folder is None else folder.write_index(held)
 
 

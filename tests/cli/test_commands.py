@@ -186,12 +186,11 @@ def test_score__states_the_band_of_a_sample(files):
 def led_files(files, monkeypatch):
     """Larger ones, of which blocks have indexes with the right lists."""
     rng = np.random.default_rng(0)
-    for name, n_rows in (("nominal", 3000), ("data", 1500)):
+    for name, n_rows in (("nominal", 3900), ("data", 3100)):
         rows = pd.DataFrame(rng.standard_normal((n_rows, 6))).rename(columns=str)
         rows.to_parquet(f"{name}.parquet")
     monkeypatch.setattr(nn_descent, "neighbor_lists", right_lists)
-    with dask.config.set({"lpe-dask.block-rows": 1280}):
-        yield files
+    return files
 
 
 APPROXIMATELY = ("--calibration-size", 400, "--random-state", 0, "--n-neighbors", 8)
@@ -211,40 +210,21 @@ def test_score__along_a_graph_has_the_alarms_of_the_exact_search(led_files):
     np.testing.assert_array_equal(p[exact <= 0.1], exact[exact <= 0.1])
     assert summary["algorithm_"] == "nn_descent"
     assert summary["certificate"]["max_p_error"] == 0.02
-    assert summary["certificate"]["audited"] == 1100
+    assert summary["certificate"]["audited"] == 3000
     assert json.loads(Path("out/_summary.json").read_text())["certificate"] is None
 
 
-def test_score__may_let_auto_take_an_approximate_search(led_files, monkeypatch):
-    asked = []
-
-    def choose(*given):
-        asked.append(given)
-        return True, "a test"
-
-    monkeypatch.setattr("lpe_dask.model.fitting.choose_approximate", choose)
-
-    score(*APPROXIMATELY)
-    assert not asked
-    result = score(*APPROXIMATELY, "--allow-approximate", "--overwrite")
-
-    assert result.exit_code == 0, result.output
-    assert len(asked) == 1
-    assert json.loads(Path("out/_summary.json").read_text())["algorithm_"] == "nn_descent"
-
-
-def test_score__fails_where_p_values_are_not_as_good_as_asked(led_files, monkeypatch):
+def test_score__fails_where_too_many_neighbors_are_missed(led_files, monkeypatch):
     lists = corrupted("all random", 0, blocks=range(9))
     monkeypatch.setattr(nn_descent, "neighbor_lists", lists)
     monkeypatch.setattr(packing, "joined_lists", lambda of_rows: of_rows[:, :6].copy())
-    asked = ("--algorithm", "nn_descent", "--on-low-quality", "error")
 
-    result = score(*APPROXIMATELY, *asked)
+    result = score(*APPROXIMATELY, "--algorithm", "nn_descent")
 
     assert result.exit_code == 1
     said = message(result)
-    assert "p-values are not as good as asked: not met" in said
-    assert "--on-low-quality repair" in said
+    assert "the approximate search misses too many neighbors" in said
+    assert "--algorithm auto" in said
     assert not list(Path("out").glob("*.parquet"))
     assert score(*APPROXIMATELY, "--algorithm", "brute").exit_code == 0
 

@@ -6,75 +6,57 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from indexes import CORRUPTIONS, corrupted, right_lists
-from lpe_dask.kernels import beams, codes
+from indexes import CORRUPTIONS, corrupted, indexes_of
+from lpe_dask.kernels import beams
 from lpe_dask.kernels.beams import BeamState
-from lpe_dask.kernels.indexes import Index, joined_lists, start_places
-from lpe_dask.kernels.states import NearestState
 from searching import HARD_POINTS, all_distances, in_blocks, parts_of, query_tiles, smallest
 from strategies import point_sets, row_parts
 
 
-def _indexed(reference, lists=right_lists):
-    """Return an index for each block."""
-    return [
-        Index.of(block, joined_lists(lists(block.rows, i)))
-        for i, block in enumerate(reference.blocks)
-    ]
-
-
-def _search(
-    reference, found_along, rows, n_neighbors, numbers=None, *, width=None, **asked
-):
-    """Search all blocks one after another, from all of their starts."""
+def _search(reference, indexes, rows, n_neighbors, numbers=None, *, width=None, **asked):
+    """Search all blocks one after another, with beams of so many rows."""
     queries = query_tiles(reference, rows, numbers)
-    width = n_neighbors if width is None else width
-    state = BeamState(queries, reference.basis, n_neighbors, width, **asked)
-    every = np.arange(len(rows))
-    for block, index in zip(reference.blocks, found_along, strict=True):
-        starts = block.numbers[start_places(block.n_rows)]
-        state.fold(block, index, every, np.tile(starts, (len(rows), 1)))
-    return state
+    with pytest.MonkeyPatch.context() as patch:
+        if width is not None:
+            patch.setattr(beams, "BEAM_ROWS", width - n_neighbors)
+        state = BeamState(queries, reference.basis, n_neighbors, **asked)
+    for block, index in zip(reference.blocks, indexes, strict=True):
+        state.fold(block, index)
+    return state.finish()
 
 
-@given(data=st.data(), points=point_sets(max_rows=20), n_neighbors=st.integers(1, 8))
-def test_finish__is_exact_where_all_rows_are_looked_at(data, points, n_neighbors):
-    parts = data.draw(row_parts(len(points)))
-    reference = in_blocks("nn_descent", points, parts)
-    numbers = np.arange(len(points))
+@pytest.mark.parametrize("aggregation", ["kth", "mean"])
+@given(
+    data=st.data(),
+    points=point_sets(max_rows=20),
+    n_neighbors=st.integers(1, 8),
+    more=st.integers(0, 3),
+)
+def test_finish__is_exact_where_all_rows_are_looked_at(
+    aggregation, data, points, n_neighbors, more
+):
+    reference = in_blocks("nn_descent", points, data.draw(row_parts(len(points))))
 
-    state = _search(reference, _indexed(reference), points, n_neighbors, numbers)
-
-    expected = definitions.knn_radii(points, points, n_neighbors, exclude_self=True)
-    np.testing.assert_array_equal(state.finish(), expected)
-
-
-@given(data=st.data(), points=point_sets(max_rows=20), n_neighbors=st.integers(1, 8))
-def test_finish__is_the_exact_mean_where_all_rows_are_looked_at(data, points, n_neighbors):
-    """Also where a beam has more rows than are asked for."""
-    parts = data.draw(row_parts(len(points)))
-    reference = in_blocks("nn_descent", points, parts)
-    width = n_neighbors + data.draw(st.integers(0, 3))
-
-    state = _search(
-        reference, _indexed(reference), points, n_neighbors, np.arange(len(points)),
-        width=width, aggregation="mean",
+    found = _search(
+        reference, indexes_of(reference), points, n_neighbors, np.arange(len(points)),
+        width=n_neighbors + more, aggregation=aggregation,
     )  # fmt: skip
 
-    expected = definitions.mean_radii(points, points, n_neighbors, exclude_self=True)
-    np.testing.assert_array_equal(state.finish(), expected)
+    defined = {"kth": definitions.knn_radii, "mean": definitions.mean_radii}[aggregation]
+    expected = defined(points, points, n_neighbors, exclude_self=True)
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("name", HARD_POINTS)
-def test_finish__is_exact_on_hard_data_with_wide_beams(name):
+def test_finish__is_exact_on_hard_data(name):
     points = HARD_POINTS[name]
     reference = in_blocks("nn_descent", points, parts_of(len(points), 3))
     numbers = np.arange(len(points))
 
-    state = _search(reference, _indexed(reference), points, 3, numbers, width=300)
+    found = _search(reference, indexes_of(reference), points, 3, numbers)
 
     expected = smallest(all_distances(points, points, exclude_self=True), 3)[0][:, -1]
-    np.testing.assert_array_equal(state.finish(), expected)
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("corruption", CORRUPTIONS)
@@ -89,14 +71,14 @@ def test_finish__is_never_less_than_the_definition(
 ):
     """Whatever an index says: K different rows, none of them the query, or inf."""
     reference = in_blocks("nn_descent", points, data.draw(row_parts(len(points))))
-    lists = corrupted(corruption, seed, blocks=range(99))
+    indexes = indexes_of(reference, corrupted(corruption, seed, blocks=range(99)))
     is_own = data.draw(st.booleans())
     numbers = np.arange(len(points)) if is_own else None
 
-    state = _search(reference, _indexed(reference, lists), points, n_neighbors, numbers)
+    found = _search(reference, indexes, points, n_neighbors, numbers, width=n_neighbors)
 
     exact = definitions.knn_radii(points, points, n_neighbors, exclude_self=is_own)
-    assert (state.finish() >= exact).all()
+    assert (found >= exact).all()
 
 
 def _sheet(n_rows, n_features, seed):
@@ -107,46 +89,20 @@ def _sheet(n_rows, n_features, seed):
     return np.sin(rng.standard_normal((n_rows, 5)) @ turn) + noise
 
 
-def _found_beside(queries, reference, found_along, rows):
-    order = np.random.default_rng(0).permutation(len(rows))
-    alone = [
-        _search(reference, found_along, rows[order[part]], 5, width=20).finish()
-        for part in np.array_split(np.arange(len(rows)), 7)
-    ]
-    restored = np.empty(len(rows))
-    restored[order] = np.concatenate(alone)
-    return restored
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_finish__of_a_query_depends_on_no_other(dtype):
     rows, queries = _sheet(2000, 40, 1).astype(dtype), _sheet(300, 40, 2)
     reference = in_blocks("nn_descent", rows, parts_of(2000, 3))
-    found_along = _indexed(reference)
+    indexes = indexes_of(reference)
 
-    together = _search(reference, found_along, queries, 5, width=20).finish()
+    together = _search(reference, indexes, queries, 5, width=20)
 
-    apart = _found_beside(queries, reference, found_along, queries)
+    order, apart = np.random.default_rng(0).permutation(len(queries)), np.empty(300)
+    for part in np.array_split(order, 7):
+        apart[part] = _search(reference, indexes, queries[part], 5, width=20)
     np.testing.assert_array_equal(together, apart)
     exact = smallest(all_distances(queries, rows), 5)[0][:, -1]
     assert (together == exact).mean() > 0.9  # a search, not a guess
-
-
-def test_codes__change_nothing_but_the_rows_that_are_read(monkeypatch):
-    rows, queries = _sheet(3000, 64, 1), _sheet(200, 64, 2)
-    reference = in_blocks("nn_descent", rows, parts_of(3000, 2))
-    with_codes = _indexed(reference)
-    monkeypatch.setattr(codes, "MOST_AXES", 0)
-    without = _indexed(reference)
-    assert with_codes[0].codes.rows.shape[1] > 0
-    assert without[0].codes.rows.shape[1] == 0
-
-    states = [
-        _search(reference, each, queries, 5, width=30) for each in (with_codes, without)
-    ]
-
-    np.testing.assert_array_equal(states[0].finish(), states[1].finish())
-    assert states[0].n_compared < states[1].n_compared / 2
 
 
 def test_narrow_beams__find_the_way_to_another_block():
@@ -156,48 +112,11 @@ def test_narrow_beams__find_the_way_to_another_block():
     order = np.argsort(rows[:, 0])
     reference = in_blocks("nn_descent", rows, np.array_split(order, 2))
 
-    found = _search(reference, _indexed(reference), queries, 5, width=20).finish()
+    found = _search(reference, indexes_of(reference), queries, 5, width=20)
 
     exact = smallest(all_distances(queries, rows), 5)[0][:, -1]
     assert (found == exact).mean() > 0.9
     assert beams.NARROW > 20
-
-
-def test_take__begins_with_what_is_known():
-    rows, queries = _sheet(2000, 8, 1), _sheet(100, 8, 2)
-    reference = in_blocks("nn_descent", rows, parts_of(2000, 2))
-    tiles = query_tiles(reference, queries)
-    whole = NearestState(tiles, reference.basis, 5)
-    for block in reference.blocks:
-        whole.fold(block)
-    state = BeamState(tiles, reference.basis, 5, 20)
-
-    state.take(whole)
-
-    np.testing.assert_array_equal(state.finish(), whole.finish())
-
-
-def test_needing__is_for_each_query_alone():
-    rows = np.concatenate([_sheet(300, 4, 1), _sheet(300, 4, 2) + 100])
-    reference = in_blocks("nn_descent", rows, parts_of(600, 2))
-    asked = rows[[0, 1, 300, 599, 2]]
-    asked[4, 0] = np.nan  # not measured
-    queries = query_tiles(reference, asked, np.array([0, 1, 300, 599, 2]))
-    whole = NearestState(queries, reference.basis, 3)
-    for block in reference.blocks:
-        whole.fold(block)
-    state = BeamState(queries, reference.basis, 3, 3)
-    first = reference.blocks[0].low, reference.blocks[0].high
-
-    every = np.arange(5)
-    before = state.needing(*first, every)
-    state.take(whole)
-    after = state.needing(*first, every)
-
-    assert sorted(queries.order[before]) == [0, 1, 2, 3]
-    assert sorted(queries.order[after]) == [0, 1]
-    np.testing.assert_array_equal(state.needing(*first, after[1:]), after[1:])
-    assert len(state.needing(*first, every[:0])) == 0
 
 
 def test_rows_with_nan__are_not_measured():
@@ -206,6 +125,6 @@ def test_rows_with_nan__are_not_measured():
     queries[4, 2] = np.nan
     reference = in_blocks("nn_descent", rows)
 
-    found = _search(reference, _indexed(reference), queries, 3, width=10).finish()
+    found = _search(reference, indexes_of(reference), queries, 3)
 
     np.testing.assert_array_equal(np.isnan(found), np.arange(9) == 4)

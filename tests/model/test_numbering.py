@@ -223,23 +223,6 @@ def test_nearest_nominal__of_an_approximate_model(random_state, tmp_path, monkey
         np.testing.assert_allclose(np.sort(whole)[:3], found)
 
 
-def test_nearest_nominal__of_auto_that_took_nn_descent(tmp_path, monkeypatch):
-    """A loaded model draws as the fit has, which knew the algorithm that it took."""
-    monkeypatch.setattr(nn_descent, "neighbor_lists", right_lists)
-    nominal = np.random.default_rng(0).standard_normal((3000, 6))
-    model = LPE(
-        5, algorithm="nn_descent", calibration="conformal", calibration_size=200,
-        random_state=0, max_p_error=0.5,
-    ).fit(nominal)  # fmt: skip
-    right = model.nearest_nominal(nominal[:5])
-    model.set_params(algorithm="auto").save(tmp_path / "model")
-
-    loaded = lpe_dask.load(tmp_path / "model")
-
-    assert loaded.algorithm_ == "nn_descent"
-    pd.testing.assert_frame_equal(loaded.nearest_nominal(nominal[:5]), right)
-
-
 # Which rows are near
 
 

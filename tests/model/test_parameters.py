@@ -12,7 +12,6 @@ from lpe_dask.model.parameters import (
     PARAMETERS,
     ParameterError,
     check_parameters,
-    may_approximate,
     neighbors_by_rule,
     radius_by_rule,
 )
@@ -119,7 +118,6 @@ def test_check_parameters__names_the_arguments_that_it_refuses(arguments, names)
         ({"alpha": "0.1"}, "alpha='0.1'"),
         ({"alpha": np.nan}, "alpha=nan"),
         ({"algorithm": "kd"}, "this version has algorithm in 'auto', 'brute', 'pruned'"),
-        ({"allow_approximate": "yes"}, "allow_approximate='yes' must be True or False"),
         ({"recheck": 0}, "recheck=0 must be a number between 0 and 1"),
         ({"calibration": "cv"}, "has calibration in 'auto', 'loo', 'split', 'conformal'"),
         ({"calibration_size": 0}, "calibration_size=0 must be a whole number"),
@@ -178,10 +176,3 @@ def test_rules__are_those_of_the_paper(n):
         assert radius_by_rule(n, d) == pytest.approx(
             definitions.radius_rule(n, d), rel=1e-15
         )
-
-
-@pytest.mark.parametrize("categorical", [None, [], "auto", ["a"]])
-def test_may_approximate__not_with_categories(categorical):
-    model = LPE(allow_approximate=True, categorical=categorical)
-
-    assert may_approximate(model.get_params()) == (not categorical)

@@ -19,6 +19,7 @@ import searching
 from indexes import RightLists, SlowLists, right_lists
 from lpe_dask import LPE
 from lpe_dask.kernels import nn_descent
+from lpe_dask.search import plan
 from processes import local_cluster
 
 pytestmark = pytest.mark.cluster
@@ -39,9 +40,8 @@ NOMINAL, NEW = _rows(6000, 1), _rows(4000, 2)
 
 
 @pytest.fixture(autouse=True)
-def _small_blocks():
-    with dask.config.set({"lpe-dask.block-rows": 1536}):
-        yield
+def _small_blocks(monkeypatch):
+    monkeypatch.setattr(plan, "MOST_INDEXED_ROWS", 1536)
 
 
 @pytest.fixture
@@ -77,11 +77,11 @@ def test_p_values__have_the_same_bits_on_worker_processes(client, expected):
 
         np.testing.assert_array_equal(model.p_values_.compute(), expected[0])
         np.testing.assert_array_equal(new, expected[1])
-    assert model.certificate_.is_met
+    assert 0 < model.certificate_.bound <= 0.01
 
 
-@pytest.mark.parametrize("prefix", ["lpe-index", "lpe-guide", "lpe-judge"])
-def test_p_values__survive_a_worker_lost_while_building_and_asking(
+@pytest.mark.parametrize("prefix", ["lpe-index", "lpe-judge"])
+def test_p_values__survive_a_worker_lost_while_building_and_judging(
     client, expected, prefix
 ):
     client.register_plugin(SlowLists())
@@ -132,7 +132,7 @@ def _n_partitions_held(dask_scheduler):
 
 @pytest.mark.parametrize("kind", ["array", "frame"])
 def test_partitions__are_not_held_while_their_search_is_judged(client, kind):
-    """Rows that are read before the verdict would all stay in memory until then."""
+    """Rows that are read before that would all stay in memory until then."""
     client.register_plugin(RightLists())
     model = _model().fit(NOMINAL)
     shape = (PART_ROWS,) * N_PARTS, NEW.shape[1]

@@ -12,17 +12,13 @@ import itertools
 import os
 import random
 
-import cloudpickle
 import dask
 import numpy as np
 import psutil
 import pytest
 from distributed import Client
 
-import indexes
-import searching
 from choosing import dealt, mostly_slow, pairs
-from indexes import RightLists, right_lists
 from lifetimes import (
     ENTRIES,
     KINDS,
@@ -38,8 +34,7 @@ from lifetimes import (
     unneeded,
     uses_of,
 )
-from lpe_dask.kernels import nn_descent
-from lpe_dask.model import fitting, loading
+from lpe_dask.model import loading
 from lpe_dask.search import choice
 from lpe_dask.search import plan as planning
 from lpe_dask.search.memory import Needs
@@ -50,10 +45,6 @@ from processes import cluster_of_its_own
 from waiting import eventually
 
 pytestmark = pytest.mark.cluster
-
-# Worker processes do not see the folder of the tests.
-cloudpickle.register_pickle_by_value(indexes)
-cloudpickle.register_pickle_by_value(searching)
 
 LAZY = [kind for kind in KINDS if is_lazy(kind)]
 EAGER = [kind for kind in KINDS if not is_lazy(kind)]
@@ -82,7 +73,6 @@ def tables(tmp_path_factory):
 @pytest.fixture(scope="module")
 def stage():
     with staged() as stage:
-        stage.client.register_plugin(RightLists())
         yield stage
 
 
@@ -152,13 +142,6 @@ def _pruned_always(monkeypatch):
     return {"lpe-dask.block-rows": 128}
 
 
-def _approximate(monkeypatch):
-    """Along indexes: results are the same, as so few rows are all measured exactly."""
-    monkeypatch.setattr(fitting, "choose_search", lambda *given: "nn_descent")
-    monkeypatch.setattr(nn_descent, "neighbor_lists", right_lists)
-    return {"lpe-dask.block-rows": 128}
-
-
 def _hashes_are_left_to_tasks(monkeypatch):
     monkeypatch.setattr(loading, "CHECKED_BYTES", -1)
 
@@ -172,7 +155,6 @@ SWITCHES = {
     "many chunks": ("small", _many_chunks),
     "chosen by a trial": ("small", _chosen_by_a_trial),
     "pruned": ("small", _pruned_always),
-    "approximate": ("small", _approximate),
     "sampled search": ("many neighbors", None),
     "one partition": ("one partition", None),
     "hashes": ("small", _hashes_are_left_to_tasks),

@@ -18,6 +18,7 @@ from distributed import Client, LocalCluster
 
 from choosing import mostly_slow
 from lpe_dask import LPE
+from lpe_dask.search import plan as planning
 from lpe_dask.search.memory import Needs, plan_for
 from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic
 from lpe_dask.tasks.workers import active_workers, peak_process_bytes
@@ -145,14 +146,14 @@ def test_worker_bytes__bound_whole_workers_that_read_a_spool(client, tmp_path):
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("n_rows", "n_features", "block_rows"),
-    [(60_000, 32, None), (60_000, 256, None), (160_000, 128, 80_000)],
+    [(60_000, 32, 200_000), (60_000, 256, 200_000), (160_000, 128, 80_000)],
 )
 def test_worker_bytes__bound_whole_workers_that_build_indexes(
-    compiled, n_rows, n_features, block_rows
+    compiled, n_rows, n_features, block_rows, monkeypatch
 ):
-    """Also where blocks are gathered from smaller pieces."""
+    monkeypatch.setattr(planning, "MOST_INDEXED_ROWS", block_rows)
     nominal, new = (as_array(n_rows, n_features, N_PARTITIONS, seed) for seed in (0, 1))
-    with two_workers() as client, dask.config.set({"lpe-dask.block-rows": block_rows}):
+    with two_workers() as client:
         shape = SearchShape(
             n_rows, n_features, Statistic(N_NEIGHBORS, None),
             partition_rows=n_rows // N_PARTITIONS, reads_frame=False, is_indexed=True,
