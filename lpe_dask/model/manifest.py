@@ -34,9 +34,7 @@ from lpe_dask.kernels import AGGREGATIONS, ALGORITHMS, Basis
 from lpe_dask.model.certificate import Certificate, Quality
 from lpe_dask.model.dataclass_json import Section, checked_type, to_json
 from lpe_dask.model.division import Division
-from lpe_dask.model.metrics import given_parameter
 from lpe_dask.model.parameters import (
-    FORMS,
     PARAMETERS,
     check_parameters,
 )
@@ -80,10 +78,6 @@ _MOST_STEP_EXPONENT = 80
 
 #: The kind of the error about what another version has written.
 _OTHER: LiteralString = "other_version"
-
-# As `column_names.name_to_json` writes them.
-_PlainName = bool | int | float | str | dict[str, str] | None
-_Name = _PlainName | dict[str, list[_PlainName]]
 
 
 class OtherVersionError(ValueError):
@@ -352,7 +346,7 @@ class Manifest(Section):
     has_anomaly_log_density: bool
     n_dropped: NonNegativeInt
     n_features_in: PositiveInt
-    feature_names_in: list[_Name] | None
+    feature_names_in: list[Any] | None
     offset: Annotated[float, Field(gt=0, le=1)]
     division: Stored[Division]
     statistic: Stored[Statistic]
@@ -371,10 +365,6 @@ class Manifest(Section):
         self._check_features()
         self._check_reference()
         self._check_approximate()
-        metric, params = self.parameters["metric"], self.parameters["metric_params"]
-        if metric != "geodesic":
-            n_forms = len(FORMS[self.parameters["scale"]])
-            given_parameter(metric, params, self.n_features_in, n_forms)
         return self
 
     def _check_names(self) -> None:

@@ -251,22 +251,6 @@ def test_fit__measures_levels_that_only_calibration_rows_have(calibration):
     np.testing.assert_array_equal(of_text.calibration_, model.calibration_)
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_scale__leaves_categories_as_they_are(scale):
-    """With a mismatch that outweighs all else, neighbors are of the same categories."""
-    model = LPE(
-        1, categorical=CATEGORICAL, scale=scale, calibration="loo",
-        metric_params={"w": [1e6, 1, 1e6, 1e6, 1, 1e6]},
-    ).fit(NOMINAL)  # fmt: skip
-
-    for _, group in NOMINAL.groupby(ORDERED, observed=True):
-        alone = LPE(1, scale=scale, calibration="loo").fit(NOMINAL[NUMBERS])
-        if len(group) < 2:
-            continue
-        scaled = alone.statistic(group[NUMBERS])
-        np.testing.assert_array_equal(model.statistic(group), scaled)
-
-
 def test_categorical__of_all_columns():
     nominal, new = NOMINAL[["protocol", "flag"]], NEW[["protocol", "flag"]]
     model = LPE(2, categorical="auto", scale="minmax").fit(nominal)

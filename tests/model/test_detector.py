@@ -15,7 +15,6 @@ from dask.sizeof import sizeof
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import definitions
@@ -140,28 +139,6 @@ def test_score__equals_definition_for_every_scale_and_metric(metric, params, sca
     z_queries = prepared(queries, nominal, scale, metric, params)
     np.testing.assert_array_equal(
         actual, expected_p_values(z_queries, z_nominal, n_neighbors)
-    )
-
-
-def test_mahalanobis__learns_the_inverse_covariance():
-    rng = np.random.default_rng(0)
-    nominal = rng.standard_normal((200, 3)) @ np.array(
-        [[1, 0.5, 0], [0, 1, 0.9], [0, 0, 0.3]]
-    )
-    queries = rng.standard_normal((50, 3))
-    arguments = {"metric": "mahalanobis", "scale": "standard", "calibration": "loo"}
-
-    learned = LPE(5, **arguments).fit(nominal)
-
-    scaled = (nominal - nominal.mean(0)) / nominal.std(0)
-    given_inverse = {"VI": np.linalg.inv(np.cov(scaled.T))}
-    given_model = LPE(5, metric_params=given_inverse, **arguments)
-    given_model.fit(nominal)
-    np.testing.assert_allclose(
-        learned.statistic(queries), given_model.statistic(queries), rtol=1e-9
-    )
-    np.testing.assert_array_equal(
-        learned.score_samples(queries), given_model.score_samples(queries)
     )
 
 
@@ -581,14 +558,6 @@ def test_names__columns_are_found_by_name():
     pd.testing.assert_series_equal(actual, model.score_samples(queries))
     with pytest.raises(ValueError, match=r"lack the columns \['b'\]"):
         model.score_samples(queries[["a", "c"]])
-
-
-@pytest.mark.parametrize(
-    "method", ["score_samples", "statistic", "predict", "decision_function"]
-)
-def test_methods__before_fit(method):
-    with pytest.raises(NotFittedError):
-        getattr(LPE(), method)(np.zeros((2, 2)))
 
 
 def test_p_values__before_fit():

@@ -62,11 +62,8 @@ KINDS = {
     "list": lambda p: p.tolist(),
     "Series": lambda p: pd.Series(p, index=np.arange(len(p)) % 7),
     "nullable Series": lambda p: pd.Series(p).convert_dtypes(),
-    "float32": lambda p: p.astype(np.float32),
     "dask array": lambda p: da.from_array(p, chunks=70),
-    "dask array of one chunk": lambda p: da.from_array(p, chunks=-1),
     "dask array with empty chunks": lambda p: da.from_array(p, chunks=((0, 1, 0, 299),)),
-    "dask array of float32": lambda p: da.from_array(p.astype(np.float32), chunks=70),
     "dask Series": lambda p: dd.from_pandas(pd.Series(p), npartitions=4),
     "nullable dask Series": lambda p: dd.from_pandas(
         pd.Series(p).astype("Float64"), npartitions=3

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 import definitions
 import lpe_dask
 from choosing import mostly_slow
-from indexes import right_lists
 from lpe_dask import LPE
-from lpe_dask.kernels import nn_descent
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.numbering import input_places, reference_numbers
 from strategies import point_sets
@@ -189,38 +187,6 @@ def test_nearest_nominal__has_the_rows_of_the_fit_whatever_is_set_later(
     pd.testing.assert_frame_equal(loaded.nearest_nominal(NEW), right, check_exact=True)
     assert loaded.calibration_kind_ == kind
     assert loaded.get_params() == model.get_params()
-
-
-@pytest.mark.parametrize("random_state", [None, 3])
-def test_nearest_nominal__of_an_approximate_model(random_state, tmp_path, monkeypatch):
-    """How many rows it draws to be measured is not told by its parameters alone."""
-    monkeypatch.setattr(nn_descent, "neighbor_lists", right_lists)
-    nominal, rows = np.random.default_rng(0).standard_normal((2, 3000, 6))
-    arguments = {"scale": "standard", "calibration": "conformal", "calibration_size": 200}
-    model = LPE(
-        5, algorithm="nn_descent", random_state=random_state, max_p_error=0.5, **arguments
-    ).fit(nominal)
-    model.save(tmp_path / "model")
-
-    nearest = model.nearest_nominal(rows[:10])
-
-    loaded = lpe_dask.load(tmp_path / "model").nearest_nominal(rows[:10])
-    if random_state is None:
-        assert loaded["nominal_row"].isna().all()
-    else:
-        pd.testing.assert_frame_equal(loaded, nearest, check_exact=True)
-        places = drawn(arguments | {"random_state": random_state}, 3000)
-        assert set(nearest["nominal_row"]) <= set(places)
-    (places,) = np.nonzero(reference_numbers(fitted_of(model), np.arange(3000)) >= 0)
-    learned_from = nominal[places]
-    scaled = (nominal - learned_from.mean(axis=0)) / learned_from.std(axis=0)
-    new = (rows[:10] - learned_from.mean(axis=0)) / learned_from.std(axis=0)
-    chosen = scaled[nearest["nominal_row"].to_numpy(int).reshape(10, 3)]
-    distances = np.sqrt(((chosen - new[:, None, :]) ** 2).sum(axis=2))
-    np.testing.assert_allclose(distances.ravel(), nearest["distance"])
-    for query, found in zip(new, distances, strict=True):
-        whole = np.sqrt(((scaled[places] - query) ** 2).sum(axis=1))
-        np.testing.assert_allclose(np.sort(whole)[:3], found)
 
 
 # Which rows are near

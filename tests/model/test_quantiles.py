@@ -180,15 +180,6 @@ def test_apply__keeps_what_is_not_finite():
     np.testing.assert_array_equal(heights, [[np.nan], [np.inf], [-np.inf]])
 
 
-def test_learn_scaling__of_both_forms_puts_all_of_one_first():
-    points = np.array([[0.0, 10.0], [1.0, 10.0], [4.0, 30.0]])
-
-    both = learn_scaling(da.from_array(points), "minmax+quantile", "ab").apply(points)
-
-    expected = [[0, 0, 1 / 6, 1 / 3], [0.25, 0, 0.5, 1 / 3], [1, 1, 5 / 6, 5 / 6]]
-    np.testing.assert_allclose(both, expected, rtol=1e-15)
-
-
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("column", [[-1.7e308, 1.7e308, 0.0], [0.0, 5e-324, 0.0]])
 # The threads of Dask 2026.1 and before do not know the np.errstate of who computes.
@@ -286,17 +277,6 @@ def test_score_samples__of_knots_of_many_columns_has_a_small_graph(scale):
 def is_held(task):
     """Whether it is a value of this process that goes to the spool when it is sent."""
     return isinstance(task, tuple) and isinstance(task[0], HeldTask)
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_statistic__does_not_depend_on_the_type_that_holds_the_numbers(kind):
-    nominal, queries = lattice(80, 0).astype(np.float32), lattice(20, 1).astype(np.float32)
-    expected = LPE(3, scale="minmax+quantile", calibration="loo").fit(nominal)
-
-    model = LPE(3, scale="minmax+quantile", calibration="loo").fit(nominal.astype(kind))
-
-    for rows in (queries.astype(kind), queries):
-        np.testing.assert_array_equal(model.statistic(rows), expected.statistic(queries))
 
 
 def test_fit__of_quantiles_with_weights_has_one_for_each_column():

@@ -455,14 +455,6 @@ def test_load__of_a_spooled_model(name, no_room, tmp_path):
     assert list(no_room.iterdir()) == []
 
 
-def test_load__spools_what_was_saved_from_memory(model, scores, no_room, tmp_path):
-    loaded = saved_and_loaded(model, tmp_path / "model")
-
-    for _ in range(2):
-        np.testing.assert_array_equal(loaded.score_samples(QUERIES), scores)
-        assert len(list(no_room.glob("*/blocks-*"))) == 1
-
-
 # Never half a model
 
 
