@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chaos.cluster import FAKETIME, HERE, WORKERS
-from chaos.network import HOSTS
 
 ANYWHERE = ("everywhere",)
 NODES = ("scheduler", *WORKERS, "client")
@@ -184,23 +183,14 @@ def heal(cluster, host):
     cluster.network.heal(host)
 
 
-def divide_workers(table):
-    def divide(cluster, host):
-        """The two workers do not hear each other; all else is as it was."""
-        one, other = WORKERS
-        cluster.network.drop(one, table, f"ip saddr {HOSTS[other]}")
-        cluster.network.drop(other, table, f"ip saddr {HOSTS[one]}")
-        return True
-
-    return divide
+def divide_workers(cluster, host):
+    """The two workers do not hear each other; all else is as it was."""
+    cluster.network.divide(*WORKERS)
+    return True
 
 
-def unite_workers(table):
-    def unite(cluster, host):
-        for name in WORKERS:
-            cluster.network.drop_nothing(name, table)
-
-    return unite
+def unite_workers(cluster, host):
+    cluster.network.unite(*WORKERS)
 
 
 def lose_packets(cluster, host):
@@ -274,20 +264,8 @@ FAULTS = {
     "host-gone": Fault(lose_host, bring_host_back, NODES, (10, 40)),
     "link-cut": Fault(cut, heal, NODES, (3, 10)),
     "link-cut-for-longer": Fault(cut, heal, NODES, (32, 40), n_lost=1),
-    "partition": Fault(
-        divide_workers("divided"),
-        unite_workers("divided"),
-        ANYWHERE,
-        (10, 40),
-        needs="nft",
-    ),
-    "partition-for-longer": Fault(
-        divide_workers("divided-for-longer"),
-        unite_workers("divided-for-longer"),
-        ANYWHERE,
-        (85, 95),
-        needs="nft",
-    ),
+    # At times for longer than the job waits.
+    "partition": Fault(divide_workers, unite_workers, ANYWHERE, (10, 100)),
     "loss": Fault(lose_packets, lose_nothing, ANYWHERE, (15, 30), needs="nft"),
     "slow-link": Fault(slow_down, speed_up, ANYWHERE, (15, 30), needs="tc"),
     "output-disk-full": Fault(fill_output, grow_output, ANYWHERE, (8, 20), storage="local"),

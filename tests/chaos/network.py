@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
+from itertools import permutations
 from pathlib import Path
 
 #: The hosts and their addresses; this process has an address of its own.
@@ -19,6 +20,9 @@ HOSTS = {
     "storage": "10.88.0.5",
 }
 OBSERVER = "10.88.0.9"
+
+#: The hardware address of no host.
+NOBODY = "02:00:00:00:00:99"
 
 #: What a host of its own needs: user, network, mount and process namespaces. When this
 #: process is killed, so is everything in them.
@@ -112,6 +116,16 @@ class Network:
 
     def heal(self, host):
         _ip("link", "set", f"to-{host}", "up")
+
+    def divide(self, *hosts):
+        """Let some hosts send to nobody what they mean for each other."""
+        wrong = ("lladdr", NOBODY, "dev", "eth0", "nud", "permanent")
+        for host, other in permutations(hosts, 2):
+            _ip("neigh", "replace", HOSTS[other], *wrong, before=self.on(host))
+
+    def unite(self, *hosts):
+        for host, other in permutations(hosts, 2):
+            _ip("neigh", "delete", HOSTS[other], "dev", "eth0", before=self.on(host))
 
     def drop(self, host, table, rule):
         """Let a host lose incoming packets, by a rule of nftables in a table of its own."""
