@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 import dask
 from dask.system import CPU_COUNT
 
-from lpe_dask.cli.cluster_log import only_news
 from lpe_dask.cli.interrupts import signals_held
 from lpe_dask.cli.outcome import UnavailableError
 from lpe_dask.tasks import (
@@ -38,6 +37,13 @@ logger = logging.getLogger(__name__)
 
 #: Users see what `distributed` logs from this level on.
 LOG_LEVEL = logging.WARNING
+
+#: Run by workers that a command starts: it prints the errors of their tasks itself.
+_QUIET_WORKER = """
+import logging
+logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)
+logging.getLogger("distributed.worker.memory").setLevel(logging.WARNING)
+"""
 
 #: How long a worker that a command started may be silent before its nanny restarts it: Dask
 #: finds that out within twice the time. Its own patience is five minutes.
@@ -156,7 +162,7 @@ class ChosenWorkers:
                 host="127.0.0.1",
                 dashboard_address="127.0.0.1:0",
                 silence_logs=LOG_LEVEL,
-                preload=None if self.debug else ["lpe_dask.cli.cluster_log"],
+                preload=None if self.debug else [_QUIET_WORKER],
             )
             stack.push(partial(_end_cluster, cluster))
             disable_gc_diagnosis()
@@ -261,7 +267,7 @@ def _quiet_distributed(debug: bool) -> Iterator[Callable[[], object]]:
         if debug:
             yield lambda: None
             return
-        stack.enter_context(only_news())
+        stack.enter_context(_muted("distributed.client"))  # of a lost scheduler
         stack.enter_context(_muted("asyncio"))  # logs requests that nobody waits for
 
         def silence() -> None:

@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any
 
 from lpe_dask.cli.interrupts import interrupt_main
-from lpe_dask.tasks import Computation, active_client, timeout
+from lpe_dask.tasks import Computation, Listener, active_client, timeout
 
 logger = logging.getLogger(__name__)
 
@@ -120,10 +120,10 @@ def _words(seconds: float) -> str:
 
 
 @contextmanager
-def detect_stalls(give_up_after: float) -> Iterator[Callable[[Computation], None]]:
+def detect_stalls(give_up_after: float) -> Iterator[Listener]:
     """Watch the computations of the active workers while the context is open.
 
-    Gives a function to call whenever a computation has moved.
+    Gives a listener of `compute`.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@ from .calls import counted as counted
 from .calls import lazily as lazily
 from .calls import persist as persist
 from .computing import Computation as Computation
+from .computing import Listener as Listener
 from .computing import RowCount as RowCount
 from .computing import compute as compute
 from .computing import listening as listening
