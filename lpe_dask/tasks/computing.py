@@ -107,7 +107,7 @@ def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
         return tuple(dask.compute(*collections, scheduler="sync"))
     are_tasks = all(isinstance(collection, Delayed) for collection in collections)
     keys = {task.key for task in collections} if are_tasks else set()
-    computation = Computation(len(keys), rows)
+    computation = Computation(len(keys) if are_tasks else len(collections), rows)
     with announced(computation):
         if client is None:
             is_heard = bool(_listeners.get())
