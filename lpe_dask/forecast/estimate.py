@@ -38,9 +38,10 @@ from lpe_dask.tables import (
     read_table,
     select_columns,
 )
-from lpe_dask.tasks import Workers, active_workers
+from lpe_dask.tasks import Workers, active_workers, at_once
 
 
+@at_once()
 def plan(
     data: Any,
     nominal: Any = None,

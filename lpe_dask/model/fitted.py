@@ -35,7 +35,7 @@ from lpe_dask.tables import (
     map_values,
     read_table,
 )
-from lpe_dask.tasks import at_once, compute, lazily, new_tasks, read_again
+from lpe_dask.tasks import at_once, compute, counted, lazily, new_tasks, read_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +180,14 @@ class Fitted:
             neighbor of; -1 for a new one. None: all are new. Along a graph, where that row
             is a node, only for rows that were not changed.
         """
-        blocks = cut_rows(rows)()
-        if numbers is None:
-            statistic = self.reference.measure_rows(blocks)
-        else:
-            statistic = self.reference.measure_without(blocks, numbers)
-        compared = self.calibration.compared(blocks, statistic)
-        found = compute(self.calibration.p_values(compared), statistic)
+        with counted():  # explanations call this often
+            blocks = cut_rows(rows)()
+            if numbers is None:
+                statistic = self.reference.measure_rows(blocks)
+            else:
+                statistic = self.reference.measure_without(blocks, numbers)
+            compared = self.calibration.compared(blocks, statistic)
+            found = compute(self.calibration.p_values(compared), statistic)
         return found[0], found[1]
 
     def labels(self, X: Any) -> Any:

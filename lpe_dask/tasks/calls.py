@@ -99,13 +99,16 @@ def at_once() -> Iterator[None]:
 
 @contextmanager
 def counted() -> Iterator[dict[str, int]]:
-    """Give the bytes of the large values that are entered in the context, by key."""
+    """Give the bytes of the large values that are entered in the context, by key.
+
+    They do not count around it.
+    """
     with lazily() as call:
         before, call.sizes = call.sizes, {}
         try:
             yield call.sizes
         finally:
-            call.sizes = before | call.sizes
+            call.sizes = before
 
 
 def count(sizes: Mapping[str, int], *, is_shared: bool) -> None:

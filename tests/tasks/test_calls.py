@@ -1,5 +1,7 @@
 """Workers that share no storage with this process: what is sent, and what is refused."""
 
+import pickle
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -40,10 +42,10 @@ def client(cluster):
 
 @pytest.fixture
 def limits(monkeypatch):
-    """Let lazy results send 100 kB, calls that compute 400 kB, in pieces of 1 kB."""
-    monkeypatch.setattr(values, "LITERAL_BYTES", 1000)
+    """Let lazy results send 100 kB, calls that compute 800 kB, in pieces of 10 kB."""
+    monkeypatch.setattr(values, "LITERAL_BYTES", 10_000)
     monkeypatch.setattr(calls, "LAZY_BYTES", 100_000)
-    monkeypatch.setattr(calls, "AT_ONCE_BYTES", 400_000)
+    monkeypatch.setattr(calls, "AT_ONCE_BYTES", 800_000)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,10 @@ def of_bytes(n_bytes):
 
 @pytest.mark.parametrize(
     ("call", "most", "allowed"),
-    [(lazily, 100_000, "0.0953674 MiB for a lazy"), (at_once, 400_000, "0.38147 MiB in a")],
+    [
+        (lazily, 100_000, "0.0953674 MiB for a lazy"),
+        (at_once, 800_000, "0.762939 MiB in a"),
+    ],
 )
 def test_enter__all_that_one_call_sends_has_a_limit(client, limits, call, most, allowed):
     overhead = sizeof(np.zeros(0, np.uint8))
@@ -104,7 +109,7 @@ def test_enter__all_that_one_call_sends_has_a_limit(client, limits, call, most, 
         enter(np.zeros(100), "lpe-test")  # a literal
 
         with pytest.raises(ValueError, match=allowed) as refused:
-            enter(of_bytes(2000), "lpe-test")
+            enter(of_bytes(20_000), "lpe-test")
         for words in (
             "MiB of data that only this process has",
             "lpe-dask.spool",
@@ -112,7 +117,7 @@ def test_enter__all_that_one_call_sends_has_a_limit(client, limits, call, most, 
         ):
             assert words in str(refused.value)
     with call():  # another one
-        enter(of_bytes(2000), "lpe-test")
+        enter(of_bytes(20_000), "lpe-test")
 
 
 def test_enter__sends_all_of_it_where_storage_is_shared(client, limits, tmp_path):
@@ -164,7 +169,13 @@ def test_model__of_rows_that_no_lazy_result_can_have(
             ):
                 lazy(new)
         restart(client, cluster)
+    np.testing.assert_array_equal(model.p_values_, right[0])
+    assert len(model.explain(ROWS[:9], top=1)) == len(model.nearest_nominal(ROWS[:9], 1))
+    assert len(model.check_calibration().table) == 3
+    assert lpe_dask.plan(ROWS) is not None
     model.save(tmp_path / "model")
+    copied = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copied.p_values_, right[0])
     with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
         found = model.score_samples(new).compute()
     np.testing.assert_array_equal(found, right[1])
@@ -182,7 +193,7 @@ def test_score__of_too_many_rows_begins_no_search(client, limits, monkeypatch, t
 
 
 def test_fit__on_numpy_survives_a_worker(client, cluster, monkeypatch, right):
-    monkeypatch.setattr(values, "LITERAL_BYTES", 1000)
+    monkeypatch.setattr(values, "LITERAL_BYTES", 10_000)
     with dask.config.set({"lpe-dask.block-rows": 1000}):
         with killed_meanwhile(client) as seen:
             model = LPE(5, algorithm="brute").fit(ROWS)
