@@ -23,7 +23,6 @@ from tenacity import (
     Retrying,
     retry_if_exception,
     stop_after_attempt,
-    stop_before_delay,
     wait_exponential,
     wait_random,
 )
@@ -36,26 +35,15 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _numbers(names: str) -> set[int]:
-    """Return the numbers of errors, as far as this operating system has them."""
-    found = {getattr(errno, name) for name in names.split() if hasattr(errno, name)}
-    return found | {socket.EAI_AGAIN}
-
-
 #: Temporary errors of disks and networks. ESTALE: a file of NFS was replaced by another
-#: machine; EBUSY, EREMOTEIO: S3 said 503, 500.
-_PASSING_NUMBERS = _numbers(
+#: machine; EBUSY, EREMOTEIO: S3 said 503, 500. Not every operating system has all of them.
+_NUMBER_NAMES = (
     "EAGAIN EBUSY ECONNABORTED ECONNREFUSED ECONNRESET EHOSTDOWN EHOSTUNREACH EINTR EIO "
     "ENETDOWN ENETRESET ENETUNREACH EPIPE EREMOTEIO ESHUTDOWN ESTALE ETIMEDOUT"
 )
-
-#: Those where no server was reached: the address may be wrong. Libraries that have names of
-#: their own for it have tried for some seconds already.
-_UNREACHED_NUMBERS = _numbers("ECONNREFUSED EHOSTDOWN EHOSTUNREACH ENETDOWN ENETUNREACH")
-_UNREACHED_NAMES = {
-    "ClientConnectorError", "ConnectTimeoutError", "EndpointConnectionError",
-    "ServiceRequestError",
-}  # fmt: skip
+_PASSING_NUMBERS = {
+    getattr(errno, name) for name in _NUMBER_NAMES.split() if hasattr(errno, name)
+} | {socket.EAI_AGAIN}
 
 #: Temporary errors of servers; 409: a conflict with another request.
 _PASSING_ANSWERS = {408, 409, 425, 429, 500, 502, 503, 504}
@@ -135,12 +123,6 @@ def has_been_retried(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _is_unreached(error: BaseException) -> bool:
-    """Return whether no server was reached, as far as the error tells."""
-    is_numbered = isinstance(error, OSError) and error.errno in _UNREACHED_NUMBERS
-    return is_numbered or _is_named(error, _UNREACHED_NAMES)
-
-
 def _is_named(error: BaseException, names: set[str]) -> bool:
     return not names.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
@@ -174,7 +156,7 @@ def _patient(
         first, longest = given["first-pause"], given["longest-pause"]
         attempts = Retrying(
             retry=retry_if_exception(is_worth_it),
-            stop=stop_after_attempt(given["attempts"]) | _StopUnreached(given["unreached"]),
+            stop=stop_after_attempt(given["attempts"]),
             # Many tasks that fail together must not retry together.
             wait=wait_exponential(first, longest) + wait_random(0, first),
             before_sleep=_log_retry,
@@ -183,15 +165,6 @@ def _patient(
         return attempts(function, *args, **kwargs)
 
     return patient
-
-
-class _StopUnreached(stop_before_delay):
-    """Stop after some seconds if no server is reached."""
-
-    def __call__(self, state: RetryCallState) -> bool:
-        # Twice at least: the first attempt may have sent much before.
-        is_again = state.attempt_number > 1 and _is_unreached(_error_of(state))
-        return is_again and super().__call__(state)
 
 
 def _log_retry(state: RetryCallState) -> None:
@@ -205,11 +178,11 @@ def _log_retry(state: RetryCallState) -> None:
 def _give_up(state: RetryCallState) -> NoReturn:
     """Raise the last error, marked so that callers do not retry it.
 
-    Errors of other libraries, and those without a connection, are raised as a
-    ConnectionError that says what to check.
+    Errors of other libraries, and of connections, are raised as a ConnectionError that says
+    what to check.
     """
     error = cause = _error_of(state)
-    if not isinstance(error, OSError) or _is_unreached(error):
+    if not isinstance(error, OSError) or isinstance(error, ConnectionError):
         error = ConnectionError(
             f"the storage is not available: {brief(error)} {state.attempt_number} attempts "
             f"in {state.seconds_since_start:.0f} s failed. Check its address, the network "

@@ -11,7 +11,6 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
-from weakref import WeakKeyDictionary
 
 import dask
 from dask.system import CPU_COUNT
@@ -55,7 +54,7 @@ class Workers:
     memory_limit : int
         Bytes of the worker that has the least.
     is_known : bool
-        Whether these are or were there; else they are assumed, and nothing is to be refused
+        Whether these are there; else they are assumed, and nothing is to be refused
         for their sake.
     is_cluster : bool
         Whether they are those of a scheduler of `distributed`.
@@ -69,10 +68,6 @@ class Workers:
     is_known: bool = True
     is_cluster: bool = False
     start_seconds: float = 0.0
-
-
-#: The workers that each client had when they were last asked for.
-_LAST: WeakKeyDictionary[Any, Workers] = WeakKeyDictionary()
 
 
 def active_client() -> Any | None:
@@ -103,8 +98,7 @@ def active_workers(*, wait: bool = False) -> Workers:
     wait : bool, default=False
         What to do about a cluster that has no worker yet, such as an adaptive one. True,
         for what is computed at once: ask it for one, and wait as long as a compute would.
-        False, for what is lazy: nothing is computed, and the workers are those that its
-        client had before, or else assumed.
+        False, for what is lazy: nothing is computed, and the workers are assumed.
 
     Raises
     ------
@@ -158,16 +152,11 @@ def _of_cluster(client: Any, wait: bool) -> Workers:
         _await_first_worker(client)
         known = _known_workers(client)
     if not known:
-        assumed = Workers(
-            CPU_COUNT, 1, ASSUMED_BYTES, is_known=False, is_cluster=True
-        )  # fmt: skip
-        return _LAST.get(client, assumed)
+        return Workers(CPU_COUNT, 1, ASSUMED_BYTES, is_known=False, is_cluster=True)
     threads = [worker["nthreads"] for worker in known]
     machine = memory_of_machine()
     limits = [worker["memory_limit"] or machine for worker in known]  # 0: not limited
-    found = Workers(sum(threads), max(threads), min(limits), is_cluster=True)
-    _LAST[client] = found
-    return found
+    return Workers(sum(threads), max(threads), min(limits), is_cluster=True)
 
 
 def _known_workers(client: Any) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ CHANGES = {"PUT", "POST", "DELETE"}
 
 @pytest.fixture(autouse=True)
 def short_pauses():
-    pauses = {"attempts": 25, "first-pause": 0.01, "longest-pause": 0.1, "unreached": 60}
+    pauses = {"attempts": 25, "first-pause": 0.01, "longest-pause": 0.1}
     with dask.config.set({"lpe-dask.retries": pauses, "scheduler": "sync"}):
         yield
 

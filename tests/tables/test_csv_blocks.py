@@ -295,7 +295,7 @@ def test_csv__is_read_again_where_a_storage_fails_for_the_moment(monkeypatch):
     assert n_rows[0] > 0
 
 
-BRIEF = {"attempts": 5, "first-pause": 0.001, "longest-pause": 0.001, "unreached": 60}
+BRIEF = {"attempts": 5, "first-pause": 0.001, "longest-pause": 0.001}
 
 
 def failing_at_first(function):

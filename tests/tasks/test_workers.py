@@ -1,6 +1,5 @@
 """The workers of a cluster that has none yet, or no longer."""
 
-import gc
 import os
 import signal
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ import pytest
 from distributed import Client, LocalCluster
 
 from lpe_dask import LPE, __version__
-from lpe_dask.tasks import workers
 from lpe_dask.tasks.workers import Workers, active_workers, peak_worker_bytes
 
 ROWS = np.random.default_rng(0).random((500, 2))
@@ -69,22 +67,6 @@ def test_workers__of_a_cluster_without_any_are_waited_for(is_slow, caplog):
 def test_workers__that_nobody_knows_are_assumed_and_not_claimed():
     with dask.config.set(scheduler=Cluster().get):
         assert not active_workers().is_known
-
-
-def test_workers__that_are_gone_are_remembered_as_long_as_their_client():
-    cluster, other = Cluster(), Cluster()
-    with dask.config.set(scheduler=cluster.get):
-        active_workers(wait=True)
-        cluster.workers = {}
-        assert active_workers() == Workers(3, 3, 2**33, is_cluster=True)
-    with dask.config.set(scheduler=other.get):
-        assert not active_workers().is_known
-
-    n_remembered = len(workers._LAST)
-    del cluster
-    gc.collect()
-
-    assert len(workers._LAST) < n_remembered
 
 
 def test_lazy_scores__are_not_refused_for_workers_that_nobody_knows():
