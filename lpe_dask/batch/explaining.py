@@ -67,7 +67,7 @@ def knows_reasons(output: str, top: int) -> bool:
     """Return whether an output has the reasons of so many rows, if it has so many rows."""
     summary = read_summary(output)
     reasons = _stored(output)
-    if _known(summary).get("reason") == ALL_PRIVATE:
+    if summary["reasons"]["reason"] == ALL_PRIVATE:
         raise ValueError(f"no reasons of {output} can be shown: {ALL_PRIVATE}.")
     n_measured = summary["rows"] - summary["rows_nan"]
     if n_measured == 0:
@@ -103,21 +103,16 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)[:40]
 
 
-def _known(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the section about reasons, which earlier versions did not write."""
-    return {"rows": [], "private_columns": []} | (summary.get("reasons") or {})
-
-
 def _n_rows(reasons: pd.DataFrame) -> int:
     return int(reasons.groupby(["part", "row"]).ngroups)
 
 
 def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     """Write the reasons of so many rows into an output; computes."""
-    fingerprint, path = read_fingerprint(url), summary.get("model")
+    fingerprint, path = read_fingerprint(url), summary["model"]
     if path is None or fingerprint is None:
         raise ValueError(
-            f"{url} has the reasons of {len(_known(summary)['rows'])} rows, and its "
+            f"{url} has the reasons of {len(summary['reasons']['rows'])} rows, and its "
             f"model was not saved. Lower top (--top), or run the job with a saved model "
             f"(--model)."
         )
@@ -133,7 +128,7 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     extremes = _extremes(table, model, top)
     hidden = {*RESULT_COLUMNS, Q_VALUE}
     kept = table.select([name for name in table.columns if name not in hidden])
-    private = _known(summary)["private_columns"]
+    private = summary["reasons"]["private_columns"]
     scored = Scored(rows, kept, labels_of(table), None, private)
     _, file = scored.reasons(model, extremes, None, extremes.p_values < model.offset)
     check_token(lock.url, lock.token)

@@ -22,7 +22,6 @@ from lpe_dask.batch.job import Job, Source
 from lpe_dask.batch.output import check_output, remove_fits, tidy
 from lpe_dask.model import (
     ABOUT_SEARCH,
-    PARAMETERS,
     Checkpoint,
     Fitted,
     check_calibration,
@@ -60,9 +59,6 @@ logger = logging.getLogger(__name__)
 #: What happens to an existing model or output: it is kept, as the result of the run; or the
 #: run is refused; or it is replaced.
 Existing = Literal["keep", "refuse", "replace"]
-
-#: Arguments that models of earlier versions did not have.
-_NEW = ("aggregation", "categorical")
 
 
 class RunError(RuntimeError):
@@ -215,14 +211,12 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
 def _decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return what decides about p-values.
 
-    If all are exact, neither alpha nor which algorithm. What is new, and as it always was,
-    is left out, so that models of earlier versions are known again.
+    If all are exact, neither alpha nor which algorithm.
     """
     decisive = {
         name: value
         for name, value in parameters.items()
         if name not in ("alpha", *ABOUT_SEARCH)
-        and not (name in _NEW and value == PARAMETERS[name].default)
     }
     if parameters["algorithm"] != "nn_descent":
         return decisive

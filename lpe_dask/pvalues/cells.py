@@ -24,8 +24,8 @@ _UPPER = (
 #: Ordinary rows have p-values above this, and above so many times alpha.
 _LEAST_ORDINARY, _ALPHAS = 0.1, 2
 
-#: Numbers before those of the bulk cells: rows, rows_nan, zero, flagged, tail.
-N_OTHERS = 5
+#: Numbers before those of the bulk cells: rows, rows_nan, flagged, tail.
+N_OTHERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,14 @@ class Counts:
     ----------
     rows, rows_nan : int
         All, and those without a p-value.
-    zero, flagged, tail : int
-        Those with p = 0 (or the least that is possible), with p <= alpha, and all that are
-        in no bulk cell.
+    flagged, tail : int
+        Those with p <= alpha, and all that are in no bulk cell.
     bulk : ndarray of shape (n_bulk,)
         Those in each bulk cell.
     """
 
     rows: int
     rows_nan: int
-    zero: int
     flagged: int
     tail: int
     bulk: NDArray[np.int64]
@@ -53,9 +51,9 @@ class Counts:
     @classmethod
     def of(cls, numbers: Any) -> Counts:
         """Return what `Cells.count` has counted, or a sum of that."""
-        rows, rows_nan, zero, flagged, tail = map(int, numbers[:N_OTHERS])
+        rows, rows_nan, flagged, tail = map(int, numbers[:N_OTHERS])
         bulk = np.asarray(numbers[N_OTHERS:], np.int64)
-        return cls(rows, rows_nan, zero, flagged, tail, bulk)
+        return cls(rows, rows_nan, flagged, tail, bulk)
 
     @property
     def measured(self) -> int:
@@ -134,7 +132,7 @@ class Cells:
 
         Returns
         -------
-        numbers : ndarray of shape (5 + n_bulk,)
+        numbers : ndarray of shape (4 + n_bulk,)
 
         Raises
         ------
@@ -144,7 +142,7 @@ class Cells:
         Examples
         --------
         >>> Cells.of(np.arange(1, 11), 0.1, 0).count(np.array([0.0, 0.1, 0.5, 1.0, np.nan]))
-        array([5, 1, 1, 2, 2, 0, 0, 1, 0, 0, 0, 0, 1])
+        array([5, 1, 2, 2, 0, 0, 1, 0, 0, 0, 0, 1])
         """
         p_values = np.asarray(p_values, np.float64)
         if p_values.ndim != 1:
@@ -162,18 +160,17 @@ class Cells:
         ranks = np.rint(known * n_places).astype(np.int64) - self.counts_itself
         cells = np.searchsorted(self.edges, ranks)
         in_cells = np.bincount(cells, minlength=len(self.edges))
-        others = [
-            len(p_values), len(p_values) - len(known), (ranks <= 0).sum(),
-            (ranks <= self.flag).sum(),
-        ]  # fmt: skip
-        return np.concatenate([others, in_cells]).astype(np.int64)
+        n_nan, n_flagged = len(p_values) - len(known), (ranks <= self.flag).sum()
+        return np.concatenate([[len(p_values), n_nan, n_flagged], in_cells]).astype(
+            np.int64
+        )
 
     def histogram(self, numbers: NDArray[np.int64]) -> dict[str, list[Any]]:
         """Return the counts beside what the calibration promises, as values of JSON.
 
         Parameters
         ----------
-        numbers : ndarray of shape (5 + n_bulk,)
+        numbers : ndarray of shape (4 + n_bulk,)
             As `count` gives them.
 
         Returns

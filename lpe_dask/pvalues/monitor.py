@@ -95,7 +95,7 @@ def update(
     state : dict
         Of `new_state`, or of the night before.
     cells : Cells
-    numbers : ndarray of shape (5 + n_bulk,)
+    numbers : ndarray of shape (4 + n_bulk,)
         As `Cells.count` gives them.
     run : str
         Names the night.

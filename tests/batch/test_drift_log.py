@@ -375,21 +375,6 @@ def test_score_files__there_is_no_drift_of_rows_scored_among_themselves():
     assert drift["verdict"] is None
 
 
-def test_score_files__does_not_depend_on_partitions():
-    Path("cut").mkdir()
-    for i in range(4):
-        rows(1).iloc[100 * i : 100 * (i + 1)].to_parquet(f"cut/{i}.parquet")
-    rows(1).to_parquet("rows.parquet")
-
-    cut, whole = (
-        lpe_dask.score_files(data, f"out/{data}", model="model")["drift"]
-        for data in ("cut", "rows.parquet")
-    )
-
-    assert cut["log10_evidence"] == whole["log10_evidence"]
-    assert cut["state"]["recent"] == whole["state"]["recent"]
-
-
 # Other storages
 
 

@@ -126,16 +126,6 @@ def test_run__looks_again_at_a_model_that_is_replaced_meanwhile(monkeypatch):
         lpe_dask.run("job.toml", date=DAY - datetime.timedelta(1))
 
 
-def test_run__only_fits():
-    text = HEADER + '[model]\npath = "model"\n'
-
-    summary = run(text)
-
-    assert (summary["nominal_rows"], summary["n_neighbors_"]) == (60, 5)
-    assert run(text) is None
-    assert lpe_dask.load("model").n_samples_ == 60
-
-
 def test_run__notices_another_alpha_where_it_only_fits():
     text = HEADER + '[model]\npath = "model"\nalpha = 0.1\n'
     run(text)
@@ -271,7 +261,6 @@ def test_run__replaces_a_model_that_was_damaged_when_told_to():
     ("change", "words"),
     [
         (("n_neighbors = 3", "n_neighbors = 4"), "n_neighbors=3 instead of 4"),
-        (("n_neighbors = 3\n", ""), "n_neighbors=3 instead of None"),  # it was taken out
         (("n_neighbors = 3\n", ""), "n_neighbors=3 instead of None"),  # it was taken out
         (("n_neighbors = 3", 'scale = "minmax"'), ".*scale=None instead of 'minmax'"),
         (("3", '3\naggregation = "mean"'), "aggregation='kth' instead of 'mean'"),

@@ -90,7 +90,7 @@ def test_update__says_drifting_as_rarely_as_promised(m, n_rows):
         state = new_state("a model", cells, 1.0, delta)
         for run in range(15):
             zero, flagged, tail, *bulk = rng.multinomial(n_rows, shares)
-            counts = [n_rows, 0, zero, zero + flagged, zero + flagged + tail, *bulk]
+            counts = [n_rows, 0, zero + flagged, zero + flagged + tail, *bulk]
             drift = update(state, cells, np.array(counts), str(run), tolerances=nothing)
             state = drift.state
             if drift.verdict != "fits":

@@ -28,7 +28,7 @@ def gaps_of(cells):
 def numbers_of(drawn):
     """The numbers of `Cells.count`, of rows drawn into `gaps_of`."""
     zero, flagged, tail, *bulk = drawn.tolist()
-    return np.array([drawn.sum(), 0, zero, zero + flagged, zero + flagged + tail, *bulk])
+    return np.array([drawn.sum(), 0, zero + flagged, zero + flagged + tail, *bulk])
 
 
 def said_of(cells, nights, phi=1.0):
@@ -64,22 +64,6 @@ def test_update__gathers_the_evidence_of_several_series_at_once(m, n_rows, phi):
 
         assert max(found) < math.log(2 / DELTA)
         np.testing.assert_allclose(found, np.array(expected)[:, i], rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("m", "n_rows", "least"), [(1000, 1000, 0.6), (1000, 10_000, 0.99)]
-)
-def test_chi_square__of_the_counts_of_a_night_fails(m, n_rows, least):
-    """It takes the calibration for all rows there are; at DELTA over all of 50 nights."""
-    rng, cells = np.random.default_rng([2, m, n_rows]), cells_of(m)
-    shares = rng.dirichlet(cells.widths, 200)
-    nights = rng.multinomial(n_rows, shares, size=(50, 200))
-
-    expected = n_rows * cells.widths / cells.widths.sum()
-    statistic = ((nights - expected) ** 2 / expected).sum(axis=-1)
-    is_rejected = stats.chi2.sf(statistic, len(cells.widths) - 1) < DELTA / 50
-
-    assert is_rejected.any(axis=0).mean() > least
 
 
 @pytest.mark.parametrize("far", [True, False], ids=["far out", "near"])

@@ -63,7 +63,7 @@ def verdicts(said):
 
 def numbers(bulk, flagged=0, tail=0):
     """The counts of a night that has these rows in bulk cells."""
-    return np.array([tail + sum(bulk), 0, flagged, flagged, tail, *bulk])
+    return np.array([tail + sum(bulk), 0, flagged, tail, *bulk])
 
 
 def log_chance(urn, counts):
@@ -249,7 +249,7 @@ def test_share_between__is_the_interval_of_clopper_and_pearson(data, n):
 def test_promised_between__is_around_what_is_promised(m, alpha, phi):
     flag = min(m - 1, math.floor(alpha * m))
     cells = Cells(m, 0, alpha, flag, flag, (m,))
-    counts = np.array([1, 0, 0, 0, 1])
+    counts = np.array([1, 0, 0, 1])
 
     low, high = update(first_state(cells, phi), cells, counts, "1").promised_between
 
@@ -386,17 +386,6 @@ def test_update__changes_nothing_that_is_given():
     assert drift.state != state
 
 
-def test_update__goes_on_from_a_file_as_without_one():
-    rng = np.random.default_rng(13)
-    said = over_nights([nominal(rng) for _ in range(9)] + [shifted(rng)])
-    state = said[-1].state
-
-    counts = CELLS.count(nominal(rng))
-    stored = json.loads(json.dumps(state))
-
-    assert update(stored, CELLS, counts, "next") == update(state, CELLS, counts, "next")
-
-
 def test_state__keeps_200_runs_and_7_nights():
     counts = CELLS.count(np.linspace(0, 1, 50))
     state = first_state()
@@ -405,7 +394,7 @@ def test_state__keeps_200_runs_and_7_nights():
 
     assert [run["run"] for run in state["runs"]] == [str(i) for i in range(3, 203)]
     assert len(state["recent"]) == 7
-    assert sum(state["sums"]) + 7 * sum(counts[5:]) == 203 * sum(counts[5:])
+    assert sum(state["sums"]) + 7 * sum(counts[4:]) == 203 * sum(counts[4:])
     assert len(json.dumps(state)) < 100_000
 
 
@@ -562,22 +551,6 @@ def test_drift__tells_what_was_found_beside_what_is_promised():
     assert str(drifts).startswith("drifting: ")
     assert "Evidence of a change since out/1 (night 2). " in str(drifts)
     assert str(drifts).endswith("look at what has changed, and fit the model again.")
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"delta": 0}, {"delta": 1}, {"delta": True}, {"delta": math.nan}, {"delta": "1 %"},
-        {"tolerance": -0.1}, {"tolerance": math.inf}, {"anomalies": 1}, {"moved": -1},
-        {"nan_limit": None},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_tolerances__are_numbers_in_their_range(given):
-    [(name, value)] = given.items()
-
-    with pytest.raises(ValueError, match=rf"^{name}={value!r} must be a number"):
-        Tolerances(**given)
 
 
 def test_tolerances__may_be_0_but_for_delta():
