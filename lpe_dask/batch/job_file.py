@@ -4,7 +4,8 @@
 
 One file is read and nothing else: neither data nor a model. All errors that can be found
 from the file alone are found here, before hours of work begin, and are reported with their
-line numbers; a problem with one key does not hide those with others.
+line numbers; a problem with one key does not hide those with others. Only the arrays in
+metric_params are left to the fit, which knows the columns.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
 from lpe_dask.batch.dated_output import DatedOutput
@@ -33,13 +33,7 @@ from lpe_dask.batch.job import (
     shown,
 )
 from lpe_dask.batch.placeholders import Placeholders, cut, has_range
-from lpe_dask.model import (
-    FORMS,
-    METRIC_PARAMS,
-    ParameterError,
-    check_parameters,
-    given_parameter,
-)
+from lpe_dask.model import ParameterError, check_parameters
 from lpe_dask.storage import brief
 
 #: Most bytes of a job file; a larger file was named by mistake.
@@ -293,14 +287,12 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 def _check_arguments(tables: dict[str, Any], problems: Problems) -> None:
     """Report what `LPE` would refuse in [model], as far as no rows are needed for that."""
-    table, nominal = tables.get("model"), tables.get("nominal")
+    table = tables.get("model")
     if not isinstance(table, dict):
         return
-    measured = tables.get("score") if nominal is None else nominal
-    columns = measured.get("columns") if isinstance(measured, dict) else None
     given = {name: value for name, value in table.items() if name in DEFAULTS}
     left_out: set[str] = set()
-    while (refusal := _refusal(given, columns)) is not None:
+    while (refusal := _refusal(given)) is not None:
         if not left_out.isdisjoint(refusal.names):
             return  # perhaps only because of what was left out
         message = str(refusal)
@@ -314,37 +306,13 @@ def _check_arguments(tables: dict[str, Any], problems: Problems) -> None:
         left_out.add(key)
 
 
-def _refusal(given: dict[str, Any], columns: Any) -> ParameterError | None:
+def _refusal(given: dict[str, Any]) -> ParameterError | None:
     """Return the refusal of the first argument that is refused, if one is."""
     try:
         check_parameters(DEFAULTS | {"anomaly_log_density": None} | given)
-        _check_metric_array(given, columns)
     except ParameterError as refusal:
         return refusal
-    except ValueError as error:
-        return ParameterError(str(error), "metric_params", "metric")
     return None
-
-
-def _check_metric_array(given: dict[str, Any], columns: Any) -> None:
-    """Raise ValueError for weights, variances or covariances that fit no rows."""
-    metric, params = given.get("metric", DEFAULTS["metric"]), given.get("metric_params")
-    if metric == "geodesic" or not params:
-        return
-    (name,) = METRIC_PARAMS[metric]
-    array = params[name]
-    if not isinstance(array, list) or not array:
-        raise ValueError(
-            f"metric_params[{name!r}]={shown(array)} must be an array of numbers, for "
-            f"example a list of one for each column."
-        )
-    n_forms = len(FORMS[given.get("scale", DEFAULTS["scale"])])
-    if isinstance(columns, list) and columns:
-        n_columns = len(columns)
-    else:
-        n_columns = len(array) if name == "w" else max(1, len(array) // n_forms)
-    with np.errstate(over="ignore"):
-        given_parameter(metric, params, n_columns, n_forms)
 
 
 # Problems and their lines

@@ -16,11 +16,8 @@ from .fitting import plan_fit as plan_fit
 from .loading import load_fitted as load_fitted
 from .loading import model_source as model_source
 from .manifest import model_url as model_url
-from .metrics import given_parameter as given_parameter
 from .numbering import reference_numbers as reference_numbers
 from .parameters import ABOUT_SEARCH as ABOUT_SEARCH
-from .parameters import FORMS as FORMS
-from .parameters import METRIC_PARAMS as METRIC_PARAMS
 from .parameters import PARAMETERS as PARAMETERS
 from .parameters import Parameter as Parameter
 from .parameters import ParameterError as ParameterError

@@ -57,7 +57,6 @@ scheduler = "tcp://10.0.0.1:8786"
 SCORE = '[score]\ndata = "in"\noutput = "out"\n'
 NOMINAL = '[nominal]\ndata = "nominal"\n'
 OUTPUT = "[score]\noutput='o'\n"
-WEIGHTS = f"{SCORE}[model.metric_params]\nw="
 CLUSTER = f"{SCORE}[cluster]\n"
 
 
@@ -251,21 +250,6 @@ def test_placeholders__are_filled_in_texts_and_lists(read):
     assert job.score.output == "2026-10-31"
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        "metric_params = { w = [1, 2, 3] }",
-        "metric = 'seuclidean'\nmetric_params = { V = [1, 2, 3, 4] }",
-        "metric = 'mahalanobis'\nmetric_params = { VI = [[2, 0], [0, 1]] }",
-    ],
-)
-def test_read_job__of_parameters_for_both_forms_of_each_column(read, parameters):
-    job = read(f"{SCORE}[model]\nscale = 'minmax+quantile'\n{parameters}")
-
-    assert job.model.arguments["scale"] == "minmax+quantile"
-    assert job.model.arguments["metric_params"]
-
-
 def test_placeholders__in_numbers_and_tables_are_none(read):
     job = read(f"{SCORE}[model]\nmetric_params = {{}}\nalpha = 0.1")
 
@@ -416,20 +400,6 @@ PROBLEMS = [
     (f"{SCORE}[model]\nscale='no'", ", line 5, [model] scale", "in None, 'minmax'"),
     (f"{SCORE}[model]\nradius=1.0", ", line 5, [model] radius", "is for graph='radius'"),
     (f"{SCORE}[model]\ngraph='radius'", ", line 4, [model]", "or give radius."),
-    (f"{WEIGHTS}3", ", line 4, [model] metric_params", "['w']=3 must be an array"),
-    (f"{WEIGHTS}[1.0, -1.0]", ", line 4, [model] metric_params", "must not be negative"),
-    (
-        f"{SCORE}{NOMINAL}columns=['a', 'b']\n[model]\nscale='minmax+quantile'\n"
-        f"metric='seuclidean'\nmetric_params={{V=[1, 1]}}",
-        ", line 10, [model] metric_params",
-        "the rows have 2 columns, which the scale makes 4",
-    ),
-    (
-        f"{SCORE}[model]\nscale='minmax+quantile'\nmetric='seuclidean'\n"
-        f"metric_params={{V=[1, 1, 1]}}",
-        ", line 7, [model] metric_params",
-        "give an array of shape (2,)",
-    ),
     (
         f"{SCORE}[model]\nanomaly_log_density='f'",
         ", line 5, [model] anomaly_log_density",
