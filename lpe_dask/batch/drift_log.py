@@ -131,8 +131,8 @@ class RunSeries:
         for day, output, summary in self._earlier():
             section = summary["drift"]
             try:
-                drift = self._judged(section["state"], counts)
-            except (ValueError, KeyError) as error:
+                drift = self._judged(dict(section["state"]), counts)
+            except (ValueError, KeyError, TypeError) as error:
                 _pass_over(output, error)
                 continue
             date = None if day is None else day.isoformat()

@@ -266,6 +266,12 @@ def with_state(**changed):
     return change
 
 
+def without_state(text):
+    summary = json.loads(text)
+    summary["drift"]["state"] = None
+    return json.dumps(summary)
+
+
 DAMAGES = {
     "empty": lambda text: "",
     "cut short": lambda text: text[:-100],
@@ -274,7 +280,8 @@ DAMAGES = {
     "no drift": lambda text: json.dumps(json.loads(text) | {"drift": 3}),
     "a state of a later version": with_state(format=2),
     "a damaged state": with_state(sums=[3]),
-    "no state": with_state(runs=None),
+    "no runs": with_state(runs=None),
+    "no state": without_state,
 }
 
 

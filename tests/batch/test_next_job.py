@@ -2,7 +2,6 @@
 
 import datetime
 import errno
-import json
 import os
 from pathlib import Path
 
@@ -346,12 +345,3 @@ def test_others__are_the_days_of_the_same_template(folder, template, days):
     found = DatedOutput.of(f"{folder}/days/{template}", placeholders).others()
 
     assert list(map(str, found)) == days
-
-
-def test_fingerprint__of_an_unfinished_run_says_when_it_began(clock):
-    clock(LATE)
-    interrupt()
-
-    said = json.loads(Path("out/2026-11-19/_run.json").read_text())
-
-    assert datetime.datetime.fromisoformat(said["began"]) == fingerprint.now()
