@@ -352,7 +352,6 @@ def test_unknown_chunk_sizes__are_counted_or_scored_lazily(kind, caplog, at_most
         ({"algorithm": "hnsw"}, "'auto', 'brute', 'pruned', 'nn_descent'"),
         ({"max_p_error": 0}, "between 0 and 1"),
         ({"recheck": 2}, "between 0 and 1"),
-        ({"on_low_quality": "ignore"}, "'repair', 'error'"),
         ({"aggregation": "sum"}, "'kth', 'mean'"),
         ({"aggregation": "mean", "graph": "radius", "radius": 1.0}, "graph='knn'"),
         ({"calibration": "bootstrap"}, "'loo', 'split', 'conformal'"),
