@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 #: Rows that both exact algorithms are tried on, at least and at most; the part of all rows,
 #: and pairs of all rows for each product, from which on a trial takes too long. (To rotate
 #: rows, products grow with the square of the columns.)
-FEWEST_ROWS, MOST_ROWS, TRIED_PART, TRIED_PAIRS = 2048, 16_384, 4, 1000
+FEWEST_ROWS, MOST_ROWS, TRIED_PART, TRIED_PAIRS = 2048, 16_384, 3, 1000
 
 #: Part of what brute force takes that pruning may take by a trial, which flatters it.
 MOST_PRUNED = 0.85
