@@ -153,7 +153,8 @@ class Blocks:
 
     def _recipe(self) -> list[Delayed]:
         """Return the tasks that make them, all the way from the rows."""
-        if self._entered and active_client() and is_shared() != self._was_shared:
+        client = active_client()
+        if self._entered and client is not None and is_shared() != self._was_shared:
             self._tasks, self._persisted = None, []
         if self._tasks is None:
             with counted() as entered:
