@@ -32,7 +32,7 @@ from lpe_dask.search import (
     plan_for,
 )
 from lpe_dask.tables import Nominal, Table, read_nominal, read_table
-from lpe_dask.tasks import Workers
+from lpe_dask.tasks import Workers, meta_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _learned_preparation(
         read.append(len(rows))
         return rows
 
-    rows = nominal.rows.map_blocks(counted, meta=nominal.rows._meta)
+    rows = nominal.rows.map_blocks(counted, meta=meta_of(nominal.rows))
     scale, metric, given, seed = (
         parameters[name] for name in ("scale", "metric", "metric_params", "random_state")
     )

@@ -448,9 +448,9 @@ def test_fit__logs_which_algorithm_it_took_and_why(caplog):
         LPE(5).fit(rng.standard_normal((30, 2)))
 
     taken = [record.message for record in caplog.records if "algorithm=" in record.message]
-    assert taken[0].startswith("algorithm=pruned: by a trial, a query meets")
-    assert "100% of all rows of 40 features" in taken[1]
-    assert taken[1].startswith("algorithm=brute")
+    assert "by a trial, a query takes" in taken[0]
+    assert "among 20000 rows of 7 features" in taken[0]
+    assert taken[1].startswith("algorithm=brute: by a trial, a query takes")
     assert taken[2] == "algorithm=brute: 30 reference rows x 2 features are few"
 
 
