@@ -87,5 +87,15 @@ def fit_and_score(
     rows, is_anomaly = join_test(nominal, anomalies)
     statistic = model.statistic(rows)
     farthest = np.array([np.inf if model.radius_ is None else 0.0])
-    least = float(model.p_values_of(farthest)[0])
-    return Scored(model.p_values_of(statistic), statistic, is_anomaly, least)
+    least = float(p_values_of(model, farthest)[0])
+    return Scored(p_values_of(model, statistic), statistic, is_anomaly, least)
+
+
+def p_values_of(model: LPE, statistic: Floats) -> Floats:
+    """Return the p-values that belong to a statistic, by equations (1) and (2)."""
+    calibration = model.calibration_
+    if model.radius_ is None:  # distances: as large, or larger
+        n_more = len(calibration) - np.searchsorted(calibration, statistic, side="left")
+    else:  # counts: as few, or fewer
+        n_more = np.searchsorted(calibration, statistic, side="right")
+    return n_more / len(calibration)

@@ -396,33 +396,6 @@ class LPE(OutlierMixin, BaseEstimator):
         """
         return self._current().p_values(X)
 
-    def p_values_of(self, statistic: Any) -> Any:
-        """Return the p-values that belong to a statistic, without another search.
-
-        Parameters
-        ----------
-        statistic : array or Series of shape (n,)
-            As `statistic` or `statistic_` gives it.
-
-        Returns
-        -------
-        p_values : array or Series of shape (n,)
-            As `score_samples` gives them for the same rows.
-
-        Raises
-        ------
-        ValueError
-            With ``anomaly_log_density``, which needs the rows.
-        """
-        calibration = self._current().calibration
-        if calibration.weight is not None:
-            raise ValueError(
-                "with anomaly_log_density a p-value depends on the row, not on its "
-                "statistic alone. Use score_samples(X) for new rows, p_values_ for nominal "
-                "ones."
-            )
-        return calibration.p_values(statistic)
-
     def predict(self, X: Any) -> Any:
         """Return -1 for rows with a p-value of at most alpha, else 1.
 

@@ -28,6 +28,5 @@ from .tolerances import Tolerances as Tolerances
 from .validity import GRAPH as GRAPH
 from .validity import choose_calibration as choose_calibration
 from .validity import enough_rows as enough_rows
-from .validity import most_false_alarms as most_false_alarms
 from .validity import places_flagged as places_flagged
 from .validity import what_is_learned as what_is_learned

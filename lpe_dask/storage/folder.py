@@ -66,16 +66,6 @@ class Folder:
         url: str = self.filesystem.unstrip_protocol(self.path(name))
         return url
 
-    def parent_url(self) -> str | None:
-        """Return the absolute URL of the folder that contains this one; None for a root."""
-        path = self._root.rpartition("/")[0]
-        is_bucket = "/" not in self._root
-        is_root = not self._root or (is_bucket and not self._root.startswith("/"))
-        if is_root:
-            return None
-        url: str = self.filesystem.unstrip_protocol(path or "/")
-        return url
-
     def path(self, name: str = "") -> str:
         """Return the path of a file in this folder, or of the folder."""
         return f"{self._root}/{name}" if name or not self._root else self._root

@@ -180,9 +180,6 @@ def test_offset__that_is_raised_keeps_decisions_exact(unjudged):
 
     np.testing.assert_array_equal(model.predict(NEW), exact.predict(NEW))
 
-    statistic = model.statistic(NEW)
-    np.testing.assert_array_equal(model.p_values_of(statistic), model.score_samples(NEW))
-
 
 def test_anomaly_log_density__is_rechecked_by_what_is_compared(unjudged):
     unjudged(corrupted("-1", 0, blocks=range(9)))

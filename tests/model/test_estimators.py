@@ -374,13 +374,6 @@ def test_anomaly_log_density__is_in_a_graph_once(kind):
     assert sum(size > known.nbytes for size in sizes) == 1
 
 
-def test_p_values_of__needs_the_rows_with_a_density():
-    model = LPE(2, anomaly_log_density=log_bell).fit(np.eye(5)[:, :2])
-
-    with pytest.raises(ValueError, match=r"Use score_samples\(X\)"):
-        model.p_values_of(np.array([1.0]))
-
-
 # What fit has settled stays
 
 

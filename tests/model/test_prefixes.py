@@ -374,7 +374,7 @@ def test_enough__of_nominal_rows_leaves_them_out(name, is_of_categories):
             if not pd.isna(value):
                 tried.iloc[0, column] = value
             statistic = others.statistic(tried.astype(nominal.dtypes)).to_numpy()
-            p_values.append(model.p_values_of(statistic)[0])
+            p_values.append(fitted_of(model).calibration.p_values(statistic)[0])
         right = int(np.argmax(np.array(p_values) > 0.3)) + 1 if p_values[-1] > 0.3 else -1
         assert found.enough[place] == (0 if found.p_values[place] > 0.3 else right)
     assert len(set(found.enough)) > 1
