@@ -17,6 +17,7 @@ from sklearn.base import clone
 
 import definitions
 import lpe_dask
+from flows import CATEGORICAL, NAMES, NUMBERS, table
 from lpe_dask import LPE
 from lpe_dask.model.manifest import MANIFEST_NAME
 from lpe_dask.tables import categories
@@ -24,30 +25,10 @@ from lpe_dask.tables import table as tables
 from lpe_dask.tasks import values
 from searching import EXACT
 
-#: A column of each kind, and two of numbers, in no order.
-NAMES = ["protocol", "x", "flag", "level", "y", "port"]
-CATEGORICAL = ["port", "protocol", "flag", "level"]
-NUMBERS = ["x", "y"]
 #: As the input has them.
 ORDERED = ["protocol", "flag", "level", "port"]
 SCALES = ["minmax", "standard", "quantile", "minmax+quantile"]
 RADII = {"kth": definitions.knn_radii, "mean": definitions.mean_radii}
-
-
-def table(n_rows, seed, protocols=("tcp", "udp", "7"), ports=(80, 443)):
-    """Rows on a grid: equal distances and repeated rows are the usual case."""
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {
-            "protocol": rng.choice(protocols, n_rows),
-            "x": rng.integers(0, 5, n_rows) * 0.1,
-            "flag": rng.integers(0, 2, n_rows) == 1,
-            "level": pd.Categorical(rng.choice(["low", "high"], n_rows)),
-            "y": rng.integers(0, 3, n_rows) * 0.25,
-            "port": rng.choice(ports, n_rows),
-        }
-    )
-    return frame[NAMES]
 
 
 NOMINAL = table(90, 0)

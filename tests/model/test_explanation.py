@@ -20,6 +20,7 @@ from sklearn.exceptions import NotFittedError
 import definitions
 import lpe_dask
 from choosing import dealt, mostly_slow
+from flows import CATEGORICAL, NAMES, table
 from indexes import right_lists
 from lpe_dask import LPE
 from lpe_dask.kernels import nn_descent
@@ -251,25 +252,6 @@ def test_explain__shares_of_a_learned_covariance(scale, aggregation):
 
 
 # Categories
-
-NAMES = ["protocol", "x", "flag", "level", "y", "port"]
-CATEGORICAL = ["port", "protocol", "flag", "level"]
-
-
-def table(n_rows, seed, protocols=("tcp", "udp", "7"), ports=(80, 443)):
-    """Rows on a grid with a column of each kind of category, and two of numbers."""
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {
-            "protocol": rng.choice(protocols, n_rows),
-            "x": rng.integers(0, 5, n_rows) * 0.1,
-            "flag": rng.integers(0, 2, n_rows) == 1,
-            "level": pd.Categorical(rng.choice(["low", "high"], n_rows)),
-            "y": rng.integers(0, 3, n_rows) * 0.25,
-            "port": rng.choice(ports, n_rows),
-        }
-    )
-    return frame[NAMES]
 
 
 def plain_shares(rows, nominal, weights, scale, n_neighbors, aggregation, *, are_own=False):

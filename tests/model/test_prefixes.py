@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choosing import dealt, mostly_slow
+from flows import table
 from lpe_dask import LPE
 from lpe_dask.model import prefixes
 from lpe_dask.model.detector import fitted_of
@@ -188,25 +189,14 @@ def test_enough__of_other_calibrations(calibration, aggregation):
     assert len(set(found)) > 4
 
 
-def table(n_rows, seed, protocols=("tcp", "udp", "7"), ports=(80, 443)):
-    """Rows on a grid with a column of each kind of category, and two of numbers."""
-    rng = np.random.default_rng(seed)
-    return pd.DataFrame(
-        {
-            "protocol": rng.choice(protocols, n_rows),
-            "x": rng.integers(0, 5, n_rows) * 0.1,
-            "flag": rng.integers(0, 2, n_rows) == 1,
-            "y": rng.integers(0, 3, n_rows) * 0.25,
-            "port": rng.choice(ports, n_rows),
-        }
-    )
-
-
 @pytest.mark.parametrize("aggregation", ["kth", "mean"])
 @pytest.mark.parametrize("tries", ["at once", "one by one"])
 def test_enough__of_categories(aggregation, tries):
-    nominal = table(120, 0)
-    rows = table(40, 1, ("tcp", "icmp"), (80, 22)).astype({"protocol": object})
+    nominal, rows = (
+        rows.drop(columns="level")
+        for rows in (table(120, 0), table(40, 1, ("tcp", "icmp"), (80, 22)))
+    )
+    rows = rows.astype({"protocol": object})
     rows.iloc[3, 0] = None
     rows.loc[5:12, "x"] += 3
     model = LPE(
@@ -358,7 +348,7 @@ def test_enough__of_nominal_rows_leaves_them_out(name, is_of_categories):
     nominal, _ = many_columns(5, 4, n_rows=80)
     arguments = dict(OWN[name])
     if is_of_categories:
-        nominal = table(80, 0)
+        nominal = table(80, 0).drop(columns="level")
         arguments["categorical"] = ["protocol", "flag", "port"]
     model = LPE(**arguments, alpha=0.3).fit(nominal)
     numbers = np.concatenate([np.flatnonzero(model.p_values_ <= 0.3)[:6], [3, 79]])

@@ -398,17 +398,22 @@ def test_load__computes_nothing(model, tmp_path, at_most_computes):
         repr(loaded)
 
 
-def test_load__leaves_large_files_to_the_tasks(model, tmp_path, monkeypatch):
-    """And rows that are at hand are scored with blocks that are read once."""
-    model.save(tmp_path / "model")
-    read = []
-    content = StoredFile._content
+def names_that_are_read(monkeypatch):
+    """Return a list to which the name of each file of a model is added as it is read."""
+    read, content = [], StoredFile._content
 
     def recording(file):
         read.append(file.url.rpartition("/")[2])
         return content(file)
 
     monkeypatch.setattr(StoredFile, "_content", recording)
+    return read
+
+
+def test_load__leaves_large_files_to_the_tasks(model, tmp_path, monkeypatch):
+    """And rows that are at hand are scored with blocks that are read once."""
+    model.save(tmp_path / "model")
+    read = names_that_are_read(monkeypatch)
     monkeypatch.setattr(loading, "CHECKED_BYTES", 1000)
     loaded = lpe_dask.load(tmp_path / "model")
     lazy = loaded.score_samples(da.from_array(QUERIES.to_numpy(), chunks=(20, -1)))
@@ -716,14 +721,7 @@ def test_load__on_a_cluster_reads_no_rows_here(
     cluster, model, scores, tmp_path, monkeypatch
 ):
     model.save(tmp_path / "model")
-    read = []
-    content = StoredFile._content
-
-    def recording(file):
-        read.append(file.url.rpartition("/")[2])
-        return content(file)
-
-    monkeypatch.setattr(StoredFile, "_content", recording)
+    read = names_that_are_read(monkeypatch)
     monkeypatch.setattr(loading, "CHECKED_BYTES", 0)
     with Client(cluster):
         loaded = lpe_dask.load(tmp_path / "model")
