@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from lpe_dask import __version__
-from lpe_dask.tasks import check_versions, compute, new_tasks
+from lpe_dask.tasks import check_versions, new_tasks
 from lpe_dask.tasks.versions import is_checked
 
 WORKERS = ["tcp://10.0.0.2:40001", "tcp://10.0.0.2:40002", "tls://[::1]:40003"]
@@ -92,10 +91,11 @@ MISSING = "import sys\nsys.modules['lpe_dask'] = None\n"
 
 @pytest.fixture
 def join(client, tmp_path):
-    """Start one more worker, whose Python begins with some statements."""
+    """Start one more worker, whose Python begins with some statements; give its address."""
     started = []
 
     def start(statements):
+        before = set(client.scheduler_info()["workers"])
         (tmp_path / "sitecustomize.py").write_text(statements)
         command = [Path(sys.executable).with_name("dask"), "worker"]
         options = ["--no-dashboard", "--host", "127.0.0.1", "--nthreads", "1"]
@@ -108,7 +108,8 @@ def join(client, tmp_path):
             )
         )
         client.wait_for_workers(3)
-        return started[-1]
+        (address,) = set(client.scheduler_info()["workers"]) - before
+        return started[-1], address
 
     yield start
     for process in started:
@@ -116,17 +117,13 @@ def join(client, tmp_path):
         process.wait()
 
 
-def sleeping():
-    """Return tasks of which each worker gets some."""
-    return new_tasks("sleep", [(time.sleep, 0.2) for _ in range(12)])
-
-
 @pytest.mark.cluster
 def test_tasks__raise_on_a_late_worker_of_another_version(client, join):
-    join(ANOTHER)
+    _, late = join(ANOTHER)
+    (task,) = new_tasks("two", [(abs, -2)])
 
     with pytest.raises(ImportError) as refusal:
-        compute(*sleeping())
+        client.compute(task, workers=[late]).result()
 
     assert f"has lpe_dask 0.0.1, but this computation began with {HERE}" in str(
         refusal.value
@@ -136,8 +133,9 @@ def test_tasks__raise_on_a_late_worker_of_another_version(client, join):
 @pytest.mark.cluster
 def test_tasks__go_to_others_from_a_late_worker_without_the_package(client, join):
     """It ends at its first task."""
-    process = join(MISSING)
+    process, late = join(MISSING)
+    (task,) = new_tasks("two", [(abs, -2)])
 
-    assert compute(*sleeping()) == (None,) * 12
+    assert client.compute(task, workers=[late], allow_other_workers=True).result() == 2
     process.wait(30)
     assert len(client.scheduler_info()["workers"]) == 2
