@@ -1,7 +1,6 @@
 """Job files: what they become, what is refused and how, and that nothing else happens."""
 
 import datetime
-import math
 import os
 import subprocess
 import sys
@@ -597,67 +596,6 @@ def test_line_of__finds_the_key_or_its_section(text, section, key, line):
 # Nothing else ever happens
 
 
-def is_path(value):
-    return isinstance(value, str) and value and "\0" not in value
-
-
-def is_level(value):
-    return isinstance(value, int | float) and 0 < value < 1
-
-
-def assert_allowed(job):
-    """Every value of a job is one of those that the schema has."""
-    assert isinstance(job, Job)
-    assert is_path(job.path)
-    assert job.nominal is not None or job.score is not None
-    for section in filter(None, (job.nominal, job.score)):
-        assert isinstance(section.data, tuple)
-        assert len({*section.data}) == len(section.data) > 0
-        assert all(
-            type(source) is Source and is_path(source.path) for source in section.data
-        )
-        assert all(type(source.is_optional) is bool for source in section.data)
-    for names in (job.nominal and job.nominal.columns, job.score and job.score.keep):
-        assert names is None or (isinstance(names, tuple) and len({*names}) == len(names))
-        assert all(type(name) in (str, int) for name in names or ())
-    check_model(job)
-    if job.nominal is not None:
-        assert job.nominal.missing in ("error", "drop")
-        assert job.nominal.columns != ()
-        assert job.score is not None or job.model.path is not None
-    if job.score is not None:
-        assert is_path(job.score.output)
-        assert job.score.alpha is None or is_level(job.score.alpha)
-        assert job.score.fdr is None or is_level(job.score.fdr)
-    if job.cluster is not None:
-        check_cluster(job.cluster)
-
-
-def check_model(job):
-    model = job.model
-    assert model.path is None or is_path(model.path)
-    assert type(model.refit) is bool
-    assert job.nominal is not None or not model.refit
-    assert "anomaly_log_density" not in model.arguments
-    if job.nominal is None and model.path is not None:
-        assert set(model.arguments) <= {"alpha"}
-    check_parameters(LPE(**job.lpe_arguments).get_params())
-    assert model.arguments.items() <= job.lpe_arguments.items()
-
-
-def check_cluster(cluster):
-    own = (cluster.workers, cluster.memory_limit, cluster.threads)
-    assert cluster.scheduler is None or cluster.scheduler_file is None
-    assert cluster.give_up_after is None or cluster.give_up_after > 0
-    if cluster.scheduler_file is not None:
-        assert own == (None, None, None)
-    if cluster.scheduler is not None:
-        assert cluster.scheduler == "threads" or ":" in cluster.scheduler
-        assert own == (None, None, None)
-    assert all(n is None or (type(n) is int and n >= 1) for n in own)
-    assert cluster.memory_limit is None or cluster.memory_limit >= MIN_WORKER_BYTES
-
-
 def assert_job_or_refusal(read, text):
     try:
         job = read(text)
@@ -666,8 +604,9 @@ def assert_job_or_refusal(read, text):
         assert all("job.toml" in line for line in message.split("\n"))
         assert len(message) < 6000
     else:
-        assert_allowed(job)
         assert job == read(text)
+        assert isinstance(job, Job)
+        check_parameters(LPE(**job.lpe_arguments).get_params())
 
 
 SCRAPS = st.sampled_from(
@@ -756,15 +695,6 @@ def test_read_job__of_any_mutation(read, text):
     assert_job_or_refusal(read, text)
 
 
-@pytest.mark.parametrize("value", [True, 0, math.nan])
-def test_assert_allowed__sees_what_is_wrong(read, value):
-    job = read(SCORE)
-    wrong = job.score.model_copy(update={"fdr": value, "output": ""})
-
-    with pytest.raises(AssertionError):
-        assert_allowed(job.model_copy(update={"score": wrong}))
-
-
 # The jobs that come with the project
 
 
@@ -772,7 +702,6 @@ def test_assert_allowed__sees_what_is_wrong(read, value):
 def test_jobs__can_be_read_and_are_explained(path):
     job = read_job(path, DAY, {"LPE_DATA": "/srv/logs"})
 
-    assert_allowed(job)
     sections = [section for section in (job.nominal, job.score) if section is not None]
     assert all(
         s.path.startswith("/srv/logs/") for section in sections for s in section.data
@@ -808,7 +737,7 @@ def test_jobs__readme_shows_a_job_that_can_be_read(read):
     (block,) = [part.partition("```")[0] for part in text.split("```toml\n")[1:]]
 
     assert tomllib.loads(block)
-    assert_allowed(read(block))
+    assert read(block).score is not None
 
 
 def test_import__of_job_files_is_light():
