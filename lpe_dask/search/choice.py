@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 FEWEST_ROWS, MOST_ROWS, TRIED_PART, TRIED_PAIRS = 2048, 16_384, 3, 1000
 
 #: Part of what brute force takes that pruning may take by a trial, which flatters it.
-MOST_PRUNED = 0.85
+MOST_PRUNED = 0.78
 
 #: Tiles of queries in a trial: it hardly matters which where all pairs are compared.
 TRIED_TILES = {"brute": 2, "pruned": 4}

@@ -126,10 +126,9 @@ class SampledRows:
             For which a trial is repeated; None: `REPEAT_SECONDS`.
         """
         rows = self.reference[:n_reference]
-        part, whole = (
-            self._tried(some, queries, density, n_tiles, seconds)
-            for some in (rows[::FEWER], rows)
-        )
+        part = self._tried(rows[::FEWER], queries, density, n_tiles, seconds)
+        # Nothing is left to compile.
+        whole = self._tried(rows, queries, density, n_tiles, seconds, least_repeats=1)
         power = math.log(n_reference / len(rows), FEWER)
         pairs = whole.pairs * _growth(part.pairs, whole.pairs) ** power
         cells = whole.cells * _growth(part.cells, whole.cells) ** power
@@ -152,6 +151,7 @@ class SampledRows:
         density: float,
         n_tiles: int,
         seconds: float | None,
+        least_repeats: int = LEAST_REPEATS,
     ) -> Cost:
         """Return what a query costs among these rows; parameters as in `cost`."""
         began = time.thread_time()
@@ -174,7 +174,7 @@ class SampledRows:
             states.append(search_blocks(given, [held], basis, self.search))
             states[-1].finish()
 
-        taken = _fastest(search, seconds) / len(asked)
+        taken = _fastest(search, seconds, least_repeats) / len(asked)
         compared, met = states[0].n_compared / len(asked), states[0].n_met / len(asked)
         return Cost(compared, taken, met, pack_seconds)
 
@@ -207,14 +207,16 @@ def _growth(part: float, whole: float) -> float:
     return min(float(FEWER), max(1.0, whole / part)) if part > 0 else 1.0
 
 
-def _fastest(work: Callable[[], object], most: float | None = None) -> float:
+def _fastest(
+    work: Callable[[], object], most: float | None = None, least: int = LEAST_REPEATS
+) -> float:
     """Return the seconds of the fastest of some repeats.
 
-    They are repeated for up to ``most`` seconds; None: `REPEAT_SECONDS`.
+    They are repeated for up to ``most`` seconds (None: `REPEAT_SECONDS`), or so many times.
     """
     most = REPEAT_SECONDS if most is None else most
     seconds: list[float] = []
-    while len(seconds) < LEAST_REPEATS or (
+    while len(seconds) < least or (
         sum(seconds) < most and len(seconds) < MOST_REPEATS
     ):
         began = time.thread_time()  # other programs' share of the processor is not ours
