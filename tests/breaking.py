@@ -5,14 +5,16 @@ import json
 import os
 import re
 import shutil
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
 import lpe_dask
+from lpe_dask.storage import folder as folders
 from storages import BreakingFileSystem, Death
 
 DAY = datetime.date(2026, 11, 20)
@@ -34,6 +36,15 @@ MODEL = 'path = "{place}/model"'
 OF_THE_RUN = {
     "seconds", "seconds_by_step", "finished", "peak_worker_bytes", "planned_worker_bytes"
 }  # fmt: skip
+
+
+@contextmanager
+def breaking_storage(monkeypatch):
+    """Let breaking:// begin the names of files, as long as the context is open."""
+    monkeypatch.setattr(folders, "SETTLE_SECONDS", 0)  # where its probe fails
+    fsspec.register_implementation("breaking", BreakingFileSystem, clobber=True)
+    yield
+    BreakingFileSystem.repair()
 
 
 def write_tables(folder):

@@ -13,7 +13,7 @@ from hypothesis import settings
 from processes import local_cluster
 
 #: Modules that need packages outside of the extra "test"; their tests skip without these.
-collect_ignore = ["manifests.py", "pods_of_image.py"]
+collect_ignore = ["manifests.py"]
 
 # A first call compiles, and a shared machine stalls: time says nothing about a result here.
 settings.register_profile("quick", deadline=None, max_examples=15)

@@ -12,6 +12,5 @@ from .resume import next_job as next_job
 from .runs import Run as Run
 from .runs import prepare as prepare
 from .scoring import tables_to_score as tables_to_score
-from .status import Status as Status
 from .status import status_of as status_of
 from .summary import read_summary as read_summary

@@ -109,13 +109,18 @@ class RunSeries:
     def carry_over(self) -> None:
         """Copy what the summary says of its series that is about to be replaced.
 
-        The same input again replaces itself: the copy stays what that run has followed.
+        The same input again replaces itself: the copy stays what that run has followed. It
+        keeps the copy before it, which that run follows if the next one never ends.
         """
         summary = self._summary(self.output)
         if summary is None or (self._is_own(summary) and self._has_same_input(summary)):
             return
-        copied = {name: summary.get(name) for name in (MADE_FROM, "drift")}
-        write_json(self.output, PREDECESSOR_NAME, copied)
+        before = self._summary(self.output, PREDECESSOR_NAME) or {}
+        copied, of_before = (
+            {name: of_run.get(name) for name in (MADE_FROM, "drift")}
+            for of_run in (summary, before)
+        )
+        write_json(self.output, PREDECESSOR_NAME, {**copied, "before": of_before})
 
     def _judged(self, state: dict[str, Any] | None, counts: NDArray[np.int64]) -> Drift:
         """Return what the run says after a state; None: it is the first one."""
@@ -167,9 +172,10 @@ class RunSeries:
             earlier = [day for day in days if day < self.dated_output.day]
             yield from self._of_days(reversed(earlier))
             return
-        summary = self._summary(self.output, PREDECESSOR_NAME)
-        if summary is not None and self._is_own(summary):
-            yield None, self.output, summary
+        copied = self._summary(self.output, PREDECESSOR_NAME) or {}
+        for summary in (copied, copied.get("before") or {}):
+            if self._is_own(summary) and not self._has_same_input(summary):
+                yield None, self.output, summary
 
     def _of_days(
         self, days: Iterable[datetime.date]

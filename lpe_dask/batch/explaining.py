@@ -80,11 +80,11 @@ def _stored(output: str) -> pd.DataFrame | None:
     return None if content is None else pd.read_parquet(io.BytesIO(content))
 
 
-def reason_lines(reasons: pd.DataFrame, n_columns: int = 3) -> str:
-    """Return reasons as a table: a line for each row, with its first columns."""
+def reason_lines(reasons: pd.DataFrame) -> str:
+    """Return reasons as a table: a line for each row, with its first three columns."""
     lines = []
     for (part, row), of_row in reasons.groupby(["part", "row"], sort=False):
-        first, told = of_row.iloc[0], of_row.head(n_columns)
+        first, told = of_row.iloc[0], of_row.head(3)
         texts = [
             f"{line.column}={_short(line.value)} ({line.share:.0%}, "
             f"nominal {_short(line.nominal_value)})"

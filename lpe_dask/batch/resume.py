@@ -49,8 +49,10 @@ def _is_interrupted(output: str) -> bool:
     """Return whether a run has begun that is not finished, and not too long ago."""
     if Folder(output).exists(SUMMARY_NAME):
         return False
-    began = start_of(output)
-    return began is not None and now() - began < FINISHED_WITHIN
+    time, began = now(), start_of(output)
+    # Whoever finishes it after midnight takes over its lock, which then says so.
+    midnight = time.replace(hour=0, minute=0, second=0, microsecond=0)
+    return began is not None and time - min(began, midnight) < FINISHED_WITHIN
 
 
 def _is_resumable(job: Job, day: datetime.date) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 
@@ -95,16 +95,16 @@ def _line(console: Console) -> Iterator[Listener]:
 
 
 @contextmanager
-def _records(clock: Callable[[], float] = time.monotonic) -> Iterator[Listener]:
+def _records() -> Iterator[Listener]:
     """Give a listener that logs, at most once in `LOG_SECONDS`."""
     latest: Computation | None = None
-    began = logged = clock()
+    began = logged = time.monotonic()
 
     def show(computation: Computation) -> None:
         nonlocal latest, began, logged
         if computation.rows is None:
             return
-        now = clock()
+        now = time.monotonic()
         if computation is not latest:
             latest, began = computation, now
         is_done = computation.n_done == computation.n_results

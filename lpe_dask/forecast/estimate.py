@@ -41,7 +41,6 @@ from lpe_dask.tables import (
 from lpe_dask.tasks import Workers, active_workers, at_once
 
 
-@at_once()
 def plan(
     data: Any,
     nominal: Any = None,
@@ -128,6 +127,7 @@ def check_no_others(job: str | PathLike[str], given: Sequence[str]) -> None:
         )
 
 
+@at_once()
 def forecast_score(
     workers: Workers, data: Any, nominal: Any, columns: Any, **arguments: Any
 ) -> Forecast:
@@ -145,6 +145,7 @@ def forecast_score(
     return scored.forecaster(workers, model).forecast()
 
 
+@at_once()
 def forecast_with_model(
     workers: Workers, data: Any, path: str | PathLike[str], columns: Any
 ) -> Forecast:
@@ -159,6 +160,7 @@ def forecast_with_model(
     return scored.forecaster(workers, sample_model(model, workers)).forecast()
 
 
+@at_once()
 def forecast_job(workers: Workers, run: Run) -> Forecast:
     """Return what a job would need from its start, for workers that need not be there.
 

@@ -1,6 +1,5 @@
 from .calibration_check import check_calibration as check_calibration
 from .certificate import Certificate as Certificate
-from .certificate import Quality as Quality
 from .checkpoint import Checkpoint as Checkpoint
 from .detector import LPE as LPE
 from .detector import fitted_of as fitted_of

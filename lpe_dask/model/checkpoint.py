@@ -95,8 +95,8 @@ def measure_numbered(
 
 
 def _n_rows(result: Any) -> int:
-    """Return the rows that a task has measured; 0 for what is computed beside."""
-    return len(result[0]) if isinstance(result, tuple) else 0
+    """Return the rows that a task has measured."""
+    return len(result[0])
 
 
 # Runs inside tasks.

@@ -19,7 +19,6 @@ from .false_discovery import false_discovery_control as false_discovery_control
 from .formulas import BAND_LEVEL as BAND_LEVEL
 from .formulas import COUNTS_ITSELF as COUNTS_ITSELF
 from .formulas import band_half_width as band_half_width
-from .formulas import p_values as p_values
 from .monitor import phi_of as phi_of
 from .monitor import share_between as share_between
 from .monitor import update as update

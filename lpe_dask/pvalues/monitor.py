@@ -68,7 +68,7 @@ def phi_of(calibration: str, n_neighbors: int | None) -> float:
     return {"conformal": 1.0, "loo": 2.0}[calibration]
 
 
-def share_between(n_flagged: int, n_rows: int, level: float = LEVEL) -> tuple[float, float]:
+def share_between(n_flagged: int, n_rows: int) -> tuple[float, float]:
     """Return the Clopper-Pearson interval of a share.
 
     Examples
@@ -76,7 +76,7 @@ def share_between(n_flagged: int, n_rows: int, level: float = LEVEL) -> tuple[fl
     >>> [round(end, 4) for end in share_between(5, 100)]
     [0.0164, 0.1128]
     """
-    error = (1 - level) / 2
+    error = (1 - LEVEL) / 2
     return _low(n_flagged, n_rows, error), _high(n_flagged, n_rows, error)
 
 

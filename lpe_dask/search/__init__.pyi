@@ -1,6 +1,4 @@
 from .approximate import Approximation as Approximation
-from .attribution import Attributed as Attributed
-from .attribution import Nearest as Nearest
 from .blocks import StoredBlocks as StoredBlocks
 from .choice import choose_space as choose_space
 from .columns import restored as restored

@@ -216,9 +216,7 @@ def _fastest(
     """
     most = REPEAT_SECONDS if most is None else most
     seconds: list[float] = []
-    while len(seconds) < least or (
-        sum(seconds) < most and len(seconds) < MOST_REPEATS
-    ):
+    while len(seconds) < least or (sum(seconds) < most and len(seconds) < MOST_REPEATS):
         began = time.thread_time()  # other programs' share of the processor is not ours
         work()
         seconds.append(time.thread_time() - began)

@@ -4,7 +4,8 @@
     OUT/._lock*.tmp     a lock before it gets its name, or a probe; readers ignore both
 
 A run removes its lock when it ends. The lock of a run that died is taken over 60 s after
-its last heartbeat, or at once if its process is known to be gone:
+its last heartbeat, where the storage tells the age of files, or at once if its process is
+known to be gone:
 
     hold --create--> own lock                                 (there was no lock)
       |                                                       lock of another run:

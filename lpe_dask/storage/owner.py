@@ -31,7 +31,7 @@ class Owner(BaseModel, frozen=True):
         When the process started, by the clock of its machine.
     purpose : str
     since : str
-        When the lock was taken, for people: no decision depends on it.
+        When the lock was taken, by the clock of its machine.
     beat : int
         Number of heartbeats.
     """

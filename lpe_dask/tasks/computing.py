@@ -137,6 +137,10 @@ def _taken(
         )
         for future, result in done:
             if future.status == "cancelled":  # then it is the error
+                if client.status != "running":
+                    raise RuntimeError(
+                        "the connection to the scheduler is lost"
+                    ) from result
                 raise result
             for place in places[future.key]:
                 results[place] = result

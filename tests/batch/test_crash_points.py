@@ -10,14 +10,23 @@ import itertools
 import re
 
 import dask
-import fsspec
 import pytest
 
-from breaking import DECIDED, MODEL, SAVED, UNDATED, Case, Place, at, parts_in, write_tables
+from breaking import (
+    DECIDED,
+    MODEL,
+    SAVED,
+    UNDATED,
+    Case,
+    Place,
+    at,
+    breaking_storage,
+    parts_in,
+    write_tables,
+)  # fmt: skip
 from choosing import mostly_slow
 from lpe_dask.batch.fit import RunError
 from lpe_dask.search import plan
-from lpe_dask.storage import folder as folders
 from storages import BreakingFileSystem, Death
 
 CASES = {
@@ -46,12 +55,10 @@ ALWAYS = [
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
-    monkeypatch.setattr(folders, "SETTLE_SECONDS", 0)  # where its probe fails
-    fsspec.register_implementation("breaking", BreakingFileSystem, clobber=True)
     monkeypatch.setattr(plan, "MIN_TASK_ROWS", 64)  # three blocks, measured one by one
-    with dask.config.set({"scheduler": "sync", "lpe-dask.block-rows": 64}):
+    blocks = {"scheduler": "sync", "lpe-dask.block-rows": 64}
+    with breaking_storage(monkeypatch), dask.config.set(blocks):
         yield
-    BreakingFileSystem.repair()
 
 
 @pytest.fixture(scope="module")

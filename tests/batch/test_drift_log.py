@@ -322,8 +322,8 @@ def test_run__does_not_fail_where_earlier_outputs_cannot_be_read(caplog, monkeyp
 def score(seed, **given):
     if seed is not None:
         rows(seed, n_rows=100 + seed).to_parquet("rows.parquet")
-    given = {"model": "model", "output": "scored", "overwrite": True} | given
-    return lpe_dask.score_files("rows.parquet", **given)["drift"]
+    of_all = {"model": "model", "output": "scored", "overwrite": True}
+    return lpe_dask.score_files(**{"data": "rows.parquet", **of_all, **given})["drift"]
 
 
 def test_score_files__follows_the_run_that_it_replaces():
@@ -357,7 +357,8 @@ def test_score_files__keeps_no_value_of_a_run_that_it_replaces():
     score(2, private=["x"])
 
     copied = json.loads(Path("scored/_predecessor.json").read_text())
-    assert sorted(copied) == ["drift", "made_from"]
+    assert sorted(copied) == ["before", "drift", "made_from"]
+    assert sorted(copied["before"]) == ["drift", "made_from"]
 
 
 def test_score_files__counts_runs_whose_replacement_was_interrupted(caplog):
@@ -371,6 +372,24 @@ def test_score_files__counts_runs_whose_replacement_was_interrupted(caplog):
 
     assert counted(score(4)) == [101, 104]
     assert counted(score(None)) == [101, 104]
+    assert not caplog.records
+
+
+def test_score_files__counts_a_run_once_that_another_one_was_to_replace(caplog):
+    for seed in (1, 2, 3):
+        rows(seed, n_rows=100 + seed).to_parquet(f"{seed}.parquet")
+
+    score(None, data="1.parquet")
+    before = score(None, data="2.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lpe_dask.batch.parts.PartFolder.publish", lambda *given: 1 / 0)
+        with pytest.raises(RunError):
+            score(None, data="3.parquet")
+
+    again = score(None, data="2.parquet")
+
+    assert counted(again) == [101, 102]
+    assert again == before
     assert not caplog.records
 
 

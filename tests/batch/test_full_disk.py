@@ -4,14 +4,12 @@ import gc
 import re
 
 import dask
-import fsspec
 import pytest
 
-from breaking import DECIDED, Case, Place, parts_in, write_tables
+from breaking import DECIDED, Case, Place, breaking_storage, parts_in, write_tables
 from choosing import mostly_slow
 from lpe_dask.batch.fit import RunError
 from lpe_dask.search.memory import Needs
-from lpe_dask.storage import folder as folders
 from lpe_dask.tasks.spool import remove_spools
 from storages import BreakingFileSystem
 
@@ -27,11 +25,8 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
-    monkeypatch.setattr(folders, "SETTLE_SECONDS", 0)  # where its probe fails
-    fsspec.register_implementation("breaking", BreakingFileSystem, clobber=True)
-    with dask.config.set(scheduler="sync"):
+    with breaking_storage(monkeypatch), dask.config.set(scheduler="sync"):
         yield
-    BreakingFileSystem.repair()
 
 
 @pytest.fixture(scope="module")

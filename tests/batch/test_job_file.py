@@ -736,7 +736,6 @@ def test_jobs__readme_shows_a_job_that_can_be_read(read):
     text = (JOBS[0].parent / "README.md").read_text()
     (block,) = [part.partition("```")[0] for part in text.split("```toml\n")[1:]]
 
-    assert tomllib.loads(block)
     assert read(block).score is not None
 
 

@@ -142,8 +142,11 @@ def test_run__leaves_a_run_that_is_at_work_alone(clock, caplog):
     assert "the run of 2026-11-19 is still running elsewhere" in caplog.text
 
 
-def test_run__finishes_a_run_that_was_killed_while_it_fitted(clock, folder, caplog):
-    """There is nothing but its lock then."""
+@pytest.mark.parametrize(("time", "is_finished"), [("11:59", True), ("12:01", False)])
+def test_run__finishes_a_run_that_was_killed_while_it_fitted(
+    clock, folder, caplog, time, is_finished
+):
+    """There is nothing but its lock then, of the last start; the first was before today."""
     fsspec.register_implementation("breaking", BreakingFileSystem, clobber=True)
     model = f'[model]\npath = "breaking://{folder}/model"\n'
     nominal = '[nominal]\ndata = "in/2026-11-17/*.parquet"\n'
@@ -160,11 +163,12 @@ def test_run__finishes_a_run_that_was_killed_while_it_fitted(clock, folder, capl
     assert os.listdir(f"out/{yesterday}") == ["_lock.json"]
     for lock in folder.rglob("_lock.json"):
         os.utime(lock, (1, 1))
+    clock(f"{today}T{time}")
 
     lpe_dask.run("job.toml")
 
-    assert days_done() == [str(yesterday)]
-    assert f"the run of {yesterday} was interrupted" in caplog.text
+    assert days_done() == [str(yesterday if is_finished else today)]
+    assert (f"the run of {yesterday} was interrupted" in caplog.text) == is_finished
 
 
 def test_run__takes_no_run_of_another_job_that_writes_there(clock, caplog):

@@ -661,23 +661,13 @@ def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
     found = {}
 
     def look(run, lock):
-        client = active_client()
-        found.update(client.scheduler_info()["workers"])
-        return {"rows": 0, "nominal_rows": 0, "seconds": 0, "flagged": 0, "alpha": 0.05} | {
-            "flagged_share": None,
-            "fdr": None,
-            "rows_nan": 0,
-            "dropped_rows": 0,
-            "calibration_band": None,
-            "calibration_check": None,
-            "drift": {"verdict": None},
-        }
+        found.update(active_client().scheduler_info()["workers"])
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(runs.Run, "fit_and_score", look)
 
-    result = invoke("score", "nominal.parquet", "--output", "out")
+    invoke("score", "nominal.parquet", "--output", "out")
 
-    assert result.exit_code == 0
     assert sum(worker["nthreads"] for worker in found.values()) == dask.system.CPU_COUNT
 
 
@@ -713,17 +703,6 @@ def test_quiet_distributed__tells_of_faults_while_there_is_work(shown):
     assert len(lines) == 1
     assert lines[0].endswith("Detected different `run_spec` for key 'x'")
     assert (loop.level, callbacks.level) == before
-
-
-def test_quiet_distributed__hides_no_warning_from_debug(shown):
-    log = logging.getLogger("distributed.scheduler")
-
-    with clusters._quiet_distributed(True) as silence:
-        assert logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)
-        silence()
-        log.warning("Closing comm")
-
-    assert "Closing comm" in shown.getvalue()
 
 
 def log_and_fail():
@@ -1041,13 +1020,14 @@ def test_command__fails_when_the_scheduler_is_gone(files, processes, start):
         *["--scheduler", address],
         stderr=subprocess.PIPE,
     )
-    next(line for line in process.stderr if line.startswith("dashboard"))
-    time.sleep(1)
+    while not Path("out/_run.json").exists():  # from the beginning of the scoring on
+        time.sleep(0.02)
     scheduler.kill()
     stdout, stderr = process.communicate(timeout=60)
 
     assert process.returncode == 1
-    assert re.fullmatch(r"Error: the run stopped while .*scheduler.*\n", stderr)
+    last = stderr.splitlines()[-1]
+    assert re.fullmatch(r"Error: the run stopped while it scored.*scheduler.*", last)
     assert stdout == ""
 
 

@@ -25,8 +25,6 @@ from lpe_dask.tables import table as tables
 from lpe_dask.tasks import values
 from searching import EXACT
 
-#: As the input has them.
-ORDERED = ["protocol", "flag", "level", "port"]
 SCALES = ["minmax", "standard", "quantile", "minmax+quantile"]
 RADII = {"kth": definitions.knn_radii, "mean": definitions.mean_radii}
 

@@ -36,7 +36,6 @@ def lattice(n_rows, seed, low=0, high=10):
 NOMINAL, NEW = lattice(150, 0), lattice(20, 1, -3, 13)
 WITH_MISSING = NOMINAL.copy()
 WITH_MISSING[[0, 3, 77, 149], [0, 1, 2, 0]] = [np.nan, np.inf, -np.inf, np.nan]
-DROPPED = [0, 3, 77, 149]
 
 
 def nearest_places(rows, nominal, places, n):
