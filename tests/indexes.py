@@ -1,7 +1,5 @@
 """Lists of near rows for tests: right ones, and such as a broken index would have."""
 
-import time
-
 import numpy as np
 from distributed import WorkerPlugin
 from scipy.spatial import cKDTree
@@ -104,17 +102,3 @@ class RightLists(WorkerPlugin):
 
     def setup(self, worker):
         nn_descent.neighbor_lists = right_lists
-
-
-class SlowLists(WorkerPlugin):
-    """Likewise, but take some time, in which a worker can be ended."""
-
-    name = "right-lists"
-
-    def setup(self, worker):
-        nn_descent.neighbor_lists = _right_lists_later
-
-
-def _right_lists_later(points, seed):
-    time.sleep(0.5)
-    return right_lists(points, seed)

@@ -98,21 +98,24 @@ def hold(
     OSError
         If nothing can be written there.
     """
-    folder = Folder(url)
+    folder, owner = Folder(url), Owner.of_this_process(purpose)
+    lock = Lock(folder, owner)
     try:
-        lock = _locked(folder, purpose, refusal)
+        _acquire_or_refuse(folder, owner, refusal)
         try:
+            lock.start()
             yield lock
         finally:
             lock.release()
-    except BaseException:
+    except BaseException as error:
+        if not isinstance(error, Exception):  # a signal, perhaps just after the creation
+            lock.release()
         if is_ours:
             folder.remove_if_empty()
         raise
 
 
-def _locked(folder: Folder, purpose: str, refusal: str) -> Lock:
-    owner = Owner.of_this_process(purpose)
+def _acquire_or_refuse(folder: Folder, owner: Owner, refusal: str) -> None:
     try:
         folder.make()
         _acquire(folder, owner.as_json())
@@ -125,7 +128,6 @@ def _locked(folder: Folder, purpose: str, refusal: str) -> Lock:
             f"{refusal.format(url=folder.url)}: {brief(error)} Give a folder that may be "
             f"written to."
         ) from error
-    return Lock(folder, owner)
 
 
 def lease(url: str | PathLike[str], purpose: str) -> Lock:
@@ -141,7 +143,9 @@ def lease(url: str | PathLike[str], purpose: str) -> Lock:
     """
     folder, owner = Folder(url), Owner.of_this_process(purpose)
     folder.write(LOCK_NAME, owner.as_json())
-    return Lock(folder, owner)
+    lock = Lock(folder, owner)
+    lock.start()
+    return lock
 
 
 def is_dead(url: str | PathLike[str]) -> bool:
@@ -200,7 +204,7 @@ def check_token(url: str | PathLike[str], token: str) -> None:
 
 
 class Lock:
-    """A lock that this process holds on a folder, with a thread for its heartbeat.
+    """A lock on a folder that this process holds or takes, with a thread for its heartbeat.
 
     Attributes
     ----------
@@ -220,13 +224,16 @@ class Lock:
         self.is_lost = self._is_removing = False
         self._is_ending = threading.Event()
         self._thread = threading.Thread(target=self._beats, name="lpe-lock", daemon=True)
+
+    def start(self) -> None:
+        """Begin the heartbeat, once the lock is this process's."""
         self._thread.start()
 
     def release(self) -> None:
         """Remove the lock if this run still holds it; raises nothing."""
         self._is_ending.set()
         is_own_thread = self._thread is threading.current_thread()  # a finalizer ran in it
-        if not is_own_thread:
+        if self._thread.is_alive() and not is_own_thread:
             self._thread.join(BEAT_SECONDS)
         try:
             if self._thread.is_alive() and not is_own_thread:
@@ -263,7 +270,7 @@ class Lock:
         """Return whether this run still holds the lock; if not, it is lost for good."""
         owner = _owner_of(self._folder)
         is_own = owner is not None and owner.token == self.token
-        if not is_own and not self.is_lost:
+        if self._thread.ident and not is_own and not self.is_lost:  # it was held
             self.is_lost = True
             logger.warning("the lock of %s is gone or belongs to another run", self.url)
         return is_own

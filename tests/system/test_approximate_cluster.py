@@ -2,8 +2,8 @@
 
 import os
 import signal
-import threading
 import time
+from contextlib import suppress
 
 import cloudpickle
 import dask
@@ -12,11 +12,12 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client
+from dask.utils import key_split
+from distributed import Client, WorkerPlugin
 
 import indexes
 import searching
-from indexes import RightLists, SlowLists, right_lists
+from indexes import RightLists, right_lists
 from lpe_dask import LPE
 from lpe_dask.kernels import nn_descent
 from lpe_dask.search import plan
@@ -82,36 +83,33 @@ def test_p_values__have_the_same_bits_on_worker_processes(client, expected):
 
 @pytest.mark.parametrize("prefix", ["lpe-index", "lpe-judge"])
 def test_p_values__survive_a_worker_lost_while_building_and_judging(
-    client, expected, prefix
+    client, expected, prefix, tmp_path
 ):
-    client.register_plugin(SlowLists())
-    first, *_ = client.run(os.getpid).values()
-    seen = []
-    killer = threading.Thread(target=_kill_at, args=(client, first, prefix, seen))
-    killer.start()
+    client.register_plugin(RightLists())
+    lost = tmp_path / "lost"
+    client.register_plugin(LostOnce(prefix, lost))
 
     model = _model().fit(_lazy(NOMINAL, 700))
     new = model.score_samples(_lazy(NEW, 500)).compute()
-    killer.join()
 
-    assert seen, f"no task {prefix} was there to be lost"
+    assert lost.exists(), f"no task {prefix} was there to be lost"
     np.testing.assert_array_equal(model.p_values_.compute(), expected[0])
     np.testing.assert_array_equal(new, expected[1])
 
 
-def _kill_at(client, pid, prefix, seen):
-    """End a worker process as soon as a task of this kind is done, or after 30 seconds."""
-    for _ in range(1500):
-        if client.run_on_scheduler(_some_are_done, prefix=prefix):
-            seen.append(prefix)
-            break
-        time.sleep(0.02)
-    os.kill(pid, signal.SIGKILL)
+class LostOnce(WorkerPlugin):
+    """Kill the first worker that has done a task of a kind, before it says so."""
 
+    name = "lost-once"
 
-def _some_are_done(dask_scheduler, prefix):
-    known = dask_scheduler.task_prefixes
-    return prefix in known and known[prefix].states.get("memory", 0) > 0
+    def __init__(self, prefix, lost):
+        self.prefix, self.lost = prefix, lost
+
+    def transition(self, key, start, finish, **kwargs):
+        if key_split(key) == self.prefix and finish == "memory":
+            with suppress(FileExistsError):
+                self.lost.touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 PART_ROWS, N_PARTS = 8000, 12  # more rows than samples have
