@@ -101,15 +101,16 @@ def hold(
     folder, owner = Folder(url), Owner.of_this_process(purpose)
     lock = Lock(folder, owner)
     try:
-        _acquire_or_refuse(folder, owner, refusal)
         try:
-            lock.start()
-            yield lock
+            _acquire_or_refuse(folder, owner, refusal)
+        except (KeyboardInterrupt, SystemExit):  # a signal, perhaps just after the creation
+            lock.release()
+            raise
+        try:
+            yield lock.start()
         finally:
             lock.release()
-    except BaseException as error:
-        if not isinstance(error, Exception):  # a signal, perhaps just after the creation
-            lock.release()
+    except BaseException:
         if is_ours:
             folder.remove_if_empty()
         raise
@@ -143,9 +144,7 @@ def lease(url: str | PathLike[str], purpose: str) -> Lock:
     """
     folder, owner = Folder(url), Owner.of_this_process(purpose)
     folder.write(LOCK_NAME, owner.as_json())
-    lock = Lock(folder, owner)
-    lock.start()
-    return lock
+    return Lock(folder, owner).start()
 
 
 def is_dead(url: str | PathLike[str]) -> bool:
@@ -204,7 +203,7 @@ def check_token(url: str | PathLike[str], token: str) -> None:
 
 
 class Lock:
-    """A lock on a folder that this process holds or takes, with a thread for its heartbeat.
+    """A lock on a folder for the process that acquires it, with a heartbeat in a thread.
 
     Attributes
     ----------
@@ -225,9 +224,10 @@ class Lock:
         self._is_ending = threading.Event()
         self._thread = threading.Thread(target=self._beats, name="lpe-lock", daemon=True)
 
-    def start(self) -> None:
-        """Begin the heartbeat, once the lock is this process's."""
+    def start(self) -> Lock:
+        """Start the heartbeat, once the lock is acquired; returns the lock itself."""
         self._thread.start()
+        return self
 
     def release(self) -> None:
         """Remove the lock if this run still holds it; raises nothing."""

@@ -259,21 +259,22 @@ def test_hold__leaves_no_lock_on_a_full_disk(tmp_path, monkeypatch):
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("was_created", [False, True])
-def test_hold__leaves_no_lock_where_a_signal_comes_while_it_takes_it(
-    tmp_path, monkeypatch, caplog, was_created
+def test_hold__leaves_no_lock_where_a_signal_comes_while_it_is_acquired(
+    tmp_path, monkeypatch, caplog, was_created, raised
 ):
     """As at a SIGTERM in the moment after the file is there."""
 
     def interrupted(folder, name, content):
         if was_created:
             create(folder, name, content)
-        raise KeyboardInterrupt
+        raise raised
 
     create = Folder.create
     monkeypatch.setattr(Folder, "create", interrupted)
     url = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt), hold(url, "test", is_ours=True):
+    with pytest.raises(raised), hold(url, "test", is_ours=True):
         pass
 
     assert not url.exists()
