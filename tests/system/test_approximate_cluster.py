@@ -1,5 +1,6 @@
 """Approximate searches on worker processes: the same bits, whatever is lost."""
 
+import asyncio
 import os
 import signal
 import time
@@ -98,7 +99,7 @@ def test_p_values__survive_a_worker_lost_while_building_and_judging(
 
 
 class LostOnce(WorkerPlugin):
-    """Kill the first worker that has done a task of a kind, before it says so."""
+    """Kill the first worker that has done a task of a kind, after it has said so."""
 
     name = "lost-once"
 
@@ -109,7 +110,8 @@ class LostOnce(WorkerPlugin):
         if key_split(key) == self.prefix and finish == "memory":
             with suppress(FileExistsError):
                 self.lost.touch(exist_ok=False)
-                os.kill(os.getpid(), signal.SIGKILL)
+                loop = asyncio.get_running_loop()
+                loop.call_later(0.1, os.kill, os.getpid(), signal.SIGKILL)
 
 
 PART_ROWS, N_PARTS = 8000, 12  # more rows than samples have
