@@ -152,7 +152,10 @@ def test_worker_bytes__bound_whole_workers_that_build_indexes(
     compiled, n_rows, n_features, block_rows, monkeypatch
 ):
     monkeypatch.setattr(planning, "MOST_INDEXED_ROWS", block_rows)
-    nominal, new = (as_array(n_rows, n_features, N_PARTITIONS, seed) for seed in (0, 1))
+    turn = np.random.default_rng(0).standard_normal((6, n_features))
+    nominal, new = (  # rows of 6 directions, as near neighbors are to lead to each other
+        np.sin(as_array(n_rows, 6, N_PARTITIONS, seed) @ turn) for seed in (0, 1)
+    )
     with two_workers() as client:
         shape = SearchShape(
             n_rows, n_features, Statistic(N_NEIGHBORS, None),
@@ -160,9 +163,7 @@ def test_worker_bytes__bound_whole_workers_that_build_indexes(
         )  # fmt: skip
         plan = Needs(plan_for(shape, active_workers()))
         client.run(forget_peak)
-        model = LPE(  # of rows without structure it misses neighbors
-            N_NEIGHBORS, algorithm="nn_descent", calibration_size=1000, max_p_error=0.9
-        ).fit(nominal)
+        model = LPE(N_NEIGHBORS, algorithm="nn_descent", calibration_size=1000).fit(nominal)
         scores_sum = model.score_samples(new).sum().compute()
         taken = peak(client)
 
