@@ -10,28 +10,33 @@ from fractions import Fraction
 import numpy as np
 
 
-def distance(x, y, weights=()):
-    """Euclidean: squared differences summed in coordinate order, each step in float64.
+def distance(x, y, weights=(), w=None):
+    """Euclidean: squared differences times w, summed in coordinate order, in float64.
 
-    The last len(weights) values are categories: each that differs then adds its weight.
+    The last len(weights) values are categories: each that differs then adds its weight. A
+    column of weight 0 is left out.
     """
     total = 0.0
     n_numbers = len(x) - len(weights)
-    for a, b in zip(x[:n_numbers], y[:n_numbers], strict=True):
-        difference = float(a) - float(b)
-        total += difference * difference
+    w = [1.0] * n_numbers if w is None else w
+    for a, b, factor in zip(x[:n_numbers], y[:n_numbers], w, strict=True):
+        if factor != 0:
+            difference = float(a) - float(b)
+            total += difference * difference * float(factor)
     for a, b, weight in zip(x[n_numbers:], y[n_numbers:], weights, strict=True):
         if a != b:
             total += float(weight)
     return math.sqrt(total)
 
 
-def knn_radii(queries, reference, n_neighbors, exclude_self=False, weights=()):
+def knn_radii(
+    queries, reference, n_neighbors, exclude_self=False, weights=(), w=None
+):
     """R_S of each query: the distance to its K-th nearest reference row; inf if none."""
     radii = []
     for i, query in enumerate(queries):
         distances = sorted(
-            distance(query, row, weights)
+            distance(query, row, weights, w)
             for j, row in enumerate(reference)
             if not (exclude_self and i == j)
         )
@@ -52,12 +57,14 @@ def mean_of_smallest(distances, n_neighbors):
     return total / n_neighbors
 
 
-def mean_radii(queries, reference, n_neighbors, exclude_self=False, weights=()):
+def mean_radii(
+    queries, reference, n_neighbors, exclude_self=False, weights=(), w=None
+):
     """R_S of each query as the mean of the distances to its K nearest reference rows."""
     means = []
     for i, query in enumerate(queries):
         distances = [
-            distance(query, row, weights)
+            distance(query, row, weights, w)
             for j, row in enumerate(reference)
             if not (exclude_self and i == j)
         ]
@@ -65,12 +72,14 @@ def mean_radii(queries, reference, n_neighbors, exclude_self=False, weights=()):
     return np.array(means, dtype=float)
 
 
-def neighbor_counts(queries, reference, radius, exclude_self=False, weights=()):
+def neighbor_counts(
+    queries, reference, radius, exclude_self=False, weights=(), w=None
+):
     """N_S of each query: the reference rows in the closed ball around it."""
     counts = []
     for i, query in enumerate(queries):
         within = [
-            distance(query, row, weights) <= radius
+            distance(query, row, weights, w) <= radius
             for j, row in enumerate(reference)
             if not (exclude_self and i == j)
         ]
@@ -185,8 +194,54 @@ def quantiles(rows, nominal, sample=None, n_knots=1000):
     return np.array(columns).T.reshape(np.shape(rows))
 
 
+def forms(rows, nominal, scale, sample=None):
+    """What is subtracted: columns as they are, as shares of the nominal rows, or both."""
+    rows = np.array(rows, dtype=float)
+    if scale == "quantile":
+        return quantiles(rows, nominal, sample)
+    if scale == "minmax+quantile":
+        return np.hstack([rows, quantiles(rows, nominal, sample)])
+    return rows
+
+
+def rounded(x, n_bits=24):
+    """A positive number with so many significant bits, the even one of two as near."""
+    exponent = math.frexp(x)[1] - n_bits
+    return math.ldexp(round(math.ldexp(x, -exponent)), exponent)
+
+
+def weights_of_forms(nominal, scale, metric="euclidean", params=None):
+    """The weight of the squared differences of each form of each column.
+
+    1 / range**2 or 1 / variance, times a given w or 1 / V. Variances that are learned are
+    those of the forms; a linear scale cancels out.
+    """
+    params = params or {}
+    columns = [list(map(float, column)) for column in forms(nominal, nominal, scale).T]
+    if metric == "seuclidean" and "V" not in params:
+        return [
+            1.0 if min(c) == max(c) else rounded(1 / covariance(c, c, 1)) for c in columns
+        ]
+    n_linear = nominal.shape[1]
+    learned = [1.0] * len(columns)
+    for k, column in enumerate(columns[:n_linear]):
+        extent = max(column) - min(column)
+        if extent == 0:
+            continue
+        if scale in ("minmax", "minmax+quantile"):
+            learned[k] = rounded(1 / (extent * extent))
+        if scale == "standard":
+            learned[k] = rounded(1 / covariance(column, column, 0))
+    if metric == "seuclidean":
+        return [a / float(v) for a, v in zip(learned, params["V"], strict=True)]
+    given = list(params.get("w", [1.0] * n_linear)) * (len(columns) // n_linear)
+    return [a * float(w) for a, w in zip(learned, given, strict=True)]
+
+
 def scaled(rows, nominal, scale, sample=None):
-    """Columns scaled by what the nominal rows say; a constant column keeps its unit.
+    """Columns scaled by what the nominal rows say, as a matrix takes them.
+
+    A constant column keeps its unit.
 
     For quantiles a sample of the nominal rows says it, if one is given.
     """
@@ -211,26 +266,6 @@ def scaled(rows, nominal, scale, sample=None):
                 deviation = math.sqrt(covariance(column, column, ddof=0))
                 result[i, k] = (x - mean(column)) / deviation
     return result
-
-
-def weighted(rows, weights):
-    """z = sqrt(w) x."""
-    return np.array(
-        [
-            [math.sqrt(w) * float(x) for w, x in zip(weights, row, strict=True)]
-            for row in rows
-        ]
-    )
-
-
-def standardized(rows, variances):
-    """z = x / sqrt(V)."""
-    return np.array(
-        [
-            [float(x) / math.sqrt(v) for v, x in zip(variances, row, strict=True)]
-            for row in rows
-        ]
-    )
 
 
 def cholesky(matrix):
@@ -295,21 +330,21 @@ def benjamini_hochberg(p_values, q):
 # Geodesic distance: shortest paths along a graph of nearest neighbors.
 
 
-def nearest_rows(query, reference, n_neighbors, left_out=None, weights=()):
+def nearest_rows(query, reference, n_neighbors, left_out=None, weights=(), w=None):
     """(distance, number) of the K' nearest rows, ties by number; none at distance inf."""
     pairs = sorted(
-        (distance(query, row, weights), j)
+        (distance(query, row, weights, w), j)
         for j, row in enumerate(reference)
         if j != left_out
     )
     return [(d, j) for d, j in pairs[:n_neighbors] if d < math.inf]
 
 
-def neighbor_edges(reference, n_neighbors, union=False):
+def neighbor_edges(reference, n_neighbors, union=False, w=None):
     """{(i, j): length} of the K'-NN graph; with ``union`` in both directions."""
     edges = {}
     for i, row in enumerate(reference):
-        for length, j in nearest_rows(row, reference, n_neighbors, left_out=i):
+        for length, j in nearest_rows(row, reference, n_neighbors, left_out=i, w=w):
             edges[i, j] = length
             if union:
                 edges[j, i] = length
@@ -333,15 +368,18 @@ def path_distances(start, edges, n_reference):
     return distances
 
 
-def geodesic_distances(queries, reference, n_neighbors, union=False, exclude_self=False):
+def geodesic_distances(
+    queries, reference, n_neighbors, union=False, exclude_self=False, w=None
+):
     """For each query its geodesic distances to all (other) rows of the reference."""
-    edges = neighbor_edges(reference, n_neighbors, union)
+    edges = neighbor_edges(reference, n_neighbors, union, w)
     result = []
     for i, query in enumerate(queries):
         if exclude_self:
             start = {i: 0.0}
         else:
-            start = {j: d for d, j in nearest_rows(query, reference, n_neighbors)}
+            nearest = nearest_rows(query, reference, n_neighbors, w=w)
+            start = {j: d for d, j in nearest}
         distances = path_distances(start, edges, len(reference))
         result.append([d for j, d in enumerate(distances) if not (exclude_self and i == j)])
     return result
@@ -390,17 +428,19 @@ def log_weighted_count(count, log_density):
 # Reasons: what each column has to do with a distance, and what it has typically.
 
 
-def squared_parts(x, y, n_columns, weights=()):
-    """What columns add to a squared distance: delta_c**2, or the weight of a mismatch.
+def squared_parts(x, y, n_columns, weights=(), w=None):
+    """What columns add to a squared distance: w_c delta_c**2, or that of a mismatch.
 
     Values beyond the first n_columns numbers are those columns in another form, again; the
     last len(weights) are categories, as columns of their own.
     """
     n_numbers = len(x) - len(weights)
     parts = [0.0] * (n_columns + len(weights))
+    w = [1.0] * n_numbers if w is None else w
     for place in range(n_numbers):
         difference = float(x[place]) - float(y[place])
-        parts[place % n_columns] += difference * difference
+        if w[place] != 0:
+            parts[place % n_columns] += difference * difference * w[place]
     for place, weight in enumerate(weights):
         if x[n_numbers + place] != y[n_numbers + place]:
             parts[n_columns + place] = float(weight)

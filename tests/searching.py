@@ -34,16 +34,20 @@ def normal_basis(algorithm, n_features):
 
 
 def in_blocks(
-    algorithm, rows, parts=None, *, cell_rows=64, sample=None, basis=None, weights=None
-):
+    algorithm, rows, parts=None, *, cell_rows=64, sample=None, basis=None, weights=(),
+    w=None,
+):  # fmt: skip
     """Put rows into blocks: one for each array of row numbers in ``parts``, or one alone.
 
     ``sample`` are the rows that the basis is learned from, if it is not given; None: all.
-    ``weights`` are those of the codes in the last columns.
+    ``weights`` are those of the codes in the last columns, ``w`` those of the numbers.
     """
     module = ALGORITHMS[algorithm]
     if basis is None:
-        basis = module.basis(rows if sample is None else sample, weights)
+        w = np.ones(rows.shape[1] - len(weights)) if w is None else w
+        of_columns = np.append(w, weights)
+        sample = rows if sample is None else sample
+        basis = module.basis(sample, of_columns, len(weights))
     blocks = []
     for numbers in [np.arange(len(rows))] if parts is None else parts:
         arrange = partial(module.arrange, cell_rows=64 if module.SLAB_ROWS else cell_rows)
@@ -84,23 +88,24 @@ def search_within(reference, rows, radius, numbers=None, *, enough=None):
     return folded(CountState(queries, reference.basis, radius, enough), reference)
 
 
-def all_squares(queries, reference, weights=()):
+def all_squares(queries, reference, weights=(), w=None):
     """Return the squared distances of all pairs, summed as in `definitions.distance`."""
     queries, reference = np.asarray(queries, float), np.asarray(reference, float)
     squares = np.zeros((len(queries), len(reference)))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         n_numbers = reference.shape[1] - len(weights)
+        w = np.ones(n_numbers) if w is None else w
         for k in range(n_numbers):
             differences = queries[:, k, None] - reference[:, k]
-            squares += differences * differences
+            squares += differences * differences * w[k]
         for k, weight in enumerate(weights, start=n_numbers):
             squares += np.where(queries[:, k, None] != reference[:, k], weight, 0.0)
     return squares
 
 
-def all_distances(queries, reference, *, exclude_self=False, weights=()):
+def all_distances(queries, reference, *, exclude_self=False, weights=(), w=None):
     """Return `definitions.distance` of all pairs."""
-    distances = np.sqrt(all_squares(queries, reference, weights))
+    distances = np.sqrt(all_squares(queries, reference, weights, w))
     if exclude_self:
         distances[np.arange(len(queries)), np.arange(len(queries))] = np.inf
     return distances

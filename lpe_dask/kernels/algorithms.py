@@ -14,9 +14,9 @@
 `ALGORITHMS` is the one table from the name a user gives to the module that says how rows
 are ordered. Every such module offers the same contract:
 
-``basis(sample, weights) -> Basis``
-    In which rows like those of a sample, of shape (n_rows, n_columns), are filtered.
-    Weights are those of the codes of categories, their last columns; None: of none.
+``basis(sample, weights, n_codes) -> Basis``
+    In which rows like those of a sample, of shape (n_rows, n_columns), are filtered, with
+    the weights of their columns, the last ``n_codes`` of which are codes of categories.
 ``arrange(points, cell_rows) -> Arrangement``
     In which order points in that basis are searched, and what runs of them are cells.
 ``tile(points, tile_rows) -> Arrangement``

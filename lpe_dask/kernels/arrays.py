@@ -68,8 +68,9 @@ class Queries(NamedTuple):
     starts : ndarray of shape (n_tiles + 1,)
     lows, highs : ndarray of shape (n_tiles, n_features)
         Boxes of the tiles in the basis; infinite where there are none.
-    weights : ndarray of shape (n_codes,)
-        What codes that differ add to a squared distance, as defined.
+    weights : ndarray of shape (n_features,)
+        By which squared differences are multiplied, as defined, and what codes that differ
+        add.
     lowered : ndarray of shape (n_codes,)
         What they add in the basis at least, float32.
     """

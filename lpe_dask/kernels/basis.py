@@ -1,6 +1,7 @@
 r"""The space in which pairs are filtered, and what the filter may get wrong.
 
-    prepared rows x (n, d) --shift, scale by 2**p, rotate--> points z (n, d), float64
+    prepared rows x (n, d) --shift, scale by 2**p, times the root of the weights, rotate-->
+                                                             points z (n, d), float64
     codes of categories (n, m) --times a power of 2-->       codes    (n, m), float64
 
 A filter never supplies a distance; it only says which pairs cannot matter. It works in
@@ -12,7 +13,7 @@ two rows, in units of the basis, differs from the computed ``|a|**2 + |b|**2 - 2
 - at most ``4.2 u S``, because a and b are rounded to float32;
 - at most ``(d + 2) u (|a|**2 + 2 |b|**2)``, the roundings of the product and ``|b|**2``;
 - at most ``2 u S + (e_x + e_y)**2 / u``, where ``e = (d + 4) sqrt(d) 2**-52 |z|`` bounds
-  the rounding of z itself (shift and rotation, in float64), for
+  the rounding of z itself (shift, weights and rotation, in float64), for
   ``2 e D <= u D**2 + e**2 / u``;
 - less than ``u S`` and what underflows, for the float64 sum that is the definition.
 
@@ -75,9 +76,10 @@ class Basis:
         Coordinates are multiplied by ``2**exponent``, which is exact.
     rotation : ndarray of shape (n_features, n_features), optional
         Orthonormal columns; None: the coordinates of the rows.
-    weights : ndarray of shape (n_codes,)
-        What each code that differs adds to a squared distance, in the units of the rows.
-        Codes are the last columns of rows and points, after ``len(center)`` numbers.
+    weights : ndarray of shape (n_columns,), optional
+        By which squared differences of numbers are multiplied, from 1 to 4, and what each
+        code that differs adds to a squared distance, in the units of the rows. Codes are the
+        last columns of rows and points, after ``len(center)`` numbers. None: all are 1.
     steps : ndarray of shape (n_codes,)
         Codes of points are those of the rows times these powers of 2: about as far apart as
         their weights say, so that rows can be ordered by all columns alike.
@@ -86,13 +88,23 @@ class Basis:
     center: NDArray[np.float64]
     exponent: int
     rotation: NDArray[np.float64] | None = None
-    weights: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    weights: NDArray[np.float64] | None = None
     steps: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
     @property
     def n_columns(self) -> int:
         """Numbers and codes of a row."""
-        return len(self.center) + len(self.weights)
+        return len(self.center) + len(self.steps)
+
+    @property
+    def all_weights(self) -> NDArray[np.float64]:
+        """The weights of all columns, of shape (n_columns,)."""
+        return np.ones(self.n_columns) if self.weights is None else self.weights
+
+    @property
+    def _code_weights(self) -> NDArray[np.float64]:
+        """The weights of codes, in units of the basis."""
+        return self.squares(self.all_weights[len(self.center) :])
 
     @property
     def relative_error(self) -> float:
@@ -109,23 +121,22 @@ class Basis:
     @property
     def underflow(self) -> float:
         """What underflow may add to A: of squares in the rows' units, and of the filter."""
-        n_columns = self.n_columns
-        weights = self.squares(self.weights)
+        n_columns, weights = self.n_columns, self._code_weights
         lost = float(weights[weights < LEAST_WEIGHT].sum())
-        return self.squares(n_columns * 2.0**-1072) + n_columns * 2.0**-140 + lost
+        return self.squares(n_columns * 2.0**-1070) + n_columns * 2.0**-140 + lost
 
     @property
     def stretch(self) -> float:
         """The factor of upper bounds that makes up for lowered weights; 1 without codes."""
-        if (self.squares(self.weights) > LARGEST_WEIGHT).any():
+        if (self._code_weights > LARGEST_WEIGHT).any():
             return math.inf
-        n_codes = len(self.weights)
+        n_codes = len(self.steps)
         return 1.0 + (n_codes + 10) * 2.0**-21 if n_codes > 0 else 1.0
 
     @property
     def lowered(self) -> NDArray[np.float32]:
         """What the filter adds for codes that differ: not more than the weights."""
-        weights = self.squares(self.weights)
+        weights = self._code_weights
         lowered = np.minimum(weights, LARGEST_WEIGHT)
         lowered *= 1 - (len(weights) + 9) * 2.0**-23
         lowered[weights < LEAST_WEIGHT] = 0.0
@@ -139,9 +150,10 @@ class Basis:
 
     def points(self, rows: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return rows of shape (n_rows, n_columns), finite or not, as points."""
-        if len(self.weights) > 0:
-            n_numbers = len(self.center)
-            numbers = Basis(self.center, self.exponent, self.rotation)
+        n_numbers = len(self.center)
+        if len(self.steps) > 0:
+            of_numbers = None if self.weights is None else self.weights[:n_numbers]
+            numbers = Basis(self.center, self.exponent, self.rotation, of_numbers)
             codes = rows[:, n_numbers:] * self.steps
             return np.hstack([numbers.points(rows[:, :n_numbers]), codes])
         factor = 2.0**self.exponent  # exact: the exponent is from -1000 to 1000
@@ -149,6 +161,8 @@ class Basis:
             shifted = rows.astype(np.float64)
             shifted *= factor
         shifted -= self.center * factor
+        if self.weights is not None:
+            shifted *= np.sqrt(self.weights)
         np.clip(shifted, -FURTHEST, FURTHEST, out=shifted)
         if self.rotation is None:
             return shifted
@@ -159,6 +173,7 @@ class Basis:
 def learn_basis(
     sample: NDArray[np.floating],
     weights: NDArray[np.float64] | None = None,
+    n_codes: int = 0,
     *,
     rotate: bool,
 ) -> Basis:
@@ -168,15 +183,20 @@ def learn_basis(
     ----------
     sample : ndarray of shape (n_rows, n_columns)
         Finite, at least one row, in no particular order.
-    weights : ndarray of shape (n_codes,), optional
-        Of the codes in its last columns; None: there are no codes.
+    weights : ndarray of shape (n_columns,), optional
+        As in `Basis`.
+    n_codes : int, default=0
+        How many of the last columns are codes.
     rotate : bool
         Along the principal axes of the sample, where its covariance is finite.
     """
-    if weights is not None and len(weights) > 0:
-        n_numbers = sample.shape[1] - len(weights)
-        of_numbers = learn_basis(sample[:, :n_numbers], rotate=rotate and n_numbers > 1)
-        steps = _steps(sample[:, n_numbers:], of_numbers.squares(weights))
+    if n_codes > 0:
+        n_numbers = sample.shape[1] - n_codes
+        numbers = None if weights is None else weights[:n_numbers]
+        rotates = rotate and n_numbers > 1
+        of_numbers = learn_basis(sample[:, :n_numbers], numbers, rotate=rotates)
+        of_codes = np.ones(n_codes) if weights is None else weights[n_numbers:]
+        steps = _steps(sample[:, n_numbers:], of_numbers.squares(of_codes))
         return replace(of_numbers, weights=weights, steps=steps)
     sample = sample[:: -(-len(sample) // LEARNED_ROWS)]
     few = sample[:: -(-len(sample) // CENTER_ROWS)]
@@ -184,10 +204,12 @@ def learn_basis(
     center = 2 * np.median(halves, axis=1)
     reach = float(np.abs(np.multiply(sample, 0.5, dtype=np.float64) - center / 2).max())
     exponent = 0 if reach == 0 else -1 - math.frexp(reach)[1]
+    if weights is not None:  # roots of up to 2
+        exponent -= 1
     # A center far out beside rows close together must not overflow.
     most = 1000 - max(0, math.frexp(float(np.abs(center).max()))[1])
     exponent = max(-1000, min(most, exponent))
-    basis = Basis(center, exponent)
+    basis = Basis(center, exponent, None, weights)
     if not rotate:
         return basis
     # Rows far out would decide the axes alone: each counts with a length of at most 1 in
@@ -201,7 +223,7 @@ def learn_basis(
     # One fit at a time: the number before is put back, which another one must not have set.
     with _one_at_a_time, _libraries().limit(limits=1, user_api="blas"):
         _, axes = np.linalg.eigh(points.T @ points)
-    return Basis(center, exponent, np.ascontiguousarray(axes[:, ::-1]))
+    return Basis(center, exponent, np.ascontiguousarray(axes[:, ::-1]), weights)
 
 
 def _steps(

@@ -69,8 +69,9 @@ class BeamState:
         arrays = self._queries.arrays
         places = index.places(np.column_stack([arrays.numbers, self._entries(index)]))
         search_beams(
-            arrays.rows, places, arrays_of(block), read_only(index.graph), self._squares
-        )
+            arrays.rows, arrays.weights, places, arrays_of(block), read_only(index.graph),
+            self._squares,
+        )  # fmt: skip
 
     def _entries(self, index: Index) -> NDArray[np.int64]:
         """Return the numbers of the nearest starts of each query."""
@@ -96,7 +97,7 @@ class BeamState:
 
 
 @compiled
-def search_beams(rows, entries, block, graph, squares):  # type: ignore[no-untyped-def]
+def search_beams(rows, weights, entries, block, graph, squares):  # type: ignore[no-untyped-def]
     """Search the graph of a block for all queries, and keep the nearest in their beams.
 
     ``entries`` are places in the block, or -1; the first one of a query is its own row.
@@ -128,7 +129,9 @@ def search_beams(rows, entries, block, graph, squares):  # type: ignore[no-untyp
         if entries[query, 0] >= 0:  # itself: not among its neighbors, but where they are
             _is_new(seen, entries[query, 0])
             n_new = _unseen(graph, entries[query, 0], seen, places)
-            first = _take(row, block, graph, places, n_new, near, beam, is_open, found)
+            first = _take(
+                row, weights, block, graph, places, n_new, near, beam, is_open, found
+            )
             n_new = 0
         for j in range(1, n_entries):
             place = entries[query, j]
@@ -138,7 +141,9 @@ def search_beams(rows, entries, block, graph, squares):  # type: ignore[no-untyp
         before = squares[query]
         n_before = 0  # rows of other blocks that are nearer than the one to look around
         while True:
-            nearest = _take(row, block, graph, places, n_new, near, beam, is_open, found)
+            nearest = _take(
+                row, weights, block, graph, places, n_new, near, beam, is_open, found
+            )
             if nearest < first:
                 first = nearest
                 n_before = 0
@@ -193,12 +198,12 @@ def _fetch(block, places, n_places):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _take(row, block, graph, places, n_new, near, beam, is_open, found):  # type: ignore[no-untyped-def]
+def _take(row, weights, block, graph, places, n_new, near, beam, is_open, found):  # type: ignore[no-untyped-def]
     """Put the nearest of some rows into a beam, and return where the first one went."""
     width = len(near)
     first = width
     _fetch(block, places, n_new)
-    fill_squares(row, block, places, n_new, found, row[:0])  # there are no categories
+    fill_squares(row, block, places, n_new, found, weights, 0)  # there are no categories
     for j in range(n_new):
         square = found[j]
         if not square < near[width - 1]:

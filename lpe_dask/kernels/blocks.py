@@ -158,7 +158,7 @@ def build_block(
     arranged = empty_aligned(rows.shape, rows.dtype)
     arranged_numbers = np.empty_like(numbers)
     n_groups = -(-n_rows // LANES)
-    n_numbers = n_features - len(basis.weights)
+    n_numbers = len(basis.center)
     groups = empty_aligned((n_groups, n_features, LANES))
     norms = empty_aligned((n_groups * LANES,))
     longest = np.empty(n_groups, np.float32)

@@ -142,7 +142,8 @@ def _count_measured(i, mask, g, queries, block, square, tile):  # type: ignore[n
         if numbers[place] != queries.numbers[i]:
             places[n_places] = place
             n_places += 1
-    fill_squares(queries.rows[i], block, places, n_places, squares, queries.weights)
+    weights, n_codes = queries.weights, len(queries.lowered)
+    fill_squares(queries.rows[i], block, places, n_places, squares, weights, n_codes)
     n_within = 0
     for m in range(n_places):
         if squares[m] <= square:

@@ -1,6 +1,8 @@
 """The definition: squared distances in float64, summed in coordinate order.
 
-After the numbers come the codes of categories, of which each that differs adds its weight.
+The difference of two numbers is squared, and the square is multiplied by the weight of its
+column: equal differences stay equal, whatever they are multiplied by. After the numbers come
+the codes of categories, of which each that differs adds its weight.
 
 There is no other place where a distance is made (its loop is in `squares`); filters only
 choose the pairs.
@@ -50,7 +52,7 @@ def last_of_same_root(square: float) -> float:
 
 
 @borrowing
-def fill_squares(row, block, places, n_places, squares, weights):  # type: ignore[no-untyped-def]
+def fill_squares(row, block, places, n_places, squares, weights, n_codes):  # type: ignore[no-untyped-def]
     """Fill the squared distances of one query to some rows of a block.
 
     Parameters
@@ -62,13 +64,15 @@ def fill_squares(row, block, places, n_places, squares, weights):  # type: ignor
     n_places : int
     squares : ndarray of shape (at least n_places, rounded up to a multiple of 8)
         Filled; what is beyond ``n_places`` has no meaning.
-    weights : ndarray of shape (n_codes,)
-        Of the codes, which are the last columns of the rows.
+    weights : ndarray of shape (n_features,)
+    n_codes : int
+        How many of the last columns are codes.
     """
+    last = n_places - 1
     for start in range(0, n_places, SIDE_BY_SIDE):
         if len(block.single_rows) > 0:
             rows = block.single_rows
-            fill_eight_squares(row, rows, places, start, n_places - 1, squares, weights)
+            fill_eight_squares(row, rows, places, start, last, squares, weights, n_codes)
         else:
             wide = block.double_rows
-            fill_eight_squares(row, wide, places, start, n_places - 1, squares, weights)
+            fill_eight_squares(row, wide, places, start, last, squares, weights, n_codes)

@@ -311,7 +311,9 @@ def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-
     n_kept = min(total, n_neighbors)
     squares, numbers = reservoir.squares, reservoir.numbers
     _copy(found.squares[i], squares, known)
-    fill_squares(queries.rows[i], block, places, n_new, squares[known:], queries.weights)
+    weights, n_codes = queries.weights, len(queries.lowered)
+    new_squares = squares[known:]
+    fill_squares(queries.rows[i], block, places, n_new, new_squares, weights, n_codes)
     with_numbers = found.numbers.shape[1] > 0
     if with_numbers:
         _copy(found.numbers[i], numbers, known)

@@ -34,10 +34,12 @@ neighbor_lists = None
 
 
 def basis(
-    sample: NDArray[np.floating], weights: NDArray[np.float64] | None = None
+    sample: NDArray[np.floating],
+    weights: NDArray[np.float64] | None = None,
+    n_codes: int = 0,
 ) -> Basis:
     """Return the basis that rows like those of ``sample`` are searched in."""
-    return learn_basis(sample, weights, rotate=sample.shape[1] > 1)
+    return learn_basis(sample, weights, n_codes, rotate=sample.shape[1] > 1)
 
 
 def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangement:

@@ -4,8 +4,8 @@
 
 A sum that must keep its order waits for each of its additions; eight of them wait together.
 Rows are loaded as they lie, along their features, and turned, because to gather one feature
-of eight rows takes eight loads. Where the last columns are codes of categories, each that
-differs adds its weight.
+of eight rows takes eight loads. Each square is multiplied by the weight of its column; where
+the last columns are codes of categories, each that differs adds its weight.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ _FETCHED = 16
 
 
 @intrinsic
-def fill_eight_squares(typing_context, query, rows, places, start, last, squares, weights):  # type: ignore[no-untyped-def]
+def fill_eight_squares(  # type: ignore[no-untyped-def]
+    typing_context, query, rows, places, start, last, squares, weights, n_codes
+):
     """Fill ``squares[start : start + 8]`` with squared distances of a query.
 
-    Number ``m`` is that to the row ``places[min(m, last)]`` of ``rows``. Differences and
-    sums are float64 whatever the rows are, and nothing is contracted or reordered. As many
-    of the last columns as there are ``weights`` are codes.
+    Number ``m`` is that to the row ``places[min(m, last)]`` of ``rows``. Differences,
+    products and sums are float64 whatever the rows are, and nothing is contracted or
+    reordered. The last ``n_codes`` columns are codes.
     """
     if rows.dtype not in _ELEMENTS:
         return None
@@ -57,7 +59,9 @@ def fill_eight_squares(typing_context, query, rows, places, start, last, squares
     )  # fmt: skip
     if not all(is_contiguous(*each) for each in given):
         return None
-    signature = types.void(query, rows, places, types.intp, types.intp, squares, weights)
+    signature = types.void(
+        query, rows, places, types.intp, types.intp, squares, weights, types.intp
+    )
     return signature, _generate
 
 
@@ -69,8 +73,7 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
     element = _ELEMENTS[signature.args[1].dtype]
     shape = shape_of(context, builder, signature.args[1], arguments[1])
     n_features = builder.extract_value(shape, 1)
-    shape = shape_of(context, builder, signature.args[6], arguments[6])
-    n_numbers = builder.sub(n_features, builder.extract_value(shape, 0))
+    n_numbers = builder.sub(n_features, arguments[7])
 
     pointers = []
     for m in range(SIDE_BY_SIDE):
@@ -82,9 +85,9 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
 
     _fetch_following(builder, rows, places, start, last, n_features, element)
 
-    def in_query(k: Any) -> Any:
-        """Return what the query has in column ``k``, once for each row."""
-        place = builder.gep(query, [k], source_etype=_DOUBLE)
+    def repeated(numbers: Any, k: Any) -> Any:
+        """Return number ``k`` of the query or of the weights, once for each row."""
+        place = builder.gep(numbers, [k], source_etype=_DOUBLE)
         return repeat(builder, builder.load(place, typ=_DOUBLE), SIDE_BY_SIDE)
 
     def in_rows(k: Any) -> Any:
@@ -101,8 +104,9 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
 
     def add_feature(k: Any, column: Any, total: Any) -> Any:
         """Add the squares of a feature, of which the query has one and each row another."""
-        difference = builder.fsub(in_query(k), widened(column))
-        return builder.fadd(total, builder.fmul(difference, difference))
+        difference = builder.fsub(repeated(query, k), widened(column))
+        square = builder.fmul(difference, difference)
+        return builder.fadd(total, builder.fmul(square, repeated(weights, k)))
 
     def add_eight(k: Any, total: Any) -> Any:
         loaded = [_load(builder, pointer, k, element) for pointer in pointers]
@@ -114,10 +118,8 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
         return add_feature(k, in_rows(k), total)
 
     def add_code(k: Any, total: Any) -> Any:
-        place = builder.gep(weights, [builder.sub(k, n_numbers)], source_etype=_DOUBLE)
-        weight = repeat(builder, builder.load(place, typ=_DOUBLE), SIDE_BY_SIDE)
-        differs = builder.fcmp_unordered("!=", in_query(k), widened(in_rows(k)))
-        return builder.select(differs, builder.fadd(total, weight), total)
+        differs = builder.fcmp_unordered("!=", repeated(query, k), widened(in_rows(k)))
+        return builder.select(differs, builder.fadd(total, repeated(weights, k)), total)
 
     n_whole = builder.and_(n_numbers, constant(-SIDE_BY_SIDE))
     total = ir.Constant(_SUMS, [0.0] * SIDE_BY_SIDE)

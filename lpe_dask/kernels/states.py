@@ -68,7 +68,8 @@ class QueryTiles:
     numbers : ndarray of shape (n_queries,), optional
         The numbers of the reference rows that the queries themselves are.
     basis : Basis, optional
-        Has the weights of codes in the last columns; None: there are no codes.
+        Has the weights of the columns, the last of which may be codes; None: all are 1, and
+        there are no codes.
     """
 
     def __init__(
@@ -90,11 +91,11 @@ class QueryTiles:
             points = np.ascontiguousarray(points[self.order])
         self.is_measured = _are_finite(wide)
         numbers = np.full(len(wide), -1) if numbers is None else numbers[self.order]
-        weights, lowered = np.empty(0), np.empty(0, np.float32)
+        weights, lowered = np.ones(points.shape[1]), np.empty(0, np.float32)
         if basis is not None:
-            weights, lowered = np.array(basis.weights, np.float64), basis.lowered
+            weights, lowered = np.array(basis.all_weights), basis.lowered
         with np.errstate(invalid="ignore"):
-            without_codes = points[:, : points.shape[1] - len(weights)]
+            without_codes = points[:, : points.shape[1] - len(lowered)]
             reaches = np.einsum("ij,ij->i", without_codes, without_codes)
             reaches[~(reaches < FAR_SQUARE)] = np.inf
         # What is not measured must not make its tile look far out.

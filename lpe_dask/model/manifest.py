@@ -41,7 +41,6 @@ from lpe_dask.model.parameters import (
 from lpe_dask.pvalues import COUNTS_ITSELF
 from lpe_dask.search import (
     Knots,
-    LinearMap,
     NeighborGraphParams,
     Preparation,
     Scaling,
@@ -60,7 +59,7 @@ from lpe_dask.tables import (
 )
 
 #: The version of the format that is written and read.
-FORMAT = 4
+FORMAT = 5
 
 #: Name of the file, and of those beside the blocks' own.
 MANIFEST_NAME = "manifest.json"
@@ -170,25 +169,28 @@ def _check_scaling(scaling: Scaling) -> None:
     n_scales = (scaling.factor is not None) + (scaling.divisor is not None)
     if n_scales != (scaling.shift is not None):
         raise ValueError("it needs a shift with a factor or a divisor, or none at all")
-    if scaling.divisor is not None and scaling.knots is not None:
-        raise ValueError("knots go with a factor, or alone")
-    _check_divisor(scaling.divisor)
-
-
-def _check_linear_map(linear_map: LinearMap) -> None:
-    parts = (linear_map.factor, linear_map.divisor, linear_map.matrix)
-    if sum(part is not None for part in parts) > 1:
-        raise ValueError("only one of factor, divisor and matrix may be set")
-    _check_divisor(linear_map.divisor)
+    if scaling.divisor is not None:
+        if scaling.knots is not None:
+            raise ValueError("knots go with a factor, or alone")
+        if (scaling.divisor == 0).any():
+            raise ValueError("a divisor is 0")
+    if scaling.has_both and scaling.knots is None:
+        raise ValueError("both forms need knots")
 
 
 def _check_preparation(preparation: Preparation) -> None:
     _check_ascending(preparation.categorical, "categorical columns")
     if min(preparation.categorical, default=0) < 0:
         raise ValueError("a categorical column is not there")
-    _check_weights(preparation.weights)
-    if len(preparation.categorical) != len(preparation.weights):
-        raise ValueError("there are not as many weights as categorical columns")
+    shift, matrix = preparation.scaling.shift, preparation.matrix
+    if shift is not None and matrix is None:
+        raise ValueError("a shift goes with a matrix")
+    factor, weights = preparation.factor, preparation.weights
+    if matrix is not None and (factor is not None or weights is not None):
+        raise ValueError("weights do not go with a matrix")
+    if factor is not None and not all(map(_is_factor, factor)):
+        raise ValueError("the factors are not a power of 2 or 0 each")
+    _check_weights(weights, len(preparation.categorical))
 
 
 def _check_basis(basis: Basis) -> None:
@@ -204,8 +206,8 @@ def _check_basis(basis: Basis) -> None:
         _check_shape(basis.rotation, len(basis.center), len(basis.center))
         if not _is_orthonormal(basis.rotation):
             raise ValueError("the rotation is not orthonormal")
-    _check_weights(basis.weights)
-    if basis.steps.shape != basis.weights.shape or any(map(_is_no_step, basis.steps)):
+    _check_weights(basis.weights, len(basis.steps))
+    if basis.steps.ndim > 1 or not all(map(_is_step, basis.steps)):
         raise ValueError("the steps of codes are not a moderate power of 2 each")
 
 
@@ -247,7 +249,7 @@ def _check_certificate(certificate: Certificate) -> None:
 
 _CHECKS: dict[type, Callable[[Any], None]] = {
     Division: _check_division, Statistic: _check_statistic, Categories: _check_categories,
-    Knots: _check_knots, Scaling: _check_scaling, LinearMap: _check_linear_map,
+    Knots: _check_knots, Scaling: _check_scaling,
     Preparation: _check_preparation, Basis: _check_basis, Split: _check_split,
     Space: _check_algorithm, NeighborGraphParams: _check_graph,
     Quality: _check_quality, Certificate: _check_certificate,
@@ -259,14 +261,15 @@ def _check_ascending(values: Sequence[Any], what: str) -> None:
         raise ValueError(f"the {what} are not ascending")
 
 
-def _check_weights(weights: NDArray[np.float64]) -> None:
+def _check_weights(weights: NDArray[np.float64] | None, n_codes: int) -> None:
+    """Demand weights of numbers from 1 to 4, as filters rely on, and of codes."""
+    if weights is None:
+        return
     if weights.ndim > 1 or (weights < 0).any():
         raise ValueError("the weights are no vector, or some are less than 0")
-
-
-def _check_divisor(divisor: NDArray[np.float64] | None) -> None:
-    if divisor is not None and (divisor == 0).any():
-        raise ValueError("a divisor is 0")
+    numbers = weights[: len(weights) - n_codes]
+    if not ((numbers >= 1) & (numbers < 4)).all():
+        raise ValueError("the weights of numbers are not from 1 to 4")
 
 
 def _check_shape(array: NDArray[np.float64] | None, *shape: int) -> None:
@@ -274,9 +277,21 @@ def _check_shape(array: NDArray[np.float64] | None, *shape: int) -> None:
         raise ValueError("an array has another shape than n_features_in asks for")
 
 
-def _is_no_step(step: float) -> bool:
+def _is_step(step: float) -> bool:
     mantissa, exponent = math.frexp(step)
-    return mantissa != 0.5 or abs(exponent) > _MOST_STEP_EXPONENT
+    return mantissa == 0.5 and abs(exponent) <= _MOST_STEP_EXPONENT
+
+
+def _is_factor(factor: float) -> bool:
+    return factor == 0 or math.frexp(factor)[0] == 0.5
+
+
+def _are_equal(
+    left: NDArray[np.float64] | None, right: NDArray[np.float64] | None
+) -> bool:
+    if left is None or right is None:
+        return left is right
+    return np.array_equal(left, right)
 
 
 def _is_orthonormal(matrix: NDArray[np.float64]) -> bool:
@@ -339,7 +354,7 @@ class Manifest(Section):
         Of the packages that wrote it; for people.
     """
 
-    format: Literal[4]
+    format: Literal[5]
     data: Annotated[str, Field(pattern=f"^{DATA_PATTERN}$")]
     source: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
     parameters: Annotated[dict[str, Any], AfterValidator(_check_parameters)]
@@ -377,22 +392,23 @@ class Manifest(Section):
     def _check_features(self) -> None:
         """Demand a space for rows of so many features, as they come."""
         preparation, basis = self.space.preparation, self.space.basis
-        scaling, linear_map = preparation.scaling, preparation.linear_map
+        scaling = preparation.scaling
         categorical = preparation.categorical
         if categorical != (() if self.categories is None else self.categories.places):
             raise ValueError("the categories are of other columns than the space")
         if categorical and categorical[-1] >= self.n_features_in:
             raise ValueError("a categorical column is not there")
-        if not np.array_equal(preparation.weights, basis.weights):
-            raise ValueError("the weights of categorical columns differ")
+        if not _are_equal(preparation.weights, basis.weights):
+            raise ValueError("the weights of the space and of its basis differ")
         n_numbers = self.n_features_in - len(categorical)
         n_scaled = scaling.n_scaled(n_numbers)
         for vector in (scaling.shift, scaling.factor, scaling.divisor):
             _check_shape(vector, n_numbers)
-        for vector in (linear_map.factor, linear_map.divisor):
-            _check_shape(vector, n_scaled)
-        _check_shape(linear_map.matrix, n_scaled, n_scaled)
-        _check_shape(basis.center, max(1, n_scaled))
+        _check_shape(preparation.factor, n_scaled)
+        _check_shape(preparation.matrix, n_scaled, n_scaled)
+        _check_shape(preparation.weights, preparation.n_prepared(self.n_features_in))
+        _check_shape(basis.center, preparation.n_numbers(self.n_features_in))
+        _check_shape(basis.steps, len(categorical))
         if scaling.knots is not None and len(scaling.knots.values) != n_numbers:
             raise ValueError("the knots are of other columns than n_features_in")
         split = self.space.split
@@ -413,9 +429,8 @@ class Manifest(Section):
         listed = n_neighbors if graph is None else graph.n_neighbors
         if sample_neighbors(listed) is not None and not self.space.with_samples:
             raise ValueError("a search for so many neighbors needs samples of the rows")
-        linear_map = self.space.preparation.linear_map
-        is_other = linear_map.matrix is not None or linear_map.divisor is not None
-        is_other = is_other or graph is not None or self.space.is_indexed
+        has_matrix = self.space.preparation.matrix is not None
+        is_other = has_matrix or graph is not None or self.space.is_indexed
         if self.categories is not None and is_other:
             raise ValueError("categories are for exact searches by Euclidean distance")
 

@@ -1,13 +1,13 @@
-"""Turn a metric into a linear map, so that every search is Euclidean.
+"""Turn a metric into weights or a matrix, so that every search is Euclidean.
 
-    metric                map of a row x          learned from the nominal rows
-    euclidean             x, or sqrt(w) x         -
-    seuclidean            x / sqrt(V)             variances V (ddof 1)
-    mahalanobis           L' x, VI = L L'         inverse covariance VI (ddof 1)
-    geodesic              x                       -
+    metric                squared distance            learned from the nominal rows
+    euclidean             sum_k w_k (x_k - y_k)**2    -
+    seuclidean            sum_k (x_k - y_k)**2 / V_k  variances V (ddof 1)
+    mahalanobis           |L'(x - y)|**2, VI = L L'   inverse covariance VI (ddof 1)
+    geodesic              as euclidean, w_k = 1       -
 
-Geodesic distances go along a graph of nearest rows, whose edges are Euclidean. Here the
-maps are built; preparation.py applies them.
+Geodesic distances go along a graph of nearest rows, whose edges are Euclidean. What a
+linear scale learns is a weight as well, which a given one is multiplied with (`weights`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels import cholesky, cholesky_of_inverse, dependent_columns
 from lpe_dask.model.parameters import DEFAULT_GRAPH_NEIGHBORS, METRIC_PARAMS
-from lpe_dask.search import LinearMap, NeighborGraphParams
+from lpe_dask.search import NeighborGraphParams
 
 #: A column is a combination of others if less than this share of its variance is its own.
 INDEPENDENT_SHARE = 1e-10
-
 
 def graph_params(
     metric: str, metric_params: Mapping[str, Any] | None, n_reference: int
@@ -106,18 +105,8 @@ def _check_values(name: str, values: NDArray[np.float64]) -> None:
         )
 
 
-def euclidean_map(weights: NDArray[np.float64] | None) -> LinearMap:
-    """Return the map for ``sum_k w_k (x_k - y_k)**2``; without weights, the identity."""
-    return LinearMap() if weights is None else LinearMap(factor=np.sqrt(weights))
-
-
-def seuclidean_map(variances: NDArray[np.float64]) -> LinearMap:
-    """Return the map for ``sum_k (x_k - y_k)**2 / V_k``."""
-    return LinearMap(divisor=np.sqrt(variances))
-
-
-def mahalanobis_map(inverse_covariance: NDArray[np.float64]) -> LinearMap:
-    """Return the map for ``(x - y)' VI (x - y)``, by the Cholesky factor of VI.
+def mahalanobis_matrix(inverse_covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the matrix for ``(x - y)' VI (x - y)``, by the Cholesky factor of VI.
 
     Raises
     ------
@@ -132,13 +121,13 @@ def mahalanobis_map(inverse_covariance: NDArray[np.float64]) -> LinearMap:
             f"is {smallest:.3g}. Leave out columns that others determine, or add a small "
             f"number to its diagonal."
         )
-    return LinearMap(matrix=factor)
+    return factor
 
 
-def learned_mahalanobis_map(
+def learned_mahalanobis_matrix(
     covariance: NDArray[np.float64], columns: list[str]
-) -> LinearMap:
-    """Return `mahalanobis_map` of the inverse of a covariance, which is not made.
+) -> NDArray[np.float64]:
+    """Return `mahalanobis_matrix` of the inverse of a covariance, which is not made.
 
     Parameters
     ----------
@@ -167,7 +156,7 @@ def learned_mahalanobis_map(
     if factor is None:
         names = [columns[i] for i in dependent] or columns
         raise ValueError(_singular(names, "determined by the other columns"))
-    return LinearMap(matrix=factor / deviations[:, None])
+    return factor / deviations[:, None]
 
 
 def _unusable(columns: Sequence[str]) -> str:

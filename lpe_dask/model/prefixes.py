@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.search import LinearMap, squared_parts
+from lpe_dask.search import squared_parts
 
 #: Prefixes of each row that are tried first, and the most numbers that are tried at once.
 FIRST_TRIED, TRIED_NUMBERS = 4, 2**21
@@ -126,7 +126,7 @@ class _Trials:
         preparation, n_features = reference.space.preparation, trials.shape[1]
         prepared, other = preparation.apply(trials), preparation.apply(self._rows[places])
         # What is as far as the search has it: parts of correlated columns cancel out.
-        straight = replace(preparation, linear_map=LinearMap())
+        straight = replace(preparation, matrix=None)
         apart = np.sqrt(squared_parts(straight, prepared, other, n_features).sum(axis=1))
         most = bound + _MARGIN * (bound + apart) + _UNDERFLOW
         statistic = self._statistic[places]  # of some it is not known, or overflows

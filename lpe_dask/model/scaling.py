@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels import Totals, add_totals, join_totals, sum_of_products, totals_of
 from lpe_dask.model.metrics import (
-    euclidean_map,
     given_parameter,
-    learned_mahalanobis_map,
-    mahalanobis_map,
-    seuclidean_map,
+    learned_mahalanobis_matrix,
+    mahalanobis_matrix,
 )
 from lpe_dask.model.parameters import FORMS
 from lpe_dask.model.quantiles import learn_knots
+from lpe_dask.model.weights import Weights
 from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling, numbers_of
 from lpe_dask.tasks import compute, enter, merge_tasks, new_array
 
@@ -62,26 +61,88 @@ def learn_preparation(
         For a parameter of the wrong shape or without meaning, or columns that cannot be
         scaled or make the covariance singular.
     """
-    if metric == "geodesic":
-        return Preparation(learn_scaling(rows, scale, columns, random_state))
-    forms = FORMS[scale]
-    params = given_parameter(metric, metric_params, rows.shape[1], len(forms))
+    numbers, names = rows, list(columns)
     if categorical:
-        places = tuple(categorical)
-        return _learn_of_numbers(rows, scale, params, columns, places, random_state)
-    scaling = learn_scaling(rows, scale, columns, random_state)
-    if metric == "euclidean":
-        weights = None if params is None else np.tile(params, len(forms))
-        return Preparation(scaling, euclidean_map(weights))
-    scaled = _scaled(rows, scaling)
-    labels = [f"{column}{form}" for form in forms for column in columns]
+        numbers = _numbers_only(rows, tuple(categorical))
+        names = [columns[i] for i in range(len(columns)) if i not in categorical]
+    given = None
+    if metric != "geodesic":
+        n_forms = len(FORMS[scale])
+        given = given_parameter(metric, metric_params, rows.shape[1], n_forms)
+    if metric == "mahalanobis":
+        return _learn_mahalanobis(numbers, scale, given, names, random_state)
+    of_codes = Weights.ones(len(categorical))
+    if categorical and given is not None:
+        of_codes = of_codes.times(given[list(categorical)])
+        given = np.delete(given, categorical)
+    scaling, weights = Scaling(), Weights.ones(0)
+    if numbers.shape[1] > 0:
+        scaling, weights = _learn_weights(
+            numbers, scale, metric, given, names, random_state
+        )
+    return _prepared_with(scaling, weights, tuple(categorical), of_codes, names)
+
+
+def _learn_weights(
+    rows: da.Array,
+    scale: str | None,
+    metric: str,
+    given: NDArray[np.float64] | None,
+    columns: Sequence[str],
+    random_state: int | None,
+) -> tuple[Scaling, Weights]:
+    """Return the forms of columns that are numbers, and their weights; computes."""
+    forms = FORMS[scale]
+    if metric == "seuclidean" and given is None:
+        # Variances make up for linear scales; what these learn cancels out.
+        linear = scale in ("minmax", "standard")
+        scaling, _ = learn_forms(rows, None if linear else scale, columns, random_state)
+        labels = [f"{column}{form}" for form in forms for column in columns]
+        variances = learn_variances(_scaled(rows, scaling), labels)
+        return scaling, Weights.learned_from_variances(variances)
+    scaling, weights = learn_forms(rows, scale, columns, random_state)
+    if given is None:
+        return scaling, weights
     if metric == "seuclidean":
-        variances = learn_variances(scaled, labels) if params is None else params
-        return Preparation(scaling, seuclidean_map(variances))
-    if params is not None:
-        return Preparation(scaling, mahalanobis_map(params))
-    covariance = learn_covariance(scaled)
-    return Preparation(scaling, learned_mahalanobis_map(covariance, labels))
+        return scaling, weights.divided_by(given)
+    return scaling, weights.times(np.tile(given, len(forms)))
+
+
+def _prepared_with(
+    scaling: Scaling,
+    weights: Weights,
+    categorical: tuple[int, ...],
+    of_codes: Weights,
+    columns: Sequence[str],
+) -> Preparation:
+    """Return the preparation that gives distances with these weights."""
+    factors, left = weights.as_factors()
+    labels = list(columns) * (len(factors) // max(1, len(columns)))
+    _check_usable(np.where(factors == 0, 1.0, left), labels, "weight")
+    kept = left[factors != 0]
+    of_numbers = kept if len(kept) > 0 else np.ones(1)  # of a column of zeros
+    every = np.append(of_numbers, np.ldexp(of_codes.mantissas, of_codes.exponents))
+    return Preparation(
+        scaling,
+        factor=None if (factors == 1).all() else factors,
+        categorical=categorical,
+        weights=None if (every == 1).all() else every,
+    )
+
+
+def _learn_mahalanobis(
+    rows: da.Array,
+    scale: str | None,
+    given: NDArray[np.float64] | None,
+    columns: Sequence[str],
+    random_state: int | None,
+) -> Preparation:
+    scaling = learn_scaling(rows, scale, columns, random_state)
+    if given is not None:
+        return Preparation(scaling, mahalanobis_matrix(given))
+    labels = [f"{column}{form}" for form in FORMS[scale] for column in columns]
+    covariance = learn_covariance(_scaled(rows, scaling))
+    return Preparation(scaling, learned_mahalanobis_matrix(covariance, labels))
 
 
 def _scaled(rows: da.Array, scaling: Scaling) -> da.Array:
@@ -92,29 +153,12 @@ def _scaled(rows: da.Array, scaling: Scaling) -> da.Array:
     return new_array("scaled", tasks, [rows, entered], chunks, np.empty((0, 0)))
 
 
-def _learn_of_numbers(
-    rows: da.Array,
-    scale: str | None,
-    weights: NDArray[np.float64] | None,
-    columns: Sequence[str],
-    categorical: tuple[int, ...],
-    random_state: int | None,
-) -> Preparation:
-    """Return `learn_preparation` for the Euclidean metric of numbers and categories."""
-    n_features = rows.shape[1]
-    of_all = np.ones(n_features) if weights is None else weights
-    of_codes = of_all[list(categorical)]
-    others = np.delete(np.arange(n_features), categorical)
-    if len(others) == 0:
-        return Preparation(categorical=categorical, weights=of_codes)
+def _numbers_only(rows: da.Array, categorical: tuple[int, ...]) -> da.Array:
+    """Return the columns that are no codes, lazily."""
+    n_numbers = rows.shape[1] - len(categorical)
     tasks = ((numbers_of, (rows.name, i, 0), categorical) for i in range(rows.numblocks[0]))
-    chunks, meta = (rows.chunks[0], (len(others),)), np.empty((0, 0), rows.dtype)
-    numbers = new_array("numbers", tasks, [rows], chunks, meta)
-    labels = [columns[i] for i in others]
-    scaling = learn_scaling(numbers, scale, labels, random_state)
-    tiled = None if weights is None else np.tile(weights[others], len(FORMS[scale]))
-    of_numbers = euclidean_map(tiled)
-    return Preparation(scaling, of_numbers, categorical, of_codes)
+    chunks, meta = (rows.chunks[0], (n_numbers,)), np.empty((0, 0), rows.dtype)
+    return new_array("numbers", tasks, [rows], chunks, meta)
 
 
 def check_determined(n_rows: int, n_features: int) -> None:
@@ -130,22 +174,22 @@ def check_determined(n_rows: int, n_features: int) -> None:
         )
 
 
-def learn_scaling(
+def learn_forms(
     rows: da.Array,
     scale: str | None,
     columns: Sequence[str],
     random_state: int | None = None,
-) -> Scaling:
-    """Learn the scaling ``scale`` from the nominal rows; computes.
+) -> tuple[Scaling, Weights]:
+    """Learn the forms of columns and their weights from the nominal rows; computes.
 
     Parameters
     ----------
     rows : dask array of shape (n_rows, n_features)
         Finite, with known chunks and one chunk of features.
     scale : {None, "minmax", "standard", "quantile", "minmax+quantile"}
-        ``(x - min) * (1 / (max - min))``, ``(x - mean) / std`` with ddof 0, or a line
-        through knots; see `search.knots`. A constant column is shifted by its value and
-        keeps its unit. With both forms, those of all columns by knots come last.
+        Squared differences are multiplied by ``1 / (max - min)**2``, or by ``1 / variance``
+        with ddof 0, or are those of a line through knots; see `search.knots`. A constant
+        column keeps its unit. With both forms, those of all columns by knots come last.
     columns : sequence of str
         What to call the columns in an error.
     random_state : int, optional
@@ -156,23 +200,45 @@ def learn_scaling(
     ValueError
         Naming columns whose range or deviation is no usable float64.
     """
+    as_they_are = Weights.ones(rows.shape[1])
     if scale is None:
-        return Scaling()
-    if scale != "standard":
-        low, high = _ranges(rows)
-        with np.errstate(over="ignore", divide="ignore"):
-            factor = np.where(low == high, 1.0, 1.0 / (high - low))
-        _check_usable(factor, columns, "range")
-        if scale == "minmax":
-            return Scaling(shift=low, factor=factor)
-        knots = learn_knots(rows, low, high, random_state)
-        if scale == "quantile":
-            return Scaling(knots=knots)
-        return Scaling(shift=low, factor=factor, knots=knots)
-    center, variance = learn_moments(rows, ddof=0)
-    deviation = np.sqrt(variance)
-    _check_usable(deviation, columns, "standard deviation")
-    return Scaling(shift=center, divisor=deviation)
+        return Scaling(), as_they_are
+    if scale == "standard":
+        _, variances = learn_moments(rows, ddof=0)
+        _check_usable(variances, columns, "variance")
+        return Scaling(), Weights.learned_from_variances(variances)
+    low, high = _usable_ranges(rows, columns)
+    weights = Weights.learned_from_ranges(np.where(low == high, 1.0, high - low))
+    if scale == "minmax":
+        return Scaling(), weights
+    knots = learn_knots(rows, low, high, random_state)
+    if scale == "quantile":
+        return Scaling(knots=knots), as_they_are
+    return Scaling(knots=knots, has_both=True), weights.joined(as_they_are)
+
+
+def learn_scaling(
+    rows: da.Array,
+    scale: str | None,
+    columns: Sequence[str],
+    random_state: int | None = None,
+) -> Scaling:
+    """Learn what takes rows to scaled units, before a matrix; computes.
+
+    As `learn_forms`, but that columns become ``(x - min) * (1 / (max - min))`` or ``(x -
+    mean) / std``.
+    """
+    if scale in (None, "quantile"):
+        return learn_forms(rows, scale, columns, random_state)[0]
+    if scale == "standard":
+        center, variance = learn_moments(rows, ddof=0)
+        _check_usable(variance, columns, "variance")
+        return Scaling(shift=center, divisor=np.sqrt(variance))
+    low, high = _usable_ranges(rows, columns)
+    has_both = scale == "minmax+quantile"
+    knots = learn_knots(rows, low, high, random_state) if has_both else None
+    factor = 1.0 / np.where(low == high, 1.0, high - low)
+    return Scaling(low, factor, knots=knots, has_both=has_both)
 
 
 def learn_variances(rows: da.Array, columns: Sequence[str]) -> NDArray[np.float64]:
@@ -195,6 +261,16 @@ def _check_usable(values: NDArray[np.float64], columns: Sequence[str], what: str
             f"scale them. Change the unit of these columns, or leave them out (columns=, "
             f"--columns)."
         )
+
+
+def _usable_ranges(
+    rows: da.Array, columns: Sequence[str]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the least and the largest values, checked; computes."""
+    low, high = _ranges(rows)
+    with np.errstate(over="ignore", divide="ignore"):
+        _check_usable(np.where(low == high, 1.0, 1.0 / (high - low)), columns, "range")
+    return low, high
 
 
 def _ranges(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -20,7 +20,6 @@ from .plan import SearchShape as SearchShape
 from .plan import Statistic as Statistic
 from .plan import n_shares as n_shares
 from .plan import sample_neighbors as sample_neighbors
-from .preparation import LinearMap as LinearMap
 from .preparation import Preparation as Preparation
 from .preparation import Scaling as Scaling
 from .preparation import numbers_of as numbers_of

@@ -258,14 +258,15 @@ def _count_others(
     queries = space.tiles(prepared)
     counts = search_blocks(queries, searched.handles, space.basis, searched.search).finish()
     left_out, preparation = _gathered(searched, own), space.preparation
-    last = prepared.shape[1] - len(preparation.weights)
+    weights = preparation.weights_of(prepared.shape[1])
+    first_code = prepared.shape[1] - len(preparation.categorical)
     squares = np.zeros(len(prepared))
     with np.errstate(over="ignore"):
-        for column, of_other in zip(prepared.T[:last], left_out.T[:last], strict=True):
-            squares += (column - of_other) * (column - of_other)
-    is_other = prepared[:, last:] != left_out[:, last:]
-    for is_different, weight in zip(is_other.T, preparation.weights, strict=True):
-        squares += np.where(is_different, weight, 0.0)
+        for k, (column, of_other) in enumerate(zip(prepared.T, left_out.T, strict=True)):
+            difference = column - of_other
+            is_code = k >= first_code
+            square = column != of_other if is_code else difference * difference
+            squares += square * weights[k]
     is_near = np.sqrt(squares) <= searched.search.statistic.radius
     return counts - (is_near & (own >= 0))
 

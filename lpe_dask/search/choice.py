@@ -76,7 +76,8 @@ def choose_space(
     if not kernel.KEEPS_NEAR_ROWS_TOGETHER:
         sample = _some(sample, LEARNED_ROWS)  # others would be prepared for nothing
     prepared = preparation.apply(sample)
-    basis = kernel.basis(prepared, preparation.weights)
+    n_codes = len(preparation.categorical)
+    basis = kernel.basis(prepared, preparation.weights, n_codes)
     is_sampled = sample_neighbors(plan.shape.listed_neighbors) is not None
     space = Space(algorithm, preparation, basis, None, is_sampled)
     if not space.prunes or plan.n_blocks == 1:
@@ -137,13 +138,14 @@ def _try_exact(
     n_rows = min(len(sample), MOST_ROWS, max(FEWEST_ROWS, worth))
     some = sample[np.arange(n_rows) * len(sample) // n_rows]
     rows = narrow(preparation.apply(some))
-    weights, most = preparation.weights, max(1, n_rows // ROWS_PER_NEIGHBOR)
+    most = max(1, n_rows // ROWS_PER_NEIGHBOR)
     n_neighbors = min(plan.shape.listed_neighbors, most) or None
     search = Search(replace(plan.shape.statistic, n_neighbors=n_neighbors), pass_rows=1)
+    columns = preparation.weights, len(preparation.categorical)
     if active_client() is None:
-        return _try_each(rows, weights, search, n_reference)
+        return _try_each(rows, *columns, search, n_reference)
     entered = enter(rows, "lpe-tried")
-    task = _try_each, entered.key, weights, search, n_reference
+    task = _try_each, entered.key, *columns, search, n_reference
     (tried,) = compute(*new_tasks("try", [task], [entered]))
     return cast(dict[str, Cost], tried)
 
@@ -153,14 +155,15 @@ def _try_exact(
 
 def _try_each(
     rows: NDArray[np.floating],
-    weights: NDArray[np.float64],
+    weights: NDArray[np.float64] | None,
+    n_codes: int,
     search: Search,
     n_reference: int,
 ) -> dict[str, Cost]:
     tried = {}
     with_samples = sample_neighbors(search.listed_neighbors) is not None
     for name, n_tiles in TRIED_TILES.items():
-        basis = ALGORITHMS[name].basis(rows, weights)
+        basis = ALGORITHMS[name].basis(rows, weights, n_codes)
         space = Space(name, Preparation(), basis, with_samples=with_samples)
         sampled = SampledRows(rows, space, search)
         tried[name] = sampled.cost(n_reference, n_tiles=n_tiles, seconds=0.0)

@@ -61,17 +61,20 @@ def squared_parts(
     """
     codes = np.array(preparation.categorical, np.int64)
     n_numbers, last = n_features - len(codes), queries.shape[1] - len(codes)
+    weights = preparation.weights_of(queries.shape[1])
     parts = np.zeros((len(queries), n_features))
     if n_numbers > 0:
         with np.errstate(over="ignore", invalid="ignore"):
             delta = queries[:, :last] - rows[:, :last]
-            squares = delta * delta
-            if (matrix := preparation.linear_map.matrix) is not None:
+            squares = delta * delta * weights[:last]
+            if (matrix := preparation.matrix) is not None:
                 scaled = product(delta, _inverse(matrix.tobytes(), len(matrix)))
                 squares = scaled * product(delta, np.ascontiguousarray(matrix.T))
-            of_forms = squares.reshape(len(squares), last // n_numbers, n_numbers)
+            squares = _with_left_out(preparation, squares, 0.0)
+            n_forms = squares.shape[1] // n_numbers
+            of_forms = squares.reshape(len(squares), n_forms, n_numbers)
             parts[:, _numbers(preparation, n_features)] = of_forms.sum(axis=1)
-    parts[:, codes] = (queries[:, last:] != rows[:, last:]) * preparation.weights
+    parts[:, codes] = (queries[:, last:] != rows[:, last:]) * weights[last:]
     return parts
 
 
@@ -107,6 +110,18 @@ def restored(
     return rows
 
 
+def _with_left_out(
+    preparation: Preparation, values: NDArray[np.float64], missing: float
+) -> NDArray[np.float64]:
+    """Return values of prepared numbers beside ``missing`` for columns of weight 0."""
+    if preparation.factor is None:
+        return values
+    is_kept = preparation.factor != 0
+    complete = np.full((len(values), len(is_kept)), missing)
+    complete[:, is_kept] = values[:, : np.count_nonzero(is_kept)]
+    return complete
+
+
 @lru_cache(maxsize=1)
 def _inverse(content: bytes, n: int) -> NDArray[np.float64]:
     """Return the inverse of a matrix, which is asked for again and again."""
@@ -124,34 +139,30 @@ def _of_mapped(
     preparation: Preparation, mapped: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return numbers of the input, which rows of numbers came from."""
-    scaling, linear_map = preparation.scaling, preparation.linear_map
+    scaling, matrix = preparation.scaling, preparation.matrix
     scaled, tolerance = mapped, np.zeros((1, 1))
-    if linear_map.factor is not None:
-        scaled = mapped / linear_map.factor
-        scaled[:, linear_map.factor == 0] = np.nan
-    if linear_map.divisor is not None:
-        scaled = mapped * linear_map.divisor
-    if linear_map.matrix is not None:
-        inverse = _inverse(linear_map.matrix.tobytes(), len(linear_map.matrix))
+    if preparation.factor is not None:
+        scaled = _with_left_out(preparation, mapped, np.nan) / preparation.factor
+    if matrix is not None:
+        inverse = _inverse(matrix.tobytes(), len(matrix))
         scaled = product(mapped, inverse)
         tolerance = _MIXED_ERROR * product(np.abs(mapped), np.abs(inverse))
     n_forms = scaling.n_scaled(1)
-    n_numbers = mapped.shape[1] // n_forms
+    n_numbers = scaled.shape[1] // n_forms
+    is_as_it_was = scaling.shift is None and (scaling.knots is None or scaling.has_both)
+    if is_as_it_was and matrix is None:
+        return scaled[:, :n_numbers]
 
     def side(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return 0 for numbers that become the same, -1 for smaller and 1 for larger."""
-        rescaled = scaling.apply(numbers)
-        if linear_map.matrix is None:
-            gap = linear_map.apply(rescaled) - mapped
-        else:
-            gap = rescaled - scaled
+        gap = scaling.apply(numbers) - scaled
         sides = np.where(np.abs(gap) > tolerance, np.sign(gap), 0)  # 0 for NaN
         of_forms = sides.reshape(len(sides), n_forms, n_numbers)
         return np.where(of_forms[:, 0] == 0, of_forms[:, -1], of_forms[:, 0])
 
     exactly = _unscaled(scaling, scaled[:, :n_numbers])
     numbers, is_found = _shortest(exactly, side)
-    if linear_map.matrix is None and not is_found.all():
+    if matrix is None and not is_found.all():
         others, _ = _shortest(_moved(exactly, _uncertainty(scaling, exactly), side), side)
         numbers = np.where(is_found, numbers, others)
     return numbers
@@ -187,8 +198,6 @@ def _moved(
 def _uncertainty(scaling: Scaling, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return by how much numbers may be off, at most, as rounding has it."""
     largest = np.abs(numbers)
-    if scaling.shift is not None:
-        largest = largest + np.abs(scaling.shift)
     if scaling.knots is not None:
         largest = largest + [np.abs(values).max() for values in scaling.knots.values]
     return _ROUNDING * largest
@@ -197,7 +206,8 @@ def _uncertainty(scaling: Scaling, numbers: NDArray[np.float64]) -> NDArray[np.f
 def _unscaled(scaling: Scaling, scaled: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return what linear forms, or else heights, come from, up to rounding."""
     if scaling.shift is None:
-        return scaled if scaling.knots is None else _below(scaling.knots, scaled)
+        is_linear = scaling.knots is None or scaling.has_both
+        return scaled if is_linear else _below(scaling.knots, scaled)
     numbers = scaled
     if scaling.divisor is not None:
         numbers = numbers * scaling.divisor

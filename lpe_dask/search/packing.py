@@ -79,7 +79,7 @@ class Space:
     def __sizeof__(self) -> int:
         """Return about the bytes of the matrices and knots."""
         n_features, knots = self.basis.n_columns, self.preparation.scaling.knots
-        matrices = (self.basis.rotation, self.preparation.linear_map.matrix)
+        matrices = (self.basis.rotation, self.preparation.matrix)
         n_matrices = sum(matrix is not None for matrix in matrices)
         of_knots = 0 if knots is None else knots.__sizeof__()
         return 8 * n_features * (n_matrices * n_features + 4) + of_knots

@@ -1,7 +1,12 @@
-"""Take rows from the user's units to the space in which distances are Euclidean.
+"""Take rows from the user's units to those in which distances are measured.
 
-    rows (n, d) -> widen to float64 -> scale -> map -> (n, d)
+    rows (n, d) -> widen to float64 -> forms of a scale -> times powers of two
+                                    or scale -> matrix
     codes of categories: as they are, after the numbers
+
+A squared distance is the sum of ``w_k (x_k - y_k)**2`` over prepared columns: a range, a
+deviation, a variance or a weight is a weight w, so that equal differences stay equal. Only
+quantiles and a matrix change the numbers themselves.
 
 The order and the form of this arithmetic are part of the result, because ties decide
 p-values. A row's bits depend on that row alone: sums go in column order, without BLAS.
@@ -9,7 +14,7 @@ p-values. A row's bits depend on that row alone: sums go in column order, withou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,23 +25,26 @@ from lpe_dask.search.knots import Knots
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The map ``(x - shift) * factor`` or ``(x - shift) / divisor`` of each column.
+    """The forms of each column: as it is, a line through knots, or both.
 
-    Or a line through knots; or both forms of each column, those by knots after the others.
+    Before a matrix a column as it is becomes ``(x - shift) * factor`` or ``(x - shift) /
+    divisor``. Where there are both forms, those by knots come after all others.
 
     Attributes
     ----------
     shift : ndarray of shape (n_features,), optional
-        None: rows stay as they are, but for being widened to float64.
     factor, divisor : ndarray of shape (n_features,), optional
         One of them is set where ``shift`` is.
     knots : Knots, optional
+    has_both : bool, default=False
+        Whether there are both forms where there are knots.
     """
 
     shift: NDArray[np.float64] | None = None
     factor: NDArray[np.float64] | None = None
     divisor: NDArray[np.float64] | None = None
     knots: Knots | None = None
+    has_both: bool = False
 
     def __sizeof__(self) -> int:
         """Return about the bytes of the arrays."""
@@ -46,18 +54,17 @@ class Scaling:
 
     def n_scaled(self, n_features: int) -> int:
         """Return how many columns so many columns become."""
-        has_both = self.knots is not None and self.shift is not None
-        return 2 * n_features if has_both else n_features
+        return 2 * n_features if self.has_both else n_features
 
     def apply(self, rows: NDArray[np.generic]) -> NDArray[np.float64]:
-        """Return rows of shape (n_rows, n_features) widened to float64, then scaled.
+        """Return rows of shape (n_rows, n_features) widened to float64, in their forms.
 
         Their shape is (n_rows, n_scaled).
         """
         if self.knots is None:
             return self._linear(rows)
         heights = self.knots.apply(rows)
-        return heights if self.shift is None else np.hstack([self._linear(rows), heights])
+        return np.hstack([self._linear(rows), heights]) if self.has_both else heights
 
     def _linear(self, rows: NDArray[np.generic]) -> NDArray[np.float64]:
         scaled = rows.astype(np.float64, copy=False)
@@ -70,33 +77,6 @@ class Scaling:
         return scaled
 
 
-@dataclass(frozen=True, slots=True)
-class LinearMap:
-    """A map after which the metric is Euclidean; at most one of its parts is set.
-
-    Attributes
-    ----------
-    factor, divisor : ndarray of shape (n_scaled,), optional
-        Each row is multiplied, or divided, by these.
-    matrix : ndarray of shape (n_scaled, n_scaled), optional
-        Each row x becomes ``matrix.T @ x``.
-    """
-
-    factor: NDArray[np.float64] | None = None
-    divisor: NDArray[np.float64] | None = None
-    matrix: NDArray[np.float64] | None = None
-
-    def apply(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the mapped rows, of the same shape (n_rows, n_scaled)."""
-        if self.factor is not None:
-            return self.factor * rows
-        if self.divisor is not None:
-            return rows / self.divisor
-        if self.matrix is not None:
-            return product(rows, self.matrix)
-        return rows
-
-
 def product(rows: NDArray[np.float64], matrix: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return ``rows @ matrix``, added in the order of the columns, without BLAS."""
     total = np.zeros_like(rows)
@@ -107,39 +87,51 @@ def product(rows: NDArray[np.float64], matrix: NDArray[np.floating]) -> NDArray[
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """Scaling and then a linear map, as learned from the nominal rows.
+    """Scaling, and then a matrix or weights, as given or learned from the nominal rows.
 
     Attributes
     ----------
     scaling : Scaling
-    linear_map : LinearMap
-        Both of the columns that are numbers.
+        Of the columns that are numbers.
+    matrix : ndarray of shape (n_scaled, n_scaled), optional
+        Each scaled row x becomes ``matrix.T @ x``.
+    factor : ndarray of shape (n_scaled,), optional
+        Powers of two, by which columns are multiplied, which is exact; 0 for a column of
+        weight 0, which is left out.
     categorical : tuple of int
         Columns that are codes of categories, ascending. In prepared rows they come last,
         as they are; where no others are left, after a column of zeros.
-    weights : ndarray of shape (n_categorical,)
-        What each that differs adds to a squared distance.
+    weights : ndarray of shape (n_prepared,), optional
+        By which squared differences of prepared columns are multiplied, and what each code
+        that differs adds to a squared distance. None: all are 1.
     """
 
     scaling: Scaling = Scaling()
-    linear_map: LinearMap = LinearMap()
+    matrix: NDArray[np.float64] | None = None
+    factor: NDArray[np.float64] | None = None
     categorical: tuple[int, ...] = ()
-    weights: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    weights: NDArray[np.float64] | None = None
+
+    def n_numbers(self, n_features: int) -> int:
+        """Return how many prepared columns are numbers, for so many columns of the input."""
+        n_scaled = self.scaling.n_scaled(n_features - len(self.categorical))
+        n_left = n_scaled if self.factor is None else np.count_nonzero(self.factor)
+        return max(1, int(n_left))
 
     def n_prepared(self, n_features: int) -> int:
         """Return how many columns so many columns of the input become."""
-        n_codes = len(self.categorical)
-        return max(1, self.scaling.n_scaled(n_features - n_codes)) + n_codes
+        return self.n_numbers(n_features) + len(self.categorical)
+
+    def weights_of(self, n_prepared: int) -> NDArray[np.float64]:
+        """Return the weights of all so many prepared columns."""
+        return np.ones(n_prepared) if self.weights is None else self.weights
 
     def apply_narrow(self, rows: NDArray[np.generic]) -> NDArray[np.floating]:
         """Return prepared rows as float32 where that changes none of them.
 
         They may be the rows themselves.
         """
-        steps = (
-            self.scaling.shift, self.scaling.knots, self.linear_map.factor,
-            self.linear_map.divisor, self.linear_map.matrix,
-        )  # fmt: skip
+        steps = self.scaling.shift, self.scaling.knots, self.matrix, self.factor
         is_idle = all(step is None for step in steps) and not self.categorical
         if is_idle and np.can_cast(rows.dtype, np.float32):
             return rows.astype(np.float32, copy=False)
@@ -151,23 +143,30 @@ class Preparation:
         A finite row stays finite: what overflows becomes the largest float64, which is at
         distance inf from every row that did not. A row with NaN or inf keeps at least one.
         """
-        if self.categorical:
-            return self._apply_to_numbers(rows)
+        numbers = numbers_of(rows, self.categorical) if self.categorical else rows
+        prepared = self.apply_to_numbers(numbers)
+        if not self.categorical:
+            return prepared
+        return np.hstack([prepared, rows[:, self.categorical].astype(np.float64)])
+
+    def apply_to_numbers(self, numbers: NDArray[np.generic]) -> NDArray[np.float64]:
+        """Return prepared rows of columns that are numbers only, without codes."""
         with np.errstate(over="ignore", invalid="ignore"):
-            prepared = self.linear_map.apply(self.scaling.apply(rows))
+            prepared = self.scaling.apply(numbers)
+            if self.matrix is not None:
+                prepared = product(prepared, self.matrix)
+            if self.factor is not None:
+                is_kept = self.factor != 0
+                prepared = prepared[:, is_kept] * self.factor[is_kept]
+        if prepared.shape[1] == 0:  # kernels take one at least
+            prepared = np.zeros((len(numbers), 1))
         overflown = ~np.isfinite(prepared)
         if overflown.any():
-            overflown[~np.isfinite(rows).all(axis=1)] = False
+            overflown[~np.isfinite(numbers).all(axis=1)] = False
             prepared = np.where(overflown, np.finfo(np.float64).max, prepared)
+        if self.factor is not None and not self.factor.all():  # a gap stays one anywhere
+            prepared[~np.isfinite(numbers).all(axis=1), 0] = np.nan
         return prepared
-
-    def _apply_to_numbers(self, rows: NDArray[np.generic]) -> NDArray[np.float64]:
-        """Return prepared numbers, and then codes."""
-        codes = rows[:, self.categorical].astype(np.float64)
-        numbers = numbers_of(rows, self.categorical)
-        if numbers.shape[1] == 0:  # kernels take one at least
-            return np.hstack([np.zeros((len(rows), 1)), codes])
-        return np.hstack([Preparation(self.scaling, self.linear_map).apply(numbers), codes])
 
 
 def numbers_of(

@@ -27,6 +27,10 @@ from strategies import point_sets, row_parts
 WEIGHTS = [0.0, 1.0, 0.25, 0.1, 3.0, 1e-3, 1e-18, 1e14, 1e-300, 1e300]
 
 
+#: Weights of numbers, as they are left beside powers of two.
+W = [1.0, 1.0, 1.5, 2.0, 1.1, 3.9]
+
+
 def with_codes(points, n_codes, seed, n_levels=3):
     """Return rows with codes after the numbers; queries may have a code of no row, -1."""
     rng = np.random.default_rng(seed)
@@ -47,11 +51,13 @@ def test_fill_squares__adds_weights_in_order_after_the_numbers(dtype, n_features
     weights = 10.0 ** rng.integers(-8, 8, 5) * rng.random(5)
     block = arrays_of(in_blocks("brute", rows, weights=weights).blocks[0])
     places, squares = np.arange(40), np.empty(40)
+    w = rng.uniform(1, 4, n_features)
+    of_columns = np.append(w, weights)
 
     for query in queries[:10]:
-        fill_squares(query, block, places, 40, squares, weights)
+        fill_squares(query, block, places, 40, squares, of_columns, 5)
 
-        expected = [definitions.distance(query, row, weights) for row in rows]
+        expected = [definitions.distance(query, row, weights, w) for row in rows]
         np.testing.assert_array_equal(np.sqrt(squares), np.array(expected)[block.numbers])
 
 
@@ -60,7 +66,7 @@ def test_fill_squares__adds_weights_in_order_after_the_numbers(dtype, n_features
     data=st.data(),
     points=point_sets(max_rows=20),
     n_neighbors=st.integers(1, 25),
-    weights=st.lists(st.sampled_from(WEIGHTS), min_size=1, max_size=4),
+    weights=st.lists(st.sampled_from(WEIGHTS), max_size=4),
     seed=st.integers(0, 999),
     enough=st.one_of(st.none(), st.integers(1, 9)),
 )
@@ -69,21 +75,22 @@ def test_folds__equal_definition_for_any_weights(
 ):
     """Also at radii that are distances of pairs."""
     rows, queries = with_codes(points, len(weights), seed)
+    w = [data.draw(st.sampled_from(W)) for _ in range(points.shape[1])]
     parts = data.draw(row_parts(len(rows)))
     sample = rows[: data.draw(st.integers(1, len(rows)))]
-    distances = all_distances(queries, rows, weights=weights).ravel()
+    distances = all_distances(queries, rows, weights=weights, w=w).ravel()
     radius = float(data.draw(st.sampled_from(distances[np.isfinite(distances)].tolist())))
-    reference = in_blocks(algorithm, rows, parts, sample=sample, weights=np.array(weights))
+    reference = in_blocks(algorithm, rows, parts, sample=sample, weights=weights, w=w)
 
     new = search_nearest(reference, queries, n_neighbors).finish()
     own = search_nearest(reference, rows, n_neighbors, np.arange(len(rows))).finish()
     counts = search_within(reference, queries, radius, enough=enough).finish()
 
-    expected = definitions.knn_radii(queries, rows, n_neighbors, weights=weights)
+    expected = definitions.knn_radii(queries, rows, n_neighbors, False, weights, w)
     np.testing.assert_array_equal(new, expected)
-    expected = definitions.knn_radii(rows, rows, n_neighbors, True, weights)
+    expected = definitions.knn_radii(rows, rows, n_neighbors, True, weights, w)
     np.testing.assert_array_equal(own, expected)
-    expected = definitions.neighbor_counts(queries, rows, radius, weights=weights)
+    expected = definitions.neighbor_counts(queries, rows, radius, False, weights, w)
     if enough is not None:
         counts, expected = np.minimum(counts, enough), np.minimum(expected, enough)
     np.testing.assert_array_equal(counts, expected)

@@ -37,12 +37,13 @@ def test_measure__sums_in_the_order_of_the_columns(dtype, n_features):
     rows = rows[reference.numbers]
     query = rng.standard_normal(n_features)
 
+    w = rng.uniform(1, 4, n_features)
     for n_places in range(1, 20):
         places = rng.permutation(20)[:n_places]
         squares = np.full(32, -1.0)
-        fill_squares(query, reference, places, n_places, squares, np.empty(0))
+        fill_squares(query, reference, places, n_places, squares, w, 0)
 
-        expected = [definitions.distance(query, rows[place]) for place in places]
+        expected = [definitions.distance(query, rows[place], w=w) for place in places]
         np.testing.assert_array_equal(np.sqrt(squares[:n_places]), expected)
         assert (squares[-(-n_places // 8) * 8 :] == -1.0).all()
 
@@ -51,6 +52,7 @@ def test_measure__of_no_place_fills_nothing():
     reference = arrays_of(in_blocks("brute", np.zeros((3, 2))).blocks[0])
     squares = np.full(2, -1.0)
 
-    fill_squares(np.zeros(2), reference, np.zeros(2, np.int64), 0, squares, np.empty(0))
+    places = np.zeros(2, np.int64)
+    fill_squares(np.zeros(2), reference, places, 0, squares, np.ones(2), 0)
 
     np.testing.assert_array_equal(squares, [-1.0, -1.0])

@@ -40,22 +40,19 @@ MISSING.iloc[5, 5] = pd.NA
 
 
 def plain(frame, learned_from, weights, scale):
-    """Rows as the definitions take them: numbers, then categories; and their weights."""
+    """Rows as the definitions take them: numbers, then categories; weights of both."""
     of = dict(zip(frame.columns, weights, strict=True))
     numeric = [name for name in frame.columns if name in NUMBERS]
     categorical = [name for name in frame.columns if name in CATEGORICAL]
-    numbers = np.zeros((len(frame), 0))
+    numbers, of_numbers = np.zeros((len(frame), 0)), []
     if numeric:
-        n_forms = 2 if scale == "minmax+quantile" else 1
-        numbers = definitions.weighted(
-            definitions.scaled(
-                frame[numeric].to_numpy(float), learned_from[numeric].to_numpy(float), scale
-            ),
-            [of[name] for name in numeric] * n_forms,
-        )
+        learned_from = learned_from[numeric].to_numpy(float)
+        numbers = definitions.forms(frame[numeric].to_numpy(float), learned_from, scale)
+        params = {"w": [of[name] for name in numeric]}
+        of_numbers = definitions.weights_of_forms(learned_from, scale, params=params)
     categories = frame[categorical].to_numpy(object)
     rows = [[*a, *b] for a, b in zip(numbers, categories, strict=True)]
-    return rows, [of[name] for name in categorical]
+    return rows, [of[name] for name in categorical], of_numbers
 
 
 def expected(
@@ -67,10 +64,10 @@ def expected(
     radii_of=definitions.knn_radii,
 ):
     """Statistic and p-values of new rows, and those of the nominal ones themselves."""
-    reference, of_codes = plain(nominal, nominal, weights, scale)
-    queries, _ = plain(new, nominal, weights, scale)
-    own = radii_of(reference, reference, n_neighbors, True, of_codes)
-    radii = radii_of(queries, reference, n_neighbors, weights=of_codes)
+    reference, *weights_of = plain(nominal, nominal, weights, scale)
+    queries, *_ = plain(new, nominal, weights, scale)
+    own = radii_of(reference, reference, n_neighbors, True, *weights_of)
+    radii = radii_of(queries, reference, n_neighbors, False, *weights_of)
     p_values = [definitions.knn_p_value(radius, own) for radius in radii]
     return radii, p_values, [definitions.knn_p_value(radius, own) for radius in own]
 

@@ -50,34 +50,22 @@ def lattice(n_rows, seed, low=0, high=10):
 
 
 def prepared(rows, nominal, scale, metric, params=None):
-    """The rows in the space where the metric is Euclidean, by the definitions."""
-    scaled = definitions.scaled(nominal, nominal, scale)
-    rows = definitions.scaled(rows, nominal, scale)
-    if metric == "euclidean":
-        if params is None:
-            return rows
-        n_forms = rows.shape[1] // len(params["w"])
-        return definitions.weighted(rows, n_forms * params["w"])
-    if metric == "seuclidean":
-        variances = (
-            params["V"]
-            if params
-            else [
-                1.0 if min(c) == max(c) else definitions.covariance(c, c, 1)
-                for c in scaled.T
-            ]
-        )
-        return definitions.standardized(rows, variances)
-    return definitions.whitened(rows, params["VI"])
+    """What is subtracted, by the definitions."""
+    if metric == "mahalanobis":
+        rows = definitions.scaled(rows, nominal, scale)
+        return definitions.whitened(rows, params["VI"])
+    return definitions.forms(rows, nominal, scale)
 
 
-def expected_p_values(queries, nominal, n_neighbors=None, radius=None, exclude_self=False):
+def expected_p_values(
+    queries, nominal, n_neighbors=None, radius=None, exclude_self=False, w=None
+):
     if radius is None:
-        nominal_radii = definitions.knn_radii(nominal, nominal, n_neighbors, True)
-        radii = definitions.knn_radii(queries, nominal, n_neighbors, exclude_self)
+        nominal_radii = definitions.knn_radii(nominal, nominal, n_neighbors, True, w=w)
+        radii = definitions.knn_radii(queries, nominal, n_neighbors, exclude_self, w=w)
         return [definitions.knn_p_value(r, nominal_radii) for r in radii]
-    nominal_counts = definitions.neighbor_counts(nominal, nominal, radius, True)
-    counts = definitions.neighbor_counts(queries, nominal, radius, exclude_self)
+    nominal_counts = definitions.neighbor_counts(nominal, nominal, radius, True, w=w)
+    counts = definitions.neighbor_counts(queries, nominal, radius, exclude_self, w=w)
     return [definitions.radius_p_value(c, nominal_counts) for c in counts]
 
 
@@ -137,8 +125,11 @@ def test_score__equals_definition_for_every_scale_and_metric(metric, params, sca
 
     z_nominal = prepared(nominal, nominal, scale, metric, params)
     z_queries = prepared(queries, nominal, scale, metric, params)
+    w = None
+    if metric != "mahalanobis":
+        w = definitions.weights_of_forms(nominal, scale, metric, params)
     np.testing.assert_array_equal(
-        actual, expected_p_values(z_queries, z_nominal, n_neighbors)
+        actual, expected_p_values(z_queries, z_nominal, n_neighbors, w=w)
     )
 
 

@@ -50,12 +50,12 @@ def cases(draw, min_rows=3, scales=(None, "minmax", "quantile", "minmax+quantile
 
 
 def statistic(queries, reference, arguments, exclude_self=False):
-    is_mean = arguments.get("aggregation") == "mean"
+    is_mean, w = arguments.get("aggregation") == "mean", arguments["w"]
     if "metric" in arguments:
         params = arguments["metric_params"]
         distances = definitions.geodesic_distances(
             queries, reference, params["n_neighbors"], params["graph"] == "union",
-            exclude_self,
+            exclude_self, w,
         )  # fmt: skip
         if "radius" in arguments:
             return np.array(definitions.geodesic_counts(distances, arguments["radius"]))
@@ -63,19 +63,20 @@ def statistic(queries, reference, arguments, exclude_self=False):
         return np.array(of_rows(distances, arguments["n_neighbors"]))
     if "radius" in arguments:
         return definitions.neighbor_counts(
-            queries, reference, arguments["radius"], exclude_self
+            queries, reference, arguments["radius"], exclude_self, w=w
         )
     radii = definitions.mean_radii if is_mean else definitions.knn_radii
-    return radii(queries, reference, arguments["n_neighbors"], exclude_self)
+    return radii(queries, reference, arguments["n_neighbors"], exclude_self, w=w)
 
 
 def n_as_anomalous(value, others, arguments):
     return sum(bool(o <= value if "radius" in arguments else o >= value) for o in others)
 
 
-def learned_from(nominal, division, arguments):
-    """The rows that a scaling is learned from."""
-    return nominal[division.reference] if is_conformal(arguments) else nominal
+def with_weights(nominal, division, arguments):
+    """The arguments, and the weights that are learned."""
+    learned_from = nominal[division.reference] if is_conformal(arguments) else nominal
+    return arguments | {"w": definitions.weights_of_forms(learned_from, arguments["scale"])}
 
 
 def is_conformal(arguments):
@@ -83,10 +84,7 @@ def is_conformal(arguments):
 
 
 def expected(nominal, division, arguments):
-    """What the calibration rows are and measure, and how that becomes a p-value.
-
-    The rows are scaled already.
-    """
+    """What the calibration rows are and measure, and how that becomes a p-value."""
     everything = np.arange(len(nominal))
     chosen = everything if division.calibration is None else division.calibration
     reference = nominal if division.reference is None else nominal[division.reference]
@@ -125,9 +123,7 @@ def test_calibrations__equal_their_definitions(case, data):
         model = LPE(**arguments).fit(da.from_array(nominal, chunks=(chunks, -1)))
         scored, own = model.score_samples(queries), model.p_values_.compute()
 
-    learned = learned_from(nominal, division, arguments)
-    queries = definitions.scaled(queries, learned, arguments["scale"])
-    nominal = definitions.scaled(nominal, learned, arguments["scale"])
+    arguments = with_weights(nominal, division, arguments)
     chosen, measured, reference, p_value = expected(nominal, division, arguments)
     np.testing.assert_array_equal(model.calibration_, np.sort(measured))
     np.testing.assert_array_equal(
@@ -293,10 +289,8 @@ def test_anomaly_log_density__equals_the_corrected_footnote(case, data):
             return [definitions.log_weighted_count(v, log) for v, log in pairs]
         return [definitions.log_weighted_radius(v, log, 2) for v, log in pairs]
 
-    learned = learned_from(nominal, division, arguments)
-    z_nominal = definitions.scaled(nominal, learned, arguments["scale"])
-    z_queries = definitions.scaled(queries, learned, arguments["scale"])
-    chosen, measured, reference, _ = expected(z_nominal, division, arguments)
+    arguments = with_weights(nominal, division, arguments)
+    chosen, measured, reference, _ = expected(nominal, division, arguments)
     compared = weighed(nominal[chosen], measured)
     assert model.calibration_.tolist() == sorted(compared)
 
@@ -306,10 +300,10 @@ def test_anomaly_log_density__equals_the_corrected_footnote(case, data):
             return definitions.conformal_p_value(count - is_own, len(compared))
         return count / len(compared)
 
-    new = statistic(z_queries, reference, arguments)
+    new = statistic(queries, reference, arguments)
     expected_new = [p_value(value) for value in weighed(queries, new)]
     np.testing.assert_array_equal(scored, expected_new)
-    own_statistic = own_statistics(z_nominal, division, arguments)
+    own_statistic = own_statistics(nominal, division, arguments)
     expected_own = np.array([p_value(v) for v in weighed(nominal, own_statistic)])
     expected_own[chosen] = [p_value(value, is_own=True) for value in compared]
     np.testing.assert_array_equal(own, expected_own)

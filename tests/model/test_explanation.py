@@ -61,14 +61,9 @@ class Plain:
     def __init__(self, nominal, scale=None, metric="euclidean", params=None):
         self.nominal, self.scale, self.metric = nominal, scale, metric
         self.scaled = definitions.scaled(nominal, nominal, scale)
-        self.params = params or {}
-        if metric == "seuclidean" and params is None:
-            self.params = {
-                "V": [
-                    1.0 if min(c) == max(c) else definitions.covariance(c, c, 1)
-                    for c in self.scaled.T
-                ]
-            }
+        self.w = None
+        if metric != "mahalanobis":
+            self.w = definitions.weights_of_forms(nominal, scale, metric, params)
         if metric == "mahalanobis" and params is None:
             columns = self.scaled.T
             covariance = [
@@ -80,16 +75,11 @@ class Plain:
         self.reference = self.prepared(nominal)
 
     def prepared(self, rows):
-        """The rows in the space where the metric is Euclidean."""
-        rows = definitions.scaled(rows, self.nominal, self.scale)
+        """What is subtracted."""
         if self.metric == "mahalanobis":
+            rows = definitions.scaled(rows, self.nominal, self.scale)
             return definitions.mapped(rows, self.factor)
-        if "w" in self.params:
-            n_forms = rows.shape[1] // len(self.params["w"])
-            return definitions.weighted(rows, n_forms * list(self.params["w"]))
-        if "V" in self.params:
-            return definitions.standardized(rows, self.params["V"])
-        return rows
+        return definitions.forms(rows, self.nominal, self.scale)
 
     def typical_shares(self, n_neighbors, aggregation="kth"):
         numbers = definitions.typical_rows(len(self.nominal))
@@ -111,8 +101,9 @@ class Plain:
         scaled = definitions.scaled(rows, self.nominal, self.scale)
         for i, query in enumerate(self.prepared(rows)):
             nearest = definitions.nearest_rows(
-                query, self.reference, n_neighbors, None if own is None else own[i]
-            )
+                query, self.reference, n_neighbors, None if own is None else own[i],
+                w=self.w,
+            )  # fmt: skip
             if len(nearest) < n_neighbors:
                 found.append(None)
                 continue
@@ -126,7 +117,9 @@ class Plain:
                 ]
             else:
                 parts = [
-                    definitions.squared_parts(query, self.reference[j], n_columns)
+                    definitions.squared_parts(
+                        query, self.reference[j], n_columns, w=self.w
+                    )
                     for _, j in nearest
                 ]
             distances = [d for d, _ in nearest]
@@ -259,15 +252,15 @@ def plain_shares(rows, nominal, weights, scale, n_neighbors, aggregation, *, are
     numeric = [name for name in nominal.columns if name not in CATEGORICAL]
     categorical = [name for name in nominal.columns if name in CATEGORICAL]
     of = dict(zip(nominal.columns, weights, strict=True))
-    n_forms = 2 if scale == "minmax+quantile" else 1
+    learned_from, of_numbers = nominal[numeric].to_numpy(float), []
+    if numeric:
+        params = {"w": [of[name] for name in numeric]}
+        of_numbers = definitions.weights_of_forms(learned_from, scale, params=params)
 
     def prepared(frame):
         numbers = np.zeros((len(frame), 0))
         if numeric:
-            learned_from = nominal[numeric].to_numpy(float)
-            scaled = definitions.scaled(frame[numeric].to_numpy(float), learned_from, scale)
-            w = [of[name] for name in numeric] * n_forms
-            numbers = definitions.weighted(scaled, w)
+            numbers = definitions.forms(frame[numeric].to_numpy(float), learned_from, scale)
         codes = frame[categorical].to_numpy(object)
         return [[*a, *b] for a, b in zip(numbers, codes, strict=True)]
 
@@ -275,9 +268,11 @@ def plain_shares(rows, nominal, weights, scale, n_neighbors, aggregation, *, are
     places = [[*numeric, *categorical].index(name) for name in nominal.columns]
     for i, query in enumerate(prepared(rows)):
         left_out = i if are_own else None
-        nearest = definitions.nearest_rows(query, reference, n_neighbors, left_out, w)
+        nearest = definitions.nearest_rows(
+            query, reference, n_neighbors, left_out, w, of_numbers
+        )
         parts = [
-            definitions.squared_parts(query, reference[j], len(numeric), w)
+            definitions.squared_parts(query, reference[j], len(numeric), w, of_numbers)
             for _, j in nearest
         ]
         distances = [d for d, _ in nearest]

@@ -31,7 +31,7 @@ from lpe_dask.model.dataclass_json import checked_type, to_json
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.loading import load_fitted
 from lpe_dask.model.manifest import FORMAT, MANIFEST_NAME
-from lpe_dask.search import LinearMap, plan
+from lpe_dask.search import Scaling, plan
 from lpe_dask.storage.columns import write_columns
 
 ONE_LINE = re.compile(r"no model can be loaded from (\S+): (\S+)( [^\n]+)\. [^.\n]+\.")
@@ -199,10 +199,10 @@ def test_load__of_any_text_is_refused(straight, text):
         (b"9" * 10_000, "cut short or altered: it is no JSON"),
         (b"[1]", "is not a model manifest: the format is missing"),
         (b'{"format": true}', "is not a model manifest: the format is missing"),
-        (b'{"format": 4}', "was altered after it was written"),
-        (b'{"format": 4, "sha256": null}', "was altered after it was written"),
-        (b'{"format": 3}', "is of format 3, .* reads format 4. Fit again"),
-        (b'{"format": 5, "and": "more"}', "is of format 5, .* reads format 4. Fit again"),
+        (b'{"format": 5}', "was altered after it was written"),
+        (b'{"format": 5, "sha256": null}', "was altered after it was written"),
+        (b'{"format": 4}', "is of format 4, .* reads format 5. Fit again"),
+        (b'{"format": 6, "and": "more"}', "is of format 6, .* reads format 5. Fit again"),
     ],
 )
 def test_load__says_what_is_wrong_with_a_manifest(text, why, straight, tmp_path):
@@ -366,9 +366,9 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 @given(values=npst.arrays(np.float64, st.integers(0, 5), elements=FINITE))
 def test_arrays__come_back_to_the_last_bit(values):
-    linear_map = TypeAdapter(checked_type(LinearMap, {LinearMap: lambda linear_map: None}))
+    scaling = TypeAdapter(checked_type(Scaling, {Scaling: lambda scaling: None}))
 
-    again = linear_map.validate_python(json.loads(json.dumps(to_json(LinearMap(values)))))
+    again = scaling.validate_python(json.loads(json.dumps(to_json(Scaling(factor=values)))))
 
     assert again.factor.tobytes() == values.tobytes()
     assert (again.factor.dtype, again.divisor) == (np.float64, None)
@@ -384,11 +384,11 @@ def test_manifest__has_the_names_of_its_format(
     names = sorted({".".join(key for key in path if isinstance(key, str)) for path in own})
 
     digest = hashlib.sha256(" ".join(names).encode()).hexdigest()[:8]
-    assert (FORMAT, digest) == (4, "7fd2fa7a"), names
+    assert (FORMAT, digest) == (5, "8d9cbc88"), names
 
 
 PREPARATION, BASIS = ("space", "preparation"), ("space", "basis")
-SCALING, MAPS = (*PREPARATION, "scaling"), (*PREPARATION, "linear_map")
+SCALING = (*PREPARATION, "scaling")
 KNOTS, SPLIT = (*SCALING, "knots"), ("space", "split")
 LEVELS, WHOLE = ("categories", "levels"), list(range(10))
 DIAGONAL = [[1.0, 0.0], [0.0, 1.0]]
@@ -448,24 +448,33 @@ NONSENSE = {
         (("neighbor_graph",), {"n_neighbors": 99, "graph": "union"}, "more edges"),
         (("neighbor_graph",), {"n_neighbors": 5, "graph": "ring"}, "no neighbor graph"),
         (("neighbor_graph",), {"n_neighbors": 5, "graph": "union"}, "other files"),
-        ((*SCALING, "divisor"), [1.0, 0.0], "a divisor is 0"),
-        ((*SCALING, "divisor"), None, "with a factor or a divisor"),
+        (SCALING, {"shift": [0.0, 0.0], "factor": None, "divisor": [1.0, 0.0],
+                   "knots": None, "has_both": False}, "a divisor is 0"),
+        ((*SCALING, "divisor"), [1.0, 1.0], "with a factor or a divisor"),
+        (SCALING, {"shift": [0.0, 0.0], "factor": None, "divisor": [1.0, 1.0],
+                   "knots": None, "has_both": False}, "a shift goes with a matrix"),
+        ((*SCALING, "has_both"), True, "both forms need knots"),
+        ((*PREPARATION, "factor"), [1.0, 3.0], "not a power of 2 or 0 each"),
+        ((*PREPARATION, "factor"), [1.0], "another shape than n_features_in"),
+        ((*PREPARATION, "weights"), [1.0, 4.0], "not from 1 to 4"),
+        ((*PREPARATION, "weights"), [1.0, -1.0], "some are less than 0"),
+        ((*PREPARATION, "weights"), [1.0, 1.0], "of the space and of its basis differ"),
+        ((*PREPARATION, "matrix"), DIAGONAL, "weights do not go with a matrix"),
         ((*SCALING, "divisor"), ["1", "2"], "divisor: .*no array of finite float64"),
         ((*SCALING, "divisor"), [1.0, True], "divisor: .*no array of finite float64"),
         ((*SCALING, "divisor"), [[1.0], [1.0, 2.0]], "no array of finite float64"),
         ((*SCALING, "divisor"), [1.0, HUGE], "no array of finite float64"),
-        ((*SCALING, "shift"), [1.0], "another shape than n_features_in"),
-        (MAPS, {"factor": [1.0, 1.0], "divisor": [1.0, 1.0], "matrix": None}, "only one"),
-        ((*MAPS, "matrix"), [[1.0], [0.0]], "another shape than n_features_in"),
         ((*BASIS, "center"), [], "the center is no vector"),
         ((*BASIS, "center"), [1e300, float("inf")], "center: .*no array of finite"),
         (BASIS, {"center": [1e300, 0.0], "exponent": 900, "rotation": None,
-                 "weights": [], "steps": []}, "the center is too far out"),
+                 "weights": None, "steps": []}, "the center is too far out"),
         ((*BASIS, "exponent"), -1001, "the exponent is out of range"),
         ((*BASIS, "rotation"), [[1.0, 0.0], [0.0, 1.1]], "not orthonormal"),
         ((*BASIS, "rotation"), [[1e308, 0.0], [0.0, 1e308]], "not orthonormal"),
-        ((*BASIS, "weights"), [-1.0], "some are less than 0"),
-        ((*BASIS, "steps"), [0.5], "not a moderate power of 2"),
+        ((*BASIS, "weights"), [-1.0, 1.0], "some are less than 0"),
+        ((*BASIS, "weights"), [0.5, 1.0], "not from 1 to 4"),
+        ((*BASIS, "steps"), [0.3, 0.5], "not a moderate power of 2"),
+        ((*BASIS, "steps"), [0.5, 0.5], "another shape than n_features_in"),
         # Few nodes that share children: more walks than can be counted.
         (SPLIT, tree([0] * 97 + [-1, -1], [*range(1, 98), 0, 1]), "children of one node"),
         (SPLIT, tree([-1, 0, -1], [0, 1, 1]), "a node comes before its parent"),
@@ -482,10 +491,13 @@ NONSENSE = {
         (LEVELS, [["a", 1]], "of more than one type"),
         (LEVELS, [[0, True]], "of more than one type"),
         (LEVELS, [[0.5, 1.5]], "levels"),
-        ((*PREPARATION, "categorical"), [0, 1], "not as many weights as categorical"),
         ((*PREPARATION, "categorical"), [0], "the categories are of other columns"),
-        ((*PREPARATION, "weights"), [2.0], "weights of categorical columns differ"),
-        ((*MAPS, "divisor"), [1.0], "by Euclidean distance"),
+        ((*PREPARATION, "weights"), [1.0, 2.0], "of the space and of its basis differ"),
+        (
+            ("neighbor_graph",),
+            {"n_neighbors": 5, "graph": "union"},
+            "by Euclidean distance",
+        ),
         (("parameters", "metric"), "mahalanobis", "does not go with metric"),
     ],
     "quantile": [
@@ -504,11 +516,17 @@ NONSENSE = {
         (
             SCALING,
             {"shift": [0.0, 0.0], "factor": None, "divisor": [1.0, 1.0],
-             "knots": knots(([0.0], [5]))},
+             "knots": knots(([0.0], [5])), "has_both": False},
             "knots go with a factor, or alone",
         ),
-        (KNOTS, None, "another shape than n_features_in"),
-        ((*MAPS, "matrix"), DIAGONAL, "another shape than n_features_in"),
+        ((*SCALING, "has_both"), False, "another shape than n_features_in"),
+        (
+            PREPARATION,
+            {"scaling": {"shift": [0.0, 0.0], "factor": None, "divisor": [1.0, 1.0],
+                         "knots": None, "has_both": False},
+             "matrix": [[1.0]], "factor": None, "categorical": [], "weights": None},
+            "differ|another shape than n_features_in",
+        ),
     ],
     "approximate": [
         (("certificate",), None, "nn_descent, and nothing else, has"),

@@ -5,12 +5,7 @@ from hypothesis import strategies as st
 
 import definitions
 from lpe_dask import LPE
-from lpe_dask.model.metrics import (
-    euclidean_map,
-    learned_mahalanobis_map,
-    mahalanobis_map,
-    seuclidean_map,
-)
+from lpe_dask.model.metrics import learned_mahalanobis_matrix, mahalanobis_matrix
 from lpe_dask.search.preparation import Preparation, Scaling
 from strategies import point_sets
 
@@ -18,19 +13,15 @@ VI = np.array([[2.0, 0.3, 0.0], [0.3, 1.0, -0.2], [0.0, -0.2, 0.7]])
 
 
 @given(points=point_sets(n_features=3), data=st.data())
-def test_maps__equal_their_definitions_however_rows_are_cut(points, data):
+def test_mahalanobis_matrix__equals_its_definition_however_rows_are_cut(points, data):
     cut = data.draw(st.integers(0, len(points)))
-    weights, variances = np.array([0.0, 0.3, 7.0]), np.array([0.1, 2.0, 3.0])
-    cases = [
-        (euclidean_map(weights), definitions.weighted(points, weights)),
-        (seuclidean_map(variances), definitions.standardized(points, variances)),
-        (mahalanobis_map(VI), definitions.whitened(points, VI)),
-        (euclidean_map(None), points),
-    ]
+    preparation = Preparation(matrix=mahalanobis_matrix(VI))
 
-    for linear_map, expected in cases:
-        parts = [linear_map.apply(part) for part in (points[:cut], points[cut:])]
-        np.testing.assert_array_equal(np.concatenate(parts), expected)
+    parts = [preparation.apply(part) for part in (points[:cut], points[cut:])]
+
+    np.testing.assert_array_equal(
+        np.concatenate(parts), definitions.whitened(points, VI)
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,12 +63,12 @@ def test_mahalanobis__names_columns_that_make_the_covariance_singular(extra, nam
     assert "--columns" in str(caught.value)
 
 
-def test_learned_mahalanobis_map__of_units_far_apart():
+def test_learned_mahalanobis_matrix__of_units_far_apart():
     """What is singular does not depend on the units of the columns."""
     units = np.array([1e-9, 1.0, 1e12])
     covariance = np.cov((np.random.default_rng(0).standard_normal((50, 3)) * units).T)
 
-    root = learned_mahalanobis_map(covariance, list("abc")).matrix
+    root = learned_mahalanobis_matrix(covariance, list("abc"))
 
     inverse = (root @ root.T) * np.outer(units, units)
     np.testing.assert_allclose(
@@ -122,7 +113,7 @@ def test_scale__constant_column_keeps_its_unit(scale):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_preparation__keeps_what_is_not_finite_in_its_row(value):
-    preparation = Preparation(Scaling(np.zeros(3), np.ones(3)), mahalanobis_map(VI))
+    preparation = Preparation(Scaling(np.zeros(3), np.ones(3)), mahalanobis_matrix(VI))
     rows = np.array([[1.0, 2.0, 3.0], [value, 2.0, 3.0], [1e308, -1e308, 1e308]])
 
     prepared = preparation.apply(rows)

@@ -197,12 +197,13 @@ def test_nearest_nominal__is_the_definition(data):
     rows = data.draw(point_sets(n_features=2))
     n = data.draw(st.integers(1, len(nominal)))
     scale = data.draw(st.sampled_from(SCALES))
-    reference, queries = (definitions.scaled(r, nominal, scale) for r in (nominal, rows))
+    reference, queries = (definitions.forms(r, nominal, scale) for r in (nominal, rows))
+    w = definitions.weights_of_forms(nominal, scale)
 
     model = LPE(1, scale=scale, calibration="loo").fit(nominal)
     nearest = model.nearest_nominal(rows, n=n)
 
-    right = [definitions.nearest_rows(query, reference, n) for query in queries]
+    right = [definitions.nearest_rows(query, reference, n, w=w) for query in queries]
     assert nearest["rank"].tolist() == list(range(1, n + 1)) * len(rows)
     assert nearest["nominal_row"].tolist() == [j for row in right for _, j in row]
     assert nearest["distance"].tolist() == [d for row in right for d, _ in row]

@@ -232,11 +232,10 @@ def test_fit__learns_from_a_sample_of_the_rows_that_are_searched(scale, calibrat
 
     def scaled(rows):
         heights = definitions.quantiles(rows, learned, sample, 6)
-        if scale == "quantile":
-            return heights
-        return np.hstack([definitions.scaled(rows, learned, "minmax"), heights])
+        return heights if scale == "quantile" else np.hstack([rows, heights])
 
-    expected = definitions.knn_radii(scaled(queries), scaled(searched), 3)
+    w = definitions.weights_of_forms(learned, scale)
+    expected = definitions.knn_radii(scaled(queries), scaled(searched), 3, w=w)
     for statistic in found:
         np.testing.assert_array_equal(statistic, expected)
 
@@ -330,12 +329,16 @@ def test_learn_preparation__of_numbers_beside_categories(points, scale):
         ["a", "b", "c"], categorical=[1],
     )  # fmt: skip
 
-    scaled = definitions.scaled(points[:, [0, 2]], points[:, [0, 2]], scale)
-    expected = definitions.weighted(scaled, n_forms * [4.0, 0.25])
+    numbers = points[:, [0, 2]]
+    forms = definitions.forms(numbers, numbers, scale)
+    w = definitions.weights_of_forms(numbers, scale, params={"w": [4.0, 0.25]})
     prepared = preparation.apply(points)
-    np.testing.assert_array_equal(prepared, np.hstack([expected, points[:, [1]]]))
+    np.testing.assert_array_equal(prepared[:, -1], points[:, 1])
+    np.testing.assert_array_equal(
+        prepared[:, :-1] ** 2 * preparation.weights[:-1], forms**2 * w
+    )
     assert preparation.n_prepared(3) == prepared.shape[1] == 2 * n_forms + 1
-    assert preparation.weights.tolist() == [9.0]
+    assert preparation.weights[-1] == 9.0
 
 
 def test_n_prepared__of_categories_alone_counts_the_column_of_zeros():

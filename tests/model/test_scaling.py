@@ -69,8 +69,8 @@ def test_learn_scaling__widens_before_it_subtracts(dtype, scale):
     [
         ("minmax", [-1.7e308, 1.7e308, 0.0], "range of big"),
         ("minmax", [0.0, 5e-324, 0.0], "range of big"),
-        ("standard", [-1.7e308, 1.7e308, 0.0], "standard deviation of big"),
-        ("standard", [0.0, 1e-200, 0.0], "standard deviation of big"),
+        ("standard", [-1.7e308, 1.7e308, 0.0], "variance of big"),
+        ("standard", [0.0, 1e-200, 0.0], "variance of big"),
     ],
 )
 def test_learn_scaling__says_which_column_cannot_be_scaled(scale, column, what):

@@ -189,8 +189,9 @@ def test_measure_without__is_the_definition(algorithm, data, n_features):
 
     with dask.config.set(scheduler="sync"):
         places = tuple(range(reference.shape[1] - len(weights), reference.shape[1]))
-        preparation = Preparation(categorical=places, weights=np.array(weights))
-        basis = ALGORITHMS[algorithm].basis(reference, weights=np.array(weights))
+        of_columns = np.append(np.ones(reference.shape[1] - len(weights)), weights)
+        preparation = Preparation(categorical=places, weights=of_columns)
+        basis = ALGORITHMS[algorithm].basis(reference, of_columns, len(weights))
         space = Space(algorithm, preparation, basis)
         chunks = data.draw(row_chunks(len(reference)))
         blocks = prepare_blocks(lambda: chunked(reference, chunks), space)

@@ -92,7 +92,7 @@ def test_fit__has_the_same_bits_whatever_is_chosen(algorithm, monkeypatch, caplo
 
 
 def test_choose_algorithm__tries_on_a_worker(client, monkeypatch):
-    def try_each(rows, weights, search, n_reference):
+    def try_each(rows, weights, n_codes, search, n_reference):
         get_worker()  # fails anywhere else
         return {"brute": Cost(1.0, 2.0), "pruned": Cost(1.0, 1.0)}
 

@@ -37,11 +37,11 @@ def geodesic(n_edges, kind="directed", **arguments):
 
 
 def expected_p_values(
-    queries, nominal, n_edges, kind, n_neighbors, radius, aggregation, own=False
+    queries, nominal, n_edges, kind, n_neighbors, radius, aggregation, own=False, w=None
 ):
     union = kind == "union"
-    among = definitions.geodesic_distances(nominal, nominal, n_edges, union, True)
-    to = definitions.geodesic_distances(queries, nominal, n_edges, union, own)
+    among = definitions.geodesic_distances(nominal, nominal, n_edges, union, True, w)
+    to = definitions.geodesic_distances(queries, nominal, n_edges, union, own, w)
     if n_neighbors is None:
         counts = definitions.geodesic_counts(among, radius)
         found = definitions.geodesic_counts(to, radius)
@@ -75,11 +75,12 @@ def test_geodesic__equals_definition_for_any_chunks(kind, data, scale):
         scored, own = model.score_samples(queries), model.p_values_.compute()
 
     rest = (n_edges, kind, n_neighbors, radius, aggregation)
-    z_nominal = definitions.scaled(nominal, nominal, scale)
-    z_queries = definitions.scaled(queries, nominal, scale)
-    np.testing.assert_array_equal(scored, expected_p_values(z_queries, z_nominal, *rest))
+    w = definitions.weights_of_forms(nominal, scale)
     np.testing.assert_array_equal(
-        own, expected_p_values(z_nominal, z_nominal, *rest, own=True)
+        scored, expected_p_values(queries, nominal, *rest, w=w)
+    )
+    np.testing.assert_array_equal(
+        own, expected_p_values(nominal, nominal, *rest, own=True, w=w)
     )
 
 

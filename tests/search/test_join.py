@@ -18,7 +18,7 @@ from lpe_dask.search.join import Search, Searched, join, self_join
 from lpe_dask.search.locality import learn_split
 from lpe_dask.search.packing import Space, pack_chunks, prepare_blocks
 from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
-from lpe_dask.search.preparation import LinearMap, Preparation
+from lpe_dask.search.preparation import Preparation
 from lpe_dask.tasks.spool import spool_at
 from lpe_dask.tasks.values import enter
 from strategies import point_sets, row_chunks
@@ -204,7 +204,7 @@ def test_join__is_lazy_and_has_a_task_for_each_share(at_most_computes, n_shares)
 def test_join__holds_no_literal_of_size():
     """A large matrix is a task of its own; what is written into a join is small."""
     n_features = 200
-    preparation = Preparation(linear_map=LinearMap(matrix=np.eye(n_features)))
+    preparation = Preparation(matrix=np.eye(n_features))
     space = space_of(np.zeros((9, n_features)), "brute", preparation)
     queries = da.zeros((1000, n_features), chunks=(10, n_features))
     blocks = [delayed(np.zeros)(3)] * 5

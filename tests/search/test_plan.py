@@ -40,7 +40,7 @@ from lpe_dask.search.plan import (
     sample_neighbors,
     share_of,
 )
-from lpe_dask.search.preparation import LinearMap, Preparation, Scaling
+from lpe_dask.search.preparation import Preparation, Scaling
 from lpe_dask.search.spooled import Handles, SpooledBlock, SpooledPieces
 from lpe_dask.tasks import PROCESS_BYTES
 from lpe_dask.tasks.values import LITERAL_BYTES, HeldTask, enter
@@ -254,9 +254,9 @@ def preparation_of_codes(n_features):
     """Every third column is one of codes."""
     categorical = tuple(range(0, n_features, 3))
     n_numbers = n_features - len(categorical)
-    scaling = Scaling(np.zeros(n_numbers), np.ones(n_numbers))
-    weighted = LinearMap(factor=np.ones(n_numbers))
-    return Preparation(scaling, weighted, categorical, np.ones(len(categorical)))
+    return Preparation(
+        factor=np.ones(n_numbers), categorical=categorical, weights=np.ones(n_features)
+    )
 
 
 @pytest.mark.parametrize("n_features", [3, 40])
@@ -272,10 +272,12 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
     preparation = {
         "plain": Preparation(),
         "decided": Preparation(),
-        "scaled": Preparation(Scaling(np.zeros(n_features), np.ones(n_features))),
+        "scaled": Preparation(
+            factor=np.full(n_features, 0.5), weights=np.full(n_features, 1.5)
+        ),
         "all": Preparation(
             Scaling(np.zeros(n_features), None, np.ones(n_features)),
-            LinearMap(matrix=np.eye(n_features)),
+            np.eye(n_features),
         ),
         "knots": Preparation(Scaling(knots=knots_of(n_features))),
         "codes": preparation_of_codes(n_features),
@@ -284,7 +286,9 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
         pytest.skip("an index has no categories")
     rng = np.random.default_rng(0)
     reference = rng.random((4000, n_features))
-    basis = ALGORITHMS[algorithm].basis(reference, preparation.weights)
+    basis = ALGORITHMS[algorithm].basis(
+        reference, preparation.weights, len(preparation.categorical)
+    )
     space = Space(algorithm, preparation, basis, None, with_samples=True)
     handles = [packing._pack(reference[i : i + 2000], i, space, None) for i in (0, 2000)]
     queries = rng.random((2 * cut.pass_rows, n_features), dtype=np.float32)
@@ -313,13 +317,16 @@ def test_pack_bytes__bounds_what_packing_allocates(algorithm, kind, n_features):
     rows = np.random.default_rng(0).random((cut.block_rows, n_read))
     scaling = Scaling(np.zeros(n_read), None, np.ones(n_read))
     if kind == "both forms":
-        scaling = Scaling(np.zeros(n_read), np.ones(n_read), knots=knots_of(n_read))
-    preparation = Preparation(scaling, LinearMap(matrix=np.eye(n_features)))
+        knots, ones = knots_of(n_read), np.ones(n_read)
+        scaling = Scaling(np.zeros(n_read), ones, knots=knots, has_both=True)
+    preparation = Preparation(scaling, np.eye(n_features))
     if kind == "codes":
         preparation = preparation_of_codes(n_features)
     assert preparation.n_prepared(n_read) == n_features
     sample = preparation.apply(rows[:1000])
-    basis = ALGORITHMS[algorithm].basis(sample, preparation.weights)
+    basis = ALGORITHMS[algorithm].basis(
+        sample, preparation.weights, len(preparation.categorical)
+    )
     space = Space(algorithm, preparation, basis, None, with_samples=True)
     packing._pack(rows[:300], 0, space, None)  # compiles
 
