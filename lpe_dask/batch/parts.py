@@ -36,7 +36,7 @@ from lpe_dask.storage import (
     retried,
     retried_until_seen,
 )
-from lpe_dask.tables import READERS, FileTable, TableError
+from lpe_dask.tables import READERS, FileTable, TableError, rounding_of
 from lpe_dask.tasks import enter, new_array, new_tasks, versioned
 
 #: The column that a run adds to the `RESULT_COLUMNS` where a false discovery rate decides.
@@ -254,7 +254,8 @@ def part_schema(kept: FileTable) -> pa.Schema:
         ],
     }
     metadata = {b"pandas": json.dumps(for_pandas).encode()}
-    return pa.schema([*kept.schema, *results], metadata)
+    fields = [f.with_metadata(None) if rounding_of(f) else f for f in kept.schema]
+    return pa.schema([*fields, *results], metadata)
 
 
 def _described(index: pd.RangeIndex) -> Any:
@@ -294,7 +295,11 @@ def _typed(column: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArr
     if column.type == field.type:
         return column
     try:
-        return column.cast(field.type)
+        typed = column.cast(field.type)
+        # Of decimals, Arrow makes floats whatever they lose.
+        if pa.types.is_decimal(column.type) and typed.cast(column.type) != column:
+            raise pa.ArrowInvalid("some decimals have too many digits")
+        return typed
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise TableError(
             f"{file} has column {field.name!r} as {column.type}, but with the other files "

@@ -62,6 +62,7 @@ from lpe_dask.tables import (
     as_given,
     kinds_of,
     paths_in,
+    rounding_of,
     shown_paths,
 )
 from lpe_dask.tasks import RowCount, at_once, compute
@@ -413,7 +414,7 @@ def prepare_scoring(
     results = [*output.RESULT_COLUMNS]
     if given.fdr is not None:
         results.append(parts.Q_VALUE)
-    kept = _kept(data, table, given.keep, results)
+    kept = _kept(data, table, given.keep, results, list(map(str, rows.columns)))
     settings = {
         "columns": list(map(str, rows.columns)),
         "keep": list(map(str, kept.columns)),
@@ -466,7 +467,11 @@ def tables_to_score(
 
 
 def _kept(
-    path: Paths, table: FileTable, keep: Sequence[Any] | None, results: Sequence[str]
+    path: Paths,
+    table: FileTable,
+    keep: Sequence[Any] | None,
+    results: Sequence[str],
+    measured: Sequence[str],
 ) -> FileTable:
     """Return the columns to carry over, none of which has the name of a result."""
     existing = table.columns
@@ -485,4 +490,12 @@ def _kept(
             f"the output ({', '.join(results)}). Name the columns to carry over "
             f"without them (keep=, --keep), or rename them in the input."
         )
+    for field in kept.schema:
+        rounding = rounding_of(field)
+        if rounding is not None and field.name not in measured:
+            raise ValueError(
+                f"column {field.name!r} is to be carried over, but the only type for it in "
+                f"all files, {field.type}, rounds decimals: it is {rounding}. Write it "
+                f"with the same type in all files, or leave it out (keep=, --keep)."
+            )
     return kept

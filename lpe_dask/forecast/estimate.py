@@ -29,12 +29,16 @@ from lpe_dask.forecast.planned_model import PlannedModel, plan_model, sample_mod
 from lpe_dask.forecast.sample import MOST_PARTITIONS, Sample, take_sample
 from lpe_dask.model import check_names, check_parameters, load_fitted, with_defaults
 from lpe_dask.tables import (
+    NO_MINIMA,
     Categories,
     FileTable,
+    Minima,
+    PrecisionError,
     Table,
     is_paths,
     kinds_of,
     learn_categories,
+    learn_minima,
     read_table,
     select_columns,
 )
@@ -139,7 +143,9 @@ def forecast_score(
         model = scored.planned(workers, parameters)
         return scored.forecaster(workers, model, is_own=True).forecast()
     learned = _open(workers, nominal, columns, parameters["categorical"])
-    scored = _open(workers, data, learned.table.columns, None, learned.categories)
+    scored = _open(
+        workers, data, learned.table.columns, None, learned.categories, learned.minima
+    )
     _check_features(learned.table, scored.table)
     model = learned.planned(workers, parameters)
     return scored.forecaster(workers, model).forecast()
@@ -153,7 +159,7 @@ def forecast_with_model(
     model = load_fitted(path)
     if is_paths(data):
         table, rows = tables_to_score(model, data, columns)
-        scored = _files(workers, table, rows, model.categories)
+        scored = _files(workers, table, rows, model.categories, model.minima)
     else:
         X = data if columns is None else select_columns(data, columns)
         scored = _collection(workers, model.table(X))
@@ -177,14 +183,15 @@ def forecast_job(workers: Workers, run: Run) -> Forecast:
     fit, scoring, scored = run.fit, run.scoring, None
     if run.model is not None:
         model = sample_model(run.model, workers)
-        categories = run.model.categories
+        categories, minima = run.model.categories, run.model.minima
     else:
         assert fit is not None
         categories = _sampled_categories(fit.nominal, fit.parameters["categorical"])
         nominal = _files(workers, fit.table, fit.nominal, categories)
+        minima = nominal.minima
         model = nominal.planned(workers, fit.parameters)
     if scoring is not None and not scoring.is_own:
-        scored = _files(workers, scoring.kept, scoring.rows, categories)
+        scored = _files(workers, scoring.kept, scoring.rows, categories, minima)
     if scoring is None:
         return Forecaster(workers, model).forecast()
     is_own = scored is None
@@ -208,6 +215,7 @@ class _Input:
     is_carried : bool
         Whether the tasks that write results read it again, to carry columns over.
     categories : Categories, optional
+    minima : Minima
     """
 
     table: Table
@@ -215,6 +223,7 @@ class _Input:
     n_columns: int
     is_carried: bool = False
     categories: Categories | None = None
+    minima: Minima = NO_MINIMA
 
     def planned(self, workers: Workers, parameters: Mapping[str, Any]) -> PlannedModel:
         """Return what a fit to this table would settle."""
@@ -237,17 +246,18 @@ def _open(
     columns: Sequence[Any] | None,
     categorical: str | Sequence[Any] | None = None,
     categories: Categories | None = None,
+    minima: Minima | None = None,
 ) -> _Input:
-    """Return a table, whose categories are known or learned."""
+    """Return a table, whose categories and minima are known or learned."""
     if not is_paths(X):
         X = X if columns is None else select_columns(X, columns)
         categories = categories or _sampled_categories(X, categorical)
-        return _collection(workers, read_table(X, categories=categories), categories)
+        return _sampled(workers, X, None, categories, minima)
     table, measured = open_measured(
         X, columns, kinds=kinds_of(categories), categorical=categorical
     )
     categories = categories or _sampled_categories(measured, categorical)
-    return _files(workers, table, measured, categories)
+    return _files(workers, table, measured, categories, minima)
 
 
 def _sampled_categories(
@@ -257,20 +267,41 @@ def _sampled_categories(
     return learn_categories(X, categorical, most_partitions=MOST_PARTITIONS)
 
 
-def _collection(
-    workers: Workers, table: Table, categories: Categories | None = None
-) -> _Input:
+def _collection(workers: Workers, table: Table) -> _Input:
     sample = take_sample(table.rows, None, workers.n_threads)
-    return _Input(table, sample, table.rows.shape[1], categories=categories)
+    return _Input(table, sample, table.rows.shape[1])
 
 
 def _files(
-    workers: Workers, kept: FileTable, measured: Any, categories: Categories | None
+    workers: Workers,
+    kept: FileTable,
+    measured: Any,
+    categories: Categories | None,
+    minima: Minima | None = None,
 ) -> _Input:
     """Return what is read of files: a frame to be measured, and what is carried over."""
-    table = read_table(measured, categories=categories)
-    sample = take_sample(table.rows, kept.rows_of_parts(), workers.n_threads)
-    return _Input(table, sample, len(kept.columns), True, categories)
+    found = _sampled(workers, measured, kept.rows_of_parts(), categories, minima)
+    return replace(found, n_columns=len(kept.columns), is_carried=True)
+
+
+def _sampled(
+    workers: Workers,
+    X: Any,
+    counted: tuple[Sequence[int], bool] | None,
+    categories: Categories | None,
+    minima: Minima | None,
+) -> _Input:
+    """Return a table; its minima, if they are not known, as some partitions have them."""
+    try:
+        table = read_table(X, categories=categories, minima=minima or NO_MINIMA)
+        sample = take_sample(table.rows, counted, workers.n_threads)
+    except PrecisionError:
+        if minima is not None:
+            raise
+        minima = learn_minima(X, categories, most_partitions=MOST_PARTITIONS)
+        return _sampled(workers, X, counted, categories, minima)
+    n_columns, minima = table.rows.shape[1], minima or NO_MINIMA
+    return _Input(table, sample, n_columns, categories=categories, minima=minima)
 
 
 def _check_features(learned: Table, scored: Table) -> None:

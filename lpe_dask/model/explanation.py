@@ -234,8 +234,9 @@ def _rows_of(fitted: Fitted, values: pd.DataFrame) -> da.Array:
 
 
 def _as_they_came(fitted: Fitted, rows: NDArray[np.float64]) -> pd.DataFrame:
-    """Return rows of numbers and codes with the values that the codes stand for."""
-    categories, columns = fitted.categories, dict(enumerate(rows.T))
+    """Return rows of numbers and codes with the values that were given for these."""
+    categories = fitted.categories
+    columns: dict[int, Any] = dict(enumerate(rows.T)) | fitted.minima.original(rows)
     places = () if categories is None else categories.places
     for place, levels in zip(places, categories.levels if categories else (), strict=True):
         named = np.array([*levels, None], dtype=object)  # the last for a row without one

@@ -27,7 +27,9 @@ from lpe_dask.model.own_values import OwnValues, StoredOwnValues
 from lpe_dask.pvalues import Calibration, labels, labels_within
 from lpe_dask.search import Approximation, Reference, Statistic
 from lpe_dask.tables import (
+    NO_MINIMA,
     Categories,
+    Minima,
     Origin,
     Table,
     cut_rows,
@@ -89,6 +91,8 @@ class Fitted:
     categories : Categories, optional
         How values of categorical columns become codes; None: there are none, or rows come
         with codes.
+    minima : Minima
+        From where the numbers of columns are measured that float64 cannot hold.
     """
 
     parameters: dict[str, Any]
@@ -104,6 +108,7 @@ class Fitted:
     certificate: Certificate | None = None
     source: str | None = None
     categories: Categories | None = None
+    minima: Minima = NO_MINIMA
 
     @property
     def n_samples(self) -> int:
@@ -142,7 +147,7 @@ class Fitted:
 
     def table(self, X: Any) -> Table:
         """Return rows as the model takes them; raises as `LPE.score_samples` does."""
-        table = read_table(X, self.columns, self.categories)
+        table = read_table(X, self.columns, self.categories, minima=self.minima)
         if table.rows.shape[1] != self.n_features:
             raise ValueError(
                 f"X has {table.rows.shape[1]} features, but LPE is expecting "

@@ -72,8 +72,7 @@ from lpe_dask.tables import (
     even_sample,
     learn_categories,
     map_blocks,
-    read_nominal,
-    read_table,
+    read_exactly,
     take_rows,
 )
 from lpe_dask.tasks import (
@@ -217,8 +216,7 @@ def fit_model(
     if places is None:
         categories = learn_categories(X, parameters["categorical"])
         places = () if categories is None else categories.places
-    table = read_table(X, categories=categories, is_nominal=True)
-    nominal = read_nominal(table, parameters["missing"])
+    table, nominal, minima = read_exactly(X, categories, parameters["missing"])
     n_rows, n_features = nominal.rows.shape
     plan = plan_fit(parameters, n_rows, n_features, len(places))
     if for_own and table.is_lazy:
@@ -243,10 +241,13 @@ def fit_model(
         calibration=Calibration.of(
             graph, COUNTS_ITSELF[plan.division.kind], weight, np.sort(compared)
         ),
-        own_values=OwnValues.of(X, nominal, plan.division, statistic, compared, categories),
+        own_values=OwnValues.of(
+            X, nominal, plan.division, statistic, compared, categories, minima
+        ),
         nominal=NominalKind(table.restore, table.frame, table.is_lazy, Origin(X)),
         division=replace(plan.division),  # without what it has drawn
         categories=categories,
+        minima=minima,
     )
     if reference.space.is_indexed:
         quality = Quality.of(parameters)

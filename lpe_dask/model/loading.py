@@ -173,6 +173,7 @@ def _read(manifest: Manifest, url: str) -> Fitted:
         certificate=manifest.certificate,
         source=_source_of(manifest),
         categories=manifest.categories,
+        minima=manifest.minima,
     )
 
 

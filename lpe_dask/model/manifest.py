@@ -52,7 +52,9 @@ from lpe_dask.search import (
 from lpe_dask.storage import Folder
 from lpe_dask.tables import (
     MOST_LEVELS,
+    NO_MINIMA,
     Categories,
+    Minima,
     name_from_json,
     name_to_json,
     places_of,
@@ -145,6 +147,14 @@ def _check_categories(categories: Categories) -> None:
         if len(set(map(type, levels))) > 1:
             raise ValueError("the levels of a column are of more than one type")
         _check_ascending(levels, "levels of a column")
+
+
+def _check_minima(minima: Minima) -> None:
+    _check_ascending(minima.places, "columns with minima")
+    if not len(minima.places) == len(minima.values) == len(minima.digits):
+        raise ValueError("there are not as many minima as columns with such")
+    if min((*minima.places, *minima.digits), default=0) < 0:
+        raise ValueError("a column with a minimum is not there")
 
 
 def _check_knots(knots: Knots) -> None:
@@ -249,7 +259,7 @@ def _check_certificate(certificate: Certificate) -> None:
 
 _CHECKS: dict[type, Callable[[Any], None]] = {
     Division: _check_division, Statistic: _check_statistic, Categories: _check_categories,
-    Knots: _check_knots, Scaling: _check_scaling,
+    Minima: _check_minima, Knots: _check_knots, Scaling: _check_scaling,
     Preparation: _check_preparation, Basis: _check_basis, Split: _check_split,
     Space: _check_algorithm, NeighborGraphParams: _check_graph,
     Quality: _check_quality, Certificate: _check_certificate,
@@ -342,6 +352,8 @@ class Manifest(Section):
         Of the nominal rows that were not dropped.
     statistic : Statistic
     categories : Categories, optional
+    minima : Minima
+        Written only where there are some.
     space : Space
     neighbor_graph : NeighborGraphParams, optional
     block_rows : list of int
@@ -366,6 +378,7 @@ class Manifest(Section):
     division: Stored[Division]
     statistic: Stored[Statistic]
     categories: Stored[Categories] | None
+    minima: Stored[Minima] = NO_MINIMA
     space: Stored[Space]
     neighbor_graph: Stored[NeighborGraphParams] | None
     block_rows: list[PositiveInt]
@@ -398,6 +411,9 @@ class Manifest(Section):
             raise ValueError("the categories are of other columns than the space")
         if categorical and categorical[-1] >= self.n_features_in:
             raise ValueError("a categorical column is not there")
+        counted = self.minima.places
+        if {*counted} & {*categorical} or max(counted, default=0) >= self.n_features_in:
+            raise ValueError("a column with a minimum has no numbers, or is not there")
         if not _are_equal(preparation.weights, basis.weights):
             raise ValueError("the weights of the space and of its basis differ")
         n_numbers = self.n_features_in - len(categorical)

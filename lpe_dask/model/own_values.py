@@ -22,7 +22,9 @@ from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference
 from lpe_dask.storage import FLOAT64, StoredFile
 from lpe_dask.tables import (
+    NO_MINIMA,
     Categories,
+    Minima,
     Nominal,
     changed_rows,
     checked_rows,
@@ -64,6 +66,8 @@ class OwnValues:
         Of its partitions.
     categories : Categories, optional
         Of the input.
+    minima : Minima
+        Of its columns.
     """
 
     statistic: Held
@@ -74,6 +78,7 @@ class OwnValues:
     numbers: Held | None = None
     checksums: list[int] | None = None
     categories: Categories | None = None
+    minima: Minima = NO_MINIMA
 
     def known(self) -> OwnValues:
         """Return these, which are at hand."""
@@ -96,6 +101,7 @@ class OwnValues:
         statistic: NDArray[np.float64],
         compared: NDArray[np.float64],
         categories: Categories | None = None,
+        minima: Minima = NO_MINIMA,
     ) -> OwnValues:
         """Return what fit has found out about the rows of ``X``.
 
@@ -109,6 +115,7 @@ class OwnValues:
         statistic, compared : ndarray of shape (m,)
             Of the calibration rows.
         categories : Categories, optional
+        minima : Minima, optional
         """
         n_input = sum(nominal.input_chunks)
         kept = np.arange(n_input)
@@ -125,7 +132,7 @@ class OwnValues:
             None if hashes is None else Held(hashes, "lpe-nominal-hashes"),
             None if is_all else X,
             None if is_all else _numbered(kept, division.reference, n_input),
-            nominal.checksums, categories,
+            nominal.checksums, categories, minima,
         )  # fmt: skip
 
     def series(self, frame: Any, name: str, calibration: Calibration) -> Any:
@@ -154,7 +161,9 @@ class OwnValues:
         if self.others is None:
             return statistic, compared
         assert self.numbers is not None
-        table = read_table(self.others, categories=self.categories, is_nominal=True)
+        table = read_table(
+            self.others, categories=self.categories, minima=self.minima, is_nominal=True
+        )
         rows = with_known_rows(table.rows, self.chunks)
         if self.checksums is not None:
             rows = checked_rows(rows, self.checksums)

@@ -6,6 +6,7 @@ from .column_names import name_from_json as name_from_json
 from .column_names import name_to_json as name_to_json
 from .column_names import places_of as places_of
 from .columns import select_columns as select_columns
+from .errors import PrecisionError as PrecisionError
 from .errors import TableError as TableError
 from .files import FileTable as FileTable
 from .files import Paths as Paths
@@ -20,10 +21,14 @@ from .files import shown_paths as shown_paths
 from .kinds import LEVEL_TYPES as LEVEL_TYPES
 from .kinds import check_kinds as check_kinds
 from .kinds import label_of as label_of
+from .large_numbers import NO_MINIMA as NO_MINIMA
+from .large_numbers import Minima as Minima
 from .levels import array_of as array_of
 from .levels import categorical_places as categorical_places
 from .levels import learn_categories as learn_categories
 from .levels import tasks_of_frame as tasks_of_frame
+from .minima import learn_minima as learn_minima
+from .minima import read_exactly as read_exactly
 from .nominal import Nominal as Nominal
 from .nominal import checked_rows as checked_rows
 from .nominal import even_sample as even_sample
@@ -39,6 +44,7 @@ from .results import map_values as map_values
 from .results import to_checked_series as to_checked_series
 from .results import to_numpy as to_numpy
 from .row_groups import READERS as READERS
+from .row_groups import rounding_of as rounding_of
 from .table import Table as Table
 from .table import cut_rows as cut_rows
 from .table import read_table as read_table

@@ -32,6 +32,7 @@ from lpe_dask.tables.kinds import (
     kind_of_values,
     label_of,
 )
+from lpe_dask.tables.large_numbers import NO_MINIMA, Minima, exact_rows
 from lpe_dask.tables.numeric import rows_of_objects
 from lpe_dask.tables.results import changed_rows
 
@@ -135,15 +136,20 @@ def coded_frame(
 
 
 def coded_rows(
-    array: NDArray[Any], categories: Categories, *, is_nominal: bool = False
+    array: NDArray[Any],
+    categories: Categories,
+    *,
+    minima: Minima = NO_MINIMA,
+    is_nominal: bool = False,
 ) -> NDArray[np.floating]:
     """Return an array of any objects as numbers, with codes in its categorical columns.
 
-    Parameters and errors as for `coded_frame`.
+    Parameters and errors as for `coded_frame` and `large_numbers.exact_rows`.
     """
     is_of_numbers = array.dtype.kind in "biuf"
-    dtype = array.dtype if array.dtype == np.float32 else np.float64
-    rows = array.astype(dtype if is_of_numbers else object)
+    rows = exact_rows(array, minima, but=categories.places)
+    dtype = rows.dtype if rows.dtype == np.float32 else np.float64
+    rows = rows.astype(dtype if is_of_numbers else object)
     for place, levels in zip(categories.places, categories.levels, strict=True):
         if place < array.shape[1]:
             column, label = column_of(array, place), label_of(place)

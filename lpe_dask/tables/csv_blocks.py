@@ -3,8 +3,9 @@
     file --beginning--> schema, CsvBlock --one task each--> pyarrow.Table
 
 Measured columns are read as numbers, or as text if they begin with some or are known to be
-categories of text; all others as text without changes. An error names the file, the line
-and the column: only then is a block read by Python, line by line.
+categories of text; all others as text without changes. Floats lose digits of whole numbers:
+those of a block are read as such where floats would. An error names the file, the line and
+the column: only then is a block read by Python, line by line.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import csv
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO, StringIO
 from itertools import chain
@@ -27,6 +29,7 @@ from fsspec.utils import read_block
 from lpe_dask.storage import retried
 from lpe_dask.tables.errors import TableError
 from lpe_dask.tables.kinds import BOOLEAN, TEXT
+from lpe_dask.tables.large_numbers import MOST_UNITS
 
 #: Bytes of a CSV file that decide its separator and the types of its columns.
 CSV_SAMPLE_BYTES = 2**18
@@ -101,7 +104,7 @@ class CsvBlock:
         if lines.count(b'"') % 2:  # Arrow would read the rest as one long value
             self._check(lines, fields)
         try:
-            table = _parse(lines, self.separator, self.schema.names, fields)
+            table = _parse_exactly(lines, self.separator, self.schema.names, fields)
             return table.select(names)
         except pa.ArrowInvalid as error:
             self._check(lines, fields)
@@ -208,8 +211,9 @@ def _type(field: pa.Field, measured: Mapping[Any, str | None]) -> pa.DataType:
         measured[field.name] == BOOLEAN and types.is_null(found)
     ):
         return pa.bool_()
-    is_number = types.is_null(found) or types.is_integer(found) or types.is_floating(found)
-    return pa.float64() if is_number else pa.large_string()
+    if types.is_null(found) or types.is_floating(found):
+        return pa.float64()
+    return found if _is_exact(found) else pa.large_string()
 
 
 def _sample(filesystem: Any, name: str) -> tuple[str, pa.Table]:
@@ -233,7 +237,11 @@ def _sample(filesystem: Any, name: str) -> tuple[str, pa.Table]:
     rows = b"".join(lines)
     for line, what in _problems(rows, separator, names, []):
         raise TableError(f"{name}, line {1 + n_before + line}: {what}")
-    return separator, _parse(rows, separator, names, [])
+    sample = _parse_exactly(rows, separator, names, [])
+    for i, column in enumerate(sample.columns):  # fractions may follow small whole numbers
+        if pa.types.is_integer(column.type) and not _is_beyond(column):
+            sample = sample.set_column(i, names[i], column.cast(pa.float64()))
+    return separator, sample
 
 
 @retried
@@ -311,6 +319,46 @@ def _parse(
             text = pc.if_else(pc.equal(text, ""), pa.scalar(None, field.type), text)
             table = table.set_column(i, field, text)
     return table
+
+
+def _parse_exactly(
+    lines: bytes, separator: str, names: list[str], fields: list[pa.Field]
+) -> pa.Table:
+    """Return the same; columns of whole numbers beyond floats have a type for these.
+
+    It is that of the field where this holds all values.
+    """
+    read = [f.with_type(pa.float64()) if _is_exact(f.type) else f for f in fields]
+    table = _parse(lines, separator, names, read)
+    for i, field in enumerate(table.schema):
+        column = table.column(i)
+        types = [field.type for field in fields[i : i + 1] if _is_exact(field.type)]
+        if pa.types.is_floating(field.type) and _is_beyond(column):
+            types += [pa.int64(), pa.uint64(), pa.decimal256(76, 0)]
+            text = [field.with_type(pa.large_string())]
+            column = _digits(column, _parse(lines, separator, names, text).column(0))
+        for type_ in types:
+            with suppress(pa.ArrowInvalid):
+                table = table.set_column(i, field.name, column.cast(type_))
+                break
+    return table
+
+
+def _is_exact(type_: pa.DataType) -> bool:
+    return pa.types.is_integer(type_) or pa.types.is_decimal(type_)
+
+
+def _is_beyond(column: pa.ChunkedArray) -> bool:
+    """Return whether there are numbers from 2**53 on."""
+    extremes = pc.min_max(column).as_py().values()
+    return any(abs(x) >= MOST_UNITS for x in extremes if x is not None)
+
+
+def _digits(numbers: pa.ChunkedArray, text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the text of a column of numbers if it is of digits only, else the numbers."""
+    text = pc.utf8_trim_whitespace(pc.if_else(pc.is_null(numbers), None, text))
+    is_whole = pc.all(pc.match_substring_regex(text, r"^-?\d+$")).as_py()
+    return text if is_whole else numbers
 
 
 def _problems(

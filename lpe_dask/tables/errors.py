@@ -9,3 +9,7 @@ class TableError(ValueError):
 
 class CategoryTypeError(TableError, TypeError):
     """Values of another type than the nominal rows have in a categorical column."""
+
+
+class PrecisionError(TableError):
+    """A number that float64 cannot hold."""

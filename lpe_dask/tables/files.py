@@ -23,12 +23,14 @@ import dask
 import fsspec
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from dask.utils import natural_sort_key
 
 from lpe_dask.storage import retried
 from lpe_dask.tables import csv_blocks, row_groups
 from lpe_dask.tables.csv_blocks import COMPRESSED, CsvBlock
 from lpe_dask.tables.kinds import kind_of_arrow
+from lpe_dask.tables.large_numbers import MOST_UNITS
 from lpe_dask.tables.row_groups import READERS, index_names
 
 #: Keys under which storages tell the version of a file, the most reliable first.
@@ -141,7 +143,7 @@ class FileTable:
             )
 
     def _empty(self) -> pd.DataFrame:
-        frame = self.schema.empty_table().to_pandas()
+        frame = _to_pandas(self.schema.empty_table(), self.index_columns)
         return frame if self.index is None else frame.set_index(self.index[:0])
 
 
@@ -308,7 +310,27 @@ def _read_rows(
     index: pd.RangeIndex | None,
 ) -> pd.DataFrame:
     """Return some columns of a partition with its index; runs inside a task."""
-    frame = part.read([*map(str, columns), *index_columns]).to_pandas(use_threads=False)
+    frame = _to_pandas(part.read([*map(str, columns), *index_columns]), index_columns)
     if index is not None:  # of Parquet
         frame.index = index[part.first : part.first + len(frame)]
     return frame
+
+
+def _to_pandas(table: pa.Table, index_columns: list[str]) -> pd.DataFrame:
+    """Return a table of Arrow for pandas, without what it would lose or make objects of."""
+    types = set()
+    for i, field in enumerate(table.schema):
+        column = table.column(i)
+        if pa.types.is_null(field.type) and field.name not in index_columns:
+            numbers = column.cast(pa.float64())
+            table = table.set_column(i, field.with_type(pa.float64()), numbers)
+        elif column.null_count and pa.types.is_integer(field.type):
+            extremes = pc.min_max(column).as_py().values()
+            if any(abs(x) > MOST_UNITS for x in extremes if x is not None):
+                types.add(field.type)
+
+    def kept(type_: pa.DataType) -> pd.ArrowDtype | None:
+        is_kept = pa.types.is_decimal(type_) or type_ in types
+        return pd.ArrowDtype(type_) if is_kept else None
+
+    return table.to_pandas(use_threads=False, types_mapper=kept)

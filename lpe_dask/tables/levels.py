@@ -9,8 +9,9 @@ more are enough to know, and that there are long ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import filterfalse
 from typing import Any
 from uuid import uuid4
@@ -134,7 +135,7 @@ def learn_categories(
     places = columns.places(categorical) if columns.dtypes else []
     if not places:
         return None
-    seen = _survey(columns.rows, places, most_partitions)
+    seen = _survey(columns.rows, places, _seen_of, _merged, most_partitions)
     found = dict(zip(places, seen, strict=True))
     if isinstance(categorical, str):
         found = {p: of for p, of in found.items() if columns.is_categorical(p, of)}
@@ -233,12 +234,19 @@ class _Columns:
 def array_of(X: Any) -> Any:
     """Return lists of rows as an array, and anything else as it is.
 
-    Of objects where there is text: NumPy would make text of the numbers beside it.
+    Of objects where there is text, or whole numbers that may be too large for floats: NumPy
+    would make text of the numbers beside it, or floats of all.
     """
     if not isinstance(X, list | tuple):
         return X
     array = np.asarray(X)
-    return np.asarray(X, dtype=object) if array.dtype.kind in "US" else array
+    is_text = array.dtype.kind in "US"
+    return np.asarray(X, dtype=object) if is_text or _may_have_lost(array) else array
+
+
+def _may_have_lost(array: NDArray[Any]) -> bool:
+    """Return whether floats may be rounded, as whole numbers beside floats are."""
+    return array.dtype.kind == "f" and bool((np.abs(array) >= 2**53).any())
 
 
 def _may_be_category(dtype: Any) -> bool:
@@ -293,32 +301,64 @@ def _not_categorical(label: str, found: str) -> TypeError:
     )
 
 
-def _survey(rows: Any, places: Sequence[int], most: int | None) -> list[_Seen]:
+def survey_columns(
+    X: Any,
+    but: Collection[int],
+    of_column: Callable[[pd.Series], Any],
+    merge: Callable[[list[Any]], Any],
+    most_partitions: int | None,
+) -> dict[int, Any]:
+    """Return what is found in all columns but some, by their positions; computes.
+
+    Parameters
+    ----------
+    X, most_partitions : as for `learn_categories`
+    but : collection of int
+        Positions of columns to leave out.
+    of_column : callable
+        Returns what is found in a column of a partition.
+    merge : callable
+        Returns one of several such, of the same column.
+    """
+    columns = _columns_of(read_frame(X) if is_paths(X) else X)
+    places = [i for i in range(len(columns.dtypes)) if i not in but]
+    found = _survey(columns.rows, places, of_column, merge, most_partitions)
+    return dict(zip(places, found, strict=True))
+
+
+def _survey(
+    rows: Any,
+    places: Sequence[int],
+    of_column: Callable[[pd.Series], Any],
+    merge: Callable[[list[Any]], Any],
+    most: int | None,
+) -> list[Any]:
     """Return what is found in some columns; computes."""
     if isinstance(rows, pd.DataFrame):
-        return _seen(rows.iloc[:, list(places)])
+        return _of_frame(rows.iloc[:, list(places)], of_column)
     if isinstance(rows, np.ndarray):
-        return _seen_in_array(rows, places)
+        return _of_array(rows, places, of_column)
     tasks: list[Any]
     if isinstance(rows, da.Array):
         rows = rows.rechunk({1: -1})
         keys, source = [(rows.name, i, 0) for i in range(rows.numblocks[0])], rows
-        tasks = [(_seen_in_array, key, list(places)) for key in _some(keys, most)]
+        tasks = [(_of_array, key, list(places), of_column) for key in _some(keys, most)]
     else:
         keys, source = tasks_of_frame(columns_at(rows, list(places)))
-        tasks = [(_seen, key) for key in _some(keys, most)]
+        tasks = [(_of_frame, key, of_column) for key in _some(keys, most)]
     # As blocks of an array, they are read like rows: see `settle`.
     chunks = ((np.nan,) * len(tasks), (len(places),))
     surveys = new_array("levels", tasks, [source], chunks, np.empty((0, 0), object))
     surveys = settle(surveys, "lpe-read", is_foreign=True)
     name = f"lpe-levels-{uuid4().hex}"
     keys = [(surveys.name, i, 0) for i in range(len(tasks))]
-    merged, left = merge_tasks(name, keys, _merged, MERGED_LEVELS)
+    merged_by = partial(_merged_columns, merge=merge)
+    merged, left = merge_tasks(name, keys, merged_by, MERGED_LEVELS)
     graph = HighLevelGraph.from_collections(
-        name, merged | {name: (_merged, left)}, dependencies=[surveys]
+        name, merged | {name: (merged_by, left)}, dependencies=[surveys]
     )
-    (seen,) = compute(Delayed(name, graph, layer=name))
-    return list(seen)
+    (found,) = compute(Delayed(name, graph, layer=name))
+    return list(found)
 
 
 def _some(keys: list[Any], most: int | None) -> list[Any]:
@@ -342,12 +382,20 @@ def tasks_of_frame(frame: Any) -> tuple[list[Any], Delayed]:
 # The functions below run inside tasks.
 
 
-def _seen(frame: pd.DataFrame) -> list[_Seen]:
-    return [_seen_of(frame.iloc[:, i]) for i in range(frame.shape[1])]
+def _of_frame(frame: pd.DataFrame, of_column: Callable[[pd.Series], Any]) -> list[Any]:
+    return [of_column(frame.iloc[:, i]) for i in range(frame.shape[1])]
 
 
-def _seen_in_array(array: NDArray[Any], places: Sequence[int]) -> list[_Seen]:
-    return [_seen_of(column_of(array, place)) for place in places]
+def _of_array(
+    array: NDArray[Any], places: Sequence[int], of_column: Callable[[pd.Series], Any]
+) -> list[Any]:
+    return [of_column(column_of(array, place)) for place in places]
+
+
+def _merged_columns(
+    surveys: list[list[Any]], merge: Callable[[list[Any]], Any]
+) -> list[Any]:
+    return [merge(list(of_column)) for of_column in zip(*surveys, strict=True)]
 
 
 def _seen_of(column: pd.Series) -> _Seen:
@@ -357,15 +405,12 @@ def _seen_of(column: pd.Series) -> _Seen:
     return _Seen(frozenset({found.kind}), _kept(short), len(short) < len(present))
 
 
-def _merged(surveys: list[list[_Seen]]) -> list[_Seen]:
-    return [
-        _Seen(
-            frozenset().union(*(seen.kinds for seen in of_column)),
-            _kept(frozenset().union(*(seen.levels for seen in of_column))),
-            any(seen.has_long for seen in of_column),
-        )
-        for of_column in zip(*surveys, strict=True)
-    ]
+def _merged(of_column: list[_Seen]) -> _Seen:
+    return _Seen(
+        frozenset().union(*(seen.kinds for seen in of_column)),
+        _kept(frozenset().union(*(seen.levels for seen in of_column))),
+        any(seen.has_long for seen in of_column),
+    )
 
 
 def _is_long(level: Level) -> bool:

@@ -101,11 +101,17 @@ def read_nominal(table: Table, missing: str) -> Nominal:
     is_kept = np.concatenate(is_finite)
     bad = np.sum(counts, axis=0)
     if bad.any() and missing == "error":
-        _refuse(bad, table.labels)
+        _refuse(bad, table.labels, sum(sizes))
     if not is_kept.any():
+        empty = [table.labels[i] for i in np.flatnonzero(bad == sum(sizes)) if sum(sizes)]
+        said = (
+            f" All values are missing in these columns: {', '.join(empty)}. Leave them out "
+            f"(columns=, --columns)."
+        )
         raise ValueError(
             f"there are no nominal rows to learn from: Found array with 0 sample(s) "
             f"without NaN or inf among {sum(sizes)} rows, while a minimum of 1 is required."
+            f"{said if empty else ''}"
         )
     if not is_frame and np.isnan(table.rows.shape[0]):
         logger.info(
@@ -135,9 +141,11 @@ def _finite_rows(
     return settled if numbers is None else settle(take_rows(settled, numbers), "lpe-part")
 
 
-def _refuse(bad: NDArray[np.int64], labels: list[str]) -> None:
+def _refuse(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
     listed = ", ".join(
-        f"{label} ({count})" for label, count in zip(labels, bad, strict=True) if count
+        f"{label} ({f'all {n_rows} values are missing' if count == n_rows else count})"
+        for label, count in zip(labels, bad, strict=True)
+        if count
     )
     raise ValueError(
         f"nominal rows contain NaN or inf in these columns (how many): {listed}. Every "

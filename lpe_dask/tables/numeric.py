@@ -18,6 +18,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lpe_dask.tables.kinds import label_of
+from lpe_dask.tables.large_numbers import check_objects, exact_frame
+
 #: Rows of a frame that are converted at a time.
 CONVERTED_ROWS = 2**14
 
@@ -98,7 +101,8 @@ def of_numbers(frame: pd.DataFrame, objects: Sequence[int]) -> pd.DataFrame:
     """Return a frame with the objects of some columns converted to numbers."""
     converted = frame.copy(deep=False) if objects else frame
     for i in objects:
-        numbers = _numbers_among(frame.iloc[:, i].to_numpy())
+        label = label_of(frame.columns[i])
+        numbers = _numbers_among(frame.iloc[:, i].to_numpy(), label)
         if numbers is not None:
             converted.isetitem(i, numbers)
     check_numeric(converted)
@@ -109,7 +113,7 @@ def rows_of_objects(array: NDArray[np.object_]) -> NDArray[np.float64]:
     """Return an array of objects as numbers; TypeError for other objects."""
     rows, others = np.empty(array.shape), []
     for i, column in enumerate(array.T):
-        numbers = _numbers_among(column)
+        numbers = _numbers_among(column, label_of(i))
         if numbers is None:
             others.append(f"column {i}")
         else:
@@ -124,7 +128,7 @@ def rows_of_objects(array: NDArray[np.object_]) -> NDArray[np.float64]:
     return rows
 
 
-def _numbers_among(objects: NDArray[np.object_]) -> NDArray[np.float64] | None:
+def _numbers_among(objects: NDArray[np.object_], label: str) -> NDArray[np.float64] | None:
     """Return objects as numbers, with NaN for None and NA; None if there are others."""
     kinds = set(map(type, objects))
     if any(issubclass(kind, Complex) and not issubclass(kind, Real) for kind in kinds):
@@ -132,6 +136,7 @@ def _numbers_among(objects: NDArray[np.object_]) -> NDArray[np.float64] | None:
     numbers = (Number, np.bool_, type(None), type(pd.NA))
     if not all(issubclass(kind, numbers) for kind in kinds):
         return None
+    check_objects(objects, label)
     return pd.Series(objects, dtype=object).to_numpy(np.float64, na_value=np.nan)
 
 
@@ -147,8 +152,9 @@ def float_rows(
     Raises
     ------
     ValueError
-        If ``dtype`` is float32 and cannot represent the numbers.
+        If ``dtype`` is float32 and cannot represent the numbers, or float64 cannot.
     """
+    frame = exact_frame(frame)
     found = number_type(frame)
     if dtype == np.float32 != found:
         return _as_float32(frame)

@@ -35,6 +35,12 @@ _UNSEEN = (
 #: Rows of a partition of a Parquet file, unless a row group has more.
 PARTITION_ROWS = 2**17
 
+#: Digits of the largest whole number of 64 bits.
+_WHOLE_DIGITS = 20
+
+#: Key of the metadata of a field whose type rounds the decimals of some files.
+_ROUNDING = b"lpe_rounding"
+
 #: Footers that are read at the same time.
 READERS = 16
 
@@ -200,10 +206,31 @@ def _common_field(column: str, names: list[str], schemas: list[pa.Schema]) -> pa
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 types = f"{column} ({field.type} and {common.type})"
                 raise _differ(name, names[0], [types]) from error
-    return common
+    found = [str(schema.field(column).type) for schema in schemas]
+    return _with_rounding(common, dict(zip(found, names, strict=True)))
+
+
+def _with_rounding(common: pa.Field, files: dict[str, str]) -> pa.Field:
+    """Return a field that says if it rounds decimals; ``files`` has one of each type."""
+    if "decimal" in str(common.type) or "decimal" not in " ".join(files):
+        return common
+    listed = " and ".join(f"{type_} in {name}" for type_, name in files.items())
+    return common.with_metadata({**(common.metadata or {}), _ROUNDING: listed})
+
+
+def rounding_of(field: pa.Field) -> str | None:
+    """Return the types and files of a column where its common type rounds decimals."""
+    said = (field.metadata or {}).get(_ROUNDING)
+    return None if said is None else said.decode()
 
 
 def _wider(a: pa.Field, b: pa.Field) -> pa.Field:
+    for one, other in ((a.type, b.type), (b.type, a.type)):  # else too short
+        if pa.types.is_decimal(one) and pa.types.is_floating(other):
+            return a.with_type(pa.float64())
+        if pa.types.is_decimal(one) and pa.types.is_integer(other):
+            precision = max(one.precision - one.scale, _WHOLE_DIGITS) + one.scale
+            return a.with_type(pa.decimal256(min(precision, 76), one.scale))
     try:
         return _unified(a, b)
     except pa.ArrowTypeError:

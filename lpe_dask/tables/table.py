@@ -26,6 +26,13 @@ from lpe_dask.tables.column_names import check_distinct
 from lpe_dask.tables.columns import is_frame, select_columns
 from lpe_dask.tables.files import is_paths, read_frame
 from lpe_dask.tables.kinds import check_kinds, kind_of_type, label_of
+from lpe_dask.tables.large_numbers import (
+    NO_MINIMA,
+    Minima,
+    exact_frame,
+    exact_rows,
+    may_lose_digits,
+)
 from lpe_dask.tables.levels import array_of, tasks_of_frame
 from lpe_dask.tables.numeric import (
     check_numeric,
@@ -99,6 +106,7 @@ def read_table(
     fitted_columns: Sequence[Any] | None = None,
     categories: Categories | None = None,
     *,
+    minima: Minima = NO_MINIMA,
     is_nominal: bool = False,
 ) -> Table:
     """Return ``X`` as a `Table`.
@@ -112,6 +120,8 @@ def read_table(
         other columns are left out; an array is taken by position. None: all columns.
     categories : Categories, optional
         The categorical columns, whose values become codes; None: all columns are numbers.
+    minima : Minima, optional
+        The columns whose numbers are measured from their least nominal one.
     is_nominal : bool, default=False
         Whether the categories were learned from all these rows, so that every value is
         known: ValueError in the task that finds another one.
@@ -125,17 +135,19 @@ def read_table(
     ValueError
         For missing columns, two of one name, complex numbers, or another number of
         dimensions.
+    PrecisionError
+        For a number that float64 cannot hold; of Dask collections in tasks.
     """
     if is_in_files := is_paths(X):
         X = read_frame(X, columns=fitted_columns, kinds=kinds_of(categories))
     coding = None if categories is None else _Coding(categories, is_nominal)
     if is_frame(X):
-        return _read_any_frame(X, fitted_columns, coding, is_in_files=is_in_files)
+        return _read_any_frame(X, fitted_columns, coding, minima, is_in_files=is_in_files)
     if isinstance(X, da.Array):
-        return _read_dask_array(X, coding)
+        return _read_dask_array(X, coding, minima)
     if is_dask_collection(X):  # must not be computed here
         _check_dimensions(getattr(X, "ndim", 0), "(n,)")
-    return _read_numpy(X, coding)
+    return _read_numpy(X, coding, minima)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +167,7 @@ class _Coding:
 # NumPy and what can be converted to it
 
 
-def _read_numpy(X: Any, coding: _Coding | None) -> Table:
+def _read_numpy(X: Any, coding: _Coding | None, minima: Minima) -> Table:
     from sklearn.utils import check_array  # not for workers, which import this module
 
     array = check_array(
@@ -165,9 +177,11 @@ def _read_numpy(X: Any, coding: _Coding | None) -> Table:
     _check_dimensions(array.ndim, array.shape)
     _check_types(array, coding)
     if coding is not None:
-        array = coded_rows(array, coding.categories, is_nominal=coding.is_nominal)
-    elif array.dtype == object:
-        array = rows_of_objects(array)
+        array = coded_rows(
+            array, coding.categories, minima=minima, is_nominal=coding.is_nominal
+        )
+    else:
+        array = _numbers(array, minima)
     reread = cut_rows(array)
     return Table(reread(), None, to_numpy, reread=reread)
 
@@ -215,7 +229,7 @@ def _check_dimensions(n_dimensions: int, shape: Any) -> None:
 # Dask arrays
 
 
-def _read_dask_array(X: da.Array, coding: _Coding | None) -> Table:
+def _read_dask_array(X: da.Array, coding: _Coding | None, minima: Minima) -> Table:
     _check_dimensions(X.ndim, X.shape)
     _check_types(X, coding)
     if not isinstance(meta_of(X), np.ndarray):
@@ -233,20 +247,26 @@ def _read_dask_array(X: da.Array, coding: _Coding | None) -> Table:
         raise ValueError(_no_features(X.shape))
     rows = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
     if coding is not None:
-        rows = _coded_array(rows, coding)
-    elif X.dtype == object:
-        rows = rows.map_blocks(rows_of_objects, dtype=float, meta=np.empty((0, 0)))
+        rows = _coded_array(rows, coding, minima)
+    elif X.dtype == object or minima.places or may_lose_digits(X.dtype):
+        meta = _numbers(np.empty((0, X.shape[1]), X.dtype), minima)
+        rows = rows.map_blocks(_numbers, minima, dtype=meta.dtype, meta=meta)
     return Table(rows, None, _to_itself, is_lazy=True)
 
 
-def _coded_array(rows: da.Array, coding: _Coding) -> da.Array:
+def _coded_array(rows: da.Array, coding: _Coding, minima: Minima) -> da.Array:
     entered, depends = coding.entered(), [rows]
     if isinstance(entered, Delayed):
         depends, entered = [rows, entered], entered.key
-    function = partial(coded_rows, is_nominal=coding.is_nominal)
+    function = partial(coded_rows, minima=minima, is_nominal=coding.is_nominal)
     tasks = ((function, (rows.name, i, 0), entered) for i in range(rows.numblocks[0]))
     dtype = rows.dtype if rows.dtype == np.float32 else np.float64
     return new_array("coded", tasks, depends, rows.chunks, np.empty((0, 0), dtype))
+
+
+def _numbers(array: NDArray[Any], minima: Minima) -> NDArray[Any]:
+    rows = exact_rows(array, minima)
+    return rows_of_objects(rows) if rows.dtype == object else rows
 
 
 def _to_itself(values: da.Array, name: str) -> da.Array:
@@ -266,6 +286,7 @@ def _read_any_frame(
     frame: Any,
     fitted_columns: Sequence[Any] | None,
     coding: _Coding | None,
+    minima: Minima,
     *,
     is_in_files: bool,
 ) -> Table:
@@ -281,7 +302,8 @@ def _read_any_frame(
     if len(frame.columns) == 0:
         raise ValueError(_no_features((len(frame.index), 0)))
     check_distinct(frame.columns)
-    frame = _with_numbers(frame if coding is None else _coded_frame(frame, coding))
+    frame = frame if coding is None else _coded_frame(frame, coding)
+    frame = _with_numbers(_exact_frame(frame, minima))
     names = list(frame.columns)
     if isinstance(frame, pd.DataFrame):
         restore = partial(to_series, index=frame.index)
@@ -302,6 +324,19 @@ def _coded_frame(frame: Any, coding: _Coding) -> Any:
         coded_frame, entered, is_nominal=coding.is_nominal,
         meta=coded_frame(meta_of(frame), categories), enforce_metadata=False,
     )  # fmt: skip
+
+
+def _exact_frame(frame: Any, minima: Minima) -> Any:
+    """Return a frame with numbers that float64 holds; lazily for Dask.
+
+    Where there are no minima, the tasks of Dask that convert the rows check it.
+    """
+    if isinstance(frame, pd.DataFrame):
+        return exact_frame(frame, minima)
+    if not minima.places:
+        return frame
+    meta = exact_frame(meta_of(frame), minima)
+    return frame.map_partitions(exact_frame, minima, meta=meta, enforce_metadata=False)
 
 
 def _with_numbers(frame: Any) -> Any:

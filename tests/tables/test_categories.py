@@ -404,7 +404,7 @@ def test_learn_categories__merges_no_long_values(monkeypatch):
         learn_categories(X, ["c"])
 
     assert len(merged) >= 20
-    assert not any(seen.levels for survey in merged for seen in survey)
+    assert not any(seen.levels for seen in merged)
 
 
 def test_sizeof__of_categories_counts_bytes():
