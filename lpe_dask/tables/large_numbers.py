@@ -11,7 +11,7 @@ The unit of a whole number is 1, and that of a decimal one of its last digit: fl
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -114,6 +114,18 @@ def exact_rows(
             if column is not None:
                 rows[:, i] = column
     return rows
+
+
+def rows_or_sign(convert: Callable[..., NDArray[Any]], *arguments: Any) -> NDArray[Any]:
+    """Return the rows that a function gives; where float64 cannot hold them, no columns.
+
+    That is how a reading of nominal rows learns of it: a task that fails would be in the
+    log of a worker.
+    """
+    try:
+        return convert(*arguments)
+    except PrecisionError:
+        return np.empty((0, 0))
 
 
 def check_objects(objects: NDArray[np.object_], label: str) -> None:

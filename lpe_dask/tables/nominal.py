@@ -13,6 +13,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.tables.errors import PrecisionError
 from lpe_dask.tables.results import changed_rows, row_hashes
 from lpe_dask.tables.table import Table, with_known_rows
 from lpe_dask.tasks import (
@@ -89,6 +90,8 @@ def read_nominal(table: Table, missing: str) -> Nominal:
 
     Raises
     ------
+    PrecisionError
+        If float64 cannot hold some numbers, and there are no minima.
     ValueError
         Naming the columns with NaN or inf, and how many, if ``missing="error"``; or if no
         row is left.
@@ -97,6 +100,8 @@ def read_nominal(table: Table, missing: str) -> Nominal:
     source = settle(table.rows, name, is_foreign=table.is_lazy)
     is_frame = table.frame is not None
     is_finite, counts, samples, checksums, hashes = _survey_blocks(source, is_frame)
+    if not all(map(len, counts)):  # see `large_numbers.rows_or_sign`
+        raise PrecisionError("float64 cannot hold some numbers of the nominal rows.")
     sizes = tuple(map(len, is_finite))
     is_kept = np.concatenate(is_finite)
     bad = np.sum(counts, axis=0)

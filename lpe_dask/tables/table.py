@@ -32,6 +32,7 @@ from lpe_dask.tables.large_numbers import (
     exact_frame,
     exact_rows,
     may_lose_digits,
+    rows_or_sign,
 )
 from lpe_dask.tables.levels import array_of, tasks_of_frame
 from lpe_dask.tables.numeric import (
@@ -136,15 +137,20 @@ def read_table(
         For missing columns, two of one name, complex numbers, or another number of
         dimensions.
     PrecisionError
-        For a number that float64 cannot hold; of Dask collections in tasks.
+        For a number that float64 cannot hold; of Dask collections in tasks. Where nominal
+        rows have no minima yet, their tasks give a sign instead: see `rows_or_sign`.
     """
     if is_in_files := is_paths(X):
         X = read_frame(X, columns=fitted_columns, kinds=kinds_of(categories))
     coding = None if categories is None else _Coding(categories, is_nominal)
+    gives_sign = is_nominal and not minima.places
     if is_frame(X):
-        return _read_any_frame(X, fitted_columns, coding, minima, is_in_files=is_in_files)
+        return _read_any_frame(
+            X, fitted_columns, coding, minima,
+            is_in_files=is_in_files, gives_sign=gives_sign,
+        )  # fmt: skip
     if isinstance(X, da.Array):
-        return _read_dask_array(X, coding, minima)
+        return _read_dask_array(X, coding, minima, gives_sign=gives_sign)
     if is_dask_collection(X):  # must not be computed here
         _check_dimensions(getattr(X, "ndim", 0), "(n,)")
     return _read_numpy(X, coding, minima)
@@ -229,7 +235,9 @@ def _check_dimensions(n_dimensions: int, shape: Any) -> None:
 # Dask arrays
 
 
-def _read_dask_array(X: da.Array, coding: _Coding | None, minima: Minima) -> Table:
+def _read_dask_array(
+    X: da.Array, coding: _Coding | None, minima: Minima, *, gives_sign: bool
+) -> Table:
     _check_dimensions(X.ndim, X.shape)
     _check_types(X, coding)
     if not isinstance(meta_of(X), np.ndarray):
@@ -247,18 +255,23 @@ def _read_dask_array(X: da.Array, coding: _Coding | None, minima: Minima) -> Tab
         raise ValueError(_no_features(X.shape))
     rows = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
     if coding is not None:
-        rows = _coded_array(rows, coding, minima)
+        rows = _coded_array(rows, coding, minima, gives_sign=gives_sign)
     elif X.dtype == object or minima.places or may_lose_digits(X.dtype):
         meta = _numbers(np.empty((0, X.shape[1]), X.dtype), minima)
-        rows = rows.map_blocks(_numbers, minima, dtype=meta.dtype, meta=meta)
+        convert = partial(rows_or_sign, _numbers) if gives_sign else _numbers
+        tasks = ((convert, (rows.name, i, 0), minima) for i in range(rows.numblocks[0]))
+        rows = new_array("numbers", tasks, [rows], rows.chunks, meta)
     return Table(rows, None, _to_itself, is_lazy=True)
 
 
-def _coded_array(rows: da.Array, coding: _Coding, minima: Minima) -> da.Array:
+def _coded_array(
+    rows: da.Array, coding: _Coding, minima: Minima, *, gives_sign: bool
+) -> da.Array:
     entered, depends = coding.entered(), [rows]
     if isinstance(entered, Delayed):
         depends, entered = [rows, entered], entered.key
-    function = partial(coded_rows, minima=minima, is_nominal=coding.is_nominal)
+    function: Any = partial(coded_rows, minima=minima, is_nominal=coding.is_nominal)
+    function = partial(rows_or_sign, function) if gives_sign else function
     tasks = ((function, (rows.name, i, 0), entered) for i in range(rows.numblocks[0]))
     dtype = rows.dtype if rows.dtype == np.float32 else np.float64
     return new_array("coded", tasks, depends, rows.chunks, np.empty((0, 0), dtype))
@@ -289,6 +302,7 @@ def _read_any_frame(
     minima: Minima,
     *,
     is_in_files: bool,
+    gives_sign: bool,
 ) -> Table:
     if fitted_columns is not None:
         frame = select_columns(frame, fitted_columns)
@@ -311,7 +325,8 @@ def _read_any_frame(
         reread = cut_rows(rows)
         return Table(reread(), names, restore, reread=reread)
     restore = partial(to_dask_series, frame=frame)
-    return Table(_rows_of_dask_frame(frame), names, restore, frame, is_lazy=True)
+    rows_of_frame = _rows_of_dask_frame(frame, gives_sign=gives_sign)
+    return Table(rows_of_frame, names, restore, frame, is_lazy=True)
 
 
 def _coded_frame(frame: Any, coding: _Coding) -> Any:
@@ -352,11 +367,12 @@ def _with_numbers(frame: Any) -> Any:
     return frame.map_partitions(of_numbers, objects, meta=meta, enforce_metadata=False)
 
 
-def _rows_of_dask_frame(frame: Any) -> da.Array:
+def _rows_of_dask_frame(frame: Any, *, gives_sign: bool) -> da.Array:
     keys, frames = tasks_of_frame(frame)
     # The type of the whole frame, not of a partition: blocks must have that of the array.
     dtype = number_type(frame)
-    tasks = ((float_rows, key, dtype) for key in keys)
+    convert = partial(rows_or_sign, float_rows) if gives_sign else float_rows
+    tasks = ((convert, key, dtype) for key in keys)
     chunks = ((np.nan,) * len(keys), (len(frame.columns),))
     return new_array("rows", tasks, [frames], chunks, np.empty((0, 0), dtype))
 
