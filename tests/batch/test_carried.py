@@ -2,6 +2,7 @@
 
 import datetime
 import itertools
+import re
 from decimal import Decimal
 
 import dask
@@ -138,8 +139,8 @@ def test_score_files__carries_over_every_type(tmp_path, model, missing, decides)
 
 
 def test_score_files__carries_over_what_it_measures(tmp_path, model):
-    """A nullable column with a number that is no float64."""
-    x = pa.array([None, 2**53 + 1, 3])
+    """A nullable column, whose numbers are not written as floats."""
+    x = pa.array([None, 2**53 - 1, 3])
     write_table(tmp_path / "data", "a.parquet", {"x": x}, 3)
 
     score_files(tmp_path / "data", tmp_path / "out", model=model)
@@ -258,3 +259,36 @@ def test_score_files__refuses_to_round_what_it_carries_over(tmp_path, model):
         tmp_path / "data", tmp_path / "out", model=model, keep=["x"], overwrite=True
     )
     assert summary["rows"] == 16
+
+
+@pytest.mark.parametrize(
+    ("of_first", "of_second", "error"),
+    [
+        (pa.array([Decimal(2**53 + 1)], pa.decimal128(38, 0)), pa.array([0.5]), ValueError),
+        (pa.array([Decimal("1.10")]), pa.array([0.5], pa.float32()), ValueError),
+        (pa.array([{"a": Decimal("1.10")}]), pa.array([{"a": 0.5}]), ValueError),
+        (pa.array([2**53 + 1]), pa.array([0.5]), TableError),
+        (pa.array([2**63], pa.uint64()), pa.array([-1]), TableError),
+        (
+            pa.array([-(10**17)], pa.timestamp("us")),
+            pa.array([1], pa.timestamp("ns")),
+            TableError,
+        ),
+        (pa.array([2**62 + 1]), pa.array([Decimal("1.10")], pa.decimal128(9, 2)), None),
+        (pa.array([2**53 - 1]), pa.array([0.5]), None),
+    ],
+)
+def test_score_files__rounds_nothing_that_is_only_carried_over(
+    tmp_path, model, of_first, of_second, error
+):
+    for i, values in enumerate((of_first, of_second)):
+        write_table(tmp_path / "in", f"{i}.parquet", {"y": values}, n_rows=1)
+
+    if error is None:
+        score_files(tmp_path / "in", tmp_path / "out", model=model)
+        found = pq.read_table(tmp_path / "out")["y"].to_pylist()
+        assert found == [*of_first.to_pylist(), *of_second.to_pylist()]
+    else:
+        with pytest.raises(error, match=rf"'y'.*{re.escape(str(of_first.type))}"):
+            score_files(tmp_path / "in", tmp_path / "out", model=model)
+    score_files(tmp_path / "in", tmp_path / "other", model=model, keep=["x"])
