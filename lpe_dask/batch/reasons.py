@@ -77,7 +77,7 @@ class Scored:
         q_values : ndarray of shape (n,), optional
         is_flagged : ndarray of shape (n,)
         """
-        values, kept = self._taken(extremes)
+        values, kept = self._taken(extremes, model.minima.places)
         known, numbers = (extremes.p_values, extremes.statistic), None
         if self.sizes is not None:
             starts = np.cumsum([0, *self.sizes])
@@ -124,8 +124,13 @@ class Scored:
         }
         return section, reasons_file(shown, places)
 
-    def _taken(self, extremes: Extremes) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-        """Return the rows and what tells which they are, in the order of the places."""
+    def _taken(
+        self, extremes: Extremes, exact: Sequence[int]
+    ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+        """Return the rows and what tells which they are, in the order of the places.
+
+        Columns at the places in ``exact`` are objects: no partition makes floats of others.
+        """
         keys, frame = tasks_of_frame(self.rows)
         names = self._telling_columns()
         numbers = np.unique(extremes.parts)
@@ -137,6 +142,8 @@ class Scored:
         taken = compute(*new_tasks("take", tasks, [frame]))
         order = np.argsort(np.concatenate(chosen))
         frames, lists = zip(*taken, strict=True)
+        objects = dict.fromkeys(self.rows.columns[list(exact)], object)
+        frames = tuple(frame.astype(objects) for frame in frames)
         values, kept = pd.concat(frames, ignore_index=True), [*chain(*lists)]
         return values.iloc[order].reset_index(drop=True), [kept[i] for i in order]
 

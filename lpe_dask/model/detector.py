@@ -252,7 +252,8 @@ class LPE(OutlierMixin, BaseEstimator):
             than ``n_neighbors`` or the calibration needs, a singular covariance, or an
             ``anomaly_log_density`` that gives no logarithms; for categorical columns that
             are not there, or have too many different values; for more than 256 MiB of rows
-            of this process, on a cluster that shares no storage with it.
+            of this process, on a cluster that shares no storage with it; for whole numbers
+            more than 2**53 apart in a column (`docs/choosing.md`).
         TypeError
             For columns that are not numbers, categorical ones of other types than those
             that they may have, or a dask array of an unknown number of

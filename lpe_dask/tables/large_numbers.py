@@ -88,7 +88,8 @@ def exact_frame(frame: pd.DataFrame, minima: Minima = NO_MINIMA) -> pd.DataFrame
     origins, converted = dict(zip(minima.places, minima.values, strict=True)), frame
     for i, dtype in enumerate(frame.dtypes):
         origin = origins.get(i)
-        if origin is None and dtype.kind != "O" and not may_lose_digits(dtype):
+        is_object = pd.api.types.is_object_dtype(dtype)
+        if origin is None and not is_object and not may_lose_digits(dtype):
             continue
         column = _exact(frame.iloc[:, i], label_of(frame.columns[i]), origin)
         if column is not None:
@@ -105,11 +106,13 @@ def exact_rows(
     Without minima it is the array itself, checked.
     """
     origins, rows = dict(zip(minima.places, minima.values, strict=True)), array
+    is_large = may_lose_digits(array.dtype) and array.size > 0
+    is_large = is_large and max(-int(array.min()), int(array.max())) > MOST_UNITS
     if origins:
         rows = array.astype(object if array.dtype == object else np.float64)
     for i in range(array.shape[1]):
         origin = origins.get(i)
-        if origin is not None or (may_lose_digits(array.dtype) and i not in but):
+        if origin is not None or (is_large and i not in but):
             column = _exact(pd.Series(array[:, i]), label_of(i), origin)
             if column is not None:
                 rows[:, i] = column
