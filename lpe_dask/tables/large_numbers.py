@@ -35,6 +35,8 @@ _FEW_DIGITS = 15
 #: Of as many digits as a decimal may have.
 _ALL_DIGITS = Context(prec=2000)
 
+_NUMBERS = (Real, Decimal, np.bool_, type(None), type(pd.NA))
+
 
 @dataclass(frozen=True, slots=True)
 class Minima:
@@ -91,7 +93,7 @@ def exact_frame(frame: pd.DataFrame, minima: Minima = NO_MINIMA) -> pd.DataFrame
         is_object = pd.api.types.is_object_dtype(dtype)
         if origin is None and not is_object and not may_lose_digits(dtype):
             continue
-        column = _exact(frame.iloc[:, i], label_of(frame.columns[i]), origin)
+        column = exact_column(frame.iloc[:, i], label_of(frame.columns[i]), origin)
         if column is not None:
             converted = frame.copy(deep=False) if converted is frame else converted
             converted.isetitem(i, column)
@@ -113,7 +115,7 @@ def exact_rows(
     for i in range(array.shape[1]):
         origin = origins.get(i)
         if origin is not None or (is_large and i not in but):
-            column = _exact(pd.Series(array[:, i]), label_of(i), origin)
+            column = exact_column(pd.Series(array[:, i]), label_of(i), origin)
             if column is not None:
                 rows[:, i] = column
     return rows
@@ -131,28 +133,22 @@ def rows_or_sign(convert: Callable[..., NDArray[Any]], *arguments: Any) -> NDArr
         return np.empty((0, 0))
 
 
-def check_objects(objects: NDArray[np.object_], label: str) -> None:
-    """Raise PrecisionError if float64 cannot hold one of some numbers."""
-    if any(issubclass(kind, Integral | Decimal) for kind in set(map(type, objects))):
-        for value in objects:
-            if is_beyond(value):
-                raise _beyond(label, value, None)
-
-
-def _exact(column: pd.Series, label: str, origin: int | None) -> NDArray[np.float64] | None:
+def exact_column(
+    column: pd.Series, label: str, origin: int | None = None
+) -> NDArray[np.float64] | None:
     """Return what the numbers of a column exceed an origin by.
 
-    None if they can be converted as they are, or are no numbers.
+    None if whole numbers need no conversion, or there are other objects than numbers.
     """
-    dtype = column.dtype
-    if pd.api.types.is_integer_dtype(dtype):
+    if pd.api.types.is_integer_dtype(column.dtype):
         return _exact_whole(column, label, origin)
     objects = column.to_numpy(object)
-    if not all(map(is_number, objects)):
+    if not are_numbers(objects):
         return None
     if origin is not None:
         return np.array([_difference(x, label, origin) for x in objects], np.float64)
-    check_objects(objects, label)
+    if (beyond := next(filter(is_beyond, objects), None)) is not None:
+        raise _beyond(label, beyond, None)
     return pd.Series(objects, dtype=object).to_numpy(np.float64, na_value=np.nan)
 
 
@@ -195,9 +191,9 @@ def _difference(value: Any, label: str, origin: int) -> float:
     return float(difference)
 
 
-def is_number(value: Any) -> bool:
-    """Return whether an object is a real number, or a missing one."""
-    return is_missing(value) or isinstance(value, Real | Decimal | np.bool_)
+def are_numbers(objects: NDArray[np.object_]) -> bool:
+    """Return whether all objects are real numbers, or missing ones."""
+    return all(issubclass(kind, _NUMBERS) for kind in set(map(type, objects)))
 
 
 def is_missing(value: Any) -> bool:

@@ -22,11 +22,11 @@ from lpe_dask.tables.large_numbers import (
     MOST_UNITS,
     NO_MINIMA,
     Minima,
+    are_numbers,
     digits_after_point,
     is_beyond,
     is_finite,
     is_missing,
-    is_number,
 )
 from lpe_dask.tables.levels import survey_columns
 from lpe_dask.tables.nominal import Nominal, read_nominal
@@ -119,12 +119,12 @@ def _extent_of(column: pd.Series) -> _Extent:
         least, most = column.min(), column.max()
         is_large = is_whole and max(-int(least), int(most)) > MOST_UNITS
         return _Extent(int(least) if is_whole else math.floor(least), is_large)
-    return _extent_of_objects(column.to_numpy(object))
+    objects = column.to_numpy(object)
+    return _extent_of_objects(objects) if are_numbers(objects) else _Extent()
 
 
 def _extent_of_objects(objects: NDArray[np.object_]) -> _Extent:
-    present = [x for x in objects if is_number(x) and not is_missing(x)]
-    finite = [x for x in present if is_finite(x)]
+    finite = [x for x in objects if not is_missing(x) and is_finite(x)]
     if not finite:
         return _Extent()
     return _Extent(

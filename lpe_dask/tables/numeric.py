@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from numbers import Complex, Number, Real
+from numbers import Complex, Real
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask.tables.kinds import label_of
-from lpe_dask.tables.large_numbers import check_objects, exact_frame
+from lpe_dask.tables.large_numbers import exact_column, exact_frame
 
 #: Rows of a frame that are converted at a time.
 CONVERTED_ROWS = 2**14
@@ -133,11 +133,7 @@ def _numbers_among(objects: NDArray[np.object_], label: str) -> NDArray[np.float
     kinds = set(map(type, objects))
     if any(issubclass(kind, Complex) and not issubclass(kind, Real) for kind in kinds):
         raise ValueError(_is_complex("there are complex numbers among the objects of X"))
-    numbers = (Number, np.bool_, type(None), type(pd.NA))
-    if not all(issubclass(kind, numbers) for kind in kinds):
-        return None
-    check_objects(objects, label)
-    return pd.Series(objects, dtype=object).to_numpy(np.float64, na_value=np.nan)
+    return exact_column(pd.Series(objects, dtype=object), label)
 
 
 def float_rows(

@@ -142,26 +142,28 @@ def read_table(
     """
     if is_in_files := is_paths(X):
         X = read_frame(X, columns=fitted_columns, kinds=kinds_of(categories))
-    coding = None if categories is None else _Coding(categories, is_nominal)
-    gives_sign = is_nominal and not minima.places
+    coding = _Coding(categories, minima, is_nominal)
     if is_frame(X):
-        return _read_any_frame(
-            X, fitted_columns, coding, minima,
-            is_in_files=is_in_files, gives_sign=gives_sign,
-        )  # fmt: skip
+        return _read_any_frame(X, fitted_columns, coding, is_in_files=is_in_files)
     if isinstance(X, da.Array):
-        return _read_dask_array(X, coding, minima, gives_sign=gives_sign)
+        return _read_dask_array(X, coding)
     if is_dask_collection(X):  # must not be computed here
         _check_dimensions(getattr(X, "ndim", 0), "(n,)")
-    return _read_numpy(X, coding, minima)
+    return _read_numpy(X, coding)
 
 
 @dataclass(frozen=True, slots=True)
 class _Coding:
-    """How the values of categorical columns become codes; see `categories.coded_frame`."""
+    """How values become numbers: see `coded_frame`, and `exact_frame`."""
 
-    categories: Categories
+    categories: Categories | None
+    minima: Minima
     is_nominal: bool
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Positions of the categorical columns."""
+        return () if self.categories is None else self.categories.places
 
     def entered(self) -> Any:
         """Return the categories for tasks, which small ones let be one with what reads."""
@@ -169,11 +171,16 @@ class _Coding:
         is_carried = held.n_bytes <= CARRIED_BYTES and not is_large(held.n_bytes)
         return self.categories if is_carried else enter(held, "")
 
+    def in_tasks(self, convert: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what converts rows in tasks; that of nominal ones may give a sign."""
+        is_first = self.is_nominal and not self.minima.places
+        return partial(rows_or_sign, convert) if is_first else convert
+
 
 # NumPy and what can be converted to it
 
 
-def _read_numpy(X: Any, coding: _Coding | None, minima: Minima) -> Table:
+def _read_numpy(X: Any, coding: _Coding) -> Table:
     from sklearn.utils import check_array  # not for workers, which import this module
 
     array = check_array(
@@ -182,12 +189,12 @@ def _read_numpy(X: Any, coding: _Coding | None, minima: Minima) -> Table:
     )  # fmt: skip
     _check_dimensions(array.ndim, array.shape)
     _check_types(array, coding)
-    if coding is not None:
-        array = coded_rows(
-            array, coding.categories, minima=minima, is_nominal=coding.is_nominal
-        )
+    if coding.categories is None:
+        array = _numbers(array, coding.minima)
     else:
-        array = _numbers(array, minima)
+        array = coded_rows(
+            array, coding.categories, minima=coding.minima, is_nominal=coding.is_nominal
+        )
     reread = cut_rows(array)
     return Table(reread(), None, to_numpy, reread=reread)
 
@@ -212,15 +219,14 @@ def _entered_rows(blocks: list[Held], meta: NDArray[Any]) -> da.Array:
     return new_array("rows", tasks, entered, (sizes, (meta.shape[1],)), meta)
 
 
-def _check_types(array: Any, coding: _Coding | None) -> None:
+def _check_types(array: Any, coding: _Coding) -> None:
     """Raise for an array of what rows cannot have, as far as its type tells."""
-    if coding is None or array.dtype.kind not in "UT":  # text may be in categories
+    kinds = kinds_of(coding.categories)
+    if not kinds or array.dtype.kind not in "UT":  # text may be in categories
         check_type(array.dtype)
-    if coding is None:
-        return
     n_columns = 0 if np.isnan(array.shape[1]) else array.shape[1]
     labels = list(map(label_of, range(n_columns)))
-    check_kinds([kind_of_type(array.dtype)] * n_columns, labels, coding.categories.kinds)
+    check_kinds([kind_of_type(array.dtype)] * n_columns, labels, kinds)
 
 
 def _check_dimensions(n_dimensions: int, shape: Any) -> None:
@@ -235,9 +241,7 @@ def _check_dimensions(n_dimensions: int, shape: Any) -> None:
 # Dask arrays
 
 
-def _read_dask_array(
-    X: da.Array, coding: _Coding | None, minima: Minima, *, gives_sign: bool
-) -> Table:
+def _read_dask_array(X: da.Array, coding: _Coding) -> Table:
     _check_dimensions(X.ndim, X.shape)
     _check_types(X, coding)
     if not isinstance(meta_of(X), np.ndarray):
@@ -254,24 +258,24 @@ def _read_dask_array(
     if X.shape[1] == 0:
         raise ValueError(_no_features(X.shape))
     rows = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
-    if coding is not None:
-        rows = _coded_array(rows, coding, minima, gives_sign=gives_sign)
+    minima = coding.minima
+    if coding.categories is not None:
+        rows = _coded_array(rows, coding)
     elif X.dtype == object or minima.places or may_lose_digits(X.dtype):
         meta = _numbers(np.empty((0, X.shape[1]), X.dtype), minima)
-        convert = partial(rows_or_sign, _numbers) if gives_sign else _numbers
+        convert = coding.in_tasks(_numbers)
         tasks = ((convert, (rows.name, i, 0), minima) for i in range(rows.numblocks[0]))
         rows = new_array("numbers", tasks, [rows], rows.chunks, meta)
     return Table(rows, None, _to_itself, is_lazy=True)
 
 
-def _coded_array(
-    rows: da.Array, coding: _Coding, minima: Minima, *, gives_sign: bool
-) -> da.Array:
+def _coded_array(rows: da.Array, coding: _Coding) -> da.Array:
     entered, depends = coding.entered(), [rows]
     if isinstance(entered, Delayed):
         depends, entered = [rows, entered], entered.key
-    function: Any = partial(coded_rows, minima=minima, is_nominal=coding.is_nominal)
-    function = partial(rows_or_sign, function) if gives_sign else function
+    function = coding.in_tasks(
+        partial(coded_rows, minima=coding.minima, is_nominal=coding.is_nominal)
+    )
     tasks = ((function, (rows.name, i, 0), entered) for i in range(rows.numblocks[0]))
     dtype = rows.dtype if rows.dtype == np.float32 else np.float64
     return new_array("coded", tasks, depends, rows.chunks, np.empty((0, 0), dtype))
@@ -298,40 +302,35 @@ def _no_features(shape: tuple[int, ...]) -> str:
 def _read_any_frame(
     frame: Any,
     fitted_columns: Sequence[Any] | None,
-    coding: _Coding | None,
-    minima: Minima,
+    coding: _Coding,
     *,
     is_in_files: bool,
-    gives_sign: bool,
 ) -> Table:
     if fitted_columns is not None:
         frame = select_columns(frame, fitted_columns)
-    places: tuple[int, ...] = ()
-    if coding is not None:
-        places = coding.categories.places
-        labels = list(map(label_of, frame.columns))
-        check_kinds(list(map(kind_of_type, frame.dtypes)), labels, coding.categories.kinds)
+    kinds, labels = kinds_of(coding.categories), list(map(label_of, frame.columns))
+    check_kinds(list(map(kind_of_type, frame.dtypes)), labels, kinds)
     if is_in_files:  # objects in files, such as lists or dates, are not numbers
-        check_numeric(frame, but=places)
+        check_numeric(frame, but=coding.places)
     if len(frame.columns) == 0:
         raise ValueError(_no_features((len(frame.index), 0)))
     check_distinct(frame.columns)
-    frame = frame if coding is None else _coded_frame(frame, coding)
-    frame = _with_numbers(_exact_frame(frame, minima))
+    frame = _with_numbers(_exact_frame(_coded_frame(frame, coding), coding.minima))
     names = list(frame.columns)
     if isinstance(frame, pd.DataFrame):
         restore = partial(to_series, index=frame.index)
-        rows = float_rows(frame)
-        reread = cut_rows(rows)
+        reread = cut_rows(float_rows(frame))
         return Table(reread(), names, restore, reread=reread)
     restore = partial(to_dask_series, frame=frame)
-    rows_of_frame = _rows_of_dask_frame(frame, gives_sign=gives_sign)
-    return Table(rows_of_frame, names, restore, frame, is_lazy=True)
+    rows = _rows_of_dask_frame(frame, coding)
+    return Table(rows, names, restore, frame, is_lazy=True)
 
 
 def _coded_frame(frame: Any, coding: _Coding) -> Any:
     """Return a frame with codes in its categorical columns; lazily for Dask."""
     categories = coding.categories
+    if categories is None:
+        return frame
     if isinstance(frame, pd.DataFrame):
         return coded_frame(frame, categories, is_nominal=coding.is_nominal)
     (entered,) = for_frames([coding.entered()])
@@ -367,11 +366,11 @@ def _with_numbers(frame: Any) -> Any:
     return frame.map_partitions(of_numbers, objects, meta=meta, enforce_metadata=False)
 
 
-def _rows_of_dask_frame(frame: Any, *, gives_sign: bool) -> da.Array:
+def _rows_of_dask_frame(frame: Any, coding: _Coding) -> da.Array:
     keys, frames = tasks_of_frame(frame)
     # The type of the whole frame, not of a partition: blocks must have that of the array.
     dtype = number_type(frame)
-    convert = partial(rows_or_sign, float_rows) if gives_sign else float_rows
+    convert = coding.in_tasks(float_rows)
     tasks = ((convert, key, dtype) for key in keys)
     chunks = ((np.nan,) * len(keys), (len(frame.columns),))
     return new_array("rows", tasks, [frames], chunks, np.empty((0, 0), dtype))
