@@ -390,6 +390,12 @@ def test_manifest__has_the_names_of_its_format(
 PREPARATION, BASIS = ("space", "preparation"), ("space", "basis")
 SCALING = (*PREPARATION, "scaling")
 KNOTS, SPLIT = (*SCALING, "knots"), ("space", "split")
+
+
+def minima(places, values):
+    return {"places": places, "values": values, "digits": [0] * len(places)}
+
+
 LEVELS, WHOLE = ("categories", "levels"), list(range(10))
 DIAGONAL = [[1.0, 0.0], [0.0, 1.0]]
 HUGE = 10**400
@@ -484,6 +490,11 @@ NONSENSE = {
     ],
     "categorical": [
         (("categories",), None, "the categories are of other columns"),
+        (("minima",), minima([1], [5]), "a column with a minimum has no numbers"),
+        (("minima",), minima([2], [5]), "a column with a minimum has no numbers"),
+        (("minima",), minima([0], []), "not as many minima as columns"),
+        (("minima",), minima([0, 0], [1, 1]), "columns with minima are not ascending"),
+        (("minima",), minima([0], [0.5]), "minima"),
         (LEVELS, [WHOLE, WHOLE], "not as many levels as categorical columns"),
         (LEVELS, [[]], "a column has no levels, or more than 10000"),
         (LEVELS, [list(range(10_001))], "a column has no levels, or more than 10000"),
