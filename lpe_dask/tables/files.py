@@ -317,20 +317,28 @@ def _read_rows(
 
 
 def _to_pandas(table: pa.Table, index_columns: list[str]) -> pd.DataFrame:
-    """Return a table of Arrow for pandas, without what it would lose or make objects of."""
-    types = set()
+    """Return a table of Arrow for pandas, which would lose digits, or make objects."""
+    kept: dict[int, pa.ChunkedArray] = {}
     for i, field in enumerate(table.schema):
-        column = table.column(i)
-        if pa.types.is_null(field.type) and field.name not in index_columns:
-            numbers = column.cast(pa.float64())
-            table = table.set_column(i, field.with_type(pa.float64()), numbers)
-        elif column.null_count and pa.types.is_integer(field.type):
-            extremes = pc.min_max(column).as_py().values()
-            if any(abs(x) > MOST_UNITS for x in extremes if x is not None):
-                types.add(field.type)
+        column, is_null = table.column(i), pa.types.is_null(field.type)
+        if field.name in index_columns:
+            continue
+        if is_null:
+            field = field.with_type(pa.float64())
+        elif _stays(column):
+            kept[i] = column
+        else:
+            continue
+        table = table.set_column(i, field, pa.nulls(len(table), field.type))
+    frame = table.to_pandas(use_threads=False)
+    for i, column in kept.items():
+        frame.isetitem(i, pd.arrays.ArrowExtensionArray(column))
+    return frame
 
-    def kept(type_: pa.DataType) -> pd.ArrowDtype | None:
-        is_kept = pa.types.is_decimal(type_) or type_ in types
-        return pd.ArrowDtype(type_) if is_kept else None
 
-    return table.to_pandas(use_threads=False, types_mapper=kept)
+def _stays(column: pa.ChunkedArray) -> bool:
+    """Return whether a column stays one of Arrow: else, missing values make it floats."""
+    if column.null_count == 0 or not pa.types.is_integer(column.type):
+        return bool(pa.types.is_decimal(column.type))
+    extremes = pc.min_max(column).as_py().values()
+    return any(abs(x) > MOST_UNITS for x in extremes if x is not None)
