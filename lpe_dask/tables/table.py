@@ -341,14 +341,11 @@ def _coded_frame(frame: Any, coding: _Coding) -> Any:
 
 
 def _exact_frame(frame: Any, minima: Minima) -> Any:
-    """Return a frame with numbers that float64 holds; lazily for Dask.
-
-    Where there are no minima, the tasks of Dask that convert the rows check it.
-    """
-    if isinstance(frame, pd.DataFrame):
-        return exact_frame(frame, minima)
+    """Return a frame less its minima; lazily for Dask. `float_rows` checks the others."""
     if not minima.places:
         return frame
+    if isinstance(frame, pd.DataFrame):
+        return exact_frame(frame, minima)
     meta = exact_frame(meta_of(frame), minima)
     return frame.map_partitions(exact_frame, minima, meta=meta, enforce_metadata=False)
 
