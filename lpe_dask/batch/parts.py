@@ -296,9 +296,10 @@ def _typed(column: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArr
         return column
     try:
         typed = column.cast(field.type)
-        # Of decimals, Arrow makes floats whatever they lose.
-        if pa.types.is_decimal(column.type) and typed.cast(column.type) != column:
-            raise pa.ArrowInvalid("some decimals have too many digits")
+        # Between decimals and floats, Arrow rounds without an error.
+        has_decimals = any(map(pa.types.is_decimal, (column.type, field.type)))
+        if has_decimals and typed.cast(column.type) != column:
+            raise pa.ArrowInvalid("some have too many digits")
         return typed
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise TableError(

@@ -331,12 +331,16 @@ def _parse_exactly(
     read = [f.with_type(pa.float64()) if _is_exact(f.type) else f for f in fields]
     table = _parse(lines, separator, names, read)
     for i, field in enumerate(table.schema):
-        column = table.column(i)
-        types = [field.type for field in fields[i : i + 1] if _is_exact(field.type)]
-        if pa.types.is_floating(field.type) and _is_beyond(column):
-            types += [pa.int64(), pa.uint64(), pa.decimal256(76, 0)]
+        if not pa.types.is_floating(field.type):
+            continue
+        column, own = table.column(i), [f.type for f in fields[i : i + 1]]
+        types = [type_ for type_ in own if pa.types.is_integer(type_)]
+        if _is_beyond(column):
             text = [field.with_type(pa.large_string())]
-            column = _digits(column, _parse(lines, separator, names, text).column(0))
+            text = _parse(lines, separator, names, text).column(0)
+            if (digits := _digits(column, text)) is not None:
+                column = digits
+                types += [pa.int64(), pa.uint64(), pa.decimal256(76, 0)]
         for type_ in types:
             with suppress(pa.ArrowInvalid):
                 table = table.set_column(i, field.name, column.cast(type_))
@@ -354,11 +358,11 @@ def _is_beyond(column: pa.ChunkedArray) -> bool:
     return any(abs(x) >= MOST_UNITS for x in extremes if x is not None)
 
 
-def _digits(numbers: pa.ChunkedArray, text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the text of a column of numbers if it is of digits only, else the numbers."""
+def _digits(numbers: pa.ChunkedArray, text: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return the text of a column of numbers, if it is of digits only."""
     text = pc.utf8_trim_whitespace(pc.if_else(pc.is_null(numbers), None, text))
     is_whole = pc.all(pc.match_substring_regex(text, r"^-?\d+$")).as_py()
-    return text if is_whole else numbers
+    return text if is_whole else None
 
 
 def _problems(

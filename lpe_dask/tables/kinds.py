@@ -59,7 +59,7 @@ def kind_of_type(dtype: Any) -> str | None:
         return BOOLEAN
     if types.is_integer_dtype(dtype):
         return WHOLE
-    if types.is_float_dtype(dtype):
+    if types.is_float_dtype(dtype) or dtype == "null[pyarrow]":
         return FLOAT
     return TEXT if types.is_string_dtype(dtype) else str(dtype)
 

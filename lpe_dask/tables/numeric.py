@@ -84,6 +84,7 @@ def _is_number(dtype: Any) -> bool:
     types = pd.api.types
     # Arrow's booleans are not numeric to pandas.
     is_number = types.is_numeric_dtype(dtype) or types.is_bool_dtype(dtype)
+    is_number = is_number or dtype == "null[pyarrow]"  # all are missing
     return is_number and not isinstance(dtype, pd.SparseDtype)
 
 

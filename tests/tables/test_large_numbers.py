@@ -267,6 +267,23 @@ def test_fit__says_that_all_values_of_a_column_are_missing(tmp_path, ending):
     assert lpe_dask.score(path, columns=["at", "size"]).compute().notna().all()
 
 
+def test_score__of_floats_in_a_csv_that_are_written_as_digits(tmp_path):
+    """As JavaScript writes them: with a fraction among them, they are floats."""
+    values = ["0.5", "100000000000000000000", "3", "12345678901234567000", "7"]
+    (tmp_path / "x.csv").write_text("\n".join(["at", *values]))
+    frame = pd.DataFrame({"at": list(map(float, values))})
+
+    found = lpe_dask.score(str(tmp_path / "x.csv"), n_neighbors=1).compute()
+
+    np.testing.assert_array_equal(found, lpe_dask.score(frame, n_neighbors=1))
+
+
+def test_score__of_nulls_of_arrow_in_pandas():
+    X = NUMBERS.assign(down=pd.array([None] * 41, pd.ArrowDtype(pa.null())))
+
+    assert LPE(3).fit(NUMBERS.assign(down=1)).score_samples(X).isna().all()
+
+
 def test_score__of_nulls_beside_files_with_values(tmp_path):
     pq.write_table(pa.table({**NUMBERS, "down": pa.nulls(41)}), tmp_path / "0.parquet")
     pq.write_table(pa.table({**NUMBERS, "down": np.ones(41)}), tmp_path / "1.parquet")
