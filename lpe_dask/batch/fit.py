@@ -302,8 +302,10 @@ def open_measured(
     frame = table.frame()
     chosen = names if given is None else as_given(given, frame.columns)
     try:
-        if chosen is not None:
-            frame = select_columns(frame, chosen)
+        if chosen is None:
+            chosen = table.default_columns(categorical)
+        table.check_same(chosen)
+        frame = select_columns(frame, chosen)
         if len(frame.columns) == 0:
             raise ValueError("no columns to measure. Name some (columns=, --columns).")
         found = table.kinds(list(frame.columns))

@@ -23,7 +23,6 @@ from contextlib import AbstractContextManager
 from os.path import realpath
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.utils import glob_translate
@@ -38,6 +37,7 @@ from lpe_dask.storage import (
     plain,
     retried,
 )
+from lpe_dask.tables import locate
 
 logger = logging.getLogger(__name__)
 
@@ -100,8 +100,8 @@ def names_in(url: str) -> list[str]:
 
 def _check_apart(output: str, data: str) -> None:
     """Raise ValueError if the output is the input, contains it, or is inside it."""
-    filesystem, root = fsspec.core.url_to_fs(output)
-    other, path = fsspec.core.url_to_fs(data)
+    filesystem, root = locate(output)
+    other, path = locate(data)
     if filesystem.protocol != other.protocol:
         return
     is_glob = any(sign in path for sign in "*?[") and not other.exists(path)

@@ -474,6 +474,7 @@ def _kept(
     measured: Sequence[str],
 ) -> FileTable:
     """Return the columns to carry over, none of which has the name of a result."""
+    table.check_same(keep)
     existing = table.columns
     names = existing if keep is None else list(dict.fromkeys(as_given(keep, existing)))
     missing = [name for name in names if name not in existing]

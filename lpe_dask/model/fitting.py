@@ -69,10 +69,13 @@ from lpe_dask.search import (
 from lpe_dask.tables import (
     Nominal,
     Origin,
+    check_numeric,
     even_sample,
+    is_paths,
     learn_categories,
     map_blocks,
     read_exactly,
+    read_frame,
     take_rows,
 )
 from lpe_dask.tasks import (
@@ -212,10 +215,14 @@ def fit_model(
         As `LPE.fit`.
     """
     check_parameters(parameters)
-    categories = None
+    given, categories = X, None
+    if is_paths(X):
+        X = read_frame(X, categorical=parameters["categorical"])
     if places is None:
         categories = learn_categories(X, parameters["categorical"])
         places = () if categories is None else categories.places
+    if X is not given:  # objects in files, such as lists or dates, are not numbers
+        check_numeric(X, but=places)
     table, nominal, minima = read_exactly(X, categories, parameters["missing"])
     n_rows, n_features = nominal.rows.shape
     plan = plan_fit(parameters, n_rows, n_features, len(places))
@@ -244,7 +251,7 @@ def fit_model(
         own_values=OwnValues.of(
             X, nominal, plan.division, statistic, compared, categories, minima
         ),
-        nominal=NominalKind(table.restore, table.frame, table.is_lazy, Origin(X)),
+        nominal=NominalKind(table.restore, table.frame, table.is_lazy, Origin(given)),
         division=replace(plan.division),  # without what it has drawn
         categories=categories,
         minima=minima,

@@ -20,7 +20,6 @@ from io import BytesIO, StringIO
 from itertools import chain
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
@@ -30,6 +29,7 @@ from lpe_dask.storage import retried
 from lpe_dask.tables.errors import TableError
 from lpe_dask.tables.kinds import BOOLEAN, TEXT
 from lpe_dask.tables.large_numbers import MOST_UNITS
+from lpe_dask.tables.listing import open_url
 
 #: Bytes of a CSV file that decide its separator and the types of its columns.
 CSV_SAMPLE_BYTES = 2**18
@@ -115,7 +115,7 @@ class CsvBlock:
     @retried
     def _lines(self) -> bytes:
         compression = "infer" if self.n_bytes is None else None
-        with fsspec.open(self.name, compression=compression) as file:
+        with open_url(self.name, compression) as file:
             return bytes(read_block(file, self.start, self.n_bytes, b"\n"))
 
     def _check(self, lines: bytes, fields: list[pa.Field]) -> None:
@@ -129,7 +129,7 @@ class CsvBlock:
         if self.start == 0:
             return 1 + _header(self.name, self._lines(), self.separator)[1]
         n_breaks, n_left = 0, self.start
-        with fsspec.open(self.name) as file:
+        with open_url(self.name) as file:
             while n_left > 0 and (some := file.read(min(n_left, _COUNTED_BYTES))):
                 n_breaks += some.count(b"\n")
                 n_left -= len(some)

@@ -11,16 +11,16 @@ sample of a CSV are read here.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, fspath
 from typing import Any
 
 import dask
-import fsspec
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +31,11 @@ from lpe_dask.tables import csv_blocks, row_groups
 from lpe_dask.tables.csv_blocks import COMPRESSED, CsvBlock
 from lpe_dask.tables.kinds import kind_of_arrow
 from lpe_dask.tables.large_numbers import MOST_UNITS
+from lpe_dask.tables.listing import list_files
+from lpe_dask.tables.plain_files import check_plain
 from lpe_dask.tables.row_groups import READERS, index_names
+
+logger = logging.getLogger(__name__)
 
 #: Keys under which storages tell the version of a file, the most reliable first.
 _CHANGED = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
@@ -78,12 +82,41 @@ class FileTable:
         Of types that hold the values of all files, with the metadata of pandas.
     index : RangeIndex, optional
         Of the whole table, if it is a range and the number of rows is known.
+    differing : dict of str to str
+        The columns that are not in the schema, as files differ in them: how they do.
     """
 
     files: TableFiles
     parts: list[Any]
     schema: pa.Schema
     index: pd.RangeIndex | None
+    differing: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> list[str]:
+        """Columns whose values are in the names of folders."""
+        return list(getattr(self.parts[0], "keys", ()))
+
+    def check_same(self, columns: Sequence[Any] | None) -> None:
+        """Raise ValueError if files differ in one of some columns; None: in any."""
+        for name in self.differing if columns is None else map(str, columns):
+            if name in self.differing:
+                raise ValueError(self.differing[name])
+
+    def default_columns(self, categorical: str | Sequence[Any] | None) -> list[Any]:
+        """Return the columns to measure where none are named; a log line says others.
+
+        Keys of folders are measured only if they are named.
+        """
+        self.check_same(None)
+        named = () if categorical is None or categorical == "auto" else categorical
+        left_out = [key for key in self.keys if key not in map(str, named)]
+        if left_out:
+            logger.warning(
+                "keys in names of folders are not measured, unless columns= (--columns) "
+                "names them: %s", ", ".join(left_out),
+            )  # fmt: skip
+        return [name for name in self.columns if name not in left_out]
 
     @property
     def columns(self) -> list[Any]:
@@ -193,9 +226,18 @@ def read_frame(
     path: Paths,
     columns: Sequence[Any] | None = None,
     kinds: Mapping[int, str | None] | None = None,
+    categorical: str | Sequence[Any] | None = None,
 ) -> Any:
-    """Return the table at ``path`` as a Dask DataFrame; as `open_table`."""
-    return open_table(path, columns, kinds).frame()
+    """Return the table at ``path`` as a Dask DataFrame; as `open_table`.
+
+    Without ``columns``, keys in names of folders only if they are ``categorical``.
+    """
+    table = open_table(path, columns, kinds)
+    if columns is not None:
+        table.check_same(columns)
+        return table.frame()
+    chosen, frame = table.default_columns(categorical), table.frame()
+    return frame if chosen == table.columns else frame[chosen]
 
 
 def is_paths(X: Any) -> bool:
@@ -249,6 +291,7 @@ def find_files(path: Paths) -> TableFiles:
             f"count more than once. Name each file once."
         )
     filesystem = found[0][0]
+    check_plain(filesystem, [of_place for _, of_place in found])
     with ThreadPoolExecutor(READERS) as readers:  # a request each, where files were named
         stamps = list(readers.map(partial(_stamp, filesystem), names))
     return TableFiles(path, filesystem, names, stamps)
@@ -261,32 +304,11 @@ def _stamp(filesystem: Any, name: str) -> list[Any]:
     return [filesystem.unstrip_protocol(name), info.get("size"), str(changed)]
 
 
-@retried
 def _files_at(path: str) -> tuple[Any, list[str]]:
-    filesystem, root = fsspec.core.url_to_fs(path)
-    filesystem.invalidate_cache()  # the files may have changed since the last listing
-    if filesystem.isdir(root):
-        found = [
-            name
-            for name in filesystem.find(root)
-            if _kind(name) is not None and not _is_hidden(name[len(root) :])
-        ]
-    else:
-        found = [root] if filesystem.exists(root) else filesystem.glob(root)
-    names = [name for name in found if not _is_hidden(name.rsplit("/", 1)[-1])]
-    if not names:
-        raise FileNotFoundError(
-            f"there is no table at {path}. Give a Parquet or CSV file, a folder of them, "
-            f"or a glob; relative paths start from the current folder."
-        )
+    filesystem, names = list_files(path, lambda name: _kind(name) is not None)
     # In the order of Dask: part.2.parquet before part.10.parquet, but 10.csv before 2.csv.
-    is_parquet = _kind(names[0]) == "parquet"
+    is_parquet = any(_kind(name) == "parquet" for name in names)
     return filesystem, sorted(names, key=natural_sort_key if is_parquet else None)
-
-
-def _is_hidden(path: str) -> bool:
-    """Return whether readers of folders ignore a path, such as files of unfinished runs."""
-    return any(name.startswith(("_", ".")) for name in path.split("/"))
 
 
 def _kind(name: str) -> str | None:

@@ -24,6 +24,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from lpe_dask.storage import is_passing, retried, retried_until_seen
+from lpe_dask.tables import folder_keys
 from lpe_dask.tables.column_names import check_distinct
 
 #: What a worker adds to the error of a file that it does not find.
@@ -54,10 +55,8 @@ class RowGroups:
     name : str
         Of the file.
     filesystem : pyarrow.fs.FileSystem
-    folders : pyarrow.dataset.Expression
-        The values in the names of its folders, such as ``year=2026``.
-    keys : pyarrow.Schema
-        The columns of these values.
+    keys : dict of str to str or None
+        The values in the names of its folders, such as ``year=2026``: always text.
     token : str
         Hash of its footer.
     groups : range
@@ -68,8 +67,7 @@ class RowGroups:
 
     name: str
     filesystem: Any
-    folders: ds.Expression
-    keys: pa.Schema
+    keys: dict[str, str | None]
     token: str
     groups: range
     first: int
@@ -89,11 +87,15 @@ class RowGroups:
     def _read(self, names: list[str]) -> pa.Table:
         # Made here: a fragment that was read keeps the footer of the whole file.
         fragment = ds.ParquetFileFormat().make_fragment(
-            self.name, self.filesystem, self.folders, row_groups=self.groups
+            self.name, self.filesystem, row_groups=self.groups
         )
-        own = fragment.physical_schema
-        schema = pa.schema([*own, *self.keys], own.metadata)
-        return fragment.to_table(schema=schema, columns=names, use_threads=False)
+        own = [name for name in names if name not in self.keys]
+        table = fragment.to_table(columns=own, use_threads=False)
+        for place, name in enumerate(names):
+            if name in self.keys:
+                column = folder_keys.column(self.keys[name], self.n_rows)
+                table = table.add_column(place, name, column)
+        return table
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return self.name, self.token, self.groups.start, self.groups.stop, self.first
@@ -108,34 +110,53 @@ def _footers(filesystem: Any, names: Sequence[str]) -> list[pq.FileMetaData]:
 def _footer(filesystem: Any, name: str) -> pq.FileMetaData:
     with filesystem.open(name) as file:
         try:
-            return pq.read_metadata(file)
+            metadata = pq.read_metadata(file)
         except (pa.ArrowInvalid, OSError) as error:
             if is_passing(error):
                 raise
             raise ValueError(f"{name} is not a readable Parquet file: {error}.") from error
+    _check_codecs(name, metadata)
+    return metadata
+
+
+def _check_codecs(name: str, metadata: pq.FileMetaData) -> None:
+    """Raise ValueError for a file that cannot be decompressed."""
+    if metadata.num_row_groups == 0:
+        return
+    group = metadata.row_group(0)
+    codecs = {group.column(i).compression for i in range(group.num_columns)}
+    if lacking := codecs & {"LZO", "BZ2", "UNKNOWN"}:  # Arrow reads none of these
+        raise ValueError(
+            f"{name} is compressed with {min(lacking)}, which Arrow does not read. Write "
+            f"it with another codec, such as zstd."
+        )
 
 
 def open_files(
     filesystem: Any, names: list[str]
-) -> tuple[list[RowGroups], pa.Schema, pd.RangeIndex | None]:
+) -> tuple[list[RowGroups], pa.Schema, pd.RangeIndex | None, dict[str, str]]:
     """Return the partitions of a table, its schema, and its index if that only counts.
+
+    And the columns in which files differ, which are not in the schema: how they do.
 
     Raises
     ------
     ValueError
-        If a file cannot be read, or has two columns of one name or other columns than the
+        If a file cannot be read, or has two columns of one name or another index than the
         first.
     """
     footers = _footers(filesystem, names)
     schemas = [footer.schema.to_arrow_schema() for footer in footers]
-    schema = _common_schema(names, schemas)
-    dataset = _dataset(filesystem, names, schema)
-    keys = pa.schema([field for field in dataset.schema if field.name not in schema.names])
+    schema, differing = _common_schema(names, schemas)
+    keys, unlike = folder_keys.of_files(names, {*schema.names, *differing})
+    differing |= unlike
+    fields = [(key, folder_keys.TYPE) for key in keys[0]]
+    arrow = ds.dataset(names[:1], schema, format="parquet", filesystem=filesystem)
     parts: list[RowGroups] = []
     first, step = 0, _groups_of_partition(footers)
-    for of, footer in zip(dataset.get_fragments(), footers, strict=True):
+    for name, of_file, footer in zip(names, keys, footers, strict=True):
         token = sha256(pickle.dumps(footer)).hexdigest()
-        file = (of.path, of.filesystem, of.partition_expression, keys, token)
+        file = (name, arrow.filesystem, of_file, token)
         for start in range(0, max(1, footer.num_row_groups), step):
             groups = range(footer.num_row_groups)[start : start + step]
             n_rows = sum(footer.row_group(i).num_rows for i in groups)
@@ -144,7 +165,7 @@ def open_files(
     index = None
     if not index_names(schema):
         index = _joined(schemas, [footer.num_rows for footer in footers])
-    return parts, pa.schema([*schema, *keys], schema.metadata), index
+    return parts, pa.schema([*schema, *fields], schema.metadata), index, differing
 
 
 def _groups_of_partition(footers: list[pq.FileMetaData]) -> int:
@@ -154,32 +175,34 @@ def _groups_of_partition(footers: list[pq.FileMetaData]) -> int:
     return max(1, PARTITION_ROWS // max(1, largest))
 
 
-@retried
-def _dataset(filesystem: Any, names: list[str], schema: pa.Schema) -> ds.Dataset:
-    """Return the files with the values in the names of their folders; reads one at most."""
-    folders = [part for part in names[0].split("/")[:-1] if "=" in part]
-    has_keys = any(part.split("=")[0] not in schema.names for part in folders)
-    hive = ds.HivePartitioning.discover(infer_dictionary=True) if has_keys else None
-    return ds.dataset(
-        names, None if has_keys else schema, format="parquet", filesystem=filesystem,
-        partitioning=hive,
-    )  # fmt: skip
-
-
 # Types
 
 
-def _common_schema(names: list[str], schemas: list[pa.Schema]) -> pa.Schema:
-    """Return a schema whose types hold the values of all files; ValueError if none does."""
+def _common_schema(
+    names: list[str], schemas: list[pa.Schema]
+) -> tuple[pa.Schema, dict[str, str]]:
+    """Return a schema whose types hold the values of all files.
+
+    And the columns that have none, or are not in all files: how these differ.
+    """
+    differing: dict[str, str] = {}
     for name, schema in zip(names, schemas, strict=True):
         try:
             check_distinct(schema.names)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        if differing := sorted(set(schema.names) ^ set(schemas[0].names)):
-            raise _differ(name, names[0], differing)
-    fields = [_common_field(field.name, names, schemas) for field in schemas[0]]
-    return pa.schema(fields, _metadata_for(fields, schemas[0]))
+        for column in {*schema.names} ^ {*schemas[0].names}:
+            differing.setdefault(column, _differ(name, names[0], [column]))
+    fields = []
+    for field in schemas[0]:
+        if field.name not in differing:
+            try:
+                fields.append(_common_field(field.name, names, schemas))
+            except ValueError as error:
+                differing[field.name] = str(error)
+    if of_index := differing.keys() & {*index_names(schemas[0])}:
+        raise ValueError(differing[of_index.pop()])
+    return pa.schema(fields, _metadata_for(fields, schemas[0])), differing
 
 
 def _metadata_for(fields: list[pa.Field], first: pa.Schema) -> dict[bytes, bytes] | None:
@@ -205,7 +228,7 @@ def _common_field(column: str, names: list[str], schemas: list[pa.Schema]) -> pa
                 common = _wider(common, field)
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 types = f"{column} ({field.type} and {common.type})"
-                raise _differ(name, names[0], [types]) from error
+                raise ValueError(_differ(name, names[0], [types])) from error
     found = [str(schema.field(column).type) for schema in schemas]
     return _with_rounding(common, dict(zip(found, names, strict=True)))
 
@@ -251,10 +274,11 @@ def _plain(field: pa.Field) -> pa.Field:
     return field
 
 
-def _differ(name: str, first: str, differing: list[str]) -> ValueError:
-    return ValueError(
+def _differ(name: str, first: str, differing: list[str]) -> str:
+    return (
         f"{name} and {first} do not belong to one table: they differ in {differing}. Name "
-        f"files with the same columns, for example as a glob."
+        f"files with the same columns, for example as a glob; or leave these columns out, "
+        f"of what is measured (columns=, --columns) and carried over (keep=, --keep)."
     )
 
 
