@@ -55,7 +55,7 @@ PREDECESSOR_NAME = "_predecessor.json"
 UNDECIDED = "_undecided"
 
 #: Columns that a run adds to those of the input.
-RESULT_COLUMNS = ("p_value", "statistic", "is_anomaly")
+RESULT_COLUMNS: tuple[str, ...] = ("p_value", "statistic", "is_anomaly")
 
 #: What runs write and replace; what may be there before the first part; and what they need
 #: only until they have finished, except for the lock.
