@@ -187,8 +187,8 @@ class CountingFileSystem(LocalFileSystem):
     protocol = ("counting",)
     cachable = False
 
-    #: How often each file was opened, and each folder gone through.
-    opened, listed = Counter(), Counter()
+    #: How often each file was opened.
+    opened = Counter()
 
     @classmethod
     def _strip_protocol(cls, path):
@@ -196,10 +196,6 @@ class CountingFileSystem(LocalFileSystem):
 
     def unstrip_protocol(self, name):
         return f"counting://{self._strip_protocol(name)}"
-
-    def find(self, path, *arguments, **options):
-        self.listed[os.path.basename(path)] += 1
-        return super().find(path, *arguments, **options)
 
     def _open(self, path, mode="rb", **options):
         self.opened[os.path.basename(path)] += 1
