@@ -188,7 +188,7 @@ class CountingFileSystem(LocalFileSystem):
     cachable = False
 
     #: How often each file was opened.
-    opened = Counter()
+    opened: ClassVar[Counter] = Counter()
 
     @classmethod
     def _strip_protocol(cls, path):
