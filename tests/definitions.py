@@ -29,9 +29,7 @@ def distance(x, y, weights=(), w=None):
     return math.sqrt(total)
 
 
-def knn_radii(
-    queries, reference, n_neighbors, exclude_self=False, weights=(), w=None
-):
+def knn_radii(queries, reference, n_neighbors, exclude_self=False, weights=(), w=None):
     """R_S of each query: the distance to its K-th nearest reference row; inf if none."""
     radii = []
     for i, query in enumerate(queries):
@@ -57,9 +55,7 @@ def mean_of_smallest(distances, n_neighbors):
     return total / n_neighbors
 
 
-def mean_radii(
-    queries, reference, n_neighbors, exclude_self=False, weights=(), w=None
-):
+def mean_radii(queries, reference, n_neighbors, exclude_self=False, weights=(), w=None):
     """R_S of each query as the mean of the distances to its K nearest reference rows."""
     means = []
     for i, query in enumerate(queries):
@@ -72,9 +68,7 @@ def mean_radii(
     return np.array(means, dtype=float)
 
 
-def neighbor_counts(
-    queries, reference, radius, exclude_self=False, weights=(), w=None
-):
+def neighbor_counts(queries, reference, radius, exclude_self=False, weights=(), w=None):
     """N_S of each query: the reference rows in the closed ball around it."""
     counts = []
     for i, query in enumerate(queries):

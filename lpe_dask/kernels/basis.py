@@ -78,8 +78,8 @@ class Basis:
         Orthonormal columns; None: the coordinates of the rows.
     weights : ndarray of shape (n_columns,), optional
         By which squared differences of numbers are multiplied, from 1 to 4, and what each
-        code that differs adds to a squared distance, in the units of the rows. Codes are the
-        last columns of rows and points, after ``len(center)`` numbers. None: all are 1.
+        code that differs adds to a squared distance, in the units of the rows. Codes are
+        the last columns of rows and points, after ``len(center)`` numbers. None: all are 1.
     steps : ndarray of shape (n_codes,)
         Codes of points are those of the rows times these powers of 2: about as far apart as
         their weights say, so that rows can be ordered by all columns alike.

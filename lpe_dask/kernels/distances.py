@@ -1,8 +1,8 @@
 """The definition: squared distances in float64, summed in coordinate order.
 
 The difference of two numbers is squared, and the square is multiplied by the weight of its
-column: equal differences stay equal, whatever they are multiplied by. After the numbers come
-the codes of categories, of which each that differs adds its weight.
+column: equal differences stay equal, whatever they are multiplied by. After the numbers
+come the codes of categories, of which each that differs adds its weight.
 
 There is no other place where a distance is made (its loop is in `squares`); filters only
 choose the pairs.

@@ -4,8 +4,8 @@
 
 A sum that must keep its order waits for each of its additions; eight of them wait together.
 Rows are loaded as they lie, along their features, and turned, because to gather one feature
-of eight rows takes eight loads. Each square is multiplied by the weight of its column; where
-the last columns are codes of categories, each that differs adds its weight.
+of eight rows takes eight loads. Each square is multiplied by the weight of its column;
+where the last columns are codes of categories, each that differs adds its weight.
 """
 
 from __future__ import annotations

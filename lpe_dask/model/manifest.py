@@ -296,9 +296,7 @@ def _is_factor(factor: float) -> bool:
     return factor == 0 or math.frexp(factor)[0] == 0.5
 
 
-def _are_equal(
-    left: NDArray[np.float64] | None, right: NDArray[np.float64] | None
-) -> bool:
+def _are_equal(left: NDArray[np.float64] | None, right: NDArray[np.float64] | None) -> bool:
     if left is None or right is None:
         return left is right
     return np.array_equal(left, right)

@@ -25,6 +25,7 @@ from lpe_dask.search import NeighborGraphParams
 #: A column is a combination of others if less than this share of its variance is its own.
 INDEPENDENT_SHARE = 1e-10
 
+
 def graph_params(
     metric: str, metric_params: Mapping[str, Any] | None, n_reference: int
 ) -> NeighborGraphParams | None:

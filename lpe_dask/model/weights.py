@@ -1,7 +1,7 @@
-"""Weights of columns, as factors and powers of two that no range is too large for.
+"""Weights of columns, as mantissas and exponents that no range is too large for.
 
-    given w, 1 / V; learned 1 / range**2, 1 / variance --multiplied--> w_k = m_k 2**e_k
-    w_k --as_factors--> columns times 2**p_k, and weights from 1 to 4
+Given ones, and learned ones that they are multiplied with, become powers of two for the
+columns and weights from 1 to 4.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Weights:
     def as_factors(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return powers of two for the columns, and the weights that are left then.
 
-        A column times ``2**p`` with its weight times ``2**(-2 p)`` makes the same distances,
-        bit for bit, where nothing overflows or underflows. With weights from 1 to 4, which
-        all are but for extremes, a square overflows only if the distance does. A weight of
-        0 gives the factor 0.
+        A column times ``2**p`` with its weight times ``2**(-2 p)`` makes the same
+        distances, bit for bit, where nothing overflows or underflows. With weights from 1
+        to 4, which all are but for extremes, a square overflows only if the distance does.
+        A weight of 0 gives the factor 0.
         """
         mantissas, exponents = np.frexp(self.mantissas)
         exponents = exponents + self.exponents

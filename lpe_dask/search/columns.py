@@ -205,9 +205,10 @@ def _uncertainty(scaling: Scaling, numbers: NDArray[np.float64]) -> NDArray[np.f
 
 def _unscaled(scaling: Scaling, scaled: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return what linear forms, or else heights, come from, up to rounding."""
+    if scaling.knots is not None and not scaling.has_both:
+        return _below(scaling.knots, scaled)
     if scaling.shift is None:
-        is_linear = scaling.knots is None or scaling.has_both
-        return scaled if is_linear else _below(scaling.knots, scaled)
+        return scaled
     numbers = scaled
     if scaling.divisor is not None:
         numbers = numbers * scaling.divisor

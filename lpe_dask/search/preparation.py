@@ -113,7 +113,7 @@ class Preparation:
     weights: NDArray[np.float64] | None = None
 
     def n_numbers(self, n_features: int) -> int:
-        """Return how many prepared columns are numbers, for so many columns of the input."""
+        """Return how many prepared columns of so many of the input are numbers."""
         n_scaled = self.scaling.n_scaled(n_features - len(self.categorical))
         n_left = n_scaled if self.factor is None else np.count_nonzero(self.factor)
         return max(1, int(n_left))

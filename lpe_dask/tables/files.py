@@ -341,17 +341,17 @@ def _read_rows(
 def _to_pandas(table: pa.Table, index_columns: list[str]) -> pd.DataFrame:
     """Return a table of Arrow for pandas, which would lose digits, or make objects."""
     kept: dict[int, pa.ChunkedArray] = {}
-    for i, field in enumerate(table.schema):
-        column, is_null = table.column(i), pa.types.is_null(field.type)
-        if field.name in index_columns:
+    for i, of_column in enumerate(table.schema):
+        column, is_null = table.column(i), pa.types.is_null(of_column.type)
+        if of_column.name in index_columns:
             continue
         if is_null:
-            field = field.with_type(pa.float64())
+            of_column = of_column.with_type(pa.float64())
         elif _stays(column):
             kept[i] = column
         else:
             continue
-        table = table.set_column(i, field, pa.nulls(len(table), field.type))
+        table = table.set_column(i, of_column, pa.nulls(len(table), of_column.type))
     frame = table.to_pandas(use_threads=False)
     for i, column in kept.items():
         frame.isetitem(i, pd.arrays.ArrowExtensionArray(column))

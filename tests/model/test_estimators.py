@@ -73,10 +73,13 @@ def n_as_anomalous(value, others, arguments):
     return sum(bool(o <= value if "radius" in arguments else o >= value) for o in others)
 
 
-def with_weights(nominal, division, arguments):
-    """The arguments, and the weights that are learned."""
+def with_weights(nominal, queries, division, arguments):
+    """Nominal rows and queries in their forms, and the arguments with learned weights."""
     learned_from = nominal[division.reference] if is_conformal(arguments) else nominal
-    return arguments | {"w": definitions.weights_of_forms(learned_from, arguments["scale"])}
+    scale = arguments["scale"]
+    rows = [definitions.forms(some, learned_from, scale) for some in (nominal, queries)]
+    w = definitions.weights_of_forms(learned_from, scale)
+    return *rows, arguments | {"w": w}
 
 
 def is_conformal(arguments):
@@ -123,7 +126,7 @@ def test_calibrations__equal_their_definitions(case, data):
         model = LPE(**arguments).fit(da.from_array(nominal, chunks=(chunks, -1)))
         scored, own = model.score_samples(queries), model.p_values_.compute()
 
-    arguments = with_weights(nominal, division, arguments)
+    nominal, queries, arguments = with_weights(nominal, queries, division, arguments)
     chosen, measured, reference, p_value = expected(nominal, division, arguments)
     np.testing.assert_array_equal(model.calibration_, np.sort(measured))
     np.testing.assert_array_equal(
@@ -289,7 +292,7 @@ def test_anomaly_log_density__equals_the_corrected_footnote(case, data):
             return [definitions.log_weighted_count(v, log) for v, log in pairs]
         return [definitions.log_weighted_radius(v, log, 2) for v, log in pairs]
 
-    arguments = with_weights(nominal, division, arguments)
+    _, _, arguments = with_weights(nominal, queries, division, arguments)
     chosen, measured, reference, _ = expected(nominal, division, arguments)
     compared = weighed(nominal[chosen], measured)
     assert model.calibration_.tolist() == sorted(compared)

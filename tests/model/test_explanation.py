@@ -117,9 +117,7 @@ class Plain:
                 ]
             else:
                 parts = [
-                    definitions.squared_parts(
-                        query, self.reference[j], n_columns, w=self.w
-                    )
+                    definitions.squared_parts(query, self.reference[j], n_columns, w=self.w)
                     for _, j in nearest
                 ]
             distances = [d for d, _ in nearest]
@@ -207,8 +205,8 @@ def test_explain__shares_are_the_definition(scale, metric, params, data):
 def _check_nominal_values(values, rows, plain):
     """They are those of the nearest nominal row, or what becomes the same."""
     for query, of_row in zip(plain.prepared(rows), values, strict=True):
-        ((_, number),) = definitions.nearest_rows(query, plain.reference, 1)
-        is_shown = np.array(plain.params.get("w", [1, 1, 1])) > 0
+        ((_, number),) = definitions.nearest_rows(query, plain.reference, 1, w=plain.w)
+        is_shown = np.array([1, 1, 1] if plain.w is None else plain.w[:3]) > 0
         np.testing.assert_array_equal(np.isnan(of_row), ~is_shown)
         right = plain.nominal[number]
         if plain.metric == "mahalanobis":

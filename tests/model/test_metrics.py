@@ -19,9 +19,7 @@ def test_mahalanobis_matrix__equals_its_definition_however_rows_are_cut(points, 
 
     parts = [preparation.apply(part) for part in (points[:cut], points[cut:])]
 
-    np.testing.assert_array_equal(
-        np.concatenate(parts), definitions.whitened(points, VI)
-    )
+    np.testing.assert_array_equal(np.concatenate(parts), definitions.whitened(points, VI))
 
 
 @pytest.mark.parametrize(

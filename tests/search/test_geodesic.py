@@ -76,9 +76,7 @@ def test_geodesic__equals_definition_for_any_chunks(kind, data, scale):
 
     rest = (n_edges, kind, n_neighbors, radius, aggregation)
     w = definitions.weights_of_forms(nominal, scale)
-    np.testing.assert_array_equal(
-        scored, expected_p_values(queries, nominal, *rest, w=w)
-    )
+    np.testing.assert_array_equal(scored, expected_p_values(queries, nominal, *rest, w=w))
     np.testing.assert_array_equal(
         own, expected_p_values(nominal, nominal, *rest, own=True, w=w)
     )
