@@ -72,20 +72,24 @@ class LPE(OutlierMixin, BaseEstimator):
         ``{"VI": inverse covariance}`` for mahalanobis, in scaled units. V and VI are
         learned from the nominal rows (ddof 1) when omitted; V is 1 for a constant column.
         With ``scale="minmax+quantile"`` a weight is that of both forms of its column, and V
-        and VI are those of all forms.
+        and VI are those of all forms. Squared differences are multiplied by w or 1 / V, so
+        that equal ones stay equal; a column of weight 0 is left out.
         ``{"n_neighbors": K', "graph": "directed"}`` for geodesic, K' = 5 when omitted;
         p-values then come out somewhat too large for K several times K'. ``"union"`` has
         edges in both directions, as Isomap does, but then nominal rows have more edges than
         new ones, and p-values come out too small: it takes ``calibration="conformal"``,
         which is right for both (docs/geodesic.md).
     scale : {None, "minmax", "standard", "quantile", "minmax+quantile"}, default=None
-        Learned from the nominal rows: ``(x - min) / (max - min)``, ``(x - mean) / std``, or
-        for "quantile" the share of nominal rows below x and half of the share that equals
-        it. That is linear between at most 1,000 of their values and beyond their ends,
-        there with slope ``1 / (max - min)``; of more than 100,000 rows it is the share in a
-        sample of so many, drawn by ``random_state``. "minmax+quantile": each column in both
-        forms, first all in the one and then all in the other. A constant column is shifted
-        by its value and keeps its unit.
+        Learned from the nominal rows. "minmax" and "standard" multiply squared differences
+        by ``1 / (max - min)**2`` or ``1 / variance``, rounded to 24 significant bits, so
+        that differences tie as they do unscaled; before a Mahalanobis matrix, rows become
+        ``(x - min) / (max - min)`` or ``(x - mean) / std``. "quantile" takes x to the share
+        of nominal rows below it and half of the share that equals it, before differences
+        are taken. That is linear between at most 1,000 of their values and beyond their
+        ends, there with slope ``1 / (max - min)``; of more than 100,000 rows it is the
+        share in a sample of so many, drawn by ``random_state``. "minmax+quantile": each
+        column in both forms, first all in the one and then all in the other. A constant
+        column keeps its unit.
     categorical : {None, "auto"} or list, default=None
         Columns that are compared as equal or different: each that differs adds 1 to the
         squared distance, or its weight in ``metric_params={"w": ...}``, which has an entry
