@@ -28,7 +28,10 @@ def p_values_of_whole_numbers(new, nominal, factors, n_neighbors):
 
     def statistic(row, left_out=None):
         squares = sorted(
-            sum(f * (int(a) - int(b)) ** 2 for f, a, b in zip(factors, row, other, strict=True))
+            sum(
+                f * (int(a) - int(b)) ** 2
+                for f, a, b in zip(factors, row, other, strict=True)
+            )
             for j, other in enumerate(nominal)
             if j != left_out
         )
