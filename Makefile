@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-thorough test-oldest lifetimes chaos coverage lint bench finding \
-	paper false-alarms faults clean
+	paper false-alarms faults soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
@@ -79,6 +79,10 @@ false-alarms: $(READY) ## simulate false alarms where scale or metric are learne
 # An hour or two; ARGS="--seed 5 --count 100" draws others.
 faults: $(READY) ## put faults into the package, and tell which of them the tests notice
 	$(BIN)/python tests/mutations.py build/faults.csv $(ARGS)
+
+# ARGS="--hours 2 --seed 7"; a failure prints what redoes it alone.
+soak: $(READY) ## fit and score random tables in one process for an hour, against the definitions
+	PYTHONPATH=tests $(BIN)/python tests/soak.py $(ARGS)
 
 lint: $(READY) ## check format, style, types and the direction of imports
 	$(BIN)/ruff format --check .

@@ -299,7 +299,7 @@ class Moody(LocalFileSystem):
 def test_read__of_a_file_that_arrow_takes_for_absent(tmp_path):
     """Arrow hides the error of a storage that it asks for a file."""
     pd.DataFrame({"x": [1.0, 2.0]}).to_parquet(tmp_path / "b.parquet")
-    (part,), _, _ = open_files(Moody(), [str(tmp_path / "b.parquet")])
+    (part,), *_ = open_files(Moody(), [str(tmp_path / "b.parquet")])
     expected = part.read(["x"])
 
     Moody.failures += [ConnectionResetError("reset by peer")] * 2
