@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask.model import fitted_of
 from lpe_dask.pvalues import BAND_LEVEL, band_half_width
-from lpe_dask.tables import select_columns
+from lpe_dask.tables import NamedTable, array_of, as_table, select_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -388,8 +388,11 @@ def _checked_rows(model: LPE, X: Any) -> NDArray[np.float64]:
             f"Fit an LPE on two of the columns, or draw plot_scores."
         )
     names = fitted_of(model).columns
-    if names is not None and hasattr(X, "columns"):
+    X = array_of(as_table(X, names))
+    if names is not None and (isinstance(X, NamedTable) or hasattr(X, "columns")):
         X = select_columns(X, names)
+    if isinstance(X, NamedTable):
+        X = X.frame
     rows = _computed(X).astype(np.float64)
     if rows.ndim != 2 or rows.shape[1] != 2:
         raise ValueError(f"X has the shape {rows.shape}; it must be (n, 2).")

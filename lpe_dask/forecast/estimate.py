@@ -35,6 +35,7 @@ from lpe_dask.tables import (
     Minima,
     PrecisionError,
     Table,
+    as_table,
     is_paths,
     kinds_of,
     learn_categories,
@@ -250,7 +251,7 @@ def _open(
 ) -> _Input:
     """Return a table, whose categories and minima are known or learned."""
     if not is_paths(X):
-        X = X if columns is None else select_columns(X, columns)
+        X = as_table(X) if columns is None else select_columns(X, columns)
         categories = categories or _sampled_categories(X, categorical)
         return _sampled(workers, X, None, categories, minima)
     table, measured = open_measured(

@@ -22,7 +22,15 @@ from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.numbering import input_places
 from lpe_dask.model.prefixes import shortest_prefixes
 from lpe_dask.search import restored
-from lpe_dask.tables import array_of, is_paths, kinds_of, read_frame, select_columns
+from lpe_dask.tables import (
+    NamedTable,
+    array_of,
+    as_table,
+    is_paths,
+    kinds_of,
+    read_frame,
+    select_columns,
+)
 from lpe_dask.tasks import at_once, compute
 
 #: A typical share counts as this share of the largest, at least.
@@ -211,7 +219,10 @@ def _in_this_process(fitted: Fitted, X: Any) -> pd.DataFrame:
     names = fitted.columns
     if is_paths(X):
         X = read_frame(X, columns=names, kinds=kinds_of(fitted.categories))
+    X = as_table(X, names)
     fitted.table(X)  # which checks it
+    if isinstance(X, NamedTable):
+        X = X.frame
     is_frame = hasattr(X, "columns")
     if is_frame and names is not None:
         X = select_columns(X, names)

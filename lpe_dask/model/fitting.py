@@ -69,6 +69,7 @@ from lpe_dask.search import (
 from lpe_dask.tables import (
     Nominal,
     Origin,
+    as_table,
     check_numeric,
     even_sample,
     is_paths,
@@ -215,7 +216,8 @@ def fit_model(
         As `LPE.fit`.
     """
     check_parameters(parameters)
-    given, categories = X, None
+    given, categories = as_table(X), None  # once: what reads a stream cannot do so again
+    X = given
     if is_paths(X):
         X = read_frame(X, categorical=parameters["categorical"])
     if places is None:

@@ -1,3 +1,4 @@
+from .arrays import array_of as array_of
 from .categories import MOST_LEVELS as MOST_LEVELS
 from .categories import Categories as Categories
 from .categories import kinds_of as kinds_of
@@ -18,12 +19,15 @@ from .files import open_table as open_table
 from .files import paths_in as paths_in
 from .files import read_frame as read_frame
 from .files import shown_paths as shown_paths
+from .foreign import NamedTable as NamedTable
+from .foreign import as_table as as_table
+from .foreign import of_kind as of_kind
+from .foreign import values_and_kind as values_and_kind
 from .kinds import LEVEL_TYPES as LEVEL_TYPES
 from .kinds import check_kinds as check_kinds
 from .kinds import label_of as label_of
 from .large_numbers import NO_MINIMA as NO_MINIMA
 from .large_numbers import Minima as Minima
-from .levels import array_of as array_of
 from .levels import categorical_places as categorical_places
 from .levels import learn_categories as learn_categories
 from .levels import tasks_of_frame as tasks_of_frame

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lpe_dask.tables.arrays import array_of
 from lpe_dask.tables.kinds import (
     BOOLEAN,
     FLOAT,
@@ -146,6 +147,7 @@ def coded_rows(
 
     Parameters and errors as for `coded_frame` and `large_numbers.exact_rows`.
     """
+    array = array_of(array)
     is_of_numbers = array.dtype.kind in "biuf"
     rows = exact_rows(array, minima, but=categories.places)
     dtype = rows.dtype if rows.dtype == np.float32 else np.float64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -10,16 +11,20 @@ from dask.base import is_dask_collection
 
 from lpe_dask.tables.column_names import check_distinct, identity, places_of
 from lpe_dask.tables.files import is_paths, read_frame
+from lpe_dask.tables.foreign import NamedTable, as_table
 from lpe_dask.tasks import meta_of
 
 
 def select_columns(X: Any, columns: Sequence[Any]) -> Any:
-    """Return the frame ``X``, or that in the files it names, with these columns only.
+    """Return the table ``X``, or that in the files it names, with these columns only.
 
     Names are compared as by `column_names.identity`.
     """
     if is_paths(X):
         X = read_frame(X, columns=columns)
+    X = as_table(X, columns)
+    if isinstance(X, NamedTable):
+        return replace(X, frame=select_columns(X.frame, columns))
     if not is_frame(X):
         raise TypeError(
             f"columns={list(columns)} selects columns of a frame by name, but the rows "

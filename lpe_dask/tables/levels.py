@@ -24,6 +24,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask.tables.arrays import array_of
 from lpe_dask.tables.categories import (
     MOST_CHARACTERS,
     MOST_LEVELS,
@@ -34,6 +35,7 @@ from lpe_dask.tables.categories import (
 from lpe_dask.tables.column_names import as_given, identity, places_of
 from lpe_dask.tables.columns import columns_at, is_frame
 from lpe_dask.tables.files import is_paths, read_frame
+from lpe_dask.tables.foreign import NamedTable, as_table
 from lpe_dask.tables.kinds import (
     BOOLEAN,
     FLOAT,
@@ -231,29 +233,14 @@ class _Columns:
         return bool(kinds) and kinds <= {TEXT, BOOLEAN}
 
 
-def array_of(X: Any) -> Any:
-    """Return lists of rows as an array, and anything else as it is.
-
-    Of objects where there is text, or whole numbers that may be too large for floats: NumPy
-    would make text of the numbers beside it, or floats of all.
-    """
-    if not isinstance(X, list | tuple):
-        return X
-    array = np.asarray(X)
-    is_text = array.dtype.kind in "US"
-    return np.asarray(X, dtype=object) if is_text or _may_have_lost(array) else array
-
-
-def _may_have_lost(array: NDArray[Any]) -> bool:
-    """Return whether floats may be rounded, as whole numbers beside floats are."""
-    return array.dtype.kind == "f" and bool((np.abs(array) >= 2**53).any())
-
-
 def _may_be_category(dtype: Any) -> bool:
     return is_category(dtype) or kind_of_type(dtype) in (None, TEXT, BOOLEAN)
 
 
 def _columns_of(rows: Any) -> _Columns:
+    rows = as_table(rows)
+    if isinstance(rows, NamedTable):
+        rows = rows.frame
     if is_frame(rows):
         return _Columns(rows, list(rows.columns), list(rows.dtypes))
     is_lazy = isinstance(rows, da.Array)
@@ -389,6 +376,7 @@ def _of_frame(frame: pd.DataFrame, of_column: Callable[[pd.Series], Any]) -> lis
 def _of_array(
     array: NDArray[Any], places: Sequence[int], of_column: Callable[[pd.Series], Any]
 ) -> list[Any]:
+    array = array_of(array)
     return [of_column(column_of(array, place)) for place in places]
 
 

@@ -14,10 +14,12 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pandas as pd
+from dask.base import is_dask_collection
 from dask.core import flatten
 from numpy.typing import NDArray
 
 from lpe_dask.tables.columns import columns_at
+from lpe_dask.tables.foreign import of_kind, values_and_kind
 from lpe_dask.tables.numeric import float_rows
 from lpe_dask.tasks import (
     Held,
@@ -44,6 +46,11 @@ def to_numpy(values: da.Array | NDArray[Any], name: str) -> NDArray[Any]:
 def to_series(values: da.Array | NDArray[Any], name: str, index: pd.Index) -> pd.Series:
     """Return the values with an index; computes."""
     return pd.Series(to_numpy(values, name), index, name=name)
+
+
+def to_foreign(values: da.Array | NDArray[Any], name: str, kind: str) -> Any:
+    """Return the values as a series of a kind; computes."""
+    return of_kind(to_numpy(values, name), name, kind)
 
 
 def to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
@@ -102,7 +109,7 @@ def map_values(
 
     Parameters
     ----------
-    values : ndarray, Series, dask array or dask Series
+    values : ndarray, Series, dask array or dask Series, or that of another library
         A result of `Table.restore`.
     function : callable
         From arrays of shape (n,) to an array of shape (n,), each number separately.
@@ -118,6 +125,8 @@ def map_values(
         return _on_series(values, function, name, *map(value_of, arguments))
     if isinstance(values, da.Array):
         return map_blocks([values], function, *arguments, name=name, dtype=dtype)
+    if not is_dask_collection(values) and (found := values_and_kind(values)) is not None:
+        return of_kind(function(found[0], *map(value_of, arguments)), name, found[1])
     entered = for_frames([enter(argument, "lpe-shared") for argument in arguments])
     meta = _empty_series(name, dtype)
     return values.map_partitions(_on_series, function, name, *entered, meta=meta)

@@ -1,6 +1,6 @@
 """Read the input of users as blocks of rows, and return results in its kind.
 
-    NumPy | pandas | Dask array | Dask DataFrame | Parquet, CSV
+    NumPy | pandas | Polars, Arrow | Dask array | Dask DataFrame | Parquet, CSV
         -> Table.rows       dask array (n_rows, n_features), one chunk of features
         -> Table.restore    dask array (n_rows,) -> array or Series with the index of X
 
@@ -10,7 +10,7 @@ Nothing of Dask is computed here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,10 +21,12 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask.tables.arrays import array_of
 from lpe_dask.tables.categories import Categories, coded_frame, coded_rows, kinds_of
 from lpe_dask.tables.column_names import check_distinct
 from lpe_dask.tables.columns import is_frame, select_columns
 from lpe_dask.tables.files import is_paths, read_frame
+from lpe_dask.tables.foreign import NamedTable, as_table
 from lpe_dask.tables.kinds import check_kinds, kind_of_type, label_of
 from lpe_dask.tables.large_numbers import (
     NO_MINIMA,
@@ -34,7 +36,7 @@ from lpe_dask.tables.large_numbers import (
     may_lose_digits,
     rows_or_sign,
 )
-from lpe_dask.tables.levels import array_of, tasks_of_frame
+from lpe_dask.tables.levels import tasks_of_frame
 from lpe_dask.tables.numeric import (
     check_numeric,
     check_type,
@@ -43,7 +45,7 @@ from lpe_dask.tables.numeric import (
     of_numbers,
     rows_of_objects,
 )
-from lpe_dask.tables.results import to_dask_series, to_numpy, to_series
+from lpe_dask.tables.results import to_dask_series, to_foreign, to_numpy, to_series
 from lpe_dask.tasks import (
     Held,
     enter,
@@ -115,7 +117,8 @@ def read_table(
     Parameters
     ----------
     X : array-like, DataFrame, dask array, dask DataFrame, str or path, or a list of paths
-        Of shape (n_rows, n_features). Paths are read by `read_frame`.
+        Of shape (n_rows, n_features); or what `as_table` takes. Paths are read by
+        `read_frame`.
     fitted_columns : sequence, optional
         The columns that a model was fitted on: a frame is reordered to them by name and its
         other columns are left out; an array is taken by position. None: all columns.
@@ -142,7 +145,16 @@ def read_table(
     """
     if is_in_files := is_paths(X):
         X = read_frame(X, columns=fitted_columns, kinds=kinds_of(categories))
-    coding = _Coding(categories, minima, is_nominal)
+    coding, X = _Coding(categories, minima, is_nominal), as_table(X, fitted_columns)
+    if isinstance(X, NamedTable):
+        table = _read_any_frame(X.frame, fitted_columns, coding, is_in_files=False)
+        return replace(table, restore=partial(to_foreign, kind=X.kind))
+    if getattr(getattr(X, "dtype", None), "names", None):
+        raise TypeError(
+            f"X is a structured array of the shape {X.shape}, whose columns have names "
+            f"{list(X.dtype.names)}. Give a frame: pd.DataFrame(X.ravel()), or of a Dask "
+            f"array dask.dataframe.from_dask_array(X)."
+        )
     if is_frame(X):
         return _read_any_frame(X, fitted_columns, coding, is_in_files=is_in_files)
     if isinstance(X, da.Array):
@@ -259,11 +271,13 @@ def _read_dask_array(X: da.Array, coding: _Coding) -> Table:
         raise ValueError(_no_features(X.shape))
     rows = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
     minima = coding.minima
+    needs_numbers = X.dtype == object or minima.places or may_lose_digits(X.dtype)
     if coding.categories is not None:
         rows = _coded_array(rows, coding)
-    elif X.dtype == object or minima.places or may_lose_digits(X.dtype):
-        meta = _numbers(np.empty((0, X.shape[1]), X.dtype), minima)
-        convert = coding.in_tasks(_numbers)
+    elif (is_masked := isinstance(meta_of(X), np.ma.MaskedArray)) or needs_numbers:
+        to_numbers = _unmasked if is_masked else _numbers
+        meta = to_numbers(np.empty((0, X.shape[1]), X.dtype), minima)
+        convert = coding.in_tasks(to_numbers)
         tasks = ((convert, (rows.name, i, 0), minima) for i in range(rows.numblocks[0]))
         rows = new_array("numbers", tasks, [rows], rows.chunks, meta)
     return Table(rows, None, _to_itself, is_lazy=True)
@@ -282,8 +296,14 @@ def _coded_array(rows: da.Array, coding: _Coding) -> da.Array:
 
 
 def _numbers(array: NDArray[Any], minima: Minima) -> NDArray[Any]:
-    rows = exact_rows(array, minima)
+    rows = exact_rows(array_of(array), minima)
     return rows_of_objects(rows) if rows.dtype == object else rows
+
+
+def _unmasked(array: NDArray[Any], minima: Minima) -> NDArray[Any]:
+    """Return the same in a type that does not depend on whether any value is masked."""
+    rows = _numbers(array, minima)
+    return rows if rows.dtype == np.float32 else rows.astype(np.float64, copy=False)
 
 
 def _to_itself(values: da.Array, name: str) -> da.Array:

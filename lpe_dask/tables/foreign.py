@@ -1,0 +1,267 @@
+"""Take tables in memory that are no frames by the names of their columns.
+
+Polars and what else narwhals knows | Arrow | dict of columns | rows with names
+    --as_table--> NamedTable: a pandas frame, and the kind of its results
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from dask.base import is_dask_collection
+from numpy.typing import NDArray
+
+from lpe_dask.tables.arrays import array_of
+from lpe_dask.tables.column_names import identity, places_of
+from lpe_dask.tables.kinds import label_of
+
+logger = logging.getLogger(__name__)
+
+#: Kinds of results beside those that narwhals names, such as "polars".
+NUMPY, ARROW = "numpy", "pyarrow"
+
+#: Types of Arrow whose numbers would be floats in pandas beside missing ones.
+_NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTable:
+    """A table in memory of another kind than pandas'.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        Its rows.
+    kind : str
+        Of its results: "numpy", "pyarrow", or what narwhals calls a library.
+    """
+
+    frame: pd.DataFrame
+    kind: str
+
+
+def as_table(X: Any, columns: Sequence[Any] | None = None) -> Any:
+    """Return a table in memory that has names, but is no frame; anything else as it is.
+
+    Parameters
+    ----------
+    X : object
+        What reads rows only once, such as a reader of Arrow, is to be converted once. A
+        lazy frame is collected, and a log line says so.
+    columns : sequence, optional
+        Those that are needed, if they are all there: others may be left out. None: all.
+
+    Returns
+    -------
+    X : NamedTable or object
+
+    Raises
+    ------
+    ValueError, TypeError
+        For a dict or rows with names that are no table.
+    """
+    if isinstance(X, NamedTable | pd.DataFrame | pd.Series | str | PathLike):
+        return X
+    if is_dask_collection(X):
+        return X
+    if isinstance(X, list | tuple):
+        rows = [_row(row) for row in X] if len(X) and _row(X[0]) is not None else None
+        return X if rows is None else NamedTable(_frame_of_rows(rows), NUMPY)
+    if isinstance(X, Mapping):
+        return NamedTable(_frame_of_columns(X), NUMPY)
+    if (names := getattr(getattr(X, "dtype", None), "names", None)) and len(X.shape) == 1:
+        X = X if isinstance(X, np.ndarray) else np.asarray(X)
+        return NamedTable(_frame_of_columns({name: X[name] for name in names}), NUMPY)
+    if isinstance(X, np.ndarray):
+        return X
+    return _frame_of_library(X, columns)
+
+
+def values_and_kind(values: Any) -> tuple[NDArray[Any], str] | None:
+    """Return a series of another library as an array, and its kind; None for others."""
+    import narwhals as nw
+
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values.to_numpy(zero_copy_only=False), ARROW
+    series = nw.from_native(values, allow_series=True, pass_through=True)
+    if not isinstance(series, nw.Series):
+        return None
+    return series.to_numpy(), series.implementation.value
+
+
+def of_kind(values: NDArray[Any], name: str, kind: str) -> Any:
+    """Return values as the series of a kind."""
+    if kind == NUMPY:
+        return values
+    if kind == ARROW:
+        return pa.array(values)
+    import narwhals as nw
+
+    backend: Any = kind
+    return nw.new_series(name, values, backend=backend).to_native()
+
+
+# Other libraries
+
+
+def _frame_of_library(X: Any, columns: Sequence[Any] | None) -> Any:
+    """Return a frame of narwhals, or what has the interface of Arrow, as a table."""
+    import narwhals as nw
+
+    kind = ARROW
+    if not isinstance(X, pa.Table):  # which may have columns of one name
+        frame = nw.from_native(X, pass_through=True)
+        own = nw.Implementation.PANDAS, nw.Implementation.DASK
+        if getattr(frame, "implementation", None) in own:  # in the frame of narwhals
+            return frame.to_native()
+        if isinstance(frame, nw.LazyFrame):
+            frame = _collected(frame, columns)
+        if isinstance(frame, nw.DataFrame):
+            kind = frame.implementation.value
+            needed = _needed(frame.columns, columns)
+            X = (frame if needed is None else frame.select(needed)).to_arrow()
+        elif (read := _read_arrow(X)) is not None:
+            X = read
+        else:
+            return X
+    return NamedTable(_frame_of_arrow(X), kind)
+
+
+def _collected(lazy: Any, columns: Sequence[Any] | None) -> Any:
+    names = lazy.collect_schema().names()
+    needed = _needed(names, columns)
+    if needed is None and columns is not None:
+        lazy = lazy.head(0)  # to be refused, as it lacks some
+    frame = (lazy if needed is None else lazy.select(needed)).collect()
+    logger.info(
+        "the lazy frame of %s was collected into this process: %d rows, %d columns",
+        lazy.implementation.value, *frame.shape,
+    )  # fmt: skip
+    return frame
+
+
+def _needed(names: Sequence[str], columns: Sequence[Any] | None) -> list[str] | None:
+    """Return the names of the columns that are needed; None if some are not there."""
+    places = places_of(names)
+    if columns is None or not all(identity(name) in places for name in columns):
+        return None
+    return [names[places[identity(name)][0]] for name in columns]
+
+
+def _read_arrow(X: Any) -> pa.Table | None:
+    """Return what has the interface of Arrow as a table; None if it has no columns."""
+    if hasattr(X, "__arrow_c_stream__"):
+        try:
+            reader = pa.RecordBatchReader.from_stream(X)
+        except pa.ArrowInvalid:  # a series
+            return None
+        return reader.read_all()
+    if isinstance(X, pa.Array) and not pa.types.is_struct(X.type):
+        return None
+    return pa.table(X) if hasattr(X, "__arrow_c_array__") else None
+
+
+def _frame_of_arrow(table: pa.Table) -> pd.DataFrame:
+    """Return a table of Arrow as pandas has it, without an index among its columns."""
+    columns = zip(table.schema.types, table.columns, strict=True)
+    loses = any(type_ in _NULLABLE and column.null_count for type_, column in columns)
+    types = _NULLABLE.get if loses else None
+    return table.to_pandas(types_mapper=types, date_as_object=False)
+
+
+# Columns and rows by name, in Python
+
+
+def _frame_of_columns(columns: Mapping[Any, Any]) -> pd.DataFrame:
+    if lazy := [name for name, of in columns.items() if is_dask_collection(of)]:
+        raise TypeError(
+            f"a dict has Dask collections in {lazy}. Give a Dask DataFrame, for example "
+            f"dask.dataframe.from_dask_array(dask.array.stack(list(X.values()), axis=1), "
+            f"columns=list(X)), or compute them first: dask.compute(X)[0]."
+        )
+    series = {name: _column(of, label_of(name)) for name, of in columns.items()}
+    indexes = [series[name].index for name, of in columns.items() if _has_index(of)]
+    if any(not index.equals(indexes[0]) for index in indexes):
+        raise ValueError(
+            "the columns of a dict have different indexes, so it is unknown which values "
+            "belong to one row. Give pd.DataFrame(X), which joins them by index, or "
+            "arrays without one."
+        )
+    lengths = {name: len(of) for name, of in series.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(
+            f"the columns of a dict must be of one length, but there are so many values: "
+            f"{lengths}. Give each as many."
+        )
+    plain = [of.reset_index(drop=True) for of in series.values()]
+    frame = pd.concat(plain, axis=1) if plain else pd.DataFrame()
+    return frame.set_axis(pd.Index([*series], dtype=object, tupleize_cols=False), axis=1)
+
+
+def _has_index(column: Any) -> bool:
+    return isinstance(column, pd.Series | Mapping)
+
+
+def _column(values: Any, label: str) -> pd.Series:
+    """Return a column of a dict, of any kind."""
+    if isinstance(values, pd.Series):
+        return values
+    if isinstance(values, Mapping):  # as pandas' to_dict gives them
+        index = pd.Index([*values], dtype=object, tupleize_cols=False)
+        return pd.Series(array_of([*values.values()]), index)
+    if isinstance(values, pd.Index | pd.api.extensions.ExtensionArray):
+        return pd.Series(values)
+    if isinstance(values, pa.Array | pa.ChunkedArray) or (
+        hasattr(values, "__arrow_c_stream__") and np.ndim(values) == 1
+    ):
+        values = pa.chunked_array(values) if not isinstance(values, pa.Array) else values
+        return _frame_of_arrow(pa.table({"": values}))[""]
+    array = np.asarray(array_of(values))
+    if array.ndim != 1:
+        raise ValueError(
+            f"{label} has the shape {array.shape}, but must have one value for each row. "
+            f"Give a list of dicts, [X], for a single row; and each column of an array by "
+            f"a name of its own."
+        )
+    if (names := array.dtype.names) is not None:
+        raise ValueError(
+            f"{label} has the fields {list(names)}, but must have one value for each row. "
+            f"Give a dict with a column for each of them, such as X[...][{names[0]!r}]."
+        )
+    return pd.Series(array.astype(array.dtype.newbyteorder("="), copy=False))
+
+
+def _row(row: Any) -> dict[Any, Any] | None:
+    """Return a row that has names as a dict; None for others."""
+    if isinstance(row, pd.Series):
+        return dict(row.items())
+    if hasattr(row, "_asdict"):  # a named tuple
+        return dict(row._asdict())
+    if hasattr(row, "keys"):  # a dict, or a row of a database
+        return {name: row[name] for name in row.keys()}  # noqa: SIM118
+    if names := getattr(getattr(row, "dtype", None), "names", None):
+        return dict(zip(names, row.tolist(), strict=True))
+    if dataclasses.is_dataclass(row) and not isinstance(row, type):
+        return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    return None
+
+
+def _frame_of_rows(rows: list[dict[Any, Any] | None]) -> pd.DataFrame:
+    """Return rows as a frame; what a row does not have is missing there."""
+    if (without := [i for i, row in enumerate(rows) if row is None]) != []:
+        raise TypeError(
+            f"row 0 of a list has names, but row {without[0]} has none. Give all rows as "
+            f"dicts, or all as lists."
+        )
+    names = dict.fromkeys(name for row in rows if row for name in row)
+    return _frame_of_columns(
+        {name: [row.get(name) for row in rows if row is not None] for name in names}
+    )
