@@ -134,8 +134,7 @@ def false_discovery_control(
     array([0.04, 0.67, 0.08, 0.9 ])
     """
     check_level("q", q)
-    is_lazy = is_dask_collection(p_values)
-    if not is_lazy and (found := values_and_kind(p_values)) is not None:
+    if (found := values_and_kind(p_values)) is not None:
         flags = false_discovery_control(found[0], q, adjusted=adjusted)
         return of_kind(flags, "q_value" if adjusted else "is_anomaly", found[1])
     p_values = _checked(p_values)

@@ -87,10 +87,13 @@ def as_table(X: Any, columns: Sequence[Any] | None = None) -> Any:
 
 def values_and_kind(values: Any) -> tuple[NDArray[Any], str] | None:
     """Return a series of another library as an array, and its kind; None for others."""
-    import narwhals as nw
-
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values.to_numpy(zero_copy_only=False), ARROW
+    own = np.ndarray | pd.Series | list | tuple
+    if isinstance(values, own) or is_dask_collection(values):
+        return None
+    import narwhals as nw
+
     series = nw.from_native(values, allow_series=True, pass_through=True)
     if not isinstance(series, nw.Series):
         return None

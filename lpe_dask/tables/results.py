@@ -14,7 +14,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pandas as pd
-from dask.base import is_dask_collection
 from dask.core import flatten
 from numpy.typing import NDArray
 
@@ -125,7 +124,7 @@ def map_values(
         return _on_series(values, function, name, *map(value_of, arguments))
     if isinstance(values, da.Array):
         return map_blocks([values], function, *arguments, name=name, dtype=dtype)
-    if not is_dask_collection(values) and (found := values_and_kind(values)) is not None:
+    if (found := values_and_kind(values)) is not None:
         return of_kind(function(found[0], *map(value_of, arguments)), name, found[1])
     entered = for_frames([enter(argument, "lpe-shared") for argument in arguments])
     meta = _empty_series(name, dtype)

@@ -33,7 +33,6 @@ from lpe_dask.tables.large_numbers import (
     Minima,
     exact_frame,
     exact_rows,
-    may_lose_digits,
     rows_or_sign,
 )
 from lpe_dask.tables.levels import tasks_of_frame
@@ -271,10 +270,10 @@ def _read_dask_array(X: da.Array, coding: _Coding) -> Table:
         raise ValueError(_no_features(X.shape))
     rows = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
     minima = coding.minima
-    needs_numbers = X.dtype == object or minima.places or may_lose_digits(X.dtype)
     if coding.categories is not None:
         rows = _coded_array(rows, coding)
-    elif (is_masked := isinstance(meta_of(X), np.ma.MaskedArray)) or needs_numbers:
+    else:  # always: blocks may be masked though the array does not say so
+        is_masked = isinstance(meta_of(X), np.ma.MaskedArray)
         to_numbers = _unmasked if is_masked else _numbers
         meta = to_numbers(np.empty((0, X.shape[1]), X.dtype), minima)
         convert = coding.in_tasks(to_numbers)
