@@ -1,0 +1,545 @@
+"""Tables in memory as people have them: a case of each line of docs/input.md."""
+
+import logging
+import pickle
+import re
+import sqlite3
+from collections import namedtuple
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse
+
+import lpe_dask
+from lpe_dask import LPE
+
+PAGE = Path(__file__).parents[2] / "docs" / "input.md"
+
+RNG = np.random.default_rng(13)
+NOMINAL = pd.DataFrame({"a": RNG.random(100), "b": 100 * RNG.random(100)})
+MODEL = LPE(4).fit(NOMINAL)
+#: Other p-values if they were taken by position.
+ROWS = pd.DataFrame({"b": [50.0, 500.0, 20.0], "a": [0.5, 0.5, 0.1]})
+ARRAY = ROWS[["a", "b"]].to_numpy()
+GAPS = ARRAY.copy()
+GAPS[1, 0] = GAPS[2, 1] = np.nan
+MASKED = np.ma.array(np.where(np.isnan(GAPS), 1e6, GAPS), mask=np.isnan(GAPS))
+NULLS = {"b": [50, 500, None], "a": [0.5, None, 0.1]}
+EXPECTED, WITH_GAPS = MODEL.score_samples(ARRAY), MODEL.score_samples(GAPS)
+
+POLARS, ARROW = pl.from_pandas(ROWS), pa.Table.from_pandas(ROWS)
+RECORDS = ROWS.to_dict("records")
+STRUCTURED = ROWS.to_records(index=False)
+Named = namedtuple("Named", ["b", "a"])
+
+
+@dataclass
+class Data:
+    b: float
+    a: float
+
+
+class Stream:
+    def __arrow_c_stream__(self, requested_schema=None):
+        return ARROW.__arrow_c_stream__(requested_schema)
+
+
+class Batch:
+    def __arrow_c_array__(self, requested_schema=None):
+        return ARROW.to_batches()[0].__arrow_c_array__(requested_schema)
+
+
+class Stored:
+    """As datasets of HDF5 are: no array, but with its type."""
+
+    dtype, shape = STRUCTURED.dtype, STRUCTURED.shape
+
+    def __array__(self, dtype=None, copy=None):
+        return STRUCTURED
+
+
+def of_database():
+    connection = sqlite3.connect(":memory:")
+    connection.row_factory = sqlite3.Row
+    connection.execute("CREATE TABLE rows (b REAL, a REAL)")
+    connection.executemany("INSERT INTO rows VALUES (?, ?)", ROWS.to_numpy().tolist())
+    found = connection.execute("SELECT * FROM rows").fetchall()
+    connection.close()
+    return found
+
+
+def big_endian():
+    rows = [tuple(row) for row in ROWS.to_numpy()]
+    return np.array(rows, [("b", ">f8"), ("a", ">f8")])
+
+
+def masked_fields():
+    rows = [*map(tuple, MASKED.data)]
+    mask = [*map(tuple, MASKED.mask)]
+    return np.ma.array(rows, mask=mask, dtype=[("a", float), ("b", float)])
+
+
+def masked_blocks_that_are_not_declared():
+    whole = dask.delayed(MASKED)
+    return da.from_delayed(whole, MASKED.shape, float)
+
+
+#: Line of the page, what is brought, and the type of the result.
+BY_NAME = [
+    ("a pandas DataFrame", ROWS, pd.Series),
+    ("a Dask DataFrame", dd.from_pandas(ROWS, npartitions=2), dd.Series),
+    ("a Polars DataFrame", POLARS, pl.Series),
+    ("a Polars LazyFrame", POLARS.lazy(), pl.Series),
+    ("a frame of narwhals", nw.from_native(POLARS), pl.Series),
+    ("a frame of narwhals", nw.from_native(ROWS), pd.Series),
+    *(
+        ("an Arrow table, record batch, reader or array of structs", table, pa.Array)
+        for table in (ARROW, ARROW.to_batches()[0], pa.array(RECORDS))
+    ),
+    (
+        "an Arrow table that has the index of a pandas frame",
+        pa.Table.from_pandas(ROWS.set_axis(["x", "y", "z"])),
+        pa.Array,
+    ),
+    ("another object with the C interface of Arrow", Stream(), pa.Array),
+    ("another object with the C interface of Arrow", Batch(), pa.Array),
+    *(
+        ("a dict of columns: lists, arrays, Series, dicts", columns, np.ndarray)
+        for columns in (
+            ROWS.to_dict("list"),
+            ROWS.to_dict(),
+            dict(ROWS.items()),
+            {"b": ROWS["b"].array, "a": ROWS["a"].to_numpy()},
+            {"b": POLARS["b"], "a": ARROW["a"]},
+            {"b": ARROW["b"].combine_chunks(), "a": pd.Index(ROWS["a"])},
+        )
+    ),
+    ("a structured array of NumPy", STRUCTURED, np.ndarray),
+    ("a structured array of NumPy", big_endian(), np.ndarray),
+    ("a structured array of NumPy", Stored(), np.ndarray),
+    *(
+        (
+            "a list of dicts, named tuples, dataclass objects or rows of a database",
+            rows,
+            np.ndarray,
+        )
+        for rows in (
+            RECORDS,
+            tuple(RECORDS),
+            [Named(*row) for row in ROWS.to_numpy()],
+            [Data(*row) for row in ROWS.to_numpy()],
+            [*ROWS.itertuples()],
+            [row for _, row in ROWS.iterrows()],
+            [*STRUCTURED],
+            of_database(),
+        )
+    ),
+    ("columns in another order", POLARS.select("a", "b"), pl.Series),
+    ("columns in another order", ARROW.select(["a", "b"]), pa.Array),
+    ("columns that were not fitted", POLARS.with_columns(c=pl.lit([1])), pl.Series),
+    (
+        "columns that were not fitted",
+        POLARS.lazy().with_columns(c=pl.lit("x")),
+        pl.Series,
+    ),
+    ("columns that were not fitted", ARROW.append_column("c", [["x"] * 3]), pa.Array),
+    (
+        "columns that were not fitted",
+        [{"c": date(2026, 1, 1), **row} for row in RECORDS],
+        np.ndarray,
+    ),
+]
+BY_POSITION = [
+    ("a NumPy array", ARRAY, np.ndarray),
+    ("a Dask array", da.from_array(ARRAY, chunks=(2, 1)), da.Array),
+    ("a list of rows without names", ARRAY.tolist(), np.ndarray),
+    ("a list of rows without names", [*map(tuple, ARRAY)], np.ndarray),
+    ("a list of rows without names", [*ARRAY], np.ndarray),
+]
+MISSING = [
+    ("a masked array of NumPy", MASKED, np.ndarray),
+    ("a masked array of NumPy", MASKED.astype(object), np.ndarray),
+    ("a masked array of NumPy", masked_fields(), np.ndarray),
+    ("a masked array of NumPy", {"b": MASKED[:, 1], "a": MASKED[:, 0]}, np.ndarray),
+    *(
+        ("a list with masked values, or of masked rows", rows, np.ndarray)
+        for rows in (
+            [*MASKED],
+            [*masked_fields()],
+            [[row[0], row[1]] for row in MASKED],
+            {"b": [*MASKED[:, 1]], "a": [*MASKED[:, 0]]},
+        )
+    ),
+    *(
+        ("a Dask array with masked blocks", rows, da.Array)
+        for rows in (
+            da.from_array(MASKED, chunks=(2, 1)),
+            da.ma.masked_invalid(da.from_array(GAPS, chunks=(1, 2))),
+            masked_blocks_that_are_not_declared(),
+        )
+    ),
+    ("null in a column of Polars or Arrow", pl.DataFrame(NULLS), pl.Series),
+    ("null in a column of Polars or Arrow", pa.table(NULLS), pa.Array),
+    ("null in a column of Polars or Arrow", NULLS, np.ndarray),
+    (
+        "a list of dicts, some without a key",
+        [{"a": 0.5, "b": 50.0}, {"b": 500.0}, {"a": 0.1}],
+        np.ndarray,
+    ),
+]
+
+
+def computed(values):
+    return np.asarray(values.compute() if hasattr(values, "compute") else values)
+
+
+@pytest.mark.parametrize(("line", "X", "kind"), BY_NAME)
+def test_score_samples__finds_columns_by_name(line, X, kind):
+    actual = MODEL.score_samples(X)
+
+    assert isinstance(actual, kind)
+    assert getattr(actual, "name", "p_value") == "p_value"
+    np.testing.assert_array_equal(computed(actual), EXPECTED)
+
+
+@pytest.mark.parametrize(("line", "X", "kind"), BY_POSITION)
+def test_score_samples__takes_columns_without_names_by_position(line, X, kind):
+    actual = MODEL.score_samples(X)
+
+    assert isinstance(actual, kind)
+    np.testing.assert_array_equal(computed(actual), EXPECTED)
+
+
+@pytest.mark.parametrize(("line", "X", "kind"), MISSING)
+def test_score_samples__of_a_masked_or_absent_value_is_nan(line, X, kind):
+    actual = MODEL.score_samples(X)
+
+    assert isinstance(actual, kind)
+    np.testing.assert_array_equal(computed(actual), WITH_GAPS)
+
+
+def test_score_samples__takes_names_by_position_where_an_array_was_fitted():
+    model = LPE(4).fit(NOMINAL.to_numpy())
+
+    actual = model.score_samples(POLARS.select("a", "b"))
+
+    assert isinstance(actual, pl.Series)
+    np.testing.assert_array_equal(actual, EXPECTED)
+
+
+SCALARS = {"a": 0.5, "b": 50.0}
+WIDE = {"a": np.ones((3, 2)), "b": [1, 2, 3]}
+LAZY = {"a": da.from_array(ARRAY[:, 0]), "b": da.from_array(ARRAY[:, 1])}
+OTHER_INDEX = {"a": pd.Series([0.5, 0.5]), "b": pd.Series([50.0, 500.0], [1, 0])}
+LAZY_STRUCTURED = da.from_array(np.asarray(STRUCTURED), chunks=2)
+SEVERAL = "a dict or structured array with several values of a column for each row"
+ABSENT, TYPES = "a column that was fitted is not there", "a column of text, dates or times"
+NO_FRAME = "a structured array of Dask, or not of one dimension"
+
+#: Line of the page, what is brought, the error, and what it says is to be done.
+REFUSED = [
+    (
+        ABSENT,
+        POLARS.drop("b"),
+        ValueError,
+        r"lack the columns \['b'\].*found are \['a'\]",
+        None,
+    ),
+    (ABSENT, POLARS.lazy().drop("b"), ValueError, r"lack .*found are \['a'\]", None),
+    (ABSENT, ARROW.drop(["b"]), ValueError, r"lack the columns \['b'\]", None),
+    (ABSENT, [{"a": 1}], ValueError, r"lack the columns \['b'\]", None),
+    (ABSENT, {}, ValueError, r"lack the columns \['a', 'b'\]", None),
+    (
+        "two columns of one name",
+        pa.table([[1.0]] * 3, names=["a", "b", "b"]),
+        ValueError,
+        r"\['b'\] occur more than once",
+        lambda X: X.select([0, 1]),
+    ),
+    *(
+        (TYPES, POLARS.with_columns(a=pl.lit(value)), TypeError, "'a' ", None)
+        for value in ("x", date(2026, 1, 1))
+    ),
+    (
+        "a dict of Series with different indexes",
+        OTHER_INDEX,
+        ValueError,
+        r"pd.DataFrame\(X\)",
+        pd.DataFrame,
+    ),
+    (
+        "a dict of columns of different lengths",
+        {"a": [1], "b": [1, 2]},
+        ValueError,
+        "'b': 2",
+        None,
+    ),
+    (
+        "a dict of single values",
+        SCALARS,
+        ValueError,
+        r"\[X\], for a single row",
+        lambda X: [X],
+    ),
+    (
+        SEVERAL,
+        WIDE,
+        ValueError,
+        r"'a' has the shape \(3, 2\)",
+        lambda X: {**X, "a": X["a"][:, 0]},
+    ),
+    (
+        SEVERAL,
+        np.zeros(3, [("a", [("c", float)]), ("b", float)]),
+        ValueError,
+        r"'a' has the fields \['c'\]",
+        lambda X: {"a": X["a"]["c"], "b": X["b"]},
+    ),
+    (
+        "a dict of Dask collections",
+        LAZY,
+        TypeError,
+        "dask.compute",
+        lambda X: dask.compute(X)[0],
+    ),
+    (
+        "a dict of Dask collections",
+        LAZY,
+        TypeError,
+        "dask.array.stack",
+        lambda X: dd.from_dask_array(da.stack(list(X.values()), axis=1), columns=list(X)),
+    ),
+    (NO_FRAME, LAZY_STRUCTURED, TypeError, "from_dask_array", dd.from_dask_array),
+    (
+        NO_FRAME,
+        STRUCTURED.reshape(1, 3),
+        TypeError,
+        "ravel",
+        lambda X: pd.DataFrame(X.ravel()),
+    ),
+    (
+        NO_FRAME,
+        np.asarray(STRUCTURED)[0],
+        TypeError,
+        "ravel",
+        lambda X: pd.DataFrame(X.ravel()),
+    ),
+    (
+        "a list in which only some rows have names",
+        [*RECORDS, [1, 2]],
+        TypeError,
+        "row 3 has none",
+        lambda X: X[:3],
+    ),
+    *(
+        ("a series, or a list of numbers", X, ValueError, "Reshape your data", None)
+        for X in (
+            POLARS["a"],
+            ROWS["a"],
+            ARROW["a"],
+            ARROW["a"].combine_chunks(),
+            [1.0, 2.0],
+        )
+    ),
+    (
+        "a sparse matrix",
+        scipy.sparse.csr_array(ARRAY),
+        TypeError,
+        "toarray",
+        lambda X: X.toarray(),
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "X", "error", "match", "remedy"), REFUSED)
+def test_score_samples__refuses_with_a_remedy_that_works(line, X, error, match, remedy):
+    with pytest.raises(error, match=match):
+        MODEL.score_samples(X)
+
+    if remedy is not None:
+        assert np.isfinite(computed(MODEL.score_samples(remedy(X)))).all()
+
+
+def test_page__has_a_line_for_each_case():
+    lines = re.findall(r"^\| (?!what \||---)(.+?) \|", PAGE.read_text(), re.MULTILINE)
+
+    cases = {line for line, *_ in [*BY_NAME, *BY_POSITION, *MISSING, *REFUSED]}
+    assert {*lines} == cases | {"a table with names, where an array was fitted"}
+
+
+# What all methods do
+
+
+KINDS = {
+    "polars": (pl.from_pandas, pl.Series),
+    "lazy": (lambda frame: pl.from_pandas(frame).lazy(), pl.Series),
+    "arrow": (pa.Table.from_pandas, pa.Array),
+    "reader": (lambda frame: pa.Table.from_pandas(frame).to_reader(), pa.Array),
+    "dict": (lambda frame: frame.to_dict("list"), np.ndarray),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_results__are_those_of_pandas_in_the_kind_that_came_in(name):
+    make, kind = KINDS[name]
+    given = NOMINAL[["b", "a"]]
+    model = LPE(4, calibration="split", random_state=0).fit(make(given))
+    plain = LPE(4, calibration="split", random_state=0).fit(given)
+
+    for method in ("score_samples", "statistic", "predict", "decision_function"):
+        actual, expected = getattr(model, method)(make(ROWS)), getattr(plain, method)(ROWS)
+        assert isinstance(actual, kind)
+        assert getattr(actual, "name", expected.name) == expected.name
+        np.testing.assert_array_equal(actual, expected)
+    assert [*model.feature_names_in_] == ["b", "a"]
+    for actual, expected in [
+        (model.p_values_, plain.p_values_),
+        (pickle.loads(pickle.dumps(model)).statistic_, plain.statistic_),
+        (LPE(4).fit_predict(make(given)), LPE(4).fit_predict(given)),
+        (lpe_dask.score(make(NOMINAL), columns=["b"]), lpe_dask.score(NOMINAL[["b"]])),
+        (lpe_dask.score(make(ROWS), make(NOMINAL)), lpe_dask.score(ROWS, NOMINAL)),
+    ]:
+        assert isinstance(actual, kind)
+        np.testing.assert_array_equal(actual, expected)
+    assert model.check_calibration().as_json() == plain.check_calibration().as_json()
+    for method in ("explain", "nearest_nominal"):
+        actual, expected = getattr(model, method)(make(ROWS)), getattr(plain, method)(ROWS)
+        pd.testing.assert_frame_equal(actual, expected)
+    assert str(lpe_dask.plan(make(ROWS), make(NOMINAL))).startswith("rows    3 to score")
+
+
+@pytest.mark.parametrize("make", [pl.Series, pa.array, lambda p: pa.chunked_array([p])])
+def test_decisions__are_of_the_kind_of_the_p_values(make):
+    p_values = [0.01, 0.5, None, 0.04]
+    plain = np.array(p_values, float)
+
+    flags = lpe_dask.false_discovery_control(make(p_values))
+    adjusted = lpe_dask.false_discovery_control(make(p_values), adjusted=True)
+
+    kind = pl.Series if make is pl.Series else pa.Array
+    assert isinstance(flags, kind)
+    assert isinstance(adjusted, kind)
+    if make is pl.Series:
+        assert (flags.name, adjusted.name) == ("is_anomaly", "q_value")
+    np.testing.assert_array_equal(flags, lpe_dask.false_discovery_control(plain))
+    expected = lpe_dask.false_discovery_control(plain, adjusted=True)
+    np.testing.assert_array_equal(adjusted, expected)
+    found, judged = (lpe_dask.drift(p, MODEL, run="a") for p in (make(p_values), plain))
+    assert str(found) == str(judged)
+
+
+def test_plot_level_set__takes_rows_by_name():
+    from matplotlib.figure import Figure
+
+    for X in (POLARS, MASKED):
+        ax = lpe_dask.plot_level_set(MODEL, X, resolution=5, ax=Figure().subplots())
+
+        drawn = {point for line in ax.lines for point in zip(*line.get_data(), strict=True)}
+        expected = {*zip(*computed(ROWS[["a", "b"]]).T, strict=True)}
+        assert drawn & expected == (expected if X is POLARS else {(0.5, 50.0)})
+
+
+def test_lazy_frames__are_collected_once_and_said(caplog):
+    caplog.set_level(logging.INFO, "lpe_dask")
+
+    LPE(4, categorical="auto").fit(pl.from_pandas(NOMINAL).lazy())
+
+    assert caplog.text.count("100 rows, 2 columns") == 1
+
+
+# Types of columns
+
+
+START = 2**60
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pl.DataFrame,
+        pa.table,
+        dict,
+        lambda X: [{"t": v} for v in X["t"]],
+        lambda X: pl.DataFrame(X, schema={"t": pl.UInt64}),
+        lambda X: np.ma.array(
+            [[v or 0] for v in X["t"]], mask=[[v is None] for v in X["t"]]
+        ),
+        lambda X: [[np.ma.masked if v is None else v] for v in X["t"]],
+    ],
+)
+def test_whole_numbers__keep_their_digits_beside_missing_ones(make):
+    nominal = [START + 2 * i for i in range(40)]
+    plain = LPE(1).fit(pd.DataFrame({"t": pd.array(nominal, "Int64")}))
+    values = [START + 2, None, START + 3, START + 99]
+    expected = plain.score_samples(pd.DataFrame({"t": pd.array(values, "Int64")}))
+
+    model = LPE(1, missing="drop").fit(make({"t": [*nominal, None]}))
+
+    np.testing.assert_array_equal(model.score_samples(make({"t": values})), expected)
+    assert expected.tolist()[3] == 0
+
+
+TEXT = ["x", None, "other"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pl.DataFrame,
+        lambda X: pl.DataFrame(X, schema_overrides={"k": pl.Categorical}),
+        lambda X: pl.DataFrame(X, schema_overrides={"k": pl.Enum(["other", "x", "y"])}),
+        pa.table,
+        lambda X: pa.table({**X, "k": pa.array(X["k"]).dictionary_encode()}),
+        dict,
+        lambda X: [{"a": a, "k": k} for a, k in zip(X["a"], X["k"], strict=True)],
+    ],
+)
+def test_categories__are_those_of_pandas(make):
+    nominal = pd.DataFrame({"a": NOMINAL["a"], "k": ["x", "y"] * 50})
+    rows = {"a": [0.5, 0.5, 0.5], "k": TEXT}
+    expected = LPE(4, categorical="auto").fit(nominal).score_samples(pd.DataFrame(rows))
+
+    model = LPE(4, categorical="auto").fit(make(nominal.to_dict("list")))
+
+    np.testing.assert_array_equal(model.score_samples(make(rows)), expected)
+    np.testing.assert_array_equal(np.isnan(expected), [False, True, False])
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int32, np.float32, object])
+@pytest.mark.parametrize("categorical", [None, [0]])
+def test_masked_values__of_any_type_are_missing(dtype, categorical):
+    values = np.arange(60).reshape(30, 2) // 2 % 2
+    mask = np.arange(60).reshape(30, 2) % 29 == 28
+    masked = np.ma.array(values.astype(dtype), mask=mask)
+    objects = masked.data.astype(object)
+    objects[mask] = None
+    plain = LPE(2, missing="drop", categorical=categorical).fit(objects).p_values_
+    assert np.isnan(plain).sum() == 2
+
+    for X in (masked, da.from_array(masked, chunks=(7, 1))):
+        model = LPE(2, missing="drop", categorical=categorical).fit(X)
+        np.testing.assert_array_equal(computed(model.p_values_), plain)
+    with pytest.raises(ValueError, match="column 0 "):
+        LPE(2, categorical=categorical).fit(masked)
+
+
+def test_masked_text__is_missing():
+    masked = np.ma.array([["u", "v"], ["w", "v"]] * 5, mask=[[1, 0], *[[0, 0]] * 9])
+    model = LPE(1, categorical="auto", missing="drop")
+
+    actual = [
+        computed(model.fit(X).p_values_) for X in (masked, da.from_array(masked, chunks=4))
+    ]
+
+    assert np.isnan(actual[0]).tolist() == [True, *[False] * 9]
+    np.testing.assert_array_equal(actual[0], actual[1])
