@@ -26,6 +26,7 @@ from lpe_dask.tables import (
     NamedTable,
     array_of,
     as_table,
+    checked,
     is_paths,
     kinds_of,
     read_frame,
@@ -227,7 +228,7 @@ def _in_this_process(fitted: Fitted, X: Any) -> pd.DataFrame:
     if is_frame and names is not None:
         X = select_columns(X, names)
     if is_dask_collection(X):
-        (X,) = compute(X)
+        (X,) = compute(checked(X, kinds_of(fitted.categories)))
     if is_frame:
         return X
     frame = pd.DataFrame(np.asarray(array_of(X)))

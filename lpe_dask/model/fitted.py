@@ -46,7 +46,7 @@ class NominalKind:
 
     Attributes
     ----------
-    restore, frame, is_lazy
+    restore, frame, source, is_lazy
         As in `Table`.
     origin : Origin, optional
         The rows themselves.
@@ -54,6 +54,7 @@ class NominalKind:
 
     restore: Callable[[Any, str], Any]
     frame: Any = None
+    source: Any = None
     is_lazy: bool = False
     origin: Origin | None = None
 
@@ -276,7 +277,7 @@ class Fitted:
         own, kind = self.own_values.known(), self.nominal
         with lazily() if kind.is_lazy else at_once():
             if own.others is None and kind.frame is not None:
-                return own.series(kind.frame, name, self.calibration)
+                return own.series(kind.frame, kind.source, name, self.calibration)
             statistic, p_values = self.blocks()
             return kind.restore(statistic if name == "statistic" else p_values, name)
 

@@ -253,7 +253,9 @@ def fit_model(
         own_values=OwnValues.of(
             X, nominal, plan.division, statistic, compared, categories, minima
         ),
-        nominal=NominalKind(table.restore, table.frame, table.is_lazy, Origin(given)),
+        nominal=NominalKind(
+            table.restore, table.frame, table.source, table.is_lazy, Origin(given)
+        ),
         division=replace(plan.division),  # without what it has drawn
         categories=categories,
         minima=minima,

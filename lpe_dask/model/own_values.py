@@ -135,14 +135,14 @@ class OwnValues:
             nominal.checksums, categories, minima,
         )  # fmt: skip
 
-    def series(self, frame: Any, name: str, calibration: Calibration) -> Any:
+    def series(self, frame: Any, source: Any, name: str, calibration: Calibration) -> Any:
         """Return the "statistic" or "p_value" of a dask frame that was fitted, lazily."""
         assert self.row_hashes is not None
         given: tuple[Any, ...] = ([self.statistic], None)
         if name == "p_value":
             function = partial(_p_values_of_own, function=calibration.function())
             given = ([self.compared, self.statistic], function, calibration.shared)
-        return look_up(frame, self.row_hashes, self.chunks, *given, name=name)
+        return look_up(frame, source, self.row_hashes, self.chunks, *given, name=name)
 
     def blocks(
         self,

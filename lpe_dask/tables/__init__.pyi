@@ -42,6 +42,7 @@ from .nominal import take_rows as take_rows
 from .numeric import check_numeric as check_numeric
 from .numeric import float_rows as float_rows
 from .origin import Origin as Origin
+from .partitions import checked as checked
 from .results import changed_rows as changed_rows
 from .results import look_up as look_up
 from .results import map_blocks as map_blocks

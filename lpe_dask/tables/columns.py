@@ -12,6 +12,7 @@ from dask.base import is_dask_collection
 from lpe_dask.tables.column_names import check_distinct, identity, places_of
 from lpe_dask.tables.files import is_paths, read_frame
 from lpe_dask.tables.foreign import NamedTable, as_table
+from lpe_dask.tables.partitions import part_of_columns
 from lpe_dask.tasks import meta_of
 
 
@@ -58,7 +59,9 @@ def columns_at(frame: Any, places: Sequence[int]) -> Any:
         return frame[[names[place] for place in places]]
     meta = meta_of(frame).iloc[:, list(places)]
     # Dask could not enforce the metadata: to it, names that are NaN are unequal.
-    return frame.map_partitions(columns_at, list(places), meta=meta, enforce_metadata=False)
+    return frame.map_partitions(
+        part_of_columns, names=list(meta.columns), meta=meta, enforce_metadata=False
+    )
 
 
 def is_frame(X: Any) -> bool:

@@ -89,7 +89,7 @@ def values_and_kind(values: Any) -> tuple[NDArray[Any], str] | None:
     """Return a series of another library as an array, and its kind; None for others."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values.to_numpy(zero_copy_only=False), ARROW
-    own = np.ndarray | pd.Series | list | tuple
+    own: Any = np.ndarray | pd.Series | list | tuple
     if isinstance(values, own) or is_dask_collection(values):
         return None
     import narwhals as nw

@@ -48,6 +48,12 @@ from lpe_dask.tables.kinds import (
     kind_of_type,
     label_of,
 )
+from lpe_dask.tables.partitions import (
+    checked_blocks,
+    naming,
+    part_of_columns,
+    with_checked_names,
+)
 from lpe_dask.tasks import (
     compute,
     merge_tasks,
@@ -195,7 +201,7 @@ class _Columns:
         chosen = sorted(self._places_of(categorical))
         for place in chosen:
             kind = kind_of_type(self.dtypes[place])
-            if kind not in (None, FLOAT, *LEVEL_TYPES):
+            if not _may_have_levels(kind):
                 raise _not_categorical(self.labels[place], str(kind))
         return chosen
 
@@ -231,6 +237,10 @@ class _Columns:
         if TEXT in kinds and len(kinds) > 1:
             raise _not_categorical(self.labels[place], " and ".join(sorted(kinds)))
         return bool(kinds) and kinds <= {TEXT, BOOLEAN}
+
+
+def _may_have_levels(kind: str | None) -> bool:
+    return kind in (None, FLOAT, *LEVEL_TYPES)
 
 
 def _may_be_category(dtype: Any) -> bool:
@@ -327,12 +337,15 @@ def _survey(
         return _of_array(rows, places, of_column)
     tasks: list[Any]
     if isinstance(rows, da.Array):
-        rows = rows.rechunk({1: -1})
+        rows = checked_blocks(rows, has_text=True, converts=False)
         keys, source = [(rows.name, i, 0) for i in range(rows.numblocks[0])], rows
         tasks = [(_of_array, key, list(places), of_column) for key in _some(keys, most)]
     else:
-        keys, source = tasks_of_frame(columns_at(rows, list(places)))
-        tasks = [(_of_frame, key, of_column) for key in _some(keys, most)]
+        chosen = columns_at(rows, list(places))
+        names = list(chosen.columns)
+        keys, source = tasks_of_frame(with_checked_names(chosen))
+        numbered = _some(list(enumerate(keys)), most)
+        tasks = [(_of_part, key, names, i, of_column) for i, key in numbered]
     # As blocks of an array, they are read like rows: see `settle`.
     chunks = ((np.nan,) * len(tasks), (len(places),))
     surveys = new_array("levels", tasks, [source], chunks, np.empty((0, 0), object))
@@ -373,6 +386,14 @@ def _of_frame(frame: pd.DataFrame, of_column: Callable[[pd.Series], Any]) -> lis
     return [of_column(frame.iloc[:, i]) for i in range(frame.shape[1])]
 
 
+def _of_part(
+    part: Any, names: list[Any], number: int, of_column: Callable[[pd.Series], Any]
+) -> list[Any]:
+    frame = part_of_columns(part, names, {"number": number})
+    with naming("partition", number):
+        return _of_frame(frame, of_column)
+
+
 def _of_array(
     array: NDArray[Any], places: Sequence[int], of_column: Callable[[pd.Series], Any]
 ) -> list[Any]:
@@ -387,6 +408,9 @@ def _merged_columns(
 
 
 def _seen_of(column: pd.Series) -> _Seen:
+    kind = kind_of_type(column.dtype)
+    if not _may_have_levels(kind) and column.notna().any():
+        raise _not_categorical(label_of(column.name), str(kind))
     found = distinct(column)
     present = {level for level in found.levels if level is not None}
     short = set(filterfalse(_is_long, present))

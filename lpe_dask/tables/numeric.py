@@ -9,7 +9,7 @@ only, which `categories` has turned into codes before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import partial
 from numbers import Complex, Real
 from typing import Any
@@ -98,8 +98,10 @@ def _is_complex(given: str) -> str:
 # The functions below run inside tasks.
 
 
-def of_numbers(frame: pd.DataFrame, objects: Sequence[int]) -> pd.DataFrame:
-    """Return a frame with the objects of some columns converted to numbers."""
+def of_numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame with objects converted to numbers, checked."""
+    is_object = map(pd.api.types.is_object_dtype, frame.dtypes)
+    objects = [i for i, is_one in enumerate(is_object) if is_one]
     converted = frame.copy(deep=False) if objects else frame
     for i in objects:
         label = label_of(frame.columns[i])

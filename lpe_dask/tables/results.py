@@ -17,7 +17,6 @@ import pandas as pd
 from dask.core import flatten
 from numpy.typing import NDArray
 
-from lpe_dask.tables.columns import columns_at
 from lpe_dask.tables.foreign import of_kind, values_and_kind
 from lpe_dask.tables.numeric import float_rows
 from lpe_dask.tasks import (
@@ -55,8 +54,7 @@ def to_foreign(values: da.Array | NDArray[Any], name: str, kind: str) -> Any:
 def to_dask_series(values: da.Array, name: str, frame: Any) -> Any:
     """Return the values as a dask Series with the index and partitions of a frame."""
     meta = _empty_series(name, values.dtype)
-    numbers = _row_numbers(columns_at(frame, [0]))
-    return numbers.map_partitions(_take_rows, name, *_whole(values), meta=meta)
+    return _row_numbers(frame).map_partitions(_take_rows, name, *_whole(values), meta=meta)
 
 
 def to_checked_series(values: da.Array, name: str, frame: Any, rows: da.Array) -> Any:
@@ -171,6 +169,7 @@ def _on_series(
 
 def look_up(
     frame: Any,
+    source: Any,
     hashes: Held,
     chunks: Sequence[int],
     values: Sequence[Held],
@@ -184,7 +183,8 @@ def look_up(
 
     Parameters
     ----------
-    frame : dask DataFrame
+    frame, source : dask DataFrame
+        As in `table.Table`.
     hashes : Held
         Of an array of shape (n,): the hashes of its rows, to detect changes.
     chunks : sequence of int
@@ -201,7 +201,8 @@ def look_up(
     (edges,) = for_frames([enter(np.cumsum([0, *chunks]), "lpe-edges")])
     own = [_readable(held) for held in (hashes, *values)]
     entered = for_frames([enter(argument, "lpe-shared") for argument in arguments])
-    return _row_numbers(frame).map_partitions(
+    # Not of the frame: rows that were checked would be kept until all before are counted.
+    return _row_numbers(source).map_partitions(
         _look_up, name, function, frame, edges, len(values), *own, *entered,
         meta=_empty_series(name, float),
     )  # fmt: skip

@@ -22,17 +22,17 @@ from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from lpe_dask.tables.arrays import array_of
-from lpe_dask.tables.categories import Categories, coded_frame, coded_rows, kinds_of
+from lpe_dask.tables.categories import Categories, coded_rows, kinds_of
 from lpe_dask.tables.column_names import check_distinct
-from lpe_dask.tables.columns import is_frame, select_columns
+from lpe_dask.tables.columns import columns_at, is_frame, select_columns
 from lpe_dask.tables.files import is_paths, read_frame
 from lpe_dask.tables.foreign import NamedTable, as_table
 from lpe_dask.tables.kinds import check_kinds, kind_of_type, label_of
 from lpe_dask.tables.large_numbers import (
     NO_MINIMA,
     Minima,
-    exact_frame,
     exact_rows,
+    may_lose_digits,
     rows_or_sign,
 )
 from lpe_dask.tables.levels import tasks_of_frame
@@ -41,8 +41,13 @@ from lpe_dask.tables.numeric import (
     check_type,
     float_rows,
     number_type,
-    of_numbers,
     rows_of_objects,
+)
+from lpe_dask.tables.partitions import (
+    checked_blocks,
+    numeric_frame,
+    numeric_part,
+    with_checked_names,
 )
 from lpe_dask.tables.results import to_dask_series, to_foreign, to_numpy, to_series
 from lpe_dask.tasks import (
@@ -53,6 +58,7 @@ from lpe_dask.tasks import (
     held_of,
     is_large,
     meta_of,
+    names_of_sources,
     new_array,
     same,
 )
@@ -82,6 +88,9 @@ class Table:
         ``rows``, into the kind of the input; computes for NumPy and pandas.
     frame : dask DataFrame, optional
         The columns to measure, if the input was one; also with codes.
+    source : dask DataFrame, optional
+        What is read for ``frame``, unchecked, in the same partitions: only its index may be
+        used. Where values are converted, ``frame`` itself.
     is_lazy : bool
         Whether input and results are Dask collections.
     reread : callable, optional
@@ -92,6 +101,7 @@ class Table:
     columns: list[Any] | None
     restore: Callable[[da.Array, str], Any]
     frame: Any = None
+    source: Any = None
     is_lazy: bool = False
     reread: Callable[[], da.Array] | None = None
 
@@ -268,12 +278,14 @@ def _read_dask_array(X: da.Array, coding: _Coding) -> Table:
         )
     if X.shape[1] == 0:
         raise ValueError(_no_features(X.shape))
-    rows = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
-    minima = coding.minima
-    if coding.categories is not None:
+    minima, is_coded = coding.minima, coding.categories is not None
+    is_exact = X.dtype == object or minima.places or may_lose_digits(X.dtype)
+    is_masked = isinstance(meta_of(X), np.ma.MaskedArray)
+    is_kept = bool(is_coded or is_exact or is_masked)
+    rows = checked_blocks(X, has_text=is_coded, converts=not is_kept)
+    if is_coded:
         rows = _coded_array(rows, coding)
-    else:  # always: blocks may be masked though the array does not say so
-        is_masked = isinstance(meta_of(X), np.ma.MaskedArray)
+    elif is_exact or is_masked:
         to_numbers = _unmasked if is_masked else _numbers
         meta = to_numbers(np.empty((0, X.shape[1]), X.dtype), minima)
         convert = coding.in_tasks(to_numbers)
@@ -334,52 +346,41 @@ def _read_any_frame(
     if len(frame.columns) == 0:
         raise ValueError(_no_features((len(frame.index), 0)))
     check_distinct(frame.columns)
-    frame = _with_numbers(_exact_frame(_coded_frame(frame, coding), coding.minima))
     names = list(frame.columns)
     if isinstance(frame, pd.DataFrame):
+        frame = numeric_frame(
+            frame, coding.categories, coding.minima, is_nominal=coding.is_nominal
+        )
         restore = partial(to_series, index=frame.index)
         reread = cut_rows(float_rows(frame))
         return Table(reread(), names, restore, reread=reread)
-    restore = partial(to_dask_series, frame=frame)
-    rows = _rows_of_dask_frame(frame, coding)
-    return Table(rows, names, restore, frame, is_lazy=True)
+    converted, source = _numeric_dask_frame(frame, coding, is_in_files=is_in_files)
+    index = columns_at(source, [0])
+    if names_of_sources(index) == names_of_sources(source):  # no less would be read
+        index = converted
+    restore = partial(to_dask_series, frame=index)
+    rows = _rows_of_dask_frame(converted, coding)
+    return Table(rows, names, restore, converted, source, is_lazy=True)
 
 
-def _coded_frame(frame: Any, coding: _Coding) -> Any:
-    """Return a frame with codes in its categorical columns; lazily for Dask."""
-    categories = coding.categories
-    if categories is None:
-        return frame
-    if isinstance(frame, pd.DataFrame):
-        return coded_frame(frame, categories, is_nominal=coding.is_nominal)
-    (entered,) = for_frames([coding.entered()])
-    return frame.map_partitions(
-        coded_frame, entered, is_nominal=coding.is_nominal,
-        meta=coded_frame(meta_of(frame), categories), enforce_metadata=False,
+def _numeric_dask_frame(
+    frame: Any, coding: _Coding, *, is_in_files: bool
+) -> tuple[Any, Any]:
+    """Return `Table.frame` and `Table.source` of a dask frame."""
+    declared = meta_of(frame)
+    meta = numeric_frame(declared, coding.categories, coding.minima)
+    has_objects = any(map(pd.api.types.is_object_dtype, declared.dtypes))
+    is_plain = not (has_objects or coding.places or coding.minima.places)
+    if is_plain and is_in_files:  # the reader of files checks names and types
+        return frame, frame
+    entered = None if coding.categories is None else coding.entered()
+    (categories,) = for_frames([entered])
+    source = with_checked_names(frame)
+    converted = source.map_partitions(
+        numeric_part, categories, names=list(frame.columns), minima=coding.minima,
+        is_nominal=coding.is_nominal, meta=meta, enforce_metadata=False,
     )  # fmt: skip
-
-
-def _exact_frame(frame: Any, minima: Minima) -> Any:
-    """Return a frame less its minima; lazily for Dask. `float_rows` checks the others."""
-    if not minima.places:
-        return frame
-    if isinstance(frame, pd.DataFrame):
-        return exact_frame(frame, minima)
-    meta = exact_frame(meta_of(frame), minima)
-    return frame.map_partitions(exact_frame, minima, meta=meta, enforce_metadata=False)
-
-
-def _with_numbers(frame: Any) -> Any:
-    """Return a frame with numbers instead of objects, where all objects are numbers.
-
-    The objects of a Dask frame are converted by its tasks.
-    """
-    is_object = pd.api.types.is_object_dtype
-    objects = [i for i, dtype in enumerate(frame.dtypes) if is_object(dtype)]
-    if isinstance(frame, pd.DataFrame) or not objects:
-        return of_numbers(frame, objects)
-    meta = of_numbers(meta_of(frame), objects)
-    return frame.map_partitions(of_numbers, objects, meta=meta, enforce_metadata=False)
+    return converted, source if is_plain else converted
 
 
 def _rows_of_dask_frame(frame: Any, coding: _Coding) -> da.Array:

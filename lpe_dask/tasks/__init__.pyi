@@ -16,9 +16,11 @@ from .private_uses import disable_gc_diagnosis as disable_gc_diagnosis
 from .private_uses import is_naming as is_naming
 from .private_uses import logging_from as logging_from
 from .private_uses import meta_of as meta_of
+from .private_uses import names_of_sources as names_of_sources
 from .private_uses import processes_and_threads as processes_and_threads
 from .private_uses import simplified as simplified
 from .private_uses import under_own_keys as under_own_keys
+from .private_uses import with_selection as with_selection
 from .sources import check_reachable as check_reachable
 from .sources import read_again as read_again
 from .sources import settle as settle

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -39,6 +39,39 @@ def simplified(frame: Any) -> Any:
     Known to work since dask 2025.5.0.
     """
     return frame.simplify()
+
+
+def with_selection(frame: Any, select: Callable[..., Any]) -> Any:
+    """Return a dask frame in which a function selects columns, where Dask would in a task.
+
+    ``select(partition, names=..., partition_info=...)``; see `map_partitions` of Dask.
+
+    Uses ``dask.dataframe.dask_expr._expr.Projection``, ``simplify`` and ``substitute``.
+    Nothing public tells what a frame is made of, or changes that.
+    Known to work since dask 2025.5.0.
+    """
+    from dask.dataframe.dask_expr import new_collection  # not for workers
+    from dask.dataframe.dask_expr._expr import Projection
+
+    expression, is_changed = frame.simplify().expr, False
+    while found := [p for p in expression.find_operations(Projection) if p.ndim == 2]:
+        meta = found[0]._meta
+        selected = new_collection(found[0].frame).map_partitions(
+            select, names=list(meta.columns), meta=meta, enforce_metadata=False
+        )
+        expression, is_changed = expression.substitute(found[0], selected.expr), True
+    return new_collection(expression) if is_changed else frame
+
+
+def names_of_sources(frame: Any) -> set[str]:
+    """Return the names of what a dask frame reads, which tell the columns that are read.
+
+    Uses ``simplify``, and ``walk``, ``dependencies`` and ``_name`` of expressions. Nothing
+    public tells what a frame is made of.
+    Known to work since dask 2025.5.0.
+    """
+    parts = frame.simplify().expr.walk()
+    return {part._name for part in parts if not part.dependencies()}
 
 
 # Tasks
