@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import dask.array as da
@@ -22,9 +23,15 @@ from lpe_dask.tables.arrays import array_of
 from lpe_dask.tables.categories import Categories, coded_frame
 from lpe_dask.tables.column_names import identity, places_of
 from lpe_dask.tables.errors import TableError
-from lpe_dask.tables.large_numbers import NO_MINIMA, Minima, exact_frame, exact_rows
+from lpe_dask.tables.large_numbers import (
+    NO_MINIMA,
+    Minima,
+    exact_frame,
+    exact_rows,
+    may_lose_digits,
+)
 from lpe_dask.tables.numeric import check_numeric, check_type, of_numbers, rows_of_objects
-from lpe_dask.tasks import meta_of, with_selection
+from lpe_dask.tasks import meta_of, new_array, with_selection
 
 _REPAIR = "Correct it where the partitions are made, or in them, by map_partitions."
 
@@ -35,7 +42,8 @@ def checked(X: Any, but: Collection[int]) -> Any:
     ``but`` has the positions of categorical columns.
     """
     if isinstance(X, da.Array):
-        return checked_blocks(X, has_text=bool(but), converts=False)
+        is_exact = X.dtype == object or may_lose_digits(X.dtype)
+        return checked_blocks(X, has_text=bool(but), converts=not (but or is_exact))
     return with_checked_names(X).map_partitions(
         _checked_part, names=list(X.columns), but=tuple(but), meta=meta_of(X),
         enforce_metadata=False,
@@ -58,11 +66,13 @@ def checked_blocks(rows: da.Array, *, has_text: bool, converts: bool) -> da.Arra
     converts : bool
         Whether blocks of objects become numbers, and whole numbers beyond 2**53 are errors.
     """
-    checked = rows.map_blocks(
-        _checked_block, widths=rows.chunks[1], has_text=has_text, converts=converts,
-        dtype=rows.dtype, meta=meta_of(rows),
-    )  # fmt: skip
-    return checked.rechunk({1: -1}) if len(rows.chunks[1]) > 1 else checked
+    tasks = (
+        (_checked_block, (rows.name, i, j), i, shape, has_text, converts)
+        for i, n_rows in enumerate(rows.chunks[0])
+        for j, shape in enumerate(product([n_rows], rows.chunks[1]))
+    )
+    blocks = new_array("checked", tasks, [rows], rows.chunks, meta_of(rows))
+    return blocks.rechunk({1: -1}) if len(rows.chunks[1]) > 1 else blocks
 
 
 # The functions below run inside tasks.
@@ -150,31 +160,30 @@ def _checked_part(
 
 
 def _checked_block(
-    block: Any,
-    widths: tuple[int, ...],
-    has_text: bool,
-    converts: bool,
-    block_id: tuple[int, int],
+    block: Any, number: int, shape: tuple[float, int], has_text: bool, converts: bool
 ) -> NDArray[Any]:
-    number, expected = block_id[0], widths[block_id[1]]
-    if not isinstance(block, np.ndarray):
+    if not isinstance(block, np.ndarray) or isinstance(block, np.matrix):
         raise TypeError(
             f"block {number} is of type {type(block).__name__}, but the Dask array says "
             f"NumPy's arrays. Convert it, for example X.map_blocks(numpy.asarray, "
             f"dtype=float)."
         )
     block = array_of(block)  # without a mask, of which the array need not know
-    if block.shape[:1] == (0,):
-        return np.empty((0, expected), block.dtype)
-    if block.ndim != 2 or block.shape[1] != expected:
+    n_rows, n_columns = shape
+    if block.shape[:1] == (0,) and not n_rows > 0:
+        return np.empty((0, n_columns), block.dtype)
+    n_said = len(block) if block.ndim and np.isnan(n_rows) else n_rows
+    if block.shape != (n_said, n_columns):
         raise TableError(
             f"block {number} has the shape {block.shape}, but the Dask array says "
-            f"{expected} columns there. Correct it where the blocks are made, or in them, "
-            f"by map_blocks."
+            f"{(n_said, n_columns)}. Correct it where the blocks are made, or in them, by "
+            f"map_blocks."
         )
     with naming("block", number):
         if not has_text or block.dtype.kind not in "UT":
             check_type(block.dtype)
+        if isinstance(block, np.ma.MaskedArray):
+            block = np.ma.filled(block.astype(float), np.nan)
         if not converts:
             return block
         rows = exact_rows(block)

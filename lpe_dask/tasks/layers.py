@@ -6,6 +6,7 @@ Their functions are `Versioned`: workers of another version of this package refu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from typing import Any
 from uuid import uuid4
 
@@ -48,19 +49,21 @@ def new_array(
     chunks: tuple[tuple[float, ...], ...],
     meta: Any,
 ) -> da.Array:
-    """Return an array each of whose blocks of rows is made by a task.
+    """Return an array each of whose blocks is made by a task.
 
     Parameters
     ----------
     name, blocks, dependencies
         As for `new_tasks`.
     chunks : tuple of tuple of int
-        Of the array, all columns in one; NaN for unknown sizes.
+        Of the array, NaN for unknown sizes; the blocks are in row order.
     meta : ndarray
         An empty array of its type.
     """
-    layer, columns = f"lpe-{name}-{uuid4().hex}", (0,) * (len(chunks) - 1)
-    keyed = {(layer, i, *columns): versioned(*task) for i, task in enumerate(blocks)}
+    layer = f"lpe-{name}-{uuid4().hex}"
+    places = product(*map(range, map(len, chunks)))
+    numbered = zip(places, blocks, strict=True)
+    keyed = {(layer, *place): versioned(*task) for place, task in numbered}
     graph = HighLevelGraph.from_collections(layer, keyed, dependencies=dependencies)
     return da.Array(graph, layer, chunks, meta=meta)
 
