@@ -308,7 +308,8 @@ def _files_at(path: str) -> tuple[Any, list[str]]:
     filesystem, names = list_files(path, lambda name: _kind(name) is not None)
     # In the order of Dask: part.2.parquet before part.10.parquet, but 10.csv before 2.csv.
     is_parquet = any(_kind(name) == "parquet" for name in names)
-    return filesystem, sorted(names, key=natural_sort_key if is_parquet else None)
+    key = (lambda name: (natural_sort_key(name), name)) if is_parquet else None
+    return filesystem, sorted(names, key=key)
 
 
 def _kind(name: str) -> str | None:

@@ -50,6 +50,14 @@ def checked(X: Any, but: Collection[int]) -> Any:
     )  # fmt: skip
 
 
+def without_masks(rows: da.Array) -> da.Array:
+    """Return a dask array of masked blocks as one of values that may be missing, lazily."""
+    if not isinstance(meta_of(rows), np.ma.MaskedArray):
+        return rows
+    dtype = rows.dtype if rows.dtype.kind == "f" else np.dtype(object)
+    return rows.map_blocks(_unmasked, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
+
+
 def with_checked_names(frame: Any) -> Any:
     """Return a dask frame whose tasks select columns as `part_of_columns` does."""
     return with_selection(frame, part_of_columns)
@@ -66,6 +74,7 @@ def checked_blocks(rows: da.Array, *, has_text: bool, converts: bool) -> da.Arra
     converts : bool
         Whether blocks of objects become numbers, and whole numbers beyond 2**53 are errors.
     """
+    rows = without_masks(rows)
     tasks = (
         (_checked_block, (rows.name, i, j), i, shape, has_text, converts)
         for i, n_rows in enumerate(rows.chunks[0])
@@ -76,6 +85,12 @@ def checked_blocks(rows: da.Array, *, has_text: bool, converts: bool) -> da.Arra
 
 
 # The functions below run inside tasks.
+
+
+def _unmasked(block: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a block without mask, of one type whether any value is masked or not."""
+    unmasked: NDArray[Any] = array_of(block).astype(dtype, copy=False)
+    return unmasked
 
 
 def numeric_frame(
@@ -168,7 +183,6 @@ def _checked_block(
             f"NumPy's arrays. Convert it, for example X.map_blocks(numpy.asarray, "
             f"dtype=float)."
         )
-    block = array_of(block)  # without a mask, of which the array need not know
     n_rows, n_columns = shape
     if block.shape[:1] == (0,) and not n_rows > 0:
         return np.empty((0, n_columns), block.dtype)
@@ -186,7 +200,7 @@ def _checked_block(
             block = np.ma.filled(block.astype(float), np.nan)
         if not converts:
             return block
-        rows = exact_rows(block)
+        rows = exact_rows(array_of(block))  # the array need not know of a mask
         return rows_of_objects(rows) if rows.dtype == object else rows
 
 

@@ -48,6 +48,7 @@ from lpe_dask.tables.partitions import (
     numeric_frame,
     numeric_part,
     with_checked_names,
+    without_masks,
 )
 from lpe_dask.tables.results import to_dask_series, to_foreign, to_numpy, to_series
 from lpe_dask.tasks import (
@@ -278,17 +279,16 @@ def _read_dask_array(X: da.Array, coding: _Coding) -> Table:
         )
     if X.shape[1] == 0:
         raise ValueError(_no_features(X.shape))
+    X = without_masks(X)
     minima, is_coded = coding.minima, coding.categories is not None
     is_exact = X.dtype == object or minima.places or may_lose_digits(X.dtype)
-    is_masked = isinstance(meta_of(X), np.ma.MaskedArray)
-    is_kept = bool(is_coded or is_exact or is_masked)
-    rows = checked_blocks(X, has_text=is_coded, converts=not is_kept)
+    is_later = bool(is_exact or len(X.chunks[1]) > 1)
+    rows = checked_blocks(X, has_text=is_coded, converts=not (is_coded or is_later))
     if is_coded:
         rows = _coded_array(rows, coding)
-    elif is_exact or is_masked:
-        to_numbers = _unmasked if is_masked else _numbers
-        meta = to_numbers(np.empty((0, X.shape[1]), X.dtype), minima)
-        convert = coding.in_tasks(to_numbers)
+    elif is_later:
+        meta = _numbers(np.empty((0, X.shape[1]), X.dtype), minima)
+        convert = coding.in_tasks(_numbers)
         tasks = ((convert, (rows.name, i, 0), minima) for i in range(rows.numblocks[0]))
         rows = new_array("numbers", tasks, [rows], rows.chunks, meta)
     return Table(rows, None, _to_itself, is_lazy=True)
@@ -309,12 +309,6 @@ def _coded_array(rows: da.Array, coding: _Coding) -> da.Array:
 def _numbers(array: NDArray[Any], minima: Minima) -> NDArray[Any]:
     rows = exact_rows(array_of(array), minima)
     return rows_of_objects(rows) if rows.dtype == object else rows
-
-
-def _unmasked(array: NDArray[Any], minima: Minima) -> NDArray[Any]:
-    """Return the same in a type that does not depend on whether any value is masked."""
-    rows = _numbers(array, minima)
-    return rows if rows.dtype == np.float32 else rows.astype(np.float64, copy=False)
 
 
 def _to_itself(values: da.Array, name: str) -> da.Array:
