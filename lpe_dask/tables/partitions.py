@@ -196,8 +196,6 @@ def _checked_block(
     with naming("block", number):
         if not has_text or block.dtype.kind not in "UT":
             check_type(block.dtype)
-        if isinstance(block, np.ma.MaskedArray):
-            block = np.ma.filled(block.astype(float), np.nan)
         if not converts:
             return block
         rows = exact_rows(array_of(block))  # the array need not know of a mask
