@@ -12,7 +12,7 @@ from lpe_dask.batch.job import Job, ModelSection, NominalSection, ScoreSection, 
 from lpe_dask.batch.resume import next_job
 from lpe_dask.batch.runs import prepare
 from lpe_dask.model import check_names
-from lpe_dask.tables import Paths, paths_in
+from lpe_dask.tables import CsvOptions, Paths, paths_in
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ def score_files(
     check_calibration: bool = False,
     private: Sequence[str] | None = None,
     report: bool = True,
+    csv: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> dict[str, Any]:
     """Score the rows of a table in files, write them with their p-values, return a summary.
@@ -117,6 +118,8 @@ def score_files(
         Columns that reasons are not given for, and that are not on the page.
     report : bool, default=True
         Make a page about the run: see `report`.
+    csv : dict, optional
+        How CSV files are read: see `score`.
     **arguments
         Of `LPE`; none with ``model``.
 
@@ -161,7 +164,7 @@ def score_files(
     job = score_job(
         data, output, nominal=nominal, model=model, columns=columns, keep=keep,
         alpha=alpha, fdr=fdr, check_calibration=check_calibration, private=private,
-        report=report, **arguments,
+        report=report, csv=csv, **arguments,
     )  # fmt: skip
     return prepare(job, "replace" if overwrite else "refuse").execute()
 
@@ -179,6 +182,7 @@ def score_job(
     check_calibration: bool = False,
     private: Sequence[str] | None = None,
     report: bool = True,
+    csv: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> Job:
     """Return the job that `score_files` does; what is given is checked by `prepare`.
@@ -195,8 +199,9 @@ def score_job(
         check_is_alone(model, nominal, arguments | odd)
     check_names("score_files", arguments)
     job = fit_job(
-        nominal, model, columns=columns, check_calibration=check_calibration, **arguments
-    )
+        nominal, model, columns=columns, check_calibration=check_calibration, csv=csv,
+        **arguments,
+    )  # fmt: skip
     score = ScoreSection.model_construct(
         data=_sources(data), columns=columns, keep=keep, output=fspath(output),
         alpha=alpha, fdr=fdr, private=private, report=report,
@@ -210,6 +215,7 @@ def fit_job(
     *,
     columns: Sequence[str] | None = None,
     check_calibration: bool = False,
+    csv: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> Job:
     """Return the job that fits nominal rows and saves the model; as `score_job`."""
@@ -219,10 +225,11 @@ def fit_job(
         check_calibration=check_calibration,
         **arguments,
     )
+    options = None if csv is None else CsvOptions.of(csv)
     if nominal is None:
-        return Job.model_construct(model=section)
+        return Job.model_construct(model=section, csv=options)
     rows = NominalSection.model_construct(data=_sources(nominal), columns=columns)
-    return Job.model_construct(nominal=rows, model=section)
+    return Job.model_construct(nominal=rows, model=section, csv=options)
 
 
 def _sources(paths: Paths) -> tuple[Source, ...]:

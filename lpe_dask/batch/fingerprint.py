@@ -27,6 +27,7 @@ _WORDS = {
     "is_own": "whether rows are scored among themselves",
     "alpha": "alpha",
     "fdr": "fdr",
+    "csv": "how CSV files are read",
     "n_parts": "the partitions of the input",
     "versions": "the versions of lpe_dask and Dask",
 }

@@ -38,6 +38,7 @@ from lpe_dask.model import (
 from lpe_dask.storage import brief
 from lpe_dask.tables import (
     LEVEL_TYPES,
+    CsvOptions,
     FileTable,
     Paths,
     TableFiles,
@@ -52,6 +53,7 @@ from lpe_dask.tables import (
     paths_in,
     select_columns,
     shown_paths,
+    with_csv,
 )
 
 logger = logging.getLogger(__name__)
@@ -186,7 +188,7 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     """
     section = job.nominal or job.score
     assert section is not None
-    nominal = data if job.is_own else paths_of(section.data)
+    nominal = data if job.is_own else paths_of(section.data, job.csv)
     parameters = with_defaults(job.lpe_arguments)
     check_parameters(parameters)
     table, frame = open_measured(
@@ -199,7 +201,8 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     path, is_new = job.model.path, existing == "refuse"
     url = None if path is None else check_output(model_url(path), paths_in(nominal))
     files, names = table.files.stamps, list(frame.columns)
-    source = digest({"files": files, "columns": names, "parameters": decisive})
+    made_of = {"files": files, "columns": names, "parameters": decisive}
+    source = digest(made_of | csv_setting(job))
     is_drawn = parameters["calibration"] != "auto" and not _measures_all(parameters)
     if is_drawn and parameters["random_state"] is None:
         parameters["random_state"] = int(source[:8], 16)
@@ -225,7 +228,7 @@ def _decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return decisive | approximate | {"pynndescent": metadata.version("pynndescent")}
 
 
-def paths_of(sources: Sequence[Source]) -> list[str]:
+def paths_of(sources: Sequence[Source], csv: CsvOptions | None) -> Paths:
     """Return the paths of a job's table; days of a range may have no files."""
     absent = [s.path for s in sources if s.is_optional and not is_there(s.path)]
     if absent:
@@ -236,7 +239,13 @@ def paths_of(sources: Sequence[Source]) -> list[str]:
             f"there are no files at {', '.join(absent)}. At least one day of the range "
             f"must have files."
         )
-    return there
+    return with_csv(there, None if csv is None else csv.given())
+
+
+def csv_setting(job: Job) -> dict[str, Any]:
+    """Return how CSV files are read, to tell runs apart; nothing if in the plain way."""
+    given = {} if job.csv is None else job.csv.given()
+    return {"csv": given} if given else {}
 
 
 def takes_loo(parameters: Mapping[str, Any]) -> bool:
@@ -298,7 +307,7 @@ def open_measured(
         that is known: see `Categories.kinds` and `Fit.kinds`.
     """
     kinds = kinds or {}
-    table = open_table(path, names if given is None else given, kinds)
+    table = open_table(path, names if given is None else given, kinds, categorical)
     frame = table.frame()
     chosen = names if given is None else as_given(given, frame.columns)
     try:

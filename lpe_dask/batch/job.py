@@ -20,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.placeholders import cut
 from lpe_dask.model import PARAMETERS
+from lpe_dask.tables import CsvOptions
 from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of
 
 #: The largest whole number that TOML guarantees.
@@ -238,12 +239,13 @@ class ClusterSection(Section):
 
 
 #: The sections, by name.
-SECTIONS: dict[str, type[Section]] = {
+SECTIONS: dict[str, type[BaseModel]] = {
     "nominal": NominalSection,
     "model": ModelSection,
     "score": ScoreSection,
     "drift": DriftSection,
     "cluster": ClusterSection,
+    "csv": CsvOptions,
 }
 
 #: The keys that each may have in a file.
@@ -266,6 +268,8 @@ class Job(Section):
     drift : DriftSection, optional
     cluster : ClusterSection, optional
         None: a cluster on this machine, sized to it.
+    csv : CsvOptions, optional
+        How CSV files of the job are read.
     path : str
         The file that it was read from; "" if there is none.
     dated_output : DatedOutput, optional
@@ -277,6 +281,7 @@ class Job(Section):
     score: ScoreSection | None = None
     drift: DriftSection | None = None
     cluster: ClusterSection | None = None
+    csv: CsvOptions | None = None
     path: str = ""
     dated_output: DatedOutput | None = None
 
@@ -334,6 +339,8 @@ def conflicts(job: Job) -> Iterator[tuple[str, str, str]]:
         yield from _conflicts_of_loaded(model)
     yield from _disagreement("nominal", nominal, "missing", model)
     yield from _disagreement("score", score, "alpha", model)
+    if job.csv is not None:
+        yield from (("csv", *conflict) for conflict in job.csv.conflicts())
     given = _given(job.cluster)
     joined = [name for name in ("scheduler", "scheduler_file") if name in given]
     idle = [name for name in given if name not in (*joined, "give_up_after")]

@@ -120,7 +120,7 @@ def prepare(job: Job, existing: Existing = "keep") -> Run:
     if job.score is None:
         fit, model = _model_of(job, (), existing)
         return Run(job, fit, model, None)
-    data = paths_of(job.score.data)
+    data = paths_of(job.score.data, job.csv)
     fit, model = _model_of(job, data, existing)
     return Run(job, fit, model, prepare_scoring(job, data, fit, model, existing))
 

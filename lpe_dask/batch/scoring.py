@@ -31,6 +31,7 @@ from lpe_dask.batch.fit import (
     Fit,
     RunError,
     check_unchanged,
+    csv_setting,
     input_errors_pass,
     open_measured,
     takes_loo,
@@ -425,7 +426,7 @@ def prepare_scoring(
         "n_parts": len(kept.parts),
         "versions": [metadata.version("lpe_dask"), dask.__version__],
     }
-    made_from = Fingerprint(table.files.stamps, settings)
+    made_from = Fingerprint(table.files.stamps, settings | csv_setting(job))
     overwrite = existing == "replace"
     scoring = Scoring(rows, kept, url, made_from, overwrite, job)
     if not scoring.is_finished():

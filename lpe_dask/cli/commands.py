@@ -21,9 +21,9 @@ from lpe_dask.cli.interrupts import has_given_up
 from lpe_dask.cli.options import (
     check_option,
     columns_option,
+    csv_option,
     drift_option,
     model_options,
-    names,
     private_option,
     report_option,
     take_workers,
@@ -39,6 +39,7 @@ from lpe_dask.cli.outcome import (
     exit_codes,
     summary_lines,
 )
+from lpe_dask.tables import split_names
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -71,9 +72,10 @@ def cli() -> None:
     "that describe a model, only --alpha goes with it.",
 )
 @columns_option("all columns of the nominal rows")
+@csv_option
 @click.option(
     "--keep",
-    type=names,
+    type=split_names,
     metavar="ID,TS",
     help='Columns of DATA to carry over to OUT; "" for none.  [default: all]',
 )
@@ -126,6 +128,7 @@ def score(
     "that describe a model.",
 )
 @columns_option("all columns of the nominal rows")
+@csv_option
 @model_options
 @worker_options
 def plan_run(data: str, debug: bool, **options: Any) -> None:
@@ -150,6 +153,7 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
     "--model", required=True, metavar="MODEL", help="Folder to save the model to."
 )
 @columns_option("all")
+@csv_option
 @model_options
 @check_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing model.")
@@ -373,9 +377,10 @@ def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
             return forecast_score(planned, data, **options)
     given = _given(options)
     path, columns = given.pop("model"), given.pop("columns", None)
+    csv = given.pop("csv", None)
     check_is_alone(path, given.pop("nominal", None), given)
     with workers.planned() as planned:
-        return forecast_with_model(planned, data, path, columns)
+        return forecast_with_model(planned, data, path, columns, csv)
 
 
 def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:

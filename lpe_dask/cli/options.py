@@ -17,19 +17,15 @@ from dask.utils import format_bytes, parse_bytes
 
 from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.model import PARAMETERS, Parameter
+from lpe_dask.tables import CsvOptions, split_names
 from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of
 
 logger = logging.getLogger(__name__)
 
 
-def names(value: str) -> list[str]:
-    """Return names that were separated by commas."""
-    return [name.strip() for name in value.split(",") if name.strip()]
-
-
 def _columns_or_auto(value: str) -> str | list[str]:
     """Return names that were separated by commas, or "auto"."""
-    return value if value == "auto" else names(value)
+    return value if value == "auto" else split_names(value)
 
 
 def _mapping(value: str) -> dict[str, Any]:
@@ -91,9 +87,25 @@ def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def columns_option(default: str) -> Callable[[Any], Any]:
     """Return the option for the columns to measure, which tells the default."""
     text = f"Columns to measure.  [default: {default}]"
-    return click.option("--columns", type=names, metavar="A,B,C", help=text)
+    return click.option("--columns", type=split_names, metavar="A,B,C", help=text)
 
 
+def _csv_options(ctx: Any, param: Any, value: tuple[str, ...]) -> dict[str, Any] | None:
+    """Return options for CSV files; None without any."""
+    try:
+        return CsvOptions.of_texts(value).given() if value else None
+    except (TypeError, ValueError) as error:
+        raise click.BadParameter(str(error)) from None
+
+
+csv_option = click.option(
+    "--csv",
+    multiple=True,
+    callback=_csv_options,
+    metavar="KEY=VALUE",
+    help="How CSV files are read, once for each of separator, decimal, thousands, quote, "
+    "comment, skip_rows, header, names, na_values and encoding, for example decimal=,.",
+)
 check_option = click.option(
     "--check-calibration",
     is_flag=True,
@@ -118,7 +130,7 @@ report_option = click.option(
 )
 private_option = click.option(
     "--private",
-    type=names,
+    type=split_names,
     metavar="A,B",
     help="Columns that are in no reasons and not on the page.",
 )

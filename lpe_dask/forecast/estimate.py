@@ -42,6 +42,7 @@ from lpe_dask.tables import (
     learn_minima,
     read_table,
     select_columns,
+    with_csv,
 )
 from lpe_dask.tasks import Workers, active_workers, at_once
 
@@ -52,6 +53,7 @@ def plan(
     *,
     model: str | PathLike[str] | None = None,
     columns: Any = None,
+    csv: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> Forecast:
     """Return what scoring a table, or a job, would need: tasks, memory, pairs and time.
@@ -78,6 +80,8 @@ def plan(
         fitted then.
     columns : sequence of str, optional
         The columns to measure, for frames and paths; None: all, or those of the model.
+    csv : dict, optional
+        How CSV files are read: see `score`.
     **arguments
         Of `LPE`; none with ``model``. What ``anomaly_log_density`` takes is not counted.
 
@@ -106,16 +110,16 @@ def plan(
     (9000000, True)
     """
     workers = active_workers(wait=True)
-    given = {"nominal": nominal, "model": model, "columns": columns}
+    given = {"nominal": nominal, "model": model, "columns": columns, "csv": csv}
     given = {name: value for name, value in given.items() if value is not None}
     if is_job(data):
         check_no_others(data, [*given, *arguments])
         return forecast_job(workers, prepare(next_job(data)))
     if model is not None:
         check_is_alone(model, nominal, arguments)
-        return forecast_with_model(workers, data, model, columns)
+        return forecast_with_model(workers, data, model, columns, csv)
     check_names("plan", arguments)
-    return forecast_score(workers, data, nominal, columns, **arguments)
+    return forecast_score(workers, data, nominal, columns, csv, **arguments)
 
 
 def is_job(data: Any) -> bool:
@@ -134,11 +138,13 @@ def check_no_others(job: str | PathLike[str], given: Sequence[str]) -> None:
 
 @at_once()
 def forecast_score(
-    workers: Workers, data: Any, nominal: Any, columns: Any, **arguments: Any
+    workers: Workers, data: Any, nominal: Any, columns: Any, csv: Any, **arguments: Any
 ) -> Forecast:
     """Return what `plan` does, for workers that need not be there."""
     parameters = with_defaults(arguments)
     check_parameters(parameters)
+    data = with_csv(data, csv)
+    nominal = None if nominal is None else with_csv(nominal, csv)
     if nominal is None:
         scored = _open(workers, data, columns, parameters["categorical"])
         model = scored.planned(workers, parameters)
@@ -154,10 +160,10 @@ def forecast_score(
 
 @at_once()
 def forecast_with_model(
-    workers: Workers, data: Any, path: str | PathLike[str], columns: Any
+    workers: Workers, data: Any, path: str | PathLike[str], columns: Any, csv: Any
 ) -> Forecast:
     """Return what `plan` does with a saved model, for workers that need not be there."""
-    model = load_fitted(path)
+    model, data = load_fitted(path), with_csv(data, csv)
     if is_paths(data):
         table, rows = tables_to_score(model, data, columns)
         scored = _files(workers, table, rows, model.categories, model.minima)

@@ -30,7 +30,7 @@ from lpe_dask.model.loading import load_fitted
 from lpe_dask.model.parameters import check_names
 from lpe_dask.model.saving import save_model
 from lpe_dask.pvalues import LogDensity, margin
-from lpe_dask.tables import is_paths, map_values, select_columns
+from lpe_dask.tables import is_paths, map_values, select_columns, with_csv
 from lpe_dask.tasks import active_client, check_versions
 
 
@@ -231,7 +231,7 @@ class LPE(OutlierMixin, BaseEstimator):
         self.missing = missing
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, csv: Any = None) -> Self:
         """Learn from nominal rows; computes, with the scheduler that is active.
 
         Parameters
@@ -244,6 +244,8 @@ class LPE(OutlierMixin, BaseEstimator):
             that was fitted on a cluster, or of which not all rows are calibration rows,
             must not be changed; ValueError when it is read again otherwise.
         y : ignored
+        csv : dict, optional
+            How CSV files are read: see `score`.
 
         Returns
         -------
@@ -271,7 +273,7 @@ class LPE(OutlierMixin, BaseEstimator):
             If the nominal rows do not fit into the memory of each worker, and there is no
             storage for them that all workers see.
         """
-        return self._fit(X)
+        return self._fit(with_csv(X, csv))
 
     def _fit(self, X: Any, *, for_own: bool = False) -> Self:
         """Fit; ``for_own`` as in `fitting.fit_model`."""
@@ -344,7 +346,7 @@ class LPE(OutlierMixin, BaseEstimator):
         fitted = replace(self._current(), **now)
         save_model(fitted, path, overwrite=overwrite)
 
-    def statistic(self, X: Any) -> Any:
+    def statistic(self, X: Any, *, csv: Any = None) -> Any:
         """Return the statistic of new rows: a distance to neighbors, or their number.
 
         The distance to the K-th neighbor, the mean of those to the K nearest
@@ -356,6 +358,8 @@ class LPE(OutlierMixin, BaseEstimator):
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
             Rows to measure. Columns of a frame are found by name, where a frame was fitted;
             otherwise by position.
+        csv : dict, optional
+            How CSV files are read: see `score`.
 
         Returns
         -------
@@ -364,9 +368,9 @@ class LPE(OutlierMixin, BaseEstimator):
             NaN or inf. With "nn_descent" it may be too large, but where the p-value is at
             most ``recheck``, and raises as `score_samples` says.
         """
-        return self._current().statistic(X)
+        return self._current().statistic(with_csv(X, csv))
 
-    def score_samples(self, X: Any) -> Any:
+    def score_samples(self, X: Any, *, csv: Any = None) -> Any:
         """Return the p-value of new rows: in [0, 1], the lower the more anomalous.
 
         The rows are new points also if they were fitted: for nominal rows, each left out of
@@ -375,6 +379,8 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+        csv : dict, optional
+            How CSV files are read: see `score`.
 
         Returns
         -------
@@ -399,9 +405,9 @@ class LPE(OutlierMixin, BaseEstimator):
             If columns are not numbers, or categorical ones have values of another type than
             in the nominal rows.
         """
-        return self._current().p_values(X)
+        return self._current().p_values(with_csv(X, csv))
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, *, csv: Any = None) -> Any:
         """Return -1 for rows with a p-value of at most alpha, else 1.
 
         The labels are those of `score_samples`, for less work: a row is not searched any
@@ -412,13 +418,15 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+        csv : dict, optional
+            How CSV files are read: see `score`.
 
         Returns
         -------
         labels : array or Series of shape (n,)
             int64, of the kind of ``X``; lazy for Dask. 1 for a row with NaN or inf.
         """
-        return self._current().labels(X)
+        return self._current().labels(with_csv(X, csv))
 
     def _current(self) -> Fitted:
         """Return the fitted model with the attributes that users may have changed."""
@@ -426,19 +434,21 @@ class LPE(OutlierMixin, BaseEstimator):
         calibration = fitted.calibration.with_values(self.calibration_)
         return replace(fitted, offset=self.offset_, calibration=calibration)
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: Any, *, csv: Any = None) -> Any:
         """Return ``score_samples(X) - offset_``: negative exactly where `predict` is -1.
 
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
+        csv : dict, optional
+            How CSV files are read: see `score`.
 
         Returns
         -------
         margins : array or Series of shape (n,)
             float64, of the kind of ``X``; lazy for Dask. NaN for a row with NaN or inf.
         """
-        p_values = self.score_samples(X)
+        p_values = self.score_samples(X, csv=csv)
         function = partial(margin, offset=self.offset_)
         return map_values(p_values, function, name="decision_function", dtype=np.float64)
 
@@ -447,6 +457,8 @@ class LPE(OutlierMixin, BaseEstimator):
         X: Any = None,
         fraction: float = 0.1,
         alphas: Sequence[float] = (0.01, 0.05, 0.1),
+        *,
+        csv: Any = None,
     ) -> CalibrationCheck:
         """Judge by nominal rows that are held out whether false alarms are as promised.
 
@@ -465,6 +477,8 @@ class LPE(OutlierMixin, BaseEstimator):
             Of the rows, to be held out: drawn by ``random_state``, or 0.
         alphas : sequence of float
             The levels to judge.
+        csv : dict, optional
+            How CSV files are read: see `score`.
 
         Returns
         -------
@@ -491,9 +505,10 @@ class LPE(OutlierMixin, BaseEstimator):
         >>> check.holds
         True
         """
-        return check_calibration(fitted_of(self), X, fraction, alphas)
+        rows = None if X is None else with_csv(X, csv)
+        return check_calibration(fitted_of(self), rows, fraction, alphas)
 
-    def explain(self, X: Any, top: int = 5) -> pd.DataFrame:
+    def explain(self, X: Any, top: int = 5, *, csv: Any = None) -> pd.DataFrame:
         r"""Return which columns make rows anomalous, the most telling ones first; computes.
 
         The share of column c in the distance R to the K-th nearest nominal row is
@@ -514,6 +529,8 @@ class LPE(OutlierMixin, BaseEstimator):
             New rows, such as those that were flagged: all of them come to this process.
         top : int, default=5
             Columns to return for each row, at least 1.
+        csv : dict, optional
+            How CSV files are read: see `score`.
 
         Returns
         -------
@@ -548,9 +565,9 @@ class LPE(OutlierMixin, BaseEstimator):
         x7      0.0      b    3.0           1.00  0.981       1
         x7      0.0      a    0.5           0.55  0.012       1
         """
-        return explain(self._current(), X, top)
+        return explain(self._current(), with_csv(X, csv), top)
 
-    def nearest_nominal(self, X: Any, n: int = 3) -> pd.DataFrame:
+    def nearest_nominal(self, X: Any, n: int = 3, *, csv: Any = None) -> pd.DataFrame:
         """Return the nearest nominal rows of new rows; computes, by an exact search.
 
         Parameters
@@ -559,6 +576,8 @@ class LPE(OutlierMixin, BaseEstimator):
             All of its rows come to this process.
         n : int, default=3
             How many, at least 1, and no more than there are to be measured among.
+        csv : dict, optional
+            How CSV files are read: see `score`.
 
         Returns
         -------
@@ -585,22 +604,26 @@ class LPE(OutlierMixin, BaseEstimator):
         0     1            2       1.0
         0     2            1       3.0
         """
-        return nearest_nominal(self._current(), X, n)
+        return nearest_nominal(self._current(), with_csv(X, csv), n)
 
-    def fit_predict(self, X: Any, y: Any = None) -> Any:
+    def fit_predict(self, X: Any, y: Any = None, *, csv: Any = None) -> Any:
         """Fit nominal rows and return their labels, by `p_values_`.
 
         Parameters
         ----------
         X : as in `fit`
         y : ignored
+        csv : dict, optional
+            How CSV files are read: see `score`.
 
         Returns
         -------
         labels : array or Series of shape (n,)
             -1 where `p_values_` is at most alpha, else 1; of the kind of ``X``.
         """
-        return self._fit(X, for_own=True)._current().labels_of(self.p_values_)
+        return (
+            self._fit(with_csv(X, csv), for_own=True)._current().labels_of(self.p_values_)
+        )
 
     @property
     def statistic_(self) -> Any:
@@ -693,7 +716,14 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     return LPE(**fitted.parameters)._adopt(fitted)
 
 
-def score(data: Any, nominal: Any = None, *, columns: Any = None, **arguments: Any) -> Any:
+def score(
+    data: Any,
+    nominal: Any = None,
+    *,
+    columns: Any = None,
+    csv: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> Any:
     """Return the p-value of each row of a table, against the others or a nominal set.
 
     Parameters
@@ -705,6 +735,10 @@ def score(data: Any, nominal: Any = None, *, columns: Any = None, **arguments: A
         all others, unless not all rows are calibration rows.
     columns : sequence, optional
         Names of the columns to measure, for frames and paths; None: all.
+    csv : dict, optional
+        How CSV files at paths are read, such as ``{"separator": ";", "decimal": ","}``:
+        separator, decimal, thousands, quote, comment, skip_rows, header, names, na_values,
+        encoding; see ``docs/csv.md``.
     **arguments
         Of `LPE`.
 
@@ -734,10 +768,14 @@ def score(data: Any, nominal: Any = None, *, columns: Any = None, **arguments: A
     Name: p_value, dtype: float64
     """
     check_names("score", arguments)
+    data = with_csv(data, csv)
+    nominal = None if nominal is None else with_csv(nominal, csv)
     model, path = LPE(**arguments), data
     if columns is not None:
-        data = select_columns(data, columns)
-        nominal = None if nominal is None else select_columns(nominal, columns)
+        data = select_columns(data, columns, model.categorical)
+        nominal = (
+            None if nominal is None else select_columns(nominal, columns, model.categorical)
+        )
     if nominal is None:
         return model._fit(data, for_own=True).p_values_
     if is_paths(path):  # the model knows which columns of a CSV are text

@@ -6,7 +6,10 @@ from .column_names import as_given as as_given
 from .column_names import name_from_json as name_from_json
 from .column_names import name_to_json as name_to_json
 from .column_names import places_of as places_of
+from .column_names import split_names as split_names
 from .columns import select_columns as select_columns
+from .csv_options import CsvOptions as CsvOptions
+from .csv_paths import with_csv as with_csv
 from .errors import PrecisionError as PrecisionError
 from .errors import TableError as TableError
 from .files import FileTable as FileTable

@@ -6,8 +6,12 @@ and NumPy's 1 are, but True and 1 are not; NaN is the same as NaN.
 
 from __future__ import annotations
 
+import csv
 import datetime
+import io
 import math
+import re
+import shlex
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -49,8 +53,8 @@ def check_distinct(names: Iterable[Any]) -> None:
 def as_given(given: Iterable[Any], names: Iterable[Any]) -> list[Any]:
     """Return the column names that a user gave, possibly as text.
 
-    Text that is not a name means the only name with this text, such as "0" for 0; text of
-    none or several names is returned unchanged.
+    Text that is not a name means the only name with this text, such as "0" for 0, or that
+    without the spaces around it; text of none or several names is returned unchanged.
 
     Examples
     --------
@@ -62,10 +66,49 @@ def as_given(given: Iterable[Any], names: Iterable[Any]) -> list[Any]:
     written = places_of(map(str, names))
 
     def meant(name: Any) -> Any:
-        found = written.get(name, []) if isinstance(name, str) else []
-        return names[found[0]] if identity(name) not in places and len(found) == 1 else name
+        if not isinstance(name, str) or identity(name) in places:
+            return name
+        found = written.get(name) or written.get(name.strip(), [])
+        return names[found[0]] if len(found) == 1 else name
 
     return [meant(name) for name in given]
+
+
+def split_names(text: str) -> list[str]:
+    """Return names that were separated by commas, those with commas in quotes as in CSV.
+
+    Examples
+    --------
+    >>> split_names(' x, "a,b",c')
+    [' x', 'a,b', 'c']
+    """
+    text = re.sub(r'(^|,) +"', r'\1"', text)  # a quote is one at the beginning only
+    names = next(csv.reader(io.StringIO(text, newline="")), [])
+    return [name for name in names if name.strip()]
+
+
+def join_names(names: Iterable[Any]) -> str:
+    """Return names as text that `split_names` reads.
+
+    Examples
+    --------
+    >>> join_names([" x", "a,b"])
+    ' x,"a,b"'
+    """
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(list(map(str, names)))
+    return line.getvalue()
+
+
+def as_option(option: str, names: Iterable[Any]) -> str:
+    """Return an option of the command line with names, quoted for a shell.
+
+    Examples
+    --------
+    >>> as_option("--columns", [" L_T1", "x"])
+    "--columns ' L_T1,x'"
+    """
+    return f"{option} {shlex.quote(join_names(names))}"
 
 
 def name_to_json(name: Any) -> Any:

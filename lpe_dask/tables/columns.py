@@ -16,13 +16,16 @@ from lpe_dask.tables.partitions import part_of_columns
 from lpe_dask.tasks import meta_of
 
 
-def select_columns(X: Any, columns: Sequence[Any]) -> Any:
+def select_columns(
+    X: Any, columns: Sequence[Any], categorical: str | Sequence[Any] | None = None
+) -> Any:
     """Return the table ``X``, or that in the files it names, with these columns only.
 
-    Names are compared as by `column_names.identity`.
+    Names are compared as by `column_names.identity`. Those of a CSV that
+    are named in ``categorical`` are text.
     """
     if is_paths(X):
-        X = read_frame(X, columns=columns)
+        X = read_frame(X, columns=columns, categorical=categorical)
     X = as_table(X, columns)
     if isinstance(X, NamedTable):
         return replace(X, frame=select_columns(X.frame, columns))

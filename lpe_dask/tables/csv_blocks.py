@@ -11,25 +11,29 @@ the column: only then is a block read by Python, line by line.
 from __future__ import annotations
 
 import csv
+import logging
 import zlib
-from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO, StringIO
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pv
 from fsspec.utils import read_block
 
 from lpe_dask.storage import retried
+from lpe_dask.tables.column_names import as_given
+from lpe_dask.tables.csv_format import CsvFormat
+from lpe_dask.tables.csv_hints import Looks, comment_of, hint_at, value_hint
 from lpe_dask.tables.errors import TableError
 from lpe_dask.tables.kinds import BOOLEAN, TEXT
 from lpe_dask.tables.large_numbers import MOST_UNITS
 from lpe_dask.tables.listing import open_url
+
+logger = logging.getLogger(__name__)
 
 #: Bytes of a CSV file that decide its separator and the types of its columns.
 CSV_SAMPLE_BYTES = 2**18
@@ -44,18 +48,18 @@ CSV_SEPARATORS = ",;\t|"
 #: Endings of the names of files that cannot be cut.
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
-#: Values that mean a missing number.
-_MISSING = [*pv.ConvertOptions().null_values, "<NA>", "None"]
-
-#: Most bytes that Arrow parses at a time, and that are read at a time to count lines.
-_PARSED_BYTES, _COUNTED_BYTES = 2**30, 2**24
+#: Bytes that are read at a time to count lines.
+_COUNTED_BYTES = 2**24
 
 #: Added after the last line: a value of its own only if no quote is open before it.
-_END = "\0 end"
+_END = "\0end"
 
 #: Booleans of Arrow, and the remedy for other encodings.
 _BOOLEANS = {"true", "false", "1", "0"}
-_TO_UTF8 = "Write the file as UTF-8, for example with: iconv -f latin1 -t utf8 FILE."
+_TO_UTF8 = (
+    'Name its encoding, for example --csv encoding=latin-1 (csv={"encoding": "latin-1"}), '
+    "or write the file as UTF-8, for example with: iconv -f latin1 -t utf8 FILE."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class CsvBlock:
         None: the whole file, which may be compressed.
     first : str
         URL of the file that separator and schema were read from.
-    separator : str
+    form : CsvFormat
     schema : pyarrow.Schema
         Columns in the order of the files; numbers, booleans and text.
     """
@@ -80,7 +84,7 @@ class CsvBlock:
     start: int
     n_bytes: int | None
     first: str
-    separator: str
+    form: CsvFormat
     schema: pa.Schema
 
     def read(self, names: list[str]) -> pa.Table:
@@ -93,7 +97,7 @@ class CsvBlock:
         """
         lines = self._lines()
         if self.start == 0:
-            found, _, lines = _header(self.name, lines, self.separator)
+            found, _, lines = _header(self.name, lines, self.form)
             if found != self.schema.names:
                 raise TableError(
                     f"{self.name} and {self.first} do not belong to one table: its first "
@@ -101,10 +105,10 @@ class CsvBlock:
                     f"same columns in the same order."
                 )
         fields = [self.schema.field(name) for name in names]
-        if lines.count(b'"') % 2:  # Arrow would read the rest as one long value
+        if self.form.is_open(lines):  # Arrow would read the rest as one long value
             self._check(lines, fields)
         try:
-            table = _parse_exactly(lines, self.separator, self.schema.names, fields)
+            table = _parse_exactly(lines, self.form, self.schema.names, fields)
             return table.select(names)
         except pa.ArrowInvalid as error:
             self._check(lines, fields)
@@ -112,22 +116,31 @@ class CsvBlock:
                 f"{self.name}, from line {self._line()} on: {error}"
             ) from error
 
-    @retried
     def _lines(self) -> bytes:
+        try:
+            lines = self.form.utf8(self._bytes())
+        except UnicodeError as error:
+            raise TableError(
+                f"{self.name} is not {self.form.encoding}: {error}."
+            ) from error
+        return self.form.without_skipped(lines) if self.start == 0 else lines
+
+    @retried
+    def _bytes(self) -> bytes:
         compression = "infer" if self.n_bytes is None else None
         with open_url(self.name, compression) as file:
             return bytes(read_block(file, self.start, self.n_bytes, b"\n"))
 
     def _check(self, lines: bytes, fields: list[pa.Field]) -> None:
         """Raise TableError for the first wrong line, if any."""
-        for line, what in _problems(lines, self.separator, self.schema.names, fields):
+        for line, what in _problems(lines, self.form, self.schema.names, fields):
             raise TableError(f"{self.name}, line {self._line() + line}: {what}")
 
     @retried
     def _line(self) -> int:
         """Return the number of the first line, without the header; reads all before it."""
         if self.start == 0:
-            return 1 + _header(self.name, self._lines(), self.separator)[1]
+            return 1 + _header(self.name, self._lines(), self.form)[1]
         n_breaks, n_left = 0, self.start
         with open_url(self.name) as file:
             while n_left > 0 and (some := file.read(min(n_left, _COUNTED_BYTES))):
@@ -141,6 +154,8 @@ def open_files(
     names: list[str],
     columns: Sequence[Any] | None,
     kinds: Mapping[int, str | None],
+    categorical: str | Sequence[Any] | None,
+    given: Mapping[str, Any],
 ) -> tuple[list[CsvBlock], pa.Schema]:
     """Return the blocks of a table, and its schema.
 
@@ -153,36 +168,63 @@ def open_files(
         The columns that will be measured; None: all.
     kinds : mapping of int to str
         What some of these are, by their position among them: as in `files.open_table`.
+    categorical : {None, "auto"} or sequence of str
+        Columns whose values are categories: those that are named are text, or booleans.
+    given : mapping
+        Options, as `CsvOptions.given` returns them.
+
+    Raises
+    ------
+    TableError
+        If a file cannot be read, or looks like one that is to be read otherwise.
     """
+    form = CsvFormat()
+    if given:
+        from lpe_dask.tables.csv_options import CsvOptions  # not for workers
+
+        form = CsvOptions.of(given).form()
     for name in names:
-        separator, sample = _sample(filesystem, name)
+        found, sample, looks = _sample(filesystem, name, form, given)
         if sample.num_rows > 0:
             break
-    measured = sample.column_names if columns is None else list(columns)
+    measured = sample.column_names
+    if columns is not None:
+        measured = as_given(columns, measured)
     told = {name: kinds.get(place) for place, name in enumerate(measured)}
+    if categorical is not None and not isinstance(categorical, str):
+        # A code such as 007 is no number, whatever the others look like.
+        for name in set(as_given(categorical, measured)) & told.keys():
+            if not pa.types.is_boolean(sample.schema.field(name).type):
+                told[name] = TEXT
+    looks.check(
+        sample.schema, [name for name, kind in told.items() if kind != TEXT], columns
+    )
     schema = pa.schema([(field.name, _type(field, told)) for field in sample.schema])
-    layout = (filesystem.unstrip_protocol(name), separator, schema)
-    is_compressed = any(name.lower().endswith(COMPRESSED) for name in names)
+    layout = (filesystem.unstrip_protocol(name), found, schema)
+    is_whole = not form.is_cut or any(name.lower().endswith(COMPRESSED) for name in names)
+    if not form.is_cut:
+        logger.info("%s: each file is read at once, as %s", names[0], form.encoding)
     blocks = [
         CsvBlock(filesystem.unstrip_protocol(name), start, n_bytes, *layout)
         for name in names
-        for start, n_bytes in ([(0, None)] if is_compressed else _cut(filesystem, name))
+        for start, n_bytes in ([(0, None)] if is_whole else _cut(filesystem, name))
     ]
     return blocks, schema
 
 
 @retried
-def count_rows(filesystem: Any, names: list[str]) -> int:
+def count_rows(filesystem: Any, names: list[str], form: CsvFormat) -> int:
     """Return about how many rows files have together."""
     content, is_whole = _beginning(filesystem, names[0])
     lines = content.splitlines(keepends=True)
+    n_before = form.has_header + len(form.skipped)
     if is_whole and len(names) == 1:
-        return max(0, len(lines) - 1)
+        return max(0, len(lines) - n_before)
     n_bytes = sum(int(filesystem.size(name)) for name in names)
     if names[0].lower().endswith(COMPRESSED):
         # Other formats have about the same size.
         n_bytes = n_bytes * len(content) // len(zlib.compress(content))
-    rows = lines[1 : None if is_whole else -1]  # without the names; the last may be cut
+    rows = lines[n_before : None if is_whole else -1]  # the last may be cut
     return n_bytes * len(rows) // max(1, sum(map(len, rows)))
 
 
@@ -216,32 +258,50 @@ def _type(field: pa.Field, measured: Mapping[Any, str | None]) -> pa.DataType:
     return found if _is_exact(found) else pa.large_string()
 
 
-def _sample(filesystem: Any, name: str) -> tuple[str, pa.Table]:
-    """Return the separator of a file, and its first rows in the types they seem to have."""
+def _sample(
+    filesystem: Any, name: str, form: CsvFormat, given: Mapping[str, Any]
+) -> tuple[CsvFormat, pa.Table, Looks]:
+    """Return the format of a file, its first rows in the types they seem to have, and more.
+
+    The last is what they look like.
+    """
     content, is_whole = _beginning(filesystem, name)
-    lines = content.removeprefix(BOM_UTF8).splitlines()
-    first = next((line for line in lines if line.strip()), b"").decode(errors="replace")
+    looks = Looks(name, content, form, given)
     try:
-        separator = csv.Sniffer().sniff(first, CSV_SEPARATORS).delimiter
-    except csv.Error:  # a single column
-        separator = ","
-    names, n_before, rest = _header(name, content, separator)
-    if not names:
-        raise ValueError(f"{name} is empty; a CSV file starts with a line of column names.")
-    lines = rest.splitlines(keepends=True)
-    n_quotes = rest.count(b'"')
-    while not is_whole and lines:
-        n_quotes -= lines.pop().count(b'"')  # it may be cut, also within quotes
-        if n_quotes % 2 == 0:
-            break
-    rows = b"".join(lines)
-    for line, what in _problems(rows, separator, names, []):
-        raise TableError(f"{name}, line {1 + n_before + line}: {what}")
-    sample = _parse_exactly(rows, separator, names, [])
+        lines = form.without_skipped(form.utf8(content, is_whole=is_whole))
+    except UnicodeError as error:
+        raise TableError(f"{name} is not {form.encoding}: {error}. {_TO_UTF8}") from error
+    if "separator" not in given:
+        first = next((line for line in lines.splitlines() if line.strip()), b"")
+        try:
+            text = first.decode(errors="replace")
+            form = replace(
+                form, separator=csv.Sniffer().sniff(text, CSV_SEPARATORS).delimiter
+            )
+        except csv.Error:  # a single column
+            pass
+    looks = replace(looks, form=form)
+    try:
+        names, n_before, rest = _header(name, lines, form)
+        if not names:
+            raise TableError(
+                f"{name} is empty; a CSV file starts with a line of column names."
+            )
+        rows, is_open = rest.splitlines(keepends=True), form.is_open(rest)
+        while not is_whole and rows:
+            is_open ^= form.is_open(rows.pop())  # it may be cut, also within quotes
+            if not is_open:
+                break
+        rest = b"".join(rows)
+        for line, what in _problems(rest, form, names, []):
+            raise TableError(f"{name}, line {1 + n_before + line}: {what}")
+    except TableError as error:
+        raise TableError(f"{error}{looks.layout()}") from error
+    sample = _parse_exactly(rest, form, names, [])
     for i, column in enumerate(sample.columns):  # fractions may follow small whole numbers
         if pa.types.is_integer(column.type) and not _is_beyond(column):
             sample = sample.set_column(i, names[i], column.cast(pa.float64()))
-    return separator, sample
+    return form, sample, replace(looks, names=names, n_before=n_before, rows=rest)
 
 
 @retried
@@ -256,16 +316,15 @@ def _beginning(filesystem: Any, name: str) -> tuple[bytes, bool]:
         return content, not file.read(1)
 
 
-def _header(name: str, content: bytes, separator: str) -> tuple[list[str], int, bytes]:
+def _header(name: str, content: bytes, form: CsvFormat) -> tuple[list[str], int, bytes]:
     """Return the names of columns, how many lines end with them, and the other lines.
 
     Blank lines may precede the names, which may contain line breaks in quotes.
     """
     file = BytesIO(content)
-    lines = (line.decode("utf-8-sig") for line in file)
-    reader = csv.reader(lines, delimiter=separator, strict=True)
+    reader = form.reader((line.decode() for line in file), strict=True)
     try:
-        found = next((values for values in reader if not _is_blank(values)), [])
+        found: list[str] = next((values for values in reader if not _is_blank(values)), [])
     except UnicodeDecodeError as error:
         raise TableError(
             f"{name}, line 1: the column names are not UTF-8. {_TO_UTF8}"
@@ -276,11 +335,21 @@ def _header(name: str, content: bytes, separator: str) -> tuple[list[str], int, 
             f"({error}). Close their quotes, and end lines with a line feed; of a file "
             f"with carriage returns alone: tr '\\r' '\\n' < FILE."
         ) from error
-    names = [text or f"Unnamed: {i}" for i, text in enumerate(found)]
+    if form.names and found and len(form.names) != len(found):
+        raise TableError(
+            f"{name}, line {reader.line_num}: {len(found)} values, but names has "
+            f"{len(form.names)}. Give a name for each column."
+        )
+    if not form.has_header:
+        names = list(form.names) or [str(i) for i in range(len(found))]
+        return names, 0, content
+    names = [text or f"Unnamed: {i}" for i, text in enumerate(form.names or found)]
     if twice := sorted({text for text in names if names.count(text) > 1}):
         raise TableError(
             f"{name}, line {reader.line_num}: column names must differ from each other, "
-            f"but {twice} occur more than once. Rename them."
+            f"but {twice} occur more than once. Rename them, also with --csv names=A,B "
+            f'(csv={{"names": ["A", "B"]}}), or if they are a row: --csv header=false '
+            f'(csv={{"header": False}}).'
         )
     return names, reader.line_num, content[file.tell() :]
 
@@ -293,43 +362,15 @@ def _is_blank(values: list[str]) -> bool:
 # The functions below run inside tasks.
 
 
-def _parse(
-    lines: bytes, separator: str, names: list[str], fields: list[pa.Field]
-) -> pa.Table:
-    """Return the columns of the fields; without any all, of the types they seem to have."""
-    if not lines.strip():
-        return pa.schema(fields or [(name, pa.null()) for name in names]).empty_table()
-    table = pv.read_csv(
-        BytesIO(lines),
-        pv.ReadOptions(
-            column_names=names,
-            use_threads=False,
-            block_size=min(len(lines) + 1, _PARSED_BYTES),
-        ),
-        pv.ParseOptions(delimiter=separator, newlines_in_values=True),
-        pv.ConvertOptions(
-            column_types=pa.schema(fields),
-            include_columns=[field.name for field in fields],
-            null_values=_MISSING,
-        ),
-    )
-    for i, field in enumerate(fields):
-        if pa.types.is_large_string(field.type):
-            text = table.column(i)
-            text = pc.if_else(pc.equal(text, ""), pa.scalar(None, field.type), text)
-            table = table.set_column(i, field, text)
-    return table
-
-
 def _parse_exactly(
-    lines: bytes, separator: str, names: list[str], fields: list[pa.Field]
+    lines: bytes, form: CsvFormat, names: list[str], fields: list[pa.Field]
 ) -> pa.Table:
-    """Return the same; columns of whole numbers beyond floats have a type for these.
+    """Return what `CsvFormat.parse` does, with whole numbers beyond floats.
 
-    It is that of the field where this holds all values.
+    Columns of these have a type for them: that of the field where this holds all values.
     """
     read = [f.with_type(pa.float64()) if _is_exact(f.type) else f for f in fields]
-    table = _parse(lines, separator, names, read)
+    table = form.parse(lines, names, read)
     for i, field in enumerate(table.schema):
         if not pa.types.is_floating(field.type):
             continue
@@ -337,8 +378,8 @@ def _parse_exactly(
         types = [type_ for type_ in own if pa.types.is_integer(type_)]
         if _is_beyond(column):
             text = [field.with_type(pa.large_string())]
-            text = _parse(lines, separator, names, text).column(0)
-            if (digits := _digits(column, text)) is not None:
+            text = form.parse(lines, names, text).column(0)
+            if (digits := _digits(column, text, form)) is not None:
                 column = digits
                 types += [pa.int64(), pa.uint64(), pa.decimal256(76, 0)]
         for type_ in types:
@@ -358,15 +399,19 @@ def _is_beyond(column: pa.ChunkedArray) -> bool:
     return any(abs(x) >= MOST_UNITS for x in extremes if x is not None)
 
 
-def _digits(numbers: pa.ChunkedArray, text: pa.ChunkedArray) -> pa.ChunkedArray | None:
+def _digits(
+    numbers: pa.ChunkedArray, text: pa.ChunkedArray, form: CsvFormat
+) -> pa.ChunkedArray | None:
     """Return the text of a column of numbers, if it is of digits only."""
+    if form.thousands:
+        text = pc.replace_substring(text, form.thousands, "")
     text = pc.utf8_trim_whitespace(pc.if_else(pc.is_null(numbers), None, text))
     is_whole = pc.all(pc.match_substring_regex(text, r"^-?\d+$")).as_py()
     return text if is_whole else None
 
 
 def _problems(
-    lines: bytes, separator: str, names: list[str], fields: list[pa.Field]
+    lines: bytes, form: CsvFormat, names: list[str], fields: list[pa.Field]
 ) -> Iterator[tuple[int, str]]:
     """Yield the lines that are wrong, counted from 0, and why."""
     places = [(names.index(field.name), field) for field in fields]
@@ -374,7 +419,7 @@ def _problems(
     # Arrow has no such limit. It holds for the process: lowering it again would disturb
     # other threads.
     csv.field_size_limit(max(csv.field_size_limit(), len(lines) + len(_END)))
-    reader = csv.reader(chain(text, [_END]), delimiter=separator)
+    reader = form.reader(chain(text, [_END]))
     line = 0
     for values in reader:
         if values == [_END]:
@@ -385,39 +430,34 @@ def _problems(
             yield (
                 line,
                 f"{len(values)} values, but the file has {len(names)} columns. Correct the "
-                f"line, or put values that contain the separator into quotes.",
+                f"line, or put values that contain the separator into quotes"
+                f"{hint_at(comment_of(values[0]), '; or, if it is a comment')}.",
             )
         elif values:
-            found = (_not_of_type(values[i], field) for i, field in places)
-            yield from ((line, what) for what in found if what)
+            wrong = (_not_of_type(values[i], field, form) for i, field in places)
+            yield from ((line, what) for what in wrong if what)
         line = reader.line_num
     yield (
         line,
         "a quoted value begins here that has no end in the same block of "
         f"{CSV_BLOCK_BYTES} bytes. Close the quote; if values contain line breaks, "
-        "compress the file (gzip), which is then read as a whole, or write it as Parquet.",
+        "compress the file (gzip), which is then read as a whole, or write it as Parquet; "
+        'where quotes are parts of values: --csv quote= (csv={"quote": ""}).',
     )
 
 
-def _not_of_type(value: str, field: pa.Field) -> str | None:
+def _not_of_type(value: str, field: pa.Field, form: CsvFormat) -> str | None:
     """Return why a value cannot be read; None if it can."""
     if not value.isascii() and value != value.encode(errors="replace").decode():
         return f"column {field.name!r} has bytes that are not UTF-8. {_TO_UTF8}"
-    if pa.types.is_large_string(field.type) or value.strip() in _MISSING:
+    if pa.types.is_large_string(field.type) or form.is_missing(value):
         return None
     is_boolean = pa.types.is_boolean(field.type)
-    if value.lower() in _BOOLEANS if is_boolean else _is_number(value):
+    if value.lower() in _BOOLEANS if is_boolean else form.number(value) is not None:
         return None
     kind = "true or false" if is_boolean else "a number"
     return (
         f"column {field.name!r} has {value!r}, which is not {kind}. Correct the line, or "
-        f"leave out the column (columns=, --columns)."
+        f"leave out the column (columns=, --columns)"
+        f"{hint_at(value_hint(value, form), '; or read it with')}."
     )
-
-
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return "_" not in value

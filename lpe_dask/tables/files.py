@@ -28,6 +28,7 @@ from dask.utils import natural_sort_key
 
 from lpe_dask.storage import retried
 from lpe_dask.tables import csv_blocks, row_groups
+from lpe_dask.tables.column_names import as_given, as_option
 from lpe_dask.tables.csv_blocks import COMPRESSED, CsvBlock
 from lpe_dask.tables.kinds import kind_of_arrow
 from lpe_dask.tables.large_numbers import MOST_UNITS
@@ -110,13 +111,21 @@ class FileTable:
         """
         self.check_same(None)
         named = () if categorical is None or categorical == "auto" else categorical
+        named = as_given(named, self.schema.names)
         left_out = [key for key in self.keys if key not in map(str, named)]
         if left_out:
             logger.warning(
                 "keys in names of folders are not measured, unless columns= (--columns) "
                 "names them: %s", ", ".join(left_out),
             )  # fmt: skip
-        return [name for name in self.columns if name not in left_out]
+        chosen = [name for name in self.columns if name not in left_out]
+        if chosen[:1] == ["Unnamed: 0"]:
+            logger.warning(
+                "column 'Unnamed: 0', perhaps the row numbers of pandas' to_csv, is "
+                "measured; to leave it out: columns=%s (%s)",
+                chosen[1:], as_option("--columns", chosen[1:]),
+            )  # fmt: skip
+        return chosen
 
     @property
     def columns(self) -> list[Any]:
@@ -143,7 +152,8 @@ class FileTable:
         """
         if self.n_rows is not None:
             return [part.n_rows for part in self.parts], True
-        n_rows = csv_blocks.count_rows(self.files.filesystem, self.files.names)
+        files, form = self.files, self.parts[0].form
+        n_rows = csv_blocks.count_rows(files.filesystem, files.names, form)
         return [n_rows // len(self.parts)] * len(self.parts), False
 
     def select(self, columns: Sequence[Any]) -> FileTable:
@@ -184,6 +194,7 @@ def open_table(
     path: Paths,
     columns: Sequence[Any] | None = None,
     kinds: Mapping[int, str | None] | None = None,
+    categorical: str | Sequence[Any] | None = None,
 ) -> FileTable:
     """Return the table at ``path``; reads footers of Parquet, or the beginning of a CSV.
 
@@ -192,12 +203,16 @@ def open_table(
     path : str or path, or a sequence of them
         A file, a folder or a glob of Parquet (``.parquet``, ``.parq``, ``.pq``) or CSV
         files (``.csv``, ``.tsv``, ``.txt``, also compressed); local or an fsspec URL.
+        Options of `csv_paths.with_csv` hold for CSV.
     columns : sequence of str, optional
         The columns that will be measured. All others of a CSV are read as text, exactly as
         it is in the file; only empty values are missing.
     kinds : mapping of int to str or None, optional
         What some of these are (`kinds.TEXT`, `kinds.BOOLEAN`), by their position among
         them, whatever the beginning of a CSV looks like; see `Categories.kinds`.
+    categorical : {None, "auto"} or sequence, optional
+        Categorical columns of nominal rows: those of a CSV that are named are text, but
+        for booleans.
 
     Raises
     ------
@@ -212,9 +227,11 @@ def open_table(
     if formats == {"parquet"}:
         return FileTable(files, *row_groups.open_files(filesystem, names))
     if formats == {"csv"}:
-        return FileTable(
-            files, *csv_blocks.open_files(filesystem, names, columns, kinds or {}), None
+        given = getattr(path, "csv", {})
+        blocks, schema = csv_blocks.open_files(
+            filesystem, names, columns, kinds or {}, categorical, given
         )
+        return FileTable(files, blocks, schema, None)
     raise ValueError(
         f"{shown_paths(path)} holds {_some(names)}. A table consists of Parquet files "
         f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "
@@ -232,7 +249,7 @@ def read_frame(
 
     Without ``columns``, keys in names of folders only if they are ``categorical``.
     """
-    table = open_table(path, columns, kinds)
+    table = open_table(path, columns, kinds, categorical)
     if columns is not None:
         table.check_same(columns)
         return table.frame()

@@ -32,7 +32,7 @@ from lpe_dask.tables.categories import (
     column_of,
     distinct,
 )
-from lpe_dask.tables.column_names import as_given, identity, places_of
+from lpe_dask.tables.column_names import as_given, as_option, identity, places_of
 from lpe_dask.tables.columns import columns_at, is_frame
 from lpe_dask.tables.files import is_paths, read_frame
 from lpe_dask.tables.foreign import NamedTable, as_table
@@ -98,11 +98,19 @@ class _Seen:
         Up to `MOST_LEVELS` and one more.
     has_long : bool
         Whether there are others, of more than `MOST_CHARACTERS`.
+    n_values : int
+        How many values there are, also equal ones.
     """
 
     kinds: frozenset[str] = frozenset()
     levels: frozenset[Level] = frozenset()
     has_long: bool = False
+    n_values: int = 0
+
+    @property
+    def is_id(self) -> bool:
+        """Whether nearly all values are different."""
+        return self.n_values >= 50 and len(self.levels) > 0.9 * self.n_values
 
 
 def learn_categories(
@@ -147,6 +155,7 @@ def learn_categories(
     found = dict(zip(places, seen, strict=True))
     if isinstance(categorical, str):
         found = {p: of for p, of in found.items() if columns.is_categorical(p, of)}
+        columns.check_no_ids(found)
     return columns.categories(found) if found else None
 
 
@@ -204,6 +213,21 @@ class _Columns:
             if not _may_have_levels(kind):
                 raise _not_categorical(self.labels[place], str(kind))
         return chosen
+
+    def check_no_ids(self, found: Mapping[int, _Seen]) -> None:
+        """Raise ValueError if "auto" has found a column in which nearly all rows differ."""
+        for place, seen in found.items():
+            if seen.is_id:
+                names = self.names or list(range(len(self.dtypes)))
+                others = [name for i, name in enumerate(names) if i != place]
+                named = [names[i] for i in found]
+                raise ValueError(
+                    f"{self.labels[place]} has {len(seen.levels):,} different values in "
+                    f"{seen.n_values:,} rows, so nearly every row would differ from all "
+                    f"others in it. Leave it out (columns={others}, "
+                    f"{as_option('--columns', others)}), or if it is a category, name it "
+                    f"(categorical={named}, {as_option('--categorical', named)})."
+                )
 
     def categories(self, found: Mapping[int, _Seen]) -> Categories:
         """Return categories, checked, of what was found in the columns at some places."""
@@ -414,7 +438,9 @@ def _seen_of(column: pd.Series) -> _Seen:
     found = distinct(column)
     present = {level for level in found.levels if level is not None}
     short = set(filterfalse(_is_long, present))
-    return _Seen(frozenset({found.kind}), _kept(short), len(short) < len(present))
+    n_values = int((found.positions >= 0).sum())
+    has_long = len(short) < len(present)
+    return _Seen(frozenset({found.kind}), _kept(short), has_long, n_values)
 
 
 def _merged(of_column: list[_Seen]) -> _Seen:
@@ -422,6 +448,7 @@ def _merged(of_column: list[_Seen]) -> _Seen:
         frozenset().union(*(seen.kinds for seen in of_column)),
         _kept(frozenset().union(*(seen.levels for seen in of_column))),
         any(seen.has_long for seen in of_column),
+        sum(seen.n_values for seen in of_column),
     )
 
 

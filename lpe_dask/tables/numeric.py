@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lpe_dask.tables.column_names import as_option
 from lpe_dask.tables.kinds import label_of
 from lpe_dask.tables.large_numbers import exact_column, exact_frame
 
@@ -59,19 +60,17 @@ def check_numeric(frame: Any, but: Collection[int] = ()) -> None:
 
 def _remedy(usable: list[Any], texts: list[Any]) -> str:
     """Return what to do about columns that are no numbers, some of them perhaps text."""
-    names = ",".join(map(str, usable))
     choose = (
         f"Choose the columns to measure: columns={usable} in Python or a job file, "
-        f"--columns {names} on the command line"
+        f"{as_option('--columns', usable)} on the command line"
     )
     if not usable:
         choose = "There are no others: give a table with columns of numbers"
     if not texts:
         return f"{choose}."
-    names = ",".join(map(str, texts))
     return (
         f"{choose}; or measure text and categories, too, as equal or different: "
-        f"categorical={texts}, --categorical {names}."
+        f"categorical={texts}, {as_option('--categorical', texts)}."
     )
 
 

@@ -65,10 +65,12 @@ def invoke(*arguments):
 @pytest.mark.parametrize("nominal", FORMS)
 @pytest.mark.parametrize("new", FORMS)
 def test_score_files__in_all_forms(nominal, new):
-    summary = score_files(
-        f"new.{new}", "out", nominal=f"nominal.{nominal}", columns=COLUMNS,
-        categorical=CATEGORICAL, n_neighbors=3,
-    )  # fmt: skip
+    arguments = {"columns": COLUMNS, "categorical": CATEGORICAL, "n_neighbors": 3}
+    if nominal == "csv" != new:  # categories of a CSV are text
+        with pytest.raises(TypeError, match=r"'port' has whole .* to text"):
+            score_files(f"new.{new}", "out", nominal="nominal.csv", **arguments)
+        return
+    summary = score_files(f"new.{new}", "out", nominal=f"nominal.{nominal}", **arguments)
 
     written, model = pd.read_parquet("out"), expected()
     np.testing.assert_array_equal(written["p_value"], model.score_samples(NEW))
@@ -87,7 +89,7 @@ def test_command__fits_saves_and_scores(form):
     assert fitted.exit_code == 0, fitted.output
     assert "are expected: holds" in fitted.output
 
-    for new in FORMS:
+    for new in ["csv"] if form == "csv" else FORMS:
         scored = invoke("score", f"new.{new}", "--model", "model", "--output", f"out {new}")
         assert scored.exit_code == 0, scored.output
         np.testing.assert_array_equal(
@@ -190,7 +192,8 @@ def test_other_types__are_refused_before_anything_is_read(monkeypatch):
 
 
 def test_floats__in_place_of_text_are_refused_when_they_are_read():
-    NEW.assign(zip=[np.nan, *[7.5] * 19]).to_parquet("floats.parquet")
+    new = NEW.assign(port=NEW["port"].astype(str))
+    new.assign(zip=[np.nan, *[7.5] * 19]).to_parquet("floats.parquet")
 
     result = invoke(
         "score", "floats.parquet", "--nominal", "nominal.csv", "--output", "out",
@@ -199,7 +202,7 @@ def test_floats__in_place_of_text_are_refused_when_they_are_read():
 
     assert result.exit_code == 2
     assert "column 'zip' has numbers with fractions, but the nominal" in result.output
-    NEW.assign(zip=np.nan).to_parquet("empty.parquet")
+    new.assign(zip=np.nan).to_parquet("empty.parquet")
     summary = score_files(
         "empty.parquet", "out", nominal="nominal.csv", columns=COLUMNS,
         categorical=CATEGORICAL, overwrite=True,
@@ -233,4 +236,4 @@ def test_column_of_a_csv__that_is_no_number_further_down_is_told_by_line():
     Path("late.csv").write_text("\n".join(lines) + "\n")
 
     with pytest.raises(ValueError, match=r"late.csv, line 100002: column 'c' has 'six'"):
-        score_files("late.csv", "out", categorical=["c"])
+        score_files("late.csv", "out")

@@ -609,7 +609,7 @@ def test_learn_categories__reads_each_partition_once_or_only_some():
 
     def block(i):
         read.append(i)
-        return pd.DataFrame({"c": [f"level {i}"]})
+        return pd.DataFrame({"c": [f"level {i}"] * 2})
 
     meta = pd.DataFrame({"c": pd.Series(dtype="str")})
     X = dd.from_map(block, range(100), meta=meta)

@@ -1,0 +1,225 @@
+"""The options that say how CSV files are read, as users give them, and where they go.
+
+csv={...} | --csv KEY=VALUE | [csv] --of, of_texts--> CsvOptions --form--> CsvFormat
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
+
+from lpe_dask.tables.column_names import check_distinct, split_names
+from lpe_dask.tables.csv_format import CsvFormat
+
+#: Words for characters that are hard to type.
+_WORDS = {"space": " ", "tab": "\t", "\\t": "\t"}
+
+#: The last line that can be skipped by its number: these are at the beginning of a file.
+_LAST_SKIPPED = 1000
+
+
+def _as_character(value: Any) -> Any:
+    return _WORDS.get(value, value) if isinstance(value, str) else value
+
+
+def _as_texts(value: Any) -> Any:
+    """Return one marker as several, and numbers as the texts that they are in a file."""
+    values = [value] if isinstance(value, str | int | float) else value
+    if not isinstance(values, list | tuple):
+        return value
+    is_number = [isinstance(v, int | float) and not isinstance(v, bool) for v in values]
+    return tuple(repr(v) if n else v for v, n in zip(values, is_number, strict=True))
+
+
+def _checked(is_allowed: Callable[[str], bool]) -> AfterValidator:
+    def check(value: Any) -> Any:
+        if not is_allowed(value):
+            raise ValueError("not allowed")  # users see the description of the key
+        return value
+
+    return AfterValidator(check)
+
+
+def _is_separator(value: str) -> bool:
+    return (
+        value.isascii() and len(value.rstrip(" ") or " ") == 1 and value[0] not in '\r\n"'
+    )
+
+
+def _is_quote(value: str) -> bool:
+    return len(value) <= 1 and value.isascii() and value not in ("\r", "\n")
+
+
+def _is_comment(value: str) -> bool:
+    return bool(value.strip()) and "\n" not in value
+
+
+def _is_encoding(value: str) -> bool:
+    try:
+        codecs.getincrementaldecoder(value)
+        return isinstance("a".encode(value), bytes)
+    except LookupError:  # also for codecs between other types
+        return False
+
+
+def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    check_distinct(names)
+    return names
+
+
+def _key(description: str, example: str, **limits: Any) -> Any:
+    return Field(None, description=description, examples=[example], **limits)
+
+
+_Character = BeforeValidator(_as_character)
+_Line = Annotated[int, Field(ge=1, le=_LAST_SKIPPED)]
+_Texts = Annotated[tuple[str, ...], Field(strict=False)]
+_Lines = Annotated[tuple[_Line, ...], Field(strict=False)]
+
+
+class CsvOptions(BaseModel):
+    """How CSV files are read; a key that is not given has its plain meaning.
+
+    Without a separator it is one of , ; | and tab, by the first line. The others are those
+    of `CsvFormat`.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    separator: Annotated[str, _checked(_is_separator), _Character] | None = _key(
+        'one ASCII character, also as "tab" or "space" (any number of spaces); with a '
+        "space after it, spaces around it are left out",
+        '";"',
+        min_length=1,
+    )
+    decimal: Annotated[Literal[".", ","], _Character] | None = _key('"." or ","', '","')
+    thousands: (
+        Annotated[Literal[",", ".", " ", "'", "_", "\u00a0", "\u202f"], _Character] | None
+    ) = _key("a comma, a point, a space, ' or _", '"."')
+    quote: Annotated[str, _checked(_is_quote), _Character] | None = _key(
+        'one ASCII character, or "" where there are no quotes', '"\'"'
+    )
+    comment: Annotated[str, _checked(_is_comment)] | None = _key(
+        "what lines begin with that are left out, not blank", '"#"'
+    )
+    skip_rows: Annotated[int, Field(ge=0, le=_LAST_SKIPPED)] | _Lines | None = _key(
+        "how many lines are left out at the beginning, or a list of the numbers of lines, "
+        f"from 1 to {_LAST_SKIPPED}",
+        "[1, 3, 4]",
+    )
+    header: bool | None = _key("true or false", "false")
+    names: Annotated[_Texts, AfterValidator(_check_names)] | None = _key(
+        "a list of column names, at least one and none twice", '["a", "b"]', min_length=1
+    )
+    na_values: Annotated[_Texts, BeforeValidator(_as_texts)] | None = _key(
+        "a list of texts or numbers that mean a missing value", '["?", "-200"]'
+    )
+    encoding: Annotated[str, _checked(_is_encoding)] | None = _key(
+        "an encoding that Python knows", '"latin-1"'
+    )
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return options that were given in Python, or found in [csv] before.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For an unknown key or a wrong value, naming what is allowed.
+        """
+        if not isinstance(given, Mapping):
+            raise TypeError(
+                f"csv={given!r} must be a dict of options, for example "
+                f'csv={{"separator": ";"}}. Keys are {", ".join(cls.model_fields)}.'
+            )
+        try:
+            options = cls.model_validate(dict(given))
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_context=False)[0]
+            kind = TypeError if details["type"].endswith("_type") else ValueError
+            raise kind(_wrong(str(details["loc"][0]), given)) from None
+        for _, problem in options.conflicts():
+            raise ValueError(f"csv: {problem}")
+        return options
+
+    @classmethod
+    def of_texts(cls, texts: Iterable[str]) -> Self:
+        """Return options that were given as ``KEY=VALUE``."""
+        given: dict[str, Any] = {}
+        for text in texts:
+            key, sign, value = text.partition("=")
+            if not sign or key in given:
+                raise ValueError(
+                    f"--csv {text!r} is not KEY=VALUE, or its key was given before. Give "
+                    f"each key once, for example --csv decimal=,."
+                )
+            given[key] = split_names(value) if key in ("names", "na_values") else value
+            if key in ("skip_rows", "header"):
+                with suppress(json.JSONDecodeError):  # told below
+                    given[key] = json.loads(value.lower())
+        return cls.of(given)
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Yield keys that contradict others, and what is wrong."""
+        if self.thousands is not None and self.thousands == (self.decimal or "."):
+            problem = (
+                f"thousands={self.thousands!r} is the decimal point, too. Give another "
+                f"decimal, or leave thousands out."
+            )
+            yield "thousands", problem
+        quote = '"' if self.quote is None else self.quote
+        if quote and quote in (self.separator, self.comment):
+            problem = (
+                f"quote={quote!r} is the separator or begins comments, too. Give another "
+                f'quote, or "" where there are no quotes.'
+            )
+            yield "quote", problem
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that were given, as values of JSON."""
+        return self.model_dump(exclude_none=True, mode="json")
+
+    def form(self) -> CsvFormat:
+        """Return the format that these say, and a comma where they have no separator."""
+        skip, given = self.skip_rows or (), self.model_dump(exclude_none=True)
+        separator = given.get("separator", ",")
+        plain = (
+            "decimal",
+            "thousands",
+            "quote",
+            "comment",
+            "names",
+            "na_values",
+            "encoding",
+        )
+        return CsvFormat(
+            separator=separator[0],
+            is_spaced=separator == " " or len(separator) > 1,
+            skipped=tuple(range(1, skip + 1) if isinstance(skip, int) else sorted(skip)),
+            has_header=given.get("header", self.names is None),
+            **{key: given[key] for key in plain if key in given},
+        )
+
+
+def _wrong(key: str, given: Mapping[str, Any]) -> str:
+    known = CsvOptions.model_fields
+    if key not in known:
+        nearest = get_close_matches(key, known, n=1)
+        hint = f" Did you mean {nearest[0]}?" if nearest else ""
+        return f"csv has no key {key!r}.{hint} Keys are {', '.join(known)}."
+    example = f"{key} = {(known[key].examples or [''])[0]}"
+    allowed = known[key].description
+    return f"csv: {key}={given[key]!r} must be {allowed}. For example: {example}."

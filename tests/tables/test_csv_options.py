@@ -1,0 +1,220 @@
+"""Options for CSV files: in Python, on the command line and in jobs."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import lpe_dask
+from lpe_dask.tables import csv_blocks, with_csv
+from lpe_dask.tables.csv_options import CsvOptions
+from lpe_dask.tables.files import open_table
+
+#: Content, options, and the values that are read.
+READ = {
+    "decimal commas": (
+        "x;y\n1,5;2\n-2,25;1e3\n",
+        {"decimal": ","},
+        {"x": [1.5, -2.25], "y": [2, 1000]},
+    ),
+    "thousands": (
+        "x;y\n1.234,5;2\n12;3\n",
+        {"decimal": ",", "thousands": "."},
+        {"x": [1234.5, 12]},
+    ),
+    "large thousands": (
+        'x\n"9,007,199,254,740,993"\n1\n',
+        {"thousands": ","},
+        {"x": [9007199254740993, 1]},
+    ),
+    "quotes": ("x,y\n'1',2\n'a,b',3\n", {"quote": "'"}, {"x": ["1", "a,b"], "y": [2, 3]}),
+    "no quotes": ('x,y\n1",2\n2,3\n', {"quote": ""}, {"y": [2, 3]}),
+    "comments": (
+        "# by me\nx,y\n1,2\n  # later\n3,4\n",
+        {"comment": "#"},
+        {"x": [1, 3], "y": [2, 4]},
+    ),
+    "first lines": ("a title\n\nx,y\n1,2\n", {"skip_rows": 2}, {"x": [1], "y": [2]}),
+    "units": ("x,y\nm,s\n1,2\n", {"skip_rows": [2]}, {"x": [1], "y": [2]}),
+    "no header": ("1,2\n3,4\n", {"header": False}, {"0": [1, 3], "1": [2, 4]}),
+    "names": ("1,2\n3,4\n", {"names": ["a", "b"]}, {"a": [1, 3], "b": [2, 4]}),
+    "other names": (
+        "x,x\n3,4\n",
+        {"names": ["a", "b"], "header": True},
+        {"a": [3], "b": [4]},
+    ),
+    "markers": (
+        "x,y\n?,2\n3,-200.0\n",
+        {"na_values": ["?", -200]},
+        {"x": [None, 3], "y": [2, None]},
+    ),
+    "markers in categories": ("x,y\n-,2\na,3\n", {"na_values": "-"}, {"x": [None, "a"]}),
+    "latin-1": (
+        "né,y\n1,é\n".encode("latin-1"),
+        {"encoding": "latin-1"},
+        {"né": [1], "y": ["é"]},
+    ),
+    "utf-16": (
+        "x,y\n1,é\n".encode("utf-16"),
+        {"encoding": "utf-16"},
+        {"x": [1], "y": ["é"]},
+    ),
+    "spaces": (
+        " x   y \n 1 \t 2  \n3 4\n",
+        {"separator": "space"},
+        {"x": [1, 3], "y": [2, 4]},
+    ),
+    "spaces after commas": (
+        'x, y\n1, "a, b" \n 2,c\n',
+        {"separator": ", "},
+        {"y": ["a, b", "c"]},
+    ),
+    "other separator": ("x^y\n1^2\n", {"separator": "^"}, {"x": [1], "y": [2]}),
+}
+
+
+def written(tmp_path, content):
+    path = tmp_path / "t.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def read(path, given):
+    table = open_table(with_csv(path, given))
+    parts = [part.read(table.schema.names) for part in table.parts]
+    return pa.concat_tables(parts, promote_options="permissive").to_pydict()
+
+
+@pytest.mark.parametrize(("content", "given", "expected"), READ.values(), ids=READ)
+@pytest.mark.parametrize("n_bytes", [16, 2**25])
+def test_open_table__reads_by_options(
+    tmp_path, monkeypatch, content, given, expected, n_bytes
+):
+    is_of_lines = 'b"' not in str(content) and given.get("encoding") != "utf-16"
+    if is_of_lines:
+        monkeypatch.setattr(csv_blocks, "CSV_BLOCK_BYTES", n_bytes)
+    path = written(tmp_path, content)
+    text = [name for name, values in expected.items() if isinstance(values[-1], str)]
+
+    table = open_table(with_csv(path, given), categorical=text)
+
+    parts = [part.read(table.schema.names) for part in table.parts]
+    found = pa.concat_tables(parts, promote_options="permissive").to_pydict()
+    assert found == expected | {
+        name: found[name] for name in found.keys() - expected.keys()
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        ({"seperator": ";"}, ValueError, r"no key 'seperator'. Did you mean separator\?"),
+        ({"separator": ";;"}, ValueError, "must be one ASCII character"),
+        ({"decimal": ";"}, ValueError, r'decimal=.* must be "." or ","'),
+        ({"header": "no"}, TypeError, "header='no' must be true or false"),
+        ({"skip_rows": -1}, ValueError, "how many lines"),
+        ({"names": ["a", "a"]}, ValueError, "none twice"),
+        ({"encoding": "utf-99"}, ValueError, "an encoding that Python knows"),
+        ({"comment": " "}, ValueError, "not blank"),
+        ({"thousands": ","} | {"decimal": ","}, ValueError, "is the decimal point, too"),
+        ({"quote": "#", "comment": "#"}, ValueError, "begins comments, too"),
+        ([";"], TypeError, "must be a dict"),
+        ({"separator": None}, None, ""),
+    ],
+)
+def test_csv_options__are_checked(given, kind, message):
+    if kind is None:
+        CsvOptions.of(given)
+        return
+    with pytest.raises(kind, match=message):
+        CsvOptions.of(given)
+
+
+def test_csv_options__of_texts():
+    texts = [
+        "separator=tab",
+        "skip_rows=[1, 3]",
+        "header=False",
+        'names=a,"b,c"',
+        "na_values=?",
+    ]
+
+    given = CsvOptions.of_texts(texts).given()
+
+    assert given == {
+        "separator": "\t", "skip_rows": [1, 3], "header": False, "names": ["a", "b,c"],
+        "na_values": ["?"],
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="KEY=VALUE"):
+        CsvOptions.of_texts(["decimal"])
+
+
+def test_error__of_a_block_names_the_line_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 40)
+    rows = [f"{i},5; {i}" for i in range(50)]
+    path = written(tmp_path, "title\n# of it\nx;y\n" + "\n".join([*rows, "3.5;1"]) + "\n")
+    given = {"decimal": ",", "skip_rows": 1, "comment": "#"}
+
+    with pytest.raises(ValueError, match=r"t.csv, line 54: column 'x' has '3.5'"):
+        read(path, given)
+
+
+def test_methods__take_options(tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["x", "y"])
+    path, given = tmp_path / "t.csv", {"decimal": ","}
+    frame.to_csv(path, sep=";", decimal=",", index=False)
+    expected = lpe_dask.LPE(3).fit(frame)
+
+    model = lpe_dask.LPE(3).fit(path, csv=given)
+
+    for method in ("statistic", "score_samples", "predict", "decision_function"):
+        found = getattr(model, method)(path, csv=given).compute()
+        np.testing.assert_array_equal(found, getattr(expected, method)(frame))
+    assert model.explain(path, csv=given)["statistic"].notna().all()
+    assert len(model.nearest_nominal(path, csv=given)) == 180
+    model.check_calibration()
+    pd.testing.assert_series_equal(
+        lpe_dask.score(path, csv=given, n_neighbors=3).compute().reset_index(drop=True),
+        expected.p_values_,
+    )
+    assert lpe_dask.plan(path, csv=given, n_neighbors=3).fits
+    with pytest.raises(TypeError, match="X is a DataFrame"):
+        model.predict(frame, csv=given)
+    assert pickle.loads(pickle.dumps(with_csv(path, given))).csv == given
+
+
+def test_score_files__resumes_only_by_the_same_options(tmp_path):
+    path = written(tmp_path, "x\n" + "".join(f"{i}.25\n" for i in range(40)))
+    lpe_dask.score_files(path, tmp_path / "out", n_neighbors=3)
+
+    with pytest.raises(FileExistsError, match="how CSV files are read"):
+        lpe_dask.score_files(
+            path, tmp_path / "out", n_neighbors=3, csv={"na_values": [3.25]}, missing="drop"
+        )
+
+
+def test_run__reads_by_the_section_of_a_job(tmp_path):
+    path = written(tmp_path, "x;y\n" + "".join(f"{i},25;1\n" for i in range(40)))
+    job = tmp_path / "job.toml"
+    job.write_text(
+        f'[score]\ndata = "{path}"\noutput = "{tmp_path}/out"\n[csv]\ndecimal = ","\n'
+    )
+
+    summary = lpe_dask.run(job)
+
+    assert summary["rows"] == 40
+    assert pd.read_parquet(tmp_path / "out")["x"].tolist() == [i + 0.25 for i in range(40)]
+    job.write_text(job.read_text().replace("decimal", "thousands") + 'decimal = ","\n')
+    with pytest.raises(
+        ValueError, match=r"line 5, \[csv\] thousands: .*decimal point, too"
+    ):
+        lpe_dask.run(job)
+    job.write_text(
+        job.read_text()
+        .replace('decimal = ","', "header = 3")
+        .replace('thousands = ","\n', "")
+    )
+    with pytest.raises(ValueError, match="must be true or false"):
+        lpe_dask.run(job)
