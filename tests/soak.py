@@ -6,8 +6,8 @@
 Each case draws a table, the kind in which it comes, arguments, chunks, a scheduler and an
 order of calls from the seed and its number, and compares every result with definitions.py,
 bit for bit. Models of some cases before are scored again in between. A failure prints the
-case and what redoes it, alone or after those before it, and the soak goes on; it ends with
-1 if there were any. MALLOC_PERTURB_=165 in the environment fills memory that is freed.
+case and what redoes it, alone or after those before it. The soak goes on after it, up to
+ten, and ends with 1 if there were any. MALLOC_PERTURB_=165 in the environment fills memory that is freed.
 """
 
 import argparse
@@ -35,8 +35,8 @@ from lpe_dask.model.division import divide
 
 SCALES = [None, "minmax", "standard", "quantile", "minmax+quantile"]
 
-#: Models of cases before that are kept, and scored again.
-KEPT = 8
+#: Models of cases before that are kept, and scored again; failures that end a soak.
+KEPT, MOST_FAILURES = 8, 10
 
 
 def column_of_numbers(rng, n_rows):
@@ -288,7 +288,7 @@ def soak(seed, numbers, seconds):
     end, schedulers, failed, n_cases = time.monotonic() + seconds, Schedulers(), [], 0
     kept, first = deque(maxlen=KEPT), None
     for number in numbers:
-        if time.monotonic() > end:
+        if time.monotonic() > end or len(failed) == MOST_FAILURES:
             break
         first = number if first is None else first
         case = Case(seed, number)
