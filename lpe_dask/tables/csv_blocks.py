@@ -296,7 +296,7 @@ def _sample(
         for line, what in _problems(rest, form, names, []):
             raise TableError(f"{name}, line {1 + n_before + line}: {what}")
     except TableError as error:
-        raise TableError(f"{error}{looks.layout()}") from error
+        raise TableError(looks.layout() or str(error)) from error
     sample = _parse_exactly(rest, form, names, [])
     for i, column in enumerate(sample.columns):  # fractions may follow small whole numbers
         if pa.types.is_integer(column.type) and not _is_beyond(column):
@@ -347,9 +347,9 @@ def _header(name: str, content: bytes, form: CsvFormat) -> tuple[list[str], int,
     if twice := sorted({text for text in names if names.count(text) > 1}):
         raise TableError(
             f"{name}, line {reader.line_num}: column names must differ from each other, "
-            f"but {twice} occur more than once. Rename them, also with --csv names=A,B "
-            f'(csv={{"names": ["A", "B"]}}), or if they are a row: --csv header=false '
-            f'(csv={{"header": False}}).'
+            f"but {twice} occur more than once. If they are a row: --csv header=false "
+            f'(csv={{"header": False}}); else rename them, or give names for all columns: '
+            f"--csv names=A,B (names in csv=)."
         )
     return names, reader.line_num, content[file.tell() :]
 

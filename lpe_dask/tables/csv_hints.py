@@ -7,6 +7,7 @@ option, never in numbers.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 from collections import Counter
@@ -21,6 +22,8 @@ import pyarrow as pa
 from lpe_dask.tables.column_names import as_option, join_names
 from lpe_dask.tables.csv_format import CsvFormat
 from lpe_dask.tables.errors import TableError
+
+logger = logging.getLogger(__name__)
 
 #: What something looks like, and the options that read it so.
 Hint = tuple[str, dict[str, Any]]
@@ -84,9 +87,9 @@ class Looks:
     rows: bytes = b""
 
     def layout(self) -> str:
-        """Return what the file looks like for the end of an error, and how to read it."""
+        """Return an error that says how the file looks, and how to read it; "" if plain."""
         what, options = self._layout()
-        return f" If {what}: {remedy(options, self.given)}." if options else ""
+        return f"{self.name}: {what}: {remedy(options, self.given)}." if options else ""
 
     def check(
         self, schema: pa.Schema, measured: Sequence[str], named: Sequence[str] | None
@@ -115,10 +118,13 @@ class Looks:
                 f"{remedy({'header': False}, self.given)}; if not: --csv header=true."
             )
         texts = [n for n in measured if n not in missing and _is_text(schema.field(n).type)]
-        if missing or texts:
-            what, options = self._layout()
-            if options:
-                raise TableError(f"{self.name}: {what}: {remedy(options, self.given)}.")
+        if (missing or texts) and (layout := self.layout()):
+            raise TableError(layout)
+        if named is None and any(name.startswith(" ") for name in self.names):
+            logger.warning(
+                "%s: column names begin with spaces, as values may; to leave these out: %s",
+                self.name, remedy({"separator": f"{self.form.separator} "}, self.given),
+            )  # fmt: skip
         found = {}
         for name in texts:
             place = self.names.index(name)
@@ -223,7 +229,13 @@ def layout_hint(lines: Sequence[str], form: CsvFormat, given: Mapping[str, Any])
         return "", {}
     begin = next(i for i, d in enumerate(divided) if len(d[2]) == most[0][0])
     if begin > 0 and "skip_rows" not in given:
-        options["skip_rows"] = divided[begin][0] - 1
+        above = {
+            next(iter(comment_of(line).values()), "") for _, line, _ in divided[:begin]
+        }
+        if len(above) == 1 and "" not in above and "comment" not in given:
+            options["comment"] = above.pop()
+        else:
+            options["skip_rows"] = divided[begin][0] - 1
     if not options:
         return "", {}
     rows = [values for _, _, values in divided[begin + 1 :]]
@@ -300,7 +312,9 @@ def _evenness(divided: list[_Line], form: CsvFormat) -> float:
 
 def _is_numeric(value: str, form: CsvFormat) -> bool:
     value = value.strip().strip("'\"")
-    return form.number(value) is not None or _COMMA.fullmatch(value) is not None
+    return form.number(value) is not None or bool(
+        _COMMA.fullmatch(value) or _GROUPS.fullmatch(value)
+    )
 
 
 def _what(options: Mapping[str, Any]) -> str:

@@ -121,8 +121,8 @@ class FileTable:
         chosen = [name for name in self.columns if name not in left_out]
         if chosen[:1] == ["Unnamed: 0"]:
             logger.warning(
-                "column 'Unnamed: 0', perhaps the row numbers of pandas' to_csv, is "
-                "measured; to leave it out: columns=%s (%s)",
+                "column 'Unnamed: 0', perhaps the row numbers of to_csv, is measured; to "
+                "leave it out: columns=%s (%s)",
                 chosen[1:], as_option("--columns", chosen[1:]),
             )  # fmt: skip
         return chosen

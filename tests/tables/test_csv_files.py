@@ -1,0 +1,179 @@
+"""CSV files as people have them: a case of each line of docs/csv.md."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import lpe_dask
+from lpe_dask.tables import CsvOptions, csv_blocks, with_csv
+from lpe_dask.tables.files import read_frame
+
+PAGE = Path(__file__).parents[2] / "docs" / "csv.md"
+
+#: The rows of each file, and the same with a missing value.
+ROWS = np.random.default_rng(0).normal(2000, 300, (60, 2)).round(2)
+HOLE = ROWS.copy()
+HOLE[7, 0] = np.nan
+
+
+def text(rows=ROWS, head="x,y", sep=",", form="{:.2f}".format, hole=""):
+    lines = [[hole if np.isnan(v) else form(v) for v in row] for row in rows]
+    return "\n".join([*head.splitlines(), *map(sep.join, lines)]) + "\n"
+
+
+def comma(value):
+    return f"{value:.2f}".replace(".", ",")
+
+
+def points(value):
+    return f"{value:,.2f}".translate(str.maketrans(",.", ".,"))
+
+
+def marked(sign):
+    return "markers of missing values", text(HOLE, hole=sign), HOLE
+
+
+#: Line of the page, what is in the file, and its values by the remedy of the error.
+REFUSED = [
+    ("decimal commas", text(head="x;y", sep=";", form=comma), ROWS),
+    ("decimal commas", text(head="x\ty", sep="\t", form=comma), ROWS),
+    ("thousands", text(head="x;y", sep=";", form="{:,.2f}".format), ROWS),
+    ("thousands", text(head="x;y", sep=";", form=points), ROWS),
+    ("thousands", text(form='"{:,.2f}"'.format), ROWS),
+    ("no line of column names", text(head=""), ROWS),
+    ("no line of column names", text(head="1,1"), np.r_[[[1, 1]], ROWS]),
+    *map(marked, ["?", "-", "\\N", " none"]),
+    ("comments", text(head="# by hand\n# and so on\nx,y"), ROWS),
+    ("comments", text(ROWS[:9]) + "# later\n" + text(ROWS[9:], head=""), ROWS),
+    ("a line of units below the names", text(head="x,y\ndegC,%"), ROWS),
+    ("lines above the names", text(head="a report\n\nx,y"), ROWS),
+    ("a file of a data logger (TOA5)", text(head='"TOA5",1,1\nx,y\nC,%\n"",Avg'), ROWS),
+    ("several spaces between values", text(head=" x   y", sep="   "), ROWS),
+    ("another separator", text(head="x^y", sep="^"), ROWS),
+    ("UTF-16", text().encode("utf-16"), ROWS),
+    ("UTF-16", text().encode("utf-16-le"), ROWS),
+    ("another encoding", text(head="é,y").encode("latin-1"), ROWS),
+    ("numbers in other quotes", text(form="'{:.2f}'".format), ROWS),
+]  # fmt: skip
+
+#: Line of the page, what is in the file, and what is read (or said, or refused).
+OTHERS = {
+    "separators `,` `;` tab": (text(head="x\ty", sep="\t"), ROWS),
+    "`NA`, `NaN`, `null` or nothing": (text(HOLE, hole="NA"), HOLE),
+    "names that count, such as years": (text(head="2019,2020"), ROWS),
+}
+
+
+def written(tmp_path, content):
+    path = tmp_path / "t.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def remedy(message):
+    """Return the options that an error names, for the command line and for Python."""
+    shell, python = re.search(r"(--csv .*?) \(csv=(\{.*?\})\)", message).groups()
+    return CsvOptions.of_texts(shlex.split(shell)[1::2]).given(), eval(python)
+
+
+@pytest.mark.parametrize(("line", "content", "expected"), REFUSED)
+def test_read_frame__names_the_option_that_reads_a_file(tmp_path, line, content, expected):
+    path = written(tmp_path, content)
+
+    for categorical in (None, "auto"):
+        with pytest.raises(ValueError, match=r"--csv .*\(csv=") as raised:
+            read_frame(path, categorical=categorical).compute(scheduler="sync")
+    shell, python = remedy(str(raised.value))
+
+    assert shell == python
+    found = read_frame(with_csv(path, python)).compute(scheduler="sync")
+    np.testing.assert_array_equal(found.to_numpy(float), expected)
+
+
+@pytest.mark.parametrize(("content", "expected"), OTHERS.values(), ids=OTHERS)
+def test_read_frame__reads_plain_files(tmp_path, content, expected):
+    found = read_frame(written(tmp_path, content)).compute(scheduler="sync")
+
+    np.testing.assert_array_equal(found.to_numpy(float), expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "option"),
+    [("1,5", "decimal=,"), ("?", "'na_values=?'"), ("# late", "'comment=#'")],
+)
+def test_error__of_a_later_block_names_the_option(tmp_path, monkeypatch, value, option):
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 60)
+    separator = ";" if value == "1,5" else ","
+    head, _, rows = text(sep=separator).partition("\n")
+    last = value if value[0] == "#" else f"{value}{separator}2"
+    path = written(tmp_path, f"{head.replace(',', separator)}\n{rows}{last}\n")
+
+    with pytest.raises(ValueError, match=f"line 62.*--csv {re.escape(option)}"):
+        read_frame(path).compute(scheduler="sync")
+
+
+def test_spaces_after_commas__are_told(tmp_path, caplog):
+    path = written(tmp_path, text(head="x, y", sep=", "))
+
+    np.testing.assert_array_equal(read_frame(path).compute(scheduler="sync"), ROWS)
+    _, given = remedy(caplog.text)
+
+    assert list(read_frame(with_csv(path, given)).columns) == ["x", "y"]
+
+
+def test_counter_of_to_csv__is_told(tmp_path, caplog):
+    pd.DataFrame(ROWS, columns=["x", "y"]).to_csv(tmp_path / "t.csv")
+
+    assert list(read_frame(tmp_path / "t.csv").columns) == ["Unnamed: 0", "x", "y"]
+    assert "'Unnamed: 0'" in caplog.text
+    assert "columns=['x', 'y'] (--columns x,y)" in caplog.text
+
+
+def test_ids__are_no_categories(tmp_path):
+    frame = pd.DataFrame(ROWS, columns=["x", "y"]).assign(id=[f"c{i}" for i in range(60)])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+
+    for data in (frame, tmp_path / "t.csv"):
+        with pytest.raises(
+            ValueError, match=r"'id' has 60 .* --columns x,y\), or .* --cat"
+        ):
+            lpe_dask.score(data, categorical="auto")
+        assert len(lpe_dask.score(data, categorical=["id"])) == 60
+        assert len(lpe_dask.score(data, columns=["x", "y"])) == 60
+
+
+def test_codes__stay_text(tmp_path):
+    """Also where the sample of the file has no zeros, and where the column is selected."""
+    rows = pd.DataFrame({"x": np.arange(400.0) % 7, "zip": ["501", "94103"] * 200})
+    rows.loc[399, "zip"] = "00501"
+    path, given = tmp_path / "t.csv", {"categorical": ["zip"], "n_neighbors": 3}
+    rows.to_csv(path, index=False)
+    expected = lpe_dask.score(rows, **given)
+
+    for columns in (None, ["x", "zip"]):
+        found = lpe_dask.score(path, columns=columns, **given).compute()
+        np.testing.assert_array_equal(found, expected)
+    lpe_dask.score_files(path, tmp_path / "out", **given)
+    lpe_dask.score_files(path, tmp_path / "carried", columns=["x"])
+
+    for name in ("out", "carried"):
+        assert pd.read_parquet(tmp_path / name)["zip"].tolist() == rows["zip"].tolist()
+    np.testing.assert_array_equal(pd.read_parquet(tmp_path / "out")["p_value"], expected)
+
+
+def test_page__has_a_line_for_each_case():
+    lines = re.findall(
+        r"^\| (?!file \||key \||---)(.+?) \|", PAGE.read_text(), re.MULTILINE
+    )
+
+    told = {
+        "spaces after commas", "a counter that `to_csv` wrote (`Unnamed: 0`)",
+        "ids, nearly all different, with `categorical=\"auto\"`",
+        "codes with leading zeros (`00501`)",
+    }  # fmt: skip
+    keys = {f"`{key}`" for key in CsvOptions.model_fields}
+    assert {*lines} == {line for line, *_ in REFUSED} | OTHERS.keys() | told | keys
