@@ -7,7 +7,8 @@ Each case draws a table, the kind in which it comes, arguments, chunks, a schedu
 order of calls from the seed and its number, and compares every result with definitions.py,
 bit for bit. Models of some cases before are scored again in between. A failure prints the
 case and what redoes it, alone or after those before it. The soak goes on after it, up to
-ten, and ends with 1 if there were any. MALLOC_PERTURB_=165 in the environment fills memory that is freed.
+ten, and ends with 1 if there were any. MALLOC_PERTURB_=165 in the environment fills memory
+that is freed.
 """
 
 import argparse

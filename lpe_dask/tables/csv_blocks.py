@@ -26,12 +26,13 @@ from fsspec.utils import read_block
 
 from lpe_dask.storage import retried
 from lpe_dask.tables.column_names import as_given
+from lpe_dask.tables.compressed import COMPRESSED, check_text, opened
 from lpe_dask.tables.csv_format import CsvFormat
 from lpe_dask.tables.csv_hints import Looks, comment_of, hint_at, value_hint
 from lpe_dask.tables.errors import TableError
 from lpe_dask.tables.kinds import BOOLEAN, TEXT
 from lpe_dask.tables.large_numbers import MOST_UNITS
-from lpe_dask.tables.listing import open_url
+from lpe_dask.tables.listing import locate
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +45,6 @@ CSV_BLOCK_BYTES = 2**25
 
 #: Separators that are recognized in a CSV file.
 CSV_SEPARATORS = ",;\t|"
-
-#: Endings of the names of files that cannot be cut.
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 #: Bytes that are read at a time to count lines.
 _COUNTED_BYTES = 2**24
@@ -127,8 +125,9 @@ class CsvBlock:
 
     @retried
     def _bytes(self) -> bytes:
-        compression = "infer" if self.n_bytes is None else None
-        with open_url(self.name, compression) as file:
+        with opened(*locate(self.name), self.start) as file:
+            if self.n_bytes is None:
+                return bytes(file.read())
             return bytes(read_block(file, self.start, self.n_bytes, b"\n"))
 
     def _check(self, lines: bytes, fields: list[pa.Field]) -> None:
@@ -142,7 +141,7 @@ class CsvBlock:
         if self.start == 0:
             return 1 + _header(self.name, self._lines(), self.form)[1]
         n_breaks, n_left = 0, self.start
-        with open_url(self.name) as file:
+        with opened(*locate(self.name)) as file:
             while n_left > 0 and (some := file.read(min(n_left, _COUNTED_BYTES))):
                 n_breaks += some.count(b"\n")
                 n_left -= len(some)
@@ -307,8 +306,9 @@ def _sample(
 @retried
 def _beginning(filesystem: Any, name: str) -> tuple[bytes, bool]:
     """Return the beginning of a file with at least a row, and whether it is the whole."""
-    with filesystem.open(name, "rb", compression="infer") as file:
+    with opened(filesystem, name) as file:
         content = file.read(CSV_SAMPLE_BYTES)
+        check_text(name, content)
         while content.count(b"\n") < 2 and len(content) < CSV_BLOCK_BYTES:
             if not (more := file.read(CSV_SAMPLE_BYTES)):
                 break

@@ -29,7 +29,8 @@ from dask.utils import natural_sort_key
 from lpe_dask.storage import retried
 from lpe_dask.tables import csv_blocks, row_groups
 from lpe_dask.tables.column_names import as_given, as_option
-from lpe_dask.tables.csv_blocks import COMPRESSED, CsvBlock
+from lpe_dask.tables.compressed import COMPRESSED
+from lpe_dask.tables.csv_blocks import CsvBlock
 from lpe_dask.tables.kinds import kind_of_arrow
 from lpe_dask.tables.large_numbers import MOST_UNITS
 from lpe_dask.tables.listing import list_files
@@ -325,8 +326,8 @@ def _files_at(path: str) -> tuple[Any, list[str]]:
     filesystem, names = list_files(path, lambda name: _kind(name) is not None)
     # In the order of Dask: part.2.parquet before part.10.parquet, but 10.csv before 2.csv.
     is_parquet = any(_kind(name) == "parquet" for name in names)
-    key = (lambda name: (natural_sort_key(name), name)) if is_parquet else None
-    return filesystem, sorted(names, key=key)
+    names = sorted(names)  # k=007 and k=7 are equal to the other order
+    return filesystem, sorted(names, key=natural_sort_key) if is_parquet else names
 
 
 def _kind(name: str) -> str | None:

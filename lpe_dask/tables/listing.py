@@ -41,14 +41,6 @@ def locate(path: str) -> tuple[Any, str]:
     return filesystem, name
 
 
-def open_url(url: str, compression: str | None = None) -> Any:
-    """Return a file of a table to read, as ``fsspec.open`` does."""
-    if "::" not in url:
-        return fsspec.open(url, compression=compression)
-    filesystem, name = locate(url)
-    return filesystem.open(name, compression=compression)
-
-
 def _protocols() -> list[str]:
     return list(fsspec.available_protocols())
 
