@@ -75,7 +75,7 @@ def as_table(X: Any, columns: Sequence[Any] | None = None) -> Any:
     if isinstance(X, list | tuple):
         rows = [_row(row) for row in X] if len(X) and _row(X[0]) is not None else None
         return X if rows is None else NamedTable(_frame_of_rows(rows), NUMPY)
-    if isinstance(X, Mapping):
+    if isinstance(X, Mapping) and not hasattr(X, "ndim"):  # as sparse ones of scipy have
         return NamedTable(_frame_of_columns(X), NUMPY)
     if (names := getattr(getattr(X, "dtype", None), "names", None)) and len(X.shape) == 1:
         X = X if isinstance(X, np.ndarray) else np.asarray(X)

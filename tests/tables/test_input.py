@@ -351,12 +351,9 @@ REFUSED = [
             [1.0, 2.0],
         )
     ),
-    (
-        "a sparse matrix",
-        scipy.sparse.csr_array(ARRAY),
-        TypeError,
-        "toarray",
-        lambda X: X.toarray(),
+    *(
+        ("a sparse matrix", make(ARRAY), TypeError, "toarray", lambda X: X.toarray())
+        for make in (scipy.sparse.csr_array, scipy.sparse.dok_array)
     ),
 ]
 
