@@ -261,7 +261,8 @@ class Scoring:
     ) -> dict[str, Any]:
         """Return the section about reasons; a run does not fail for want of them."""
         extremes = written.found.extremes
-        private = tuple(map(str, self.given.private or ()))
+        columns = [*self.rows.columns, *self.kept.columns, *self.kept.index_columns]
+        private = tuple(_as_text(self.given.private or (), columns))
         check_token(lock.url, lock.token)
         Folder(self.output).remove_file(output.REASONS_NAME)  # of an interrupted run
         if len(extremes.parts) == 0:
@@ -444,12 +445,17 @@ def prepare_scoring(
 
 def _check_private(private: Sequence[Any], columns: Sequence[Any]) -> None:
     """Raise ValueError for a column that does not exist: a slip would show another one."""
-    missing = sorted({*map(str, private)} - {*map(str, columns)})
+    missing = sorted({*_as_text(private, columns)} - {*map(str, columns)})
     if missing:
         raise ValueError(
             f"there are no columns {missing} to keep private, but {list(columns)}. Name "
             f"some of these (private=, --private)."
         )
+
+
+def _as_text(given: Sequence[Any], columns: Sequence[Any]) -> list[str]:
+    """Return the names that a user gave as those of columns have them, as text."""
+    return as_given(map(str, given), dict.fromkeys(map(str, columns)))
 
 
 def tables_to_score(

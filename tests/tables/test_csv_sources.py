@@ -1,0 +1,135 @@
+"""Files in the layouts of known sources, scored with the options that a user needs."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import lpe_dask
+from lpe_dask.cli.commands import cli
+
+RNG = np.random.default_rng(0)
+X = np.c_[RNG.normal(20, 3, 300), RNG.gamma(2, 2, 300)].round(2)
+HOLE = np.where(np.arange(600).reshape(300, 2) == 14, np.nan, X)
+
+
+def air_quality():
+    """UCI: separator ;, decimal commas, -200 for missing, two empty columns, empty rows."""
+    rows = np.nan_to_num(HOLE, nan=-200)
+    lines = [f"10/03/2004;18.{i % 60:02}.00;{a};{b};;" for i, (a, b) in enumerate(rows)]
+    head = "Date;Time;CO(GT);T;;\n"
+    return head + "\n".join(lines).replace(".", ",") + "\n" + ";;;;;\n" * 3
+
+
+def logger():
+    """A TOA5 file of Campbell Scientific: four lines above, the second with the names."""
+    head = [
+        '"TOA5","CR1000X","CR1000X","12345","CR1000X.Std.05","CPU:met.CR1X","1","Min10"',
+        '"TIMESTAMP","RECORD","AirTC_Avg","WS_ms"',
+        '"TS","RN","Deg C","meters/second"',
+        '"","","Avg","Smp"',
+    ]
+    texts = np.where(np.isnan(HOLE), '"NAN"', HOLE.astype(str))
+    rows = [f'"2026-01-01 {i % 24:02}:00:00",{i},{a},{b}' for i, (a, b) in enumerate(texts)]
+    return "\r\n".join([*head, *rows]) + "\r\n"
+
+
+def web_log():
+    """Apache's combined log: spaces, quotes, - for nothing, no names."""
+    texts = np.where(np.isnan(HOLE), "-", HOLE.astype(str))
+    return "".join(
+        f'10.0.0.{i % 9} - - [10/Oct/2026:13:00:{i % 60:02} +0000] "GET /p?q=a,b HTTP/1.1" '
+        f'{b} {a} "https://example.org/" "Mozilla/5.0 (X11; Linux)"\n'
+        for i, (a, b) in enumerate(texts)
+    )
+
+
+def engines():
+    """C-MAPSS: a space between values, two at the end of lines, no names."""
+    return "".join(f"1 {a} {b} 100.0  \n" for a, b in X)
+
+
+def water():
+    """BATADAL: names with leading spaces."""
+    rows = [f"04/07/16 {i % 24:02}, {a}, {b},-999\n" for i, (a, b) in enumerate(X)]
+    return "DATETIME, L_T1, L_T2, ATT_FLAG\n" + "".join(rows)
+
+
+def taxi(half):
+    """NYC: quotes nowhere, an empty value for a missing one."""
+    texts = np.where(np.isnan(HOLE), "", HOLE.astype(str))[half]
+    rows = [f"2,2020-01-01 00:{i % 60:02}:00,{a},N,{b}\n" for i, (a, b) in enumerate(texts)]
+    return "VendorID,tpep_pickup_datetime,fare_amount,flag,trip_distance\n" + "".join(rows)
+
+
+#: Files, the measured columns, options, and the rows that these are.
+SOURCES = {
+    "air quality": (
+        {"a.csv": air_quality()}, "CO(GT),T", ["decimal=,", "na_values=-200"],
+        np.r_[HOLE, np.full((3, 2), np.nan)],
+    ),
+    "logger": ({"a.csv": logger()}, "AirTC_Avg,WS_ms", ["skip_rows=[1,3,4]"], HOLE),
+    "web log": (
+        {"a.txt": web_log()}, "7,6", ["separator=space", "header=false", "na_values=-"],
+        HOLE,
+    ),
+    "engines": ({"a.txt": engines()}, "1,2", ["separator=space", "header=false"], X),
+    "water": ({"a.csv": water()}, " L_T1, L_T2", [], X),
+    "taxi": (
+        {"01.csv": taxi(slice(100)), "02.csv": taxi(slice(100, None))},
+        "fare_amount,trip_distance", [], HOLE,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("files", "columns", "options", "rows"), SOURCES.values(), ids=SOURCES
+)
+def test_command__scores_files_of_known_sources(tmp_path, files, columns, options, rows):
+    (tmp_path / "in").mkdir()
+    for name, content in files.items():
+        (tmp_path / "in" / name).write_text(content, newline="")
+    out = tmp_path / "out"
+
+    result = CliRunner().invoke(
+        cli,
+        ["score", str(tmp_path / "in"), "--output", str(out), "--columns", columns,
+         "--missing", "drop", "--scheduler", "threads",
+         *[part for option in options for part in ("--csv", option)]],
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    expected = lpe_dask.score(rows, missing="drop")
+    np.testing.assert_array_equal(pd.read_parquet(out)["p_value"], expected)
+    made_from = json.loads((out / "_summary.json").read_text())["made_from"]
+    assert ("csv" in made_from["settings"]) == bool(options)
+
+
+@pytest.mark.parametrize("value", ["decimal", "seperator=;", "header=3"])
+def test_command__refuses_wrong_options(tmp_path, value):
+    result = CliRunner().invoke(cli, ["score", "x.csv", "--output", "out", "--csv", value])
+
+    assert result.exit_code == 2
+    assert "--csv" in result.output
+
+
+def test_command__takes_names_with_commas(tmp_path):
+    frame = pd.DataFrame(X, columns=["load, mean", " x"]).assign(id="a")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+
+    for columns in ('"load, mean", x', ' "load, mean", x'):
+        result = CliRunner().invoke(
+            cli,
+            ["score", str(tmp_path / "t.csv"), "--output", str(tmp_path / "out"),
+             "--columns", columns, "--keep", "id, x", "--private", ' x, id', "--overwrite",
+             "--scheduler", "threads"],
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        assert list(pd.read_parquet(tmp_path / "out").columns)[:2] == ["id", " x"]
+        summary = json.loads((tmp_path / "out" / "_summary.json").read_text())
+        assert summary["reasons"]["private_columns"] == [" x", "id"]
+    np.testing.assert_array_equal(
+        pd.read_parquet(tmp_path / "out")["p_value"], lpe_dask.score(X)
+    )
