@@ -138,7 +138,12 @@ def check_no_others(job: str | PathLike[str], given: Sequence[str]) -> None:
 
 @at_once()
 def forecast_score(
-    workers: Workers, data: Any, nominal: Any, columns: Any, csv: Any, **arguments: Any
+    workers: Workers,
+    data: Any,
+    nominal: Any,
+    columns: Any,
+    csv: Any = None,
+    **arguments: Any,
 ) -> Forecast:
     """Return what `plan` does, for workers that need not be there."""
     parameters = with_defaults(arguments)
@@ -160,7 +165,7 @@ def forecast_score(
 
 @at_once()
 def forecast_with_model(
-    workers: Workers, data: Any, path: str | PathLike[str], columns: Any, csv: Any
+    workers: Workers, data: Any, path: str | PathLike[str], columns: Any, csv: Any = None
 ) -> Forecast:
     """Return what `plan` does with a saved model, for workers that need not be there."""
     model, data = load_fitted(path), with_csv(data, csv)
