@@ -118,7 +118,8 @@ def _prepared_with(
     """Return the preparation that gives distances with these weights."""
     factors, left = weights.as_factors()
     labels = list(columns) * (len(factors) // max(1, len(columns)))
-    _check_usable(np.where(factors == 0, 1.0, left), labels, "weight")
+    is_usable = (factors == 0) | ((left >= 1) & (left < 4))
+    _check_usable(np.where(is_usable, 1.0, np.inf), labels, "weight")
     kept = left[factors != 0]
     of_numbers = kept if len(kept) > 0 else np.ones(1)  # of a column of zeros
     every = np.append(of_numbers, np.ldexp(of_codes.mantissas, of_codes.exponents))

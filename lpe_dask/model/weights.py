@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: Significant bits of a learned weight, and the largest exponent of a factor.
-LEARNED_BITS, MOST_EXPONENT = 24, 1000
+LEARNED_BITS, MOST_EXPONENT = 24, 1022
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class Weights:
 
         A column times ``2**p`` with its weight times ``2**(-2 p)`` makes the same
         distances, bit for bit, where nothing overflows or underflows. With weights from 1
-        to 4, which all are but for extremes, a square overflows only if the distance does.
-        A weight of 0 gives the factor 0.
+        to 4, a square overflows only if the distance does. Others are left of weights that
+        no power of two is large or small enough for. A weight of 0 gives the factor 0.
         """
         mantissas, exponents = np.frexp(self.mantissas)
         exponents = exponents + self.exponents
