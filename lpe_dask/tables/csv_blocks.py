@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +31,7 @@ from lpe_dask.tables.compressed import COMPRESSED, check_text, opened
 from lpe_dask.tables.csv_format import CsvFormat
 from lpe_dask.tables.csv_hints import Looks, comment_of, hint_at, value_hint
 from lpe_dask.tables.errors import TableError
-from lpe_dask.tables.kinds import BOOLEAN, TEXT
+from lpe_dask.tables.kinds import BOOLEAN, TEXT, WHOLE
 from lpe_dask.tables.large_numbers import MOST_UNITS
 from lpe_dask.tables.listing import locate
 
@@ -48,6 +49,10 @@ CSV_SEPARATORS = ",;\t|"
 
 #: Bytes that are read at a time to count lines.
 _COUNTED_BYTES = 2**24
+
+#: Codes with leading zeros, and what marks columns where they are not the numbers.
+_CODE = r"^\s*0\d+\s*$"
+_COMPARED = {b"lpe_dask": b"compared"}
 
 #: Added after the last line: a value of its own only if no quote is open before it.
 _END = "\0end"
@@ -105,6 +110,12 @@ class CsvBlock:
         fields = [self.schema.field(name) for name in names]
         if self.form.is_open(lines):  # Arrow would read the rest as one long value
             self._check(lines, fields)
+        if compared := [f.with_type(pa.large_string()) for f in fields if f.metadata]:
+            text = self.form.parse(lines, self.schema.names, compared)
+            if any(
+                pc.any(pc.match_substring_regex(c, _CODE)).as_py() for c in text.columns
+            ):
+                self._check(lines, fields)
         try:
             table = _parse_exactly(lines, self.form, self.schema.names, fields)
             return table.select(names)
@@ -199,7 +210,11 @@ def open_files(
         sample.schema, [name for name, kind in told.items() if kind != TEXT], columns
     )
     schema = pa.schema([(field.name, _type(field, told)) for field in sample.schema])
-    layout = (filesystem.unstrip_protocol(name), found, schema)
+    # Compared as whole numbers, a code with leading zeros would be one of them.
+    marked = [
+        f.with_metadata(_COMPARED) if told.get(f.name) == WHOLE else f for f in schema
+    ]
+    layout = (filesystem.unstrip_protocol(name), found, pa.schema(marked))
     is_whole = not form.is_cut or any(name.lower().endswith(COMPRESSED) for name in names)
     if not form.is_cut:
         logger.info("%s: each file is read at once, as %s", names[0], form.encoding)
@@ -452,6 +467,12 @@ def _not_of_type(value: str, field: pa.Field, form: CsvFormat) -> str | None:
         return f"column {field.name!r} has bytes that are not UTF-8. {_TO_UTF8}"
     if pa.types.is_large_string(field.type) or form.is_missing(value):
         return None
+    if field.metadata and re.match(_CODE, value):
+        return (
+            f"column {field.name!r} has {value!r}, a code with leading zeros, but the "
+            f"nominal rows have whole numbers in this categorical column. Fit nominal rows "
+            f"that have text there: from a CSV, or after frame[name].astype(str)."
+        )
     is_boolean = pa.types.is_boolean(field.type)
     if value.lower() in _BOOLEANS if is_boolean else form.number(value) is not None:
         return None

@@ -232,9 +232,9 @@ class CsvFormat:
 
     def is_missing(self, value: str) -> bool:
         """Return whether a value means a missing number."""
-        return value.strip() in MISSING or value.strip() in {
-            v.strip() for v in self.na_values
-        }
+        if not self.thousands and not self.na_values:
+            return value in MISSING  # as to Arrow, which takes blanks for parts of them
+        return value.strip() in {v.strip() for v in (*MISSING, *self.na_values)}
 
 
 def _divides(found: re.Match[bytes], separator: bytes) -> bool:

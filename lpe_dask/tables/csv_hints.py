@@ -274,7 +274,7 @@ def _divided(
                 )
                 divided = _values(lines, tried)
                 share = _evenness(divided, form)
-                if share > most + 0.05:
+                if share > most:
                     best, most = (tried, divided), share
     if not best[1]:
         best = form, _values(lines, form)

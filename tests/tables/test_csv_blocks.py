@@ -276,6 +276,36 @@ def test_read_frame__says_what_is_wrong_beside_a_long_value(tmp_path):
 
 
 @pytest.mark.usefixtures("small_blocks")
+def test_csv__names_the_line_and_the_option_of_a_marker_with_blanks(tmp_path):
+    path = write(tmp_path / "a.csv", [*lines(40), " NA,1,t"])
+
+    with pytest.raises(TableError, match=r"line 42: column 'x' has ' NA'.*na_values=NA"):
+        read_frame(path, columns=["x", "y"]).compute()
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_csv__of_codes_where_nominal_rows_have_whole_numbers(tmp_path):
+    """00501 is not 501: an error rather than one category."""
+    nominal = pd.DataFrame({"x": np.arange(40.0), "zip": [501, 94103] * 20})
+    model = lpe_dask.LPE(categorical=["zip"]).fit(nominal)
+    same = write(tmp_path / "same.csv", ["1,501", "2,501.0", "3,"], "x,zip")
+    codes = write(tmp_path / "codes.csv", ["1,501"] * 40 + ["2,00501"], "x,zip")
+
+    expected = model.score_samples(pd.DataFrame({"x": [1.0, 2.0], "zip": [501, 501]}))
+    actual = model.score_samples(same).compute()
+    np.testing.assert_array_equal(actual, [*expected, np.nan])
+    with pytest.raises(TableError, match=r"line 42: column 'zip' has '00501', a code with"):
+        model.score_samples(codes).compute()
+
+
+def test_csv__in_quotes_of_another_kind_is_no_title(tmp_path):
+    path = write(tmp_path / "a.csv", ["'x, y','1.5','2.5'"] * 40, "n,a,b")
+
+    with pytest.raises(TableError, match=r"quotes ': --csv 'quote="):
+        read_frame(path)
+
+
+@pytest.mark.usefixtures("small_blocks")
 def test_csv__is_read_again_where_a_storage_fails_for_the_moment(monkeypatch):
     filesystem = fsspec.filesystem("memory")
     rows = [*lines(60), "oops,1,t"]
