@@ -79,7 +79,7 @@ def _check_kind(name: str, beginning: bytes, ending: str) -> None:
         what, remedy = f"is {found}", "Give it its own ending, or write it as CSV"
     else:
         what = f"is not compressed as its name says ({ending})"
-        remedy = f"Rename it without {ending}, or load it down again"
+        remedy = f"Rename it without {ending}, or download it again"
     raise TableError(f"{name} {what}, by its first bytes. {remedy}.")
 
 
@@ -113,6 +113,6 @@ def _only_member(file: Any, name: str) -> Any:
 
 def _damaged(name: str, error: Exception) -> TableError:
     return TableError(
-        f"{name} is cut short or damaged: {error}. Copy or load it down again, or unpack "
+        f"{name} is cut short or damaged: {error}. Copy or download it again, or unpack "
         f"what is left of it."
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import logging
 import re
+import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -200,19 +201,19 @@ def open_files(
     measured = sample.column_names
     if columns is not None:
         measured = as_given(columns, measured)
-    told = {name: kinds.get(place) for place, name in enumerate(measured)}
+    kind_of = {name: kinds.get(place) for place, name in enumerate(measured)}
     if categorical is not None and not isinstance(categorical, str):
         # A code such as 007 is no number, whatever the others look like.
-        for name in set(as_given(categorical, measured)) & told.keys():
+        for name in set(as_given(categorical, measured)) & kind_of.keys():
             if not pa.types.is_boolean(sample.schema.field(name).type):
-                told[name] = TEXT
+                kind_of[name] = TEXT
     looks.check(
-        sample.schema, [name for name, kind in told.items() if kind != TEXT], columns
+        sample.schema, [name for name, kind in kind_of.items() if kind != TEXT], columns
     )
-    schema = pa.schema([(field.name, _type(field, told)) for field in sample.schema])
+    schema = pa.schema([(field.name, _type(field, kind_of)) for field in sample.schema])
     # Compared as whole numbers, a code with leading zeros would be one of them.
     marked = [
-        f.with_metadata(_COMPARED) if told.get(f.name) == WHOLE else f for f in schema
+        f.with_metadata(_COMPARED) if kind_of.get(f.name) == WHOLE else f for f in schema
     ]
     layout = (filesystem.unstrip_protocol(name), found, pa.schema(marked))
     is_whole = not form.is_cut or any(name.lower().endswith(COMPRESSED) for name in names)
@@ -431,16 +432,15 @@ def _problems(
     """Yield the lines that are wrong, counted from 0, and why."""
     places = [(names.index(field.name), field) for field in fields]
     text = StringIO(lines.decode("utf-8", "surrogateescape"), newline="")
-    # Arrow has no such limit. It holds for the process: lowering it again would disturb
-    # other threads.
-    csv.field_size_limit(max(csv.field_size_limit(), len(lines) + len(_END)))
+    # Arrow has no such limit. It holds for the process, so it is the same for all threads.
+    csv.field_size_limit(sys.maxsize)
     reader = form.reader(chain(text, [_END]))
     line = 0
     for values in reader:
         if values == [_END]:
             return
         if values and values[-1].endswith(_END):
-            continue  # a quote is open: told below
+            continue  # a quote is open: reported below
         if values and len(values) != len(names):
             yield (
                 line,

@@ -110,8 +110,8 @@ class Looks:
         rows = list(islice(filter(None, reader), _LOOKED_AT))
         missing = [name for name in measured if name not in schema.names]
         is_named = named is not None and not missing
-        is_told = "header" in self.given or "names" in self.given or is_named
-        if not is_told and is_row(self.names, rows, self.form):
+        is_decided = "header" in self.given or "names" in self.given or is_named
+        if not is_decided and is_row(self.names, rows, self.form):
             raise TableError(
                 f"{self.name}: the column names look like a row: "
                 f"{', '.join(self.names[:5])}. If they are one: "

@@ -168,7 +168,7 @@ class CsvOptions(BaseModel):
                 )
             given[key] = split_names(value) if key in ("names", "na_values") else value
             if key in ("skip_rows", "header"):
-                with suppress(json.JSONDecodeError):  # told below
+                with suppress(json.JSONDecodeError):  # `of` says what is allowed
                     given[key] = json.loads(value.lower())
         return cls.of(given)
 

@@ -3,8 +3,8 @@
     place --fixed part--> folder --pattern of the rest--> files
 
 A folder stands for all files of tables below it, and so does one that a pattern finds.
-What is hidden (``_x``, ``.x``) below the fixed part of a place is passed over, unless the
-pattern itself says ``_`` or ``.`` there; a path that is named outright is taken as it is.
+What is hidden (``_x``, ``.x``) below the fixed part of a place is skipped, unless the
+pattern itself says ``_`` or ``.`` there; a path that is named outright is read as it is.
 Links are followed.
 """
 
@@ -177,7 +177,7 @@ def _matching(folder: str, part: str) -> list[str]:
 def _check_link(path: str) -> None:
     if os.path.islink(path) and not os.path.exists(path):
         raise ValueError(
-            f"the link {path} leads to {os.readlink(path)}, where nothing is. Mend or "
+            f"the link {path} leads to {os.readlink(path)}, which does not exist. Fix or "
             f"remove it, or name the other files."
         )
 

@@ -15,6 +15,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from dask.utils import natural_sort_key
+
 from lpe_dask.tables.listing import is_local
 
 #: Folders beside the files of a table that has a log -> whose they are, and how to write
@@ -108,12 +110,13 @@ def _check_log(
 ) -> None:
     path = f"{folder}/{log}"
     if log == "metadata":
+        found: list[str] = []
         with suppress(OSError, NotImplementedError):
-            metadata = filesystem.ls(path, detail=False)
-            metadata = [n for n in metadata if _ICEBERG.fullmatch(n.rsplit("/", 1)[-1])]
+            found = filesystem.ls(path, detail=False)
+        metadata = [n for n in found if _ICEBERG.fullmatch(n.rsplit("/", 1)[-1])]
         if not metadata:
             return
-        path = max(metadata)
+        path = max(metadata, key=natural_sort_key)  # v10 comes after v9
     inside = [n for names in places for n in names if n.startswith(f"{folder}/")]
     if all(n.lower().endswith((".csv", ".tsv", ".txt")) for n in inside):
         return

@@ -184,7 +184,12 @@ def check(use, lying, true, line, said, *also):
     """Check that a use of a table does what the page says; ``also`` are other errors."""
     happens = listed()[line]
     if said is None:
-        assert happens in ("measured", "taken by name", "these are left out", "has no rows")
+        assert happens in (
+            "measured",
+            "matched by name",
+            "these are left out",
+            "has no rows",
+        )
         np.testing.assert_array_equal(computed(use(lying)), computed(use(true)))
         return
     error = {"TypeError": TypeError, "ValueError": ValueError}
