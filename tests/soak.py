@@ -99,7 +99,7 @@ class Case:
         if not self.categorical:
             self.kind = rng.choice(["array", "dask array", "frame", "dask frame"])
         self.scheduler = rng.choice(["sync", "threads", "cluster"], p=[0.5, 0.4, 0.1])
-        self.block_rows = int(rng.choice([64, 128, 10**6]))
+        self.block_rows = int(rng.choice([64, 128, 4096]))
         self.arguments = self._drawn_arguments()
 
     def _drawn_arguments(self):
