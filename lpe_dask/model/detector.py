@@ -237,8 +237,10 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
-            Nominal rows, numbers or booleans (see ``categorical`` for others); or the path
-            of a Parquet or CSV table, or a list of such paths. A Dask input is read several
+            Nominal rows, numbers or booleans (see ``categorical`` for others); or another
+            table in memory that has names, such as a Polars frame, an Arrow table or a dict
+            of columns (docs/input.md); or the path of a Parquet or CSV table, or a list of
+            such paths. Masked values are missing. A Dask input is read several
             times, and again where a cluster has lost what was made of it. The model keeps
             what it was given, for `check_calibration` as well, without a copy. An array
             that was fitted on a cluster, or of which not all rows are calibration rows,
@@ -356,8 +358,8 @@ class LPE(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
-            Rows to measure. Columns of a frame are found by name, where a frame was fitted;
-            otherwise by position.
+            Rows to measure, or as in `fit`. Columns with names are found by name, where
+            such were fitted; otherwise by position.
         csv : dict, optional
             How CSV files are read: see `score`.
 
@@ -729,7 +731,8 @@ def score(
     Parameters
     ----------
     data : array-like, DataFrame, dask array or dask DataFrame of shape (n, n_features)
-        Rows to score; or the path of a Parquet or CSV table, or a list of such paths.
+        Rows to score, or another kind of table as in `LPE.fit`; or the path of a Parquet or
+        CSV table, or a list of such paths.
     nominal : same kinds, optional
         Nominal rows. None: those of ``data``, scored as `LPE.p_values_` says: each against
         all others, unless not all rows are calibration rows.
