@@ -89,8 +89,10 @@ class Case:
         frame = pd.DataFrame(columns)[names]
         self.numeric = [name for name in names if name[0] == "x"]
         self.categorical = [name for name in names if name[0] == "c"]
-        self.nominal = frame[:n_nominal]
-        self.new = frame[n_nominal:].reset_index(drop=True)
+        # Not slices: Dask gives those of text that are equally long the same name, and
+        # takes one for the other.
+        self.nominal = frame.take(range(n_nominal))
+        self.new = frame.take(range(n_nominal, n_rows)).reset_index(drop=True)
         self.is_missing = np.zeros(n_new, bool)
         if self.numeric and rng.random() < 0.3:
             self.is_missing[rng.integers(0, n_new)] = True
