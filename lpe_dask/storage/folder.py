@@ -76,7 +76,11 @@ class Folder:
     def exists(self, name: str = "") -> bool:
         """Return whether a file, or the folder, exists."""
         self._forget()
-        return bool(self.filesystem.exists(self.path(name)))
+        try:
+            self.filesystem.info(self.path(name))  # `exists` is False after any error
+        except _NOT_THERE:
+            return False
+        return True
 
     @retried
     def is_file(self) -> bool:

@@ -42,6 +42,25 @@ def test_folder__that_is_a_file_holds_nothing(folder):
     assert folder.read("a") is None
 
 
+@pytest.mark.parametrize("error", [PermissionError, KeyboardInterrupt])
+def test_exists__says_no_only_where_nothing_is(folder, monkeypatch, error):
+    """fsspec's own answer is no after any error, and it loses a signal."""
+
+    def info(self, path, **options):
+        raise error
+
+    monkeypatch.setattr(type(folder.filesystem), "info", info)
+    with pytest.raises(error):
+        folder.exists()
+    monkeypatch.undo()
+    folder.make()
+    folder.write("a", b"1")
+
+    assert folder.exists()
+    assert folder.exists("a")
+    assert not folder.exists("b")
+
+
 def test_write__replaces_a_file_and_leaves_no_other(folder):
     folder.make()
     folder.write("b", b"1")
