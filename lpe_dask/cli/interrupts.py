@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -35,6 +36,9 @@ class GivenUp(KeyboardInterrupt):
 #: Why the command gave up.
 _reasons: list[str] = []
 
+#: Seconds after which a signal comes again whose exception Python has ignored.
+_AGAIN_SECONDS = 0.05
+
 
 def interrupt_main(reason: str) -> None:
     """Raise `GivenUp` in the main thread, whatever it waits for; for other threads.
@@ -60,27 +64,42 @@ def signals_raised() -> Iterator[None]:
 
     For commands; a library leaves signals alone. Ignored signals stay ignored, as those of
     commands in the background. After a signal the handlers remain beyond the context: the
-    process is going to end, and a second signal must not stop it from cleaning up.
+    process is going to end, and a second signal must not stop it from cleaning up. Where a
+    signal comes within a finalizer or callback, as imports have them, Python ignores the
+    exception: then it comes again.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can handle signals
         return
-    came: list[float] = []
+    came: list[tuple[float, int]] = []
+    before_ignored = sys.unraisablehook
+
+    def come_again(ignored: Any) -> None:
+        is_ours = isinstance(ignored.exc_value, KeyboardInterrupt) and came
+        if not is_ours or not hasattr(signal, "pthread_kill"):  # Windows
+            before_ignored(ignored)
+            return
+        _, number = came[-1]
+        came[-1] = (-ENDING_SECONDS, number)
+        main = threading.main_thread().ident
+        threading.Timer(_AGAIN_SECONDS, signal.pthread_kill, (main, number)).start()
 
     def raise_it(number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if came and now - came[-1] < ENDING_SECONDS:
+        if came and now - came[-1][0] < ENDING_SECONDS:
             return
-        came.append(now)
+        came.append((now, number))
         if _reasons:
             raise GivenUp(_reasons[-1])
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     taken = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, raise_it) for number in taken}
+    sys.unraisablehook = come_again
     try:
         yield
     finally:
+        sys.unraisablehook = before_ignored
         if not came:
             _restore(before)
 

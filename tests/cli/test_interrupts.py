@@ -54,6 +54,37 @@ def test_signals_raised__as_an_exception_and_once(monkeypatch, number, raised):
         send(number)
 
 
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+def test_signals_raised__again_where_python_ignores_the_exception(number, raised):
+    class Finalized:
+        def __del__(self):
+            send(number)
+
+    held = [Finalized()]
+
+    def lose_one():
+        held.clear()
+        time.sleep(10)
+
+    with pytest.raises(raised), signals_raised():
+        lose_one()
+
+
+def test_signals_raised__leaves_what_others_raise_in_finalizers_alone(monkeypatch):
+    class Finalized:
+        def __del__(self):
+            raise KeyboardInterrupt
+
+    finalized, seen = Finalized(), []
+    monkeypatch.setattr("sys.unraisablehook", seen.append)
+    with signals_raised():
+        del finalized
+
+    assert [type(ignored.exc_value) for ignored in seen] == [KeyboardInterrupt]
+
+
 def test_signals_raised__leaves_handlers_as_they_were():
     with signals_raised():
         assert signal.getsignal(signal.SIGTERM) is not signal.default_int_handler
