@@ -17,6 +17,11 @@ def array_of(X: Any) -> Any:
     Of objects where there is text, or whole numbers that may be too large for floats: NumPy
     would make text of the numbers beside it, or floats of all. A masked value is NaN, or
     None among objects.
+
+    Raises
+    ------
+    ValueError
+        If the rows of a list are not of one length.
     """
     if isinstance(X, np.ma.MaskedArray):
         return _filled(X)
@@ -24,7 +29,10 @@ def array_of(X: Any) -> Any:
         return X
     if any(map(_has_masked, X)):
         return np.asarray(_without_masks(X), dtype=object)
-    array = np.asarray(X)
+    try:
+        array = np.asarray(X)
+    except ValueError as error:  # of other shapes
+        raise ValueError(_ragged(X)) from error
     is_text = array.dtype.kind in "US"
     return np.asarray(X, dtype=object) if is_text or _may_have_lost(array) else array
 
@@ -61,3 +69,16 @@ def _without_masks(X: Any) -> Any:
 def _may_have_lost(array: NDArray[Any]) -> bool:
     """Return whether floats may be rounded, as whole numbers beside floats are."""
     return array.dtype.kind == "f" and bool((np.abs(array) >= _FIRST_GAP).any())
+
+
+def _ragged(X: Any) -> str:
+    """Return an error about rows of which one is unlike the first."""
+    sizes = [len(row) if isinstance(row, list | tuple) else np.shape(row) for row in X]
+    unlike = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
+    what = "some have values of several numbers"
+    if unlike is not None:
+        what = f"row 0 is {X[0]!r:.60}, and row {unlike} is {X[unlike]!r:.60}"
+    return (
+        f"all rows of a list must have equally many values, but {what}. Give each row as a "
+        f"list with a value for each column, None for a missing one; or all as dicts."
+    )

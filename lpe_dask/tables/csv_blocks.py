@@ -16,6 +16,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO, StringIO
@@ -31,10 +32,12 @@ from lpe_dask.tables.column_names import as_given
 from lpe_dask.tables.compressed import COMPRESSED, check_text, opened
 from lpe_dask.tables.csv_format import CsvFormat
 from lpe_dask.tables.csv_hints import Looks, comment_of, hint_at, value_hint
+from lpe_dask.tables.differing import differences
 from lpe_dask.tables.errors import TableError
 from lpe_dask.tables.kinds import BOOLEAN, TEXT, WHOLE
 from lpe_dask.tables.large_numbers import MOST_UNITS
 from lpe_dask.tables.listing import locate
+from lpe_dask.tables.row_groups import READERS
 
 logger = logging.getLogger(__name__)
 
@@ -77,17 +80,17 @@ class CsvBlock:
     start : int
     n_bytes : int, optional
         None: the whole file, which may be compressed.
-    first : str
-        URL of the file that separator and schema were read from.
+    names : list of str
+        Its columns, in their order.
     form : CsvFormat
     schema : pyarrow.Schema
-        Columns in the order of the files; numbers, booleans and text.
+        The columns of all files of the table; numbers, booleans and text.
     """
 
     name: str
     start: int
     n_bytes: int | None
-    first: str
+    names: list[str]
     form: CsvFormat
     schema: pa.Schema
 
@@ -102,23 +105,22 @@ class CsvBlock:
         lines = self._lines()
         if self.start == 0:
             found, _, lines = _header(self.name, lines, self.form)
-            if found != self.schema.names:
+            if found != self.names:
                 raise TableError(
-                    f"{self.name} and {self.first} do not belong to one table: its first "
-                    f"line names {found}, not {self.schema.names}. Name files with the "
-                    f"same columns in the same order."
+                    f"{self.name} was changed: its first line names {found}, and "
+                    f"named {self.names} when it was opened. Start again."
                 )
         fields = [self.schema.field(name) for name in names]
         if self.form.is_open(lines):  # Arrow would read the rest as one long value
             self._check(lines, fields)
         if compared := [f.with_type(pa.large_string()) for f in fields if f.metadata]:
-            text = self.form.parse(lines, self.schema.names, compared)
+            text = self.form.parse(lines, self.names, compared)
             if any(
                 pc.any(pc.match_substring_regex(c, _CODE)).as_py() for c in text.columns
             ):
                 self._check(lines, fields)
         try:
-            table = _parse_exactly(lines, self.form, self.schema.names, fields)
+            table = _parse_exactly(lines, self.form, self.names, fields)
             return table.select(names)
         except pa.ArrowInvalid as error:
             self._check(lines, fields)
@@ -144,7 +146,7 @@ class CsvBlock:
 
     def _check(self, lines: bytes, fields: list[pa.Field]) -> None:
         """Raise TableError for the first wrong line, if any."""
-        for line, what in _problems(lines, self.form, self.schema.names, fields):
+        for line, what in _problems(lines, self.form, self.names, fields):
             raise TableError(f"{self.name}, line {self._line() + line}: {what}")
 
     @retried
@@ -167,14 +169,16 @@ def open_files(
     kinds: Mapping[int, str | None],
     categorical: str | Sequence[Any] | None,
     given: Mapping[str, Any],
-) -> tuple[list[CsvBlock], pa.Schema]:
+) -> tuple[list[CsvBlock], pa.Schema, dict[str, str]]:
     """Return the blocks of a table, and its schema.
+
+    And the columns that are not in all files, and not in the schema: how files differ.
 
     Parameters
     ----------
     filesystem : fsspec filesystem
     names : list of str
-        Of the files; the first with rows decides about the others.
+        Of the files; the first with rows decides about the types of all.
     columns : sequence of str, optional
         The columns that will be measured; None: all.
     kinds : mapping of int to str
@@ -187,7 +191,8 @@ def open_files(
     Raises
     ------
     TableError
-        If a file cannot be read, or looks like one that is to be read otherwise.
+        If a file cannot be read, or looks like one that is to be read otherwise; or if
+        files without column names have other numbers of columns.
     """
     form = CsvFormat()
     if given:
@@ -210,21 +215,44 @@ def open_files(
     looks.check(
         sample.schema, [name for name, kind in kind_of.items() if kind != TEXT], columns
     )
-    schema = pa.schema([(field.name, _type(field, kind_of)) for field in sample.schema])
+    others = [other for other in names if other != name]
+    of_others = dict(zip(others, _columns_of(filesystem, others, found), strict=True))
+    columns_of = [of_others.get(each, sample.column_names) for each in names]
+    if not found.has_header and len({*map(len, columns_of)}) > 1:
+        widths = dict(zip(map(len, columns_of), names, strict=True))
+        raise TableError(
+            f"files without column names must have the same columns, but there are so many "
+            f"in each: {widths}. Name files of one kind, for example as a glob."
+        )
+    differing = differences(names, columns_of)
+    schema = pa.schema(
+        [(f.name, _type(f, kind_of)) for f in sample.schema if f.name not in differing]
+    )
     # Compared as whole numbers, a code with leading zeros would be one of them.
-    marked = [
+    marked = pa.schema(
         f.with_metadata(_COMPARED) if kind_of.get(f.name) == WHOLE else f for f in schema
-    ]
-    layout = (filesystem.unstrip_protocol(name), found, pa.schema(marked))
+    )
     is_whole = not form.is_cut or any(name.lower().endswith(COMPRESSED) for name in names)
     if not form.is_cut:
         logger.info("%s: each file is read at once, as %s", names[0], form.encoding)
     blocks = [
-        CsvBlock(filesystem.unstrip_protocol(name), start, n_bytes, *layout)
-        for name in names
+        CsvBlock(filesystem.unstrip_protocol(name), start, n_bytes, own, found, marked)
+        for name, own in zip(names, columns_of, strict=True)
         for start, n_bytes in ([(0, None)] if is_whole else _cut(filesystem, name))
     ]
-    return blocks, schema
+    return blocks, schema, differing
+
+
+def _columns_of(filesystem: Any, names: list[str], form: CsvFormat) -> list[list[str]]:
+    """Return the columns of files, in the order of each."""
+
+    @retried
+    def of_file(name: str) -> list[str]:
+        content, is_whole = _beginning(filesystem, name)
+        return _header(name, _plain_lines(name, content, form, is_whole=is_whole), form)[0]
+
+    with ThreadPoolExecutor(READERS) as readers:
+        return list(readers.map(of_file, names))
 
 
 @retried
@@ -282,10 +310,7 @@ def _sample(
     """
     content, is_whole = _beginning(filesystem, name)
     looks = Looks(name, content, form, given)
-    try:
-        lines = form.without_skipped(form.utf8(content, is_whole=is_whole))
-    except UnicodeError as error:
-        raise TableError(f"{name} is not {form.encoding}: {error}. {_TO_UTF8}") from error
+    lines = _plain_lines(name, content, form, is_whole=is_whole)
     if "separator" not in given:
         first = next((line for line in lines.splitlines() if line.strip()), b"")
         try:
@@ -317,6 +342,14 @@ def _sample(
         if pa.types.is_integer(column.type) and not _is_beyond(column):
             sample = sample.set_column(i, names[i], column.cast(pa.float64()))
     return form, sample, replace(looks, names=names, n_before=n_before, rows=rest)
+
+
+def _plain_lines(name: str, content: bytes, form: CsvFormat, *, is_whole: bool) -> bytes:
+    """Return the beginning of a file in UTF-8, without what is skipped."""
+    try:
+        return form.without_skipped(form.utf8(content, is_whole=is_whole))
+    except UnicodeError as error:
+        raise TableError(f"{name} is not {form.encoding}: {error}. {_TO_UTF8}") from error
 
 
 @retried

@@ -229,10 +229,10 @@ def open_table(
         return FileTable(files, *row_groups.open_files(filesystem, names))
     if formats == {"csv"}:
         given = getattr(path, "csv", {})
-        blocks, schema = csv_blocks.open_files(
+        blocks, schema, differing = csv_blocks.open_files(
             filesystem, names, columns, kinds or {}, categorical, given
         )
-        return FileTable(files, blocks, schema, None)
+        return FileTable(files, blocks, schema, None, differing)
     raise ValueError(
         f"{shown_paths(path)} holds {_some(names)}. A table consists of Parquet files "
         f"({', '.join(_PARQUET)}) or of CSV files ({', '.join(_CSV)}), not of both or "

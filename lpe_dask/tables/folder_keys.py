@@ -6,11 +6,14 @@ and ``007`` keeps its zeros.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+
+logger = logging.getLogger(__name__)
 
 #: Type of the columns of keys.
 TYPE = pa.dictionary(pa.int32(), pa.string())
@@ -29,9 +32,15 @@ def of_files(
     names : sequence of str
         Of the files.
     columns : collection of str
-        Columns in the files, which are taken instead of keys of their names.
+        Columns in the files, which are taken instead of keys of their names; a log line
+        says so.
     """
     keys = [_of_file(name) for name in names]
+    if both := sorted({*columns}.intersection(*keys)):
+        logger.warning(
+            "keys in names of folders are columns in the files, too, which are taken: %s",
+            ", ".join(both),
+        )
     unlike: dict[str, str] = {}
     for name, of_file in zip(names, keys, strict=True):
         for key in (of_file.keys() ^ keys[0].keys()) - {*columns}:

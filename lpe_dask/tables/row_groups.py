@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from lpe_dask.storage import is_passing, retried, retried_until_seen
 from lpe_dask.tables import folder_keys
 from lpe_dask.tables.column_names import check_distinct
+from lpe_dask.tables.differing import differ, differences
 
 #: What a worker adds to the error of a file that it does not find.
 _UNSEEN = (
@@ -185,14 +186,12 @@ def _common_schema(
 
     And the columns that have none, or are not in all files: how these differ.
     """
-    differing: dict[str, str] = {}
     for name, schema in zip(names, schemas, strict=True):
         try:
             check_distinct(schema.names)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        for column in {*schema.names} ^ {*schemas[0].names}:
-            differing.setdefault(column, _differ(name, names[0], [column]))
+    differing = differences(names, [schema.names for schema in schemas])
     fields = []
     for field in schemas[0]:
         if field.name not in differing:
@@ -228,7 +227,7 @@ def _common_field(column: str, names: list[str], schemas: list[pa.Schema]) -> pa
                 common = _wider(common, field)
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 types = f"{column} ({field.type} and {common.type})"
-                raise ValueError(_differ(name, names[0], [types])) from error
+                raise ValueError(differ(name, names[0], [types])) from error
     found = [str(schema.field(column).type) for schema in schemas]
     return _with_rounding(common, dict(zip(found, names, strict=True)))
 
@@ -272,14 +271,6 @@ def _plain(field: pa.Field) -> pa.Field:
     if pa.types.is_dictionary(field.type):
         return field.with_type(field.type.value_type)
     return field
-
-
-def _differ(name: str, first: str, differing: list[str]) -> str:
-    return (
-        f"{name} and {first} do not belong to one table: they differ in {differing}. Name "
-        f"files with the same columns, for example as a glob; or leave these columns out, "
-        f"of what is measured (columns=, --columns) and carried over (keep=, --keep)."
-    )
 
 
 # Index

@@ -14,6 +14,7 @@ import lpe_dask
 from lpe_dask.batch.api import score_files
 from lpe_dask.cli import commands
 from lpe_dask.tables import csv_blocks
+from lpe_dask.tables.csv_paths import with_csv
 from lpe_dask.tables.errors import TableError
 from lpe_dask.tables.files import open_table, read_frame
 
@@ -180,13 +181,47 @@ def test_csv__tells_what_only_arrow_or_only_python_minds(
         read_frame(path, columns=["x", "y"]).compute()
 
 
-@pytest.mark.parametrize("header", ["y,x,note", "x,y", "x;y;note"])
+@pytest.mark.parametrize("header", ["x,y,remark", "x;y;note", "x,y,note,further"])
 def test_read_frame__refuses_files_with_other_columns(tmp_path, header):
     write(tmp_path / "a.csv", lines(3))
     write(tmp_path / "b.csv", lines(3), header)
 
-    with pytest.raises(TableError, match=r"b\.csv and .*a\.csv do not belong to one table"):
-        read_frame(tmp_path).compute()
+    with pytest.raises(ValueError, match=r"b\.csv and .*a\.csv do not belong to one table"):
+        read_frame(tmp_path)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_read_frame__takes_columns_of_each_file_by_name(tmp_path):
+    n_rows = range(20)  # of several blocks
+    write(tmp_path / "a.csv", [f"{i},{i + 0.5},fee" for i in n_rows], "x,y,fee")
+    write(tmp_path / "b.csv", [f"{i + 0.5},Fee,more,{i}" for i in n_rows], "y,Fee,more,x")
+
+    frame = read_frame(tmp_path, columns=["x", "y"])
+
+    assert frame.npartitions > 4
+    np.testing.assert_array_equal(frame["x"].compute(), [*n_rows] * 2)
+    np.testing.assert_array_equal(frame["y"].compute(), np.r_[n_rows, n_rows] + 0.5)
+    with pytest.raises(ValueError, match=r"differ in \['Fee'\].*--columns"):
+        read_frame(tmp_path)
+
+
+def test_read_frame__refuses_files_of_other_widths_without_names(tmp_path):
+    for name, row in (("a", "1,2"), ("b", "3,4,5")):
+        (tmp_path / f"{name}.csv").write_text(f"{row}\n")
+
+    with pytest.raises(
+        TableError, match=r"without column names.*\{2: .*a\.csv.*3: .*b\.csv"
+    ):
+        read_frame(with_csv(tmp_path, {"header": False}), columns=["0"])
+
+
+def test_read_frame__minds_a_file_that_changes_after_it_was_opened(tmp_path):
+    path = write(tmp_path / "a.csv", lines(3))
+    frame = read_frame(path)
+    write(path, lines(3), "y,x,note")
+
+    with pytest.raises(TableError, match=r"a\.csv was changed.*Start again"):
+        frame.compute()
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -334,6 +334,16 @@ REFUSED = [
         "ravel",
         lambda X: pd.DataFrame(X.ravel()),
     ),
+    *(
+        (
+            "a list of rows of different lengths",
+            rows,
+            ValueError,
+            r"row 0 is \[0\.5, 50\.0\], and row 1 is ",
+            None,
+        )
+        for rows in ([[0.5, 50.0], [0.5]], [[0.5, 50.0], {"a": 0.5, "b": 50.0}])
+    ),
     (
         "a list in which only some rows have names",
         [*RECORDS, [1, 2]],
