@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import lzma
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,6 +27,9 @@ _MAGIC = {
 #: Endings of the names of compressed files, and Arrow's name of those that it reads.
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 _ARROW = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+#: Errors of what decompresses.
+_DAMAGED = (EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error, RuntimeError)
 
 #: Where the name of its format is in an archive of tar.
 _TAR = slice(257, 262)
@@ -47,7 +51,7 @@ def opened(filesystem: Any, name: str, start: int = 0) -> Iterator[Any]:
             file.seek(0)
         try:
             yield _lines_of(file, name, ending) if ending else file
-        except (EOFError, lzma.LZMAError, zipfile.BadZipFile, RuntimeError) as error:
+        except _DAMAGED as error:
             raise _damaged(name, error) from error
         except OSError as error:
             if not ending or error.errno is not None or type(error) is not OSError:
@@ -56,18 +60,26 @@ def opened(filesystem: Any, name: str, start: int = 0) -> Iterator[Any]:
 
 
 def check_text(name: str, beginning: bytes) -> None:
-    """Raise TableError if the content of a file is an archive."""
+    """Raise TableError if the content of a file is an archive, or compressed again."""
     if beginning[_TAR] == b"ustar":
         raise TableError(
             f"{name} holds an archive (tar) rather than lines. Unpack it, and name its "
             f"files."
         )
+    if (found := _kind_of(beginning)) is not None:
+        raise TableError(
+            f"{name} holds another file ({found}), by its first bytes. Unpack it."
+        )
+
+
+def _kind_of(beginning: bytes) -> str | None:
+    return next(
+        (what for magic, what in _MAGIC.items() if beginning.startswith(magic)), None
+    )
 
 
 def _check_kind(name: str, beginning: bytes, ending: str) -> None:
-    found = next(
-        (what for magic, what in _MAGIC.items() if beginning.startswith(magic)), ""
-    )
+    found = _kind_of(beginning) or ""
     if found == ending or not beginning:
         return
     if found in COMPRESSED:

@@ -17,8 +17,9 @@ import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from io import BytesIO, StringIO
 from itertools import chain
 from typing import Any
@@ -28,6 +29,7 @@ import pyarrow.compute as pc
 from fsspec.utils import read_block
 
 from lpe_dask.storage import retried
+from lpe_dask.tables import folder_keys
 from lpe_dask.tables.column_names import as_given
 from lpe_dask.tables.compressed import COMPRESSED, check_text, opened
 from lpe_dask.tables.csv_format import CsvFormat
@@ -82,6 +84,8 @@ class CsvBlock:
         None: the whole file, which may be compressed.
     names : list of str
         Its columns, in their order.
+    keys : dict of str to str or None
+        The values in the names of its folders, such as ``year=2026``: always text.
     form : CsvFormat
     schema : pyarrow.Schema
         The columns of all files of the table; numbers, booleans and text.
@@ -91,6 +95,7 @@ class CsvBlock:
     start: int
     n_bytes: int | None
     names: list[str]
+    keys: dict[str, str | None]
     form: CsvFormat
     schema: pa.Schema
 
@@ -110,7 +115,8 @@ class CsvBlock:
                     f"{self.name} was changed: its first line names {found}, and "
                     f"named {self.names} when it was opened. Start again."
                 )
-        fields = [self.schema.field(name) for name in names]
+        own = [name for name in names if name not in self.keys] or self.names[:1]
+        fields = [self.schema.field(name) for name in own]
         if self.form.is_open(lines):  # Arrow would read the rest as one long value
             self._check(lines, fields)
         if compared := [f.with_type(pa.large_string()) for f in fields if f.metadata]:
@@ -121,6 +127,11 @@ class CsvBlock:
                 self._check(lines, fields)
         try:
             table = _parse_exactly(lines, self.form, self.names, fields)
+            if self.form.quote and table.num_rows < lines.count(b"\n"):
+                self._check(lines, fields)  # values of several lines, perhaps by a slip
+            for name in self.keys.keys() & {*names}:
+                column = folder_keys.column(self.keys[name], table.num_rows)
+                table = table.append_column(name, column)
             return table.select(names)
         except pa.ArrowInvalid as error:
             self._check(lines, fields)
@@ -203,28 +214,22 @@ def open_files(
         found, sample, looks = _sample(filesystem, name, form, given)
         if sample.num_rows > 0:
             break
+    columns_of = _columns_of(filesystem, names, looks)
+    differing = differences(names, columns_of)
+    keys, unlike = folder_keys.of_files(names, {*sample.column_names, *differing})
     measured = sample.column_names
     if columns is not None:
-        measured = as_given(columns, measured)
-    kind_of = {name: kinds.get(place) for place, name in enumerate(measured)}
+        measured = as_given(columns, [*measured, *keys[0]])
+    kind_of = {n: kinds.get(i) for i, n in enumerate(measured) if n not in keys[0]}
     if categorical is not None and not isinstance(categorical, str):
         # A code such as 007 is no number, whatever the others look like.
-        for name in set(as_given(categorical, measured)) & kind_of.keys():
+        named = {*as_given(categorical, measured)} & kind_of.keys()
+        for name in named & {*sample.column_names}:
             if not pa.types.is_boolean(sample.schema.field(name).type):
                 kind_of[name] = TEXT
     looks.check(
         sample.schema, [name for name, kind in kind_of.items() if kind != TEXT], columns
     )
-    others = [other for other in names if other != name]
-    of_others = dict(zip(others, _columns_of(filesystem, others, found), strict=True))
-    columns_of = [of_others.get(each, sample.column_names) for each in names]
-    if not found.has_header and len({*map(len, columns_of)}) > 1:
-        widths = dict(zip(map(len, columns_of), names, strict=True))
-        raise TableError(
-            f"files without column names must have the same columns, but there are so many "
-            f"in each: {widths}. Name files of one kind, for example as a glob."
-        )
-    differing = differences(names, columns_of)
     schema = pa.schema(
         [(f.name, _type(f, kind_of)) for f in sample.schema if f.name not in differing]
     )
@@ -236,23 +241,49 @@ def open_files(
     if not form.is_cut:
         logger.info("%s: each file is read at once, as %s", names[0], form.encoding)
     blocks = [
-        CsvBlock(filesystem.unstrip_protocol(name), start, n_bytes, own, found, marked)
-        for name, own in zip(names, columns_of, strict=True)
+        CsvBlock(
+            filesystem.unstrip_protocol(name), start, n_bytes, own, of_file, found, marked
+        )
+        for name, own, of_file in zip(names, columns_of, keys, strict=True)
         for start, n_bytes in ([(0, None)] if is_whole else _cut(filesystem, name))
     ]
-    return blocks, schema, differing
+    of_keys = [(key, folder_keys.TYPE) for key in keys[0]]
+    return blocks, pa.schema([*schema, *of_keys]), differing | unlike
 
 
-def _columns_of(filesystem: Any, names: list[str], form: CsvFormat) -> list[list[str]]:
-    """Return the columns of files, in the order of each."""
+def _columns_of(filesystem: Any, names: list[str], first: Looks) -> list[list[str]]:
+    """Return the columns of files, in the order of each; of one they are known."""
+    form = first.form
 
     @retried
     def of_file(name: str) -> list[str]:
+        if name == first.name:
+            return list(first.names)
         content, is_whole = _beginning(filesystem, name)
-        return _header(name, _plain_lines(name, content, form, is_whole=is_whole), form)[0]
+        looks = replace(first, name=name, content=content)
+        with _said_by_layout(looks):
+            lines = _plain_lines(name, content, form, is_whole=is_whole)
+            return _header(name, lines, form)[0]
 
     with ThreadPoolExecutor(READERS) as readers:
-        return list(readers.map(of_file, names))
+        found = list(readers.map(of_file, names))
+    if not form.has_header and len({*map(len, found)}) > 1:
+        widths = dict(zip(map(len, found), names, strict=True))
+        raise TableError(
+            f"files without column names must have the same columns, but there are so many "
+            f"in each: {widths}. Name files of one kind, for example as a glob."
+        )
+    shared: dict[tuple[str, ...], list[str]] = {}  # once in the graph
+    return [shared.setdefault(tuple(columns), columns) for columns in found]
+
+
+@contextmanager
+def _said_by_layout(looks: Looks) -> Iterator[None]:
+    """Raise what a file looks like instead of an error, if it looks like anything."""
+    try:
+        yield
+    except TableError as error:
+        raise TableError(looks.layout() or str(error)) from error
 
 
 @retried
@@ -319,14 +350,11 @@ def _sample(
                 form, separator=csv.Sniffer().sniff(text, CSV_SEPARATORS).delimiter
             )
         except csv.Error:  # a single column
-            pass
+            if "," in (form.decimal, form.thousands):
+                form = replace(form, separator=";")
     looks = replace(looks, form=form)
-    try:
+    with _said_by_layout(looks):
         names, n_before, rest = _header(name, lines, form)
-        if not names:
-            raise TableError(
-                f"{name} is empty; a CSV file starts with a line of column names."
-            )
         rows, is_open = rest.splitlines(keepends=True), form.is_open(rest)
         while not is_whole and rows:
             is_open ^= form.is_open(rows.pop())  # it may be cut, also within quotes
@@ -335,8 +363,6 @@ def _sample(
         rest = b"".join(rows)
         for line, what in _problems(rest, form, names, []):
             raise TableError(f"{name}, line {1 + n_before + line}: {what}")
-    except TableError as error:
-        raise TableError(looks.layout() or str(error)) from error
     sample = _parse_exactly(rest, form, names, [])
     for i, column in enumerate(sample.columns):  # fractions may follow small whole numbers
         if pa.types.is_integer(column.type) and not _is_beyond(column):
@@ -384,7 +410,9 @@ def _header(name: str, content: bytes, form: CsvFormat) -> tuple[list[str], int,
             f"({error}). Close their quotes, and end lines with a line feed; of a file "
             f"with carriage returns alone: tr '\\r' '\\n' < FILE."
         ) from error
-    if form.names and found and len(form.names) != len(found):
+    if not found:
+        raise TableError(f"{name} is empty; a CSV file starts with a line of column names.")
+    if form.names and len(form.names) != len(found):
         raise TableError(
             f"{name}, line {reader.line_num}: {len(found)} values, but names has "
             f"{len(form.names)}. Give a name for each column."
@@ -431,6 +459,8 @@ def _parse_exactly(
             if (digits := _digits(column, text, form)) is not None:
                 column = digits
                 types += [pa.int64(), pa.uint64(), pa.decimal256(76, 0)]
+            elif own:
+                _check_digits(field.name, text)
         for type_ in types:
             with suppress(pa.ArrowInvalid):
                 table = table.set_column(i, field.name, column.cast(type_))
@@ -455,8 +485,22 @@ def _digits(
     if form.thousands:
         text = pc.replace_substring(text, form.thousands, "")
     text = pc.utf8_trim_whitespace(pc.if_else(pc.is_null(numbers), None, text))
+    text = pc.replace_substring_regex(text, r"^\+", "")
     is_whole = pc.all(pc.match_substring_regex(text, r"^-?\d+$")).as_py()
     return text if is_whole else None
+
+
+def _check_digits(name: str, text: pa.ChunkedArray) -> None:
+    """Raise ArrowInvalid if numbers beside others of other kinds lose digits as floats."""
+    long = text.filter(pc.match_substring_regex(text, r"^\s*[+-]?\d{16,}\s*$"))
+    # Not those that were written from a float, as it has these digits.
+    lossy = (v for v in long.to_pylist() if Decimal(repr(float(v))) != Decimal(v))
+    if (found := next(lossy, None)) is not None:
+        raise pa.ArrowInvalid(
+            f"column {name!r} has {found.strip()}, of which floats lose digits, and others "
+            f"that are no whole numbers. Write all as whole numbers, in a smaller unit, or "
+            f"leave the column out (columns=, --columns)."
+        )
 
 
 def _problems(
@@ -464,7 +508,7 @@ def _problems(
 ) -> Iterator[tuple[int, str]]:
     """Yield the lines that are wrong, counted from 0, and why."""
     places = [(names.index(field.name), field) for field in fields]
-    text = StringIO(lines.decode("utf-8", "surrogateescape"), newline="")
+    text = StringIO(lines.decode("utf-8", "surrogateescape"), newline="").readlines()
     # Arrow has no such limit. It holds for the process, so it is the same for all threads.
     csv.field_size_limit(sys.maxsize)
     reader = form.reader(chain(text, [_END]))
@@ -474,7 +518,15 @@ def _problems(
             return
         if values and values[-1].endswith(_END):
             continue  # a quote is open: reported below
-        if values and len(values) != len(names):
+        if reader.line_num > line + 1 and _is_torn(text[line : reader.line_num], form):
+            yield (
+                line,
+                f"a quote is open for {reader.line_num - line} lines, and other text "
+                f"follows it. Write quotes within values twice, and put these into "
+                f"quotes; or where quotes are parts of values: --csv quote= "
+                f'(csv={{"quote": ""}}).',
+            )
+        elif values and len(values) != len(names):
             yield (
                 line,
                 f"{len(values)} values, but the file has {len(names)} columns. Correct the "
@@ -492,6 +544,15 @@ def _problems(
         "compress the file (gzip), which is then read as a whole, or write it as Parquet; "
         'where quotes are parts of values: --csv quote= (csv={"quote": ""}).',
     )
+
+
+def _is_torn(lines: list[str], form: CsvFormat) -> bool:
+    """Return whether a quoted value of several lines is followed by other text."""
+    try:
+        list(form.reader(lines, strict=True))
+    except csv.Error:
+        return True
+    return False
 
 
 def _not_of_type(value: str, field: pa.Field, form: CsvFormat) -> str | None:

@@ -6,6 +6,7 @@ option, never in numbers.
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
 import re
@@ -45,8 +46,11 @@ _SEPARATORS = (",", ";", "\t", "|", " ", "^", "~", ":", "\x01", "\x1f", "!", "&"
 #: Other texts than numbers in a column of numbers, at most; lines that are looked at.
 _FEW, _LOOKED_AT = 5, 200
 
-#: How text in UTF-16 begins.
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+#: How text in other encodings begins; that of UTF-32 begins like UTF-16.
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
 
 #: Lines that may stand between names and rows.
 _UNIT_LINES = 3
@@ -148,10 +152,11 @@ class Looks:
 
     def _layout(self) -> Hint:
         if "encoding" not in self.given:
-            if self.content.startswith(_UTF16):
-                return "it is text in UTF-16", {"encoding": "utf-16"}
-            if self.content[1:4:2] == b"\0\0":
-                return "it is text in UTF-16", {"encoding": "utf-16-le"}
+            found = [of for mark, of in _MARKS.items() if self.content.startswith(mark)]
+            if not found and self.content[1:4:2] == b"\0\0":
+                found = ["utf-16-le"]
+            if found:
+                return f"it is text in {found[0].upper()}", {"encoding": found[0]}
         text = self.form.utf8(self.content, is_whole=False).decode("utf-8-sig", "replace")
         return layout_hint(text.splitlines()[:_LOOKED_AT], self.form, self.given)
 
@@ -215,14 +220,23 @@ def layout_hint(lines: Sequence[str], form: CsvFormat, given: Mapping[str, Any])
         return "", {}
     if "skip_rows" not in given and numbered[0][1].lstrip('"').startswith("TOA5"):
         return "it begins like a file of a data logger (TOA5)", {"skip_rows": [1, 3, 4]}
+    if "skip_rows" not in given and (sep := re.match("sep=(.)$", numbered[0][1])):
+        return "its first line names the separator", {
+            "skip_rows": numbered[0][0],
+            "separator": sep[1],
+        }
+    is_single = not any(form.separator in line for _, line in numbered[:1])
+    if is_single and all(_COMMA.fullmatch(line.strip()) for _, line in numbered[1:]):
+        return "it looks like a column of numbers with a decimal comma", {"decimal": ","}
     options: dict[str, Any] = {}
     found, divided = _divided(numbered, form, given)
     if found.separator != form.separator or found.is_spaced != form.is_spaced:
         options["separator"] = found.separator
     if found.quote != form.quote:
         options["quote"] = found.quote
-    if found.comment:
+    if found.comment != form.comment:
         options["comment"] = found.comment
+    if found.comment:
         divided = [d for d in divided if not d[1].lstrip().startswith(found.comment)]
     most = Counter(len(values) for _, _, values in divided).most_common(1)
     if not most or most[0][0] < 2:
@@ -238,8 +252,12 @@ def layout_hint(lines: Sequence[str], form: CsvFormat, given: Mapping[str, Any])
             options["skip_rows"] = divided[begin][0] - 1
     if not options:
         return "", {}
-    rows = [values for _, _, values in divided[begin + 1 :]]
-    if "header" not in given and not form.names and is_row(divided[begin][2], rows, form):
+    head, rows = divided[begin][2], [values for _, _, values in divided[begin + 1 :]]
+    if "skip_rows" in options and all(
+        _is_numeric(v, form) for v in filter(str.strip, head)
+    ):
+        return "", {}  # the names may be above, beside rows of another width
+    if "header" not in given and not form.names and is_row(head, rows, form):
         options["header"] = False
     return _what(options), options
 
@@ -251,7 +269,11 @@ def _divided(
     separators = [form.separator]
     if "separator" not in given:
         separators += [s for s in _SEPARATORS if s not in (form.separator, form.decimal)]
-    quotes = [form.quote] if "quote" in given else [form.quote, "'"]
+    # Two of them in each line are a separator of their own, which nothing reads.
+    separators = [
+        s for s in separators if s == " " or not all(s * 2 in x for _, x in lines)
+    ]
+    quotes = [form.quote] if "quote" in given else [form.quote, "", "'"]
     comments = [form.comment]
     if not form.comment and "comment" not in given:
         comments += [
@@ -320,7 +342,7 @@ def _is_numeric(value: str, form: CsvFormat) -> bool:
 def _what(options: Mapping[str, Any]) -> str:
     parts = {
         "separator": lambda s: f"values divided by {_name(s)}",
-        "quote": lambda s: f"quotes {s}",
+        "quote": lambda s: f"quotes {s}" if s else "no quotes",
         "comment": lambda s: f"comments after {s}",
         "skip_rows": lambda n: f"{n} line{'s' if n > 1 else ''} above the column names",
         "header": lambda _: "no column names",
@@ -380,7 +402,7 @@ def column_hint(values: Sequence[str], form: CsvFormat, first_line: int) -> Hint
     if len(quoted) == len(others) and all(_reads(v[1:-1], form) for v in quoted):
         return _said("numbers in quotes", quoted[0]), {"quote": "'"}
     options: dict[str, Any] = {}
-    written = [v for _, v in others if _COMMA.fullmatch(v) or _GROUPS.fullmatch(v)]
+    written = [v for _, v in others if _is_written(v, form)]
     what, options = _as_written(written, [v for _, v in present], form)
     markers = list(dict.fromkeys(v.strip() for _, v in others if v not in written))
     n_numbers = len(present) - len(others) + len(written)
@@ -408,6 +430,12 @@ def _reads(value: str, form: CsvFormat) -> bool:
     """Return whether a value is a number, or missing as it is written."""
     is_marked = value.strip() in {v.strip() for v in form.na_values}
     return form.number(value) is not None or is_marked
+
+
+def _is_written(value: str, form: CsvFormat) -> bool:
+    """Return whether a value may be a number that is written otherwise."""
+    is_number = _COMMA.fullmatch(value) or _GROUPS.fullmatch(value)
+    return bool(is_number) and form.thousands != ","
 
 
 def _as_written(written: list[str], present: list[str], form: CsvFormat) -> Hint:
@@ -444,7 +472,7 @@ def _said(what: str, example: str) -> str:
 
 def value_hint(value: str, form: CsvFormat) -> dict[str, Any]:
     """Return the option that may read a value that is no number; {} if none is likely."""
-    if _COMMA.fullmatch(value) or _GROUPS.fullmatch(value):
+    if _is_written(value, form):
         return _as_written([value], [value], form)[1]
     if value.strip() in _MARKERS:
         return {"na_values": [value.strip()]}

@@ -55,7 +55,9 @@ def _checked(is_allowed: Callable[[str], bool]) -> AfterValidator:
 
 def _is_separator(value: str) -> bool:
     return (
-        value.isascii() and len(value.rstrip(" ") or " ") == 1 and value[0] not in '\r\n"'
+        value.isascii()
+        and len(value.rstrip(" ") or " ") == 1
+        and value[:1] not in ("", "\r", "\n", '"')
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set, ValuesView
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -70,8 +70,9 @@ def as_table(X: Any, columns: Sequence[Any] | None = None) -> Any:
     """
     if isinstance(X, NamedTable | pd.DataFrame | pd.Series | str | PathLike):
         return X
-    if is_dask_collection(X):
+    if is_dask_collection(X) and isinstance(getattr(X, "ndim", None), int):
         return X
+    _check_whole(X)
     if isinstance(X, list | tuple):
         rows = [_row(row) for row in X] if len(X) and _row(X[0]) is not None else None
         return X if rows is None else NamedTable(_frame_of_rows(rows), NUMPY)
@@ -110,6 +111,26 @@ def of_kind(values: NDArray[Any], name: str, kind: str) -> Any:
 
     backend: Any = kind
     return nw.new_series(name, values, backend=backend).to_native()
+
+
+def _check_whole(X: Any) -> None:
+    """Raise TypeError for what has rows, but is no table of them."""
+    first = X[0] if isinstance(X, list | tuple) and len(X) > 0 else X
+    if is_dask_collection(first):
+        raise TypeError(
+            f"X has a {type(first).__name__} of Dask. Give a Dask DataFrame or array, for "
+            f"example bag.to_dataframe() or dask.dataframe.from_delayed([...]), or compute "
+            f"it first: dask.compute(X)[0]."
+        )
+    if hasattr(X, "_asdict") or (dataclasses.is_dataclass(X) and _row(X) is not None):
+        raise TypeError(
+            f"X is a single row, a {type(X).__name__}. Give a list of rows: [X]."
+        )
+    is_arrow = hasattr(X, "__arrow_c_stream__")
+    if isinstance(X, Iterator | ValuesView | Set) and not is_arrow:
+        raise TypeError(
+            f"X is a {type(X).__name__}, which is no list of rows. Give one: list(X)."
+        )
 
 
 # Other libraries

@@ -193,7 +193,9 @@ def _difference(value: Any, label: str, origin: int) -> float:
 
 def are_numbers(objects: NDArray[np.object_]) -> bool:
     """Return whether all objects are real numbers, or missing ones."""
-    return all(issubclass(kind, _NUMBERS) for kind in set(map(type, objects)))
+    kinds = set(map(type, objects))
+    # To NumPy, durations are whole numbers.
+    return all(issubclass(k, _NUMBERS) and not issubclass(k, np.timedelta64) for k in kinds)
 
 
 def is_missing(value: Any) -> bool:

@@ -59,6 +59,8 @@ def check_plain(filesystem: Any, places: Sequence[Sequence[str]]) -> None:
     """
     if is_local(filesystem):
         _check_distinct_files([name for names in places for name in names])
+        # A link may lead into the folders of a table that has a log.
+        places = [[os.path.realpath(name) for name in names] for names in places]
     if {"http", "https"} & {*_protocols(filesystem)}:  # answers to any name
         return
     folders = sorted({f for names in places for name in names for f in _above(name)})

@@ -41,6 +41,7 @@ def marked(sign):
 REFUSED = [
     ("decimal commas", text(head="x;y", sep=";", form=comma), ROWS),
     ("decimal commas", text(head="x\ty", sep="\t", form=comma), ROWS),
+    ("decimal commas", text(ROWS[:, :1], head="x", form=comma), ROWS[:, :1]),
     ("thousands", text(head="x;y", sep=";", form="{:,.2f}".format), ROWS),
     ("thousands", text(head="x;y", sep=";", form=points), ROWS),
     ("thousands", text(form='"{:,.2f}"'.format), ROWS),
@@ -54,8 +55,10 @@ REFUSED = [
     ("a file of a data logger (TOA5)", text(head='"TOA5",1,1\nx,y\nC,%\n"",Avg'), ROWS),
     ("several spaces between values", text(head=" x   y", sep="   "), ROWS),
     ("another separator", text(head="x^y", sep="^"), ROWS),
-    ("UTF-16", text().encode("utf-16"), ROWS),
-    ("UTF-16", text().encode("utf-16-le"), ROWS),
+    ("the first line of Excel (`sep=;`)", "sep=;\n" + text(head="x;y", sep=";"), ROWS),
+    ("UTF-16, UTF-32", text().encode("utf-16"), ROWS),
+    ("UTF-16, UTF-32", text().encode("utf-16-le"), ROWS),
+    ("UTF-16, UTF-32", text().encode("utf-32"), ROWS),
     ("another encoding", text(head="é,y").encode("latin-1"), ROWS),
     ("numbers in other quotes", text(form="'{:.2f}'".format), ROWS),
 ]  # fmt: skip
@@ -99,6 +102,53 @@ def test_read_frame__reads_plain_files(tmp_path, content, expected):
     found = read_frame(written(tmp_path, content)).compute(scheduler="sync")
 
     np.testing.assert_array_equal(found.to_numpy(float), expected)
+
+
+def with_notes(note):
+    return "x,y,note\n" + "".join(f"{a},{b},{note}\n" for a, b in ROWS)
+
+
+@pytest.mark.parametrize("n_bytes", [60, 10**6])
+def test_quotes__that_are_parts_of_values_take_no_rows(tmp_path, monkeypatch, n_bytes):
+    """Of '"5 in' in two lines, the rest of the first and the second are one value."""
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", n_bytes)
+    path = written(tmp_path, with_notes('"5 in'))
+
+    with pytest.raises(ValueError, match="line 2: a quote is open for 2 lines") as raised:
+        read_frame(path, columns=["x", "y"]).compute(scheduler="sync")
+    _, given = remedy(str(raised.value))
+    found = read_frame(with_csv(path, given)).compute(scheduler="sync")
+
+    assert found["note"].tolist() == ['"5 in'] * len(ROWS)
+
+
+def test_quotes__may_hold_lines_and_quotes(tmp_path):
+    path = written(tmp_path, with_notes('"two\nlines, ""quoted"""'))
+
+    found = read_frame(path, columns=["x", "y"]).compute(scheduler="sync")
+
+    assert found["note"].tolist() == ['two\nlines, "quoted"'] * len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("head", "rows", "given"),
+    [
+        ("x,y", "1,2,\n" * 9, {}),
+        ("x::y", "1::2\n" * 9, {}),
+        ("x;y", "12,34;2\n" * 9, {"thousands": ","}),
+        ("x,y", "# 1,2\n" * 9 + "# 1,2,3\n3,?\n" * 9, {"comment": "#"}),
+    ],
+)
+def test_error__names_no_option_that_would_be_wrong(tmp_path, head, rows, given):
+    path = written(tmp_path, f"{head}\n{rows}")
+
+    with pytest.raises((ValueError, TypeError)) as raised:
+        lpe_dask.score(with_csv(path, given), categorical=None)
+
+    assert not {"decimal", "skip_rows", "header", "comment"} & {
+        option.partition("=")[0]
+        for option in re.findall(r"--csv '?(\S+)", str(raised.value))
+    }
 
 
 @pytest.mark.parametrize(
@@ -174,6 +224,8 @@ def test_page__has_a_line_for_each_case():
         "spaces after commas", "a counter that `to_csv` wrote (`Unnamed: 0`)",
         "ids, nearly all different, with `categorical=\"auto\"`",
         "codes with leading zeros (`00501`)",
+        "a quote that is open over several lines, with text behind it",
+        "whole numbers beyond 2**53 beside fractions",
     }  # fmt: skip
     keys = {f"`{key}`" for key in CsvOptions.model_fields}
     assert {*lines} == {line for line, *_ in REFUSED} | OTHERS.keys() | told | keys

@@ -112,6 +112,7 @@ def test_open_table__reads_by_options(
     [
         ({"seperator": ";"}, ValueError, r"no key 'seperator'. Did you mean separator\?"),
         ({"separator": ";;"}, ValueError, "must be one ASCII character"),
+        ({"separator": ""}, ValueError, "must be one ASCII character"),
         ({"decimal": ";"}, ValueError, r'decimal=.* must be "." or ","'),
         ({"header": "no"}, TypeError, "header='no' must be true or false"),
         ({"skip_rows": -1}, ValueError, "how many lines"),

@@ -64,6 +64,38 @@ def taxi(half):
     return "VendorID,tpep_pickup_datetime,fare_amount,flag,trip_distance\n" + "".join(rows)
 
 
+def power():
+    """UCI's household power: ; and ? for missing, with three decimals."""
+    texts = np.where(np.isnan(HOLE), "?", HOLE.astype(str))
+    rows = [f"16/12/2006;17:{i % 60:02}:00;{a};{b};" for i, (a, b) in enumerate(texts)]
+    return "Date;Time;Voltage;Global_intensity;Sub_metering_3\n" + "\n".join(rows) + "\n"
+
+
+def weather():
+    """DWD: ; and spaces around values, -999 for missing, and `eor` in the last column."""
+    rows = np.nan_to_num(HOLE, nan=-999)
+    lines = [
+        f"    433;20200101{i % 24:02};{a:8};{b:8};eor" for i, (a, b) in enumerate(rows)
+    ]
+    return "STATIONS_ID;MESS_DATUM;TT_TU;RF_TU;eor\n" + "\n".join(lines) + "\n"
+
+
+def river():
+    """USGS (RDB): comments, tabs, a line of formats below the names, Ice for missing."""
+    head = "# Data provided for site 01646500\n#\nagency\tsite\tflow\tflow_cd\theight\n"
+    texts = np.where(np.isnan(HOLE), "Ice", HOLE.astype(str))
+    rows = [f"USGS\t01646500\t{a}\tP\t{b}\n" for a, b in texts]
+    return head + "5s\t15s\t14n\t10s\t14n\n" + "".join(rows)
+
+
+def bank():
+    """World Bank: a mark, lines above the names, and a comma at the end of each."""
+    texts = np.where(np.isnan(HOLE), "", HOLE.astype(str))
+    head = '\ufeff"Data Source","World Development Indicators",\n\n"Updated","2026",\n'
+    rows = [f'"Land, {i}","L{i}","{a}","{b}",\n' for i, (a, b) in enumerate(texts)]
+    return head + '\n"Country Name","Country Code","2019","2020",\n' + "".join(rows)
+
+
 #: Files, the measured columns, options, and the rows that these are.
 SOURCES = {
     "air quality": (
@@ -77,6 +109,13 @@ SOURCES = {
     ),
     "engines": ({"a.txt": engines()}, "1,2", ["separator=space", "header=false"], X),
     "water": ({"a.csv": water()}, " L_T1, L_T2", [], X),
+    "power": ({"a.txt": power()}, "Voltage,Global_intensity", ["na_values=?"], HOLE),
+    "weather": ({"a.txt": weather()}, "TT_TU,RF_TU", ["na_values=-999"], HOLE),
+    "river": (
+        {"a.txt": river()}, "flow,height",
+        ["separator=tab", "comment=#", "skip_rows=[4]", "na_values=Ice"], HOLE,
+    ),
+    "bank": ({"a.csv": bank()}, "2019,2020", ["skip_rows=4"], HOLE),
     "taxi": (
         {"01.csv": taxi(slice(100)), "02.csv": taxi(slice(100, None))},
         "fare_amount,trip_distance", [], HOLE,
@@ -90,7 +129,7 @@ SOURCES = {
 def test_command__scores_files_of_known_sources(tmp_path, files, columns, options, rows):
     (tmp_path / "in").mkdir()
     for name, content in files.items():
-        (tmp_path / "in" / name).write_text(content, newline="")
+        (tmp_path / "in" / name).write_text(content, encoding="utf-8", newline="")
     out = tmp_path / "out"
 
     result = CliRunner().invoke(

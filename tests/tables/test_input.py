@@ -11,6 +11,7 @@ from pathlib import Path
 
 import dask
 import dask.array as da
+import dask.bag as db
 import dask.dataframe as dd
 import narwhals as nw
 import numpy as np
@@ -271,6 +272,14 @@ REFUSED = [
         for value in ("x", date(2026, 1, 1))
     ),
     (
+        TYPES,
+        ROWS.assign(a=pd.Series([np.timedelta64(1, "ns")] * 3, dtype=object)),
+        TypeError,
+        "'a' ",
+        None,
+    ),
+    (TYPES, [[1.0, np.timedelta64(1, "ns")]], TypeError, "in column 1", None),
+    (
         "a dict of Series with different indexes",
         OTHER_INDEX,
         ValueError,
@@ -350,6 +359,24 @@ REFUSED = [
         TypeError,
         "row 3 has none",
         lambda X: X[:3],
+    ),
+    *(
+        (
+            "a generator, or other rows that can be read only once",
+            rows,
+            TypeError,
+            r"list\(X\)",
+            list,
+        )
+        for rows in (iter(ARRAY.tolist()), dict(enumerate(ARRAY)).values())
+    ),
+    *(
+        ("a single row with names", row, TypeError, r"\[X\]", lambda X: [X])
+        for row in (Named(0.5, 50.0), Data(0.5, 50.0))
+    ),
+    *(
+        ("a bag of Dask, or delayed rows", rows, TypeError, "from_delayed", None)
+        for rows in (db.from_sequence(RECORDS), dask.delayed(ROWS), [dask.delayed(ROWS)])
     ),
     *(
         ("a series, or a list of numbers", X, ValueError, "Reshape your data", None)

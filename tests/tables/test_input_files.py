@@ -127,6 +127,13 @@ def delta(below):
     return make
 
 
+def linked_delta(t):
+    delta([])(t)
+    (t / "in").mkdir()
+    (t / "in" / "k=1").symlink_to(t / "lake" / "delta" / "k=1")
+    return t / "in"
+
+
 def iceberg(t):
     write(t / "ice" / "data" / "a.parquet", 1)
     (t / "ice" / "metadata").mkdir()
@@ -224,6 +231,7 @@ CASES = [
         ("a Delta table, a file in it, or a folder above it", delta(below), DELTA)
         for below in (["delta"], ["delta/*/*.parquet"], ["delta/k=1/a.parquet"], ["."])
     ),
+    ("a Delta table, a file in it, or a folder above it", linked_delta, DELTA),
     ("an Iceberg table", iceberg, "ice/metadata.*pyiceberg"),
     ("a Hudi table", hudi, "hoodie.*spark"),
     ("parts of a run that has not finished", output("_run.json"), "has not finished"),
@@ -249,9 +257,29 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "make", "expected"), CASES)
-def test_open_table__does_what_the_page_says(tmp_path, line, make, expected):
+def as_csv(folder):
+    """Write the files of a folder as CSV instead."""
+    for path in folder.glob("**/*.parquet"):
+        pd.read_parquet(path).to_csv(path.with_suffix(".csv"), index=False)
+        path.unlink()
+
+
+ABOUT_COLUMNS = [case for case in CASES if re.search(r"\bkeys?\b|columns", case[0])]
+
+
+@pytest.mark.parametrize(
+    ("line", "make", "expected", "is_csv"),
+    [*((*case, False) for case in CASES), *((*case, True) for case in ABOUT_COLUMNS)],
+)
+def test_open_table__does_what_the_page_says(tmp_path, line, make, expected, is_csv):
     path = make(tmp_path)
+    if is_csv:
+        as_csv(path)
+        expected = (
+            str(expected).replace("parquet", "csv")
+            if isinstance(expected, str)
+            else expected
+        )
 
     if isinstance(expected, str):
         with pytest.raises(ValueError, match=expected):

@@ -278,6 +278,15 @@ def test_score__of_floats_in_a_csv_that_are_written_as_digits(tmp_path):
     np.testing.assert_array_equal(found, lpe_dask.score(frame, n_neighbors=1))
 
 
+@pytest.mark.parametrize("other", ["0.5", "1.7e18", "inf"])
+def test_score__refuses_whole_numbers_of_a_csv_whose_digits_floats_lose(tmp_path, other):
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join(["at", *(str(2**60 + i) for i in range(9)), other]))
+
+    with pytest.raises(ValueError, match=r"x\.csv, from line 2 on: column 'at' has 11529"):
+        lpe_dask.score(path, n_neighbors=1).compute()
+
+
 def test_score__of_nulls_of_arrow_in_pandas():
     X = NUMBERS.assign(down=pd.array([None] * 41, pd.ArrowDtype(pa.null())))
 
