@@ -38,7 +38,7 @@ from lpe_dask.model.false_alarms import (
     warn_of_false_alarms,
 )
 from lpe_dask.model.fitted import Fitted, NominalKind
-from lpe_dask.model.metrics import graph_params
+from lpe_dask.model.metrics import check_order, graph_params
 from lpe_dask.model.own_values import OwnValues
 from lpe_dask.model.parameters import (
     FORMS,
@@ -226,6 +226,7 @@ def fit_model(
     if X is not given:  # objects in files, such as lists or dates, are not numbers
         check_numeric(X, but=places)
     table, nominal, minima = read_exactly(X, categories, parameters["missing"])
+    check_order(parameters["metric_params"], table.columns)
     n_rows, n_features = nominal.rows.shape
     plan = plan_fit(parameters, n_rows, n_features, len(places))
     if for_own and table.is_lazy:

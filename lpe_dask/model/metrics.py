@@ -16,11 +16,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import cholesky, cholesky_of_inverse, dependent_columns
 from lpe_dask.model.parameters import DEFAULT_GRAPH_NEIGHBORS, METRIC_PARAMS
 from lpe_dask.search import NeighborGraphParams
+from lpe_dask.tables import array_of
 
 #: A column is a combination of others if less than this share of its variance is its own.
 INDEPENDENT_SHARE = 1e-10
@@ -75,7 +77,7 @@ def given_parameter(
     if name not in params:
         return None
     try:
-        values = np.asarray(params[name], dtype=np.float64)
+        values = np.asarray(array_of(params[name]), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"metric_params[{name!r}] must be an array of numbers, for example a list of "
@@ -93,6 +95,32 @@ def given_parameter(
         raise ValueError(f"metric_params[{name!r}] holds NaN or inf; give finite numbers.")
     _check_values(name, values)
     return values
+
+
+def check_order(
+    metric_params: Mapping[str, Any] | None, columns: Sequence[Any] | None
+) -> None:
+    """Raise ValueError if a parameter of pandas has the names of columns in another order.
+
+    Parameters
+    ----------
+    metric_params : mapping, optional
+    columns : sequence, optional
+        The names of the measured columns; None: they have none.
+    """
+    for name, values in (metric_params or {}).items():
+        if columns is None or not isinstance(values, pd.Series | pd.DataFrame):
+            continue
+        for axis, labels in enumerate(values.axes):
+            is_counted = isinstance(labels, pd.RangeIndex)
+            if is_counted or labels.equals(pd.Index(columns, tupleize_cols=False)):
+                continue
+            both = ", ".join([repr(list(columns))] * values.ndim)
+            raise ValueError(
+                f"metric_params[{name!r}] is taken in the order of the columns, which are "
+                f"{list(columns)}, but axis {axis} of it names {list(labels)}. Give "
+                f"{name}.loc[{both}], or a list."
+            )
 
 
 def _check_values(name: str, values: NDArray[np.float64]) -> None:

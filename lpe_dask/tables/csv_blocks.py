@@ -527,11 +527,12 @@ def _problems(
                 f'(csv={{"quote": ""}}).',
             )
         elif values and len(values) != len(names):
+            comment = {} if form.comment else comment_of(values[0])
             yield (
                 line,
                 f"{len(values)} values, but the file has {len(names)} columns. Correct the "
                 f"line, or put values that contain the separator into quotes"
-                f"{hint_at(comment_of(values[0]), '; or, if it is a comment')}.",
+                f"{hint_at(comment, '; or, if it is a comment')}.",
             )
         elif values:
             wrong = (_not_of_type(values[i], field, form) for i, field in places)

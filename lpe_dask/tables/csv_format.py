@@ -83,8 +83,13 @@ class CsvFormat:
             decoder = codecs.getincrementaldecoder(self.encoding)()
             content = decoder.decode(content, final=is_whole).encode()
         if self.comment:
-            comment = re.escape(self.comment.encode())
-            content = re.sub(rb"(?m)^[ \t]*" + comment + rb"[^\n]*", b"", content)
+            pattern = rb"(?m)^[ \t]*" + re.escape(self.comment.encode()) + rb"[^\n]*"
+            if self.quote and (quote := self.quote.encode()) in content:  # not within them
+                q = re.escape(quote)
+                pattern = rb"%b|(%b[^%b]*%b)" % (pattern, q, q, q)
+                content = re.sub(pattern, lambda m: m[1] or b"", content)
+            else:
+                content = re.sub(pattern, b"", content)
         return self._with_plain_separators(content) if self.is_spaced else content
 
     def _with_plain_separators(self, content: bytes) -> bytes:
@@ -203,7 +208,11 @@ class CsvFormat:
         text = pc.if_else(is_missing, pa.scalar(None, text.type), text)
         numbers = text.cast(pa.float64())
         sentinels = pa.array(
-            [n for v in self.na_values if (n := self.number(v)) is not None]
+            [
+                n
+                for v in self.na_values
+                if (n := self.number(v)) is not None and abs(n) < 2**53
+            ]
         )
         if len(sentinels) > 0:
             is_sentinel = pc.is_in(numbers, sentinels.cast(pa.float64()))

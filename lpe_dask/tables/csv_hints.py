@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 import pyarrow as pa
@@ -41,7 +41,8 @@ _MARKERS = {
 _COMMENTS = ("#", "%", "//", "--")
 
 #: Separators that files are tried with, the likely ones first.
-_SEPARATORS = (",", ";", "\t", "|", " ", "^", "~", ":", "\x01", "\x1f", "!", "&", "/")
+_LIKELY = (",", ";", "\t", "|")
+_SEPARATORS = (*_LIKELY, " ", "^", "~", ":", "\x01", "\x1f", "!", "&", "/")
 
 #: Other texts than numbers in a column of numbers, at most; lines that are looked at.
 _FEW, _LOOKED_AT = 5, 200
@@ -116,6 +117,8 @@ class Looks:
         is_named = named is not None and not missing
         is_decided = "header" in self.given or "names" in self.given or is_named
         if not is_decided and is_row(self.names, rows, self.form):
+            if "separator" in self._layout()[1]:
+                raise TableError(self.layout())
             raise TableError(
                 f"{self.name}: the column names look like a row: "
                 f"{', '.join(self.names[:5])}. If they are one: "
@@ -279,27 +282,17 @@ def _divided(
         comments += [
             c for c in _COMMENTS if any(s.lstrip().startswith(c) for _, s in lines)
         ]
-    best: _Divided = (form, [])
-    most = 0.0
-    for separator in separators:
-        for quote in quotes:
-            for comment in comments:
-                is_spaced = separator == " " or (
-                    separator == form.separator and form.is_spaced
-                )
-                tried = replace(
-                    form,
-                    separator=separator,
-                    quote=quote,
-                    comment=comment,
-                    is_spaced=is_spaced,
-                )
-                divided = _values(lines, tried)
-                share = _evenness(divided, form)
-                if share > most:
-                    best, most = (tried, divided), share
-    if not best[1]:
-        best = form, _values(lines, form)
+    best: _Divided = (form, _values(lines, form))
+    most = (0.0, 0.0)
+    for separator, quote, comment in product(separators, quotes, comments):
+        tried = replace(
+            form, separator=separator, quote=quote, comment=comment,
+            is_spaced=separator == " " or (separator == form.separator and form.is_spaced),
+        )  # fmt: skip
+        divided = _values(lines, tried)
+        evenness = _evenness(divided, form, is_likely=separator in _LIKELY)
+        if evenness > most:
+            best, most = (tried, divided), evenness
     return best
 
 
@@ -317,19 +310,25 @@ def _values(lines: list[tuple[int, str]], form: CsvFormat) -> list[_Line]:
     return found
 
 
-def _evenness(divided: list[_Line], form: CsvFormat) -> float:
-    """Return the share of lines that have as many values as most, if these have numbers."""
+def _evenness(
+    divided: list[_Line], form: CsvFormat, *, is_likely: bool
+) -> tuple[float, float]:
+    """Return the share of lines that have as many values as most, if these have numbers.
+
+    And the share of numbers in the last one, if it was divided by a likely separator.
+    """
     counts = Counter(len(values) for _, _, values in divided)
     n_values, n_lines = counts.most_common(1)[0] if counts else (0, 0)
     rows = [values for _, _, values in divided if len(values) == n_values]
     last = rows[-1] if rows else []
-    if n_values < 2 or not any(_is_numeric(value, form) for value in last):
-        return 0.0
+    n_numbers = sum(_is_numeric(value, form) for value in last)
+    if n_values < 2 or n_numbers == 0:
+        return 0.0, 0.0
     # The last of all lines are rows, where lines of a title or of names come first.
     tail = divided[len(divided) // 2 :]
     if any(len(values) != n_values for _, _, values in tail):
-        return 0.0
-    return n_lines / len(divided)
+        return 0.0, 0.0
+    return n_lines / len(divided), n_numbers / n_values if is_likely else 0.0
 
 
 def _is_numeric(value: str, form: CsvFormat) -> bool:
@@ -401,9 +400,12 @@ def column_hint(values: Sequence[str], form: CsvFormat, first_line: int) -> Hint
     quoted = [v for _, v in others if len(v) > 1 and v[0] == v[-1] == "'"]
     if len(quoted) == len(others) and all(_reads(v[1:-1], form) for v in quoted):
         return _said("numbers in quotes", quoted[0]), {"quote": "'"}
-    options: dict[str, Any] = {}
+    plain = replace(form, decimal=".")
+    if form.decimal == "," and all(_reads(v, plain) for _, v in present):
+        return _said("numbers with a decimal point", others[0][1]), {"decimal": "."}
     written = [v for _, v in others if _is_written(v, form)]
     what, options = _as_written(written, [v for _, v in present], form)
+    written = written if options else []
     markers = list(dict.fromkeys(v.strip() for _, v in others if v not in written))
     n_numbers = len(present) - len(others) + len(written)
     if not markers:
@@ -463,7 +465,7 @@ def _as_written(written: list[str], present: list[str], form: CsvFormat) -> Hint
         group = "." if any("." in v for v in grouped) else " "
         said = _said("numbers with thousands and a decimal comma", grouped[0])
         return said, {"decimal": ",", "thousands": group}
-    return _said("numbers with thousands", written[0]), {"thousands": ","}
+    return "", {}
 
 
 def _said(what: str, example: str) -> str:

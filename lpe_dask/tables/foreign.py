@@ -260,7 +260,9 @@ def _column(values: Any, label: str) -> pd.Series:
             f"{label} has the fields {list(names)}, but must have one value for each row. "
             f"Give a dict with a column for each of them, such as X[...][{names[0]!r}]."
         )
-    return pd.Series(array.astype(array.dtype.newbyteorder("="), copy=False))
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return pd.Series(array)
 
 
 def _row(row: Any) -> dict[Any, Any] | None:

@@ -72,7 +72,7 @@ def list_files(path: str, is_of_table: Callable[[str], bool]) -> tuple[Any, list
     if is_local(filesystem):
         found = _local_files(root)
     elif filesystem.isdir(root):
-        found = _remote_files(filesystem, root, "*")
+        found = _remote_files(filesystem, root)
     elif filesystem.exists(root):
         return filesystem, [root]
     else:
@@ -191,10 +191,10 @@ def is_hidden(name: str, part: str = "*") -> bool:
     return name.startswith(("_", ".")) and not is_key and name[0] != part[:1]
 
 
-def _remote_files(filesystem: Any, root: str, part: str) -> Iterator[tuple[str, bool]]:
+def _remote_files(filesystem: Any, root: str) -> Iterator[tuple[str, bool]]:
     for name in filesystem.find(root):
         below = name[len(root) :].strip("/").split("/")
-        if not any(is_hidden(one, part) for one in below):
+        if not any(map(is_hidden, below)):
             yield name, False
 
 
@@ -210,6 +210,6 @@ def _remote_matches(filesystem: Any, root: str) -> Iterator[tuple[str, bool]]:
         ):
             continue
         if about.get("type") == "directory":
-            yield from _remote_files(filesystem, name, "*")
+            yield from _remote_files(filesystem, name)
         else:
             yield name, True

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -149,6 +150,27 @@ def test_mahalanobis__takes_units_far_apart(unit):
     scaled = LPE(3, metric="mahalanobis").fit(rows * [unit, 1.0])
 
     np.testing.assert_allclose(scaled.calibration_, plain.calibration_, rtol=1e-9)
+
+
+def test_metric_params__with_names_are_in_the_order_of_the_columns():
+    rows = pd.DataFrame(np.random.default_rng(0).random((30, 2)), columns=["a", "b"])
+    expected = LPE(3, metric_params={"w": [1, 2]}).fit(rows).p_values_
+
+    for w in (pd.Series({"a": 1, "b": 2}), pd.Series([1, 2])):
+        found = LPE(3, metric_params={"w": w}).fit(rows)
+        np.testing.assert_array_equal(found.p_values_, expected)
+    with pytest.raises(ValueError, match=r"Give w\.loc\[\['a', 'b'\]\]"):
+        LPE(3, metric_params={"w": pd.Series({"b": 2, "a": 1})}).fit(rows)
+    covariance = rows[["b", "a"]].cov()
+    with pytest.raises(ValueError, match=r"Give VI\.loc\[\['a', 'b'\], \['a', 'b'\]\]"):
+        LPE(3, metric="mahalanobis", metric_params={"VI": covariance}).fit(rows)
+
+
+def test_metric_params__that_are_masked():
+    w = np.ma.array([1.0, 2.0], mask=[False, True])
+
+    with pytest.raises(ValueError, match="holds NaN"):
+        LPE(3, metric_params={"w": w}).fit(np.random.default_rng(0).random((30, 2)))
 
 
 @pytest.mark.parametrize("weights", ["ab", [1, [2]], {"x": 1}])

@@ -97,6 +97,35 @@ def test_read_frame__names_the_option_that_reads_a_file(tmp_path, line, content,
     np.testing.assert_array_equal(found.to_numpy(float), expected)
 
 
+@pytest.mark.parametrize(
+    ("content", "given"),
+    [
+        (text(head="", sep=";", form=comma), {}),
+        (text(head="x;y", sep=";"), {"decimal": ","}),
+        (text(head="# by hand\n# x\ty", sep="\t", form=comma), {}),
+    ],
+)
+def test_remedies__followed_one_after_another_read_a_file(tmp_path, content, given):
+    path, found = written(tmp_path, content), None
+
+    for _ in range(4):
+        try:
+            found = read_frame(with_csv(path, given)).compute(scheduler="sync")
+        except ValueError as error:
+            given = remedy(str(error))[1]
+
+    np.testing.assert_array_equal(found, ROWS)
+
+
+def test_na_values__are_compared_exactly_with_large_numbers(tmp_path):
+    numbers = [str(2**60 + i) for i in range(9)]
+    path = written(tmp_path, "\n".join(["x", *numbers]))
+
+    found = lpe_dask.score(path, csv={"na_values": numbers[:1]}, missing="drop").compute()
+
+    assert found.isna().tolist() == [True] + [False] * 8
+
+
 @pytest.mark.parametrize(("content", "expected"), OTHERS.values(), ids=OTHERS)
 def test_read_frame__reads_plain_files(tmp_path, content, expected):
     found = read_frame(written(tmp_path, content)).compute(scheduler="sync")

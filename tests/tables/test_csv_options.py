@@ -36,6 +36,11 @@ READ = {
         {"comment": "#"},
         {"x": [1, 3], "y": [2, 4]},
     ),
+    "signs of comments in quotes": (
+        '# it is 5" by "a"\nx,note\n1,"a\n# b"\n# later\n2,"c"\n',
+        {"comment": "#"},
+        {"x": [1, 2], "note": ["a\n# b", "c"]},
+    ),
     "first lines": ("a title\n\nx,y\n1,2\n", {"skip_rows": 2}, {"x": [1], "y": [2]}),
     "units": ("x,y\nm,s\n1,2\n", {"skip_rows": [2]}, {"x": [1], "y": [2]}),
     "no header": ("1,2\n3,4\n", {"header": False}, {"0": [1, 3], "1": [2, 4]}),
