@@ -1,6 +1,6 @@
 """Find tables in Parquet or CSV files, and read them lazily.
 
-    path --> TableFiles --row_groups or csv_blocks--> FileTable
+    path --> TableFiles --row_groups or csv_tables--> FileTable
     FileTable --> Dask DataFrame, to measure its columns
         +-------> parts, to read columns to carry over as Arrow
         +-------> rows of each part, and stamps of the files
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from dask.utils import natural_sort_key
 
 from lpe_dask.storage import retried
-from lpe_dask.tables import csv_blocks, row_groups
+from lpe_dask.tables import csv_tables, row_groups
 from lpe_dask.tables.column_names import as_given, as_option
 from lpe_dask.tables.compressed import COMPRESSED
 from lpe_dask.tables.csv_blocks import CsvBlock
@@ -154,7 +154,7 @@ class FileTable:
         if self.n_rows is not None:
             return [part.n_rows for part in self.parts], True
         files, form = self.files, self.parts[0].form
-        n_rows = csv_blocks.count_rows(files.filesystem, files.names, form)
+        n_rows = csv_tables.count_rows(files.filesystem, files.names, form)
         return [n_rows // len(self.parts)] * len(self.parts), False
 
     def select(self, columns: Sequence[Any]) -> FileTable:
@@ -229,7 +229,7 @@ def open_table(
         return FileTable(files, *row_groups.open_files(filesystem, names))
     if formats == {"csv"}:
         given = getattr(path, "csv", {})
-        blocks, schema, differing = csv_blocks.open_files(
+        blocks, schema, differing = csv_tables.open_files(
             filesystem, names, columns, kinds or {}, categorical, given
         )
         return FileTable(files, blocks, schema, None, differing)
