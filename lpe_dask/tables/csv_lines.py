@@ -15,7 +15,9 @@ from itertools import chain
 import pyarrow as pa
 
 from lpe_dask.tables.csv_format import CsvFormat
-from lpe_dask.tables.csv_hints import comment_of, hint_at, value_hint
+from lpe_dask.tables.csv_hints import hint_at
+from lpe_dask.tables.csv_layouts import comment_of
+from lpe_dask.tables.csv_values import value_hint
 from lpe_dask.tables.errors import TableError
 
 #: Codes with leading zeros.
