@@ -7,11 +7,12 @@ Each case draws a table, the kind in which it comes, arguments, chunks, a schedu
 order of calls from the seed and its number, and compares every result with definitions.py,
 bit for bit. Models of some cases before are scored again in between. A failure prints the
 case and what redoes it, alone or after those before it. The soak goes on after it, up to
-ten, and ends with 1 if there were any. MALLOC_PERTURB_=165 in the environment fills memory
-that is freed.
+ten, and ends with 1 if there were any. Cases are counted, so that the last one is known if
+the process itself dies. MALLOC_PERTURB_=165 in the environment fills memory that is freed.
 """
 
 import argparse
+import faulthandler
 import itertools
 import logging
 import sys
@@ -294,6 +295,7 @@ def soak(seed, numbers, seconds):
         if time.monotonic() > end or len(failed) == MOST_FAILURES:
             break
         first = number if first is None else first
+        print(f"\rcase {number}", end="", file=sys.stderr, flush=True)
         case = Case(seed, number)
         n_cases += 1
         try:
@@ -325,6 +327,7 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--last", type=int, help="number of the last case")
     given = parser.parse_args()
+    faulthandler.enable()
     # Of too few rows, in nearly every case.
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
