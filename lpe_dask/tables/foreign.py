@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence, Set, ValuesView
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -151,7 +152,9 @@ def _frame_of_library(X: Any, columns: Sequence[Any] | None) -> Any:
         if isinstance(frame, nw.DataFrame):
             kind = frame.implementation.value
             needed = _needed(frame.columns, columns)
-            X = (frame if needed is None else frame.select(needed)).to_arrow()
+            frame = frame if needed is None else frame.select(needed)
+            with _named(frame.schema):
+                X = frame.to_arrow()
         elif (read := _read_arrow(X)) is not None:
             X = read
         else:
@@ -198,7 +201,21 @@ def _frame_of_arrow(table: pa.Table) -> pd.DataFrame:
     columns = zip(table.schema.types, table.columns, strict=True)
     loses = any(type_ in _NULLABLE and column.null_count for type_, column in columns)
     types = _NULLABLE.get if loses else None
-    return table.to_pandas(types_mapper=types, date_as_object=False)
+    with _named(dict(zip(table.schema.names, table.schema.types, strict=True))):
+        return table.to_pandas(types_mapper=types, date_as_object=False)
+
+
+@contextmanager
+def _named(types: Mapping[str, Any]) -> Iterator[None]:
+    """Raise TypeError with the types of a table, if one of them cannot be converted."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        listed = {name: str(type_) for name, type_ in types.items()}
+        raise TypeError(
+            f"a table has a column that cannot be converted ({error}), of the types "
+            f"{listed}. Convert it to numbers or text, or leave it out."
+        ) from error
 
 
 # Columns and rows by name, in Python

@@ -280,6 +280,14 @@ REFUSED = [
     ),
     (TYPES, [[1.0, np.timedelta64(1, "ns")]], TypeError, "in column 1", None),
     (
+        TYPES,
+        POLARS.with_columns(a=pl.lit(42).cast(pl.Time)),
+        TypeError,
+        "'a': 'time64",
+        None,
+    ),
+    (TYPES, POLARS.cast(pl.Int128), TypeError, "'a': 'Int128'", None),
+    (
         "a dict of Series with different indexes",
         OTHER_INDEX,
         ValueError,
