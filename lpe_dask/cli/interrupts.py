@@ -37,7 +37,7 @@ class GivenUp(KeyboardInterrupt):
 _reasons: list[str] = []
 
 #: Seconds after which a signal comes again whose exception Python has ignored.
-_AGAIN_SECONDS = 0.05
+_RESEND_SECONDS = 0.05
 
 
 def interrupt_main(reason: str) -> None:
@@ -74,7 +74,7 @@ def signals_raised() -> Iterator[None]:
     came: list[tuple[float, int]] = []
     before_ignored = sys.unraisablehook
 
-    def come_again(ignored: Any) -> None:
+    def send_again(ignored: Any) -> None:
         is_ours = isinstance(ignored.exc_value, KeyboardInterrupt) and came
         if not is_ours or not hasattr(signal, "pthread_kill"):  # Windows
             before_ignored(ignored)
@@ -82,7 +82,7 @@ def signals_raised() -> Iterator[None]:
         _, number = came[-1]
         came[-1] = (-ENDING_SECONDS, number)
         main = threading.main_thread().ident
-        threading.Timer(_AGAIN_SECONDS, signal.pthread_kill, (main, number)).start()
+        threading.Timer(_RESEND_SECONDS, signal.pthread_kill, (main, number)).start()
 
     def raise_it(number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -95,7 +95,7 @@ def signals_raised() -> Iterator[None]:
 
     taken = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, raise_it) for number in taken}
-    sys.unraisablehook = come_again
+    sys.unraisablehook = send_again
     try:
         yield
     finally:

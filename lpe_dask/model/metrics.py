@@ -117,9 +117,9 @@ def check_order(
                 continue
             both = ", ".join([repr(list(columns))] * values.ndim)
             raise ValueError(
-                f"metric_params[{name!r}] is taken in the order of the columns, which are "
+                f"metric_params[{name!r}] must be in the order of the columns, "
                 f"{list(columns)}, but axis {axis} of it names {list(labels)}. Give "
-                f"{name}.loc[{both}], or a list."
+                f"{name}.loc[{both}], or a list in that order."
             )
 
 

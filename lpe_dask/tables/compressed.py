@@ -24,6 +24,9 @@ _MAGIC = {
     b"\x89HDF": "HDF5", b"\xd0\xcf\x11\xe0": "an Excel workbook", b"%PDF": "PDF",
 }  # fmt: skip
 
+#: Those that a name of a column may begin with.
+_WORDS = (b"PAR1", b"ORC", b"ARROW1")
+
 #: Endings of the names of compressed files, and Arrow's name of those that it reads.
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 _ARROW = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -73,9 +76,14 @@ def check_text(name: str, beginning: bytes) -> None:
 
 
 def _kind_of(beginning: bytes) -> str | None:
-    return next(
-        (what for magic, what in _MAGIC.items() if beginning.startswith(magic)), None
-    )
+    """Return what a file is by its first bytes; None if it may be text."""
+    for magic, what in _MAGIC.items():
+        following = beginning[len(magic) : len(magic) + 1]
+        # Names of columns begin like these: ORCID, PAR1_mean.
+        is_name = magic in _WORDS and b" " <= following <= b"~"
+        if beginning.startswith(magic) and not is_name:
+            return what
+    return None
 
 
 def _check_kind(name: str, beginning: bytes, ending: str) -> None:

@@ -208,14 +208,13 @@ class CsvFormat:
         text = pc.if_else(is_missing, pa.scalar(None, text.type), text)
         numbers = text.cast(pa.float64())
         sentinels = pa.array(
-            [
-                n
-                for v in self.na_values
-                if (n := self.number(v)) is not None and abs(n) < 2**53
-            ]
+            [n for v in self.na_values if (n := self.number(v)) is not None]
         )
         if len(sentinels) > 0:
             is_sentinel = pc.is_in(numbers, sentinels.cast(pa.float64()))
+            # Floats lose digits of long whole numbers: these are compared as text, above.
+            is_long = pc.match_substring_regex(text, r"^[+-]?\d{16,}$")
+            is_sentinel = pc.and_(is_sentinel, pc.invert(is_long))
             numbers = pc.if_else(is_sentinel, pa.scalar(None, pa.float64()), numbers)
         return numbers
 

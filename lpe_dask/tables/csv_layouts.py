@@ -49,8 +49,9 @@ def layout_hint(lines: Sequence[str], form: CsvFormat, given: Mapping[str, Any])
             "skip_rows": numbered[0][0],
             "separator": sep[1],
         }
-    is_single = not any(form.separator in line for _, line in numbered[:1])
-    if is_single and all(has_decimal_comma(line.strip()) for _, line in numbered[1:]):
+    (_, head), *below = numbered
+    is_single = bool(below) and form.separator not in head and "decimal" not in given
+    if is_single and all(has_decimal_comma(line.strip()) for _, line in below):
         return "it looks like a column of numbers with a decimal comma", {"decimal": ","}
     options: dict[str, Any] = {}
     found, divided = _divided(numbered, form, given)
@@ -76,10 +77,12 @@ def layout_hint(lines: Sequence[str], form: CsvFormat, given: Mapping[str, Any])
             options["skip_rows"] = divided[begin][0] - 1
     if not options:
         return "", {}
-    head, rows = divided[begin][2], [values for _, _, values in divided[begin + 1 :]]
-    if "skip_rows" in options and all(is_numeric(v, form) for v in filter(str.strip, head)):
+    first, rows = divided[begin][2], [values for _, _, values in divided[begin + 1 :]]
+    if "skip_rows" in options and all(
+        is_numeric(v, form) for v in filter(str.strip, first)
+    ):
         return "", {}  # the names may be above, beside rows of another width
-    if "header" not in given and not form.names and is_row(head, rows, form):
+    if "header" not in given and not form.names and is_row(first, rows, form):
         options["header"] = False
     return _what(options), options
 

@@ -55,9 +55,12 @@ def header(name: str, content: bytes, form: CsvFormat) -> tuple[list[str], int, 
             f"({error}). Close their quotes, and end lines with a line feed; of a file "
             f"with carriage returns alone: tr '\\r' '\\n' < FILE."
         ) from error
-    if not found:
-        raise TableError(f"{name} is empty; a CSV file starts with a line of column names.")
-    if form.names and len(form.names) != len(found):
+    if not found and not form.names:
+        raise TableError(
+            f"{name} is empty. A CSV file starts with a line of column names; give names "
+            f"for files that have none: --csv names=A,B (names in csv=)."
+        )
+    if form.names and found and len(form.names) != len(found):
         raise TableError(
             f"{name}, line {reader.line_num}: {len(found)} values, but names has "
             f"{len(form.names)}. Give a name for each column."

@@ -125,16 +125,23 @@ def _columns_of(filesystem: Any, names: list[str], first: Looks) -> list[list[st
     """Return the columns of files, in the order of each; of one they are known."""
     form = first.form
 
-    @retried
     def of_file(name: str) -> list[str]:
         if name == first.name:
             return list(first.names)
         content, is_whole = beginning(filesystem, name)
         looks = replace(first, name=name, content=content)
-        with _said_by_layout(looks):
+        with _explained_by_layout(looks):
             lines = _plain_lines(name, content, form, is_whole=is_whole)
+            is_other = _first_line(lines) not in (b"", line)
+            if form.has_header and form.names and is_other:
+                raise TableError(
+                    f"the names that were given replace those of each file by position, "
+                    f"but the names in {name} are not those in {first.name}. Give files "
+                    f"with the same columns in the same order, or leave names out."
+                )
             return header(name, lines, form)[0]
 
+    line = _first_line(_plain_lines(first.name, first.content, form, is_whole=False))
     with ThreadPoolExecutor(READERS) as readers:
         found = list(readers.map(of_file, names))
     if not form.has_header and len({*map(len, found)}) > 1:
@@ -147,8 +154,12 @@ def _columns_of(filesystem: Any, names: list[str], first: Looks) -> list[list[st
     return [shared.setdefault(tuple(columns), columns) for columns in found]
 
 
+def _first_line(lines: bytes) -> bytes:
+    return next((line.strip() for line in lines.splitlines() if line.strip()), b"")
+
+
 @contextmanager
-def _said_by_layout(looks: Looks) -> Iterator[None]:
+def _explained_by_layout(looks: Looks) -> Iterator[None]:
     """Raise what a file looks like instead of an error, if it looks like anything."""
     try:
         yield
@@ -207,9 +218,8 @@ def _sample(
     looks = Looks(name, content, form, given)
     lines = _plain_lines(name, content, form, is_whole=is_whole)
     if "separator" not in given:
-        first = next((line for line in lines.splitlines() if line.strip()), b"")
         try:
-            text = first.decode(errors="replace")
+            text = _first_line(lines).decode(errors="replace")
             form = replace(
                 form, separator=csv.Sniffer().sniff(text, CSV_SEPARATORS).delimiter
             )
@@ -217,7 +227,7 @@ def _sample(
             if "," in (form.decimal, form.thousands):
                 form = replace(form, separator=";")
     looks = replace(looks, form=form)
-    with _said_by_layout(looks):
+    with _explained_by_layout(looks):
         names, n_before, rest = header(name, lines, form)
         rows, is_open = rest.splitlines(keepends=True), form.is_open(rest)
         while not is_whole and rows:

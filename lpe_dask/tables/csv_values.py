@@ -60,12 +60,12 @@ def column_hint(values: Sequence[str], form: CsvFormat, first_line: int) -> Hint
         return "", {}
     quoted = [v for _, v in others if len(v) > 1 and v[0] == v[-1] == "'"]
     if len(quoted) == len(others) and all(_reads(v[1:-1], form) for v in quoted):
-        return _said("numbers in quotes", quoted[0]), {"quote": "'"}
+        return _looks_like("numbers in quotes", quoted[0]), {"quote": "'"}
     plain = replace(form, decimal=".")
     if form.decimal == "," and all(_reads(v, plain) for _, v in present):
-        return _said("numbers with a decimal point", others[0][1]), {"decimal": "."}
-    written = [v for _, v in others if _is_written(v, form)]
-    what, options = _as_written(written, [v for _, v in present], form)
+        return _looks_like("numbers with a decimal point", others[0][1]), {"decimal": "."}
+    written = [v for _, v in others if _is_other_notation(v, form)]
+    what, options = _notation_hint(written, [v for _, v in present], form)
     written = written if options else []
     markers = list(dict.fromkeys(v.strip() for _, v in others if v not in written))
     n_numbers = len(present) - len(others) + len(written)
@@ -77,7 +77,7 @@ def column_hint(values: Sequence[str], form: CsvFormat, first_line: int) -> Hint
     if is_above and not is_known and n_numbers >= 4 * len(rows):
         number = [*range(first_line, first_line + len(rows))]
         return (
-            _said("numbers below a line of units or the like", values[rows[0]]),
+            _looks_like("numbers below a line of units or the like", values[rows[0]]),
             options | {"skip_rows": [*form.skipped, *number]},
         )
     n_others = len(present) - n_numbers
@@ -95,13 +95,13 @@ def _reads(value: str, form: CsvFormat) -> bool:
     return form.number(value) is not None or is_marked
 
 
-def _is_written(value: str, form: CsvFormat) -> bool:
+def _is_other_notation(value: str, form: CsvFormat) -> bool:
     """Return whether a value may be a number that is written otherwise."""
     is_number = _COMMA.fullmatch(value) or _GROUPS.fullmatch(value)
     return bool(is_number) and form.thousands != ","
 
 
-def _as_written(written: list[str], present: list[str], form: CsvFormat) -> Hint:
+def _notation_hint(written: list[str], present: list[str], form: CsvFormat) -> Hint:
     """Return how numbers are written that are no numbers yet."""
     if not written:
         return "", {}
@@ -112,31 +112,31 @@ def _as_written(written: list[str], present: list[str], form: CsvFormat) -> Hint
     if all(matches) and len(groups) == 1:
         (group,) = groups
         if "," in rests and group != ",":
-            said = _said("numbers with thousands and a decimal comma", written[0])
+            said = _looks_like("numbers with thousands and a decimal comma", written[0])
             return said, {"decimal": ",", "thousands": group}
         certain = has_points or any(v.count(group) > 1 for v in written) or group != ","
         if certain or (form.separator == "," and form.decimal == "."):
-            return _said("numbers with thousands", written[0]), {"thousands": group}
-        said = _said("numbers with a decimal comma (or thousands=,)", written[0])
+            return _looks_like("numbers with thousands", written[0]), {"thousands": group}
+        said = _looks_like("numbers with a decimal comma (or thousands=,)", written[0])
         return said, {"decimal": ","}
     if all(map(_COMMA.fullmatch, written)) and not has_points:
-        return _said("numbers with a decimal comma", written[0]), {"decimal": ","}
+        return _looks_like("numbers with a decimal comma", written[0]), {"decimal": ","}
     grouped = [v for v in written if "." in v or " " in v]
     if grouped and not any(v.count(",") > 1 for v in written):
         group = "." if any("." in v for v in grouped) else " "
-        said = _said("numbers with thousands and a decimal comma", grouped[0])
+        said = _looks_like("numbers with thousands and a decimal comma", grouped[0])
         return said, {"decimal": ",", "thousands": group}
     return "", {}
 
 
-def _said(what: str, example: str) -> str:
+def _looks_like(what: str, example: str) -> str:
     return f"looks like {what}, such as {example!r}"
 
 
 def value_hint(value: str, form: CsvFormat) -> dict[str, Any]:
     """Return the option that may read a value that is no number; {} if none is likely."""
-    if _is_written(value, form):
-        return _as_written([value], [value], form)[1]
+    if _is_other_notation(value, form):
+        return _notation_hint([value], [value], form)[1]
     if value.strip() in _MARKERS:
         return {"na_values": [value.strip()]}
     return {}

@@ -38,7 +38,7 @@ def of_files(
     keys = [_of_file(name) for name in names]
     if both := sorted({*columns}.intersection(*keys)):
         logger.warning(
-            "keys in names of folders are columns in the files, too, which are taken: %s",
+            "keys in names of folders are also columns in the files, which are used: %s",
             ", ".join(both),
         )
     unlike: dict[str, str] = {}

@@ -73,7 +73,7 @@ def as_table(X: Any, columns: Sequence[Any] | None = None) -> Any:
         return X
     if is_dask_collection(X) and isinstance(getattr(X, "ndim", None), int):
         return X
-    _check_whole(X)
+    _check_is_table(X)
     if isinstance(X, list | tuple):
         rows = [_row(row) for row in X] if len(X) and _row(X[0]) is not None else None
         return X if rows is None else NamedTable(_frame_of_rows(rows), NUMPY)
@@ -114,7 +114,7 @@ def of_kind(values: NDArray[Any], name: str, kind: str) -> Any:
     return nw.new_series(name, values, backend=backend).to_native()
 
 
-def _check_whole(X: Any) -> None:
+def _check_is_table(X: Any) -> None:
     """Raise TypeError for what has rows, but is no table of them."""
     first = X[0] if isinstance(X, list | tuple) and len(X) > 0 else X
     if is_dask_collection(first):
@@ -153,7 +153,7 @@ def _frame_of_library(X: Any, columns: Sequence[Any] | None) -> Any:
             kind = frame.implementation.value
             needed = _needed(frame.columns, columns)
             frame = frame if needed is None else frame.select(needed)
-            with _named(frame.schema):
+            with _conversion_errors(frame.schema):
                 X = frame.to_arrow()
         elif (read := _read_arrow(X)) is not None:
             X = read
@@ -201,12 +201,12 @@ def _frame_of_arrow(table: pa.Table) -> pd.DataFrame:
     columns = zip(table.schema.types, table.columns, strict=True)
     loses = any(type_ in _NULLABLE and column.null_count for type_, column in columns)
     types = _NULLABLE.get if loses else None
-    with _named(dict(zip(table.schema.names, table.schema.types, strict=True))):
+    with _conversion_errors(dict(zip(table.schema.names, table.schema.types, strict=True))):
         return table.to_pandas(types_mapper=types, date_as_object=False)
 
 
 @contextmanager
-def _named(types: Mapping[str, Any]) -> Iterator[None]:
+def _conversion_errors(types: Mapping[str, Any]) -> Iterator[None]:
     """Raise TypeError with the types of a table, if one of them cannot be converted."""
     try:
         yield

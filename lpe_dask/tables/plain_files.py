@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dask.utils import natural_sort_key
@@ -60,7 +61,7 @@ def check_plain(filesystem: Any, places: Sequence[Sequence[str]]) -> None:
     if is_local(filesystem):
         _check_distinct_files([name for names in places for name in names])
         # A link may lead into the folders of a table that has a log.
-        places = [[os.path.realpath(name) for name in names] for names in places]
+        places = [[Path(name).resolve().as_posix() for name in names] for names in places]
     if {"http", "https"} & {*_protocols(filesystem)}:  # answers to any name
         return
     folders = sorted({f for names in places for name in names for f in _above(name)})

@@ -117,6 +117,50 @@ def test_remedies__followed_one_after_another_read_a_file(tmp_path, content, giv
     np.testing.assert_array_equal(found, ROWS)
 
 
+@pytest.mark.parametrize("sentinel", ["1E20", "100000000000000000000", "-1e+30"])
+def test_na_values__are_numbers_however_they_are_written(tmp_path, sentinel):
+    path = written(tmp_path, f"x\n1.5\n2.5\n{float(sentinel):E}\n")
+
+    found = read_frame(with_csv(path, {"na_values": [sentinel]})).compute(scheduler="sync")
+
+    np.testing.assert_array_equal(found["x"], [1.5, 2.5, np.nan])
+
+
+def test_layout__of_names_alone_is_no_column_of_decimal_commas(tmp_path):
+    path = written(tmp_path, "x\n")
+
+    with pytest.raises(ValueError, match=r"lack the columns \['y'\]"):
+        lpe_dask.score(path, columns=["y"])
+
+
+@pytest.mark.parametrize("name", ["ORCID", "PAR1_mean", "ARROW1"])
+def test_names__may_begin_as_other_files_do(tmp_path, name):
+    path = written(tmp_path, text(head=f"{name},y"))
+
+    assert list(read_frame(path).columns) == [name, "y"]
+
+
+def test_names__are_those_of_an_empty_file(tmp_path):
+    (tmp_path / "1.csv").write_text(text(head="").lstrip())
+    (tmp_path / "2.csv").write_bytes(b"")
+
+    found = read_frame(with_csv(tmp_path, {"names": ["x", "y"]})).compute(scheduler="sync")
+
+    np.testing.assert_array_equal(found, ROWS)
+
+
+def test_names__that_replace_those_of_files_need_one_order(tmp_path):
+    for file, head in (("1", "a,b"), ("2", "b,a")):
+        (tmp_path / f"{file}.csv").write_text(text(head=head))
+    given = {"names": ["x", "y"], "header": True}
+
+    with pytest.raises(ValueError, match=r"2\.csv are not those in .*1\.csv"):
+        read_frame(with_csv(tmp_path, given))
+    (tmp_path / "2.csv").write_text(text(head="a,b"))
+
+    assert len(read_frame(with_csv(tmp_path, given))) == 2 * len(ROWS)
+
+
 def test_na_values__are_compared_exactly_with_large_numbers(tmp_path):
     numbers = [str(2**60 + i) for i in range(9)]
     path = written(tmp_path, "\n".join(["x", *numbers]))
