@@ -8,8 +8,9 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 # Two processes, each with whole files: tests of one file share a cluster. In the order of their
-# names: otherwise the files of few tests, some of which are long, would come last.
-PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# names: otherwise the files of few tests, some of which are long, would come last. A process that
+# dies is not replaced: xdist 3.8 would wait for ever for its files (pytest-xdist issue 1378).
+PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 READY := $(VENV)/.ready
 
 OLDEST ?= .venv-oldest

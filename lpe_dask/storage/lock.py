@@ -232,11 +232,10 @@ class Lock:
     def release(self) -> None:
         """Remove the lock if this run still holds it; raises nothing."""
         self._is_ending.set()
-        is_own_thread = self._thread is threading.current_thread()  # a finalizer ran in it
-        if self._thread.is_alive() and not is_own_thread:
+        if self._thread.is_alive():
             self._thread.join(BEAT_SECONDS)
         try:
-            if self._thread.is_alive() and not is_own_thread:
+            if self._thread.is_alive():
                 raise TimeoutError("a heartbeat is still being written")
             self._remove_if_own()
         except Exception as error:

@@ -15,27 +15,19 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import tempfile
 import threading
-import time
 import weakref
-from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import dask
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.storage import Folder, Lock, brief, is_dead, lease
-from lpe_dask.tasks.private_uses import (
-    clients_of_process,
-    is_reading_graph,
-    remembered_messages,
-)
+from lpe_dask.storage import Folder, is_dead, lease
+from lpe_dask.tasks.cleaner import Unneeded, cleaner_of_process, remove
+from lpe_dask.tasks.entry_names import EntryName
 
 logger = logging.getLogger(__name__)
 
@@ -44,18 +36,6 @@ _PREFIX = "lpe-spool-"
 
 #: Name of the file by which workers are asked whether they see a spool.
 MARK_NAME = "spool"
-
-#: How often a removal is tried: tasks that outlive their run may still write.
-_REMOVALS = 5
-
-#: Seconds for which a graph may be on its way to a scheduler that does not know it yet.
-TRAVEL_SECONDS = 10.0
-
-#: Seconds between two questions to a scheduler.
-_QUESTION_SECONDS = 1.0
-
-#: Seconds in which a running scheduler answers, however busy.
-_ANSWER_SECONDS = 60.0
 
 
 def spool_place() -> str:
@@ -84,23 +64,23 @@ class Spool:
         around = Folder(place)
         folder = Folder(around.full_url(f"{_PREFIX}{uuid4().hex}"))
         self.url = folder.url
-        self._held: list[Lock] = []
-        self._remove = remove = weakref.finalize(
-            self, _remove_folder, self.url, self._held, os.getpid()
-        )
+        self._cleaner = cleaner_of_process()
         try:
             _make_private(folder)
-            self._held.append(lease(self.url, "keep the data of a process"))
+            self._cleaner.add_folder(
+                self.url, lease(self.url, "keep the data of a process")
+            )
             folder.write(MARK_NAME, b"\n")
         except BaseException:
-            remove()
+            self._cleaner.remove(self.url)
             raise
+        self.remove_when_collected(self, Unneeded(self.url))
         _collect(around, self.url)
 
     @property
     def is_lost(self) -> bool:
         """Whether the folder was removed, by `remove_spools` or as cleaners of /tmp do."""
-        return not self._remove.alive or any(lock.is_lost for lock in self._held)
+        return not self._cleaner.has_folder(self.url)
 
     def entry(self, kind: str) -> Entry:
         """Return a new entry; its first word says what it is, for people."""
@@ -111,6 +91,11 @@ class Spool:
         entry = self.entry(kind)
         Folder(entry.url).make()
         return entry
+
+    def remove_when_collected(self, owner: Spool | Entry, unneeded: Unneeded) -> None:
+        """Have the thread of the cleaner remove what goes with an object."""
+        finalizer = weakref.finalize(owner, self._cleaner.put, unneeded)
+        finalizer.atexit = False  # all folders go then
 
 
 _lock = threading.Lock()
@@ -135,16 +120,7 @@ def spool_at(place: str) -> Spool:
 
 def remove_spools() -> None:
     """Remove all spools of this process, which ends without the rest of its exit."""
-    for spool in list(_spools.values()):
-        spool._remove()
-
-
-def open_clients() -> list[Any]:
-    """Return the clients of `distributed` in this process that are connected."""
-    while True:
-        with suppress(RuntimeError):  # another thread has just made or lost one
-            clients = clients_of_process()
-            return [client for client in clients if client.status == "running"]
+    cleaner_of_process().remove_folders()
 
 
 # Entries
@@ -162,111 +138,12 @@ class Entry:
         self.url = url
         self.spool = spool
         self._sent = threading.Event()
-        finalizer = weakref.finalize(self, _release, spool, url, self._sent, os.getpid())
-        finalizer.atexit = False  # the whole folder goes then
+        spool.remove_when_collected(self, Unneeded(url, self._sent, spool))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as a name: only this process removes the entry."""
         self._sent.set()
-        with _starting:
-            _start_cleaner(os.getpid())
         return EntryName, (self.url,)
-
-
-class EntryName:
-    """Names an entry in the tasks of a scheduler, of workers, or of a file.
-
-    Attributes
-    ----------
-    url : str
-    """
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        _named.add(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return EntryName, (self.url,)
-
-
-_named: weakref.WeakSet[EntryName] = weakref.WeakSet()
-
-
-class _ReleasedEntry(NamedTuple):
-    """An entry that this process needs no more, and the spool that stays until then."""
-
-    released_at: float
-    spool: Spool
-    url: str
-
-
-#: The one queue that a finalizer may use although it interrupts another use.
-_released: queue.SimpleQueue[_ReleasedEntry] = queue.SimpleQueue()
-
-
-def _release(spool: Spool, url: str, sent: threading.Event, pid: int) -> None:
-    """Remove an entry that this process needs no more, now or when no scheduler does.
-
-    A finalizer: it may run at any moment in any thread, so it takes no lock.
-    """
-    if os.getpid() != pid:
-        return
-    if sent.is_set() and open_clients():
-        _released.put(_ReleasedEntry(time.monotonic(), spool, url))
-    else:
-        _remove(url)
-
-
-_starting = threading.Lock()
-
-
-@cache
-def _start_cleaner(pid: int) -> None:
-    """Start the thread that removes released entries, once in each process."""
-    threading.Thread(target=_clean, name="lpe-spool", daemon=True).start()
-
-
-def _clean() -> None:
-    entries: list[_ReleasedEntry] = []
-    while True:
-        if entries:
-            time.sleep(_QUESTION_SECONDS)
-        else:
-            entries.append(_released.get())
-        while not _released.empty():
-            entries.append(_released.get())
-        entries = _still_needed(entries)
-
-
-def _still_needed(entries: list[_ReleasedEntry]) -> list[_ReleasedEntry]:
-    """Remove those of some entries that no scheduler names, and return the others."""
-    clients, now = open_clients(), time.monotonic()
-    # Graphs that were sent before an entry was released have arrived.
-    unneeded = {
-        entry.url
-        for entry in entries
-        if not clients or now - entry.released_at >= TRAVEL_SECONDS
-    }
-    for client in clients if unneeded else ():
-        unneeded -= _named_by(client, unneeded)
-    for url in unneeded:
-        _remove(url)
-    return [entry for entry in entries if entry.url not in unneeded]
-
-
-def _named_by(client: Any, urls: set[str]) -> set[str]:
-    """Return those of some entries that the scheduler of a client may still need."""
-    try:
-        return set(
-            client.run_on_scheduler(
-                _names_among, list(urls), callback_timeout=_ANSWER_SECONDS
-            )
-        )
-    except Exception as error:  # a scheduler that is busy, or without this package
-        if client.status != "running":
-            return set()
-        logger.debug("the scheduler did not answer: %s", brief(error))
-        return set(urls)
 
 
 # The folder
@@ -290,55 +167,5 @@ def _collect(place: Folder, own: str) -> None:
             if url != own:
                 with suppress(Exception):
                     if is_dead(url):
-                        _remove(url)
+                        remove(url)
                         logger.info("removed %s, left by a process that died", url)
-
-
-def _remove_folder(url: str, held: list[Lock], pid: int) -> None:
-    if os.getpid() != pid:  # a fork of the process that owns it
-        return
-    for lock in held:
-        lock.release()
-    _remove(url)
-
-
-def _remove(url: str) -> None:
-    with suppress(Exception):  # in a finalizer, of filesystems with errors of their own
-        filesystem, root = fsspec.core.url_to_fs(url)
-        for _ in range(_REMOVALS):
-            with suppress(OSError):  # it may be gone, or be written to
-                filesystem.rm(root, recursive=True)
-            filesystem.invalidate_cache()
-            if not filesystem.exists(root):
-                return
-
-
-# The functions below run on schedulers.
-
-
-def _names_among(urls: Iterable[str], dask_scheduler: Any) -> list[str]:
-    """Return those of some entries that tasks of this scheduler name, or are about to."""
-    if is_reading_graph(dask_scheduler):
-        return list(urls)
-    try:
-        named = {name.url for name in list(_named)}
-        if not named.isdisjoint(urls):
-            _forget_messages(dask_scheduler)
-            named = {name.url for name in list(_named)}
-    except RuntimeError:  # another thread has just added one: ask again later
-        return list(urls)
-    return [url for url in urls if url in named]
-
-
-def _forget_messages(scheduler: Any) -> None:
-    """Let a scheduler forget its messages to workers about tasks that it has forgotten.
-
-    Its log, for people who look for faults in it, would keep those tasks for 1000 messages
-    more, and with them the names of entries.
-    """
-    for messages in remembered_messages(scheduler):
-        messages[:] = [
-            message
-            for message in messages
-            if message.get("op") != "compute-task" or message["key"] in scheduler.tasks
-        ]

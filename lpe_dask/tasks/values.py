@@ -33,8 +33,9 @@ from dask.sizeof import sizeof
 
 from lpe_dask.storage import ArrayFile, brief, retried, write_arrays
 from lpe_dask.tasks.calls import Call, count
+from lpe_dask.tasks.entry_names import EntryName, open_clients
 from lpe_dask.tasks.sharing import is_place_shared
-from lpe_dask.tasks.spool import Entry, EntryName, open_clients, spool_at, spool_place
+from lpe_dask.tasks.spool import Entry, spool_at, spool_place
 from lpe_dask.tasks.workers import active_client
 
 logger = logging.getLogger(__name__)

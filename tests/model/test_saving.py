@@ -34,6 +34,7 @@ from lpe_dask.search.memory import Needs
 from lpe_dask.storage import lock as locks
 from lpe_dask.storage.columns import StoredFile
 from strategies import point_sets
+from waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["a", "b", "c"]
@@ -457,7 +458,7 @@ def test_load__of_a_spooled_model(name, no_room, tmp_path):
     np.testing.assert_array_equal(lazy.compute(), expected)
     del lazy
     gc.collect()
-    assert list(no_room.iterdir()) == []
+    assert eventually(lambda: list(no_room.iterdir()) == [])
 
 
 # Never half a model

@@ -109,7 +109,7 @@ def test_held__is_written_again_after_its_spool_was_removed(client, place):
     lost = spool_at(str(place))
     for folder in place.iterdir():
         shutil.rmtree(folder)
-    lost._held[0]._beat()  # finds out
+    lost._cleaner._locks[lost.url]._beat()  # finds out
 
     stored = pickle.loads(pickle.dumps(held))
 
