@@ -38,6 +38,7 @@ from lpe_dask.storage.lock import (
     hold,
     is_dead,
 )
+from lpe_dask.tasks.spool import remove_spools
 
 #: Waits for a line, takes the lock, and says whether it did; keeps it until the next line.
 CONTENDER = """
@@ -64,6 +65,12 @@ def folder(request, tmp_path):
     yield url
     if request.param == "memory":
         filesystem.rm(root, recursive=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_other_locks():
+    """Spools of models that other tests keep have a heartbeat, too."""
+    remove_spools()
 
 
 @pytest.fixture
