@@ -87,12 +87,14 @@ def end_now(code: int) -> NoReturn:
     from lpe_dask.tasks import remove_spools
 
     ignore_signals()
-    for child in multiprocessing.active_children():
-        child.kill()
-    remove_spools()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    try:
+        for child in multiprocessing.active_children():
+            child.kill()
+        remove_spools()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
 
 
 # Results

@@ -3,18 +3,17 @@
 The garbage collector runs finalizers at any moment in any thread, even while that thread
 holds a lock or changes a `ContextVar`, which before Python 3.12 ends the process if the
 finalizer sets one, too (CPython issue 148891). So finalizers only put what is unneeded into
-a queue. A thread, one in each process, asks the schedulers and removes files.
+a queue, and threads ask the schedulers and remove files.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import queue
 import threading
 import time
+import weakref
 from contextlib import suppress
-from functools import cache
 from typing import NamedTuple
 
 import fsspec
@@ -30,6 +29,9 @@ TRAVEL_SECONDS = 10.0
 
 #: Seconds between two questions to a scheduler.
 _QUESTION_SECONDS = 1.0
+
+#: Seconds for which the end of Python waits for a removal that has begun.
+_END_SECONDS = 10.0
 
 
 class Unneeded(NamedTuple):
@@ -55,22 +57,24 @@ class Unneeded(NamedTuple):
 
 
 class Cleaner:
-    """Removes files and folders of this process; `cleaner_of_process` gives it.
-
-    Attributes
-    ----------
-    put : callable
-        Takes an `Unneeded`; the only part that a finalizer may use.
-    """
+    """Removes files and folders of this process, the latter at its end at the latest."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Unneeded] = queue.SimpleQueue()
-        self.put = self._queue.put  # may interrupt itself, unlike that of Queue
+        self._unsent: queue.SimpleQueue[Unneeded] = queue.SimpleQueue()
+        self._sent: queue.SimpleQueue[Unneeded] = queue.SimpleQueue()
         self._locks: dict[str, Lock] = {}
         self._removing = threading.Lock()
         self._pid = os.getpid()
-        atexit.register(self.remove_folders)
-        threading.Thread(target=self._run, name="lpe-cleaner", daemon=True).start()
+        for work in (self._remove_unsent, self._remove_sent):
+            threading.Thread(target=work, name="lpe-cleaner", daemon=True).start()
+        # Unlike handlers of atexit, those of weakref run when distributed has closed its
+        # clients and clusters: their tasks would still write. No class is collected before.
+        weakref.finalize(Cleaner, self.remove_folders)
+
+    def put(self, unneeded: Unneeded) -> None:
+        """Have a file or folder removed; all that a finalizer may do."""
+        # The queue takes no lock: the collector may interrupt one `put` for another.
+        (self._sent if unneeded.is_sent else self._unsent).put(unneeded)
 
     def add_folder(self, url: str, lock: Lock) -> None:
         """Remove a folder, and release its lock, at the end of Python at the latest."""
@@ -82,57 +86,76 @@ class Cleaner:
         return lock is not None and not lock.is_lost
 
     def remove_folders(self) -> None:
-        """Remove all folders that were added; what is in them goes, too."""
-        if os.getpid() == self._pid:  # a fork leaves them to the process that has them
+        """Remove all folders that were added; what is in them goes, too. Raises nothing."""
+        if os.getpid() != self._pid:  # a fork leaves them to the process that has them
+            return
+        is_alone = self._removing.acquire(timeout=_END_SECONDS)
+        try:
             for url in list(self._locks):
-                self.remove(url)
+                self._remove(url)
+        finally:
+            if is_alone:
+                self._removing.release()
 
     def remove(self, url: str) -> None:
         """Remove a file or folder; raises nothing."""
-        with self._removing:  # at the end of Python, wait for the thread
+        with self._removing:  # the end of Python waits for it
+            self._remove(url)
+
+    def _remove(self, url: str) -> None:
+        with suppress(Exception):
             if lock := self._locks.pop(url, None):
                 lock.release()
-            remove(url)
+        remove(url)
 
-    def _run(self) -> None:
+    def _remove_unsent(self) -> None:
+        while True:
+            self.remove(self._unsent.get().url)
+
+    def _remove_sent(self) -> None:
         waiting: list[tuple[Unneeded, float]] = []  # and when they came
         while True:
             if waiting:
                 time.sleep(_QUESTION_SECONDS)
             else:
-                waiting.append((self._queue.get(), time.monotonic()))
-            while not self._queue.empty():
-                waiting.append((self._queue.get(), time.monotonic()))
-            waiting = self._still_needed(waiting)
+                waiting.append((self._sent.get(), time.monotonic()))
+            while not self._sent.empty():
+                waiting.append((self._sent.get(), time.monotonic()))
+            with suppress(Exception):  # ask again
+                waiting = self._still_needed(waiting)
 
     def _still_needed(
         self, waiting: list[tuple[Unneeded, float]]
     ) -> list[tuple[Unneeded, float]]:
         """Remove those of some files that no scheduler names, and return the others."""
-        for file, _ in waiting:
-            if not file.is_sent:
-                self.remove(file.url)
-        sent = [(file, since) for file, since in waiting if file.is_sent]
         clients, now = open_clients(), time.monotonic()
         # Graphs that were sent before a file became unneeded have arrived.
         unneeded = {
-            file.url for file, since in sent if not clients or now - since >= TRAVEL_SECONDS
+            file.url
+            for file, since in waiting
+            if not clients or now - since >= TRAVEL_SECONDS
         }
         for client in clients if unneeded else ():
             unneeded -= named_by(client, unneeded)
         for url in unneeded:
             self.remove(url)
-        return [(file, since) for file, since in sent if file.url not in unneeded]
+        return [(file, since) for file, since in waiting if file.url not in unneeded]
 
 
-@cache
-def _cleaner_of(pid: int) -> Cleaner:
-    return Cleaner()
+_making = threading.Lock()
+_cleaners: dict[int, Cleaner] = {}
 
 
 def cleaner_of_process() -> Cleaner:
     """Return the cleaner of this process, which is not that of its forks."""
-    return _cleaner_of(os.getpid())
+    with _making:
+        return _cleaners.get(os.getpid()) or _cleaners.setdefault(os.getpid(), Cleaner())
+
+
+def remove_all_folders() -> None:
+    """Remove all folders that cleaners of this process have; raises nothing."""
+    if cleaner := _cleaners.get(os.getpid()):
+        cleaner.remove_folders()
 
 
 def remove(url: str) -> None:

@@ -200,8 +200,9 @@ def clients_of_process() -> list[Any]:
     functions return one of them only.
     Known to work since distributed 2025.5.0.
     """
-    distributed = sys.modules.get("distributed")
-    return [] if distributed is None else list(distributed.Client._instances)
+    # Another thread may be importing it.
+    kind = getattr(sys.modules.get("distributed"), "Client", None)
+    return [] if kind is None else list(kind._instances)
 
 
 def is_in_task() -> bool:

@@ -26,7 +26,7 @@ import dask
 from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.storage import Folder, is_dead, lease
-from lpe_dask.tasks.cleaner import Unneeded, cleaner_of_process, remove
+from lpe_dask.tasks.cleaner import Unneeded, cleaner_of_process, remove, remove_all_folders
 from lpe_dask.tasks.entry_names import EntryName
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Spool:
         return entry
 
     def remove_when_collected(self, owner: Spool | Entry, unneeded: Unneeded) -> None:
-        """Have the thread of the cleaner remove what goes with an object."""
+        """Have a thread remove what goes with an object."""
         finalizer = weakref.finalize(owner, self._cleaner.put, unneeded)
         finalizer.atexit = False  # all folders go then
 
@@ -120,7 +120,7 @@ def spool_at(place: str) -> Spool:
 
 def remove_spools() -> None:
     """Remove all spools of this process, which ends without the rest of its exit."""
-    cleaner_of_process().remove_folders()
+    remove_all_folders()
 
 
 # Entries

@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import dask
@@ -20,6 +21,7 @@ import lpe_dask
 from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.held import Pieces
 from lpe_dask.search.spooled import SpoolFolder
+from lpe_dask.tasks.private_uses import clients_of_process
 from lpe_dask.tasks.spool import Spool, remove_spools, spool_at
 from lpe_dask.tasks.values import LITERAL_BYTES, enter
 from lpe_dask.tasks.workers import Workers, active_client, active_workers, memory_of_machine
@@ -165,6 +167,7 @@ def profile(frame, event, argument):
     if event in ("call", "c_call"):
         print(getattr(argument, "__qualname__", frame.f_code.co_name))
 
+gc.collect()
 gc.disable()
 cycle = [spool_at(sys.argv[1]).folder("blocks"), spool_at(sys.argv[1]).entry("value")]
 pickle.dumps(cycle)
@@ -185,7 +188,7 @@ def test_spool__is_removed_by_a_thread_not_within_the_garbage_collector(tmp_path
 
     assert calls.count("SimpleQueue.put") == 2
     calls = set(calls) - {"collect", "__call__", "dict.pop", "setprofile"}
-    assert calls == {"SimpleQueue.put"}
+    assert calls == {"put", "is_sent", "is_set", "SimpleQueue.put"}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -193,7 +196,110 @@ def test_package__has_no_other_finalizers():
     pattern = re.compile(r"__del__|\bfinalize\(|gc\.callbacks|weakref\.ref\(.*,")
     files = Path(lpe_dask.__file__).parent.rglob("*.py")
 
-    assert [f.name for f in files if pattern.search(f.read_text())] == ["spool.py"]
+    found = sorted(f.name for f in files if pattern.search(f.read_text()))
+    assert found == ["cleaner.py", "spool.py"]  # that of the cleaner runs at exit only
+
+
+@pytest.mark.parametrize("place", ["file", "unknown://place"])
+def test_spool__where_none_can_be_made(tmp_path, place):
+    (tmp_path / "file").touch()
+
+    with pytest.raises((OSError, ValueError)):
+        Spool(str(tmp_path / "file") if place == "file" else place)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+LEFT_TO_THE_END = """
+import sys, threading, time
+from fsspec.implementations.local import LocalFileSystem
+from lpe_dask.tasks.spool import remove_spools, spool_at
+
+def rm(filesystem, path, **options):
+    removing.set()
+    time.sleep(0.5)
+    remove(filesystem, path, **options)
+
+removing, remove = threading.Event(), LocalFileSystem.rm
+LocalFileSystem.rm = rm
+spool = spool_at(sys.argv[1])
+del spool
+removing.wait()
+if sys.argv[2] == "at once":
+    remove_spools()
+    import os
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("end", ["as usual", "at once"])
+def test_spool__that_a_thread_is_removing_goes_before_the_process(tmp_path, end):
+    command = [sys.executable, "-c", LEFT_TO_THE_END, str(tmp_path), end]
+    subprocess.check_call(command, cwd=Path(__file__).parents[2])
+
+    assert list(tmp_path.iterdir()) == []
+
+
+WRITTEN_TO_THE_END = """
+import os, sys, time
+from pathlib import Path
+import dask
+from distributed import Client, LocalCluster
+from lpe_dask.tasks.spool import spool_at
+
+def write(path):
+    Path(path, "begun").touch()
+    for i in range(10_000):
+        Path(path, str(i)).touch()
+        time.sleep(0.001)
+
+if __name__ == "__main__":
+    cluster = LocalCluster(n_workers=1, dashboard_address="127.0.0.1:0")
+    client = Client(cluster)
+    entry = spool_at(os.path.abspath(sys.argv[1])).folder("blocks")
+    path = entry.url.removeprefix("file://")
+    future = client.submit(write, path)
+    while not Path(path, "begun").exists():
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.cluster
+def test_spool__goes_after_the_cluster_that_writes_to_it(tmp_path):
+    (tmp_path / "script.py").write_text(WRITTEN_TO_THE_END)
+    (tmp_path / "spools").mkdir()
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "spools")]
+    ended = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    assert list((tmp_path / "spools").iterdir()) == []
+    assert "FileNotFoundError" not in ended.stderr
+
+
+def test_cleaner__goes_on_after_an_error(tmp_path, monkeypatch):
+    """As while another thread imports distributed."""
+    failures = [AttributeError("Client"), RuntimeError("at exit")]
+
+    def fail():
+        if failures:
+            raise failures.pop()
+        return []
+
+    monkeypatch.setattr("lpe_dask.tasks.cleaner.open_clients", fail)
+    entry = spool_at(str(tmp_path)).folder("blocks")
+    pickle.dumps(entry)
+
+    del entry
+
+    assert eventually(lambda: list(tmp_path.iterdir()) == [])
+    assert not failures
+
+
+def test_clients_of_process__while_distributed_is_imported(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", types.ModuleType("distributed"))
+
+    assert clients_of_process() == []
 
 
 OWNER = """

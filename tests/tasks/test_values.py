@@ -17,6 +17,7 @@ from lpe_dask import LPE
 from lpe_dask.tasks import values
 from lpe_dask.tasks.spool import spool_at
 from lpe_dask.tasks.values import Held, HeldTask, enter, enter_parts
+from waiting import eventually
 
 SMALL = np.arange(12.0).reshape(4, 3)
 LARGE = np.arange(3.0 * 2**16).reshape(-1, 3)  # 1.5 MiB
@@ -102,14 +103,15 @@ def test_held__where_no_spool_can_be_made_says_what_to_configure(client, tmp_pat
         cloudpickle.dumps(HeldTask(Held(LARGE, "lpe-test")))
 
 
-def test_held__is_written_again_after_its_spool_was_removed(client, place):
+def test_held__is_written_again_after_its_spool_was_removed(client, place, monkeypatch):
     """As cleaners of temporary folders do."""
+    monkeypatch.setattr("lpe_dask.storage.lock.BEAT_SECONDS", 0.02)
     held = HeldTask(Held(LARGE, "lpe-test"))
     pickle.dumps(held)
     lost = spool_at(str(place))
     for folder in place.iterdir():
         shutil.rmtree(folder)
-    lost._cleaner._locks[lost.url]._beat()  # finds out
+    assert eventually(lambda: lost.is_lost)  # at its next heartbeat
 
     stored = pickle.loads(pickle.dumps(held))
 
