@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+from functools import partial
 
 import dask
 import fsspec
@@ -358,6 +359,30 @@ def test_csv__is_read_again_where_a_storage_fails_for_the_moment(monkeypatch):
             frame.compute()
 
     assert n_rows[0] > 0
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_csv__tries_so_often_in_all_where_a_storage_stays_away(monkeypatch, is_known):
+    filesystem = fsspec.filesystem("memory")
+    rows = [f"{i},{i}" for i in range(60)]
+    for name in ("a", "b"):
+        content = "\n".join(["x,y", *rows, ""]).encode()
+        filesystem.pipe_file(f"/away/{name}.csv", content)
+    table, opened = open_table("memory://away/*.csv"), []
+    ask = table.rows_of_parts if is_known else partial(open_table, "memory://away/*.csv")
+
+    def unreachable(self, path, *args, **options):
+        opened.append(path)
+        raise ConnectionResetError
+
+    monkeypatch.setattr(type(filesystem), "_open", unreachable)
+    with (
+        dask.config.set({"lpe-dask.retries": BRIEF}),
+        pytest.raises(ConnectionError, match="5 attempts"),
+    ):
+        ask()
+
+    assert opened == ["/away/a.csv"] * 5
 
 
 BRIEF = {"attempts": 5, "first-pause": 0.001, "longest-pause": 0.001}
