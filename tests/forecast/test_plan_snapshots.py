@@ -65,7 +65,7 @@ CASES = {
         normal(10**9, 8, 4096), Workers(400, 4, 16 * GIB), {"algorithm": "brute"}
     ),
     "ten million clustered rows": Case(clusters(10**7, 16), SIXTEEN),
-    "few wide rows": Case(normal(5000, 300, 4), LAPTOP, {"algorithm": "brute"}),
+    "few wide rows": Case(normal(5000, 300, 4), LAPTOP),
     "rows for which there is too little memory": Case(
         normal(3 * 10**6, 40), SMALL, {"algorithm": "brute"}
     ),
