@@ -453,27 +453,21 @@ def mahalanobis_parts(x, y, inverse_covariance, n_columns):
     return parts
 
 
-def shares(distances, parts, aggregation="kth"):
-    """The share of each column in R, from the K nearest rows; None if R is 0 or inf.
+def shares(distances, parts):
+    """The share of each column in the mean distance to some rows; None if there is none.
 
-    "kth": s_c = delta_c**2 / R**2, of the K-th row. "mean": the sum over all rows of
-    delta_kc**2 / d_k, by K R; one at distance 0 adds nothing. parts[k][c] is delta_kc**2.
+    The sum over all rows of delta_kc**2 / d_k, by the sum of the d_k. Those at distance 0
+    add nothing, those at inf are left out. parts[k][c] is delta_kc**2.
     """
-    n_neighbors, n_columns = len(distances), len(parts[0])
-    if aggregation == "kth":
-        total = distances[-1]
-    else:
-        total = mean_of_smallest(distances, n_neighbors)
-    if total in (0, math.inf):
+    result = [0.0] * len(parts[0]) if parts else []
+    total = sum(d for d in distances if d < math.inf)
+    if total == 0:
         return None
-    if aggregation == "kth":
-        return [part / (total * total) for part in parts[-1]]
-    result = [0.0] * n_columns
     for d, of_row in zip(distances, parts, strict=True):
         for column, part in enumerate(of_row):
-            if d > 0:
+            if 0 < d < math.inf:
                 result[column] += part / d
-    return [share / (n_neighbors * total) for share in result]
+    return [share / total for share in result]
 
 
 def typical_rows(n_rows, most=256):
@@ -488,11 +482,6 @@ def typical_shares(of_rows, n_columns):
     return [sum(row[column] for row in known) / len(known) for column in range(n_columns)]
 
 
-def telling_order(of_row, typical):
-    """The columns by share over typical share, falling; equal ones as they stand.
-
-    A typical share counts as a millionth of the largest, at least.
-    """
-    least = max(typical) * 1e-6
-    ratios = [s / max(t, least) for s, t in zip(of_row, typical, strict=True)]
-    return sorted(range(len(ratios)), key=lambda column: -ratios[column])
+def telling_order(of_row):
+    """The columns by share, falling; equal ones as they stand."""
+    return sorted(range(len(of_row)), key=lambda column: -of_row[column])

@@ -64,7 +64,7 @@ def ordinary(n_rows: int = 4, n_columns: int = 5, n_nights: int = 6) -> dict[str
         },
         "output": "file:///out/2026-11-25", "model": "file:///out/model",
         "reasons": {
-            "n_columns": n_columns, "tried_columns": min(20, n_columns), "private": 1,
+            "n_columns": n_columns, "private": 1,
             "private_columns": ["name"],
             "flagged_rows": 3, "first_reasons": [{"column": "mean_of_sensor_0", "rows": 3}],
             "reason": None, "rows": [_row(i, columns[:20]) for i in range(n_rows)],
@@ -145,7 +145,8 @@ def hostile(n_rows: int = 50, n_columns: int = 20, n_nights: int = 200) -> dict[
         row["columns"] = [
             {
                 "column": nasty(i + j), "value": nasty(i + j + 1),
-                "nominal_value": nasty(i + j + 2), "share": 0.1, "typical_share": 0.01,
+                "usual": nasty(i + j + 2), "nominal_value": nasty(i + j + 3),
+                "share": 0.1, "typical_share": 0.01,
             }
             for j in range(n_columns)
         ]  # fmt: skip
@@ -192,10 +193,11 @@ def _row(i: int, columns: list[str]) -> dict[str, Any]:
         "part": f"part-0000{i}.parquet", "row": 1000 + i,
         "kept": {"pump": i, "site": "north_east"}, "q_value": None,
         "is_anomaly": i != 3, "p_value": 0.0002 * i, "statistic": 3.25 - i / 100,
-        "note": None, "enough": None if i == 1 else 2,
+        "note": "spread over many columns" if i == 1 else None,
         "columns": [
             {
                 "column": name, "value": j + 0.5 if j % 2 else "S0",
+                "usual": "0 to 4.5, median 1" if j % 2 else "S0 80%, S1 20%",
                 "nominal_value": j if j % 2 else None, "share": 0.8 / (j + 1),
                 "typical_share": 0.01,
             }

@@ -18,7 +18,7 @@ from lpe_dask.batch.parts import Q_VALUE
 from lpe_dask.batch.reasons import ALL_PRIVATE, Scored
 from lpe_dask.batch.scoring import tables_to_score
 from lpe_dask.batch.summary import read_summary
-from lpe_dask.model import Fitted, load_fitted
+from lpe_dask.model import LEAST_SHARE, Fitted, load_fitted
 from lpe_dask.pvalues import threshold
 from lpe_dask.storage import Folder, Lock, check_token
 from lpe_dask.tables import FileTable
@@ -42,7 +42,7 @@ def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
     -------
     reasons : DataFrame
         A line for each row and column: part and row, the file and the place in it, and what
-        `LPE.explain` tells. Whether columns are enough was tried with the first 20 at most.
+        `LPE.explain` tells.
 
     Raises
     ------
@@ -86,15 +86,15 @@ def reason_lines(reasons: pd.DataFrame) -> str:
     for (part, row), of_row in reasons.groupby(["part", "row"], sort=False):
         first, told = of_row.iloc[0], of_row.head(3)
         texts = [
-            f"{line.column}={_short(line.value)} ({line.share:.0%}, "
-            f"nominal {_short(line.nominal_value)})"
+            f"{line.column}={_short(line.value)} ({line.share:.0%}, usual {line.usual})"
             for line in told.itertuples()
         ]
         if told["share"].isna().any():
             texts = ["no shares: the distance is 0 or inf"]
-        enough = "-" if pd.isna(first.enough) else str(first.enough)
-        lines.append((part, row, first.p_value, first.statistic, enough, "; ".join(texts)))
-    names = ["part", "row", "p_value", "statistic", "enough", "reasons"]
+        elif first.share < LEAST_SHARE:
+            texts.insert(0, "spread over many columns")
+        lines.append((part, row, first.p_value, first.statistic, "; ".join(texts)))
+    names = ["part", "row", "p_value", "statistic", "reasons"]
     table = pd.DataFrame(lines, columns=names)
     return table.to_string(index=False, justify="left", float_format=_short)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -29,6 +30,9 @@ MOST_COLUMNS, MOST_CHARACTERS = 20, 200
 
 #: Why there are no reasons where nothing may be shown.
 ALL_PRIVATE = "all measured columns are private"
+
+#: What pandas calls the levels of an index without names, in files.
+_UNNAMED_INDEX = re.compile(r"^__index_level_(\d+)__$")
 
 #: Columns to carry over that tell which row it is, in the summary.
 MOST_KEPT = 3
@@ -82,10 +86,9 @@ class Scored:
         if self.sizes is not None:
             starts = np.cumsum([0, *self.sizes])
             numbers = reference_numbers(model, starts[extremes.parts] + extremes.places)
-        columns = list(self.rows.columns)  # a model of an array has no names
-        hidden = np.isin(list(map(str, columns)), self.private)
-        found = explain_rows(model, values, known, numbers, hidden, MOST_COLUMNS)
-        found = replace(found, columns=columns)
+        names = list(self.rows.columns)
+        hidden = np.isin(list(map(str, names)), self.private)
+        found = explain_rows(model, values, known, numbers, hidden, names)
         labels = [self.labels[i] for i in extremes.parts]
         places = pd.MultiIndex.from_arrays(
             [
@@ -97,15 +100,14 @@ class Scored:
             ],
             names=["part", "row"],
         )
-        shown = found.without(hidden)
-        objects = [of.to_numpy(object) for of in (shown.values, shown.nominal_values)]
+        objects = [of.to_numpy(object) for of in (found.values, found.nominal_values)]
         rows = [
             {
                 "part": part, "row": row,
-                "kept": {name: _plain(value) for name, value in kept[i].items()},
+                "kept": {_label(name): _plain(value) for name, value in kept[i].items()},
                 "q_value": None if q_values is None else _plain(q_values[i]),
                 "is_anomaly": bool(is_flagged[i]),
-                **_row_of(shown, i, *(of[i] for of in objects)),
+                **_row_of(found, i, *(of[i] for of in objects)),
             }
             for i, (part, row) in enumerate(places)
         ]  # fmt: skip
@@ -117,12 +119,11 @@ class Scored:
         section = no_reasons(model, self.private, None) | {
             "rows": rows,
             "flagged_rows": int(is_flagged.sum()),
-            "tried_columns": min(MOST_COLUMNS, int((~hidden).sum())),
             "first_reasons": [
                 {"column": name, "rows": n} for name, n in first.most_common()
             ],
         }
-        return section, reasons_file(shown, places)
+        return section, reasons_file(found, places)
 
     def _taken(
         self, extremes: Extremes, exact: Sequence[int]
@@ -168,7 +169,7 @@ def no_reasons(model: Fitted, private: Sequence[str], why: str | None) -> dict[s
     return {
         "n_columns": model.n_features, "private": len(private),
         "private_columns": list(private), "reason": why, "rows": [], "flagged_rows": 0,
-        "tried_columns": 0, "first_reasons": [],
+        "first_reasons": [],
     }  # fmt: skip
 
 
@@ -200,16 +201,17 @@ def _row_of(
     note = None
     if np.isnan(shares).any():
         note = f"no shares: the distance is {found.distances[i]:g}"
-    enough = int(found.enough[i])
+    elif found.is_spread[i]:
+        note = "spread over many columns"
     return {
         "p_value": _plain(found.p_values[i]),
         "statistic": _plain(statistic),
         "note": note,
-        "enough": None if enough < 0 else enough,
         "columns": [
             {
                 "column": _plain(str(found.columns[place])),
                 "value": _plain(values[place]),
+                "usual": _plain(found.usual[place]),
                 "nominal_value": _plain(nominal_values[place]),
                 "share": _plain(shares[place]),
                 "typical_share": _plain(found.typical_shares[place]),
@@ -217,6 +219,14 @@ def _row_of(
             for place in found.order[i, :MOST_COLUMNS]
         ],
     }
+
+
+def _label(name: str) -> str:
+    """Return what to call a column to carry over: an index without a name has none."""
+    found = _UNNAMED_INDEX.match(name)
+    if found is None:
+        return name
+    return "index" if found[1] == "0" else f"index {found[1]}"
 
 
 def _plain(value: Any) -> Any:

@@ -507,51 +507,63 @@ class LPE(OutlierMixin, BaseEstimator):
         >>> check.holds
         True
         """
-        rows = None if X is None else with_csv(X, csv)
-        return check_calibration(fitted_of(self), rows, fraction, alphas)
+        return check_calibration(fitted_of(self), with_csv(X, csv), fraction, alphas)
 
-    def explain(self, X: Any, top: int = 5, *, csv: Any = None) -> pd.DataFrame:
-        r"""Return which columns make rows anomalous, the most telling ones first; computes.
+    def explain(
+        self,
+        X: Any = None,
+        top: int = 5,
+        *,
+        rows: Sequence[int] | None = None,
+        csv: Any = None,
+    ) -> pd.DataFrame:
+        r"""Return which columns make rows anomalous, the largest share first; computes.
 
-        The share of column c in the distance R to the K-th nearest nominal row is
-        :math:`\delta_c^2 / R^2`, where :math:`\delta` is the difference in scaled units;
-        with ``aggregation="mean"`` it is :math:`\sum_{k=1}^K \delta_{kc}^2 / (d_k K R)`. A
-        category that differs counts its weight. Columns come in the order of share over
-        typical share, as a wide column has a large share in every row.
+        The share of column c is :math:`\sum_{k=1}^K \delta_{kc}^2 / (d_k K M)`, where
+        :math:`\delta_k` is the difference to the k-th nearest nominal row in scaled units,
+        :math:`d_k` the distance to it and :math:`M` the mean of the :math:`d_k`, so that
+        the shares of a row are 1 together; a category that differs counts its weight. They
+        are means over the K nearest rows also with ``aggregation="kth"``: those of one
+        neighbor are noisy. Where no column has 5 %, what is anomalous is spread over many.
 
-        Neighbors are exact here, also with "nn_descent". With "mahalanobis" a share is
-        :math:`\delta_c (V^{-1} \delta)_c / R^2`, which may be negative, or above 1, where
-        columns are correlated: they then make up for each other. With "geodesic" or
-        ``graph="radius"`` shares are those of the straight distance to the nearest nominal
-        row, where a walk begins; a walk, or a number of rows, has none.
+        Neighbors are exact here, also with "nn_descent". With "mahalanobis" a column adds
+        :math:`\delta_c (V^{-1} \delta)_c`, and a share may be negative, or above 1, where
+        columns are correlated: they then make up for each other. With "geodesic" shares are
+        those of straight distances, as walks begin with these, and with ``graph="radius"``,
+        where there is no K, those to the 20 nearest rows.
 
         Parameters
         ----------
-        X : as in `score_samples`
+        X : as in `score_samples`, optional
             New rows, such as those that were flagged: all of them come to this process.
         top : int, default=5
             Columns to return for each row, at least 1.
+        rows : sequence of int, optional
+            In the place of ``X``: places of rows that were fitted, from 0, with dropped
+            ones. Each is left out of its own neighborhood, as in `p_values_`; given as
+            ``X`` it would be its own nearest row. Not for a model that was loaded.
         csv : dict, optional
             How CSV files are read: see `score`.
 
         Returns
         -------
         reasons : DataFrame
-            ``top`` lines for each row, or as many as there are columns, under the label of
-            the row in ``X``: p_value; statistic; column, a name, or number where an array
-            was fitted; value; nominal_value, that of the nearest nominal row (of numbers
-            that are scaled to the same the shortest, as models have only scaled ones;
-            NaN for a column without weight, or where no row is at a finite distance);
-            share, NaN if the distance is 0, inf or NaN, as nothing has a share in it;
-            typical_share, the mean of the shares of up to 256 nominal rows; enough, how
-            many of the first columns, copied from the nearest nominal row, make a p-value
-            above alpha: 0 for a row that is not flagged, NA if not even all of them do, or
-            if the row has NaN or inf. A column whose nominal_value is NaN is not copied.
+            ``top`` lines for each row, or as many as there are columns with a weight, under
+            the label of the row in ``X``, or its place: p_value; statistic; column, a name,
+            or number where an array was fitted; value; usual, between which quantiles, 1 %
+            and 99 %, nominal rows are, and their median, or which values are the most
+            frequent ones in a column of categories or up to three values (of up to 4096
+            nominal rows among which new ones are measured); nominal_value, that of the
+            nearest nominal row (of numbers that are scaled to the same the shortest, as
+            models have only scaled ones; NaN where no row is at a finite distance); share,
+            NaN if all distances are 0, inf or NaN, as nothing has a share in these;
+            typical_share, the mean of the shares of up to 256 nominal rows.
 
         Raises
         ------
         ValueError
-            For a ``top`` that is no whole number above 0, or as `score_samples`.
+            For a ``top`` that is no whole number above 0, ``rows`` that are no places of
+            rows that this model has, or as `score_samples`.
 
         Examples
         --------
@@ -560,41 +572,54 @@ class LPE(OutlierMixin, BaseEstimator):
         >>> from lpe_dask import LPE
         >>> rng = np.random.default_rng(0)
         >>> nominal = pd.DataFrame(rng.uniform(0, 1, (2000, 3)).round(2), columns=[*"abc"])
+        >>> nominal.loc[7, "b"] = 3.0
         >>> model = LPE(alpha=0.001).fit(nominal)
-        >>> row = pd.DataFrame({"a": [0.5], "b": [3.0], "c": [0.4]}, index=["x7"])
-        >>> model.explain(row, top=2).drop(columns=["statistic", "typical_share"])
-            p_value column  value  nominal_value  share  enough
-        x7      0.0      b    3.0           1.00  0.981       1
-        x7      0.0      a    0.5           0.55  0.012       1
+        >>> row = pd.DataFrame({"a": [0.5], "b": [4.0], "c": [0.4]}, index=["x7"])
+        >>> columns = ["column", "value", "usual", "share"]
+        >>> model.explain(row, top=1)[columns].round(2)
+           column  value                      usual  share
+        x7      b    4.0  0.01 to 0.99, median 0.49   0.99
+        >>> model.explain(rows=[7], top=1)[columns].round(2)
+          column  value                      usual  share
+        7      b    3.0  0.01 to 0.99, median 0.49   0.99
         """
-        return explain(self._current(), with_csv(X, csv), top)
+        return explain(self._current(), with_csv(X, csv), top, rows)
 
-    def nearest_nominal(self, X: Any, n: int = 3, *, csv: Any = None) -> pd.DataFrame:
-        """Return the nearest nominal rows of new rows; computes, by an exact search.
+    def nearest_nominal(
+        self,
+        X: Any = None,
+        n: int = 3,
+        *,
+        rows: Sequence[int] | None = None,
+        csv: Any = None,
+    ) -> pd.DataFrame:
+        """Return the nearest nominal rows of others; computes, by an exact search.
 
         Parameters
         ----------
-        X : as in `score_samples`
-            All of its rows come to this process.
+        X : as in `score_samples`, optional
+            New rows; all of them come to this process.
         n : int, default=3
             How many, at least 1, and no more than there are to be measured among.
+        rows : sequence of int, optional
+            In the place of ``X``: places of rows that were fitted, as in `explain`.
         csv : dict, optional
             How CSV files are read: see `score`.
 
         Returns
         -------
         nearest : DataFrame
-            ``n`` lines for each row, under its label in ``X``: rank, from 1; nominal_row,
-            its place in the rows that were fitted, from 0 (with dropped ones); distance, in
-            scaled units, NaN for a row with NaN or inf. Equally far rows come in the order
-            of their places. With "geodesic" it is the straight distance. A model that
-            was loaded does not know the place (NA) if nominal rows were drawn without a
-            ``random_state``, or were drawn and others dropped.
+            ``n`` lines for each row, under its label in ``X``, or its place: rank, from 1;
+            nominal_row, its place in the rows that were fitted, from 0 (with dropped ones);
+            distance, in scaled units, NaN for a row with NaN or inf. Equally far rows come
+            in the order of their places. With "geodesic" it is the straight distance. A
+            model that was loaded does not know the place (NA) if nominal rows were drawn
+            without a ``random_state``, or were drawn and others dropped.
 
         Raises
         ------
         ValueError
-            For an ``n`` out of range, or as `score_samples`.
+            For an ``n`` out of range, or as `explain`.
 
         Examples
         --------
@@ -605,8 +630,11 @@ class LPE(OutlierMixin, BaseEstimator):
            rank  nominal_row  distance
         0     1            2       1.0
         0     2            1       3.0
+        >>> model.nearest_nominal(rows=[2], n=1)
+           rank  nominal_row  distance
+        2     1            1       4.0
         """
-        return nearest_nominal(self._current(), with_csv(X, csv), n)
+        return nearest_nominal(self._current(), with_csv(X, csv), n, rows)
 
     def fit_predict(self, X: Any, y: Any = None, *, csv: Any = None) -> Any:
         """Fit nominal rows and return their labels, by `p_values_`.

@@ -1,15 +1,17 @@
 r"""Say why rows are anomalous: what each column adds to their distance, and what is usual.
 
-    rows --search--> nearest nominal rows --> share of each column, beside the typical one
-         --columns copied from the nearest nominal row, one after another--> enough of them
+    rows --search--> K nearest nominal rows --> share of each column in the mean distance
+    nominal rows --sample--> typical shares; quantiles, or the most frequent values
 
-Columns come in the order of share over typical share: a wide one always adds much.
+Columns come in the order of their shares. Those of one neighbor are noisy, and a share over
+the typical one puts flags that hardly ever differ before what is far out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -19,60 +21,66 @@ from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
 from lpe_dask.model.fitted import Fitted
-from lpe_dask.model.numbering import input_places
-from lpe_dask.model.prefixes import shortest_prefixes
-from lpe_dask.search import restored
+from lpe_dask.model.numbering import input_places, reference_numbers
+from lpe_dask.search import Usual, has_weight, restored
 from lpe_dask.tables import (
+    MOST_UNITS,
     NamedTable,
     array_of,
     as_table,
     checked,
+    checked_rows,
     is_paths,
     kinds_of,
     read_frame,
     select_columns,
+    take_rows,
+    with_known_rows,
 )
 from lpe_dask.tasks import at_once, compute
 
-#: A typical share counts as this share of the largest, at least.
-_LEAST = 1e-6
+#: A row is spread over many columns if none has this share.
+LEAST_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
     """Why some rows are as they are; columns in the order of the model.
 
+    Columns without weight, and those that are hidden, are none of these.
+
     Attributes
     ----------
     columns : list
         Their names, or numbers.
-    values : DataFrame of shape (n, n_features)
+    values : DataFrame of shape (n, n_columns)
         As they came.
-    nominal_values : DataFrame of shape (n, n_features)
+    nominal_values : DataFrame of shape (n, n_columns)
         Those of the nearest nominal row.
+    usual : list of str
+        What is usual in each column.
     p_values, statistic : ndarray of shape (n,)
-    shares : ndarray of shape (n, n_features)
+    shares : ndarray of shape (n, n_columns)
     distances : ndarray of shape (n,)
-        Those that the shares are of: there are none of 0 and ``inf``.
-    typical_shares : ndarray of shape (n_features,)
-    order : ndarray of shape (n, n_features)
-        The columns of each row, the most telling one first.
-    enough : ndarray of shape (n,)
-        How many of the first columns, copied from the nearest nominal row, make a row that
-        is not flagged; -1 if none of those that were tried do, and for a row that was not
-        measured.
+        To the nearest nominal row.
+    typical_shares : ndarray of shape (n_columns,)
+    order : ndarray of shape (n, n_columns)
+        The columns of each row, the one with the largest share first.
+    is_spread : ndarray of shape (n,)
+        Whether no column of the model has a share of `LEAST_SHARE`.
     """
 
     columns: list[Any]
     values: pd.DataFrame
     nominal_values: pd.DataFrame
+    usual: list[str]
     p_values: NDArray[np.float64]
     statistic: NDArray[np.float64]
     shares: NDArray[np.float64]
     distances: NDArray[np.float64]
     typical_shares: NDArray[np.float64]
     order: NDArray[np.int64]
-    enough: NDArray[np.int64]
+    is_spread: NDArray[np.bool_]
 
     def table(self, top: int) -> pd.DataFrame:
         """Return what `LPE.explain` does."""
@@ -85,49 +93,39 @@ class Explanation:
             "statistic": self.statistic[rows],
             "column": _index_of(self.columns).take(first).infer_objects(),
             "value": values[rows, first],
+            "usual": np.array(self.usual, object)[first],
             "nominal_value": nominal_values[rows, first],
             "share": self.shares[rows, first],
             "typical_share": self.typical_shares[first],
-            "enough": _whole_or_missing(self.enough[rows]),
         }
         return pd.DataFrame(lines).set_axis(self.values.index.take(rows), axis=0)
 
-    def without(self, is_hidden: NDArray[np.bool_]) -> Explanation:
-        """Return the same without some columns, as if there were none of these."""
-        shown = np.flatnonzero(~is_hidden)
-        numbers = np.cumsum(~is_hidden) - 1
-        left = self.order[~is_hidden[self.order]].reshape(len(self.order), -1)
-        return replace(
-            self,
-            columns=[self.columns[place] for place in shown],
-            values=self.values.iloc[:, shown],
-            nominal_values=self.nominal_values.iloc[:, shown],
-            shares=self.shares[:, shown],
-            typical_shares=self.typical_shares[shown],
-            order=numbers[left],
-        )
-
-
-def _whole_or_missing(numbers: NDArray[np.int64]) -> Any:
-    """Return whole numbers that may be missing, where they are -1."""
-    return pd.arrays.IntegerArray(numbers.astype(np.int64), numbers < 0)
-
 
 def _in_one_form(*frames: pd.DataFrame) -> Iterator[NDArray[Any]]:
-    """Yield the values of frames, of one type, or True would stand beside 1.0."""
+    """Yield values of frames as numbers; as objects if some are booleans or no numbers."""
     dtypes = [dtype for frame in frames for dtype in frame.dtypes]
-    is_numeric = all(map(pd.api.types.is_numeric_dtype, dtypes))
-    dtype = np.float64 if is_numeric else object
+    are_numbers = all(
+        pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
+        for dtype in dtypes
+    )
+    dtype = np.float64 if are_numbers else object
     for frame in frames:  # a copy, as pandas cannot replace what is missing in its own
         yield frame.to_numpy(dtype, copy=True, na_value=np.nan)
 
 
 @at_once()
-def explain(fitted: Fitted, X: Any, top: int) -> pd.DataFrame:
+def explain(
+    fitted: Fitted, X: Any, top: int, rows: Sequence[int] | None = None
+) -> pd.DataFrame:
     """Return what `LPE.explain` does; computes."""
     _check_count("top", top)
-    values = _in_this_process(fitted, X)
-    return explain_rows(fitted, values).table(int(top))
+    if rows is None:
+        found = explain_rows(fitted, _in_this_process(fitted, X))
+    else:
+        places = _places_of(fitted, X, rows)
+        numbers = reference_numbers(fitted, places)
+        found = explain_rows(fitted, *_fitted_rows(fitted, places), numbers)
+    return found.table(int(top))
 
 
 @at_once()
@@ -137,7 +135,7 @@ def explain_rows(
     known: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
     numbers: NDArray[np.int64] | None = None,
     is_hidden: NDArray[np.bool_] | None = None,
-    most_copied: int | None = None,
+    names: Sequence[Any] | None = None,
 ) -> Explanation:
     """Return why rows are as they are; computes.
 
@@ -151,59 +149,83 @@ def explain_rows(
     numbers : ndarray of shape (n,), optional
         Which row of the reference each of them is; -1 for a new one. None: all are new.
     is_hidden : ndarray of shape (n_features,), optional
-        Columns that come last, whatever they say, and are copied with all others only.
-    most_copied : int, optional
-        Of how many columns, at most, it is tried whether they are enough. None: of all.
+        Columns that are not to be told of.
+    names : sequence, optional
+        What to call the columns of a model without names. None: by their numbers.
     """
-    rows = _rows_of(fitted, values)
-    if is_hidden is None:
-        is_hidden = np.zeros(fitted.n_features, bool)
-    n_shown = int((~is_hidden).sum())
-    most = n_shown if most_copied is None else min(most_copied, n_shown)
+    rows, preparation = _rows_of(fitted, values), fitted.reference.space.preparation
     found, typical = fitted.reference.attributed(rows, numbers)
-    p_values, statistic = known or fitted.exactly(found.rows, numbers)
-    preparation = fitted.reference.space.preparation
-    nominal = restored(preparation, found.nearest, fitted.n_features)
-    # Of a Mahalanobis distance a typical share may be negative.
-    ratio = np.nan_to_num(found.shares) / np.maximum(typical, typical.max() * _LEAST)
-    order = np.argsort(np.where(is_hidden, np.inf, -ratio), axis=1, kind="stable")
-    flagged = np.flatnonzero(p_values < fitted.offset)
-    measured = statistic
-    if fitted.calibration_kind == "split" and numbers is not None:
-        # Some nominal rows were measured in the other half: that bounds nothing here.
-        measured = np.where(numbers < 0, np.inf, statistic)
-    enough = np.where(p_values >= fitted.offset, 0, -1)
-    if len(flagged) > 0:
-        enough[flagged] = shortest_prefixes(
-            fitted, found.rows[flagged], nominal[flagged], order[flagged],
-            measured[flagged], None if numbers is None else numbers[flagged], most,
-        )  # fmt: skip
+    p_values, statistic = known or fitted.exactly(found.rows)
+    is_told = has_weight(preparation, fitted.n_features)
+    if is_hidden is not None:
+        is_told &= ~is_hidden
+    told = np.flatnonzero(is_told)
+    shares = found.shares[:, told]
+    names = fitted.columns or names or range(fitted.n_features)
+    as_given = partial(_as_they_came, fitted, types=list(values.dtypes))
+    nominal = as_given(restored(preparation, found.nearest, fitted.n_features))
     return Explanation(
-        fitted.columns or list(range(fitted.n_features)), values,
-        _as_they_came(fitted, nominal), p_values, statistic, found.shares,
-        found.distances, typical, order, enough,
+        [names[place] for place in told],
+        values.iloc[:, told],
+        nominal.iloc[:, told],
+        [_usual_texts(typical.usual, as_given)[place] for place in told],
+        p_values, statistic, shares, found.distances, typical.shares[told],
+        np.argsort(-np.nan_to_num(shares), axis=1, kind="stable"),
+        np.all(found.shares < LEAST_SHARE, axis=1),
     )  # fmt: skip
 
 
+def _usual_texts(usual: Usual, as_given: Any) -> list[str]:
+    """Return what to say about what is usual in each column."""
+    low, median, high = as_given(usual.quantiles).to_numpy(object)
+    n_columns, most = len(usual.frequent), max(map(len, usual.frequent))
+    ranked = np.full((most, n_columns), np.nan)
+    for place, of_column in enumerate(usual.frequent):
+        ranked[: len(of_column), place] = [value for value, _ in of_column]
+    levels = as_given(ranked).to_numpy(object)
+    texts = []
+    for place, of_column in enumerate(usual.frequent):
+        first, last, middle = (_short(of[place]) for of in (low, high, median))
+        shares = (f"{levels[i, place]} {of[1]:.0%}" for i, of in enumerate(of_column))
+        text = ", ".join(shares) or f"{first} to {last}, median {middle}"
+        texts.append(text)
+    return texts
+
+
+def _short(number: Any) -> str:
+    if not isinstance(number, float):
+        return str(number)
+    return f"{number:.0f}" if 1000 <= abs(number) < 1e15 else f"{number:.4g}"
+
+
 @at_once()
-def nearest_nominal(fitted: Fitted, X: Any, n: int) -> pd.DataFrame:
+def nearest_nominal(
+    fitted: Fitted, X: Any, n: int, rows: Sequence[int] | None = None
+) -> pd.DataFrame:
     """Return what `LPE.nearest_nominal` does; computes."""
     _check_count("n", n)
-    if n > (most := fitted.reference.shape.n_reference):
+    most = fitted.reference.shape.n_reference - (rows is not None)
+    if n > most:
         raise ValueError(
             f"n={n} is more than the {most} nominal rows that rows are measured among. "
             f"Give {most} or less."
         )
-    values = _in_this_process(fitted, X)
-    rows = _rows_of(fitted, values)
-    found, (in_numbers,) = fitted.reference.nearest(rows, int(n)), compute(rows)
+    own = None
+    if rows is None:
+        values = _in_this_process(fitted, X)
+    else:
+        places = _places_of(fitted, X, rows)
+        values, _ = _fitted_rows(fitted, places)
+        own = reference_numbers(fitted, places)
+    queries = _rows_of(fitted, values)
+    found, (in_numbers,) = fitted.reference.nearest(queries, int(n), own), compute(queries)
     is_measured = np.isfinite(in_numbers).all(axis=1)
     distances = np.where(is_measured[:, None], found.distances, np.nan)
     numbers = input_places(fitted, found.numbers.ravel())
     return pd.DataFrame(
         {
             "rank": np.tile(np.arange(1, n + 1), len(values)),
-            "nominal_row": _whole_or_missing(numbers),
+            "nominal_row": pd.arrays.IntegerArray(numbers.astype(np.int64), numbers < 0),
             "distance": distances.ravel(),
         },
         values.index.repeat(n),
@@ -215,8 +237,53 @@ def _check_count(name: str, count: Any) -> None:
         raise ValueError(f"{name}={count!r} must be a whole number of at least 1.")
 
 
-def _in_this_process(fitted: Fitted, X: Any) -> pd.DataFrame:
-    """Return rows of any kind as a frame of the columns that are measured; computes."""
+def _places_of(fitted: Fitted, X: Any, rows: Sequence[int]) -> NDArray[np.int64]:
+    """Return the places of fitted rows; raises ValueError where they cannot be had."""
+    origin = fitted.nominal.origin
+    if X is not None:
+        raise ValueError(
+            "X, new rows, and rows=, places of rows that were fitted, were both given. "
+            "Give one of them."
+        )
+    if origin is None or origin.rows is None:
+        raise ValueError(
+            f"rows={rows!r} are places of rows that were fitted, but a model that was "
+            f"loaded or copied has only what it needs of these. Fit it again, or give "
+            f"new rows as X."
+        )
+    places, n_input = np.asarray(rows), fitted.n_samples + fitted.n_dropped
+    is_whole = places.ndim == 1 and len(places) > 0 and places.dtype.kind in "iu"
+    if not is_whole or places.min() < 0 or places.max() >= n_input:
+        raise ValueError(
+            f"rows={rows!r} must be places of rows that were fitted: whole numbers from 0 "
+            f"to {n_input - 1}, at least one. Give a list of them."
+        )
+    return places.astype(np.int64)
+
+
+def _fitted_rows(
+    fitted: Fitted, places: NDArray[np.int64]
+) -> tuple[pd.DataFrame, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return rows that were fitted, and their p-values and statistic; computes."""
+    assert fitted.nominal.origin is not None
+    X = fitted.nominal.origin.rows
+    own, measured = fitted.own_values.known(), _measured(fitted, X)
+    rows = with_known_rows(fitted.table(X).rows, own.chunks)
+    if own.checksums is not None:
+        rows = checked_rows(rows, own.checksums)
+    ascending, back = np.unique(places, return_inverse=True)
+    statistic, p_values = fitted.blocks()
+    found = compute(take_rows(rows, ascending), p_values[ascending], statistic[ascending])
+    taken, p_value, of_rows = (values[back] for values in found)
+    types = getattr(measured, "dtypes", None)
+    if types is None:
+        types = [measured.dtype] * fitted.n_features
+    values = _as_they_came(fitted, taken, list(types)).set_axis(places, axis=0)
+    return _named(values, fitted.columns), (p_value, of_rows)
+
+
+def _measured(fitted: Fitted, X: Any) -> Any:
+    """Return rows of any kind as a frame of the columns that are measured, or an array."""
     names = fitted.columns
     if is_paths(X):
         X = read_frame(X, columns=names, kinds=kinds_of(fitted.categories))
@@ -224,14 +291,27 @@ def _in_this_process(fitted: Fitted, X: Any) -> pd.DataFrame:
     fitted.table(X)  # which checks it
     if isinstance(X, NamedTable):
         X = X.frame
-    is_frame = hasattr(X, "columns")
-    if is_frame and names is not None:
-        X = select_columns(X, names)
+    if hasattr(X, "columns"):
+        return X if names is None else select_columns(X, names)
+    return X if is_dask_collection(X) else np.asarray(array_of(X))
+
+
+def _in_this_process(fitted: Fitted, X: Any) -> pd.DataFrame:
+    """Return rows of any kind as a frame of the columns that are measured; computes."""
+    if X is None:
+        raise ValueError(
+            "there are no rows. Give new ones as X, or places of rows that were fitted "
+            "(rows=)."
+        )
+    X = _measured(fitted, X)
     if is_dask_collection(X):
         (X,) = compute(checked(X, kinds_of(fitted.categories)))
-    if is_frame:
+    if hasattr(X, "columns"):
         return X
-    frame = pd.DataFrame(np.asarray(array_of(X)))
+    return _named(pd.DataFrame(np.asarray(X)), fitted.columns)
+
+
+def _named(frame: pd.DataFrame, names: list[Any] | None) -> pd.DataFrame:
     return frame if names is None else frame.set_axis(_index_of(names), axis=1)
 
 
@@ -245,13 +325,30 @@ def _rows_of(fitted: Fitted, values: pd.DataFrame) -> da.Array:
     return fitted.table(values.to_numpy() if fitted.columns is None else values).rows
 
 
-def _as_they_came(fitted: Fitted, rows: NDArray[np.float64]) -> pd.DataFrame:
-    """Return rows of numbers and codes with the values that were given for these."""
+def _as_they_came(
+    fitted: Fitted, rows: NDArray[np.float64], types: Sequence[Any]
+) -> pd.DataFrame:
+    """Return rows of numbers and codes as values of the types in which they were given."""
     categories = fitted.categories
-    columns: dict[int, Any] = dict(enumerate(rows.T)) | fitted.minima.original(rows)
+    columns: dict[int, Any] = {
+        place: _typed(column, type_)
+        for place, (column, type_) in enumerate(zip(rows.T, types, strict=True))
+    }
+    columns |= fitted.minima.original(rows)
     places = () if categories is None else categories.places
     for place, levels in zip(places, categories.levels if categories else (), strict=True):
         named = np.array([*levels, None], dtype=object)  # the last for a row without one
         codes = np.where(np.isnan(rows[:, place]), -1, rows[:, place]).astype(np.int64)
         columns[place] = named[codes]
     return pd.DataFrame(columns)
+
+
+def _typed(numbers: NDArray[np.float64], type_: Any) -> Any:
+    """Return numbers of a column as booleans or whole numbers, if it has these."""
+    if pd.api.types.is_bool_dtype(type_):
+        return pd.arrays.BooleanArray(numbers == 1, np.isnan(numbers))
+    is_missing = np.isnan(numbers)
+    whole = np.where(is_missing, 0, numbers)
+    if pd.api.types.is_integer_dtype(type_) and (np.abs(whole) < MOST_UNITS).all():
+        return pd.arrays.IntegerArray(whole.astype(np.int64), is_missing)
+    return numbers

@@ -173,25 +173,18 @@ class Fitted:
             return calibration.p_values(compared)
 
     def exactly(
-        self, rows: NDArray[np.generic], numbers: NDArray[np.int64] | None = None
+        self, rows: NDArray[np.generic]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return p-values and statistic of rows, by an exact search; computes.
+        """Return p-values and statistic of new rows, by an exact search; computes.
 
         Parameters
         ----------
         rows : ndarray of shape (n, n_features)
             Numbers, and codes of categories.
-        numbers : ndarray of shape (n,), optional
-            Which row of the reference each is, or was before it was changed, and so no
-            neighbor of; -1 for a new one. None: all are new. Along a graph, where that row
-            is a node, only for rows that were not changed.
         """
         with counted():  # explanations call this often
             blocks = cut_rows(rows)()
-            if numbers is None:
-                statistic = self.reference.measure_rows(blocks)
-            else:
-                statistic = self.reference.measure_without(blocks, numbers)
+            statistic = self.reference.measure_rows(blocks)
             compared = self.calibration.compared(blocks, statistic)
             found = compute(self.calibration.p_values(compared), statistic)
         return found[0], found[1]

@@ -44,8 +44,8 @@ def written(value: Any, form: str = "plain") -> str:
     ----------
     value : object
         Of JSON.
-    form : {"plain", "count", "percent", "seconds", "bytes"}
-        Of numbers.
+    form : {"plain", "count", "percent", "seconds", "bytes", "value"}
+        Of numbers; "value": of a table, without separators, as they may be ids.
 
     Examples
     --------
@@ -53,9 +53,13 @@ def written(value: Any, form: str = "plain") -> str:
     ('1,234,567', '1.23 %', '2.5 minutes')
     >>> written(None), written(True), written(3 * 2**30, "bytes")
     ('none', 'yes', '3.0 GiB')
+    >>> written(1234567, "value"), written(True, "value"), written(0.25, "value")
+    ('1234567', 'True', '0.25')
     """
     if value is None:
         return "none"
+    if form == "value" and isinstance(value, int | float):
+        return f"{value:.6g}" if isinstance(value, float) else str(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not isinstance(value, int | float):
@@ -119,15 +123,15 @@ def place(url: Any, most: int = NAME_BYTES) -> str:
     return f"{_ELLIPSIS}/{names}" if slash and names else _ELLIPSIS + end
 
 
-def parted(name: Any) -> Markup:
-    """Return a name that lines may end in, after what parts its words.
+def parted(name: Any, most: int = NAME_BYTES) -> Markup:
+    """Return a name, of up to so many bytes, that lines may end in between its words.
 
     Examples
     --------
     >>> parted("dst_host-rate")
     Markup('dst_<wbr>host-rate')
     """
-    return Markup(_PARTS.sub(r"\g<0><wbr>", str(escape(cut(name)))))
+    return Markup(_PARTS.sub(r"\g<0><wbr>", str(escape(cut(name, most)))))
 
 
 def sentence(text: str) -> str:

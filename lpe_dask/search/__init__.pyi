@@ -1,8 +1,9 @@
 from .approximate import Approximation as Approximation
 from .blocks import StoredBlocks as StoredBlocks
 from .choice import choose_space as choose_space
+from .columns import Usual as Usual
+from .columns import has_weight as has_weight
 from .columns import restored as restored
-from .columns import squared_parts as squared_parts
 from .join import Search as Search
 from .knots import Knots as Knots
 from .locality import Split as Split

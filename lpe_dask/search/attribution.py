@@ -5,8 +5,8 @@ r"""Build the Dask graph that tells which nominal rows are nearest, and why they
     queries      q0       q1      one task a share of queries
                   |        |
     nearest       numbers of the nearest rows, and how far they are
-    shares        what each column adds to the distance
-    statistic     without one row of the reference each
+    shares        what each column adds to the distance, on average over the nearest rows
+    usual         quantiles and frequent categories of the columns of the reference
 
 Neighbors are exact here, also where p-values are not. For few rows: a task keeps which rows
 its neighbors are, and gathers these from the blocks.
@@ -15,6 +15,7 @@ its neighbors are, and gathers these from the blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -22,7 +23,7 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.search.columns import squared_parts
+from lpe_dask.search.columns import Usual, squared_parts, usual_of
 from lpe_dask.search.join import Search, Searched, neighbors_of, search_blocks
 from lpe_dask.search.plan import (
     Statistic,
@@ -31,7 +32,10 @@ from lpe_dask.search.plan import (
     sample_neighbors,
     share_of,
 )
-from lpe_dask.tasks import enter, enter_parts, held_of, new_array, new_tasks
+from lpe_dask.tasks import enter, enter_parts, held_of, new_tasks
+
+#: Of how many nearest rows shares are, where what is asked of a row names no K.
+_NEAREST_ROWS = 20
 
 
 class Nearest(NamedTuple):
@@ -58,12 +62,12 @@ class Attributed(NamedTuple):
     rows : ndarray of shape (n_queries, n_features)
         The queries, as numbers and codes of categories.
     shares : ndarray of shape (n_queries, n_features)
-        Of each column of the input, 1 together; NaN where the distance is 0 or ``inf``, or
-        the query was not measured.
+        Of each column of the input, 1 together; NaN where all distances are 0 or ``inf``,
+        or the query was not measured.
     nearest : ndarray of shape (n_queries, n_prepared)
         The nearest row, prepared; NaN where there is none.
     distances : ndarray of shape (n_queries,)
-        Those that the shares are of; the largest one of a mean.
+        To that row.
     """
 
     rows: NDArray[np.generic]
@@ -73,7 +77,11 @@ class Attributed(NamedTuple):
 
 
 def list_nearest(
-    queries: da.Array, searched: Searched, n_shares: int, n_neighbors: int
+    queries: da.Array,
+    searched: Searched,
+    n_shares: int,
+    n_neighbors: int,
+    numbers: NDArray[np.int64] | None = None,
 ) -> list[Delayed]:
     """Return tasks that give the `Nearest` of the rows of a share each, in their order.
 
@@ -86,9 +94,13 @@ def list_nearest(
         Tasks that share one chunk of queries.
     n_neighbors : int
         How many to list.
+    numbers : ndarray of shape (n_queries,), optional
+        Which row of the reference a query is itself, and so no neighbor of; -1 for a new
+        row. None: all rows are new.
     """
-    given = [n_neighbors] * queries.numblocks[0]
-    return _in_shares("nearest", _nearest, queries, searched, n_shares, given)
+    function = partial(_nearest, n_neighbors=n_neighbors)
+    own = _cut(numbers, queries)
+    return _in_shares("nearest", function, queries, searched, n_shares, *own)
 
 
 def attribute(
@@ -101,38 +113,11 @@ def attribute(
 
     Parameters
     ----------
-    queries, searched, n_shares
+    queries, searched, n_shares, numbers
         As for `list_nearest`.
-    numbers : ndarray of shape (n_queries,), optional
-        Which row of the reference a query is itself, and so no neighbor of; -1 for a new
-        row. None: all rows are new.
     """
     own = _cut(numbers, queries)
     return _in_shares("attribute", _attribute, queries, searched, n_shares, *own)
-
-
-def measure_without(
-    queries: da.Array, searched: Searched, n_shares: int, numbers: NDArray[np.int64]
-) -> da.Array:
-    """Return the statistic of rows among all of the reference but one each, lazily.
-
-    A search leaves a row out where it is itself; here it may have changed since. Not for
-    distances along a graph, of which that row is a node.
-
-    Parameters
-    ----------
-    queries, searched, n_shares
-        As for `list_nearest`.
-    numbers : ndarray of shape (n_queries,)
-        Which row of the reference is left out; -1 for none.
-    """
-    own = _cut(numbers, queries)
-    measured = _in_shares("measure", _measure_without, queries, searched, n_shares, *own)
-    keys = [task.key for task in measured]
-    parts = (
-        (np.concatenate, keys[i : i + n_shares]) for i in range(0, len(keys), n_shares)
-    )
-    return new_array("statistic", parts, measured, queries.chunks[:1], np.empty(0))
 
 
 def attribute_own(
@@ -157,6 +142,26 @@ def attribute_own(
         for share in range(n_shares)
     )
     return new_tasks("attribute", tasks, [chosen, *collections])
+
+
+def list_usual(numbers: NDArray[np.int64], searched: Searched, n_features: int) -> Delayed:
+    """Return the task of what is usual among some rows of the reference.
+
+    Parameters
+    ----------
+    numbers, searched, n_features
+        As for `attribute_own`.
+
+    Returns
+    -------
+    usual : Delayed
+        Of a `Usual`.
+    """
+    named, collections = searched.named()
+    chosen = enter(numbers, "lpe-chosen")
+    task = (_usual, chosen.key, n_features, *named)
+    (usual,) = new_tasks("usual", [task], [chosen, *collections])
+    return usual
 
 
 def _in_shares(
@@ -205,15 +210,22 @@ def _cut(
 
 
 def _nearest(
-    rows: NDArray[np.generic], share: int, n_shares: int, n_neighbors: int, *named: Any
+    rows: NDArray[np.generic],
+    share: int,
+    n_shares: int,
+    numbers: NDArray[np.int64] | None,
+    *named: Any,
+    n_neighbors: int,
 ) -> Nearest:
-    searched = Searched(*named)
-    rows = rows[share_of(len(rows), share, n_shares)]
+    searched, which = Searched(*named), share_of(len(rows), share, n_shares)
+    rows, own = rows[which], None if numbers is None else numbers[which]
     pass_rows = listed_rows(searched.space.basis.n_columns, n_neighbors)
     found = []
     for start in range(0, max(1, len(rows)), pass_rows):
-        prepared = searched.space.preparation.apply(rows[start : start + pass_rows])
-        found.append(_listed(prepared, None, searched, n_neighbors))
+        part = slice(start, start + pass_rows)
+        prepared = searched.space.preparation.apply(rows[part])
+        own_part = None if own is None else own[part]
+        found.append(_listed(prepared, own_part, searched, n_neighbors))
     return Nearest(*map(np.concatenate, zip(*found, strict=True)))
 
 
@@ -230,66 +242,6 @@ def _attribute(
     return Attributed(rows[which], *_attributed(prepared, own, searched, rows.shape[1]))
 
 
-def _measure_without(
-    rows: NDArray[np.generic],
-    share: int,
-    n_shares: int,
-    numbers: NDArray[np.int64],
-    *named: Any,
-) -> NDArray[np.float64]:
-    searched, which = Searched(*named), share_of(len(rows), share, n_shares)
-    prepared, own = searched.space.preparation.apply(rows[which]), numbers[which]
-    n_neighbors = searched.search.statistic.n_neighbors or 0
-    pass_rows = listed_rows(prepared.shape[1], n_neighbors + 1)
-    measured = np.empty(len(prepared))
-    for start in range(0, len(prepared), pass_rows):
-        part = slice(start, start + pass_rows)
-        measure = _count_others if n_neighbors == 0 else _measure_to_others
-        measured[part] = measure(prepared[part], own[part], searched)
-    measured[~np.isfinite(prepared).all(axis=1)] = np.nan
-    return measured
-
-
-def _count_others(
-    prepared: NDArray[np.float64], own: NDArray[np.int64], searched: Searched
-) -> NDArray[np.float64]:
-    """Return how many rows are within the radius, without one each."""
-    space = searched.space
-    queries = space.tiles(prepared)
-    counts = search_blocks(queries, searched.handles, space.basis, searched.search).finish()
-    left_out, preparation = _gathered(searched, own), space.preparation
-    weights = preparation.weights_of(prepared.shape[1])
-    first_code = prepared.shape[1] - len(preparation.categorical)
-    squares = np.zeros(len(prepared))
-    with np.errstate(over="ignore"):
-        for k, (column, of_other) in enumerate(zip(prepared.T, left_out.T, strict=True)):
-            difference = column - of_other
-            is_code = k >= first_code
-            square = column != of_other if is_code else difference * difference
-            squares += square * weights[k]
-    is_near = np.sqrt(squares) <= searched.search.statistic.radius
-    return counts - (is_near & (own >= 0))
-
-
-def _measure_to_others(
-    prepared: NDArray[np.float64], own: NDArray[np.int64], searched: Searched
-) -> NDArray[np.float64]:
-    """Return what is made of the distances to K neighbors, without one row each."""
-    statistic = searched.search.statistic
-    n_neighbors = statistic.n_neighbors or 0
-    found = _listed(prepared, None, searched, n_neighbors + 1)
-    is_own = found.numbers == own[:, None]
-    is_own[own < 0] = False
-    others = np.argsort(is_own, axis=1, kind="stable")[:, :n_neighbors]
-    distances = np.take_along_axis(found.distances, others, axis=1)
-    if statistic.aggregation == "kth":
-        return distances[:, -1]
-    total = np.zeros(len(distances))
-    for of_rank in distances.T:  # ascending, from 0.0 on: so a mean is defined
-        total += of_rank
-    return total / n_neighbors
-
-
 def _attribute_own(
     chosen: NDArray[np.int64], share: int, n_shares: int, n_features: int, *named: Any
 ) -> NDArray[np.float64]:
@@ -300,6 +252,12 @@ def _attribute_own(
     return shares
 
 
+def _usual(chosen: NDArray[np.int64], n_features: int, *named: Any) -> Usual:
+    searched = Searched(*named)
+    rows = _gathered(searched, chosen)
+    return usual_of(searched.space.preparation, rows, n_features)
+
+
 def _attributed(
     prepared: NDArray[np.float64],
     own: NDArray[np.int64] | None,
@@ -307,12 +265,7 @@ def _attributed(
     n_features: int,
 ) -> tuple[NDArray[np.float64], ...]:
     """Return what `Attributed` has beside the rows, found for some of them at a time."""
-    statistic, n_neighbors = searched.search.statistic, 1
-    # Counts have no distance, and a walk begins at the nearest row.
-    if searched.search.graph_neighbors is None:
-        n_neighbors = statistic.n_neighbors or 1
-    is_mean = statistic.aggregation == "mean"
-    ranks = np.arange(n_neighbors) if is_mean else np.array([n_neighbors - 1])
+    n_neighbors = searched.search.statistic.n_neighbors or _NEAREST_ROWS
     pass_rows = listed_rows(prepared.shape[1], n_neighbors)
     shares, nearest = np.empty((len(prepared), n_features)), np.empty(prepared.shape)
     distances = np.empty(len(prepared))
@@ -320,41 +273,34 @@ def _attributed(
         part = slice(start, start + pass_rows)
         numbers = None if own is None else own[part]
         found = _listed(prepared[part], numbers, searched, n_neighbors)
-        distances[part] = found.distances[:, -1]
-        shares[part], nearest[part] = _shares(
-            prepared[part], found, ranks, searched, n_features
-        )
+        distances[part] = found.distances[:, 0]
+        shares[part], nearest[part] = _shares(prepared[part], found, searched, n_features)
     return shares, nearest, distances
 
 
 def _shares(
-    prepared: NDArray[np.float64],
-    found: Nearest,
-    ranks: NDArray[np.int64],
-    searched: Searched,
-    n_features: int,
+    prepared: NDArray[np.float64], found: Nearest, searched: Searched, n_features: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     r"""Return :math:`\sum_k \delta_{kc}^2 / d_k` as a share of the sum of all columns c.
 
-    Beside it the nearest row, as each reading of the blocks is expensive.
+    Beside it the nearest row, as each reading of the blocks is expensive. Rows at no finite
+    distance have no part in it.
     """
     total, nearest = np.zeros((len(prepared), n_features)), np.empty(prepared.shape)
-    listed, at_once = np.union1d(0, ranks), gathered_ranks(*prepared.shape)
-    for start in range(0, len(listed), at_once):
-        some = listed[start : start + at_once]
+    n_neighbors, at_once = found.distances.shape[1], gathered_ranks(*prepared.shape)
+    counts = np.isfinite(found.distances) & (found.distances > 0)
+    for start in range(0, n_neighbors, at_once):
+        some = range(start, min(start + at_once, n_neighbors))
         others = _gathered(searched, found.numbers[:, some])
         if start == 0:
             nearest = others[:, 0]
         for place, rank in enumerate(some):  # added rank by rank, however many at once
-            if rank not in ranks:
-                continue
             parts = squared_parts(
                 searched.space.preparation, prepared, others[:, place], n_features
             )
-            length = found.distances[:, rank, None]
             with np.errstate(divide="ignore", invalid="ignore"):
-                total += np.where(length == 0, 0, parts / length)
-    total[~np.isfinite(found.distances[:, ranks]).all(axis=1)] = np.nan
+                added = parts / found.distances[:, rank, None]
+            total += np.where(counts[:, rank, None], added, 0)
     with np.errstate(invalid="ignore"):
         return total / total.sum(axis=1, keepdims=True), nearest
 

@@ -2,6 +2,7 @@ r"""Tell what the columns of the input have to do with a distance between prepar
 
     two prepared rows --squared_parts--> what each column adds to their squared distance
     a prepared row --restored--> values of the input that become the same
+    prepared rows --usual_of--> quantiles of the input, and its frequent categories
 
 A column may be two in prepared rows (both forms of a scale), and a matrix mixes all.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,28 @@ _MIXED_ERROR = 1e-10
 #: often that is halved: more often than a float64 has bits.
 _ROUNDING, _HALVINGS = 2.0**-30, 80
 
+#: Which quantiles tell what is usual; how many of the most frequent values do, of codes and
+#: of columns that have no more.
+USUAL_LEVELS, FREQUENT_VALUES = (0.01, 0.5, 0.99), 3
+
 #: Tells of numbers of the input whether they become what is there (0), less, or more.
 Side = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+class Usual(NamedTuple):
+    """What is usual among some rows of the input.
+
+    Attributes
+    ----------
+    quantiles : ndarray of shape (3, n_features)
+        Of each column, at `USUAL_LEVELS`: values that occur.
+    frequent : list of list of (float, float)
+        Of each column: its most frequent values or codes, and their shares; empty for
+        numbers of more than a few values.
+    """
+
+    quantiles: NDArray[np.float64]
+    frequent: list[list[tuple[float, float]]]
 
 
 def squared_parts(
@@ -108,6 +129,36 @@ def restored(
         with np.errstate(all="ignore"):
             rows[:, _numbers(preparation, n_features)] = _of_mapped(preparation, mapped)
     return rows
+
+
+def has_weight(preparation: Preparation, n_features: int) -> NDArray[np.bool_]:
+    """Return which columns of the input are measured: not numbers of weight 0."""
+    is_measured, factor = np.ones(n_features, bool), preparation.factor
+    if factor is not None:
+        numbers = _numbers(preparation, n_features)
+        is_measured[numbers] = (factor != 0).reshape(-1, len(numbers)).any(axis=0)
+    return is_measured
+
+
+def usual_of(
+    preparation: Preparation, prepared: NDArray[np.float64], n_features: int
+) -> Usual:
+    """Return what is usual among prepared rows, at least one.
+
+    Parameters
+    ----------
+    preparation, prepared, n_features
+        As for `restored`.
+    """
+    rows = restored(preparation, prepared, n_features)
+    frequent: list[list[tuple[float, float]]] = []
+    for place, column in enumerate(rows.T):
+        values, counts = np.unique(column, return_counts=True)
+        first = np.argsort(-counts, kind="stable")[:FREQUENT_VALUES]
+        is_told = place in preparation.categorical or len(values) <= FREQUENT_VALUES
+        found = [(float(values[i]), float(counts[i] / len(column))) for i in first]
+        frequent.append(found if is_told else [])
+    return Usual(np.quantile(rows, USUAL_LEVELS, axis=0, method="inverted_cdf"), frequent)
 
 
 def _with_left_out(

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -28,10 +28,11 @@ from lpe_dask.search.attribution import (
     attribute,
     attribute_own,
     list_nearest,
-    measure_without,
+    list_usual,
 )
 from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.choice import choose_space
+from lpe_dask.search.columns import Usual
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
 from lpe_dask.search.join import Search, Searched, Weight, join, join_frame, self_join
 from lpe_dask.search.memory import Needs, plan_for_active_workers
@@ -40,21 +41,36 @@ from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic, n_shares
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.spooled import SpoolFolder, new_entry
 from lpe_dask.tables import Table, to_checked_series
-from lpe_dask.tasks import (
-    Held,
-    active_workers,
-    compute,
-    enter,
-    enter_parts,
-    held_of,
-    new_array,
-    settle,
-)
+from lpe_dask.tasks import Held, active_workers, compute, enter, settle
 
 logger = logging.getLogger(__name__)
 
-#: Rows of the reference that tell which share of a distance a column has typically.
-TYPICAL_ROWS = 256
+#: Rows of the reference that tell which share of a distance a column has typically; and
+#: rows, and numbers in them, that tell which values are usual.
+TYPICAL_ROWS, USUAL_ROWS, USUAL_NUMBERS = 256, 4096, 2**19
+
+
+class Typical(NamedTuple):
+    """What is typical of the rows of a reference.
+
+    Attributes
+    ----------
+    shares : ndarray of shape (n_features,)
+        The mean shares of `Attributed` for some of them, each without itself. As if there
+        was one row more, with the same share of each column: a column that is the same in
+        almost all rows has a small share, and not 0.
+    usual : Usual
+    """
+
+    shares: NDArray[np.float64]
+    usual: Usual
+
+    @classmethod
+    def of(cls, shares: NDArray[np.float64], usual: Usual) -> Typical:
+        """Return what is typical by the shares of some rows."""
+        shares = shares[~np.isnan(shares).any(axis=1)]
+        even = np.full((1, shares.shape[1]), 1 / shares.shape[1])
+        return cls(np.concatenate([shares, even]).mean(axis=0), usual)
 
 
 @dataclass(frozen=True)
@@ -177,83 +193,69 @@ class Reference:
             self._keep(plan)
         return join_frame(table.frame, self._searched(plan, statistic, weight))
 
-    def nearest(self, rows: da.Array, n_neighbors: int) -> Nearest:
-        """Return the nearest rows of new ones; computes, by an exact search.
+    def nearest(
+        self, rows: da.Array, n_neighbors: int, numbers: NDArray[np.int64] | None = None
+    ) -> Nearest:
+        """Return the nearest rows of others; computes, by an exact search.
 
         Parameters
         ----------
         rows : dask array of shape (n, n_features)
             As the user gave them, in known chunks.
         n_neighbors : int
+        numbers : ndarray of shape (n,), optional
+            As in `attribution.list_nearest`.
         """
         searched, shares = self._searched_in(rows)
-        found = compute(*list_nearest(rows, searched, shares, n_neighbors))
+        found = compute(*list_nearest(rows, searched, shares, n_neighbors, numbers))
         return Nearest(*map(np.concatenate, zip(*found, strict=True)))
-
-    def measure_without(self, rows: da.Array, numbers: NDArray[np.int64]) -> da.Array:
-        """Return the statistic of rows among all but one each, lazily.
-
-        Parameters
-        ----------
-        rows : dask array of shape (n, n_features)
-            As the user gave them, in known chunks.
-        numbers : ndarray of shape (n,)
-            As in `attribution.measure_without`. Distances along a graph begin at this row,
-            wherever the other is.
-        """
-        if self.graph is not None:
-            edges = np.cumsum([0, *rows.chunks[0]]).tolist()
-            parts, entered = enter_parts(held_of(numbers, "lpe-own"), edges)
-            own = new_array("own", parts, entered, rows.chunks[:1], np.empty(0, np.int64))
-            return self.measure_rows(rows, numbers=own)
-        searched, shares = self._searched_in(rows)
-        return measure_without(rows, searched, shares, numbers)
 
     def attributed(
         self, rows: da.Array, numbers: NDArray[np.int64] | None = None
-    ) -> tuple[Attributed, NDArray[np.float64]]:
+    ) -> tuple[Attributed, Typical]:
         """Return what the distance of rows consists of; computes, by an exact search.
 
         Parameters
         ----------
-        rows : dask array of shape (n, n_features)
-            As the user gave them, in known chunks.
-        numbers : ndarray of shape (n,), optional
-            As in `attribution.attribute`.
+        rows, numbers
+            As for `nearest`.
 
         Returns
         -------
         found : Attributed
-        typical_shares : ndarray of shape (n_features,)
-            The mean shares for some rows of the reference, each without itself; computed
-            once. As if there was one row more, with the same share of each column: a column
-            that is the same in almost all rows has a small share, and not 0.
+        typical : Typical
+            Computed once.
         """
         searched, shares = self._searched_in(rows)
         tasks = attribute(rows, searched, shares, numbers)
-        if self._typical_shares:
+        if self._typical:
             found = compute(*tasks)
         else:
-            found = compute(*tasks, *self._attribute_sampled(searched))
-            of_sampled = np.concatenate(found[len(tasks) :])
-            of_sampled = of_sampled[~np.isnan(of_sampled).any(axis=1)]
-            even = np.full((1, of_sampled.shape[1]), 1 / of_sampled.shape[1])
-            self._typical_shares.append(np.concatenate([of_sampled, even]).mean(axis=0))
+            found = compute(*tasks, *self._typical_tasks(searched))
+            *of_sampled, usual = found[len(tasks) :]
+            self._typical.append(Typical.of(np.concatenate(of_sampled), usual))
         of_rows = zip(*found[: len(tasks)], strict=True)
-        return Attributed(*map(np.concatenate, of_rows)), self._typical_shares[0]
+        return Attributed(*map(np.concatenate, of_rows)), self._typical[0]
 
     @cached_property
-    def _typical_shares(self) -> list[NDArray[np.float64]]:
-        """The typical shares of `attributed`, once they are known."""
+    def _typical(self) -> list[Typical]:
+        """What `attributed` returns as that, once it is known."""
         return []
 
-    def _attribute_sampled(self, searched: Searched) -> list[Delayed]:
-        """Return tasks that give the shares of some rows of the reference."""
-        n_rows, n_features = self.shape.n_reference, self.shape.n_read_features
-        n_sampled = min(n_rows, TYPICAL_ROWS)
-        sampled = np.sort(np.random.default_rng(0).choice(n_rows, n_sampled, replace=False))
+    def _typical_tasks(self, searched: Searched) -> list[Delayed]:
+        """Return tasks that give the shares of rows of the reference, and what is usual."""
+        n_features = self.shape.n_read_features
+        sampled = self._sampled(TYPICAL_ROWS)
         n_tasks = 1 if self.blocks.is_spooled else active_workers().n_threads
-        return attribute_own(sampled, searched, n_features, min(n_sampled, n_tasks))
+        shares = attribute_own(sampled, searched, n_features, min(len(sampled), n_tasks))
+        most = max(TYPICAL_ROWS, min(USUAL_ROWS, USUAL_NUMBERS // self.shape.n_features))
+        return [*shares, list_usual(self._sampled(most), searched, n_features)]
+
+    def _sampled(self, most: int) -> NDArray[np.int64]:
+        """Return the numbers of some rows, the same at each call."""
+        n_rows = self.shape.n_reference
+        rng = np.random.default_rng(0)
+        return np.sort(rng.choice(n_rows, min(n_rows, most), replace=False))
 
     def _searched_in(self, rows: da.Array) -> tuple[Searched, int]:
         """Return what is searched exactly, kept, and how many tasks share a chunk."""

@@ -29,6 +29,7 @@ from .foreign import values_and_kind as values_and_kind
 from .kinds import LEVEL_TYPES as LEVEL_TYPES
 from .kinds import check_kinds as check_kinds
 from .kinds import label_of as label_of
+from .large_numbers import MOST_UNITS as MOST_UNITS
 from .large_numbers import NO_MINIMA as NO_MINIMA
 from .large_numbers import Minima as Minima
 from .levels import categorical_places as categorical_places

@@ -86,7 +86,7 @@ def test_reasons__are_those_of_explain_for_the_most_anomalous_rows(tmp_path, mod
     for name in ("p_value", "statistic", "share", "typical_share"):
         np.testing.assert_array_equal(stored[name], again[name])
     assert stored["column"].tolist() == again["column"].tolist()
-    assert stored["enough"].tolist() == again["enough"].tolist()
+    assert stored["usual"].tolist() == again["usual"].tolist()
     assert stored["value"].tolist() == again["value"].map(str).tolist()
     first = summary["reasons"]["rows"][0]
     assert (first["kept"], first["is_anomaly"]) == ({"id": whole["id"][expected[0]]}, True)
@@ -150,10 +150,10 @@ def test_reasons__leave_out_what_is_private_of_a_model_that_has_no_names(tmp_pat
 )  # fmt: skip
 def test_reasons__say_of_what_distance_there_are_no_shares(tmp_path, arguments):
     nominal = table(200, 5)[["x", "y"]].astype(float)
-    nominal.loc[:5] = [400.0, 400.0]  # a row of which there are six
+    nominal.loc[:24] = [400.0, 400.0]  # a row of which there are 25
     given = {"n_neighbors": None if "graph" in arguments else 2, "alpha": 0.05}
     lpe_dask.LPE(**given | arguments).fit(nominal).save(tmp_path / "model")
-    frame = nominal.iloc[20:60].reset_index(drop=True)
+    frame = nominal.iloc[30:70].reset_index(drop=True)
     frame.loc[3], frame.loc[7] = [400.0, 400.0], [1e300, 1e300]
 
     summary, out = scored(frame, tmp_path, (0, 20, 40))
@@ -243,7 +243,6 @@ def test_reasons__have_q_values_where_a_rate_decides(tmp_path, model, rows):
     for row in summary["reasons"]["rows"]:
         line = parts[row["part"]].iloc[row["row"]]
         assert (row["q_value"], row["is_anomaly"]) == (line["q_value"], line["is_anomaly"])
-        assert (row["enough"] == 0) == (not row["is_anomaly"])
     more = explain_output(out, 60)
     pd.testing.assert_frame_equal(more.head(len(known)), known)
 

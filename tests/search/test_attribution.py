@@ -23,7 +23,7 @@ from lpe_dask.search.attribution import (
     attribute,
     attribute_own,
     list_nearest,
-    measure_without,
+    list_usual,
 )
 from lpe_dask.search.join import Search, Searched
 from lpe_dask.search.locality import learn_split
@@ -59,32 +59,44 @@ def joined(tasks):
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
 
-def nearest_of(queries, reference, n_neighbors):
+def nearest_of(queries, reference, n_neighbors, own=None):
     """Distances and numbers; inf and -1 where there are no more."""
     distances = np.full((len(queries), n_neighbors), np.inf)
     numbers = np.full((len(queries), n_neighbors), -1)
     for i, query in enumerate(queries):
-        nearest = definitions.nearest_rows(query, reference, n_neighbors)
+        nearest = definitions.nearest_rows(query, reference, n_neighbors, itself(own, i))
         for k, (distance, number) in enumerate(nearest):
             distances[i, k], numbers[i, k] = distance, number
     return distances, numbers
 
 
+def itself(own, i):
+    """The number of the row that a query is, if it is one."""
+    return None if own is None or own[i] < 0 else own[i]
+
+
 def shares_of(queries, reference, statistic, own=None):
     """Of each row; NaN where there are none."""
-    n_columns, n_neighbors = reference.shape[1], statistic.n_neighbors or 1
+    n_columns, n_neighbors = reference.shape[1], statistic.n_neighbors or 20
     shares = np.full((len(queries), n_columns), np.nan)
     for i, query in enumerate(queries):
-        left_out = None if own is None or own[i] < 0 else own[i]
-        nearest = definitions.nearest_rows(query, reference, n_neighbors, left_out)
+        nearest = definitions.nearest_rows(query, reference, n_neighbors, itself(own, i))
         parts = [
             definitions.squared_parts(query, reference[j], n_columns) for _, j in nearest
         ]
-        distances = [d for d, _ in nearest]
-        if len(nearest) == n_neighbors:
-            of_row = definitions.shares(distances, parts, statistic.aggregation)
-            shares[i] = [np.nan] * n_columns if of_row is None else of_row
+        of_row = definitions.shares([d for d, _ in nearest], parts)
+        shares[i] = [np.nan] * n_columns if of_row is None else of_row
     return shares
+
+
+@st.composite
+def with_own(draw, queries, reference):
+    """Queries some of which may be rows of the reference, and which ones."""
+    if not draw(st.booleans()):
+        return queries, None
+    drawn = st.integers(-1, len(reference) - 1)
+    own = np.array([draw(drawn) for _ in queries])
+    return np.where(own[:, None] < 0, queries, reference[own]), own
 
 
 statistics = st.builds(
@@ -102,6 +114,7 @@ def test_list_nearest__is_the_definition_for_any_chunks(algorithm, data, n_featu
     queries = data.draw(point_sets(n_features=n_features))
     n_neighbors = data.draw(st.integers(1, 15) | st.just(MIN_SAMPLED_NEIGHBORS))
     with_samples = data.draw(st.booleans())
+    queries, own = data.draw(with_own(queries, reference))
 
     with dask.config.set(scheduler="sync"):
         searched = searched_in(
@@ -110,9 +123,10 @@ def test_list_nearest__is_the_definition_for_any_chunks(algorithm, data, n_featu
         )  # fmt: skip
         rows = chunked(queries, data.draw(row_chunks(len(queries))))
         n_shares = data.draw(st.integers(1, 4))
-        distances, numbers = joined(list_nearest(rows, searched, n_shares, n_neighbors))
+        tasks = list_nearest(rows, searched, n_shares, n_neighbors, own)
+        distances, numbers = joined(tasks)
 
-    right = nearest_of(queries, reference, n_neighbors)
+    right = nearest_of(queries, reference, n_neighbors, own)
     np.testing.assert_array_equal(distances, right[0])
     np.testing.assert_array_equal(numbers, right[1])
 
@@ -123,11 +137,7 @@ def test_attribute__is_the_definition_for_any_chunks(algorithm, data, n_features
     reference = data.draw(point_sets(n_features=n_features))
     queries = data.draw(point_sets(n_features=n_features))
     statistic = data.draw(statistics)
-    own = None
-    if data.draw(st.booleans()):
-        drawn = st.integers(-1, len(reference) - 1)
-        own = np.array([data.draw(drawn) for _ in queries])
-        queries = np.where(own[:, None] < 0, queries, reference[own])
+    queries, own = data.draw(with_own(queries, reference))
 
     with dask.config.set(scheduler="sync"):
         chunks = data.draw(row_chunks(len(reference)))
@@ -140,14 +150,10 @@ def test_attribute__is_the_definition_for_any_chunks(algorithm, data, n_features
     right = shares_of(queries, reference, statistic, own)
     np.testing.assert_allclose(shares, right, rtol=0, atol=1e-12)
     for i, (query, row) in enumerate(zip(queries, nearest, strict=True)):
-        left_out = None if own is None or own[i] < 0 else own[i]
-        first = definitions.nearest_rows(query, reference, 1, left_out)
+        first = definitions.nearest_rows(query, reference, 1, itself(own, i))
         expected = reference[first[0][1]] if first else np.full(n_features, np.nan)
         np.testing.assert_array_equal(row, expected)
-        n_neighbors = statistic.n_neighbors or 1
-        listed = definitions.nearest_rows(query, reference, n_neighbors, left_out)
-        right = listed[-1][0] if len(listed) == n_neighbors else np.inf
-        assert distances[i] == right
+        assert distances[i] == (first[0][0] if first else np.inf)
 
 
 @pytest.mark.parametrize("algorithm", EXACT)
@@ -168,65 +174,6 @@ def test_attribute_own__leaves_each_row_out(algorithm, data, reference):
     np.testing.assert_allclose(shares, right, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
-@given(data=st.data(), n_features=st.integers(1, 3))
-def test_measure_without__is_the_definition(algorithm, data, n_features):
-    """Also where a row is no longer where the one that is left out is."""
-    reference = data.draw(point_sets(min_rows=2, n_features=n_features))
-    queries = data.draw(point_sets(n_features=n_features))
-    weights = [0.3] * data.draw(st.integers(0, n_features))  # codes are last
-    statistic = data.draw(statistics)
-    drawn = st.integers(-1, len(reference) - 1)
-    own = np.array([data.draw(drawn) for _ in queries])
-    is_same = np.array([data.draw(st.booleans()) for _ in queries]) & (own >= 0)
-    queries = np.where(is_same[:, None], reference[own], queries)
-    both = np.concatenate([reference, queries])
-    for column in range(n_features - len(weights), n_features):
-        both[:, column] = np.unique(both[:, column], return_inverse=True)[1]
-    if len(weights) == n_features:  # kernels take a number at least
-        both = np.c_[np.zeros(len(both)), both]
-    reference, queries = np.split(both, [len(reference)])
-
-    with dask.config.set(scheduler="sync"):
-        places = tuple(range(reference.shape[1] - len(weights), reference.shape[1]))
-        of_columns = np.append(np.ones(reference.shape[1] - len(weights)), weights)
-        preparation = Preparation(categorical=places, weights=of_columns)
-        basis = ALGORITHMS[algorithm].basis(reference, of_columns, len(weights))
-        space = Space(algorithm, preparation, basis)
-        chunks = data.draw(row_chunks(len(reference)))
-        blocks = prepare_blocks(lambda: chunked(reference, chunks), space)
-        searched = Searched(blocks.tasks(), space, Search(statistic, 64))
-        rows = chunked(queries, data.draw(row_chunks(len(queries))))
-        measured = measure_without(rows, searched, data.draw(st.integers(1, 3)), own)
-
-    assert measured.chunks == rows.chunks[:1]
-    measures = {"kth": definitions.knn_radii, "mean": definitions.mean_radii}
-    for query, number, found in zip(queries, own, measured.compute(), strict=True):
-        rest = np.delete(reference, number, axis=0) if number >= 0 else reference
-        if statistic.n_neighbors is None:
-            right = definitions.neighbor_counts([query], rest, 1.0, weights=weights)
-        else:
-            measure = measures[statistic.aggregation]
-            right = measure([query], rest, statistic.n_neighbors, weights=weights)
-        assert found == right[0]
-
-
-@pytest.mark.parametrize("n_neighbors", [None, 3, 60])
-def test_measure_without__in_many_passes_has_the_same_bits(n_neighbors, monkeypatch):
-    reference, queries = lattice(500, 0), lattice(90, 1, -3, 13)
-    queries[7, 1] = np.nan
-    statistic = Statistic(n_neighbors, 0.3, aggregation="mean")
-    searched = searched_in(reference, "brute", statistic, 100)
-    rows, numbers = chunked(queries, 45), np.arange(90) * 5
-    at_once = measure_without(rows, searched, 1, numbers).compute()
-
-    monkeypatch.setattr(plans, "LISTED_BYTES", 20 * 8 * (8 * 3 + 8 * 61 + 24))
-    in_passes = measure_without(rows, searched, 2, numbers).compute()
-
-    np.testing.assert_array_equal(in_passes, at_once)
-    assert np.isnan(at_once).tolist() == (np.arange(90) == 7).tolist()
-
-
 def lattice(n_rows, seed, low=0, high=10, n_features=3):
     """Rounded measurements: they tie everywhere, and not in binary."""
     rng = np.random.default_rng(seed)
@@ -245,7 +192,7 @@ def test_attribute__in_many_passes_has_the_same_bits(algorithm, aggregation, mon
     rows, numbers = chunked(queries, 90), np.arange(90) * 5
     at_once = [
         joined(attribute(rows, searched, 1)), joined(attribute(rows, searched, 1, numbers)),
-        joined(list_nearest(rows, searched, 1, 60)),
+        joined(list_nearest(rows, searched, 1, 60, numbers)),
     ]  # fmt: skip
 
     row_bytes = (8 * 3 + 8 * 60 + 24) * 8
@@ -255,7 +202,7 @@ def test_attribute__in_many_passes_has_the_same_bits(algorithm, aggregation, mon
     assert plans.gathered_ranks(7, 3) == 4
     in_passes = [
         joined(attribute(rows, searched, 3)), joined(attribute(rows, searched, 3, numbers)),
-        joined(list_nearest(rows, searched, 3, 60)),
+        joined(list_nearest(rows, searched, 3, 60, numbers)),
     ]  # fmt: skip
 
     for some, right in zip(in_passes, at_once, strict=True):
@@ -311,7 +258,34 @@ def test_typical_shares__are_computed_once(at_most_computes):
 
     assert asked.call_count == 1
     assert again is first
-    assert abs(first.sum() - 1) < 1e-12
+    assert abs(first.shares.sum() - 1) < 1e-12
+
+
+def test_usual__is_that_of_a_sample_where_rows_are_many(monkeypatch):
+    rows = lattice(400, 0)
+    usual = []
+    for most in (400, 399):
+        monkeypatch.setattr(references, "USUAL_ROWS", most)
+        reference = fitted_of(LPE(3).fit(rows)).reference
+        usual.append(reference.attributed(chunked(rows[:5], 5))[1].usual)
+
+    drawn = np.random.default_rng(0).choice(400, 399, replace=False)
+    for found, among in zip(usual, (rows, rows[drawn]), strict=True):
+        right = np.quantile(among, [0.01, 0.5, 0.99], axis=0, method="inverted_cdf")
+        np.testing.assert_array_equal(found.quantiles, right)
+
+
+@pytest.mark.parametrize("chunks", [17, 300])
+def test_list_usual__is_that_of_the_rows(chunks):
+    reference = lattice(300, 0)
+    searched = searched_in(reference, "brute", Statistic(3, None), chunks)
+    numbers = np.arange(0, 300, 3)
+
+    (usual,) = dask.compute(list_usual(numbers, searched, 3), scheduler="sync")
+
+    right = np.sort(reference[numbers], axis=0)[[0, 49, 98]]  # of 100 rows
+    np.testing.assert_array_equal(usual.quantiles, right)
+    assert usual.frequent == [[], [], []]
 
 
 # The same bits, whoever computes

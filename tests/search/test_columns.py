@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import definitions
 from choosing import dealt, mostly_slow
 from lpe_dask.model.scaling import learn_preparation
-from lpe_dask.search.columns import restored, squared_parts
+from lpe_dask.search.columns import has_weight, restored, squared_parts, usual_of
 from lpe_dask.search.preparation import Preparation, Scaling
 from strategies import point_sets
 
@@ -37,11 +37,11 @@ def learned(rows, scale=None, metric="euclidean", params=None, categorical=()):
 
 def with_codes(rows, preparation):
     """Rows with two columns of codes in between, and a preparation that knows them."""
-    codes = np.random.default_rng(0).integers(-1, 3, (len(rows), 2))
-    rows = np.insert(rows, [1, rows.shape[1]], codes, axis=1)
-    n_numbers = preparation.n_numbers(rows.shape[1] - 2)
-    weights = np.append(preparation.weights_of(n_numbers), [0.3, 4.0])
-    return rows, replace(preparation, categorical=(1, 4), weights=weights)
+    codes, n_features = np.random.default_rng(0), rows.shape[1]
+    codes = codes.integers(-1, 3, (len(rows), 2))
+    rows = np.insert(rows, [1, n_features], codes, axis=1)
+    weights = np.append(preparation.weights_of(preparation.n_numbers(n_features)), [0.3, 4])
+    return rows, replace(preparation, categorical=(1, n_features + 1), weights=weights)
 
 
 # What columns add
@@ -313,3 +313,39 @@ def test_restored__of_two_forms_of_no_number_is_that_of_the_linear_one():
     numbers = restored(preparation, prepared, 1)
 
     np.testing.assert_allclose(numbers, [[17.3], [40.0]], rtol=1e-12)
+
+
+# What is usual
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("metric", ["euclidean", "mahalanobis"])
+def test_usual_of__has_quantiles_and_frequent_values_of_the_input(scale, metric):
+    rng = np.random.default_rng(0)
+    numbers = np.c_[rng.exponential(size=500).round(2), rng.integers(0, 3, 500) * 0.1]
+    rows, preparation = numbers, learned(numbers, scale, metric)
+    if metric == "euclidean":
+        rows, preparation = with_codes(numbers, preparation)
+
+    usual = usual_of(preparation, preparation.apply(rows), rows.shape[1])
+
+    right = np.sort(rows, axis=0)[[4, 249, 494]]  # of 500 rows
+    np.testing.assert_allclose(usual.quantiles, right, rtol=1e-8, atol=1e-12)
+    for column, found in zip(rows.T, usual.frequent, strict=True):
+        values, counts = np.unique(column, return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        if len(values) > 3 and not set(values) <= {-1, 0, 1, 2}:
+            assert found == []
+            continue
+        expected = [(values[i], counts[i] / 500) for i in order[:3]]
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_has_weight__of_numbers_without_one():
+    rows = np.random.default_rng(0).random((30, 3))
+    for scale in SCALES:
+        preparation = learned(rows, scale, params={"w": [1.0, 0.0, 2.0]})
+        assert has_weight(preparation, 3).tolist() == [True, False, True]
+        codes = replace(preparation, categorical=(0, 3))
+        assert has_weight(codes, 5).tolist() == [True, True, False, True, True]
+    assert has_weight(learned(rows), 3).all()
