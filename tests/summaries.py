@@ -19,13 +19,13 @@ NASTY = (
 )
 
 
-def ordinary(n_rows: int = 4, n_columns: int = 5, n_nights: int = 6) -> dict[str, Any]:
-    """A run whose model fits, with flagged rows and some past nights."""
+def ordinary(n_rows: int = 4, n_columns: int = 5, n_runs: int = 6) -> dict[str, Any]:
+    """A run whose model fits, with flagged rows and some past runs."""
     columns = [f"mean_of_sensor_{i}" for i in range(n_columns)]
     return {
         "rows": 100_000, "rows_nan": 0, "flagged": 1234, "fdr_cut_off": None,
         "flagged_share": 0.01234, "flagged_between": [0.0117, 0.0131],
-        "p_value_cells": {
+        "p_value_bins": {
             "upper": [0.01, 0.1, 0.25, 0.5, 0.75, 1.0],
             "promised": [0.01, 0.09, 0.15, 0.25, 0.25, 0.25],
             "rows": [1234, 8766, 15_100, 24_900, 25_060, 24_940],
@@ -69,47 +69,71 @@ def ordinary(n_rows: int = 4, n_columns: int = 5, n_nights: int = 6) -> dict[str
             "flagged_rows": 3, "first_reasons": [{"column": "mean_of_sensor_0", "rows": 3}],
             "reason": None, "rows": [_row(i, columns[:20]) for i in range(n_rows)],
         },
-        "drift": _drift(n_nights),
+        "drift": _drift(n_runs),
+        "values": [
+            {"column": name, "missing": 10 * i, "unseen": 7 - i}
+            for i, name in enumerate(columns[:3])
+        ],
     }  # fmt: skip
 
 
 def drifting() -> dict[str, Any]:
-    """A run that is not like the nominal rows, for some nights."""
+    """A run that is not like the nominal rows, as some before."""
     summary = ordinary()
     drift = summary["drift"]
-    change = {"run": "run-4", "output": "file:///out/2026-11-04", "night": 4}
-    reason = "of the ordinary rows at least 3.10% rank elsewhere"
+    change = {"run": "run-4", "output": "file:///out/2026-11-04", "number": 4}
+    reason = "the distribution of p-values of non-anomalous rows has shifted"
     drift |= {
-        "verdict": "drifting", "changed_since": change, "log10_evidence": 7.25,
-        "reason": reason, "excess_nights": 3, "moved": 0.041, "moved_low": 0.029,
-        "text": f"drifting: 1.23% flagged. Evidence of a change since {change['output']} "
-        f"(night 4). {reason.capitalize()}: look at what has changed, and fit the model "
-        f"again.",
+        "verdict": "drift", "changed_since": change, "log10_evidence": 7.25,
+        "reason": reason, "consecutive_excess_runs": 3, "shift": 0.041,
+        "shift_low": 0.029,
+        "text": f"drift: 1.23% flagged. Evidence of a change since {change['run']}. "
+        f"{reason.capitalize()}: look at what has changed, and fit the model again.",
     }  # fmt: skip
-    for night in drift["state"]["runs"][-2:]:
-        night |= {"verdict": "drifting", "log10_evidence": 7.25, "moved": 0.041}
+    for run in drift["state"]["runs"][-2:]:
+        run |= {"verdict": "drift", "log10_evidence": 7.25, "shift": 0.041}
     return summary
 
 
-def broken() -> dict[str, Any]:
-    """A run whose input is broken."""
+def invalid() -> dict[str, Any]:
+    """A run of invalid input."""
     summary = ordinary()
-    reason = "62% of the rows have no p-value, and 10% may have none"
+    reason = "no p-value for any of 100,000 rows"
     summary["drift"] |= {
-        "verdict": "broken input", "reason": reason,
-        "text": f"broken input: {reason}, so this night does not count. Repair the input.",
+        "verdict": "invalid input", "reason": reason,
+        "text": f"invalid input: {reason.capitalize()}. This run is excluded from the "
+        f"drift test.",
     }  # fmt: skip
-    last = {"verdict": "broken input", "flagged_share": None, "flagged_between": None}
+    last = {"verdict": "invalid input", "flagged_share": None, "flagged_between": None}
     summary["drift"]["state"]["runs"][-1] |= last
-    return summary | {"rows_nan": 62_000}
+    summary["values"][0]["missing"] = 100_000
+    return summary | {"rows_nan": 100_000}
+
+
+def calibrating() -> dict[str, Any]:
+    """The first run of a series against which later ones are tested."""
+    summary = ordinary(n_runs=1)
+    summary["drift"] |= {
+        "verdict": "calibrating", "promised_between": None,
+        "text": "calibrating: 1.23% flagged, 1.00% promised. Later runs are tested "
+        "against these 100,000 rows.",
+    }  # fmt: skip
+    return summary
+
+
+def single() -> dict[str, Any]:
+    """A single run, which is not tested."""
+    reason = "this is a single run: only the runs of a job are compared"
+    drift = {"verdict": None, "reason": reason, "text": reason}
+    return ordinary() | {"drift": drift, "rows_nan": 300}
 
 
 def with_fdr() -> dict[str, Any]:
     """A run that controls the false discovery rate."""
     summary = ordinary() | {"fdr": 0.05, "fdr_cut_off": 0.00034}
     summary["drift"] |= {
-        "flagged": summary["flagged"] + 7, "excess_nights": 1,
-        "text": "fits: 7 of 60 rows with p <= 0.01, 1.00% promised.",
+        "flagged": summary["flagged"] + 7, "consecutive_excess_runs": 1,
+        "text": "no drift: 7 of 60 rows with p <= 0.01, 1.00% promised.",
     }  # fmt: skip
     for i, row in enumerate(summary["reasons"]["rows"]):
         row["q_value"] = 0.001 * (i + 1)
@@ -121,7 +145,8 @@ def own() -> dict[str, Any]:
     summary = ordinary() | {"certificate": None, "calibration_check": None}
     summary["made_from"]["settings"]["is_own"] = True
     reason = "rows were scored against each other: their p-values are ranks"
-    return summary | {"drift": {"verdict": None, "reason": reason, "text": reason}}
+    drift = {"verdict": None, "reason": reason, "text": reason}
+    return summary | {"drift": drift, "values": []}
 
 
 def old() -> dict[str, Any]:
@@ -135,9 +160,9 @@ def old() -> dict[str, Any]:
     return {name: summary[name] for name in names}
 
 
-def hostile(n_rows: int = 50, n_columns: int = 20, n_nights: int = 200) -> dict[str, Any]:
+def hostile(n_rows: int = 50, n_columns: int = 20, n_runs: int = 200) -> dict[str, Any]:
     """A run with nasty names and texts wherever a user can have an influence."""
-    summary = ordinary(n_rows, 5000, n_nights)
+    summary = ordinary(n_rows, 5000, n_runs)
     for i, row in enumerate(summary["reasons"]["rows"]):
         row["part"] = nasty(i)
         row["kept"] = {nasty(i + j): nasty(i + j + 1) for j in range(3)}
@@ -206,23 +231,24 @@ def _row(i: int, columns: list[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _drift(n_nights: int) -> dict[str, Any]:
+def _drift(n_runs: int) -> dict[str, Any]:
     runs = [
         {
-            "run": f"run-{i}", "output": f"file:///out/2026-11-{i:02}", "verdict": "fits",
-            "reason": None, "night": i, "rows": 99_000 + i,
+            "run": f"run-{i}", "output": f"file:///out/2026-11-{i:02}",
+            "verdict": "no drift", "reason": None, "number": i, "rows": 99_000 + i,
             "flagged_share": 0.012 + i / 1e5, "flagged_between": [0.011, 0.014],
-            "moved": 0.004, "log10_evidence": -0.1 * i,
+            "shift": 0.004, "recent_shift": 0.003, "log10_evidence": -0.1 * i,
         }
-        for i in range(1, n_nights + 1)
+        for i in range(1, n_runs + 1)
     ]  # fmt: skip
-    text = "fits: 1.23% flagged (between 1.17% and 1.31%), 1.00% promised. No evidence."
+    text = "no drift: 1.23% flagged (95% interval: 1.17% to 1.31%), 1.00% promised."
     return {
-        "verdict": "fits", "reason": None, "run": f"run-{n_nights}", "night": n_nights,
+        "verdict": "no drift", "reason": None, "run": f"run-{n_runs}", "number": n_runs,
         "rows": 100_000, "rows_nan": 0, "flagged": 1234, "flagged_share": 0.01234,
         "flagged_between": [0.0117, 0.0131], "promised": 0.01,
-        "promised_between": [0.0075, 0.0128], "moved": 0.004, "moved_low": 0.0,
-        "moved_week": 0.003, "moved_week_low": 0.0, "log10_evidence": -0.6,
-        "changed_since": None, "excess_nights": 0, "n_calibration": 5000, "text": text,
+        "promised_between": [0.0075, 0.0128], "shift": 0.004, "shift_low": 0.0,
+        "recent_shift": 0.003, "recent_shift_low": 0.0, "log10_evidence": -0.6,
+        "changed_since": None, "consecutive_excess_runs": 0, "n_calibration": 5000,
+        "reference_rows": None, "unseen_values": [], "text": text,
         "state": {"delta": 0.01, "runs": runs}, "predecessor": None, "second_line": None,
     }  # fmt: skip

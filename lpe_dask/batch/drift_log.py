@@ -17,9 +17,9 @@ from __future__ import annotations
 import datetime
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,15 @@ from numpy.typing import NDArray
 from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.fingerprint import MADE_FROM, Fingerprint
 from lpe_dask.batch.output import PREDECESSOR_NAME, SUMMARY_NAME, write_json
-from lpe_dask.pvalues import Cells, Drift, Tolerances, new_state, update
+from lpe_dask.pvalues import (
+    Drift,
+    DriftConfig,
+    NominalColumn,
+    PValueBins,
+    UnseenCounts,
+    new_state,
+    update,
+)
 from lpe_dask.storage import Folder, brief
 
 logger = logging.getLogger(__name__)
@@ -35,6 +43,20 @@ logger = logging.getLogger(__name__)
 #: Most summaries of other days that are read to find one of the same series: with a model
 #: that is fitted again each day there is none.
 MOST_SUMMARIES = 100
+
+
+class RunCounts(NamedTuple):
+    """What was counted in the rows of a run.
+
+    Attributes
+    ----------
+    bins : ndarray of shape (n_counts,)
+        As `PValueBins.count` gives them.
+    unseen : UnseenCounts
+    """
+
+    bins: NDArray[np.int64]
+    unseen: UnseenCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,36 +73,52 @@ class RunSeries:
         Of the run.
     model : str
         Identifies the calibration.
-    phi : float
-        As `pvalues.phi_of` gives it.
-    cells : Cells
-    tolerances : Tolerances
+    is_exact : bool
+        As for `pvalues.new_state`.
+    bins : PValueBins
+    columns : list of NominalColumn
+        What nominal rows have in the columns that are measured.
+    config : DriftConfig
     """
 
     output: str
     dated_output: DatedOutput | None
     made_from: Fingerprint
     model: str
-    phi: float
-    cells: Cells
-    tolerances: Tolerances
+    is_exact: bool
+    bins: PValueBins
+    columns: list[NominalColumn]
+    config: DriftConfig
+
+    @property
+    def date(self) -> str:
+        """The day of the run: that in the name of its output, or today."""
+        dated = self.dated_output
+        return (datetime.date.today() if dated is None else dated.day).isoformat()
 
     @property
     def key(self) -> dict[str, Any]:
         """What the runs of the series have in common."""
         job = None if self.dated_output is None else self.dated_output.job
         return {
-            "job": job, "model": self.model, "alpha": self.cells.alpha,
-            "delta": self.tolerances.delta,
+            "job": job, "model": self.model, "alpha": self.bins.alpha,
+            "delta": self.config.delta,
         }  # fmt: skip
 
-    def section(self, counts: NDArray[np.int64], *, is_flagged: bool) -> dict[str, Any]:
+    def section(
+        self,
+        counts: RunCounts,
+        examples: Callable[[str], Sequence[str]],
+        *,
+        is_flagged: bool,
+    ) -> dict[str, Any]:
         """Return the section of a summary about this run.
 
         Parameters
         ----------
-        counts : ndarray of shape (n_counts,)
-            Of the run, as `Cells.count` gives them.
+        counts : RunCounts
+        examples : callable
+            As in `Drift.with_examples`.
         is_flagged : bool
             As in `Drift.text`.
         """
@@ -90,7 +128,8 @@ class RunSeries:
         except Exception as error:  # libraries of storages have errors of their own
             why_none = f"the outputs of earlier runs cannot be read: {brief(error)}"
             logger.warning("this run counts as the first one of its series: %s", why_none)
-            drift, predecessor = self._judged(None, counts), None
+            drift, predecessor = self._tested(None, counts), None
+        drift = drift.with_examples(examples)
         try:
             second_line = self._second_line(drift)
         except Exception as error:
@@ -122,28 +161,31 @@ class RunSeries:
         )
         write_json(self.output, PREDECESSOR_NAME, {**copied, "before": of_before})
 
-    def _judged(self, state: dict[str, Any] | None, counts: NDArray[np.int64]) -> Drift:
+    def _tested(self, state: dict[str, Any] | None, counts: RunCounts) -> Drift:
         """Return what the run says after a state; None: it is the first one."""
         if state is None:
-            state = new_state(self.model, self.cells, self.phi, self.tolerances.delta)
-        run = self.made_from.run
-        return update(state, self.cells, counts, run, self.output, self.tolerances)
+            delta, is_exact = self.config.delta, self.is_exact
+            state = new_state(self.model, self.bins, delta, is_exact=is_exact)
+        return update(
+            state, self.bins, counts.bins, self.date, self.output, self.config,
+            self.columns, counts.unseen,
+        )  # fmt: skip
 
     def _after_predecessor(
-        self, counts: NDArray[np.int64]
+        self, counts: RunCounts
     ) -> tuple[Drift, dict[str, Any] | None, str | None]:
         """Return what the run says, which one it follows, and why it follows none."""
         for day, output, summary in self._earlier():
             section = summary["drift"]
             try:
-                drift = self._judged(dict(section["state"]), counts)
+                drift = self._tested(dict(section["state"]), counts)
             except (ValueError, KeyError, TypeError) as error:
                 _pass_over(output, error)
                 continue
             date = None if day is None else day.isoformat()
             return drift, {"output": output, "date": date, "run": section.get("run")}, None
         why_none = "there is no summary of an earlier run of this job, model and alpha"
-        return self._judged(None, counts), None, why_none
+        return self._tested(None, counts), None, why_none
 
     def _second_line(self, drift: Drift) -> str | None:
         """Return in words that a later day does not follow this run; None if it does."""
@@ -153,7 +195,7 @@ class RunSeries:
         later = [day for day in days if day > self.dated_output.day]
         for _, output, summary in self._of_days(later):
             own, known = drift.state["runs"][-1], summary["drift"]["state"]["runs"]
-            if any({**run, "run": own["run"]} == own for run in known):
+            if own in known:
                 return None
             followed = (summary["drift"]["predecessor"] or {}).get("output")
             said = "is the first run" if followed is None else f"follows {followed}"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.pvalues import Cells
+from lpe_dask.pvalues import PValueBins
 
 #: The most anomalous rows of an output that its summary gives reasons for.
 MOST_EXPLAINED = 50
@@ -92,14 +92,19 @@ class Found:
     ----------
     counts : dict
         "rows", "rows_nan" and "flagged".
-    cells : ndarray of shape (n_counts,)
-        As `Cells.count` gives them.
+    bins : ndarray of shape (n_counts,)
+        As `PValueBins.count` gives them.
     extremes : Extremes
+    missing, unseen : ndarray of shape (n_columns,)
+        How many values of each measured column are missing, and how many no nominal row
+        has; empty where rows are the nominal ones.
     """
 
     counts: dict[str, int]
-    cells: NDArray[np.int64]
+    bins: NDArray[np.int64]
     extremes: Extremes
+    missing: NDArray[np.int64]
+    unseen: NDArray[np.int64]
 
     @classmethod
     def of(
@@ -107,18 +112,22 @@ class Found:
         p_values: NDArray[np.float64],
         statistic: NDArray[np.float64],
         is_flagged: NDArray[np.bool_],
-        cells: Cells,
+        bins: PValueBins,
         graph: str,
         number: int,
+        values: tuple[NDArray[np.int64], NDArray[np.int64]],
     ) -> Found:
-        """Return what is found in the rows of a part; parameters as for `Extremes.of`."""
+        """Return what is found in the rows of a part; parameters as for `Extremes.of`.
+
+        ``values`` are those that are missing, and unseen, in each column.
+        """
         counts = {
             "rows": len(p_values),
             "rows_nan": int(np.isnan(p_values).sum()),
             "flagged": int(is_flagged.sum()),
         }
         extremes = Extremes.of(p_values, statistic, graph, number)
-        return cls(counts, cells.count(p_values), extremes)
+        return cls(counts, bins.count(p_values), extremes, *values)
 
     @classmethod
     def joined(cls, some: Sequence[Found], graph: str) -> Found:
@@ -126,17 +135,23 @@ class Found:
         counts = {
             name: sum(of_part.counts[name] for of_part in some) for name in some[0].counts
         }
-        cells = np.sum([of_part.cells for of_part in some], axis=0)
+        bins = np.sum([of_part.bins for of_part in some], axis=0)
         extremes = Extremes.joined((of_part.extremes for of_part in some), graph)
-        return cls(counts, cells, extremes)
+        missing, unseen = (
+            np.array([getattr(of_part, name) for of_part in some]).sum(axis=0)
+            for name in ("missing", "unseen")
+        )
+        return cls(counts, bins, extremes, missing, unseen)
 
     def as_json(self) -> dict[str, Any]:
         """Return this as values of JSON, for the metadata of a part."""
         _, *columns = (values.tolist() for values in self.extremes.columns())
         return {
             "counts": self.counts,
-            "cells": self.cells.tolist(),
+            "bins": self.bins.tolist(),
             "most_anomalous": columns,
+            "missing": self.missing.tolist(),
+            "unseen": self.unseen.tolist(),
         }
 
     @classmethod
@@ -148,4 +163,5 @@ class Found:
             np.array(p_values, np.float64), np.array(statistic, np.float64),
         )  # fmt: skip
         counts = {name: int(n) for name, n in content["counts"].items()}
-        return cls(counts, np.array(content["cells"], np.int64), extremes)
+        others = (np.array(content[name], np.int64) for name in ("missing", "unseen"))
+        return cls(counts, np.array(content["bins"], np.int64), extremes, *others)

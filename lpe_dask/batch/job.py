@@ -189,15 +189,14 @@ class DriftSection(Section):
 
     Attributes
     ----------
-    delta, tolerance, anomalies, moved, nan_limit : float
-        As in `pvalues.Tolerances`.
+    delta, tolerance, anomalies, shift : float
+        As in `pvalues.DriftConfig`.
     """
 
     delta: float = _key(_LEVEL, "0.01", default=0.01, gt=0, lt=1)
     tolerance: float = _key("a number of at least 0", "0.25", default=0.25, ge=0)
     anomalies: float = _key(_SHARE, "0.05", default=0.05, ge=0, lt=1)
-    moved: float = _key(_SHARE, "0.02", default=0.02, ge=0, lt=1)
-    nan_limit: float = _key(_SHARE, "0.1", default=0.1, ge=0, lt=1)
+    shift: float = _key(_SHARE, "0.02", default=0.02, ge=0, lt=1)
 
 
 class ClusterSection(Section):
@@ -266,6 +265,7 @@ class Job(Section):
     model : ModelSection
     score : ScoreSection, optional
     drift : DriftSection, optional
+        Given, a single run is tested, too.
     cluster : ClusterSection, optional
         None: a cluster on this machine, sized to it.
     csv : CsvOptions, optional
@@ -299,6 +299,34 @@ class Job(Section):
     def is_own(self) -> bool:
         """Whether the rows to score are the nominal ones, too."""
         return self.nominal is None and self.model.path is None
+
+    @property
+    def why_no_drift_test(self) -> str | None:
+        """Why runs are not tested for drift; None if they are."""
+        if self.is_own:
+            return "rows were scored against each other: their p-values are ranks"
+        if self.model.refit:
+            return "each run fits a model of its own (refit), which no other run has"
+        if self.path == "" and self.drift is None:
+            return "this is a single run: only the runs of a job are compared"
+        return None
+
+    def with_drift_test(self) -> Job:
+        """Return the same job with a drift test, also for a single run.
+
+        Raises
+        ------
+        ValueError
+            If there can be none.
+        """
+        drift = self.drift or DriftSection()
+        tested = self.model_copy(update={"drift": drift})
+        if (why := tested.why_no_drift_test) is not None:
+            raise ValueError(
+                f"there is no drift test for --fail-on-drift to ask: {why}. Leave the "
+                f"option out."
+            )
+        return tested
 
     @property
     def place(self) -> str:
@@ -339,6 +367,12 @@ def conflicts(job: Job) -> Iterator[tuple[str, str, str]]:
         yield from _conflicts_of_loaded(model)
     yield from _disagreement("nominal", nominal, "missing", model)
     yield from _disagreement("score", score, "alpha", model)
+    if job.drift is not None and job.model.refit:
+        problem = (
+            "with refit = true each run has a model of its own, and no other run to be "
+            "compared with. Leave out [drift], or refit."
+        )
+        yield "drift", "", problem
     if job.csv is not None:
         yield from (("csv", *conflict) for conflict in job.csv.conflicts())
     given = _given(job.cluster)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.batch.found import Found
 from lpe_dask.batch.output import RESULT_COLUMNS, UNDECIDED, names_in
-from lpe_dask.pvalues import Adjustment, Cells, adjusted_p_values
+from lpe_dask.pvalues import Adjustment, PValueBins, adjusted_p_values
 from lpe_dask.storage import (
     Folder,
     check_token,
@@ -45,6 +45,9 @@ Q_VALUE = "q_value"
 _NO_RESULTS = pd.DataFrame(dict.fromkeys(RESULT_COLUMNS, np.empty(0))).astype(
     {"is_anomaly": "boolean"}
 )
+
+#: Missing and unseen values where rows are the nominal ones.
+_NO_VALUES = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 #: Key of the metadata of a part.
 _KEY = b"lpe_dask"
@@ -141,13 +144,13 @@ class Asked:
 
     Attributes
     ----------
-    cells : Cells
+    bins : PValueBins
         In which p-values are counted.
     graph : {"knn", "radius"}
         Of the model.
     """
 
-    cells: Cells
+    bins: PValueBins
     graph: str
 
     def found(
@@ -156,15 +159,18 @@ class Asked:
         statistic: NDArray[np.float64],
         is_flagged: NDArray[np.bool_],
         number: int,
+        values: tuple[NDArray[np.int64], NDArray[np.int64]],
     ) -> Found:
-        """Return what is found in the rows of a part."""
-        return Found.of(p_values, statistic, is_flagged, self.cells, self.graph, number)
+        """Return what is found in the rows of a part; parameters as for `Found.of`."""
+        given = (p_values, statistic, is_flagged, self.bins, self.graph, number)
+        return Found.of(*given, values)
 
 
 def part_writes(
     kept: FileTable,
     statistic: da.Array,
     p_values: da.Array,
+    values: Sequence[Delayed] | None,
     offset: float | None,
     asked: Asked,
     folder: PartFolder,
@@ -178,6 +184,8 @@ def part_writes(
         The columns to carry over.
     statistic, p_values : dask array of shape (n_rows,)
         In the same partitions.
+    values : sequence of Delayed, optional
+        For each partition, as `tables.count_unseen` gives them.
     offset : float, optional
         A row is an anomaly if its p-value is below this; None: not decided yet.
     asked : Asked
@@ -188,13 +196,16 @@ def part_writes(
     name = f"lpe-write-{uuid4().hex}"
     schema = enter(part_schema(kept), "lpe-schema")
     further = (offset, asked, schema.key, folder)
+    counts = [_NO_VALUES] * len(kept.parts) if values is None else [of.key for of in values]
     tasks = {
         f"{name}-{i}": versioned(
-            _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), *further, i
+            _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), counts[i],
+            *further, i,
         )
         for i in numbers
     }  # fmt: skip
-    whole = {**statistic.dask, **p_values.dask, **schema.dask, **tasks}
+    of_values = {} if not values else values[0].dask
+    whole = {**statistic.dask, **p_values.dask, **of_values, **schema.dask, **tasks}
     shared = HighLevelGraph.from_collections(name, whole)
     return [Delayed(key, shared, layer=name) for key in tasks]
 
@@ -269,6 +280,7 @@ def _write_part(
     part: Any,
     statistic: NDArray[np.float64],
     p_value: NDArray[np.float64],
+    values: tuple[NDArray[np.int64], NDArray[np.int64]],
     offset: float | None,
     asked: Asked,
     schema: pa.Schema,
@@ -285,7 +297,7 @@ def _write_part(
         pa.array(statistic, from_pandas=True),
         pa.array(is_flagged, mask=is_nan),
     ]
-    found = asked.found(p_value, statistic, is_flagged, number)
+    found = asked.found(p_value, statistic, is_flagged, number, values)
     folder.publish(number, pa.table(columns, schema), found)
     return found
 
@@ -322,7 +334,9 @@ def _decide_part(
     decided = pa.array(is_flagged, mask=is_nan)
     table = table.set_column(place, table.schema.field(place), decided)
     table = table.append_column(Q_VALUE, pa.array(q_value, mask=is_nan))
-    found = asked.found(p_value, statistic, is_flagged, number)
+    before = Found.from_json(json.loads(table.schema.metadata[_KEY]), number)
+    values = before.missing, before.unseen
+    found = asked.found(p_value, statistic, is_flagged, number, values)
     folder.publish(number, table, found)
     return found
 

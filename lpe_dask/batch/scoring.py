@@ -24,7 +24,7 @@ import dask.array as da
 from dask.delayed import Delayed
 
 from lpe_dask.batch import output, parts
-from lpe_dask.batch.drift_log import RunSeries
+from lpe_dask.batch.drift_log import RunCounts, RunSeries
 from lpe_dask.batch.fingerprint import Fingerprint, read_fingerprint
 from lpe_dask.batch.fit import (
     Existing,
@@ -44,15 +44,16 @@ from lpe_dask.batch.reasons import ALL_PRIVATE, Scored, no_reasons
 from lpe_dask.batch.steps import Steps
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.written import Written
-from lpe_dask.model import Certificate, Fitted, calibration_id, model_url
+from lpe_dask.model import Certificate, Fitted, calibration_id, is_exact, model_url
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
-    Tolerances,
+    DriftConfig,
+    NominalColumn,
+    UnseenCounts,
     adjusted_p_values,
     adjustment,
     check_level,
     doubt_about_rate,
-    phi_of,
     threshold,
 )
 from lpe_dask.storage import Folder, Lock, brief, check_token
@@ -61,14 +62,20 @@ from lpe_dask.tables import (
     Paths,
     TableError,
     as_given,
+    count_unseen,
     kinds_of,
     paths_in,
     rounding_of,
     shown_paths,
+    tasks_of_frame,
+    unseen_levels,
 )
-from lpe_dask.tasks import RowCount, at_once, compute
+from lpe_dask.tasks import RowCount, at_once, compute, new_tasks
 
 logger = logging.getLogger(__name__)
+
+#: What columns are called that are not to be shown.
+PRIVATE = "a private column"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +198,17 @@ class Scoring:
             sizes, _ = self.kept.rows_of_parts()
             certificate = self._certificate(model)
             model.reference.keep(sizes)  # or reasons would have blocks read once more
-            rows = None if self.is_own else self.rows
+            rows = None if self.is_own else model.table(self.rows)
             blocks = model.blocks(rows, sizes, certificate)
+            values = None if rows is None else count_unseen(rows.rows, model.ranges)
             planned = model.reference.needed_bytes(sizes)
         folder = self._folder(lock.token)
         try:
             check_token(lock.url, lock.token)  # the fit may have taken hours
-            series = None if self.is_own else self._series(model)
+            is_tested = self.job.why_no_drift_test is None
+            series = self._series(model) if is_tested else None
             self._clear_other_output(series)
-            written = self._write(folder, blocks, model, steps)
+            written = self._write(folder, (*blocks, values), model, steps)
             self._warn_of_rate(model, written.found.counts)
             folder.check_seen()
             check_unchanged(self.kept.files)
@@ -211,7 +220,8 @@ class Scoring:
             summary |= {
                 "output": self.output, "model": None if path is None else model_url(path),
                 "reasons": reasons, "planned_worker_bytes": planned,
-                "drift": self._drift(series, written),
+                "drift": self._drift(series, model, written),
+                "values": self._values(model, written),
             }  # fmt: skip
             check_token(lock.url, lock.token)
             output.write_json(self.output, output.SUMMARY_NAME, summary, indent=2)
@@ -238,18 +248,62 @@ class Scoring:
         drift = self.job.drift or DriftSection()
         return RunSeries(
             self.output, self.job.dated_output, self.made_from,
-            calibration_id(model.calibration),
-            phi_of(model.calibration_kind, model.n_neighbors),
-            model.calibration.cells(self.made_from.settings["alpha"]),
-            Tolerances(**drift.model_dump()),
+            calibration_id(model.calibration), is_exact(model.calibration_kind),
+            model.calibration.bins(self.made_from.settings["alpha"]),
+            self._nominal_columns(model), DriftConfig(**drift.model_dump()),
         )  # fmt: skip
 
-    def _drift(self, series: RunSeries | None, written: Written) -> dict[str, Any]:
+    def _nominal_columns(self, model: Fitted) -> list[NominalColumn]:
+        """Return what nominal rows have in the columns that are measured."""
+        private = {*_as_text(self.given.private or (), list(self.rows.columns))}
+        places = () if model.categories is None else model.categories.places
+        rare = dict(zip(places, model.ranges.rare, strict=True))
+        return [
+            NominalColumn(
+                PRIVATE if str(name) in private else str(name), model.n_samples,
+                rare.get(place),
+            )
+            for place, name in enumerate(self.rows.columns)
+        ]  # fmt: skip
+
+    def _drift(
+        self, series: RunSeries | None, model: Fitted, written: Written
+    ) -> dict[str, Any]:
         """Return the section about drift."""
         if series is None:
-            reason = "rows were scored against each other: their p-values are ranks"
+            reason = self.job.why_no_drift_test
             return {"verdict": None, "reason": reason, "text": reason}
-        return series.section(written.found.cells, is_flagged=self.fdr is None)
+        found, examples = written.found, partial(self._unseen_levels, model, written)
+        values = UnseenCounts(found.counts["rows"], found.missing, found.unseen)
+        counts = RunCounts(found.bins, values)
+        return series.section(counts, examples, is_flagged=self.fdr is None)
+
+    def _unseen_levels(self, model: Fitted, written: Written, column: str) -> list[str]:
+        """Return some categories of a column that no nominal row has; computes."""
+        if column == PRIVATE or model.categories is None:
+            return []
+        place = list(map(str, self.rows.columns)).index(column)
+        levels = dict(zip(model.categories.places, model.categories.levels, strict=True))
+        keys, frame = tasks_of_frame(self.rows)
+        key = keys[written.first_unseen[place]]
+        task = (unseen_levels, key, place, levels[place])
+        try:
+            (examples,) = compute(*new_tasks("unseen-levels", [task], [frame]))
+        except Exception as error:
+            logger.warning("cannot tell the new values of %s: %s", column, brief(error))
+            return []
+        return list(examples)
+
+    def _values(self, model: Fitted, written: Written) -> list[dict[str, Any]]:
+        """Return the columns that have missing or unseen values, most of them first."""
+        found, columns = written.found, self._nominal_columns(model)
+        counts = zip(columns, found.missing.tolist(), found.unseen.tolist(), strict=False)
+        values = [
+            {"column": column.name, "missing": missing, "unseen": unseen}
+            for column, missing, unseen in counts
+            if missing or unseen
+        ]
+        return sorted(values, key=lambda of: -of["missing"] - of["unseen"])
 
     def _reasons(
         self,
@@ -319,13 +373,13 @@ class Scoring:
     def _write(
         self,
         folder: PartFolder,
-        blocks: tuple[da.Array, da.Array],
+        blocks: tuple[da.Array, da.Array, list[Delayed] | None],
         model: Fitted,
         steps: Steps,
     ) -> Written:
         """Write the missing parts, and return what was found in all of them."""
         alpha = self.made_from.settings["alpha"]
-        asked = Asked(model.calibration.cells(alpha), model.calibration.graph)
+        asked = Asked(model.calibration.bins(alpha), model.calibration.graph)
         measured = folder if self.fdr is None else folder.undecided()
         measured.make()
         found = measured.found()

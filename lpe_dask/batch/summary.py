@@ -67,7 +67,7 @@ def score_summary(
     steps : Steps
         Of the run.
     """
-    counts, cells = written.found.counts, written.asked.cells
+    counts, bins = written.found.counts, written.asked.bins
     measured, alpha = counts["rows"] - counts["rows_nan"], made_from.settings["alpha"]
     share = between = None
     if measured:
@@ -78,7 +78,7 @@ def score_summary(
         "fdr_cut_off": written.cut_off,
         "flagged_share": share,
         "flagged_between": between,
-        "p_value_cells": cells.histogram(written.found.cells),
+        "p_value_bins": bins.histogram(written.found.bins),
         **model_summary(model, check, steps.seconds),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds_by_step": steps.by_step,

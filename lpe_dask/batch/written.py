@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from lpe_dask.batch.found import Found
 from lpe_dask.batch.parts import Asked
 from lpe_dask.pvalues import Adjustment, discovery_cut_off, threshold
@@ -21,6 +23,8 @@ class Written:
     sizes : list of int
         Rows of each part.
     asked : Asked
+    first_unseen : dict of int to int
+        Of each column with values that no nominal row has, the first part that has some.
     adjustment : Adjustment, optional
         Of all p-values, where a false discovery rate decides.
     cut_off : float, optional
@@ -30,6 +34,7 @@ class Written:
     found: Found
     sizes: list[int]
     asked: Asked
+    first_unseen: dict[int, int]
     adjustment: Adjustment | None = None
     cut_off: float | None = None
 
@@ -53,4 +58,8 @@ class Written:
             cut_off = None if math.isnan(cut) else cut
         found = Found.joined(of_parts, asked.graph)
         sizes = [of_part.counts["rows"] for of_part in of_parts]
-        return cls(found, sizes, asked, adjustment, cut_off)
+        first_unseen: dict[int, int] = {}
+        for number, of_part in enumerate(of_parts):
+            for place in map(int, np.flatnonzero(of_part.unseen)):
+                first_unseen.setdefault(place, number)
+        return cls(found, sizes, asked, first_unseen, adjustment, cut_off)

@@ -331,6 +331,8 @@ def _do(
     """
     from lpe_dask.batch import prepare, read_summary
 
+    if fail_on_drift and job.score is not None:
+        job = job.with_drift_test()
     run = prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
     if keep and run.is_finished():
         run.tidy()

@@ -113,7 +113,8 @@ def drift_code(summary: dict[str, Any]) -> int:
     """Return how a run ends that is to fail unless its rows are like the nominal ones."""
     if "rows" not in summary:  # of a fit
         return 0
-    return 0 if (summary.get("drift") or {}).get("verdict") == "fits" else DRIFTED
+    verdict = (summary.get("drift") or {}).get("verdict")
+    return 0 if verdict in ("no drift", "calibrating") else DRIFTED
 
 
 def _score_lines(summary: dict[str, Any]) -> list[str]:
@@ -127,7 +128,12 @@ def _score_lines(summary: dict[str, Any]) -> list[str]:
         f"{flagged} flagged at {decided}" + ("" if share is None else f" ({share:.2%})"),
     ]
     if summary["rows_nan"]:
-        lines.append(f"{summary['rows_nan']} not measured: NaN or inf")
+        missing = [of for of in summary["values"] if of["missing"]][:3]
+        named = ", ".join(f"{of['column']} {of['missing']}" for of in missing)
+        lines.append(
+            f"{summary['rows_nan']} not measured: NaN or inf"
+            + (f" ({named})" if named else "")
+        )
     if summary["drift"]["verdict"] is not None:
         lines.append(summary["drift"]["text"])
     if summary["dropped_rows"]:

@@ -7,6 +7,7 @@ from .detector import load as load
 from .detector import score as score
 from .drifting import calibration_id as calibration_id
 from .drifting import drift as drift
+from .drifting import is_exact as is_exact
 from .explanation import LEAST_SHARE as LEAST_SHARE
 from .explanation import Explanation as Explanation
 from .explanation import explain_rows as explain_rows

@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any, cast
-from uuid import uuid4
 
 import dask.array as da
 import numpy as np
@@ -16,12 +15,11 @@ from numpy.typing import NDArray
 from lpe_dask.model.detector import LPE, fitted_of
 from lpe_dask.pvalues import (
     Calibration,
-    Cells,
     Drift,
-    Tolerances,
+    DriftConfig,
+    PValueBins,
     check_level,
     new_state,
-    phi_of,
     update,
 )
 from lpe_dask.tasks import compute, new_tasks
@@ -37,52 +35,57 @@ def drift(
     delta: float = 0.01,
     tolerance: float = 0.25,
     anomalies: float = 0.05,
-    moved: float = 0.02,
-    nan_limit: float = 0.1,
+    shift: float = 0.02,
 ) -> Drift:
     r"""Return whether new rows still look like those that a model was fitted on; computes.
 
-    Counts of p-values in cells are held against one fixed calibration set, night after
-    night: if nothing changes, the verdict is ever "drifting" with a probability of at most
-    ``delta``, however many nights there are and however many rows each has. Anomalies do
-    not trip it: evidence comes from p-values above 0.1 (or 2 alpha) alone, and a share of
-    flagged rows up to what is promised and ``anomalies`` more is taken for what it is. So
-    rows that leave the nominal ones altogether, and let the others as they were, show as a
-    flagged share, and drift that leaves p-values uniform shows nowhere.
+    Counts of p-values in bins are held against one fixed reference, run after run: if
+    nothing changes, the verdict is ever "drift" with a probability of at most ``delta``,
+    however many runs there are and however many rows each has. With
+    ``calibration="conformal"`` the reference are the calibration rows. With "loo" and
+    "split" these are not measured as new rows are, and the first runs are the reference,
+    until they have 1000 rows together: what has changed before is not seen.
+
+    Anomalies do not trip it: evidence comes from p-values above 0.1 (or 2 alpha) alone, and
+    a share of smaller ones up to what is promised and ``anomalies`` more is taken for what
+    it is. So rows that leave the nominal ones altogether, and let the others as they were,
+    show as a flagged share, and drift that leaves p-values uniform shows nowhere.
 
     Parameters
     ----------
     p_values : array-like, Series, dask array or dask Series of shape (n,)
-        Of the rows of a night, by ``model.score_samples``: independent draws, not the rows
-        of the fit. NaN for rows that could not be measured.
+        Of the rows of a run, by ``model.score_samples``: independent draws, not the rows of
+        the fit. NaN for rows that could not be measured.
     model : LPE
         That gave the p-values.
     state : dict, optional
-        ``Drift.state`` of the night before; None: this is the first one.
+        ``Drift.state`` of the run before; None: this is the first one.
     run : str, optional
-        Names this night. None or empty: a name not seen before.
+        Names this run, such as its date. None or empty: by its number.
     alpha : float, optional
         The level of flagged rows. None: that of the model.
     delta : float, default=0.01
-        The probability of a false alarm, over all nights together. With a ``state``, that
-        of its first night holds.
+        The probability of a false alarm, over all runs together. With a ``state``, that
+        of its first run holds.
     tolerance : float, default=0.25
-        By which share more, or fewer, rows than promised may be flagged.
+        By which share more, or fewer, rows than promised may have small p-values.
     anomalies : float, default=0.05
         Up to which share of the rows may be anomalies, beside false alarms.
-    moved : float, default=0.02
-        Up to which share of the ordinary rows may rank elsewhere.
-    nan_limit : float, default=0.1
-        Up to which share of the rows may have no p-value.
+    shift : float, default=0.02
+        Up to which share of the other rows may rank elsewhere.
 
     Returns
     -------
     drift : Drift
-        ``verdict`` is "fits", "drifting" or "broken input"; ``flagged_share`` and
-        ``flagged_between`` are the realised share of flagged rows with its interval,
-        ``promised`` and ``promised_between`` what the model promises; ``log10_evidence`` is
-        that of a change; ``state`` is for the next night, values of JSON. As text, it is
-        all of this in sentences.
+        ``verdict`` is "no drift", "drift", "invalid input" (no rows, none with a p-value,
+        or most where hardly any of earlier runs were), "too few rows to test" (fewer than
+        100 in up to 7 runs) or "calibrating" (a run that later ones are tested against);
+        ``flagged_share`` and ``flagged_between`` are the realised share of flagged rows
+        with its interval, ``promised`` and ``promised_between`` what the reference
+        promises; ``shift`` and ``recent_shift`` how much the distribution of the other
+        p-values differs in this run, and in the last 7; ``log10_evidence`` is that of a
+        change; ``state`` is for the next run, values of JSON. As text, it is all of this in
+        sentences.
 
     Raises
     ------
@@ -105,41 +108,44 @@ def drift(
     >>> rng = np.random.default_rng(0)
     >>> model = lpe_dask.LPE(alpha=0.01).fit(rng.standard_normal((5000, 2)))
     >>> state = None
-    >>> for night, shift in enumerate([0.0, 0.0, 1.0]):
-    ...     rows = rng.standard_normal((2000, 2)) + shift
-    ...     found = lpe_dask.drift(model.score_samples(rows), model, state)
-    ...     print(night, found.verdict)
+    >>> for day, mean in [("Mon", 0.0), ("Tue", 0.0), ("Wed", 0.7)]:
+    ...     rows = rng.standard_normal((2000, 2)) + mean
+    ...     found = lpe_dask.drift(model.score_samples(rows), model, state, run=day)
+    ...     print(day, found.verdict)
     ...     state = found.state
-    0 fits
-    1 fits
-    2 drifting
+    Mon calibrating
+    Tue no drift
+    Wed drift
     """
     if not isinstance(run, str | None):
-        raise TypeError(f"run={run!r} must be a str, such as the date of the night.")
+        raise TypeError(f"run={run!r} must be a str, such as the date of the run.")
     fitted = fitted_of(model)
     # The largest level that flags what the model flags.
     level = math.nextafter(model.offset_, 0) if alpha is None else float(alpha)
     check_level("alpha", level)
-    tolerances = Tolerances(delta, tolerance, anomalies, moved, nan_limit)
+    config = DriftConfig(delta, tolerance, anomalies, shift)
     calibration = fitted.calibration.with_values(model.calibration_)
-    cells = calibration.cells(level)
+    bins = calibration.bins(level)
     own, given = calibration_id(calibration), cast(Any, state)
     if given is None:
-        phi = phi_of(fitted.calibration_kind, fitted.n_neighbors)
-        given = new_state(own, cells, phi, delta)
+        given = new_state(own, bins, delta, is_exact=is_exact(fitted.calibration_kind))
     if isinstance(given, Mapping) and given.get("model", own) != own:
         raise ValueError(
             "the state belongs to another model. Start anew (state=None): what was seen of "
             "that model says nothing about this one."
         )
-    counts = _counts(p_values, cells)
-    judged = update(given, cells, counts, run or uuid4().hex, tolerances=tolerances)
-    if sum(known["run"] == run for known in judged.state["runs"]) > 1:
+    result = update(given, bins, _counts(p_values, bins), run or "", config=config)
+    if sum(known["run"] == run for known in result.state["runs"]) > 1:
         raise ValueError(
             f"run={run!r} is in the state already, and would count twice. Give the state "
             f"before it, or another name."
         )
-    return judged
+    return result
+
+
+def is_exact(calibration_kind: str) -> bool:
+    """Return whether calibration rows are measured as new rows are."""
+    return calibration_kind == "conformal"
 
 
 def calibration_id(calibration: Calibration) -> str:
@@ -149,10 +155,10 @@ def calibration_id(calibration: Calibration) -> str:
     return content.hexdigest()[:16]
 
 
-def _counts(p_values: Any, cells: Cells) -> NDArray[np.int64]:
+def _counts(p_values: Any, bins: PValueBins) -> NDArray[np.int64]:
     """Return the counts of p-values of any kind; those of partitions are added."""
     if not is_dask_collection(p_values):
-        return cells.count(np.asarray(p_values, np.float64))
+        return bins.count(np.asarray(p_values, np.float64))
     if p_values.ndim != 1:
         raise ValueError(
             f"p-values with {p_values.ndim} dimensions were given, but it must be 1. Give "
@@ -160,5 +166,5 @@ def _counts(p_values: Any, cells: Cells) -> NDArray[np.int64]:
         )
     is_array = isinstance(p_values, da.Array)
     blocks = p_values if is_array else p_values.astype(np.float64).to_dask_array()
-    tasks = ((cells.count, (blocks.name, i)) for i in range(blocks.numblocks[0]))
+    tasks = ((bins.count, (blocks.name, i)) for i in range(blocks.numblocks[0]))
     return np.sum(compute(*new_tasks("count", tasks, [blocks])), axis=0)

@@ -161,7 +161,7 @@ def explain_rows(
         is_told &= ~is_hidden
     told = np.flatnonzero(is_told)
     shares = found.shares[:, told]
-    names = fitted.columns or names or range(fitted.n_features)
+    names = fitted.columns or list(names or range(fitted.n_features))
     as_given = partial(_as_they_came, fitted, types=list(values.dtypes))
     nominal = as_given(restored(preparation, found.nearest, fitted.n_features))
     return Explanation(

@@ -31,6 +31,7 @@ from lpe_dask.tables import (
     Categories,
     Minima,
     Origin,
+    Ranges,
     Table,
     cut_rows,
     is_paths,
@@ -82,6 +83,8 @@ class Fitted:
     nominal : NominalKind
     division : Division
         How the nominal rows in use were divided.
+    ranges : Ranges
+        Of their values.
     quality : Quality, optional
         What is asked where the search may miss neighbors; None: it misses none.
     certificate : Certificate, optional
@@ -105,6 +108,7 @@ class Fitted:
     own_values: OwnValues | StoredOwnValues
     nominal: NominalKind
     division: Division
+    ranges: Ranges
     quality: Quality | None = None
     certificate: Certificate | None = None
     source: str | None = None
@@ -287,7 +291,7 @@ class Fitted:
 
         Parameters
         ----------
-        X : as in `LPE.statistic`, optional
+        X : as in `LPE.statistic`, or Table, optional
             None: the nominal rows, as `own` gives them.
         frame_sizes : sequence of int
             As in `Reference.measure_rows`.
@@ -303,7 +307,8 @@ class Fitted:
             own, approximation = self.own_values.known(), self._certified(self.certificate)
             statistic, compared = own.blocks(reference, calibration, approximation)
             return statistic, calibration.own_p_values(compared, own.is_own_blocks())
-        rows, approximation = self.table(X).rows, self._certified(certificate)
+        rows = X.rows if isinstance(X, Table) else self.table(X).rows
+        approximation = self._certified(certificate)
         statistic = reference.measure_rows(
             rows, frame_sizes=frame_sizes, approximation=approximation
         )

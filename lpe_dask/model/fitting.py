@@ -260,6 +260,7 @@ def fit_model(
         division=replace(plan.division),  # without what it has drawn
         categories=categories,
         minima=minima,
+        ranges=nominal.ranges,
     )
     if reference.space.is_indexed:
         quality = Quality.of(parameters)

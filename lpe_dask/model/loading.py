@@ -169,6 +169,7 @@ def _read(manifest: Manifest, url: str) -> Fitted:
         ),
         nominal=NominalKind(to_numpy),
         division=division,
+        ranges=manifest.ranges,
         quality=manifest.quality,
         certificate=manifest.certificate,
         source=_source_of(manifest),

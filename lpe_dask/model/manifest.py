@@ -55,13 +55,14 @@ from lpe_dask.tables import (
     NO_MINIMA,
     Categories,
     Minima,
+    Ranges,
     name_from_json,
     name_to_json,
     places_of,
 )
 
 #: The version of the format that is written and read.
-FORMAT = 5
+FORMAT = 6
 
 #: Name of the file, and of those beside the blocks' own.
 MANIFEST_NAME = "manifest.json"
@@ -155,6 +156,14 @@ def _check_minima(minima: Minima) -> None:
         raise ValueError("there are not as many minima as columns with such")
     if min((*minima.places, *minima.digits), default=0) < 0:
         raise ValueError("a column with a minimum is not there")
+
+
+def _check_ranges(ranges: Ranges) -> None:
+    pairs = zip(ranges.low, ranges.high, strict=True)
+    if any(math.isinf(low) or not low <= high < math.inf for low, high in pairs):
+        raise ValueError("a largest value is less than the least one, or not finite")
+    if min((n for of_column in ranges.rare for n in of_column), default=0) < 0:
+        raise ValueError("less than no category occurs once or twice")
 
 
 def _check_knots(knots: Knots) -> None:
@@ -259,7 +268,8 @@ def _check_certificate(certificate: Certificate) -> None:
 
 _CHECKS: dict[type, Callable[[Any], None]] = {
     Division: _check_division, Statistic: _check_statistic, Categories: _check_categories,
-    Minima: _check_minima, Knots: _check_knots, Scaling: _check_scaling,
+    Minima: _check_minima, Ranges: _check_ranges, Knots: _check_knots,
+    Scaling: _check_scaling,
     Preparation: _check_preparation, Basis: _check_basis, Split: _check_split,
     Space: _check_algorithm, NeighborGraphParams: _check_graph,
     Quality: _check_quality, Certificate: _check_certificate,
@@ -350,6 +360,7 @@ class Manifest(Section):
         Of the nominal rows that were not dropped.
     statistic : Statistic
     categories : Categories, optional
+    ranges : Ranges
     minima : Minima
         Written only where there are some.
     space : Space
@@ -364,7 +375,7 @@ class Manifest(Section):
         Of the packages that wrote it; for people.
     """
 
-    format: Literal[5]
+    format: Literal[6]
     data: Annotated[str, Field(pattern=f"^{DATA_PATTERN}$")]
     source: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
     parameters: Annotated[dict[str, Any], AfterValidator(_check_parameters)]
@@ -376,6 +387,7 @@ class Manifest(Section):
     division: Stored[Division]
     statistic: Stored[Statistic]
     categories: Stored[Categories] | None
+    ranges: Stored[Ranges]
     minima: Stored[Minima] = NO_MINIMA
     space: Stored[Space]
     neighbor_graph: Stored[NeighborGraphParams] | None
@@ -409,6 +421,10 @@ class Manifest(Section):
             raise ValueError("the categories are of other columns than the space")
         if categorical and categorical[-1] >= self.n_features_in:
             raise ValueError("a categorical column is not there")
+        if len(self.ranges.low) != self.n_features_in:
+            raise ValueError("the ranges are of other columns than n_features_in")
+        if len(self.ranges.rare) != len(categorical):
+            raise ValueError("rare categories are of other columns than the categories")
         counted = self.minima.places
         if {*counted} & {*categorical} or max(counted, default=0) >= self.n_features_in:
             raise ValueError("a column with a minimum has no numbers, or is not there")

@@ -183,6 +183,7 @@ def _content(
         "division": fitted.division,
         "statistic": reference.shape.statistic,
         "categories": fitted.categories,
+        "ranges": fitted.ranges,
         **({"minima": fitted.minima} if fitted.minima.places else {}),
         "space": reference.space,
         "neighbor_graph": reference.shape.graph_params,

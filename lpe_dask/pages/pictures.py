@@ -24,7 +24,10 @@ _COLORS = {
 _INK, _SOFT, _LINE, _MARK, _BAD, _WARN = _COLORS
 
 #: Markers and colors of the verdicts.
-_VERDICTS = {"fits": ("o", _MARK), "drifting": ("^", _WARN), "broken input": ("x", _BAD)}
+_VERDICTS = {
+    "no drift": ("o", _MARK), "drift": ("^", _WARN), "invalid input": ("x", _BAD),
+    "calibrating": (".", _SOFT), "too few rows to test": ("_", _SOFT),
+}  # fmt: skip
 
 #: The largest number that is drawn.
 _LARGEST = 1e9
@@ -43,24 +46,24 @@ def has_pictures() -> bool:
     return True
 
 
-def picture_of_p_values(cells: Any, alpha: float, called: str = "flagged") -> Markup | None:
-    """Return the number of rows in each cell of p-values, over the promised one.
+def picture_of_p_values(bins: Any, alpha: float, called: str = "flagged") -> Markup | None:
+    """Return the number of rows in each bin of p-values, over the promised one.
 
     Bars start at 1 and go up or down, on an axis of logarithms, with two standard
-    deviations of their counts. The cells before those of ordinary rows are much narrower,
-    and matter most: they stand on their own, on the left.
+    deviations of their counts. The bins before those of the bulk are much narrower, and
+    matter most: they stand on their own, on the left.
 
     Parameters
     ----------
-    cells : mapping
-        "upper", "promised" and "rows", as `Cells.histogram` gives them; there is no picture
-        of anything else.
+    bins : mapping
+        "upper", "promised" and "rows", as `PValueBins.histogram` gives them; there is no
+        picture of anything else.
     alpha : float
-        The first cell is that of the flagged rows if it ends there.
+        The first bin is that of the flagged rows if it ends there.
     called : str
         What rows in it are called.
     """
-    upper, promised, rows = (_listed(cells, name) for name in ("upper", "promised", "rows"))
+    upper, promised, rows = (_listed(bins, name) for name in ("upper", "promised", "rows"))
     total = sum(rows)
     is_drawn = len(upper) == len(promised) == len(rows) and total > 0
     if not is_drawn or math.isnan(sum(upper) + sum(promised)):
@@ -87,7 +90,7 @@ def picture_of_p_values(cells: Any, alpha: float, called: str = "flagged") -> Ma
             ylim=(low, high), xlim=(min(edges[0], 0.9), 1), xlabel="p-value of other rows"
         )
         right.tick_params(labelleft=False)
-        return _svg(figure, "p", "Rows in each cell of p-values, over the promised number")
+        return _svg(figure, "p", "Rows in each bin of p-values, over the promised number")
 
 
 def _bar(n_rows: float, expected: float) -> tuple[float, float]:
@@ -120,53 +123,53 @@ def _draw_bars(axes: Any, bars: Sequence[tuple[float, float, tuple[float, float]
     axes.axhline(1, color=_INK, linewidth=1.2, linestyle="--")
 
 
-def picture_of_nights(
+def picture_of_runs(
     history: Sequence[Any],
     promised: Sequence[float],
     delta: float,
     called: str = "flagged",
 ) -> Markup | None:
-    """Return the flagged share of past nights with intervals, and the evidence below.
+    """Return the flagged share of past runs with intervals, and the evidence below.
 
-    Shares are on an axis of square roots: a night of broken input leaves the others room.
+    Shares are on an axis of square roots: a run of invalid input leaves the others room.
 
     Parameters
     ----------
     history : sequence of mapping
-        The runs in `Drift.state`; there is no picture of fewer than two nights.
+        The runs in `Drift.state`; there is no picture of fewer than two runs.
     promised : sequence of three floats
-        The share of false alarms, and between which the calibration rows put it.
+        The share of false alarms, and its interval.
     delta : float
-        Of the tolerances: evidence of 2 / delta is what a change takes.
+        Evidence of 3 / delta is what a change takes.
     called : str
         What rows with p-values up to alpha are called.
     """
-    nights = [night if isinstance(night, dict) else {} for night in history]
-    if len(nights) < 2:
+    runs = [run if isinstance(run, dict) else {} for run in history]
+    if len(runs) < 2:
         return None
     with _figure(2, 1, sharex=True, height_ratios=[3, 2]) as (figure, [above, below]):
-        _draw_shares(above, nights, [max(0.0, _drawn(share, 1)) for share in promised])
+        _draw_shares(above, runs, [max(0.0, _drawn(share, 1)) for share in promised])
         above.set_ylabel(f"share {called}")
-        evidence = [_drawn(night.get("log10_evidence")) for night in nights]
-        below.plot(range(1, len(nights) + 1), evidence, color=_MARK, linewidth=1.5)
-        needed = math.log10(2) - math.log10(delta) if delta > 0 else math.nan
+        evidence = [_drawn(run.get("log10_evidence")) for run in runs]
+        below.plot(range(1, len(runs) + 1), evidence, color=_MARK, linewidth=1.5)
+        needed = math.log10(3) - math.log10(delta) if delta > 0 else math.nan
         below.axhline(needed, color=_INK, linewidth=1, linestyle="--")
-        below.set(ylabel="log10 evidence", xlabel="night, the last one is this")
-        below.set_xlim(0.5, len(nights) + 0.5)
+        below.set(ylabel="log10 evidence", xlabel="run, the last one is this")
+        below.set_xlim(0.5, len(runs) + 0.5)
         below.xaxis.get_major_locator().set_params(integer=True)
-        return _svg(figure, "n", f"Share {called} and evidence of a change, nightly")
+        return _svg(figure, "n", f"Share {called} and evidence of a change of each run")
 
 
-def _draw_shares(axes: Any, nights: list[dict[str, Any]], promised: list[float]) -> None:
-    """Draw the flagged share of each night, and what is promised."""
+def _draw_shares(axes: Any, runs: list[dict[str, Any]], promised: list[float]) -> None:
+    """Draw the flagged share of each run, and what is promised."""
     level, *between = map(math.sqrt, promised)
     axes.axhspan(*between, color=_LINE, alpha=0.6, linewidth=0)
     axes.axhline(level, color=_INK, linewidth=1, linestyle="--", label="promised")
     largest = max(promised)
     for verdict, (marker, color) in _VERDICTS.items():
         points = [
-            (i, *_share_of(night)) for i, night in enumerate(nights, 1)
-            if night.get("verdict") == verdict
+            (i, *_share_of(run)) for i, run in enumerate(runs, 1)
+            if run.get("verdict") == verdict
         ]  # fmt: skip
         if points:
             x, *shares = zip(*points, strict=True)
@@ -195,18 +198,18 @@ def _drawn(value: Any, most: float = _LARGEST) -> float:
     return max(-most, min(most, float(value))) if is_number(value) else math.nan
 
 
-def _listed(cells: Any, name: str) -> list[float]:
-    """Return what cells have of a name, as it can be drawn."""
-    listed = cells.get(name) if isinstance(cells, dict) else None
+def _listed(bins: Any, name: str) -> list[float]:
+    """Return what bins have of a name, as it can be drawn."""
+    listed = bins.get(name) if isinstance(bins, dict) else None
     return [_drawn(value) for value in listed] if isinstance(listed, list) else []
 
 
-def _share_of(night: dict[str, Any]) -> tuple[float, float, float]:
-    """Return the flagged share of a night, and its interval."""
-    between = night.get("flagged_between")
+def _share_of(run: dict[str, Any]) -> tuple[float, float, float]:
+    """Return the flagged share of a run, and its interval."""
+    between = run.get("flagged_between")
     if not isinstance(between, list) or len(between) != 2:
         between = [None, None]
-    share, low, high = (_drawn(x, 1) for x in (night.get("flagged_share"), *between))
+    share, low, high = (_drawn(x, 1) for x in (run.get("flagged_share"), *between))
     return share, low, high
 
 

@@ -13,17 +13,20 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from lpe_dask.pages.pictures import has_pictures, picture_of_nights, picture_of_p_values
+from lpe_dask.pages.pictures import has_pictures, picture_of_p_values, picture_of_runs
 from lpe_dask.pages.rendering import cut, is_number, parted, place, render, style, written
 
 #: Most bytes of a page.
 MOST_BYTES = 300_000
 
-#: Rows, past nights, and items of other lists that a page shows at most.
-_N_ROWS, _N_NIGHTS, _N_ITEMS = 50, 200, 40
+#: Rows, past runs, and items of other lists that a page shows at most.
+_N_ROWS, _N_RUNS, _N_ITEMS = 50, 200, 40
 
 #: Columns that a row shows at most; fewer where the page would become too large.
 _N_COLUMNS = (20, 10, 5, 3)
+
+#: Columns with missing values that are named in the first card.
+_N_MISSING = 3
 
 #: The longest path that a page has.
 _PATH_LENGTH = 100
@@ -106,7 +109,8 @@ def report_page(summary: Mapping[str, Any]) -> str:
         "at": content.at, "items": content.items, "names": content.names,
         "number": content.number, "real": content.real, "text": content.text,
         "rows": content.items("reasons.rows", _N_ROWS),
-        "nights": content.items("drift.state.runs", _N_NIGHTS, last=True),
+        "runs": content.items("drift.state.runs", _N_RUNS, last=True),
+        "values": content.items("values"), "missing": _missing(content),
         "attention": list(_attention(content)), "pictures": _pictures(content),
         "up_to_alpha": _up_to_alpha(content), "has_pictures": has_pictures(),
         "style": style(), "version": version("lpe-dask"),
@@ -118,17 +122,23 @@ def report_page(summary: Mapping[str, Any]) -> str:
     return page
 
 
+def _missing(content: Content) -> list[str]:
+    """Return the paths of the columns in which most values are missing."""
+    paths = [path for path in content.items("values") if content.real(f"{path}.missing")]
+    return sorted(paths, key=lambda path: -content.real(f"{path}.missing"))[:_N_MISSING]
+
+
 def _pictures(content: Content) -> dict[str, Markup | None]:
     """Return the pictures of a summary that has what they show."""
     if not has_pictures():
-        return dict.fromkeys(("p_values", "nights"))
-    paths = content.items("drift.state.runs", _N_NIGHTS, last=True)
+        return dict.fromkeys(("p_values", "runs"))
+    paths = content.items("drift.state.runs", _N_RUNS, last=True)
     called = _up_to_alpha(content)
     return {
         "p_values": picture_of_p_values(
-            content.at("p_value_cells"), content.real("alpha"), called
+            content.at("p_value_bins"), content.real("alpha"), called
         ),
-        "nights": picture_of_nights(
+        "runs": picture_of_runs(
             [content.at(path) for path in paths],
             [content.real(path) for path in _PROMISED],
             content.real("drift.state.delta") or 0.01, called,
@@ -146,21 +156,19 @@ def _up_to_alpha(content: Content) -> str:
 def _attention(content: Content) -> Iterator[Markup]:
     """Yield what to look at, the most urgent first."""
     number, verdict = content.number, content.at("drift.verdict")
-    if verdict == "broken input":
-        yield escape("the input of this night: until it is repaired, p-values mean little")
-    if verdict == "drifting":
-        names = [content.at(f"drift.changed_since.{name}") for name in ("output", "run")]
-        since = next((place(name) for name in names if name), "this night")
+    if verdict == "invalid input":
+        yield escape("the input of this run")
+    if verdict == "drift":
+        names = [content.at(f"drift.changed_since.{name}") for name in ("run", "output")]
+        since = next((place(name) for name in names if name), "this run")
         yield escape(f"what has changed since {since}; then fit the model again")
-    if content.real("rows_nan") > 0:
-        yield Markup("rows without a p-value: {}").format(number("rows_nan", "count"))
-    excess = content.real("drift.excess_nights")
-    if excess > 0 and verdict != "broken input":
+    excess = content.real("drift.consecutive_excess_runs")
+    if excess > 0 and verdict != "invalid input":
         told = "more rows {} than promised" + (
-            ", for {} nights in a row" if excess > 1 else ""
+            ", in {} runs in a row" if excess > 1 else ""
         )
-        n_nights = number("drift.excess_nights", "count")
-        yield Markup(told).format(_up_to_alpha(content), n_nights)
+        n_runs = number("drift.consecutive_excess_runs", "count")
+        yield Markup(told).format(_up_to_alpha(content), n_runs)
     if content.at("calibration_check.holds") is False:
         yield escape("held-out nominal rows raise more false alarms than promised")
     for path in content.items("reasons.first_reasons", 2):

@@ -1,28 +1,62 @@
-"""What is said of a night: numbers for programs, and sentences for people."""
+"""What is said of the rows of a run: numbers for programs, and sentences for people."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from lpe_dask.pvalues.series import RECENT, Verdict
+from lpe_dask.pvalues.drift_state import CALIBRATION_ROWS, MIN_ROWS, RECENT, Verdict
 
-#: Rows from which on a night may be broken input, and a rate is told instead of a number.
-MIN_ROWS = 100
+#: Columns of which the sentences tell.
+_MOST_COLUMNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenValues:
+    """Missing values, and values that no nominal row has, in a column.
+
+    Attributes
+    ----------
+    column : str
+    missing, unseen : int
+        Rows with these.
+    is_category : bool
+        Whether unseen values are categories; else numbers below the least or above the
+        largest nominal one.
+    is_reported : bool
+        Whether there are more than by chance.
+    examples : tuple of str
+        Some of the categories.
+    """
+
+    column: str
+    missing: int
+    unseen: int
+    is_category: bool
+    is_reported: bool
+    examples: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        """Return what is told of the unseen values."""
+        if not self.is_category:
+            return f"{self.column}: {self.unseen:,} rows are outside the nominal range"
+        told = f"{self.column}: {self.unseen:,} rows have values that no nominal row has"
+        return f"{told}: {', '.join(self.examples)}" if self.examples else told
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What the rows of a night say, after those of earlier nights.
+    """What the rows of a run say, after those of earlier runs.
 
     Attributes
     ----------
-    verdict : {"fits", "drifting", "broken input"}
+    verdict : {"no drift", "drift", "invalid input", "too few rows to test", "calibrating"}
     reason : str, optional
-        Why it is not "fits".
+        Why it is not "no drift".
     run : str
-    night : int
-        Nights that are counted, with this one if it is.
+    number : int
+        Runs that count, with this one if it does.
     rows, rows_nan, flagged : int
     flagged_share : float, optional
         Of the rows with a p-value; None if there are none.
@@ -30,43 +64,54 @@ class Drift:
         Its Clopper-Pearson interval, at 95 %.
     promised : float
         alpha.
-    promised_between : tuple of float
-        Where the rate of false alarms of this calibration lies, at 95 %.
-    moved, moved_low : float
-        The share of ordinary rows that rank elsewhere, about, and its lower limit.
-    moved_week, moved_week_low : float
-        The same for the last 7 nights together.
+    promised_between : tuple of float, optional
+        Where the rate of false alarms of this calibration lies, at 95 %; where the first
+        runs are the reference, the share that was flagged in these. None while there are
+        too few.
+    shift, shift_low : float
+        By how much the distribution of p-values of rows that are not anomalous differs from
+        that of the reference and earlier runs: the share that ranks elsewhere, about, and
+        its lower limit.
+    recent_shift, recent_shift_low : float
+        The same for the last 7 runs together.
     log10_evidence : float
-        Of a change of ordinary rows; it takes 2 / delta.
+        Of a change of these; it takes 3 / delta.
     changed_since : dict, optional
-        The "run", "output" and "night" from which on there is evidence of a change.
-    excess_nights : int
-        Nights in a row, up to this one, with more flagged rows than promised.
+        The "run", "output" and "number" from which on there is evidence of a change.
+    consecutive_excess_runs : int
+        Runs, up to this one, with more flagged rows than promised.
     n_calibration : int
+    reference_rows : int, optional
+        Of the first runs that later ones are tested against. None: the calibration rows are
+        what runs are tested against.
+    unseen_values : list of UnseenValues
+        Of columns that have any in this run.
     state : dict
-        For the next night; values of JSON. Its "runs" are what is remembered of the runs up
-        to this one, the oldest one first; of broken input there is no more in it than that.
+        For the next run; values of JSON. Its "runs" are what is remembered of the runs up
+        to this one, the oldest one first; of invalid input there is only that in it.
     """
 
     verdict: Verdict
     reason: str | None
     run: str
-    night: int
+    number: int
     rows: int
     rows_nan: int
     flagged: int
     flagged_share: float | None
     flagged_between: tuple[float, float] | None
     promised: float
-    promised_between: tuple[float, float]
-    moved: float
-    moved_low: float
-    moved_week: float
-    moved_week_low: float
+    promised_between: tuple[float, float] | None
+    shift: float
+    shift_low: float
+    recent_shift: float
+    recent_shift_low: float
     log10_evidence: float
     changed_since: dict[str, Any] | None
-    excess_nights: int
+    consecutive_excess_runs: int
     n_calibration: int
+    reference_rows: int | None
+    unseen_values: list[UnseenValues]
     state: dict[str, Any]
 
     def __str__(self) -> str:
@@ -90,60 +135,101 @@ class Drift:
         called = "flagged" if is_flagged else f"with p <= {self.promised:g}"
         return f"{self.verdict}: {'. '.join(_sentences(self, called))}."
 
+    def with_examples(self, examples: Callable[[str], Sequence[str]]) -> Drift:
+        """Return the same with examples of categories that no nominal row has.
+
+        Parameters
+        ----------
+        examples : callable
+            Of the name of a column; asked for those that are reported.
+        """
+        values = [
+            replace(of, examples=tuple(examples(of.column)))
+            if of.is_reported and of.is_category and of.unseen > 0
+            else of
+            for of in self.unseen_values
+        ]
+        return replace(self, unseen_values=values)
+
     def as_json(self) -> dict[str, Any]:
         """Return all of it as values of JSON, and the sentences as "text"."""
         names = [field.name for field in fields(self)]
         content = {name: getattr(self, name) for name in names}
         pairs = ("flagged_between", "promised_between")
         listed = {name: content[name] and list(content[name]) for name in pairs}
-        return content | listed | {"text": str(self)}
+        values = [asdict(of) | {"examples": list(of.examples)} for of in self.unseen_values]
+        return content | listed | {"unseen_values": values, "text": str(self)}
 
 
 def _sentences(drift: Drift, called: str) -> list[str]:
     """Return what is to be told, and how rows with p-values up to alpha are called."""
-    if drift.verdict == "broken input":
-        return [f"{drift.reason}, so this night does not count", "Repair the input"]
-    told = [_of_flagged(drift, called), *_of_ordinary(drift)]
-    if drift.excess_nights > 1:
+    if drift.verdict == "invalid input":
+        told = [str(drift.reason), "this run is excluded from the drift test"]
+        return [sentence[0].upper() + sentence[1:] for sentence in told]
+    told = _of_bulk(drift)
+    if drift.consecutive_excess_runs > 1:
         told.append(
-            f"more {called} than promised for {drift.excess_nights} nights in a row: "
-            f"lasting anomalies, or rows of a kind that the model has not seen"
+            f"more {called} than promised in {drift.consecutive_excess_runs} runs in a "
+            f"row: lasting anomalies, or rows of a kind that the model has not seen"
         )
-    if drift.verdict == "drifting":
+    if drift.verdict == "drift":
         reason = str(drift.reason).replace("are flagged", f"are {called}")
         told.append(f"{reason}: look at what has changed, and fit the model again")
-    return [sentence[0].upper() + sentence[1:] for sentence in told]
+    if drift.verdict == "too few rows to test":
+        told.append(
+            f"up to {RECENT} runs have {drift.reason}: too few to say that nothing changed"
+        )
+    sentences = [sentence[0].upper() + sentence[1:] for sentence in told]
+    return [_of_flagged(drift, called), *_of_unseen(drift), *sentences]
 
 
-def _of_ordinary(drift: Drift) -> list[str]:
-    """Return whether ordinary rows have changed, by how much, and since when."""
+def _of_unseen(drift: Drift) -> list[str]:
+    """Return which columns have more unseen values than by chance."""
+    columns = [of for of in drift.unseen_values if of.is_reported and of.unseen > 0]
+    told = [of.sentence() for of in columns[:_MOST_COLUMNS]]
+    if (n_more := len(columns) - _MOST_COLUMNS) > 0:
+        told.append(f"{n_more} more columns have such values")
+    return told
+
+
+def _of_bulk(drift: Drift) -> list[str]:
+    """Return whether p-values above those of anomalies have shifted, and since when."""
+    if drift.verdict == "calibrating" or drift.promised_between is None:
+        if (drift.reference_rows or 0) >= CALIBRATION_ROWS:
+            return [f"later runs are tested against these {drift.reference_rows:,} rows"]
+        return [
+            f"later runs are tested against the first ones, which have "
+            f"{drift.reference_rows:,} rows so far, of at least {CALIBRATION_ROWS:,}"
+        ]
     if not drift.state["wealth"]:
-        return ["p-values are too few different ones to tell whether ordinary rows change"]
-    moved = (
-        f"of the ordinary rows {drift.moved_week:.2%} rank elsewhere, at least "
-        f"{drift.moved_week_low:.2%}, in up to {RECENT} nights"
+        return ["too few distinct p-values to test for a shift"]
+    shift = (
+        f"the distribution of p-values of non-anomalous rows differs by "
+        f"{drift.shift:.2%} in this run (at least {drift.shift_low:.2%})"
     )
+    if len(drift.state["recent"]) > 1:
+        n_recent = len(drift.state["recent"])
+        shift += f", by {drift.recent_shift:.2%} in the last {n_recent} runs"
     since = drift.changed_since
     if since is None:
-        return [moved, "no evidence of a change of ordinary rows"]
-    where = since["output"] or since["run"]
-    small = ", by less than what is tolerated" if drift.verdict == "fits" else ""
-    return [moved, f"evidence of a change since {where} (night {since['night']}){small}"]
+        return [shift, "no evidence of a change"]
+    small = ", by less than what is tolerated" if drift.verdict == "no drift" else ""
+    return [shift, f"evidence of a change since {since['run']}{small}"]
 
 
 def _of_flagged(drift: Drift, called: str) -> str:
     """Return the realised share of flagged rows beside what is promised."""
-    low, high = drift.promised_between
-    promised = (
-        f"{drift.promised:.2%} promised (with {drift.n_calibration:,} calibration rows "
-        f"between {low:.2%} and {high:.2%})"
-    )
+    promised = f"{drift.promised:.2%} promised"
+    if drift.promised_between is not None:
+        low, high = (f"{end:.2%}" for end in drift.promised_between)
+        of = f"{drift.n_calibration:,} calibration rows"
+        if drift.reference_rows is not None:
+            of = f"the {drift.reference_rows:,} rows of the first runs"
+        promised += f" (95% interval by {of}: {low} to {high})"
     n_measured = drift.rows - drift.rows_nan
     if drift.flagged_share is None or drift.flagged_between is None:
-        return f"no row has a p-value, {promised}"
+        return f"No row has a p-value, {promised}"
     if n_measured < MIN_ROWS:
         return f"{drift.flagged} of {n_measured} rows {called}, {promised}"
-    low, high = drift.flagged_between
-    return (
-        f"{drift.flagged_share:.2%} {called} (between {low:.2%} and {high:.2%}), {promised}"
-    )
+    low, high = (f"{end:.2%}" for end in drift.flagged_between)
+    return f"{drift.flagged_share:.2%} {called} (95% interval: {low} to {high}), {promised}"

@@ -2,6 +2,7 @@ from .arrays import array_of as array_of
 from .categories import MOST_LEVELS as MOST_LEVELS
 from .categories import Categories as Categories
 from .categories import kinds_of as kinds_of
+from .categories import unseen_levels as unseen_levels
 from .column_names import as_given as as_given
 from .column_names import name_from_json as name_from_json
 from .column_names import name_to_json as name_to_json
@@ -47,6 +48,8 @@ from .numeric import check_numeric as check_numeric
 from .numeric import float_rows as float_rows
 from .origin import Origin as Origin
 from .partitions import checked as checked
+from .ranges import Ranges as Ranges
+from .ranges import count_unseen as count_unseen
 from .results import changed_rows as changed_rows
 from .results import look_up as look_up
 from .results import map_blocks as map_blocks

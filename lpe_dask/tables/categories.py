@@ -41,6 +41,9 @@ from lpe_dask.tables.results import changed_rows
 MOST_LEVELS = 10_000
 MOST_CHARACTERS = 1_000
 
+#: Values that are shown of those that are no levels.
+MOST_EXAMPLES = 3
+
 #: From here on floats leave out whole numbers.
 _FIRST_GAP = 2.0**53
 
@@ -178,6 +181,16 @@ def coded(
         raise ValueError(changed_rows(f"has other values in {label}"))
     # The last one is that of missing values, whose position is -1.
     return np.array([*codes, np.nan], np.float32)[found.positions]
+
+
+def unseen_levels(frame: pd.DataFrame, place: int, levels: Sequence[Level]) -> list[str]:
+    """Return the most frequent values of a column that are none of the levels, as text."""
+    found, known = distinct(frame.iloc[:, place]), {*levels}
+    counts = np.bincount(found.positions[found.positions >= 0], minlength=1)
+    order = np.argsort(-counts, kind="stable")[: len(found.levels)]
+    ordered = (found.levels[i] for i in order)
+    new = [str(level) for level in ordered if level is not None and level not in known]
+    return new[:MOST_EXAMPLES]
 
 
 def distinct(column: pd.Series) -> Distinct:

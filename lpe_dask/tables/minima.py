@@ -73,13 +73,14 @@ def read_exactly(
     ValueError, TypeError
         As `table.read_table` and `nominal.read_nominal`.
     """
+    places = () if categories is None else categories.places
     try:
         table = read_table(X, categories=categories, is_nominal=True)
-        return table, read_nominal(table, missing), NO_MINIMA
+        return table, read_nominal(table, missing, places), NO_MINIMA
     except PrecisionError:
         minima = learn_minima(X, categories)
     table = read_table(X, categories=categories, minima=minima, is_nominal=True)
-    return table, read_nominal(table, missing), minima
+    return table, read_nominal(table, missing, places), minima
 
 
 def learn_minima(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.tables.errors import PrecisionError
+from lpe_dask.tables.ranges import BlockValues, Ranges, ranges_of
 from lpe_dask.tables.results import changed_rows, row_hashes
 from lpe_dask.tables.table import Table, with_known_rows
 from lpe_dask.tasks import (
@@ -49,6 +50,8 @@ class Nominal:
         Some of the rows, about evenly from all chunks.
     checksums : list of int
         Of the chunks of the input, to compare later readings with.
+    ranges : Ranges
+        Of the values.
     row_hashes : ndarray of shape (sum of input_chunks,), optional
         Of the input if it is a frame, for the same purpose.
     reread : callable, optional
@@ -60,6 +63,7 @@ class Nominal:
     is_kept: NDArray[np.bool_] | None
     sample: NDArray[np.generic]
     checksums: list[int]
+    ranges: Ranges
     row_hashes: NDArray[np.uint64] | None = None
     reread: Callable[[], da.Array] | None = None
 
@@ -76,7 +80,7 @@ class Nominal:
         return sum(self.input_chunks) - self.rows.shape[0]
 
 
-def read_nominal(table: Table, missing: str) -> Nominal:
+def read_nominal(table: Table, missing: str, categorical: Sequence[int] = ()) -> Nominal:
     """Return the finite rows of ``table``; reads it once, to count them.
 
     All later readings are compared with this one. If an array did not know the lengths of
@@ -87,6 +91,8 @@ def read_nominal(table: Table, missing: str) -> Nominal:
     table : Table
     missing : {"error", "drop"}
         What to do about a row with NaN or inf.
+    categorical : sequence of int
+        The columns that have codes.
 
     Raises
     ------
@@ -99,7 +105,9 @@ def read_nominal(table: Table, missing: str) -> Nominal:
     name = "lpe-read" if table.is_lazy else "lpe-rows"
     source = settle(table.rows, name, is_foreign=table.is_lazy)
     is_frame = table.frame is not None
-    is_finite, counts, samples, checksums, hashes = _survey_blocks(source, is_frame)
+    is_finite, counts, samples, checksums, hashes, values = _survey_blocks(
+        source, is_frame, tuple(categorical)
+    )
     if not all(map(len, counts)):  # see `large_numbers.rows_or_sign`
         raise PrecisionError("float64 cannot hold some numbers of the nominal rows.")
     sizes = tuple(map(len, is_finite))
@@ -129,8 +137,8 @@ def read_nominal(table: Table, missing: str) -> Nominal:
     reread = None if table.reread is None else partial(finite, table.reread, name)
     return Nominal(
         finite(lambda: source, name), sizes, None if is_kept.all() else is_kept,
-        np.concatenate(samples), checksums, np.concatenate(hashes) if is_frame else None,
-        reread,
+        np.concatenate(samples), checksums, ranges_of(values),
+        np.concatenate(hashes) if is_frame else None, reread,
     )  # fmt: skip
 
 
@@ -160,11 +168,14 @@ def _refuse(bad: NDArray[np.int64], labels: list[str], n_rows: int) -> None:
     )
 
 
-def _survey_blocks(rows: da.Array, is_frame: bool) -> tuple[list[Any], ...]:
+def _survey_blocks(
+    rows: da.Array, is_frame: bool, categorical: tuple[int, ...]
+) -> tuple[list[Any], ...]:
     """Return what `_survey` does, each as a list of all chunks; computes."""
     n_chunks = rows.numblocks[0]
     n_sampled = max(MIN_SAMPLED_ROWS, -(-SAMPLE_ROWS // n_chunks))
-    tasks = ((_survey, (rows.name, i, 0), n_sampled, is_frame) for i in range(n_chunks))
+    further = (n_sampled, is_frame, categorical)
+    tasks = ((_survey, (rows.name, i, 0), *further) for i in range(n_chunks))
     surveys = compute(*new_tasks("survey", tasks, [rows]))
     return tuple(map(list, zip(*surveys, strict=True)))
 
@@ -233,13 +244,14 @@ def even_sample(rows: da.Array) -> NDArray[np.generic]:
 
 
 def _survey(
-    rows: NDArray[np.generic], n_sampled: int, is_frame: bool
-) -> tuple[
-    NDArray[np.bool_], NDArray[np.int64], NDArray[np.generic], int, NDArray[np.uint64]
-]:
+    rows: NDArray[np.generic],
+    n_sampled: int,
+    is_frame: bool,
+    categorical: tuple[int, ...],
+) -> tuple[Any, ...]:
     """Return which rows are finite, how many numbers in each column are not, and a sample.
 
-    And the checksum of the chunk, and for a frame the hashes of its rows.
+    And the checksum of the chunk, for a frame the hashes of its rows, and its values.
     """
     n_rows, n_features = rows.shape
     known = checksum(rows), row_hashes(rows[: n_rows * is_frame])
@@ -248,10 +260,12 @@ def _survey(
     is_finite = np.isfinite(rows)
     if is_finite.all():  # by row and by column it takes several times as long
         bad = np.zeros(n_features, np.int64)
-        return np.ones(n_rows, bool), bad, rows[which], *known
+        values = BlockValues.of(rows, categorical)
+        return np.ones(n_rows, bool), bad, rows[which], *known, values
     is_whole = is_finite.all(axis=1)
     bad = (~is_finite).sum(axis=0)
-    return is_whole, bad, rows[which[is_whole[which]]], *known
+    values = BlockValues.of(rows[is_whole], categorical)
+    return is_whole, bad, rows[which[is_whole[which]]], *known, values
 
 
 def _checked(

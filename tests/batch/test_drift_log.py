@@ -53,8 +53,8 @@ def rows(seed, shift=0.0, n_rows=N_ROWS):
 
 
 def fit_model(seed):
-    model = lpe_dask.LPE(n_neighbors=5, alpha=0.05).fit(rows([9, seed], n_rows=1000))
-    model.save("model", overwrite=True)
+    model = lpe_dask.LPE(n_neighbors=5, alpha=0.05, calibration="conformal", random_state=0)
+    model.fit(rows([9, seed], n_rows=2000)).save("model", overwrite=True)
 
 
 def day(number):
@@ -81,7 +81,7 @@ def followed(drift):
 
 def counted(drift):
     """How many runs, and the rows of each, are in the state after a run."""
-    assert drift["state"]["nights"] == drift["night"]
+    assert drift["state"]["counted_runs"] == drift["number"]
     return [run["rows"] for run in drift["state"]["runs"]]
 
 
@@ -91,8 +91,9 @@ def counted(drift):
 def test_run__follows_the_newest_earlier_day():
     told = [run(i, n_rows=100 + i) for i in (1, 2, 5)]
 
-    assert [drift["night"] for drift in told] == [1, 2, 3]
-    assert [drift["verdict"] for drift in told] == ["fits"] * 3
+    assert [drift["number"] for drift in told] == [1, 2, 3]
+    assert [drift["run"] for drift in told] == ["2026-11-01", "2026-11-02", "2026-11-05"]
+    assert [drift["verdict"] for drift in told] == ["no drift"] * 3
     assert [followed(drift) for drift in told] == [None, 1, 2]
     assert counted(told[2]) == [101, 102, 105]
     assert told[2]["predecessor"] == {
@@ -110,18 +111,19 @@ def test_run__says_when_rows_have_drifted():
     told = [run(i, shift=0.0 if i < 3 else 1.0) for i in range(1, 6)]
 
     verdicts = [drift["verdict"] for drift in told]
-    assert verdicts[:2] == ["fits", "fits"]
-    assert verdicts[-1] == "drifting"
-    assert told[-1]["changed_since"]["night"] >= 3
+    assert verdicts[:2] == ["no drift", "no drift"]
+    assert verdicts[-1] == "drift"
+    assert told[-1]["changed_since"]["number"] >= 3
+    assert f"since {told[-1]['changed_since']['run']}" in told[-1]["text"]
 
 
 def test_run__of_broken_input_is_not_counted_but_remembered():
     run(1)
     broken = run(2, shift=50.0)
 
-    assert (broken["verdict"], broken["night"]) == ("broken input", 1)
+    assert (broken["verdict"], broken["number"]) == ("invalid input", 1)
     verdicts = [known["verdict"] for known in run(3)["state"]["runs"]]
-    assert verdicts == ["fits", "broken input", "fits"]
+    assert verdicts == ["no drift", "invalid input", "no drift"]
 
 
 @pytest.mark.parametrize("n_days", [1, 3])
@@ -130,7 +132,7 @@ def test_run__that_is_done_again_counts_once(n_days, caplog):
 
     assert run(1, overwrite=True) == first
     assert not caplog.records
-    assert run(4)["night"] == n_days + 1
+    assert run(4)["number"] == n_days + 1
 
 
 def test_run__of_other_rows_on_an_earlier_day_begins_a_second_line(caplog):
@@ -154,7 +156,7 @@ def test_run__of_other_rows_on_an_earlier_day_begins_a_second_line(caplog):
         backfilled["second_line"], repaired["second_line"]
     ]  # fmt: skip
     later = run(5)
-    assert (followed(later), later["night"], later["second_line"]) == (4, 4, None)
+    assert (followed(later), later["number"], later["second_line"]) == (4, 4, None)
 
 
 def test_run__before_the_first_of_its_series_says_so():
@@ -167,37 +169,37 @@ def test_run__with_the_input_of_an_earlier_day_counts_it_once(caplog):
     """Such as a file without a day in its name, that was not written again."""
     Path("job.toml").write_text(JOB.replace("{date}.parquet", "newest.parquet"))
     rows(1).to_parquet("in/newest.parquet")
-    nights = [run(1)["night"], run(2)["night"]]
+    numbers = [run(1)["number"], run(2)["number"]]
     rows(2).to_parquet("in/newest.parquet")
 
     later = run(3)
 
-    assert [*nights, later["night"]] == [1, 1, 2]
+    assert [*numbers, later["number"]] == [1, 1, 2]
     assert followed(later) == 2
     assert not caplog.records
 
 
 def test_run__with_a_refit_another_level_or_another_delta_begins_a_new_series():
-    assert run(1)["night"] == run(2, n_rows=50)["night"] - 1 == 1
+    assert run(1)["number"] == run(2, n_rows=50)["number"] - 1 == 1
     Path("other.toml").write_text(JOB + "alpha = 0.1\n")
-    assert run(3, "other.toml")["night"] == 1
+    assert run(3, "other.toml")["number"] == 1
     Path("strict.toml").write_text(JOB + "[drift]\ndelta = 0.001\n")
-    assert run(4, "strict.toml")["night"] == 1
+    assert run(4, "strict.toml")["number"] == 1
     assert followed(run(5)) == 2
     fit_model(1)
 
     refitted = run(6)
 
-    assert (refitted["night"], refitted["predecessor"]) == (1, None)
-    assert [followed(run(7)), run(8, "other.toml")["night"]] == [6, 1]
+    assert (refitted["number"], refitted["predecessor"]) == (1, None)
+    assert [followed(run(7)), run(8, "other.toml")["number"]] == [6, 1]
 
 
 def test_run__takes_what_a_job_tolerates():
-    tolerant = "[drift]\nanomalies = 0.99\nmoved = 0.9\n"
+    tolerant = "[drift]\nanomalies = 0.99\nshift = 0.9\n"
     Path("tolerant.toml").write_text(JOB + tolerant)
 
-    assert run(1, shift=1.5)["verdict"] == "drifting"
-    assert run(2, "tolerant.toml", shift=1.5)["verdict"] == "fits"
+    assert run(1, shift=1.5)["verdict"] == "drift"
+    assert run(2, "tolerant.toml", shift=1.5)["verdict"] == "no drift"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,7 @@ def test_run__of_two_jobs_that_share_a_folder_has_a_series_for_each(outputs):
         for name in "ab":
             drift = run(number, f"{name}.toml")
 
-            assert drift["night"] == number
+            assert drift["number"] == number
             assert followed(drift) == (number - 1 or None)
 
 
@@ -231,11 +233,11 @@ def test_run__does_not_read_all_summaries_of_a_job_that_is_fitted_daily(monkeypa
     for number in (2, 3):
         run(number)
     fit_model(0)
-    assert run(4)["night"] == 1
+    assert run(4)["number"] == 1
 
     monkeypatch.setattr(drift_log, "MOST_SUMMARIES", 3)
 
-    assert run(5)["night"] == 2
+    assert run(5)["number"] == 2
     assert [followed(run(4, overwrite=True)), followed(run(6))] == [1, 5]
 
 
@@ -244,9 +246,7 @@ def test_run__that_controls_the_rate_does_not_call_small_p_values_flagged():
     told = [run(i, shift=0.0 if i == 1 else 1.5) for i in (1, 2, 3)]
 
     assert "flagged" not in told[0]["text"]
-    assert "% with p <= 0.05 (between" in told[0]["text"]
-    # Names stay as they are.
-    assert "flagged/2026-11-03 (night 3)" in told[2]["text"]
+    assert "% with p <= 0.05 (95% interval" in told[0]["text"]
 
 
 # What cannot be read
@@ -278,7 +278,7 @@ DAMAGES = {
     "a list": lambda text: "[1]",
     "nested": lambda text: "[" * 100_000,
     "no drift": lambda text: json.dumps(json.loads(text) | {"drift": 3}),
-    "a state of a later version": with_state(format=2),
+    "a state of a later version": with_state(format=3),
     "a damaged state": with_state(sums=[3]),
     "no runs": with_state(runs=None),
     "no state": without_state,
@@ -309,27 +309,37 @@ def test_run__does_not_fail_where_earlier_outputs_cannot_be_read(caplog, monkeyp
         patch.setattr(drift_log.RunSeries, "_summary", refuse)
         drift = run(2)
 
-    assert (drift["night"], drift["predecessor"]) == (1, None)
+    assert (drift["number"], drift["predecessor"]) == (1, None)
     assert "cannot be read: PermissionError: no such" in drift["why_no_predecessor"]
     assert "counts as the first one of its series" in caplog.text
     # A replay finds what was not there.
-    assert run(2, overwrite=True)["night"] == 2
+    assert run(2, overwrite=True)["number"] == 2
 
 
 # Outputs without a day in their name
 
 
-def score(seed, **given):
+SCORED = """
+[model]
+path = "model"
+[score]
+"""
+
+
+def score(seed, *, data="rows.parquet", output="scored", **given):
+    """Run a job without a day in its output."""
     if seed is not None:
         rows(seed, n_rows=100 + seed).to_parquet("rows.parquet")
-    of_all = {"model": "model", "output": "scored", "overwrite": True}
-    return lpe_dask.score_files(**{"data": "rows.parquet", **of_all, **given})["drift"]
+    keys = {"data": data, "output": output, **given}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in keys.items()]
+    Path("scored.toml").write_text(SCORED + "\n".join(lines))
+    return lpe_dask.run("scored.toml", overwrite=True)["drift"]
 
 
-def test_score_files__follows_the_run_that_it_replaces():
+def test_run__without_a_day_follows_the_run_that_it_replaces():
     told = [score(seed) for seed in (1, 2, 3, None, None, 4)]
 
-    assert [drift["night"] for drift in told] == [1, 2, 3, 3, 3, 4]
+    assert [drift["number"] for drift in told] == [1, 2, 3, 3, 3, 4]
     assert told[3] == told[4] == told[2]
     assert counted(told[5]) == [101, 102, 103, 104]
     output = f"file://{os.getcwd()}/scored"
@@ -339,20 +349,21 @@ def test_score_files__follows_the_run_that_it_replaces():
     assert score(5, output="elsewhere")["predecessor"] is None
 
 
-def test_score_files__with_other_columns_to_keep_counts_the_same_input_once():
-    assert [score(1)["night"], score(2)["night"], score(None, keep=["x"])["night"]] == [
-        1, 2, 2
-    ]  # fmt: skip
+def test_run__without_a_day_with_other_columns_to_keep_counts_the_same_input_once():
+    told = score(1), score(2), score(None, keep=["x"])
+
+    assert [drift["number"] for drift in told] == [1, 2, 2]
 
 
-def test_score_files__with_a_refit_or_another_level_begins_a_new_series():
-    nights = [score(1)["night"], score(2)["night"], score(3, alpha=0.1)["night"]]
+def test_run__without_a_day_with_a_refit_or_another_level_begins_a_new_series():
+    told = [score(1), score(2), score(3, alpha=0.1)]
     fit_model(1)
+    told += [score(4), score(5)]
 
-    assert [*nights, score(4)["night"], score(5)["night"]] == [1, 2, 1, 1, 2]
+    assert [drift["number"] for drift in told] == [1, 2, 1, 1, 2]
 
 
-def test_score_files__keeps_no_value_of_a_run_that_it_replaces():
+def test_run__without_a_day_keeps_no_value_of_a_run_that_it_replaces():
     score(1)
     score(2, private=["x"])
 
@@ -361,7 +372,7 @@ def test_score_files__keeps_no_value_of_a_run_that_it_replaces():
     assert sorted(copied["before"]) == ["drift", "made_from"]
 
 
-def test_score_files__counts_runs_whose_replacement_was_interrupted(caplog):
+def test_run__without_a_day_counts_runs_whose_replacement_was_interrupted(caplog):
     score(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lpe_dask.batch.parts.PartFolder.publish", lambda *given: 1 / 0)
@@ -375,7 +386,7 @@ def test_score_files__counts_runs_whose_replacement_was_interrupted(caplog):
     assert not caplog.records
 
 
-def test_score_files__counts_a_run_once_that_another_one_was_to_replace(caplog):
+def test_run__without_a_day_counts_a_run_once_that_another_one_was_to_replace(caplog):
     for seed in (1, 2, 3):
         rows(seed, n_rows=100 + seed).to_parquet(f"{seed}.parquet")
 
@@ -399,6 +410,16 @@ def test_score_files__there_is_no_drift_of_rows_scored_among_themselves():
     drift = lpe_dask.score_files("rows.parquet", "own", n_neighbors=5)["drift"]
 
     assert drift["verdict"] is None
+    assert "ranks" in drift["reason"]
+
+
+def test_score_files__is_a_single_run_that_is_not_tested():
+    rows(1).to_parquet("rows.parquet")
+
+    summary = lpe_dask.score_files("rows.parquet", "single", model="model")
+
+    assert summary["drift"]["verdict"] is None
+    assert summary["drift"]["reason"].startswith("this is a single run")
 
 
 # Other storages
@@ -422,8 +443,8 @@ def test_run__has_its_series_on_every_storage(place):
     assert told[2]["predecessor"]["output"].endswith("/series/2026-11-02")
     assert run(2, overwrite=True) == told[1]
     assert "second line" in run(2, seed=8, overwrite=True)["second_line"]
-    nights = [score(seed, output=f"{place}/scored")["night"] for seed in (1, 2, None)]
-    assert nights == [1, 2, 2]
+    told = [score(seed, output=f"{place}/scored") for seed in (1, 2, None)]
+    assert [drift["number"] for drift in told] == [1, 2, 2]
 
 
 # A month, counted by hand
@@ -437,7 +458,7 @@ class Month:
     ----------
     lines : dict of date to list
         The days that the output of a day counts, itself last, each with its counts in bulk
-        cells and its number of rows.
+        bins and its number of rows.
     models : dict of date to int
         Which model has scored a day.
     """
@@ -459,14 +480,15 @@ class Month:
 
 
 def counts_by_hand(output, edges, n_calibration):
-    """Return the rows in each bulk cell, and all, from the p-values of the parts."""
-    cells = [0] * (len(edges) - 1)
+    """Return the rows in each bulk bin, and all, from the p-values of the parts."""
+    bins = [0] * (len(edges) - 1)
     p_values = pd.read_parquet(output)["p_value"].tolist()
     for p in p_values:
-        cell = bisect.bisect_left(edges, round(p * n_calibration))
-        if cell > 0:
-            cells[cell - 1] += 1
-    return tuple(cells), len(p_values)
+        rank = round(p * (n_calibration + 1)) - 1
+        which = bisect.bisect_left(edges, rank)
+        if which > 0:
+            bins[which - 1] += 1
+    return tuple(bins), len(p_values)
 
 
 def age_locks():
@@ -518,12 +540,12 @@ def test_run__of_a_month_with_kills_replays_a_refit_and_a_backfill(caplog):
         counts = counts_by_hand(output, state["edges"], state["n_calibration"])
         line, is_second = month.expect(day(number), model, counts)
         n_second += is_second
-        assert state["nights"] == len(line)
+        assert state["counted_runs"] == len(line)
         assert [known["rows"] for known in state["runs"]] == [n for _, (_, n) in line]
         ends = [known["output"][-10:] for known in state["runs"]]
         assert ends == [str(of) for of, _ in line]
-        total = [sum(cell) for cell in zip(*(cells for _, (cells, _) in line), strict=True)]
-        held = [sum(cell) for cell in zip(state["sums"], *state["recent"], strict=True)]
+        total = [sum(of) for of in zip(*(bins for _, (bins, _) in line), strict=True)]
+        held = [sum(of) for of in zip(state["sums"], *state["recent"], strict=True)]
         assert held == total
         assert (drift["second_line"] is not None) == is_second
         assert is_second == (drift["second_line"] in caplog.messages)

@@ -1,7 +1,7 @@
 """The monitor of drift raises as few false alarms as promised, and finds changes in time.
 
-Cells of new rows have the probabilities that one calibration set gives them, drawn once for
-each series of nights. Usual tests forget that, and fail beside it.
+Bins of new rows have the probabilities that one calibration set gives them, drawn once for
+each series of runs. Usual tests forget that, and fail beside it.
 """
 
 import math
@@ -11,42 +11,43 @@ import pytest
 from scipy import stats
 from scipy.spatial import KDTree
 
+from choosing import mostly_slow
 from lpe_dask import LPE
-from lpe_dask.pvalues import Tolerances, new_state, phi_of, update
-from lpe_dask.pvalues.cells import Cells, Counts
-from lpe_dask.pvalues.evidence import after_night, bets, log_evidence, log_ratios
+from lpe_dask.pvalues import DriftConfig, new_state, update
+from lpe_dask.pvalues.bins import BinCounts, PValueBins
+from lpe_dask.pvalues.eprocess import after_run, bets, log_evidence, log_ratios
 from lpe_dask.pvalues.formulas import p_values
 
 DELTA = 0.01
 
 
-def cells_of(m):
-    """The cells of calibration rows that all differ."""
-    return Cells.of(np.arange(1, m + 1), 0.01, 0)
+def bins_of(m):
+    """The bins of calibration rows that all differ."""
+    return PValueBins.of(np.arange(1, m + 1), 0.01, 0)
 
 
-def nights_of(shares, n_rows, n_nights, rng):
-    """Counts in cells, of shape (n_nights, n_series, n_cells)."""
-    return rng.multinomial(n_rows, shares, size=(n_nights, len(shares)))
+def runs_of(shares, n_rows, n_runs, rng):
+    """BinCounts in bins, of shape (n_runs, n_series, n_bins)."""
+    return rng.multinomial(n_rows, shares, size=(n_runs, len(shares)))
 
 
-def first_alarms(widths, nights, phi=1.0):
-    """The number of the night on which each series has enough evidence; inf for none.
+def first_alarms(widths, runs):
+    """The number of the run on which each series has enough evidence; inf for none.
 
-    As `monitor.update` gathers it, for all series at once.
+    As `drift_monitor.update` gathers it, for all series at once.
     """
-    exponents, n_series = bets(widths), nights.shape[1]
-    urn = np.tile(widths / phi, (n_series, 1))
+    exponents, n_series = bets(widths), runs.shape[1]
+    urn = np.tile(widths.astype(float), (n_series, 1))
     wealth = np.full((n_series, len(exponents)), -np.inf)
     first = np.full(n_series, np.inf)
-    for night, counts in enumerate(nights, 1):
+    for run, counts in enumerate(runs, 1):
         waits = np.isinf(first)
         if not waits.any():
             break
         ratios = log_ratios(urn[waits], counts[waits].astype(float), exponents)
-        wealth[waits] = after_night(wealth[waits], ratios, night)
-        alarmed = log_evidence(wealth, night) >= math.log(2 / DELTA)
-        first[waits & alarmed] = night
+        wealth[waits] = after_run(wealth[waits], ratios, run)
+        alarmed = log_evidence(wealth, run) >= math.log(3 / DELTA)
+        first[waits & alarmed] = run
         urn += counts
     return first
 
@@ -58,57 +59,57 @@ def first_alarms(widths, nights, phi=1.0):
     ("m", "n_rows"), [(200, 1), (200, 10**6), (10_000, 1000), (1000, 1000)]
 )
 def test_evidence__of_50_nights_like_the_calibration_is_as_rare_as_promised(m, n_rows):
-    rng, widths = np.random.default_rng([1, m, n_rows]), cells_of(m).widths
+    rng, widths = np.random.default_rng([1, m, n_rows]), bins_of(m).widths
 
-    nights = nights_of(rng.dirichlet(widths, 500), n_rows, 50, rng)
+    runs = runs_of(rng.dirichlet(widths, 500), n_rows, 50, rng)
 
-    assert np.isfinite(first_alarms(widths, nights)).mean() <= DELTA
+    assert np.isfinite(first_alarms(widths, runs)).mean() <= DELTA
 
 
 @pytest.mark.parametrize(("m", "n_rows", "least"), [(1000, 1000, 0.6), (200, 2000, 0.99)])
 def test_chi_square__of_the_same_nights_fails(m, n_rows, least):
-    """Each night is tested at a level that would make DELTA over all of them."""
-    rng, widths = np.random.default_rng([2, m, n_rows]), cells_of(m).widths
-    nights = nights_of(rng.dirichlet(widths, 500), n_rows, 50, rng)
+    """Each run is tested at a level that would make DELTA over all of them."""
+    rng, widths = np.random.default_rng([2, m, n_rows]), bins_of(m).widths
+    runs = runs_of(rng.dirichlet(widths, 500), n_rows, 50, rng)
 
     expected = n_rows * widths / widths.sum()
-    statistics = ((nights - expected) ** 2 / expected).sum(axis=-1)
+    statistics = ((runs - expected) ** 2 / expected).sum(axis=-1)
     rejects = stats.chi2.sf(statistics, len(widths) - 1) < DELTA / 50
 
     assert rejects.any(axis=0).mean() > least
-    assert np.isfinite(first_alarms(widths, nights)).mean() <= DELTA
+    assert np.isfinite(first_alarms(widths, runs)).mean() <= DELTA
 
 
 @pytest.mark.parametrize(("m", "n_rows"), [(200, 300), (2000, 10**6)])
 def test_update__says_drifting_as_rarely_as_promised(m, n_rows):
     """Where nothing is tolerated, and with a delta that the series can tell from more."""
-    rng, cells, delta, n_series = np.random.default_rng([3, m]), cells_of(m), 0.2, 60
-    gaps = np.diff([-1, 0, cells.flag, *cells.edges])
-    nothing = Tolerances(delta, tolerance=0, anomalies=0, moved=0)
+    rng, bins, delta, n_series = np.random.default_rng([3, m]), bins_of(m), 0.2, 60
+    gaps = np.diff([-1, 0, bins.flag, *bins.edges])
+    nothing = DriftConfig(delta, tolerance=0, anomalies=0, shift=0)
     n_false = 0
     for shares in rng.dirichlet(gaps, n_series):
-        state = new_state("a model", cells, 1.0, delta)
+        state = new_state("a model", bins, delta, is_exact=True)
         for run in range(15):
             zero, flagged, tail, *bulk = rng.multinomial(n_rows, shares)
             counts = [n_rows, 0, zero + flagged, zero + flagged + tail, *bulk]
-            drift = update(state, cells, np.array(counts), str(run), tolerances=nothing)
+            drift = update(state, bins, np.array(counts), str(run), config=nothing)
             state = drift.state
-            if drift.verdict != "fits":
+            if drift.verdict == "drift":
                 n_false += 1
                 break
 
     assert n_false <= delta * n_series
 
 
-# Ordinary rows change
+# Non-anomalous rows change
 
 
 def location(m):
-    """How a shift of normal statistics tilts the cells, in standard deviations."""
-    cells = cells_of(m)
-    density = stats.norm.pdf(stats.norm.isf(np.array(cells.edges) / m))
-    shares = cells.widths / cells.widths.sum()
-    tilt = np.diff(density) / cells.widths
+    """How a shift of normal statistics tilts the bins, in standard deviations."""
+    bins = bins_of(m)
+    density = stats.norm.pdf(stats.norm.isf(np.array(bins.edges) / m))
+    shares = bins.widths / bins.widths.sum()
+    tilt = np.diff(density) / bins.widths
     tilt -= shares @ tilt
     return tilt / math.sqrt(shares @ tilt**2)
 
@@ -125,77 +126,133 @@ def location(m):
     ],
 )
 def test_evidence__of_a_change_comes_in_time(m, n_rows, size, n_before, median):
-    rng, widths = np.random.default_rng([4, m, n_rows]), cells_of(m).widths
+    rng, widths = np.random.default_rng([4, m, n_rows]), bins_of(m).widths
     shares = rng.dirichlet(widths, 60)
     changed = shares * np.exp(size * location(m))
     changed /= changed.sum(axis=1, keepdims=True)
 
-    before = nights_of(shares, n_rows, n_before, rng)
-    after = nights_of(changed, n_rows, 60, rng)
+    before = runs_of(shares, n_rows, n_before, rng)
+    after = runs_of(changed, n_rows, 60, rng)
     found = first_alarms(widths, np.concatenate([before, after])) - n_before
 
     is_early = found < 1
-    assert is_early.sum() <= stats.binom.ppf(1 - 1e-4, len(found), DELTA / 2)
+    assert is_early.sum() <= stats.binom.ppf(1 - 1e-4, len(found), DELTA / 3)
     assert np.median(np.where(is_early, np.inf, found)) <= median
 
 
 # Rows and their neighbors
 
-#: Calibration -> nominal rows of a model and K, and false alarms among 300 models.
-MODELS = {"loo": (300, 10, 3), "conformal": (300, 7, 5), "split": (300, 7, 3)}
+CENTERS = np.random.default_rng(1).standard_normal((20, 2))
+VALUES = np.cumsum(np.random.default_rng(5).lognormal(0, 1.5, 33))
+
+DRAWS = {
+    "uniform": lambda rng, n: rng.random((n, 2)),
+    "normal": lambda rng, n: rng.standard_normal((n, 2)),
+    "heavy": lambda rng, n: rng.standard_t(1.5, (n, 2)),
+    "groups": lambda rng, n: (
+        rng.standard_normal((n, 2)) * 0.01 + CENTERS[rng.integers(0, 20, n)]
+    ),
+    "few values": lambda rng, n: VALUES[rng.integers(0, 33, n)][:, None],
+    "counts": lambda rng, n: rng.poisson(3, (n, 2)).astype(float),
+    "flags": lambda rng, n: np.c_[rng.random((n, 3)) < 0.2, rng.poisson(1, n)] * 1.0,
+}
 
 
-def statistics(calibration, rows, new, k):
-    """R_S of calibration rows, ascending, and of new rows."""
+def distances(reference, rows, k, *, are_own, is_mean):
+    """R_S of rows, by a tree; each row of the reference is nearest to itself."""
+    found = KDTree(reference).query(rows, k + are_own)[0].reshape(len(rows), -1)
+    found = found[:, are_own:]
+    return found.mean(axis=1) if is_mean else found[:, -1]
+
+
+def found_by(calibration, rows, new, k, *, is_mean=False):
+    """The bins of a model, and p-values of new rows."""
     # The library draws in the same way, so that p-values can be compared.
     order = np.random.default_rng(0).permutation(len(rows))
     measured, searched = rows[order[: len(rows) // 2]], rows[order[len(rows) // 2 :]]
     if calibration == "loo":
         measured = searched = rows
-    reference = KDTree(searched)
-    own = KDTree(measured).query(measured, [k + 1])[0]  # each is nearest to itself
-    if calibration == "conformal":
-        own = reference.query(measured, [k])[0]
-    return np.sort(own[:, 0]), reference.query(new, [k])[0][:, 0]
+    is_conformal = calibration == "conformal"
+    own = distances(
+        searched if is_conformal else measured, measured, k,
+        are_own=not is_conformal, is_mean=is_mean,
+    )  # fmt: skip
+    values = np.sort(own)
+    statistic = distances(searched, new, k, are_own=False, is_mean=is_mean)
+    ranks = len(values) - np.searchsorted(values, values, "left")
+    bins = PValueBins.of(ranks, 0.05, int(is_conformal))
+    return bins, p_values(statistic, values, counts_itself=int(is_conformal))
 
 
-def found_by(calibration, rows, new, k):
-    """The cells of a model, and p-values of new rows."""
-    counts_itself = int(calibration == "conformal")
-    values, statistic = statistics(calibration, rows, new, k)
-    m = len(values)
-    cells = Cells.of(np.arange(1, m + 1), 0.01, counts_itself)
-    return cells, p_values(statistic, values, counts_itself=counts_itself)
-
-
-@pytest.mark.parametrize("calibration", MODELS)
-def test_found__is_what_the_library_finds(calibration):
-    n_rows, k, _ = MODELS[calibration]
+@pytest.mark.parametrize("calibration", ["loo", "split", "conformal"])
+@pytest.mark.parametrize("aggregation", ["kth", "mean"])
+def test_found__is_what_the_library_finds(calibration, aggregation):
     rng = np.random.default_rng(5)
-    rows, new = rng.random((n_rows, 2)), rng.random((500, 2))
+    rows, new = rng.random((300, 2)), rng.random((500, 2))
 
-    cells, found = found_by(calibration, rows, new, k)
+    bins, found = found_by(calibration, rows, new, 7, is_mean=aggregation == "mean")
 
-    model = LPE(n_neighbors=k, calibration=calibration, alpha=0.01, random_state=0)
-    np.testing.assert_array_equal(model.fit(rows).score_samples(new), found)
-    assert cells.n_calibration == len(model.calibration_)
+    model = LPE(
+        7, aggregation=aggregation, calibration=calibration, alpha=0.05, random_state=0
+    ).fit(rows)
+    np.testing.assert_allclose(model.score_samples(new), found, rtol=0, atol=1e-12)
+    assert bins.n_calibration == len(model.calibration_)
 
 
-@pytest.mark.parametrize("calibration", MODELS)
-def test_evidence__of_rows_that_share_neighbors_is_as_rare_as_promised(calibration):
-    """Nights of 300 models; calibration rows count as often as `phi_of` says."""
-    n_rows, k, most = MODELS[calibration]
-    rng, shares = np.random.default_rng([6, k]), []
-    for _ in range(300):
-        rows, new = rng.random((n_rows, 2)), rng.random((8000, 2))
-        cells, found = found_by(calibration, rows, new, k)
-        shares.append(Counts.of(cells.count(found)).bulk)
-    shares = np.array(shares) / np.sum(shares, axis=1, keepdims=True)
+#: Nominal rows, K, and whether it is the mean distance; rows and number of the runs.
+MODELS = [(100, 2, False), (300, 20, True), (1000, 5, False), (5000, 30, True)]
+RUNS = [(20, 400), (1000, 400), (20_000, 40)]
+SERIES = [
+    (draw, *model, *runs, calibration)
+    for draw in DRAWS
+    for model in MODELS
+    for runs in RUNS
+    for calibration in ("loo", "split", "conformal")
+]
+FEW_SERIES = [
+    ("groups", 300, 20, True, 20_000, 40, "loo"),
+    ("few values", 100, 2, False, 1000, 400, "loo"),
+    ("uniform", 300, 20, True, 1000, 400, "split"),
+    ("counts", 100, 2, False, 20, 400, "conformal"),
+]
 
-    for n_new in (1000, 10**6):
-        nights = nights_of(shares, n_new, 30, rng)
-        alarms = first_alarms(cells.widths, nights, phi_of(calibration, k))
-        assert np.isfinite(alarms).sum() <= most
-        if calibration == "split":  # as independent rows, they would not do
-            as_independent = first_alarms(cells.widths, nights)
-            assert np.isfinite(as_independent).mean() > 3 * DELTA
+
+def has_evidence(bins, found, calibration, n_rows, n_runs, rng):
+    """Whether a series of rows like these ever has evidence of a change.
+
+    Without the limits that a shift and anomalies have, which only make "drift" rarer.
+    """
+    counts = BinCounts.of(bins.count(found))
+    bulk = counts.bulk / len(found)
+    drawn = rng.multinomial(n_rows, [*bulk, 1 - bulk.sum()], size=n_runs)[:, :-1]
+    reference, n_first = bins.widths.astype(float), 0
+    if calibration != "conformal":
+        n_first = -(-1000 // n_rows)
+        reference = drawn[:n_first].sum(axis=0) + 0.5
+    drawn, exponents = drawn[n_first:].astype(float), bets(reference)
+    urns = reference + np.cumsum(drawn, axis=0) - drawn
+    ratios, wealth = log_ratios(urns, drawn, exponents), np.full(len(exponents), -np.inf)
+    for run, of_run in enumerate(ratios, 1):
+        wealth = after_run(wealth, of_run, run)
+        if log_evidence(wealth, run) >= math.log(3 / DELTA):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("draw", "n", "k", "is_mean", "n_rows", "n_runs", "calibration"),
+    mostly_slow(SERIES, FEW_SERIES),
+)
+def test_evidence__of_series_without_change_is_as_rare_as_promised(
+    draw, n, k, is_mean, n_rows, n_runs, calibration
+):
+    """200 series with the slow tests, else 20: a model each, and a pool of rows."""
+    is_slow = (draw, n, k, is_mean, n_rows, n_runs, calibration) not in FEW_SERIES
+    n_series, n_pool = (200, 250_000) if is_slow else (20, 100_000)
+    rng, n_false = np.random.default_rng([6, n, k, n_rows]), 0
+    for _ in range(n_series):
+        rows, new = DRAWS[draw](rng, n), DRAWS[draw](rng, n_pool)
+        bins, found = found_by(calibration, rows, new, k, is_mean=is_mean)
+        n_false += has_evidence(bins, found, calibration, n_rows, n_runs, rng)
+
+    assert n_false <= stats.binom.ppf(0.999, n_series, DELTA)

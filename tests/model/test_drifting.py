@@ -1,4 +1,4 @@
-"""`lpe_dask.drift`: p-values of any kind, of any model, night after night."""
+"""`lpe_dask.drift`: p-values of any kind, of any model, run after run."""
 
 import dataclasses
 import json
@@ -20,16 +20,15 @@ def log_bell(rows):
     return -((np.asarray(rows) - 0.5) ** 2).sum(axis=1)
 
 
-#: Kinds of models, and by how much calibration rows are divided.
 MODELS = {
-    "loo": ({"calibration": "loo"}, 2),
-    "loo part": ({"calibration": "loo", "calibration_size": 100}, 2),
-    "conformal": ({"calibration": "conformal"}, 1),
-    "split": ({"calibration": "split", "n_neighbors": 4}, 4),
-    "radius": ({"calibration": "loo", "graph": "radius", "radius": 0.4}, 2),
-    "radius split": ({"calibration": "split", "graph": "radius", "radius": 0.4}, 100),
-    "mean": ({"calibration": "loo", "aggregation": "mean"}, 2),
-    "density": ({"calibration": "conformal", "anomaly_log_density": log_bell}, 1),
+    "loo": {"calibration": "loo"},
+    "loo part": {"calibration": "loo", "calibration_size": 100},
+    "conformal": {"calibration": "conformal"},
+    "split": {"calibration": "split", "n_neighbors": 4},
+    "radius": {"calibration": "loo", "graph": "radius", "radius": 0.4},
+    "radius split": {"calibration": "split", "graph": "radius", "radius": 0.4},
+    "mean": {"calibration": "loo", "aggregation": "mean"},
+    "density": {"calibration": "conformal", "anomaly_log_density": log_bell},
 }
 
 
@@ -38,17 +37,18 @@ def rows_of(seed, n_rows, shift=0.0):
 
 
 def fitted(**arguments):
-    return LPE(**({"alpha": 0.05, "random_state": 0} | arguments)).fit(rows_of(0, 400))
+    given = {"alpha": 0.05, "random_state": 0, "calibration": "conformal"} | arguments
+    return LPE(**given).fit(rows_of(0, 800))
 
 
 @pytest.fixture(scope="module")
 def model():
-    return fitted(calibration="loo")
+    return fitted()
 
 
 @pytest.fixture(scope="module")
 def found(model):
-    """P-values of a night, some of them missing."""
+    """P-values of a run, some of them missing."""
     p_values = model.score_samples(rows_of(1, 300))
     p_values[[5, 17, 290]] = np.nan
     return p_values
@@ -75,9 +75,9 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_drift__is_the_same_for_any_kind_of_p_values(model, found, kind):
-    expected = drift(found, model, run="a night")
+    expected = drift(found, model, run="a run")
 
-    assert drift(KINDS[kind](found), model, run="a night") == expected
+    assert drift(KINDS[kind](found), model, run="a run") == expected
     assert (expected.rows, expected.rows_nan) == (300, 3)
     assert expected.flagged == (found <= 0.05).sum()
 
@@ -90,11 +90,11 @@ def test_drift__computes_once(model, found, at_most_computes):
 
 
 @pytest.mark.parametrize("empty", [[], np.empty(0), da.from_array(np.empty(0))], ids=str)
-def test_drift__of_no_rows_is_broken_input(model, empty):
+def test_drift__of_no_rows_is_invalid_input(model, empty):
     said = drift(empty, model)
 
-    assert (said.verdict, said.reason) == ("broken input", "there are no rows")
-    assert (said.rows, said.night) == (0, 0)
+    assert (said.verdict, said.reason) == ("invalid input", "there are no rows")
+    assert (said.rows, said.number) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -121,28 +121,31 @@ def test_drift__refuses_what_is_no_p_value(model, wrong):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_drift__judges_any_kind_of_model(kind):
-    arguments, phi = MODELS[kind]
+def test_drift__tests_runs_of_any_kind_of_model(kind):
+    """Where calibration rows are no reference, against the first runs with 1000 rows."""
+    arguments = MODELS[kind]
     model = fitted(**arguments)
+    is_exact = arguments["calibration"] == "conformal"
     state, verdicts = None, []
-    for night in range(3):
-        rows = rows_of(10 + night, 800)
+    for run in range(4):
+        rows = rows_of(10 + run, 800)
         said = drift(model.score_samples(rows), model, state)
         verdicts.append(said.verdict)
         assert said.flagged == (model.predict(rows) == -1).sum()
         state = said.state
     far = drift(model.score_samples(rows_of(20, 800, shift=2.5)), model, state)
 
-    assert verdicts == ["fits"] * 3
-    assert far.verdict in {"drifting", "broken input"}
-    assert state["phi"] == phi
+    first = "no drift" if is_exact else "calibrating"
+    assert verdicts == [first] * 2 + ["no drift"] * 2
+    assert said.reference_rows == (None if is_exact else 1600)
+    assert far.verdict in {"drift", "invalid input"}
     assert said.n_calibration == state["n_calibration"] == len(model.calibration_)
     assert said.promised == 0.05
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "density"])
 def test_drift__goes_on_with_a_model_from_disk(tmp_path, kind):
-    model = fitted(**MODELS[kind][0])
+    model = fitted(**MODELS[kind])
     model.save(tmp_path / "model")
     stored = load(tmp_path / "model")
     first = drift(model.score_samples(rows_of(4, 300)), model, run="1")
@@ -152,20 +155,20 @@ def test_drift__goes_on_with_a_model_from_disk(tmp_path, kind):
 
     expected = drift(p_values, model, first.state, run="2")
     assert drift(p_values, stored, state, run="2") == expected
-    assert expected.night == 2
+    assert expected.number == 2
 
 
 def test_drift__goes_on_with_a_refit_of_the_same_rows(model, found):
     state = drift(found, model).state
 
-    assert drift(found, fitted(calibration="loo"), state).night == 2
+    assert drift(found, fitted(), state).number == 2
 
 
 OTHERS = {
-    "rows": lambda: LPE(alpha=0.05, calibration="loo").fit(rows_of(1, 400)),
-    "number of rows": lambda: LPE(alpha=0.05, calibration="loo").fit(rows_of(0, 300)),
-    "calibration": lambda: fitted(calibration="conformal"),
-    "neighbors": lambda: fitted(calibration="loo", n_neighbors=3),
+    "rows": lambda: fitted().fit(rows_of(1, 800)),
+    "number of rows": lambda: fitted().fit(rows_of(0, 600)),
+    "calibration": lambda: fitted(calibration="loo"),
+    "neighbors": lambda: fitted(n_neighbors=3),
 }
 
 
@@ -183,7 +186,7 @@ def test_calibration_id__tells_calibrations_from_others(model):
     nudged[7] = np.nextafter(nudged[7], np.inf)
     others = [
         calibration.with_values(nudged), calibration.with_values(nudged[:-1]),
-        dataclasses.replace(calibration, counts_itself=1),
+        dataclasses.replace(calibration, counts_itself=0),
         dataclasses.replace(calibration, graph="radius"),
     ]  # fmt: skip
 
@@ -209,7 +212,7 @@ def test_drift__at_another_level(model, alpha):
 
     said = drift(p_values, model, alpha=alpha)
 
-    assert said.verdict == "fits"
+    assert said.verdict == "no drift"
     assert said.promised == alpha
     assert said.flagged == (p_values <= alpha).sum()
     low, high = said.promised_between
@@ -217,9 +220,9 @@ def test_drift__at_another_level(model, alpha):
     assert said.state["edges"][0] >= min(1, max(0.1, 2 * alpha)) * 400
     if alpha > 0.5:
         assert said.state["edges"] == [400]
-        assert "too few different ones" in str(said)
+        assert "Too few distinct p-values" in str(said)
         # 1.25 times 99 % and more is never too much.
-        verdict = "fits" if alpha > 0.8 else "drifting"
+        verdict = "no drift" if alpha > 0.8 else "drift"
         assert drift(np.zeros(300), model, alpha=alpha).verdict == verdict
 
 
@@ -243,11 +246,12 @@ def test_drift__counts_no_run_twice(model, found):
 
     with pytest.raises(ValueError, match="run='2026-11-25' is in the state already"):
         drift(found, model, twice.state, run="2026-11-25")
-    assert [said.night for said in (first, unnamed, twice)] == [1, 2, 3]
+    assert [said.number for said in (first, unnamed, twice)] == [1, 2, 3]
+    assert [said.run for said in (unnamed, twice)] == ["run 2", "run 3"]
     assert len({run["run"] for run in twice.state["runs"]}) == 3
 
 
-@pytest.mark.parametrize("run", [3, 0, 2.5, b"night", ["night"]], ids=str)
+@pytest.mark.parametrize("run", [3, 0, 2.5, b"run", ["run"]], ids=str)
 def test_drift__refuses_a_run_that_is_no_text(model, found, run):
     with pytest.raises(TypeError, match="must be a str, such as the date"):
         drift(found, model, run=run)
@@ -257,8 +261,8 @@ def test_drift__refuses_a_run_that_is_no_text(model, found, run):
     "given",
     [
         {"alpha": 0}, {"alpha": 1}, {"alpha": math.nan}, {"delta": 0}, {"delta": 1},
-        {"tolerance": -0.1}, {"anomalies": 1}, {"moved": -0.1}, {"nan_limit": 1},
-        {"delta": "1 %"}, {"moved": None},
+        {"tolerance": -0.1}, {"anomalies": 1}, {"shift": -0.1}, {"shift": 1},
+        {"delta": "1 %"}, {"shift": None},
     ],
     ids=str,
 )  # fmt: skip
@@ -270,25 +274,23 @@ def test_drift__refuses_arguments_out_of_range(model, found, given):
 
 
 def test_drift__passes_on_what_is_tolerated(model):
-    p_values = model.score_samples(rows_of(9, 5000, shift=1))
-    missing = np.where(np.arange(5000) % 5 == 0, np.nan, p_values)
+    p_values = model.score_samples(rows_of(9, 5000, shift=1.5))
 
-    assert drift(p_values, model).verdict == "drifting"
-    tolerant = drift(p_values, model, moved=0.9, anomalies=0.9)
-    assert (tolerant.verdict, tolerant.changed_since is None) == ("fits", False)
-    assert drift(p_values, model, moved=0.9, tolerance=99).verdict == "fits"
-    assert drift(p_values, model, moved=0.9, delta=1e-300).changed_since is None
-    assert drift(missing, model).verdict == "broken input"
-    assert drift(missing, model, nan_limit=0.3).verdict == "drifting"
+    assert drift(p_values, model).verdict == "drift"
+    tolerant = drift(p_values, model, shift=0.9, anomalies=0.9)
+    assert (tolerant.verdict, tolerant.changed_since is None) == ("no drift", False)
+    assert drift(p_values, model, shift=0.9, tolerance=99).verdict == "no drift"
+    assert drift(p_values, model, shift=0.9, delta=1e-300).changed_since is None
 
 
 def test_drift__tells_all_of_it_in_sentences(model):
-    said = drift(np.floor(np.linspace(0, 400.9, 2000)) / 400, model)
+    said = drift(np.floor(np.linspace(1, 401.9, 2000)) / 401, model)
 
+    low, high = said.promised_between
     assert str(said) == (
-        f"fits: 5.25% flagged (between 4.31% and 6.32%), 5.00% promised (with 400 "
-        f"calibration rows between {said.promised_between[0]:.2%} and "
-        f"{said.promised_between[1]:.2%}). Of the ordinary rows {said.moved_week:.2%} rank "
-        f"elsewhere, at least 0.00%, in up to 7 nights. No evidence of a change of "
-        f"ordinary rows."
+        f"no drift: {said.flagged_share:.2%} flagged (95% interval: "
+        f"{said.flagged_between[0]:.2%} to {said.flagged_between[1]:.2%}), 5.00% promised "
+        f"(95% interval by 400 calibration rows: {low:.2%} to {high:.2%}). The "
+        f"distribution of p-values of non-anomalous rows differs by {said.shift:.2%} in "
+        f"this run (at least 0.00%). No evidence of a change."
     )

@@ -11,19 +11,19 @@ from lpe_dask.pages import report_page
 from lpe_dask.pages.pictures import (
     _COLORS,
     has_pictures,
-    picture_of_nights,
     picture_of_p_values,
+    picture_of_runs,
 )
-from summaries import broken, drifting, ordinary
+from summaries import drifting, invalid, ordinary
 
-CELLS = ordinary()["p_value_cells"]
+BINS = ordinary()["p_value_bins"]
 BAD = (None, "nan", "x", True, [], {}, float("nan"), float("inf"), -1, 0, 1e308, 10**400)
 
 
-def nights(summary):
+def runs_of(summary):
     drift = summary["drift"]
     promised = [drift["promised"], *drift["promised_between"]]
-    return picture_of_nights(drift["state"]["runs"], promised, 0.01)
+    return picture_of_runs(drift["state"]["runs"], promised, 0.01)
 
 
 def texts_of(picture):
@@ -31,7 +31,7 @@ def texts_of(picture):
 
 
 def test_picture_of_p_values__is_one_element_in_the_colors_of_the_page():
-    picture = picture_of_p_values(CELLS, 0.01)
+    picture = picture_of_p_values(BINS, 0.01)
     root = ElementTree.fromstring(picture)
     assert (root.tag, root.get("role")) == ("svg", "img")
     assert root.get("aria-label")
@@ -44,41 +44,41 @@ def test_picture_of_p_values__is_one_element_in_the_colors_of_the_page():
 
 def test_picture_of_p_values__has_the_flagged_rows_on_their_own():
     assert {"flagged", "≤ 0.1", "0.2", "1.0", "rows / promised"} <= set(
-        texts_of(picture_of_p_values(CELLS, 0.01))
+        texts_of(picture_of_p_values(BINS, 0.01))
     )
-    cells = {name: values[1:] for name, values in CELLS.items()}  # no row can be flagged
-    texts = texts_of(picture_of_p_values(cells, 0.01))
+    bins = {name: values[1:] for name, values in BINS.items()}  # no row can be flagged
+    texts = texts_of(picture_of_p_values(bins, 0.01))
     assert "≤ 0.1" in texts
     assert "flagged" not in texts
-    one = {name: values[:1] for name, values in CELLS.items()}
+    one = {name: values[:1] for name, values in BINS.items()}
     assert "flagged" in texts_of(picture_of_p_values(one, 0.01))
 
 
 def test_picture_of_p_values__cuts_what_is_far_from_the_promise_and_names_it():
-    many = CELLS | {"rows": [90_000, 0, 0, 0, 0, 10_000]}
+    many = BINS | {"rows": [90_000, 0, 0, 0, 0, 10_000]}
     texts = texts_of(picture_of_p_values(many, 0.01))
     assert {"90", "10", "0.1"} <= set(texts)
     assert "20" not in texts
-    near = texts_of(picture_of_p_values(CELLS, 0.01))
+    near = texts_of(picture_of_p_values(BINS, 0.01))
     assert {"0.5", "1", "2"} <= set(near)
     assert "5" not in near
 
 
 @pytest.mark.parametrize("bad", BAD)
 def test_picture_of_p_values__survives_what_is_no_number(bad):
-    for name, values in CELLS.items():
+    for name, values in BINS.items():
         for changed in (bad, [bad] * len(values), [bad, *values[1:]]):
-            picture = picture_of_p_values(CELLS | {name: changed}, 0.01)
+            picture = picture_of_p_values(BINS | {name: changed}, 0.01)
             assert picture is None or picture.startswith("<svg")
     assert picture_of_p_values(bad, 0.01) is None
 
 
-def test_picture_of_nights__tells_verdicts_apart_by_shape_and_color():
+def test_picture_of_runs__tells_verdicts_apart_by_shape_and_color():
     for summary, word, color in (
-        (ordinary(), "fits", "mark"), (drifting(), "drifting", "warn"),
-        (broken(), "broken input", "bad"),
+        (ordinary(), "no drift", "mark"), (drifting(), "drift", "warn"),
+        (invalid(), "invalid input", "bad"),
     ):  # fmt: skip
-        picture = nights(summary)
+        picture = runs_of(summary)
         texts = [x.text for x in ElementTree.fromstring(picture).iter("text")]
         assert word in texts
         assert f"var(--{color})" in picture
@@ -87,28 +87,28 @@ def test_picture_of_nights__tells_verdicts_apart_by_shape_and_color():
     assert "#p-" not in picture  # ids are apart from those of the other picture
 
 
-def test_picture_of_nights__is_the_same_each_time_and_small():
-    assert len(nights(ordinary(n_nights=200))) < 75_000
-    assert nights(ordinary(n_nights=9)) == nights(ordinary(n_nights=9))
+def test_picture_of_runs__is_the_same_each_time_and_small():
+    assert len(runs_of(ordinary(n_runs=200))) < 75_000
+    assert runs_of(ordinary(n_runs=9)) == runs_of(ordinary(n_runs=9))
 
 
-def test_picture_of_nights__survives_what_is_no_night():
-    night = ordinary()["drift"]["state"]["runs"][0]
-    odd = [{**night, name: bad} for name in night for bad in BAD]
-    odd += [{**night, "flagged_between": [bad, bad]} for bad in BAD]
-    assert picture_of_nights([*odd, *BAD], [0.01, 0, 0.02], 0.01).startswith("<svg")
-    assert picture_of_nights([None, {}], [10.0**300, 0.0, -1.0], -1.0).startswith("<svg")
+def test_picture_of_runs__survives_what_is_no_run():
+    run = ordinary()["drift"]["state"]["runs"][0]
+    odd = [{**run, name: bad} for name in run for bad in BAD]
+    odd += [{**run, "flagged_between": [bad, bad]} for bad in BAD]
+    assert picture_of_runs([*odd, *BAD], [0.01, 0, 0.02], 0.01).startswith("<svg")
+    assert picture_of_runs([None, {}], [10.0**300, 0.0, -1.0], -1.0).startswith("<svg")
 
 
-def test_picture_of_nights__takes_two_nights():
-    assert nights(ordinary(n_nights=1)) is None
-    assert nights(ordinary(n_nights=0)) is None
+def test_picture_of_runs__takes_two_runs_of():
+    assert runs_of(ordinary(n_runs=1)) is None
+    assert runs_of(ordinary(n_runs=0)) is None
 
 
 def test_pictures__do_not_depend_on_the_style_that_is_set():
-    plain = picture_of_p_values(CELLS, 0.01)
+    plain = picture_of_p_values(BINS, 0.01)
     with mpl.rc_context({"axes.grid": True, "font.size": 30, "text.color": "red"}):
-        assert picture_of_p_values(CELLS, 0.01) == plain
+        assert picture_of_p_values(BINS, 0.01) == plain
         assert mpl.rcParams["font.size"] == 30
 
 

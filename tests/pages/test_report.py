@@ -12,7 +12,10 @@ from lpe_dask.pages import report_page
 from lpe_dask.pages.rendering import cut, place, written
 from lpe_dask.pages.report import MOST_BYTES, Content
 
-KINDS = ("ordinary", "drifting", "broken", "with_fdr", "own", "old", "hostile")
+KINDS = (
+    "ordinary", "drifting", "invalid", "calibrating", "single", "with_fdr", "own", "old",
+    "hostile",
+)  # fmt: skip
 
 #: What damaged summaries, and those of other versions, may have anywhere.
 BAD = (
@@ -132,14 +135,18 @@ def test_report_page__begins_with_the_numbers_that_are_asked_for(name, pages):
         wanted |= {"reasons.flagged_rows", "reasons.first_reasons.0.rows"}
     if summary["rows_nan"]:
         wanted.add("rows_nan")
+        counts = enumerate(of["missing"] for of in summary["values"])
+        wanted |= {f"values.{i}.missing" for i, n_missing in counts if n_missing}
+    if name in ("single", "own", "old"):
+        wanted.add("rows")
     if name == "drifting":
-        wanted.add("drift.excess_nights")
+        wanted.add("drift.consecutive_excess_runs")
     parsed = Page(page)
     assert parsed.first == wanted
     assert {"rows"} <= {key for key, _, _ in parsed.numbers}
 
 
-@pytest.mark.parametrize("name", ["ordinary", "drifting", "broken", "with_fdr", "own"])
+@pytest.mark.parametrize("name", ["ordinary", "drifting", "invalid", "with_fdr", "own"])
 def test_report_page__has_the_reasons_of_the_summary(name, pages):
     summary, page = pages[name]
     parsed = Page(page)
@@ -161,17 +168,17 @@ def test_report_page__has_the_reasons_of_the_summary(name, pages):
     assert parsed.text.count(", not flagged") == sum(not row["is_anomaly"] for row in rows)
 
 
-@pytest.mark.parametrize("name", ["ordinary", "drifting", "broken"])
-def test_report_page__has_the_past_nights_and_the_parameters(name, pages):
+@pytest.mark.parametrize("name", ["ordinary", "drifting", "invalid"])
+def test_report_page__has_the_past_runs_and_the_parameters(name, pages):
     summary, page = pages[name]
     tables = Page(page).tables
-    assert tables["Past nights"][0][1:] == [
+    assert tables["Past runs"][0][1:] == [
         [
-            place(night["output"]), night["verdict"], written(night["rows"], "count"),
-            written(night["flagged_share"], "percent"), written(night["moved"], "percent"),
-            written(night["log10_evidence"]),
+            place(run["run"]), run["verdict"], written(run["rows"], "count"),
+            written(run["flagged_share"], "percent"), written(run["shift"], "percent"),
+            written(run["recent_shift"], "percent"), written(run["log10_evidence"]),
         ]
-        for night in reversed(summary["drift"]["state"]["runs"])
+        for run in reversed(summary["drift"]["state"]["runs"])
     ]  # fmt: skip
     parameters = summary["parameters"].items()
     assert tables["Model"][-1] == [[name, written(value)] for name, value in parameters]
@@ -182,10 +189,10 @@ def test_report_page__says_its_verdict_once(name, pages):
     summary, page = pages[name]
     text = Page(page).text
     verdict = summary.get("drift", {}).get("verdict")
-    assert ((verdict or "not judged").capitalize() + " ") in text
-    assert f"{verdict}: " not in text.split("Is the model still right?")[1]
+    assert (verdict.capitalize() if verdict else "Rows 100,000") + " " in text
+    assert f"{verdict}: " not in text
     if name != "hostile":
-        assert text.startswith("/out/2026-11-25: " + (verdict or "not judged"))
+        assert text.startswith("/out/2026-11-25: " + (verdict or "scored"))
         assert "file://" not in text
 
 
@@ -196,18 +203,17 @@ def test_report_page__tells_what_to_look_at(pages, without_pictures):
         looks[name] = text.split("What to look at ")[1].split(" Cost ")[0]
     assert looks["old"] == "Nothing."
     assert looks["ordinary"].startswith("mean_of_sensor_0: the first reason for 3 of the 3")
-    assert looks["drifting"].startswith("what has changed since /out/2026-11-04")
-    assert looks["broken"].startswith("the input of this night")
-    assert "rows without a p-value: 62,000" in looks["broken"]
+    assert looks["drifting"].startswith("what has changed since run-4; then fit")
+    assert looks["invalid"].startswith("the input of this run")
     failed = summaries.changed(summaries.ordinary(), ["calibration_check", "holds"], False)
     assert "more false alarms than promised" in report_page(failed)
     unknown = summaries.changed(summaries.drifting(), ["drift", "changed_since"], None)
-    assert "what has changed since this night" in report_page(unknown)
+    assert "what has changed since this run" in report_page(unknown)
 
 
 def test_report_page__of_rows_among_themselves_says_why_there_is_no_verdict(pages):
     text = Page(pages["own"][1]).text
-    assert "Not judged Rows were scored against each other: their p-values are" in text
+    assert "Rows 100,000 Not tested for drift: rows were scored against each" in text
     assert "100,000 rows scored against each other, finished 25 November 2026" in text
 
 
@@ -254,7 +260,7 @@ def test_report_page__of_the_largest_summary_is_small_and_has_all_columns():
     parsed = Page(page)
     tables = parsed.tables["The most anomalous rows, and why"]
     assert sum(len(table) - 1 for table in tables) == 50 * 20
-    assert len(parsed.tables["Past nights"][0]) == 1 + 200
+    assert len(parsed.tables["Past runs"][0]) == 1 + 200
 
 
 def test_report_page__has_fewer_columns_where_it_would_be_too_large(
@@ -272,17 +278,15 @@ def test_report_page__of_more_than_it_shows_is_small(without_pictures):
     summary |= {"parameters": many, "versions": many, "certificate": many}
     summary["seconds_by_step"] = dict.fromkeys(many, 10.0**300)
     summary["calibration_check"]["levels"] *= 1000
-    summary["p_value_cells"] = {
-        name: [0.5] * 1000 for name in ("upper", "promised", "rows")
-    }
+    summary["p_value_bins"] = {name: [0.5] * 1000 for name in ("upper", "promised", "rows")}
     assert len(report_page(summary).encode(errors="replace")) <= MOST_BYTES
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: cut(repr(bad), 20))
 def test_report_page__is_made_whatever_a_summary_holds(bad, without_pictures):
-    start = summaries.ordinary(n_rows=1, n_columns=1, n_nights=1)
-    start["drift"]["changed_since"] = {"run": "a", "output": "", "night": 1}
-    start["drift"]["verdict"] = "drifting"
+    start = summaries.ordinary(n_rows=1, n_columns=1, n_runs=1)
+    start["drift"]["changed_since"] = {"run": "a", "output": "", "number": 1}
+    start["drift"]["verdict"] = "drift"
     for path in summaries.paths(start):
         page = report_page(summaries.changed(start, path, bad))
         assert page.startswith("<!DOCTYPE html>"), path
@@ -294,7 +298,7 @@ def test_report_page__is_made_whatever_a_summary_lacks(without_pictures):
     for name in start:
         Page(report_page({key: value for key, value in start.items() if key != name}))
         Page(report_page({name: start[name]}))
-    assert "Not judged" in Page(report_page({})).text
+    assert "What to look at Nothing." in Page(report_page({})).text
 
 
 def test_report_page__depends_on_the_values_of_json_alone(without_pictures):

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.pvalues.cells import Cells
-from lpe_dask.pvalues.evidence import after_night, bets, log_evidence, log_ratios
+from lpe_dask.pvalues.bins import PValueBins
+from lpe_dask.pvalues.eprocess import after_run, bets, log_evidence, log_ratios
 
 
-def outcomes(n_cells, n_rows):
-    """All ways in which rows fall into cells."""
-    for counts in itertools.product(range(n_rows + 1), repeat=n_cells):
+def outcomes(n_bins, n_rows):
+    """All ways in which rows fall into bins."""
+    for counts in itertools.product(range(n_rows + 1), repeat=n_bins):
         if sum(counts) == n_rows:
             yield counts
 
@@ -66,20 +66,20 @@ def test_log_ratios__compare_the_tilted_urn_with_the_urn():
 
 @given(
     urn=st.lists(st.floats(0.01, 1e9), min_size=3, max_size=3),
-    nights=st.lists(st.tuples(*[st.integers(0, 10**6)] * 3), min_size=1, max_size=4),
+    runs=st.lists(st.tuples(*[st.integers(0, 10**6)] * 3), min_size=1, max_size=4),
 )
-def test_log_ratios__of_several_series_are_those_of_each(urn, nights):
-    exponents, counts = bets(np.array([5, 2, 3])), np.array(nights, float)
-    urns = np.array(urn) + np.arange(len(nights))[:, None]
+def test_log_ratios__of_several_series_are_those_of_each(urn, runs):
+    exponents, counts = bets(np.array([5, 2, 3])), np.array(runs, float)
+    urns = np.array(urn) + np.arange(len(runs))[:, None]
 
     together = log_ratios(urns, counts, exponents)
-    wealth = after_night(np.zeros_like(together), together, 3)
+    wealth = after_run(np.zeros_like(together), together, 3)
     evidence = log_evidence(wealth, 3)
 
-    for i in range(len(nights)):
+    for i in range(len(runs)):
         alone = log_ratios(urns[i], counts[i], exponents)
         np.testing.assert_array_equal(together[i], alone)
-        np.testing.assert_array_equal(wealth[i], after_night(np.zeros(40), alone, 3))
+        np.testing.assert_array_equal(wealth[i], after_run(np.zeros(40), alone, 3))
         assert evidence[i] == log_evidence(wealth[i], 3)
 
 
@@ -112,8 +112,8 @@ def exact_log_ratio(urn, counts, exponent):
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.001])
-def test_log_ratios__of_many_rows_after_many_nights(shift):
-    widths = Cells.of(np.arange(1, 10_001), 0.01, 0).widths
+def test_log_ratios__of_many_rows_after_many_runs(shift):
+    widths = PValueBins.of(np.arange(1, 10_001), 0.01, 0).widths
     exponents, rng = bets(widths), np.random.default_rng(20261125)
     shares = widths * np.exp(shift * exponents[0])
     urn = 1e11 * widths / widths.sum() + rng.random(len(widths))
@@ -145,7 +145,7 @@ def test_bets__tilt_by_so_many_standard_deviations(widths):
 
 
 def test_bets__come_in_pairs_that_tilt_either_way():
-    exponents = bets(Cells.of(np.arange(1, 1001), 0.01, 0).widths)
+    exponents = bets(PValueBins.of(np.arange(1, 1001), 0.01, 0).widths)
 
     assert exponents.shape == (40, 16)
     mirrored = {tuple(row) for row in -exponents}
@@ -154,7 +154,7 @@ def test_bets__come_in_pairs_that_tilt_either_way():
     assert (np.diff(location) > 0).all()
 
 
-def test_bets__see_cells_where_their_middle_is():
+def test_bets__see_bins_where_their_middle_is():
     location, spread, low, high = bets(np.array([20, 30, 50]))[:4]
 
     for found, shape in (
@@ -172,7 +172,7 @@ def test_evidence__is_0_where_there_is_nothing_to_bet_on(widths):
     exponents = bets(np.array(widths, int))
 
     ratios = log_ratios(np.array(widths, float), np.array(widths), exponents)
-    wealth = after_night(np.empty(0), ratios, 1)
+    wealth = after_run(np.empty(0), ratios, 1)
 
     assert exponents.shape == (0, len(widths))
     assert wealth.shape == (0,)
@@ -182,17 +182,17 @@ def test_evidence__is_0_where_there_is_nothing_to_bet_on(widths):
 def test_evidence__of_nights_that_say_nothing_stays_0():
     wealth = np.full((2, 40), -np.inf)
 
-    for night in range(1, 500):
-        wealth = after_night(wealth, np.zeros((2, 40)), night)
+    for run in range(1, 500):
+        wealth = after_run(wealth, np.zeros((2, 40)), run)
 
-        np.testing.assert_allclose(log_evidence(wealth, night), 0, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(log_evidence(wealth, run), 0, rtol=0, atol=1e-12)
 
 
-def test_after_night__bets_anew_each_night():
+def test_after_run__bets_anew_each_run():
     lost = np.full(40, -1000.0)
 
-    first = after_night(np.full(40, -np.inf), lost, 1)
-    second = after_night(first, np.zeros(40), 2)
+    first = after_run(np.full(40, -np.inf), lost, 1)
+    second = after_run(first, np.zeros(40), 2)
 
     put = 1 / math.log2(3) - 1 / math.log2(4)
     np.testing.assert_allclose(second, math.log(put / 40))

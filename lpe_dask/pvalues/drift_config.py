@@ -1,4 +1,4 @@
-"""What counts as drift: how much nights may differ from what is promised."""
+"""What counts as drift: by how much runs may differ from what is promised."""
 
 from __future__ import annotations
 
@@ -9,28 +9,26 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class Tolerances:
+class DriftConfig:
     """What counts as drift.
 
     Attributes
     ----------
     delta : float
-        The probability of a false verdict "drifting", over all nights of a series.
+        The probability of a false verdict "drift", over all runs of a series.
     tolerance : float
-        By which share more, or fewer, rows than promised may be flagged.
+        By which share more, or fewer, rows than promised may have small p-values.
     anomalies : float
         The share of rows that may be anomalies, beside false alarms.
-    moved : float
-        The share of ordinary rows that may rank elsewhere.
-    nan_limit : float
-        The share of rows that may have no p-value.
+    shift : float
+        By how much the distribution of p-values of rows that are not anomalous may shift:
+        the share of them that rank elsewhere.
     """
 
     delta: float = 0.01
     tolerance: float = 0.25
     anomalies: float = 0.05
-    moved: float = 0.02
-    nan_limit: float = 0.1
+    shift: float = 0.02
 
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):
@@ -45,5 +43,5 @@ class Tolerances:
                 raise ValueError(f"{name}={value!r} must be a number {above}{below}.")
 
 
-#: Those that are taken where none are given.
-USUAL = Tolerances()
+#: That which is taken where none is given.
+DEFAULT_CONFIG = DriftConfig()

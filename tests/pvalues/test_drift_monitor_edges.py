@@ -1,4 +1,4 @@
-"""Nights at the edge of what the monitor takes: hardly any cells, rows or money."""
+"""Runs at the edge of what the monitor takes: hardly any bins, rows or money."""
 
 import json
 import math
@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 
 from lpe_dask.pvalues import new_state, update
-from lpe_dask.pvalues.cells import Cells
-from lpe_dask.pvalues.evidence import after_night, bets, log_evidence, log_ratios
+from lpe_dask.pvalues.bins import PValueBins
+from lpe_dask.pvalues.eprocess import after_run, bets, log_evidence, log_ratios
 
-CELLS = Cells.of(np.arange(1, 2001), 0.01, 0)
+BINS = PValueBins.of(np.arange(1, 2001), 0.01, 0)
 
 
-def nights_of(cells, nights, phi=1.0):
-    """What each night says; a night is p-values."""
-    state, said = new_state("a model", cells, phi, 0.01), []
-    for run, p_values in enumerate(nights):
-        said.append(update(state, cells, cells.count(p_values), str(run)))
+def runs_of(bins, runs):
+    """What each run says; a run is p-values."""
+    state, said = new_state("a model", bins, 0.01, is_exact=True), []
+    for run, p_values in enumerate(runs):
+        said.append(update(state, bins, bins.count(p_values), str(run)))
         state = json.loads(json.dumps(said[-1].state, allow_nan=False))
     return said
 
 
-# Cells
+# PValueBins
 
 
 @pytest.mark.parametrize("counts_itself", [0, 1])
@@ -30,27 +30,28 @@ def nights_of(cells, nights, phi=1.0):
 @pytest.mark.parametrize("m", [1, 2, 5])
 def test_update__of_hardly_any_calibration_rows(m, alpha, counts_itself):
     """Twice alpha may be above 1: then no row is an ordinary one."""
-    cells, rng = (
-        Cells.of(np.arange(1, m + 1), alpha, counts_itself),
+    bins, rng = (
+        PValueBins.of(np.arange(1, m + 1), alpha, counts_itself),
         np.random.default_rng(0),
     )
-    assert cells.edges[-1] == m
+    assert bins.edges[-1] == m
     if 2 * alpha >= 1:
-        assert cells.edges == (m,)
+        assert bins.edges == (m,)
 
-    nights = [
+    runs = [
         (rng.integers(0, m + 1, n) + counts_itself) / (m + counts_itself)
         for n in (1, 3, 100, 10_000, 10**6)
     ]
-    said = nights_of(cells, nights)
+    said = runs_of(bins, runs)
 
-    assert [drift.verdict for drift in said] == ["fits"] * 5
-    for drift, night in zip(said, nights, strict=True):
-        assert drift.flagged == (night <= alpha).sum()
+    verdicts = [drift.verdict for drift in said]
+    assert verdicts == ["too few rows to test"] * 2 + ["no drift"] * 3
+    for drift, run in zip(said, runs, strict=True):
+        assert drift.flagged == (run <= alpha).sum()
         low, high = drift.promised_between
         assert 0 <= low <= high <= 1
         assert "nan" not in str(drift)
-    if len(cells.edges) < 3:
+    if len(bins.edges) < 3:
         assert said[-1].state["wealth"] == []
         assert said[-1].log10_evidence == 0
 
@@ -58,10 +59,10 @@ def test_update__of_hardly_any_calibration_rows(m, alpha, counts_itself):
 def test_count__computes_ranks_with_64_bits():
     """A rank of 99,991 calibration rows from a p-value of 32 bits is still that rank."""
     m = 99_991
-    cells = Cells(m, 0, 0.01, 0, 0, tuple(range(m + 1)))
+    bins = PValueBins(m, 0, 0.01, 0, 0, tuple(range(m + 1)))
     p_values = (np.arange(m + 1) / m).astype(np.float32)
 
-    assert (cells.count(p_values)[4:] == 1).all()
+    assert (bins.count(p_values)[4:] == 1).all()
 
 
 # Evidence
@@ -76,7 +77,7 @@ def test_log_ratios__are_finite_where_a_cell_is_hardly_there(rest, is_last):
     for counts in ([0, 0], [1, 0], [0, 1], [10**6, 3], [3, 10**6]):
         ratios = log_ratios(widths.astype(float), np.array(counts, float), exponents)
 
-        wealth = after_night(np.full(len(exponents), -np.inf), ratios, 1)
+        wealth = after_run(np.full(len(exponents), -np.inf), ratios, 1)
         assert np.isfinite(ratios).all()
         assert np.isfinite(log_evidence(wealth, 1))
 
@@ -91,14 +92,15 @@ def test_log_ratios__are_finite_where_a_cell_is_hardly_there(rest, is_last):
 def test_update__of_a_calibration_most_of_which_is_tied():
     m = 2_000_000
     ranks = np.append(np.arange(1, m // 10 + 2), np.full(m - m // 10 - 1, m))
-    cells = Cells.of(ranks, 0.01, 0)
+    bins = PValueBins.of(ranks, 0.01, 0)
     rng = np.random.default_rng(1)
-    assert cells.edges == (m // 10, m // 10 + 1, m)
+    assert bins.edges == (m // 10, m // 10 + 1, m)
 
-    said = nights_of(cells, [rng.choice(ranks, n) / m for n in (1, 1000, 100_000)])
-    [burst] = nights_of(cells, [np.append(rng.choice(ranks, 1000), [m // 10 + 1] * 9) / m])
+    said = runs_of(bins, [rng.choice(ranks, n) / m for n in (1, 1000, 100_000)])
+    [burst] = runs_of(bins, [np.append(rng.choice(ranks, 1000), [m // 10 + 1] * 9) / m])
 
-    assert [drift.verdict for drift in said] == ["fits"] * 3
+    verdicts = [drift.verdict for drift in said]
+    assert verdicts == ["too few rows to test", "no drift", "no drift"]
     assert burst.changed_since is not None
 
 
@@ -106,12 +108,12 @@ def test_update__of_a_calibration_most_of_which_is_tied():
 
 
 @pytest.mark.parametrize("bad", [np.full(500, np.nan), np.full(500, 0.35), np.empty(0)])
-def test_update__gathers_nothing_from_broken_nights(bad):
+def test_update__gathers_nothing_from_broken_runs(bad):
     rng = np.random.default_rng(3)
     good = [rng.integers(0, 2001, 300) / 2000 for _ in range(9)]
 
-    with_broken = nights_of(CELLS, [x for night in good for x in (night, bad)])[-1].state
-    without = nights_of(CELLS, good)[-1].state
+    with_broken = runs_of(BINS, [x for run in good for x in (run, bad)])[-1].state
+    without = runs_of(BINS, good)[-1].state
 
     assert {**with_broken, "runs": []} == {**without, "runs": []}
-    assert with_broken["nights"] == 9
+    assert with_broken["counted_runs"] == with_broken["tested_runs"] == 9

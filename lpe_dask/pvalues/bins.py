@@ -1,10 +1,10 @@
-r"""Count p-values in cells, so that the counts of partitions and of nights add up.
+r"""Count p-values in bins, so that the counts of partitions and of runs add up.
 
     p-value --> j, how many calibration rows are at least as anomalous
     j   0 .. flag | .. edges[0] | .. edges[1] | ... | .. m
-        flagged   | tail        | bulk cells: ordinary rows
+        flagged   | tail        | bulk bins: rows that are not anomalous
 
-Edges are ranks that occur among the calibration rows, so equal values share a cell.
+Edges are ranks that occur among the calibration rows, so equal values share a bin.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: About the p-values up to which the cells go that follow the first one.
+#: About the p-values up to which the bins go that follow the first one.
 _UPPER = (
     0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98,
 )  # fmt: skip
 
-#: Ordinary rows have p-values above this, and above so many times alpha.
-_LEAST_ORDINARY, _ALPHAS = 0.1, 2
+#: The bulk begins above this, and above so many times alpha.
+_LEAST_BULK, _ALPHAS = 0.1, 2
 
-#: Numbers before those of the bulk cells: rows, rows_nan, flagged, tail.
+#: Numbers before those of the bulk bins: rows, rows_nan, flagged, tail.
 N_OTHERS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class BinCounts:
     """How many of some rows are where.
 
     Attributes
@@ -37,9 +37,9 @@ class Counts:
     rows, rows_nan : int
         All, and those without a p-value.
     flagged, tail : int
-        Those with p <= alpha, and all that are in no bulk cell.
+        Those with p <= alpha, and all that are in no bulk bin.
     bulk : ndarray of shape (n_bulk,)
-        Those in each bulk cell.
+        Those in each bulk bin.
     """
 
     rows: int
@@ -49,8 +49,8 @@ class Counts:
     bulk: NDArray[np.int64]
 
     @classmethod
-    def of(cls, numbers: Any) -> Counts:
-        """Return what `Cells.count` has counted, or a sum of that."""
+    def of(cls, numbers: Any) -> BinCounts:
+        """Return what `PValueBins.count` has counted, or a sum of that."""
         rows, rows_nan, flagged, tail = map(int, numbers[:N_OTHERS])
         bulk = np.asarray(numbers[N_OTHERS:], np.int64)
         return cls(rows, rows_nan, flagged, tail, bulk)
@@ -62,8 +62,8 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
-    """Cells of j, how many calibration rows are at least as anomalous as a row.
+class PValueBins:
+    """Bins of j, how many calibration rows are at least as anomalous as a row.
 
     The p-value is ``(j + counts_itself) / (n_calibration + counts_itself)``.
 
@@ -78,7 +78,7 @@ class Cells:
     above : int
         Calibration rows whose own j is at most that: fewer where others equal them.
     edges : tuple of int
-        The largest j of the tail, and of each bulk cell; the last is m.
+        The largest j of the tail, and of each bulk bin; the last is m.
     """
 
     n_calibration: int
@@ -89,8 +89,8 @@ class Cells:
     edges: tuple[int, ...]
 
     @classmethod
-    def of(cls, ranks: NDArray[np.integer], alpha: float, counts_itself: int) -> Cells:
-        """Return the cells for a calibration.
+    def of(cls, ranks: NDArray[np.integer], alpha: float, counts_itself: int) -> PValueBins:
+        """Return the bins for a calibration.
 
         Parameters
         ----------
@@ -102,13 +102,13 @@ class Cells:
 
         Examples
         --------
-        >>> Cells.of(np.arange(1, 101), 0.05, 0).edges[:3]
+        >>> PValueBins.of(np.arange(1, 101), 0.05, 0).edges[:3]
         (10, 12, 15)
         """
         m, occurring = len(ranks), np.unique(ranks)
         flag = _last_flagged(alpha, m, counts_itself)
         above = int(max(occurring[occurring <= flag], default=0))
-        least = max(_LEAST_ORDINARY, _ALPHAS * alpha)
+        least = max(_LEAST_BULK, _ALPHAS * alpha)
         inner = occurring[(occurring >= least * m) & (occurring < m)]
         edges: list[int] = []
         for target in (least, *(p for p in _UPPER if p > least)):
@@ -119,11 +119,11 @@ class Cells:
 
     @property
     def widths(self) -> NDArray[np.int64]:
-        """Calibration rows of each bulk cell, of shape (n_bulk,)."""
+        """Calibration rows of each bulk bin, of shape (n_bulk,)."""
         return np.diff(self.edges)
 
     def count(self, p_values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the numbers of a `Counts`, which add up over any parts of the rows.
+        """Return the numbers of a `BinCounts`, which add up over any parts of the rows.
 
         Parameters
         ----------
@@ -141,7 +141,8 @@ class Cells:
 
         Examples
         --------
-        >>> Cells.of(np.arange(1, 11), 0.1, 0).count(np.array([0.0, 0.1, 0.5, 1.0, np.nan]))
+        >>> bins = PValueBins.of(np.arange(1, 11), 0.1, 0)
+        >>> bins.count(np.array([0.0, 0.1, 0.5, 1.0, np.nan]))
         array([5, 1, 2, 2, 0, 0, 1, 0, 0, 0, 0, 1])
         """
         p_values = np.asarray(p_values, np.float64)
@@ -158,12 +159,10 @@ class Cells:
             )
         n_places = self.n_calibration + self.counts_itself
         ranks = np.rint(known * n_places).astype(np.int64) - self.counts_itself
-        cells = np.searchsorted(self.edges, ranks)
-        in_cells = np.bincount(cells, minlength=len(self.edges))
+        which = np.searchsorted(self.edges, ranks)
+        in_bins = np.bincount(which, minlength=len(self.edges))
         n_nan, n_flagged = len(p_values) - len(known), (ranks <= self.flag).sum()
-        return np.concatenate([[len(p_values), n_nan, n_flagged], in_cells]).astype(
-            np.int64
-        )
+        return np.concatenate([[len(p_values), n_nan, n_flagged], in_bins]).astype(np.int64)
 
     def histogram(self, numbers: NDArray[np.int64]) -> dict[str, list[Any]]:
         """Return the counts beside what the calibration promises, as values of JSON.
@@ -176,11 +175,11 @@ class Cells:
         Returns
         -------
         histogram : dict
-            Lists of equal length: "upper", the largest p-value of each cell; "promised",
-            the share of nominal rows there; "rows". The first cell is that of the flagged
+            Lists of equal length: "upper", the largest p-value of each bin; "promised",
+            the share of nominal rows there; "rows". The first bin is that of the flagged
             rows, if a row can be flagged.
         """
-        counts, m = Counts.of(numbers), self.n_calibration
+        counts, m = BinCounts.of(numbers), self.n_calibration
         ends = np.array([self.flag, *self.edges])
         # m calibration rows cut new rows into m + 1 gaps with equal chances.
         gaps = np.diff([-1, self.above if self.flag >= 0 else -1, *self.edges])

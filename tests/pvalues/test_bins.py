@@ -1,4 +1,4 @@
-"""Cells of p-values against plain counting of ranks."""
+"""Bins of p-values against plain counting of ranks."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.pvalues.cells import Cells, Counts
+from lpe_dask.pvalues.bins import BinCounts, PValueBins
 from lpe_dask.pvalues.formulas import p_values, possible_p_values
 from strategies import row_parts
 
@@ -36,11 +36,11 @@ def calibrations(draw, max_rows=60):
 def test_flag__is_the_last_rank_whose_float_p_value_is_at_most_alpha(
     m, counts_itself, alpha
 ):
-    cells = Cells.of(np.arange(1, m + 1), alpha, counts_itself)
+    bins = PValueBins.of(np.arange(1, m + 1), alpha, counts_itself)
 
     flagged = possible_p_values(m, counts_itself) <= alpha
-    assert cells.flag == flagged.sum() - 1
-    assert cells.above == max(0, cells.flag)
+    assert bins.flag == flagged.sum() - 1
+    assert bins.above == max(0, bins.flag)
 
 
 @pytest.mark.parametrize("counts_itself", [0, 1])
@@ -51,35 +51,35 @@ def test_flag__where_alpha_is_itself_a_p_value_or_the_number_before(m, counts_it
     for j in range(1 - counts_itself, m):
         alpha = (j + counts_itself) / (m + counts_itself)
 
-        assert Cells.of(every, alpha, counts_itself).flag == j
-        assert Cells.of(every, np.nextafter(alpha, 0), counts_itself).flag == j - 1
+        assert PValueBins.of(every, alpha, counts_itself).flag == j
+        assert PValueBins.of(every, np.nextafter(alpha, 0), counts_itself).flag == j - 1
 
 
 @given(calibration=calibrations(), alpha=st.floats(1e-3, 0.7), counts_itself=COUNTS_ITSELF)
 def test_edges__are_ranks_that_occur_above_the_tail(calibration, alpha, counts_itself):
     ranks, m = ranks_of(calibration), len(calibration)
 
-    cells = Cells.of(ranks, alpha, counts_itself)
+    bins = PValueBins.of(ranks, alpha, counts_itself)
 
-    *inner, last = cells.edges
+    *inner, last = bins.edges
     assert last == m
     assert set(inner) <= set(ranks.tolist())
-    assert list(cells.edges) == sorted(set(cells.edges))
+    assert list(bins.edges) == sorted(set(bins.edges))
     assert all(j >= max(0.1, 2 * alpha) * m for j in inner)
-    assert cells.flag <= cells.edges[0]
-    assert cells.above == max((j for j in ranks if j <= cells.flag), default=0)
-    assert all(type(j) is int for j in (cells.flag, cells.above, *cells.edges))
+    assert bins.flag <= bins.edges[0]
+    assert bins.above == max((j for j in ranks if j <= bins.flag), default=0)
+    assert all(type(j) is int for j in (bins.flag, bins.above, *bins.edges))
 
 
 @given(calibration=calibrations(), counts_itself=COUNTS_ITSELF)
 def test_widths__are_the_calibration_rows_of_each_cell(calibration, counts_itself):
     ranks, m = ranks_of(calibration), len(calibration)
-    cells = Cells.of(ranks, 0.05, counts_itself)
+    bins = PValueBins.of(ranks, 0.05, counts_itself)
 
-    own = Counts.of(cells.count((ranks + counts_itself) / (m + counts_itself)))
+    own = BinCounts.of(bins.count((ranks + counts_itself) / (m + counts_itself)))
 
-    assert own.bulk.tolist() == cells.widths.tolist()
-    assert (own.tail, own.flagged) == (cells.edges[0], cells.above)
+    assert own.bulk.tolist() == bins.widths.tolist()
+    assert (own.tail, own.flagged) == (bins.edges[0], bins.above)
 
 
 def test_edges__where_nothing_is_tied():
@@ -89,18 +89,18 @@ def test_edges__where_nothing_is_tied():
     )  # fmt: skip
     every = np.arange(1, 10_001)
 
-    assert Cells.of(every, 0.05, 0).edges == tuple(round(p * 10_000) for p in shares)
-    assert Cells.of(every, 0.11, 0).edges[:3] == (2200, 2500, 3000)
-    assert Cells.of(every, 0.6, 0).edges == (10_000,)
+    assert PValueBins.of(every, 0.05, 0).edges == tuple(round(p * 10_000) for p in shares)
+    assert PValueBins.of(every, 0.11, 0).edges[:3] == (2200, 2500, 3000)
+    assert PValueBins.of(every, 0.6, 0).edges == (10_000,)
 
 
 @pytest.mark.parametrize("counts_itself", [0, 1])
 @pytest.mark.parametrize("m", [1, 10, 99_991])
 def test_count__finds_every_rank_again(m, counts_itself):
-    """One cell for each rank, so that a rank that is off by one would show."""
-    cells = Cells(m, counts_itself, 0.01, 0, 0, tuple(range(m + 1)))
+    """One bin for each rank, so that a rank that is off by one would show."""
+    bins = PValueBins(m, counts_itself, 0.01, 0, 0, tuple(range(m + 1)))
 
-    counts = Counts.of(cells.count(possible_p_values(m, counts_itself)))
+    counts = BinCounts.of(bins.count(possible_p_values(m, counts_itself)))
 
     assert counts.bulk.tolist() == [1] * m
     assert (counts.flagged, counts.tail) == (1, 1)
@@ -113,41 +113,41 @@ def test_count__finds_every_rank_again(m, counts_itself):
     counts_itself=COUNTS_ITSELF,
 )
 def test_count__counts_each_row_once(calibration, statistic, alpha, counts_itself):
-    cells = Cells.of(ranks_of(calibration), alpha, counts_itself)
+    bins = PValueBins.of(ranks_of(calibration), alpha, counts_itself)
     statistic = np.array(statistic, float)
     found = p_values(statistic, calibration, counts_itself=counts_itself)
 
-    counts = Counts.of(cells.count(found))
+    counts = BinCounts.of(bins.count(found))
 
     known = statistic[~np.isnan(statistic)]
     ranks = [int((calibration >= value).sum()) for value in known]
     assert (counts.rows, counts.rows_nan) == (len(statistic), len(statistic) - len(known))
     assert counts.measured == len(known)
     assert counts.flagged == (found <= alpha).sum()
-    assert counts.tail == sum(j <= cells.edges[0] for j in ranks)
+    assert counts.tail == sum(j <= bins.edges[0] for j in ranks)
     assert counts.bulk.tolist() == [
         sum(low < j <= high for j in ranks)
-        for low, high in zip(cells.edges, cells.edges[1:], strict=False)
+        for low, high in zip(bins.edges, bins.edges[1:], strict=False)
     ]
 
 
 @given(data=st.data(), counts_itself=COUNTS_ITSELF)
 def test_count__of_partitions_adds_up_to_that_of_the_whole(data, counts_itself):
-    cells = Cells.of(np.arange(1, 41), 0.1, counts_itself)
+    bins = PValueBins.of(np.arange(1, 41), 0.1, counts_itself)
     ranks = data.draw(st.lists(st.integers(0, 40) | st.just(np.nan), min_size=1))
     found = (np.array(ranks, float) + counts_itself) / (40 + counts_itself)
     parts = data.draw(row_parts(len(found)))
 
-    total = np.sum([cells.count(found[part]) for part in parts], axis=0)
+    total = np.sum([bins.count(found[part]) for part in parts], axis=0)
 
-    whole = cells.count(found)
+    whole = bins.count(found)
     assert whole.dtype == np.int64
     np.testing.assert_array_equal(total, whole)
 
 
 @pytest.mark.parametrize("rows", [np.empty(0), np.full(3, np.nan)])
 def test_count__of_no_p_values_is_0(rows):
-    counts = Cells.of(np.arange(1, 41), 0.1, 0).count(rows)
+    counts = PValueBins.of(np.arange(1, 41), 0.1, 0).count(rows)
 
     assert counts.tolist() == [len(rows), len(rows)] + [0] * (len(counts) - 2)
 
@@ -155,40 +155,40 @@ def test_count__of_no_p_values_is_0(rows):
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, np.inf, 7])
 def test_count__refuses_what_is_no_p_value(wrong):
     with pytest.raises(ValueError, match=r"are from 0 to 1\. Give those of"):
-        Cells.of(np.arange(1, 41), 0.1, 0).count(np.array([0.5, wrong, np.nan]))
+        PValueBins.of(np.arange(1, 41), 0.1, 0).count(np.array([0.5, wrong, np.nan]))
 
 
 @pytest.mark.parametrize("shape", [(), (3, 1), (1, 3)])
 def test_count__refuses_other_than_one_p_value_for_each_row(shape):
     with pytest.raises(ValueError, match=r"of shape .* were given, but it must be \(n,\)"):
-        Cells.of(np.arange(1, 41), 0.1, 0).count(np.full(shape, 0.5))
+        PValueBins.of(np.arange(1, 41), 0.1, 0).count(np.full(shape, 0.5))
 
 
 @given(calibration=calibrations(), alpha=st.floats(1e-3, 0.7), counts_itself=COUNTS_ITSELF)
 def test_histogram__has_all_rows_and_the_whole_promise(calibration, alpha, counts_itself):
-    cells = Cells.of(ranks_of(calibration), alpha, counts_itself)
+    bins = PValueBins.of(ranks_of(calibration), alpha, counts_itself)
     found = possible_p_values(len(calibration), counts_itself)
 
-    histogram = cells.histogram(cells.count(np.append(found, np.nan)))
+    histogram = bins.histogram(bins.count(np.append(found, np.nan)))
 
     assert json.loads(json.dumps(histogram)) == histogram
     assert set(histogram) == {"upper", "promised", "rows"}
-    n_cells = len(cells.edges) + (cells.flag >= 0)
+    n_cells = len(bins.edges) + (bins.flag >= 0)
     assert [len(values) for values in histogram.values()] == [n_cells] * 3
     assert sum(histogram["rows"]) == len(found)
     assert sum(histogram["promised"]) == pytest.approx(1)
     assert min(histogram["promised"]) >= 0
     assert histogram["upper"] == sorted(histogram["upper"])
     assert histogram["upper"][-1] == 1
-    if cells.flag >= 0:
+    if bins.flag >= 0:
         assert histogram["upper"][0] <= alpha
         assert histogram["rows"][0] == (found <= alpha).sum()
 
 
 def test_histogram__promises_the_share_of_gaps():
-    cells = Cells.of(np.arange(1, 100), 0.05, 0)
+    bins = PValueBins.of(np.arange(1, 100), 0.05, 0)
 
-    histogram = cells.histogram(cells.count(possible_p_values(99)))
+    histogram = bins.histogram(bins.count(possible_p_values(99)))
 
     # Where nothing is tied, one of the possible p-values lies in each gap.
     assert histogram["promised"] == [rows / 100 for rows in histogram["rows"]]
@@ -196,11 +196,11 @@ def test_histogram__promises_the_share_of_gaps():
 
 
 def test_histogram__of_conformal_p_values_none_of_which_can_be_flagged():
-    cells = Cells.of(np.arange(1, 51), 0.01, 1)
+    bins = PValueBins.of(np.arange(1, 51), 0.01, 1)
 
-    histogram = cells.histogram(cells.count(possible_p_values(50, 1)))
+    histogram = bins.histogram(bins.count(possible_p_values(50, 1)))
 
-    assert cells.flag == -1
+    assert bins.flag == -1
     assert histogram["upper"][0] == 6 / 51
     assert histogram["rows"][0] == 6
     assert histogram["promised"][0] == 6 / 51

@@ -1,0 +1,369 @@
+r"""Test run after run whether new rows are still like those of the calibration.
+
+    state, counts of a run --update--> Drift: verdict, intervals, new state
+
+    invalid input         what cannot be meant: no rows, none with a p-value, or most rows
+                          where hardly any should be, after runs without drift
+    calibrating           the first runs, against which later ones are tested
+    drift                 more or fewer small p-values than can be explained, evidence of a
+                          shift of the others that is large enough to matter, or many values
+                          that no nominal row has
+    too few rows to test  up to 7 runs have fewer rows than `MIN_ROWS` together
+    no drift              none of these
+
+With ``calibration="conformal"`` runs are tested against the calibration rows, which are
+measured as new ones are. A row that is left out of its own neighborhood has one neighbor
+fewer than a new row, and a "split" measures new rows among others: their calibration rows
+are no such reference, and the first runs of a series are it.
+
+Of the probability delta of a false "drift", over all runs, a third each goes to evidence
+about p-values of the bulk (eprocess.py), to the share of small ones, and to unseen values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from lpe_dask.pvalues.bins import BinCounts, PValueBins
+from lpe_dask.pvalues.drift import Drift, UnseenValues
+from lpe_dask.pvalues.drift_config import DEFAULT_CONFIG, DriftConfig
+from lpe_dask.pvalues.drift_state import (
+    MIN_ROWS,
+    RECENT,
+    REMEMBERED,
+    Change,
+    DriftState,
+    Reference,
+    RunRecord,
+    Verdict,
+    checked_state,
+    with_reference_rows,
+)
+from lpe_dask.pvalues.eprocess import after_run, bets, log_evidence, log_ratios
+from lpe_dask.pvalues.unseen import (
+    NominalColumn,
+    UnseenCounts,
+    lower_bound,
+    upper_bound,
+)
+
+#: The share of rows that are elsewhere from which on the input is invalid.
+_INVALID_SHARE = 0.5
+
+#: Tests among which delta is divided.
+_N_TESTS = 3
+
+#: Level of the intervals that are shown.
+LEVEL = 0.95
+
+
+def share_between(n_flagged: int, n_rows: int) -> tuple[float, float]:
+    """Return the Clopper-Pearson interval of a share.
+
+    Examples
+    --------
+    >>> [round(end, 4) for end in share_between(5, 100)]
+    [0.0164, 0.1128]
+    """
+    error = (1 - LEVEL) / 2
+    return lower_bound(n_flagged, n_rows, error), upper_bound(n_flagged, n_rows, error)
+
+
+def update(
+    state: Mapping[str, Any],
+    bins: PValueBins,
+    numbers: NDArray[np.int64],
+    run: str = "",
+    output: str = "",
+    config: DriftConfig = DEFAULT_CONFIG,
+    columns: Sequence[NominalColumn] = (),
+    unseen: UnseenCounts | None = None,
+) -> Drift:
+    """Return what a run says, and the state after it; changes nothing that is given.
+
+    Parameters
+    ----------
+    state : dict
+        Of `new_state`, or of the run before.
+    bins : PValueBins
+    numbers : ndarray of shape (4 + n_bulk,)
+        As `PValueBins.count` gives them.
+    run : str, default=""
+        Names the run, in sentences too. Empty: by its number.
+    output : str, default=""
+        Where its results are.
+    config : DriftConfig
+    columns : sequence of NominalColumn
+        What nominal rows have in the columns that are measured.
+    unseen : UnseenCounts, optional
+        What the rows of the run have there; None: it is not known.
+
+    Raises
+    ------
+    ValueError
+        If the state is damaged, or belongs to another calibration or alpha.
+
+    Examples
+    --------
+    >>> from lpe_dask.pvalues import PValueBins, new_state
+    >>> bins = PValueBins.of(np.arange(1, 1001), 0.01, 1)
+    >>> state = new_state("a model", bins, delta=0.01, is_exact=True)
+    >>> for day, most in [("Mon", 1001), ("Tue", 1001), ("Wed", 500)]:
+    ...     drift = update(state, bins, bins.count(np.arange(1, most + 1) / 1001), day)
+    ...     print(drift.verdict)
+    ...     state = drift.state
+    no drift
+    no drift
+    drift
+    >>> drift.changed_since
+    {'run': 'Wed', 'output': '', 'number': 3}
+    """
+    before, counts = checked_state(state, bins), BinCounts.of(numbers)
+    invalid = _why_invalid(before, bins, counts)
+    number = before.counted_runs + (invalid is None)
+    run = run or f"run {len(before.runs) + 1}"
+    now = Change(run=run, output=output, number=number)
+    after = before if invalid else _with_run(before, bins, counts, now)
+    seen = _Seen.of(before, after, bins, counts)
+    excess = before.consecutive_excess_runs
+    if invalid is None and not before.is_calibrating:
+        excess = excess + 1 if _has_excess(seen, config) else 0
+    values = [] if unseen is None else _unseen_values(columns, unseen, after)
+    test = _Test(before, after, bins, counts, config, seen, values)
+    verdict, reason = ("invalid input", invalid) if invalid else test.verdict()
+    record = RunRecord(
+        run=run, output=output, verdict=verdict, reason=reason, number=number,
+        rows=counts.rows, flagged_share=seen.share, flagged_between=seen.between,
+        shift=seen.shift[0], recent_shift=seen.recent_shift[0],
+        log10_evidence=round(after.evidence / math.log(10), 3),
+    )  # fmt: skip
+    runs = [*before.runs, record][-REMEMBERED:]
+    kept = after.model_copy(update={"runs": runs, "consecutive_excess_runs": excess})
+    change, reference = after.change, after.reference
+    return Drift(
+        verdict, reason, run, number, counts.rows, counts.rows_nan, counts.flagged,
+        seen.share, seen.between, bins.alpha, seen.promised, *seen.shift,
+        *seen.recent_shift, record.log10_evidence,
+        None if change is None else change.model_dump(), excess, bins.n_calibration,
+        None if reference is None else sum(reference[1:]), values,
+        kept.model_dump(mode="json"),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is seen of a run: shares and their intervals.
+
+    Attributes
+    ----------
+    share, between
+        Of flagged rows; None without a p-value.
+    promised : tuple of float, optional
+        None while there is nothing to compare with.
+    shift, recent_shift : tuple of float
+        By how much the distribution of p-values in the bulk differs from that of the
+        reference, in this run and in up to `RECENT` ones; each with its lower limit.
+    """
+
+    share: float | None
+    between: tuple[float, float] | None
+    promised: tuple[float, float] | None
+    shift: tuple[float, float]
+    recent_shift: tuple[float, float]
+
+    @classmethod
+    def of(
+        cls, before: DriftState, after: DriftState, bins: PValueBins, counts: BinCounts
+    ) -> _Seen:
+        """Return what is seen of a run, which is in the state unless it is invalid."""
+        share = between = promised = None
+        if counts.measured > 0:
+            share = counts.flagged / counts.measured
+            between = share_between(counts.flagged, counts.measured)
+        if before.is_calibrating:
+            return cls(share, between, promised, (0.0, 0.0), (0.0, 0.0))
+        reference = Reference.of(bins, after)
+        promised = _promise(reference.flagged, reference.rows, (1 - LEVEL) / 2)
+        bulk = reference.bulk + np.array(after.sums)
+        recent = sum(map(np.array, after.recent), 0 * counts.bulk)
+        return cls(
+            share, between, promised, _shift(bulk, counts.bulk), _shift(bulk, recent)
+        )
+
+
+def _with_run(
+    before: DriftState, bins: PValueBins, counts: BinCounts, now: Change
+) -> DriftState:
+    """Return the state after a run, without its record."""
+    before = before.model_copy(update={"counted_runs": now.number})
+    if before.is_calibrating:
+        return with_reference_rows(before, bins, counts)
+    tested = before.tested_runs + 1
+    update: dict[str, Any] = {"tested_runs": tested}
+    bulk, sums = counts.bulk.astype(np.float64), np.array(before.sums)
+    recent = [*before.recent, counts.bulk.tolist()]
+    if before.change is None:
+        reference = Reference.of(bins, before).bulk
+        urn = reference + sum(map(np.array, before.recent), sums)
+        wealth = np.array([-np.inf if w is None else w for w in before.wealth])
+        wealth = after_run(wealth, log_ratios(urn, bulk, bets(reference)), tested)
+        evidence = float(log_evidence(wealth, tested))
+        update["evidence"] = evidence
+        update["wealth"] = [float(w) if w > -np.inf else None for w in wealth]
+        if evidence >= math.log(_N_TESTS / before.delta):
+            update["change"] = now
+    if len(recent) > RECENT:
+        oldest, recent = recent[0], recent[1:]
+        if before.change is None:  # what has changed is no longer compared with
+            update["sums"] = (sums + oldest).tolist()
+    return before.model_copy(update=update | {"recent": recent})
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """What decides about a run that is valid; attributes are those of `update`."""
+
+    before: DriftState
+    after: DriftState
+    bins: PValueBins
+    counts: BinCounts
+    config: DriftConfig
+    seen: _Seen
+    values: list[UnseenValues]
+
+    def verdict(self) -> tuple[Verdict, str | None]:
+        """Return the verdict, and why it is not "no drift"."""
+        reasons = [self._of_unseen()]
+        if not self.before.is_calibrating:
+            reasons += [self._of_small(), self._of_bulk()]
+        if why := "; ".join(reason for reason in reasons if reason):
+            return "drift", why
+        if self.before.is_calibrating:
+            return "calibrating", "later runs are tested against the first ones"
+        n_rows = self.counts.measured + sum(map(sum, self.after.recent[:-1]))
+        if n_rows < MIN_ROWS:
+            return "too few rows to test", f"{n_rows} rows, of at least {MIN_ROWS}"
+        return "no drift", None
+
+    def _of_bulk(self) -> str | None:
+        shift = max(self.seen.shift[1], self.seen.recent_shift[1])
+        if self.after.change is None or shift <= self.config.shift:
+            return None
+        return "the distribution of p-values of non-anomalous rows has shifted"
+
+    def _of_small(self) -> str | None:
+        """Return in words what small p-values prove; None for nothing.
+
+        Those up to alpha and those before the bulk; each in two directions, with an error
+        of the reference and one of the runs: the errors of all runs add up to the last.
+        """
+        reference, n_rows = Reference.of(self.bins, self.before), self.counts.measured
+        if n_rows == 0:
+            return None
+        error = self.before.delta / _N_TESTS / 8
+        spent = error * 6 / (math.pi * self.after.tested_runs) ** 2
+        least_bulk = (self.bins.edges[0] + self.bins.counts_itself) / (
+            self.bins.n_calibration + self.bins.counts_itself
+        )
+        for k, x, name in (
+            (reference.flagged, self.counts.flagged, "are flagged"),
+            (reference.tail, self.counts.tail, f"have p-values up to {least_bulk:.2g}"),
+        ):
+            low, high = _promise(k, reference.rows, error)
+            most = high * (1 + self.config.tolerance) + self.config.anomalies
+            if lower_bound(x, n_rows, spent) > most:
+                return f"more rows {name} than {most:.2%}, which could be explained"
+            least = low * (1 - self.config.tolerance)
+            if upper_bound(x, n_rows, spent) < least:
+                return f"fewer rows {name} than {least:.2%}"
+        return None
+
+    def _of_unseen(self) -> str | None:
+        """Return in words which columns have more unseen values than anomalies explain."""
+        error = (1 - LEVEL) / 2
+        names = [
+            of.column
+            for of in self.values
+            if of.is_reported
+            and lower_bound(of.unseen, self.counts.rows - of.missing, error)
+            > self.config.anomalies
+        ]
+        if not names:
+            return None
+        return (
+            f"more than {self.config.anomalies:.0%} of the rows have values that no "
+            f"nominal row has ({', '.join(names)})"
+        )
+
+
+def _unseen_values(
+    columns: Sequence[NominalColumn], unseen: UnseenCounts, state: DriftState
+) -> list[UnseenValues]:
+    """Return what is to be told of the columns that have missing or unseen values."""
+    run, error = max(1, state.counted_runs), state.delta / _N_TESTS
+    exceeding = unseen.exceeding(columns, run, error)
+    return [
+        UnseenValues(
+            columns[place].name, int(unseen.missing[place]), int(unseen.unseen[place]),
+            columns[place].rare is not None, place in exceeding,
+        )
+        for place in map(int, np.flatnonzero(unseen.missing + unseen.unseen))
+    ]  # fmt: skip
+
+
+def _has_excess(seen: _Seen, config: DriftConfig) -> bool:
+    if seen.between is None or seen.promised is None:
+        return False
+    return seen.between[0] > seen.promised[1] * (1 + config.tolerance)
+
+
+def _why_invalid(state: DriftState, bins: PValueBins, counts: BinCounts) -> str | None:
+    """Return in words why the rows of a run cannot be meant; None if they may be."""
+    rows, measured = counts.rows, counts.measured
+    if rows == 0:
+        return "there are no rows"
+    if measured == 0:
+        return f"no p-value for any of {rows:,} rows"
+    were_otherwise = any(run.verdict in ("no drift", "calibrating") for run in state.runs)
+    if measured < MIN_ROWS or state.is_calibrating or not were_otherwise:
+        return None
+    reference = Reference.of(bins, state)
+    expected = np.array([reference.tail, *reference.bulk])
+    shares = np.array([counts.tail, *counts.bulk]) / measured
+    chance = math.sqrt(len(shares) * (1 / measured + 1 / reference.rows)) / 2
+    if np.abs(shares - expected / expected.sum()).sum() / 2 - chance > _INVALID_SHARE:
+        return "more than half of the rows are where hardly any were in earlier runs"
+    return None
+
+
+def _shift(reference: NDArray[np.float64], bulk: NDArray[np.int64]) -> tuple[float, float]:
+    """Return the share of rows that rank elsewhere, and its lower limit.
+
+    The largest difference of the distribution functions of the two; the limit is two
+    standard deviations below, for each.
+    """
+    if len(bulk) < 2 or bulk.sum() == 0:
+        return 0.0, 0.0
+    n_new, n_old = bulk.sum(), reference.sum()
+    new, old = np.cumsum(bulk)[:-1], np.cumsum(reference)[:-1]
+    gaps, pooled = np.abs(new / n_new - old / n_old), (new + old) / (n_new + n_old)
+    deviation = np.sqrt(pooled * (1 - pooled) * (1 / n_new + 1 / n_old))
+    return float(gaps.max()), max(0.0, float((gaps - 2 * deviation).max()))
+
+
+def _promise(k: int, n: int, error: float) -> tuple[float, float]:
+    """Return the interval of the share of new rows where k of n reference rows are.
+
+    It is distributed as Beta; with ties between two such laws. -1: none can be there.
+    """
+    if k < 0:
+        return 0.0, 0.0
+    low = float(stats.beta.ppf(error, k, n + 1 - k)) if k > 0 else 0.0
+    return low, float(stats.beta.isf(error, k + 1, n - k)) if k < n else 1.0

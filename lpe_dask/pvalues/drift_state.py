@@ -1,0 +1,196 @@
+"""What the runs of a series have said so far, as values of JSON: the state of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lpe_dask.pvalues.bins import BinCounts, PValueBins
+from lpe_dask.pvalues.eprocess import bets
+
+#: The version of the format of a state.
+FORMAT = 2
+
+#: Runs that together carry the size of a shift; runs that a state remembers.
+RECENT, REMEMBERED = 7, 200
+
+#: Rows of the first runs that are the reference of later ones, where calibration rows are
+#: none; and rows of up to `RECENT` runs below which nothing is said of drift.
+CALIBRATION_ROWS, MIN_ROWS = 1000, 100
+
+_ANEW = "Start anew (state=None)."
+
+Verdict = Literal[
+    "no drift", "drift", "invalid input", "too few rows to test", "calibrating"
+]
+
+# A state comes from a file: what it holds must be fit to compute with.
+_Rows = Annotated[int, Field(ge=0, le=2**53)]  # as float64 holds exactly
+_Runs = Annotated[int, Field(ge=0, le=10**9)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Change(_Section):
+    """The run from which on there is evidence of a change."""
+
+    run: str
+    output: str
+    number: _Runs
+
+
+class RunRecord(_Section):
+    """What a state remembers of a run; ``recent_shift`` is of the last 7 runs together."""
+
+    run: str
+    output: str
+    verdict: Verdict
+    reason: str | None
+    number: _Runs
+    rows: _Rows
+    flagged_share: float | None
+    flagged_between: tuple[float, float] | None
+    shift: float
+    recent_shift: float
+    log10_evidence: float
+
+
+class DriftState(_Section):
+    """A series of runs; see `new_state`.
+
+    ``reference`` has the rows of the first runs where these are what later runs are tested
+    against: the flagged ones, all of the tail, and those of each bulk bin; None where the
+    calibration rows are. ``tested_runs`` are those that count but for these.
+    """
+
+    format: int
+    model: str
+    n_calibration: int
+    alpha: float
+    edges: list[int]
+    delta: float = Field(gt=0, lt=1)
+    reference: list[_Rows] | None
+    counted_runs: _Runs = 0
+    tested_runs: _Runs = 0
+    sums: list[_Rows]
+    recent: list[list[_Rows]] = Field(default=[], max_length=RECENT)
+    wealth: list[float | None] = []
+    evidence: float = 0.0
+    change: Change | None = None
+    consecutive_excess_runs: _Runs = 0
+    runs: list[RunRecord] = []
+
+    @property
+    def is_calibrating(self) -> bool:
+        """Whether the rows so far are still too few to test others against them."""
+        return self.reference is not None and sum(self.reference[1:]) < CALIBRATION_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The rows that those of a run are tested against.
+
+    Attributes
+    ----------
+    rows : int
+    flagged, tail : int
+        How many have p <= alpha, and are in no bulk bin; with ties, at most.
+    bulk : ndarray of shape (n_bulk,)
+        How many count in each bulk bin, all above 0.
+    """
+
+    rows: int
+    flagged: int
+    tail: int
+    bulk: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, bins: PValueBins, state: DriftState) -> Reference:
+        """Return the calibration rows, or those of the first runs."""
+        if state.reference is None:
+            flagged = bins.above if bins.flag >= 0 else -1
+            widths = bins.widths.astype(np.float64)
+            return cls(bins.n_calibration, flagged, bins.edges[0], widths)
+        flagged, tail, *bulk = state.reference
+        flagged = flagged if bins.flag >= 0 else -1
+        return cls(tail + sum(bulk), flagged, tail, np.array(bulk) + 0.5)
+
+
+def new_state(
+    model: str, bins: PValueBins, delta: float, *, is_exact: bool
+) -> dict[str, Any]:
+    """Return the state before the first run.
+
+    Parameters
+    ----------
+    model : str
+        Tells the calibration from others.
+    bins : PValueBins
+    delta : float
+        As in `DriftConfig`; it stays the same for all runs.
+    is_exact : bool
+        Whether calibration rows are measured as new rows are, so that runs can be tested
+        against them. Otherwise against the first runs.
+    """
+    n_bulk = len(bins.widths)
+    state = DriftState(
+        format=FORMAT, model=model, n_calibration=bins.n_calibration, alpha=bins.alpha,
+        edges=list(bins.edges), delta=delta, sums=[0] * n_bulk,
+        reference=None if is_exact else [0] * (n_bulk + 2),
+    )  # fmt: skip
+    return with_wealth(state, bins).model_dump(mode="json")
+
+
+def with_wealth(state: DriftState, bins: PValueBins) -> DriftState:
+    """Return a state with bets on which nothing was put yet."""
+    n_bets = len(bets(Reference.of(bins, state).bulk))
+    return state.model_copy(update={"wealth": [None] * n_bets})
+
+
+def with_reference_rows(
+    state: DriftState, bins: PValueBins, counts: BinCounts
+) -> DriftState:
+    """Return a state with the rows of a run among those of the reference."""
+    assert state.reference is not None
+    more = [counts.flagged, counts.tail, *counts.bulk.tolist()]
+    reference = [a + b for a, b in zip(state.reference, more, strict=True)]
+    return with_wealth(state.model_copy(update={"reference": reference}), bins)
+
+
+def checked_state(state: Mapping[str, Any], bins: PValueBins) -> DriftState:
+    """Return a state that came from a file, if it is one of these bins."""
+    try:
+        content = dict(state)
+        if (said := content.get("format", FORMAT)) != FORMAT:
+            raise ValueError(f"format {said!r}, and this version knows format {FORMAT}")
+        checked = DriftState.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(
+            f"the state of earlier runs is damaged ({where}: {first['msg']}). {_ANEW}"
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"this is no state of earlier runs ({error}). {_ANEW}") from None
+    n_bulk = len(bins.widths)
+    lengths = {len(checked.sums), *map(len, checked.recent)}
+    if checked.reference is not None:
+        lengths.add(len(checked.reference) - 2)
+    said = (checked.n_calibration, checked.alpha, tuple(checked.edges))
+    wanted = (bins.n_calibration, bins.alpha, bins.edges)
+    if said != wanted or lengths != {n_bulk}:
+        raise ValueError(
+            f"the state belongs to another model: it has {said[0]} calibration rows and "
+            f"alpha={said[1]:g}, but this one {wanted[0]} and {wanted[1]:g}, or other "
+            f"bins. {_ANEW}"
+        )
+    if len(checked.wealth) != len(bets(Reference.of(bins, checked).bulk)):
+        raise ValueError(f"the state of earlier runs is damaged (wealth). {_ANEW}")
+    return checked

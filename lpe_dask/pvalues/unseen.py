@@ -1,0 +1,112 @@
+r"""Count values that no nominal row has, and judge whether there are more than by chance.
+
+    columns of nominal rows --upper bound--> probability of values like none of them
+    rows of a run           --lower bound--> probability of such values there
+
+Of n exchangeable values, a new one is beyond the least or the largest with a probability
+that is distributed as Beta(2, n - 1), or less with ties. The probability of categories that
+none of n rows has is bounded by those that occur once or twice (Good and Turing; deviations
+as of Poisson variables): with E_1, E_2 upper bounds of their expected numbers f_1, f_2,
+
+.. math:: n M \le E_1 + 2 \sqrt{t E_2} + t, \quad
+          E_i = (\sqrt{f_i + t / 2} + \sqrt{t / 2})^2, \quad t = \log(3 / \text{level})
+
+Both probabilities are the same for all runs. So half of the error goes to their bounds, and
+half to the shares that are seen, run after run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+
+@dataclass(frozen=True, slots=True)
+class NominalColumn:
+    """What nominal rows have in a column.
+
+    Attributes
+    ----------
+    name : str
+    rows : int
+        How many there are.
+    rare : tuple of int, optional
+        Of a column of categories: how many of these occur once, and twice. None: numbers.
+    """
+
+    name: str
+    rows: int
+    rare: tuple[int, int] | None = None
+
+    def unseen_bound(self, level: float) -> float:
+        """Return what the probability of unseen values is at most, but for an error.
+
+        Examples
+        --------
+        >>> round(NominalColumn("x", 1000).unseen_bound(0.01), 4)
+        0.0066
+        >>> round(NominalColumn("x", 10_000, (0, 0)).unseen_bound(0.01), 4)
+        0.0033
+        """
+        if self.rare is None:
+            n = self.rows
+            return float(stats.beta.isf(level, 2, n - 1)) if n > 1 else 1.0
+        t = math.log(3 / level)
+        once, twice = ((math.sqrt(f + t / 2) + math.sqrt(t / 2)) ** 2 for f in self.rare)
+        return min(1.0, (once + 2 * math.sqrt(t * twice) + t) / max(1, self.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenCounts:
+    """What some rows have in each column, in the order of the columns.
+
+    Attributes
+    ----------
+    rows : int
+        How many there are.
+    missing, unseen : ndarray of shape (n_columns,)
+        Those without a value, and with one that no nominal row has.
+    """
+
+    rows: int
+    missing: NDArray[np.int64]
+    unseen: NDArray[np.int64]
+
+    def exceeding(
+        self, columns: Sequence[NominalColumn], run: int, error: float
+    ) -> list[int]:
+        """Return the places of the columns with more unseen values than by chance.
+
+        Parameters
+        ----------
+        columns : sequence of NominalColumn
+        run : int
+            Number of the run, from 1.
+        error : float
+            The probability that any column is ever returned without cause, in all runs.
+        """
+        of_column = error / 2 / len(self.unseen) if len(self.unseen) else error
+        of_run = of_column * 6 / (math.pi * run) ** 2  # their sum is that of the column
+        return [
+            place
+            for place in map(int, np.flatnonzero(self.unseen))
+            if lower_bound(
+                int(self.unseen[place]), self.rows - int(self.missing[place]), of_run
+            )
+            > columns[place].unseen_bound(of_column)
+        ]
+
+
+def lower_bound(x: int, n: int, error: float) -> float:
+    """Return the lower limit of a share of which x of n were seen (Clopper, Pearson)."""
+    return float(stats.beta.ppf(error, x, n - x + 1)) if x > 0 else 0.0
+
+
+def upper_bound(x: int, n: int, error: float) -> float:
+    """Return the upper limit of a share of which x of n were seen (Clopper, Pearson)."""
+    return float(stats.beta.isf(error, x + 1, n - x)) if x < n else 1.0

@@ -1,0 +1,93 @@
+"""What nominal rows have in each column, and how many values are unlike these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed
+from numpy.typing import NDArray
+
+from lpe_dask.tasks import new_tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """The values of nominal rows.
+
+    Attributes
+    ----------
+    low, high : tuple of float
+        The least and the largest number of each column; of codes, too.
+    rare : tuple of tuple of int
+        How many categories occur once, and twice, in each categorical column.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    rare: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockValues:
+    """The values of a block of nominal rows.
+
+    Attributes
+    ----------
+    low, high : ndarray of shape (n_features,)
+        ``inf`` and ``-inf`` without a row.
+    counts : list of ndarray
+        How often each code occurs, of each categorical column.
+    """
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    counts: list[NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, rows: NDArray[np.generic], places: Sequence[int]) -> BlockValues:
+        """Return the values of finite rows, with codes in the columns at the places."""
+        if len(rows) == 0:
+            none = np.full(rows.shape[1], np.inf)
+            return cls(none, -none, [np.zeros(0, np.int64)] * len(places))
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        counts = [np.bincount(rows[:, place].astype(np.int64)) for place in places]
+        return cls(low.astype(np.float64), high.astype(np.float64), counts)
+
+
+def ranges_of(blocks: Sequence[BlockValues]) -> Ranges:
+    """Return the values of all blocks together; at least one has a row."""
+    rare = []
+    for counts in zip(*(block.counts for block in blocks), strict=True):
+        total = np.zeros(max(map(len, counts)), np.int64)
+        for of_block in counts:
+            total[: len(of_block)] += of_block
+        rare.append((int((total == 1).sum()), int((total == 2).sum())))
+    low = np.min([block.low for block in blocks], axis=0)
+    high = np.max([block.high for block in blocks], axis=0)
+    return Ranges(tuple(low.tolist()), tuple(high.tolist()), tuple(rare))
+
+
+def count_unseen(rows: da.Array, ranges: Ranges) -> list[Delayed]:
+    """Return a task for each block of rows, which gives what `unseen_values` does."""
+    function = partial(unseen_values, ranges=ranges)
+    blocks = ((function, (rows.name, i, 0)) for i in range(rows.numblocks[0]))
+    return new_tasks("unseen", blocks, [rows])
+
+
+# The function below runs inside tasks.
+
+
+def unseen_values(
+    rows: NDArray[np.generic], ranges: Ranges
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how many values of each column are missing, and how many no nominal row has.
+
+    That is numbers beyond the least or the largest, and codes of -1.
+    """
+    is_known = np.isfinite(rows)
+    is_unseen = (rows < np.array(ranges.low)) | (rows > np.array(ranges.high))
+    return (~is_known).sum(axis=0), (is_unseen & is_known).sum(axis=0)
