@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 def run(
     job: str | PathLike[str],
     *,
-    date: datetime.date | None = None,
+    date: datetime.date | str | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any] | None:
     """Do what a job file says, as far as it is not done yet, and return a summary.
@@ -32,10 +32,10 @@ def run(
     ----------
     job : str or path
         A TOML file; see ``jobs/README.md``.
-    date : datetime.date, optional
-        The value of ``{date}`` in it; None: today, or yesterday, if its run began less
-        than 12 hours ago and was interrupted; a warning tells that, and today is left to
-        the next start.
+    date : datetime.date or str, optional
+        The value of ``{date}`` in it, or its text, such as "2026-11-20"; None: today, or
+        yesterday, if its run began less than 12 hours ago and was interrupted; a warning
+        tells that, and today is left to the next start.
     overwrite : bool, default=False
         Start from scratch: fit, save and score, whatever exists.
 
@@ -57,13 +57,26 @@ def run(
     >>> import lpe_dask
     >>> lpe_dask.run("jobs/nightly-scoring.toml")  # doctest: +SKIP
     """
-    due = next_job(job, date)
+    due = next_job(job, _day(date))
     prepared = prepare(due, "replace" if overwrite else "keep")
     if prepared.is_finished():
         prepared.tidy()
         logger.info("nothing to do")
         return None
     return prepared.execute()
+
+
+def _day(date: datetime.date | str | None) -> datetime.date | None:
+    if isinstance(date, datetime.datetime):
+        return date.date()
+    if not isinstance(date, str):
+        return date
+    try:
+        return datetime.date.fromisoformat(date)
+    except ValueError:
+        raise ValueError(
+            f"date={date!r} is no day. Give one as YYYY-MM-DD, such as '2026-11-20'."
+        ) from None
 
 
 def score_files(

@@ -15,6 +15,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -28,6 +29,7 @@ from lpe_dask.batch.job import (
     LARGEST_WHOLE,
     SECTIONS,
     Job,
+    JobKeyError,
     Source,
     conflicts,
     shown,
@@ -101,6 +103,22 @@ def read_job(
         return job
     dated_output = DatedOutput.of(tables["score"]["output"], placeholders)
     return job.model_copy(update={"dated_output": dated_output})
+
+
+@contextmanager
+def naming_keys(job: Job) -> Iterator[None]:
+    """Name file, line and key where an error is about a value in a job file."""
+    try:
+        yield
+    except (ParameterError, JobKeyError) as error:
+        if not job.path:
+            raise
+        section, key = "model", getattr(error, "names", ("",))[0]
+        if isinstance(error, JobKeyError):
+            section, key = error.section, error.key
+        problems = Problems(job.path, _read_text(job.path))
+        problems.add(section, key, str(error))
+        problems.raise_any()
 
 
 # From a file to tables

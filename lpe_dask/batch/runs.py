@@ -18,6 +18,7 @@ from typing import Any
 
 from lpe_dask.batch.fit import Existing, Fit, paths_of, prepare_fit
 from lpe_dask.batch.job import Job
+from lpe_dask.batch.job_file import naming_keys
 from lpe_dask.batch.output import remove_fits
 from lpe_dask.batch.scoring import Scoring, prepare_scoring
 from lpe_dask.batch.steps import Steps
@@ -84,7 +85,7 @@ class Run:
         """
         # A fit locks the folder of its model.
         reserved = nullcontext() if self.scoring is None else self.scoring.reserved()
-        with reserved as lock, workers or nullcontext():
+        with naming_keys(self.job), reserved as lock, workers or nullcontext():
             if (client := active_client()) is not None:
                 check_versions(client)
             return self.fit_and_score(lock)
@@ -117,12 +118,13 @@ def prepare(job: Job, existing: Existing = "keep") -> Run:
 
     Nothing is computed and nothing written, so it needs no workers.
     """
-    if job.score is None:
-        fit, model = _model_of(job, (), existing)
-        return Run(job, fit, model, None)
-    data = paths_of(job.score.data, job.csv)
-    fit, model = _model_of(job, data, existing)
-    return Run(job, fit, model, prepare_scoring(job, data, fit, model, existing))
+    with naming_keys(job):
+        if job.score is None:
+            fit, model = _model_of(job, (), existing)
+            return Run(job, fit, model, None)
+        data = paths_of(job.score.data, job.csv)
+        fit, model = _model_of(job, data, existing)
+        return Run(job, fit, model, prepare_scoring(job, data, fit, model, existing))
 
 
 def _model_of(

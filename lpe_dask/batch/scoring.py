@@ -37,7 +37,7 @@ from lpe_dask.batch.fit import (
     takes_loo,
 )
 from lpe_dask.batch.found import Found
-from lpe_dask.batch.job import DriftSection, Job, ScoreSection
+from lpe_dask.batch.job import DriftSection, Job, JobKeyError, ScoreSection
 from lpe_dask.batch.page import has_page, make_page
 from lpe_dask.batch.parts import Asked, PartFolder
 from lpe_dask.batch.reasons import ALL_PRIVATE, Scored, no_reasons
@@ -476,7 +476,7 @@ def prepare_scoring(
         "keep": list(map(str, kept.columns)),
         "model": origin.source,
         "is_own": job.is_own,
-        "alpha": origin.parameters["alpha"] if alpha is None else float(alpha),
+        "alpha": _level(origin) if alpha is None else float(alpha),
         "fdr": None if given.fdr is None else float(given.fdr),
         "n_parts": len(kept.parts),
         "versions": [metadata.version("lpe_dask"), dask.__version__],
@@ -497,13 +497,21 @@ def prepare_scoring(
     return scoring
 
 
+def _level(origin: Fit | Fitted) -> float:
+    """Return the level of a model; that of its fit, whatever was set later."""
+    level: float = origin.parameters["alpha"] if isinstance(origin, Fit) else origin.alpha
+    return level
+
+
 def _check_private(private: Sequence[Any], columns: Sequence[Any]) -> None:
     """Raise ValueError for a column that does not exist: a slip would show another one."""
     missing = sorted({*_as_text(private, columns)} - {*map(str, columns)})
     if missing:
-        raise ValueError(
+        raise JobKeyError(
             f"there are no columns {missing} to keep private, but {list(columns)}. Name "
-            f"some of these (private=, --private)."
+            f"some of these (private=, --private).",
+            "score",
+            "private",
         )
 
 
@@ -540,24 +548,30 @@ def _kept(
     names = existing if keep is None else list(dict.fromkeys(as_given(keep, existing)))
     missing = [name for name in names if name not in existing]
     if missing:
-        raise ValueError(
+        raise JobKeyError(
             f"{shown_paths(path)} has no columns {missing} to keep, but "
-            f"{existing}. Name some of these (keep=, --keep)."
+            f"{existing}. Name some of these (keep=, --keep).",
+            "score",
+            "keep",
         )
     kept = table.select(names)
     hidden = [name for name in results if name in kept.schema.names]
     if hidden:
-        raise ValueError(
+        raise JobKeyError(
             f"{shown_paths(path)} has {hidden} already, but these are names of results in "
             f"the output ({', '.join(results)}). Name the columns to carry over "
-            f"without them (keep=, --keep), or rename them in the input."
+            f"without them (keep=, --keep), or rename them in the input.",
+            "score",
+            "keep",
         )
     for field in kept.schema:
         rounding = rounding_of(field)
         if rounding is not None and field.name not in measured:
-            raise ValueError(
+            raise JobKeyError(
                 f"column {field.name!r} is to be carried over, but the only type for it in "
                 f"all files, {field.type}, rounds decimals: it is {rounding}. Write it "
-                f"with the same type in all files, or leave it out (keep=, --keep)."
+                f"with the same type in all files, or leave it out (keep=, --keep).",
+                "score",
+                "keep",
             )
     return kept

@@ -49,7 +49,8 @@ def describe(computation: Computation, seconds: float) -> str:
         text += f" of {rows.total:,} rows"
     if n_done == 0 or seconds < LEAST_SECONDS:
         return text
-    text += f", {_rate(computation.rows_done / seconds)} rows/s"
+    if computation.rows_done > 0:
+        text += f", {_rate(computation.rows_done / seconds)} rows/s"
     if n_done == computation.n_results:
         return text
     # Results are of about one size; how many rows there are may not be known.

@@ -20,7 +20,7 @@ def model_card(fitted: Fitted) -> str:
     n_calibration = len(fitted.calibration.values)
     given = {
         name: value
-        for name, value in fitted.parameters.items()
+        for name, value in (fitted.parameters | {"alpha": fitted.alpha}).items()
         if not _is_default(value, PARAMETERS[name].default)
     }
     lines = {
@@ -29,7 +29,7 @@ def model_card(fitted: Fitted) -> str:
         "distance": kind,
         "calibration": f"{fitted.calibration_kind}, {n_calibration:,} rows",
         "algorithm": fitted.reference.space.algorithm,
-        "alpha": fitted.parameters["alpha"],
+        "alpha": fitted.alpha,
     }
     lines |= {name: value for name, value in given.items() if name not in lines}
     return card("LPE, fitted", lines)

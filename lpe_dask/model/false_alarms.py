@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
 
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.pvalues import GRAPH, enough_rows
@@ -15,13 +16,19 @@ def warn_if_nothing_can_be_flagged(fitted: Fitted) -> None:
     least = fitted.calibration.least_p_value()
     if least < fitted.offset:
         return
-    logger.warning(
-        "no row can be flagged at alpha=%g: the p-value of a row as anomalous as can "
-        "be is %.3g, with %d calibration rows. Raise alpha, or use more nominal rows; "
-        "with graph='radius' a larger radius; along a neighbor graph more edges "
-        "(metric_params['n_neighbors'], the graph 'union') or a lower n_neighbors.",
-        fitted.parameters["alpha"], least, len(fitted.calibration.values),
-    )  # fmt: skip
+    _warn_once(
+        f"no row can be flagged at alpha={fitted.alpha:g}: the p-value of a row as "
+        f"anomalous as can be is {least:.3g}, with {len(fitted.calibration.values)} "
+        f"calibration rows. Raise alpha, or use more nominal rows; with graph='radius' a "
+        f"larger radius; along a neighbor graph more edges (metric_params['n_neighbors'], "
+        f"the graph 'union') or a lower n_neighbors."
+    )
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Log a warning that each fit of a loop would repeat."""
+    logger.warning("%s", text)
 
 
 def warn_of_false_alarms(fitted: Fitted, learned: str | None) -> None:

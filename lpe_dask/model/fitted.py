@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from lpe_dask.tables import (
     Origin,
     Ranges,
     Table,
+    array_of,
     cut_rows,
     is_paths,
     map_values,
@@ -116,6 +118,11 @@ class Fitted:
     minima: Minima = NO_MINIMA
 
     @property
+    def alpha(self) -> float:
+        """The level that decides; the parameter may have been set after the fit."""
+        return math.nextafter(self.offset, 0)
+
+    @property
     def n_samples(self) -> int:
         """Nominal rows in use."""
         return self.division.n_rows
@@ -197,7 +204,9 @@ class Fitted:
         """Return what `LPE.predict` does."""
         bound = self.calibration.nominal_bound(self.offset)
         if bound is None or self.quality is not None:
-            return self.labels_of(self.p_values(X))
+            p_values = self.p_values(X)
+            _warn_of_unmeasured(p_values)
+            return self.labels_of(p_values)
         with _call_for(X):
             return self._early_labels(self.table(X), bound)
 
@@ -206,6 +215,7 @@ class Fitted:
         if self.aggregation == "mean":
             asked = replace(self.reference.shape.statistic, bound=bound)
             means = self.reference.measure_table(table, asked)
+            _warn_of_unmeasured(means)
             within = partial(labels_within, bound=bound)
             return map_values(means, within, name="prediction", dtype=np.int64)
         # So many rows within this radius show that a row is nominal.
@@ -213,6 +223,7 @@ class Fitted:
         radius = bound if self.radius is None else self.radius
         statistic = Statistic(None, radius, enough)
         counts = self.reference.measure_table(table, statistic)
+        _warn_of_unmeasured(counts)
         function = partial(labels, offset=enough)
         return map_values(counts, function, name="prediction", dtype=np.int64)
 
@@ -313,6 +324,22 @@ class Fitted:
             rows, frame_sizes=frame_sizes, approximation=approximation
         )
         return statistic, calibration.p_values(calibration.compared(rows, statistic))
+
+
+def _warn_of_unmeasured(values: Any) -> None:
+    """Warn of rows in this process that have no value, and get the label of nominal ones.
+
+    Of Dask rows it is not known before they are computed.
+    """
+    if is_dask_collection(values):
+        return
+    n_unmeasured = int(np.isnan(np.asarray(array_of(values), np.float64)).sum())
+    if n_unmeasured > 0:
+        warnings.warn(
+            f"{n_unmeasured} rows have NaN or inf and were not measured: their label is 1. "
+            f"score_samples gives NaN for them.",
+            stacklevel=5,
+        )
 
 
 def _call_for(X: Any) -> AbstractContextManager[Any]:

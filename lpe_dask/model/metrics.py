@@ -20,7 +20,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask.kernels import cholesky, cholesky_of_inverse, dependent_columns
-from lpe_dask.model.parameters import DEFAULT_GRAPH_NEIGHBORS, METRIC_PARAMS
+from lpe_dask.model.parameters import (
+    DEFAULT_GRAPH_NEIGHBORS,
+    METRIC_PARAMS,
+    ParameterError,
+)
 from lpe_dask.search import NeighborGraphParams
 from lpe_dask.tables import array_of
 
@@ -44,10 +48,11 @@ def graph_params(
     at_most = max(1, n_reference - 1)
     n_neighbors = int(params.get("n_neighbors", min(DEFAULT_GRAPH_NEIGHBORS, at_most)))
     if n_neighbors > at_most:
-        raise ValueError(
+        raise ParameterError(
             f"metric_params['n_neighbors']={n_neighbors} needs at least {n_neighbors + 1} "
             f"nominal rows to link each to so many others; the rows that new ones are "
-            f"measured among are {n_reference}. Lower it, or give more rows."
+            f"measured among are {n_reference}. Lower it, or give more rows.",
+            "metric_params",
         )
     return NeighborGraphParams(n_neighbors, params.get("graph", "directed"))
 
@@ -79,20 +84,25 @@ def given_parameter(
     try:
         values = np.asarray(array_of(params[name]), dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(
+        raise ParameterError(
             f"metric_params[{name!r}] must be an array of numbers, for example a list of "
-            f"one for each column: {error}."
+            f"one for each column: {error}.",
+            "metric_params",
         ) from None
     n_scaled = n_features if name == "w" else n_forms * n_features
     shape = (n_scaled, n_scaled) if name == "VI" else (n_scaled,)
     if values.shape != shape:
         scaled = f", which the scale makes {n_scaled}" if n_scaled != n_features else ""
-        raise ValueError(
+        raise ParameterError(
             f"metric_params[{name!r}] has shape {values.shape}, but the rows have "
-            f"{n_features} columns{scaled}: give an array of shape {shape}."
+            f"{n_features} columns{scaled}: give an array of shape {shape}.",
+            "metric_params",
         )
     if not np.isfinite(values).all():
-        raise ValueError(f"metric_params[{name!r}] holds NaN or inf; give finite numbers.")
+        raise ParameterError(
+            f"metric_params[{name!r}] holds NaN or inf; give finite numbers.",
+            "metric_params",
+        )
     _check_values(name, values)
     return values
 
@@ -116,21 +126,29 @@ def check_order(
             if is_counted or labels.equals(pd.Index(columns, tupleize_cols=False)):
                 continue
             both = ", ".join([repr(list(columns))] * values.ndim)
-            raise ValueError(
+            raise ParameterError(
                 f"metric_params[{name!r}] must be in the order of the columns, "
                 f"{list(columns)}, but axis {axis} of it names {list(labels)}. Give "
-                f"{name}.loc[{both}], or a list in that order."
+                f"{name}.loc[{both}], or a list in that order.",
+                "metric_params",
             )
 
 
 def _check_values(name: str, values: NDArray[np.float64]) -> None:
     if name == "w" and (values < 0).any():
-        raise ValueError(f"weights w must not be negative; the smallest is {values.min()}.")
+        raise ParameterError(
+            f"weights w must not be negative; the smallest is {values.min()}.",
+            "metric_params",
+        )
     if name == "V" and (values <= 0).any():
-        raise ValueError(f"variances V must be positive; the smallest is {values.min()}.")
+        raise ParameterError(
+            f"variances V must be positive; the smallest is {values.min()}.",
+            "metric_params",
+        )
     if name == "VI" and not np.allclose(values, values.T, rtol=1e-8, atol=0):
-        raise ValueError(
-            "the inverse covariance VI must be symmetric; give (VI + VI.T) / 2."
+        raise ParameterError(
+            "the inverse covariance VI must be symmetric; give (VI + VI.T) / 2.",
+            "metric_params",
         )
 
 
@@ -145,10 +163,11 @@ def mahalanobis_matrix(inverse_covariance: NDArray[np.float64]) -> NDArray[np.fl
     factor = cholesky(inverse_covariance)
     if factor is None:
         smallest = np.linalg.eigvalsh(inverse_covariance)[0]
-        raise ValueError(
+        raise ParameterError(
             f"the inverse covariance VI must be positive definite; its smallest eigenvalue "
             f"is {smallest:.3g}. Leave out columns that others determine, or add a small "
-            f"number to its diagonal."
+            f"number to its diagonal.",
+            "metric_params",
         )
     return factor
 

@@ -445,6 +445,12 @@ def recheck_level(parameters: Mapping[str, Any]) -> float:
 def check_names(function: str, arguments: Mapping[str, Any]) -> None:
     """Raise TypeError for arguments of a function that are none of `LPE`."""
     unknown = sorted(set(arguments) - set(PARAMETERS))
+    if "contamination" in unknown:
+        raise TypeError(
+            f"{function}() got contamination={arguments['contamination']!r}, but the share "
+            f"of anomalies need not be known: p-values decide by alpha, the share of "
+            f"nominal rows that may be flagged. Give alpha=..., or none."
+        )
     if unknown:
         raise TypeError(
             f"{function}() got unexpected arguments {unknown}; arguments of LPE are "
