@@ -57,26 +57,13 @@ def run(
     >>> import lpe_dask
     >>> lpe_dask.run("jobs/nightly-scoring.toml")  # doctest: +SKIP
     """
-    due = next_job(job, _day(date))
+    due = next_job(job, date)
     prepared = prepare(due, "replace" if overwrite else "keep")
     if prepared.is_finished():
         prepared.tidy()
         logger.info("nothing to do")
         return None
     return prepared.execute()
-
-
-def _day(date: datetime.date | str | None) -> datetime.date | None:
-    if isinstance(date, datetime.datetime):
-        return date.date()
-    if not isinstance(date, str):
-        return date
-    try:
-        return datetime.date.fromisoformat(date)
-    except ValueError:
-        raise ValueError(
-            f"date={date!r} is no day. Give one as YYYY-MM-DD, such as '2026-11-20'."
-        ) from None
 
 
 def score_files(
@@ -86,6 +73,7 @@ def score_files(
     nominal: Paths | None = None,
     model: str | PathLike[str] | None = None,
     columns: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
     keep: Sequence[str] | None = None,
     alpha: float | None = None,
     fdr: float | None = None,
@@ -114,6 +102,9 @@ def score_files(
         Folder of a model that `LPE.save` has written, instead of ``nominal``.
     columns : sequence of str, optional
         Columns to measure; None: all columns of the nominal rows, or those of the model.
+    exclude : sequence of str, optional
+        Measure all columns of the nominal rows but these, instead of ``columns``; not with
+        ``model``.
     keep : sequence of str, optional
         Columns of ``data`` to carry over; None: all.
     alpha : float, optional
@@ -173,9 +164,9 @@ def score_files(
     1  b      0.0        True
     """
     job = score_job(
-        data, output, nominal=nominal, model=model, columns=columns, keep=keep,
-        alpha=alpha, fdr=fdr, check_calibration=check_calibration, private=private,
-        report=report, csv=csv, **arguments,
+        data, output, nominal=nominal, model=model, columns=columns, exclude=exclude,
+        keep=keep, alpha=alpha, fdr=fdr, check_calibration=check_calibration,
+        private=private, report=report, csv=csv, **arguments,
     )  # fmt: skip
     return prepare(job, "replace" if overwrite else "refuse").execute()
 
@@ -187,6 +178,7 @@ def score_job(
     nominal: Paths | None = None,
     model: str | PathLike[str] | None = None,
     columns: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
     keep: Sequence[str] | None = None,
     alpha: float | None = None,
     fdr: float | None = None,
@@ -206,16 +198,17 @@ def score_job(
         If a saved model is given with what only a fit can take.
     """
     if model is not None:
-        odd = {"check_calibration": True} if check_calibration else {}
+        odd: dict[str, Any] = {"check_calibration": True} if check_calibration else {}
+        odd |= {} if exclude is None else {"exclude": exclude}
         check_is_alone(model, nominal, arguments | odd)
     check_names("score_files", arguments)
     job = fit_job(
-        nominal, model, columns=columns, check_calibration=check_calibration, csv=csv,
-        **arguments,
+        nominal, model, columns=columns, exclude=exclude,
+        check_calibration=check_calibration, csv=csv, **arguments,
     )  # fmt: skip
     score = ScoreSection.model_construct(
-        data=_sources(data), columns=columns, keep=keep, output=fspath(output),
-        alpha=alpha, fdr=fdr, private=private, report=report,
+        data=_sources(data), columns=columns, exclude=exclude, keep=keep,
+        output=fspath(output), alpha=alpha, fdr=fdr, private=private, report=report,
     )  # fmt: skip
     return job.model_copy(update={"score": score})
 
@@ -225,6 +218,7 @@ def fit_job(
     model: str | PathLike[str] | None,
     *,
     columns: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
     check_calibration: bool = False,
     csv: Mapping[str, Any] | None = None,
     **arguments: Any,
@@ -239,7 +233,9 @@ def fit_job(
     options = None if csv is None else CsvOptions.of(csv)
     if nominal is None:
         return Job.model_construct(model=section, csv=options)
-    rows = NominalSection.model_construct(data=_sources(nominal), columns=columns)
+    rows = NominalSection.model_construct(
+        data=_sources(nominal), columns=columns, exclude=exclude
+    )
     return Job.model_construct(nominal=rows, model=section, csv=options)
 
 

@@ -41,8 +41,8 @@ def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
     Returns
     -------
     reasons : DataFrame
-        A line for each row and column: part and row, the file and the place in it, and what
-        `LPE.explain` tells.
+        A line for each row and column: part and row, the file and the place in it; kept,
+        the first columns that were carried over, as a text; and what `LPE.explain` tells.
 
     Raises
     ------
@@ -93,9 +93,12 @@ def reason_lines(reasons: pd.DataFrame) -> str:
             texts = ["no shares: the distance is 0 or inf"]
         elif first.share < LEAST_SHARE:
             texts.insert(0, "spread over many columns")
-        lines.append((part, row, first.p_value, first.statistic, "; ".join(texts)))
-    names = ["part", "row", "p_value", "statistic", "reasons"]
+        place = (part, row, first.kept)
+        lines.append((*place, first.p_value, first.statistic, "; ".join(texts)))
+    names = ["part", "row", "kept", "p_value", "statistic", "reasons"]
     table = pd.DataFrame(lines, columns=names)
+    if not table["kept"].any():  # nothing was carried over
+        del table["kept"]
     return table.to_string(index=False, justify="left", float_format=_short)
 
 

@@ -38,6 +38,7 @@ from lpe_dask.model import (
 from lpe_dask.storage import brief
 from lpe_dask.tables import (
     LEVEL_TYPES,
+    AllBut,
     CsvOptions,
     FileTable,
     Paths,
@@ -49,6 +50,7 @@ from lpe_dask.tables import (
     find_files,
     is_there,
     label_of,
+    named_columns,
     open_table,
     paths_in,
     select_columns,
@@ -192,23 +194,29 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     parameters = with_defaults(job.lpe_arguments)
     check_parameters(parameters)
     table, frame = open_measured(
-        nominal, section.columns, categorical=parameters["categorical"]
+        nominal, section.measured, categorical=parameters["categorical"]
     )
-    decisive = _decisive(parameters)
-    if decisive["anomaly_log_density"] is not None:
-        # Functions cannot be told from each other, so no later run is the same.
-        decisive["anomaly_log_density"] = uuid4().hex
     path, is_new = job.model.path, existing == "refuse"
     url = None if path is None else check_output(model_url(path), paths_in(nominal))
-    files, names = table.files.stamps, list(frame.columns)
-    made_of = {"files": files, "columns": names, "parameters": decisive}
-    source = digest(made_of | csv_setting(job))
+    source = source_of(table, list(frame.columns), parameters, job)
     is_drawn = parameters["calibration"] != "auto" and not _measures_all(parameters)
     if is_drawn and parameters["random_state"] is None:
         parameters["random_state"] = int(source[:8], 16)
     if is_new and path is not None:
         check_absent(path)
     return Fit(parameters, frame, source, table, url, is_new)
+
+
+def source_of(
+    table: FileTable, names: Sequence[Any], parameters: Mapping[str, Any], job: Job
+) -> str:
+    """Return what tells the model of these nominal rows from others."""
+    decisive = _decisive(parameters)
+    if decisive["anomaly_log_density"] is not None:
+        # Functions cannot be told from each other, so no later run is the same.
+        decisive["anomaly_log_density"] = uuid4().hex
+    made_of = {"files": table.files.stamps, "columns": names, "parameters": decisive}
+    return digest(made_of | csv_setting(job))
 
 
 def _decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,7 +291,7 @@ def check_unchanged(files: TableFiles) -> None:
 
 def open_measured(
     path: Paths,
-    given: Sequence[Any] | None,
+    given: Sequence[Any] | AllBut | None,
     names: Sequence[Any] | None = None,
     *,
     categorical: str | Sequence[Any] | None = None,
@@ -296,7 +304,7 @@ def open_measured(
     Parameters
     ----------
     path : str, path, or a sequence of them
-    given : sequence, optional
+    given : sequence or AllBut, optional
         Columns to measure as a user gives them, see `column_names.as_given`.
     names : sequence, optional
         Columns to measure if none are given, by their exact names; None: all.
@@ -306,7 +314,7 @@ def open_measured(
         Those of rows to score, by position, and what the nominal rows have there, as far as
         that is known: see `Categories.kinds` and `Fit.kinds`.
     """
-    kinds = kinds or {}
+    kinds, given = kinds or {}, named_columns(path, given, categorical)
     table = open_table(path, names if given is None else given, kinds, categorical)
     frame = table.frame()
     chosen = names if given is None else as_given(given, frame.columns)

@@ -9,7 +9,7 @@ Those about the arguments of `LPE` are in model/parameters.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.placeholders import cut
 from lpe_dask.model import PARAMETERS
-from lpe_dask.tables import CsvOptions
+from lpe_dask.tables import AllBut, CsvOptions, measured_columns
 from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of
 
 #: The largest whole number that TOML guarantees.
@@ -123,20 +123,38 @@ class Section(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class NominalSection(Section):
+class _Measured(Section):
+    """The columns of a section that are measured.
+
+    Attributes
+    ----------
+    columns : sequence, optional
+        These; None: all.
+    exclude : sequence, optional
+        All but these.
+    """
+
+    columns: _Names | None = _key(_NAMES, '["src_bytes", "dst_bytes"]', min_length=1)
+    exclude: _Names | None = _key(_NAMES, '["id", "ts"]', min_length=1)
+
+    @property
+    def measured(self) -> Sequence[Any] | AllBut | None:
+        """Which columns are measured; None: all, or those of the model."""
+        return measured_columns(self.columns, self.exclude)
+
+
+class NominalSection(_Measured):
     """What to fit: the rows known to be normal.
 
     Attributes
     ----------
     data : tuple of Source
-    columns : sequence, optional
-        Columns to measure; None: all.
+    columns, exclude : sequence, optional
     missing : {"error", "drop"}
         What to do about a row with NaN or inf; may be in [model] instead.
     """
 
     data: _Sources = _key(_SOURCES, '"nominal/*.parquet"', ...)
-    columns: _Names | None = _key(_NAMES, '["src_bytes", "dst_bytes"]', min_length=1)
     missing: Literal["error", "drop"] = _key('"error" or "drop"', '"drop"', "error")
 
 
@@ -163,14 +181,14 @@ class ModelSection(Section, extra="allow"):
         return dict(self.model_extra or {})
 
 
-class ScoreSection(Section):
+class ScoreSection(_Measured):
     """What to score, and where to write it.
 
     Attributes
     ----------
     data : tuple of Source
-    columns : sequence, optional
-        Columns to measure, where no [nominal] names them; None: all, or those of the model.
+    columns, exclude : sequence, optional
+        Where no [nominal] has them.
     keep : sequence, optional
         Columns to carry over; None: all.
     output : str
@@ -185,7 +203,6 @@ class ScoreSection(Section):
     """
 
     data: _Sources = _key(_SOURCES, '"in/{date}/*.parquet"', ...)
-    columns: _Names | None = _key(_NAMES, '["src_bytes", "dst_bytes"]', min_length=1)
     keep: _Names | None = _key(
         "a list of column names, none twice; an empty one carries over none",
         '["id", "ts"]',
@@ -370,12 +387,7 @@ def conflicts(job: Job) -> Iterator[tuple[str, str, str]]:
             'Add [score], or a path to [model], for example path = "models/kdd".'
         )
         yield "nominal", "", problem
-    if nominal is not None and score is not None and score.columns is not None:
-        problem = (
-            "the columns to measure are those of [nominal], also for the rows to score. "
-            "Name them in [nominal], and remove them here."
-        )
-        yield "score", "columns", problem
+    yield from _conflicts_of_columns(job)
     if nominal is None:
         yield from _conflicts_of_loaded(model)
     yield from _disagreement("nominal", nominal, "missing", model)
@@ -405,6 +417,27 @@ def conflicts(job: Job) -> Iterator[tuple[str, str, str]]:
 def _given(section: Section | None) -> dict[str, Any]:
     """Return the keys that were given."""
     return {} if section is None else section.model_dump(exclude_unset=True)
+
+
+def _conflicts_of_columns(job: Job) -> Iterator[tuple[str, str, str]]:
+    nominal, score = _given(job.nominal), _given(job.score)
+    for name, section in ("nominal", nominal), ("score", score):
+        if {"columns", "exclude"} <= section.keys():
+            problem = "columns and exclude both say what is measured. Leave out one."
+            yield name, "exclude", problem
+    for key in ("columns", "exclude"):
+        if job.nominal is not None and key in score:
+            problem = (
+                f"the columns to measure are those of [nominal], also for the rows to "
+                f"score. Give {key} in [nominal], and remove it here."
+            )
+            yield "score", key, problem
+    if job.nominal is None and job.model.path is not None and "exclude" in score:
+        problem = (
+            "the columns to measure are those of the model. Remove exclude, or name as "
+            "many as it has with columns."
+        )
+        yield "score", "exclude", problem
 
 
 def _conflicts_of_loaded(model: ModelSection) -> Iterator[tuple[str, str, str]]:

@@ -101,10 +101,10 @@ class Scored:
             names=["part", "row"],
         )
         objects = [of.to_numpy(object) for of in (found.values, found.nominal_values)]
+        kept = [{_label(k): _plain(value) for k, value in of.items()} for of in kept]
         rows = [
             {
-                "part": part, "row": row,
-                "kept": {_label(name): _plain(value) for name, value in kept[i].items()},
+                "part": part, "row": row, "kept": kept[i],
                 "q_value": None if q_values is None else _plain(q_values[i]),
                 "is_anomaly": bool(is_flagged[i]),
                 **_row_of(found, i, *(of[i] for of in objects)),
@@ -123,7 +123,7 @@ class Scored:
                 {"column": name, "rows": n} for name, n in first.most_common()
             ],
         }
-        return section, reasons_file(found, places)
+        return section, reasons_file(found, places, kept)
 
     def _taken(
         self, extremes: Extremes, exact: Sequence[int]
@@ -173,7 +173,9 @@ def no_reasons(model: Fitted, private: Sequence[str], why: str | None) -> dict[s
     }  # fmt: skip
 
 
-def reasons_file(found: Explanation, places: pd.MultiIndex) -> bytes:
+def reasons_file(
+    found: Explanation, places: pd.MultiIndex, kept: Sequence[dict[str, Any]]
+) -> bytes:
     """Return a file of the reasons of rows: a line for each row and column.
 
     Parameters
@@ -181,9 +183,14 @@ def reasons_file(found: Explanation, places: pd.MultiIndex) -> bytes:
     found : Explanation
     places : MultiIndex of shape (n,)
         The part and row of each.
+    kept : sequence of dict
+        What tells which row each is, by the name of the column.
     """
-    lines = found.table(len(found.columns))
-    lines.index = places.repeat(len(found.columns))
+    n_columns = len(found.columns)
+    lines = found.table(n_columns)
+    lines.index = places.repeat(n_columns)
+    texts = [", ".join(f"{name}={value}" for name, value in of.items()) for of in kept]
+    lines.insert(0, "kept", np.repeat(np.array(texts, object), n_columns))
     lines["column"] = lines["column"].map(str)
     for name in ("value", "nominal_value"):
         if lines[name].dtype == object:  # a column of a file has one type

@@ -23,15 +23,16 @@ logger = logging.getLogger(__name__)
 FINISHED_WITHIN = datetime.timedelta(hours=12)
 
 
-def next_job(path: str | PathLike[str], date: datetime.date | None = None) -> Job:
+def next_job(path: str | PathLike[str], date: datetime.date | str | None = None) -> Job:
     """Return the job that a file describes, for the day that is to be done next.
 
     That is ``date`` if it is given, or else as `run` says. A run of yesterday that is in
     progress, or would be refused, does not prevent that of today.
     """
-    today = date or now().date()
+    day = _day(date)
+    today = day or now().date()
     job = read_job(path, today)
-    if date is not None or job.dated_output is None:
+    if day is not None or job.dated_output is None:
         return job
     yesterday = today - datetime.timedelta(days=1)
     try:
@@ -43,6 +44,19 @@ def next_job(path: str | PathLike[str], date: datetime.date | None = None) -> Jo
         logger.warning("the run of %s cannot be finished now: %s", yesterday, brief(error))
         return job
     return earlier if is_next else job
+
+
+def _day(date: datetime.date | str | None) -> datetime.date | None:
+    if isinstance(date, datetime.datetime):
+        return date.date()
+    if not isinstance(date, str):
+        return date
+    try:
+        return datetime.date.fromisoformat(date)
+    except ValueError:
+        raise ValueError(
+            f"date={date!r} is no day. Give one as YYYY-MM-DD, such as '2026-11-20'."
+        ) from None
 
 
 def _is_interrupted(output: str) -> bool:

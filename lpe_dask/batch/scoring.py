@@ -34,6 +34,7 @@ from lpe_dask.batch.fit import (
     csv_setting,
     input_errors_pass,
     open_measured,
+    source_of,
     takes_loo,
 )
 from lpe_dask.batch.found import Found
@@ -44,7 +45,14 @@ from lpe_dask.batch.reasons import ALL_PRIVATE, Scored, no_reasons
 from lpe_dask.batch.steps import Steps
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.batch.written import Written
-from lpe_dask.model import Certificate, Fitted, calibration_id, is_exact, model_url
+from lpe_dask.model import (
+    SCORED_AGAIN,
+    Certificate,
+    Fitted,
+    calibration_id,
+    is_exact,
+    model_url,
+)
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
     DriftConfig,
@@ -494,7 +502,19 @@ def prepare_scoring(
             "are ranks, so none is small enough. Give nominal rows, or decide by alpha.",
             given.fdr,
         )  # fmt: skip
+    if not job.is_own and _were_fitted(origin, table, list(rows.columns), job):
+        logger.warning(SCORED_AGAIN)
     return scoring
+
+
+def _were_fitted(
+    origin: Fit | Fitted, table: FileTable, names: Sequence[Any], job: Job
+) -> bool:
+    """Return whether the files of rows to score are those of the nominal rows."""
+    if isinstance(origin, Fit):
+        return origin.table.files.stamps == table.files.stamps
+    drawn = origin.parameters, origin.parameters | {"random_state": None}
+    return origin.source in {source_of(table, names, given, job) for given in drawn}
 
 
 def _level(origin: Fit | Fitted) -> float:

@@ -20,8 +20,9 @@ from lpe_dask.cli.demo import demo_ending, demo_folder, demo_table, write_digits
 from lpe_dask.cli.interrupts import has_given_up
 from lpe_dask.cli.options import (
     check_option,
-    columns_option,
+    columns_options,
     csv_option,
+    date_option,
     drift_option,
     model_options,
     private_option,
@@ -71,7 +72,7 @@ def cli() -> None:
     help="Folder of a model that was saved, instead of --nominal; of the options below "
     "that describe a model, only --alpha goes with it.",
 )
-@columns_option("all columns of the nominal rows")
+@columns_options("all columns of the nominal rows")
 @csv_option
 @click.option(
     "--keep",
@@ -127,16 +128,17 @@ def score(
     help="Folder of a model that was saved, instead of --nominal and of the options below "
     "that describe a model.",
 )
-@columns_option("all columns of the nominal rows")
+@columns_options("all columns of the nominal rows")
 @csv_option
 @model_options
+@date_option
 @worker_options
 def plan_run(data: str, debug: bool, **options: Any) -> None:
     """Tell what `score` would need: tasks, pairs of rows, memory and time.
 
-    For a job file, which ends in .toml, tell what `run` would need, for the day that it
-    would choose. Reads metadata and a sample of the rows, and starts no workers. Ends with
-    exit code 2 if the run does not fit into the memory of the workers.
+    For a job file, which ends in .toml, tell what `run` would need. Reads
+    metadata and a sample of the rows, and starts no workers. Ends with exit code 2 if the
+    run does not fit into the memory of the workers.
     """
     with exit_codes(debug):
         from lpe_dask.forecast import is_job
@@ -152,7 +154,7 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
 @click.option(
     "--model", required=True, metavar="MODEL", help="Folder to save the model to."
 )
-@columns_option("all")
+@columns_options("all")
 @csv_option
 @model_options
 @check_option
@@ -174,13 +176,7 @@ def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
 
 @cli.command(short_help="Do what a job file says: fit, score, or both.")
 @click.argument("job", metavar="JOB")
-@click.option(
-    "--date",
-    type=click.DateTime(["%Y-%m-%d"]),
-    metavar="YYYY-MM-DD",
-    help="The value of {date} in the file.  [default: today, or yesterday if its run "
-    "began less than 12 hours ago and was interrupted]",
-)
+@date_option
 @click.option(
     "--overwrite",
     is_flag=True,
@@ -206,8 +202,7 @@ def run(
     with exit_codes(debug):
         from lpe_dask.batch import next_job
 
-        day = None if date is None else date.date()
-        due = next_job(job, day)
+        due = next_job(job, date)
         if not report and due.score is not None:
             score = due.score.model_copy(update={"report": False})
             due = due.model_copy(update={"score": score})
@@ -373,6 +368,8 @@ def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
     from lpe_dask.forecast import forecast_score, forecast_with_model
 
     workers = take_workers(options, debug)
+    if options.pop("date") is not None:
+        raise click.UsageError("--date is for a job file, which ends in .toml.")
     if options["model"] is None:
         del options["model"]
         with workers.planned() as planned:
@@ -390,7 +387,7 @@ def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
     from lpe_dask.batch import next_job, prepare
     from lpe_dask.forecast import check_no_others, forecast_job
 
-    due = next_job(job)
+    due = next_job(job, options.pop("date"))
     workers = take_workers(options, debug, due.cluster)
     check_no_others(job, list(_given(options)))
     prepared = prepare(due)

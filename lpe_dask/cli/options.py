@@ -84,10 +84,18 @@ def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-def columns_option(default: str) -> Callable[[Any], Any]:
-    """Return the option for the columns to measure, which tells the default."""
+def columns_options(default: str) -> Callable[[Any], Any]:
+    """Return the options for the columns to measure, which tell the default."""
     text = f"Columns to measure.  [default: {default}]"
-    return click.option("--columns", type=split_names, metavar="A,B,C", help=text)
+    return _options(
+        click.option("--columns", type=split_names, metavar="A,B,C", help=text),
+        click.option(
+            "--exclude",
+            type=split_names,
+            metavar="A,B",
+            help="Measure all columns but these, instead of --columns.",
+        ),
+    )
 
 
 def _csv_options(ctx: Any, param: Any, value: tuple[str, ...]) -> dict[str, Any] | None:
@@ -133,6 +141,14 @@ private_option = click.option(
     type=split_names,
     metavar="A,B",
     help="Columns that are in no reasons and not on the page.",
+)
+
+date_option = click.option(
+    "--date",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="YYYY-MM-DD",
+    help="The value of {date} in a job file.  [default: today, or yesterday if its run "
+    "began less than 12 hours ago and was interrupted]",
 )
 
 worker_options = _options(

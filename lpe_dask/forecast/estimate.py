@@ -10,6 +10,7 @@ same functions. Searches are only tried, for about a second.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -30,6 +31,7 @@ from lpe_dask.forecast.sample import MOST_PARTITIONS, Sample, take_sample
 from lpe_dask.model import check_names, check_parameters, load_fitted, with_defaults
 from lpe_dask.tables import (
     NO_MINIMA,
+    AllBut,
     Categories,
     FileTable,
     Minima,
@@ -40,6 +42,7 @@ from lpe_dask.tables import (
     kinds_of,
     learn_categories,
     learn_minima,
+    measured_columns,
     read_table,
     select_columns,
     with_csv,
@@ -53,7 +56,9 @@ def plan(
     *,
     model: str | PathLike[str] | None = None,
     columns: Any = None,
+    exclude: Any = None,
     csv: Mapping[str, Any] | None = None,
+    date: datetime.date | str | None = None,
     **arguments: Any,
 ) -> Forecast:
     """Return what scoring a table, or a job, would need: tasks, memory, pairs and time.
@@ -69,9 +74,8 @@ def plan(
         Rows to score; or the path of a Parquet or CSV table, or a list of such paths. Rows
         of files are counted by their metadata (Parquet) or by their bytes (CSV, about),
         those of a Dask DataFrame by the partitions that are read (about). Or the path of a
-        job file, which ends in ``.toml``, alone: what `run` would do from its start, for
-        the day that it would take, on these workers rather than those of its section
-        ``[cluster]``.
+        job file, which ends in ``.toml``, with a ``date`` at most: what `run` would do
+        from its start, on these workers rather than those of its section ``[cluster]``.
     nominal : same kinds, optional
         Nominal rows. None, without ``model``: each row of ``data`` is scored against all
         others.
@@ -80,8 +84,13 @@ def plan(
         fitted then.
     columns : sequence of str, optional
         The columns to measure, for frames and paths; None: all, or those of the model.
+    exclude : sequence of str, optional
+        Measure all columns of the nominal rows but these, instead of ``columns``; not with
+        ``model``.
     csv : dict, optional
         How CSV files are read: see `score`.
+    date : datetime.date or str, optional
+        Of a job: the day to plan, as in `run`; None: the one that it would take.
     **arguments
         Of `LPE`; none with ``model``. What ``anomaly_log_density`` takes is not counted.
 
@@ -110,16 +119,25 @@ def plan(
     (9000000, True)
     """
     workers = active_workers(wait=True)
-    given = {"nominal": nominal, "model": model, "columns": columns, "csv": csv}
+    given = {
+        "nominal": nominal, "model": model, "columns": columns, "exclude": exclude,
+        "csv": csv,
+    }  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
     if is_job(data):
         check_no_others(data, [*given, *arguments])
-        return forecast_job(workers, prepare(next_job(data)))
+        return forecast_job(workers, prepare(next_job(data, date)))
+    if date is not None:
+        raise ValueError(
+            f"date={date!r} is for the path of a job file, which ends in .toml. Leave it "
+            f"out."
+        )
     if model is not None:
-        check_is_alone(model, nominal, arguments)
+        odd = {} if exclude is None else {"exclude": exclude}
+        check_is_alone(model, nominal, arguments | odd)
         return forecast_with_model(workers, data, model, columns, csv)
     check_names("plan", arguments)
-    return forecast_score(workers, data, nominal, columns, csv, **arguments)
+    return forecast_score(workers, data, nominal, columns, exclude, csv, **arguments)
 
 
 def is_job(data: Any) -> bool:
@@ -142,6 +160,7 @@ def forecast_score(
     data: Any,
     nominal: Any,
     columns: Any,
+    exclude: Any = None,
     csv: Any = None,
     **arguments: Any,
 ) -> Forecast:
@@ -150,11 +169,12 @@ def forecast_score(
     check_parameters(parameters)
     data = with_csv(data, csv)
     nominal = None if nominal is None else with_csv(nominal, csv)
+    measured = measured_columns(columns, exclude)
     if nominal is None:
-        scored = _open(workers, data, columns, parameters["categorical"])
+        scored = _open(workers, data, measured, parameters["categorical"])
         model = scored.planned(workers, parameters)
         return scored.forecaster(workers, model, is_own=True).forecast()
-    learned = _open(workers, nominal, columns, parameters["categorical"])
+    learned = _open(workers, nominal, measured, parameters["categorical"])
     scored = _open(
         workers, data, learned.table.columns, None, learned.categories, learned.minima
     )
@@ -255,7 +275,7 @@ class _Input:
 def _open(
     workers: Workers,
     X: Any,
-    columns: Sequence[Any] | None,
+    columns: Sequence[Any] | AllBut | None,
     categorical: str | Sequence[Any] | None = None,
     categories: Categories | None = None,
     minima: Minima | None = None,

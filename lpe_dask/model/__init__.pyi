@@ -11,6 +11,7 @@ from .drifting import is_exact as is_exact
 from .explanation import LEAST_SHARE as LEAST_SHARE
 from .explanation import Explanation as Explanation
 from .explanation import explain_rows as explain_rows
+from .fitted import SCORED_AGAIN as SCORED_AGAIN
 from .fitted import Fitted as Fitted
 from .fitting import fit_model as fit_model
 from .fitting import plan_fit as plan_fit

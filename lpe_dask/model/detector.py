@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,14 +25,22 @@ from sklearn.utils.validation import check_is_fitted
 from lpe_dask.model.calibration_check import CalibrationCheck, check_calibration
 from lpe_dask.model.card import model_card
 from lpe_dask.model.explanation import explain, nearest_nominal
-from lpe_dask.model.fitted import Fitted
+from lpe_dask.model.fitted import SCORED_AGAIN, Fitted
 from lpe_dask.model.fitting import fit_model
 from lpe_dask.model.loading import load_fitted
 from lpe_dask.model.parameters import check_names
 from lpe_dask.model.saving import save_model
 from lpe_dask.pvalues import LogDensity, margin
-from lpe_dask.tables import is_paths, map_values, select_columns, with_csv
+from lpe_dask.tables import (
+    is_paths,
+    map_values,
+    measured_columns,
+    select_columns,
+    with_csv,
+)
 from lpe_dask.tasks import active_client, check_versions
+
+logger = logging.getLogger(__name__)
 
 
 class LPE(OutlierMixin, BaseEstimator):
@@ -290,9 +299,7 @@ class LPE(OutlierMixin, BaseEstimator):
         """Return the model as notebooks show it: before the fit, its parameters."""
         if not hasattr(self, "_fitted"):
             return str(estimator_html_repr(self))
-        current = self._current()
-        decided = current.parameters | {"alpha": self.alpha}  # it may be set after the fit
-        return model_card(replace(current, parameters=decided))
+        return model_card(self._current())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
@@ -370,7 +377,7 @@ class LPE(OutlierMixin, BaseEstimator):
             NaN or inf. With "nn_descent" it may be too large, but where the p-value is at
             most ``recheck``, and raises as `score_samples` says.
         """
-        return self._current().statistic(with_csv(X, csv))
+        return self._current().statistic(self._new_rows(X, csv))
 
     def score_samples(self, X: Any, *, csv: Any = None) -> Any:
         """Return the p-value of new rows: in [0, 1], the lower the more anomalous.
@@ -407,7 +414,7 @@ class LPE(OutlierMixin, BaseEstimator):
             If columns are not numbers, or categorical ones have values of another type than
             in the nominal rows.
         """
-        return self._current().p_values(with_csv(X, csv))
+        return self._current().p_values(self._new_rows(X, csv))
 
     def predict(self, X: Any, *, csv: Any = None) -> Any:
         """Return -1 for rows with a p-value of at most alpha, else 1.
@@ -428,7 +435,14 @@ class LPE(OutlierMixin, BaseEstimator):
         labels : array or Series of shape (n,)
             int64, of the kind of ``X``; lazy for Dask. 1 for a row with NaN or inf.
         """
-        return self._current().labels(with_csv(X, csv))
+        return self._current().labels(self._new_rows(X, csv))
+
+    def _new_rows(self, X: Any, csv: Any) -> Any:
+        """Return rows to measure as new ones; a log line says if they were fitted."""
+        X, origin = with_csv(X, csv), fitted_of(self).nominal.origin
+        if origin is not None and origin.is_input(X):
+            logger.warning(SCORED_AGAIN)
+        return X
 
     def _current(self) -> Fitted:
         """Return the fitted model with the attributes that users may have changed."""
@@ -583,7 +597,7 @@ class LPE(OutlierMixin, BaseEstimator):
           column  value                      usual  share
         7      b    3.0  0.01 to 0.99, median 0.49   0.99
         """
-        return explain(self._current(), with_csv(X, csv), top, rows)
+        return explain(self._current(), self._new_rows(X, csv), top, rows)
 
     def nearest_nominal(
         self,
@@ -634,7 +648,7 @@ class LPE(OutlierMixin, BaseEstimator):
            rank  nominal_row  distance
         2     1            1       4.0
         """
-        return nearest_nominal(self._current(), with_csv(X, csv), n, rows)
+        return nearest_nominal(self._current(), self._new_rows(X, csv), n, rows)
 
     def fit_predict(self, X: Any, y: Any = None, *, csv: Any = None) -> Any:
         """Fit nominal rows and return their labels, by `p_values_`.
@@ -751,6 +765,7 @@ def score(
     nominal: Any = None,
     *,
     columns: Any = None,
+    exclude: Any = None,
     csv: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> Any:
@@ -766,6 +781,8 @@ def score(
         all others, unless not all rows are calibration rows.
     columns : sequence, optional
         Names of the columns to measure, for frames and paths; None: all.
+    exclude : sequence, optional
+        Measure all columns of the nominal rows but these, instead of ``columns``.
     csv : dict, optional
         How CSV files at paths are read, such as ``{"separator": ";", "decimal": ","}``:
         separator, decimal, thousands, quote, comment, skip_rows, header, names, na_values,
@@ -801,14 +818,13 @@ def score(
     check_names("score", arguments)
     data = with_csv(data, csv)
     nominal = None if nominal is None else with_csv(nominal, csv)
-    model, path = LPE(**arguments), data
-    if columns is not None:
-        data = select_columns(data, columns, model.categorical)
-        nominal = (
-            None if nominal is None else select_columns(nominal, columns, model.categorical)
-        )
+    model, measured = LPE(**arguments), measured_columns(columns, exclude)
+    learned = data if nominal is None else nominal
+    if measured is not None:
+        learned = select_columns(learned, measured, model.categorical)
     if nominal is None:
-        return model._fit(data, for_own=True).p_values_
-    if is_paths(path):  # the model knows which columns of a CSV are text
-        data = path
-    return model.fit(nominal).score_samples(data)
+        return model._fit(learned, for_own=True).p_values_
+    # The model knows which columns of a CSV are text, and all columns but some.
+    if columns is not None and not is_paths(data):
+        data = select_columns(data, columns, model.categorical)
+    return model.fit(learned).score_samples(data)

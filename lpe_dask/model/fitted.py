@@ -42,6 +42,14 @@ from lpe_dask.tables import (
 )
 from lpe_dask.tasks import at_once, compute, counted, lazily, new_tasks, read_again
 
+#: What is said of rows that were fitted, and come as new ones.
+SCORED_AGAIN = (
+    "these rows were fitted: as new ones each finds itself among the nominal rows, so that "
+    "p-values are too large. For fitted rows see p_values_, or score(table); those in "
+    "files are scored without nominal rows and model. For their reasons see "
+    "explain(rows=...)."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class NominalKind:

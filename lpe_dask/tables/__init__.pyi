@@ -13,12 +13,15 @@ from .csv_options import CsvOptions as CsvOptions
 from .csv_paths import with_csv as with_csv
 from .errors import PrecisionError as PrecisionError
 from .errors import TableError as TableError
+from .exclusion import AllBut as AllBut
+from .exclusion import measured_columns as measured_columns
 from .files import FileTable as FileTable
 from .files import Paths as Paths
 from .files import TableFiles as TableFiles
 from .files import find_files as find_files
 from .files import is_paths as is_paths
 from .files import is_there as is_there
+from .files import named_columns as named_columns
 from .files import open_table as open_table
 from .files import paths_in as paths_in
 from .files import read_frame as read_frame

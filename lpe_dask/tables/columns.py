@@ -10,6 +10,7 @@ import pandas as pd
 from dask.base import is_dask_collection
 
 from lpe_dask.tables.column_names import check_distinct, identity, places_of
+from lpe_dask.tables.exclusion import AllBut
 from lpe_dask.tables.files import is_paths, read_frame
 from lpe_dask.tables.foreign import NamedTable, as_table
 from lpe_dask.tables.partitions import part_of_columns
@@ -17,7 +18,9 @@ from lpe_dask.tasks import meta_of
 
 
 def select_columns(
-    X: Any, columns: Sequence[Any], categorical: str | Sequence[Any] | None = None
+    X: Any,
+    columns: Sequence[Any] | AllBut,
+    categorical: str | Sequence[Any] | None = None,
 ) -> Any:
     """Return the table ``X``, or that in the files it names, with these columns only.
 
@@ -26,15 +29,19 @@ def select_columns(
     """
     if is_paths(X):
         X = read_frame(X, columns=columns, categorical=categorical)
-    X = as_table(X, columns)
+    X = as_table(X, None if isinstance(columns, AllBut) else columns)
     if isinstance(X, NamedTable):
         return replace(X, frame=select_columns(X.frame, columns))
     if not is_frame(X):
+        given = f"columns={columns}"
+        if isinstance(columns, AllBut):
+            given = f"exclude={columns.excluded}"
         raise TypeError(
-            f"columns={list(columns)} selects columns of a frame by name, but the rows "
-            f"are a {type(X).__name__}. Select by position instead, for example X[:, [0, "
-            f"1]]."
+            f"{given} selects columns of a frame by name, but the rows are a "
+            f"{type(X).__name__}. Select by position instead, for example X[:, [0, 1]]."
         )
+    if isinstance(columns, AllBut):
+        columns = columns.of(X.columns)
     places = places_of(X.columns)
     missing = [name for name in columns if identity(name) not in places]
     if missing:

@@ -31,6 +31,7 @@ from lpe_dask.tables import csv_tables, row_groups
 from lpe_dask.tables.column_names import as_given, as_option
 from lpe_dask.tables.compressed import COMPRESSED
 from lpe_dask.tables.csv_blocks import CsvBlock
+from lpe_dask.tables.exclusion import AllBut
 from lpe_dask.tables.kinds import kind_of_arrow
 from lpe_dask.tables.large_numbers import MOST_UNITS
 from lpe_dask.tables.listing import list_files
@@ -44,6 +45,8 @@ _CHANGED = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "crea
 
 _PARQUET = (".parquet", ".parq", ".pq")
 _CSV = (".csv", ".tsv", ".txt")
+
+_ALL = AllBut(())
 
 #: Where the files of a table are: one place, or several whose rows follow each other.
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -105,26 +108,31 @@ class FileTable:
             if name in self.differing:
                 raise ValueError(self.differing[name])
 
-    def default_columns(self, categorical: str | Sequence[Any] | None) -> list[Any]:
+    def default_columns(
+        self, categorical: str | Sequence[Any] | None, but: AllBut = _ALL
+    ) -> list[Any]:
         """Return the columns to measure where none are named; a log line says others.
 
         Keys of folders are measured only if they are named.
         """
-        self.check_same(None)
+        chosen = but.of([*self.columns, *self.differing])
+        self.check_same(chosen)
         named = () if categorical is None or categorical == "auto" else categorical
         named = as_given(named, self.schema.names)
-        left_out = [key for key in self.keys if key not in map(str, named)]
+        left_out = [
+            key for key in self.keys if key in chosen and key not in map(str, named)
+        ]
         if left_out:
             logger.warning(
                 "keys in names of folders are not measured, unless columns= (--columns) "
                 "names them: %s", ", ".join(left_out),
             )  # fmt: skip
-        chosen = [name for name in self.columns if name not in left_out]
+        chosen = [name for name in chosen if name not in left_out]
         if chosen[:1] == ["Unnamed: 0"]:
             logger.warning(
                 "column 'Unnamed: 0', perhaps the row numbers of to_csv, is measured; to "
-                "leave it out: columns=%s (%s)",
-                chosen[1:], as_option("--columns", chosen[1:]),
+                "leave it out: exclude=%s (%s)",
+                chosen[:1], as_option("--exclude", chosen[:1]),
             )  # fmt: skip
         return chosen
 
@@ -242,7 +250,7 @@ def open_table(
 
 def read_frame(
     path: Paths,
-    columns: Sequence[Any] | None = None,
+    columns: Sequence[Any] | AllBut | None = None,
     kinds: Mapping[int, str | None] | None = None,
     categorical: str | Sequence[Any] | None = None,
 ) -> Any:
@@ -250,12 +258,27 @@ def read_frame(
 
     Without ``columns``, keys in names of folders only if they are ``categorical``.
     """
+    columns = named_columns(path, columns, categorical)
     table = open_table(path, columns, kinds, categorical)
     if columns is not None:
         table.check_same(columns)
         return table.frame()
     chosen, frame = table.default_columns(categorical), table.frame()
     return frame if chosen == table.columns else frame[chosen]
+
+
+def named_columns(
+    path: Paths,
+    columns: Sequence[Any] | AllBut | None,
+    categorical: str | Sequence[Any] | None,
+) -> Sequence[Any] | None:
+    """Return columns of the table at ``path`` by their names; None: all.
+
+    Of a CSV they are named before the table is opened, as all others of it are text.
+    """
+    if not isinstance(columns, AllBut):
+        return columns
+    return open_table(path, ()).default_columns(categorical, columns)
 
 
 def is_paths(X: Any) -> bool:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from lpe_dask.tables.files import is_paths
+import numpy as np
+import pandas as pd
+from dask.base import is_dask_collection, tokenize
+
+from lpe_dask.tables.files import is_paths, paths_in
 
 
 class Origin:
@@ -20,6 +24,19 @@ class Origin:
 
     def __init__(self, rows: Any) -> None:
         self.rows = rows
+
+    def is_input(self, X: Any) -> bool:
+        """Return whether ``X`` is the input, or equal to it; computes nothing of Dask."""
+        rows = self.rows
+        if rows is None or type(X) is not type(rows):
+            return False
+        if is_paths(X):
+            return paths_in(X) == paths_in(rows)
+        if is_dask_collection(X):
+            return bool(tokenize(X) == tokenize(rows))
+        if isinstance(X, pd.DataFrame):
+            return X.equals(rows)
+        return X is rows or (isinstance(X, np.ndarray) and np.array_equal(X, rows))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Origin, (self.rows if is_paths(self.rows) else None,)

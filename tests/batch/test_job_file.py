@@ -409,8 +409,24 @@ PROBLEMS = [
     (
         f"{NOMINAL}{SCORE}columns = ['a']",
         ", line 6, [score] columns",
-        "Name them in [nominal], and remove them here",
+        "Give columns in [nominal], and remove it here",
     ),
+    (
+        f"{NOMINAL}{SCORE}exclude = ['a']",
+        ", line 6, [score] exclude",
+        "Give exclude in [nominal], and remove it here",
+    ),
+    (
+        f"{NOMINAL}columns = ['a']\nexclude = ['b']\n[model]\npath = 'm'",
+        ", line 4, [nominal] exclude",
+        "columns and exclude both say what is measured",
+    ),
+    (
+        f"{SCORE}exclude = ['a']\n[model]\npath = 'm'",
+        ", line 4, [score] exclude",
+        "the columns to measure are those of the model",
+    ),
+    (f"{SCORE}exclude=[]", ", line 4, [score] exclude", "at least one"),
     (f"{SCORE}[model]\nrefit=true", ", line 5, [model] refit", "there is no [nominal]"),
     (
         f"{SCORE}[model]\npath='m'\nscale='minmax'\nmissing='drop'\nalpha=0.1",

@@ -107,6 +107,38 @@ def test_run__counts_twelve_hours_from_the_first_beginning(clock, began, done):
     assert days_done() == [f"2026-11-{done}"]
 
 
+@pytest.mark.parametrize(
+    "date", ["2026-11-18", datetime.date(2026, 11, 18), datetime.datetime(2026, 11, 18, 9)]
+)
+def test_date__may_be_a_text(date):
+    forecast = lpe_dask.plan("job.toml", date=date)
+    planned = CliRunner().invoke(cli, ["plan", "job.toml", "--date", "2026-11-18"])
+    summary = lpe_dask.run("job.toml", date=date)
+
+    assert forecast.n_rows == summary["rows"] == 20
+    assert planned.exit_code == 0, planned.stderr
+    assert planned.stdout.splitlines()[0] == str(forecast).splitlines()[0]
+    assert Path("out/2026-11-18/_summary.json").exists()
+    with pytest.raises(FileExistsError, match="out/2026-11-18 exists already"):
+        lpe_dask.plan("job.toml", date=date)
+
+
+@pytest.mark.parametrize("function", [lpe_dask.run, lpe_dask.plan])
+def test_date__must_be_a_day(function):
+    with pytest.raises(ValueError, match=r"date='20\.11\.' is no day\. Give one as YYYY"):
+        function("job.toml", date="20.11.")
+
+
+def test_date__is_for_jobs():
+    with pytest.raises(ValueError, match="is for the path of a job file"):
+        lpe_dask.plan("in/2026-11-18/a.parquet", date="2026-11-18")
+    result = CliRunner().invoke(
+        cli, ["plan", "in/2026-11-18/a.parquet", "--date", "2026-11-18"]
+    )
+    assert result.exit_code == 2
+    assert "--date is for a job file, which ends in .toml." in result.stderr
+
+
 def test_run__looks_for_no_day_before_yesterday(clock, caplog):
     clock("2026-11-18T23:59")
     interrupt()

@@ -82,6 +82,7 @@ def test_reasons__are_those_of_explain_for_the_most_anomalous_rows(tmp_path, mod
     )
     places = stored["part"].map(starts) + stored["row"]
     assert places.iloc[::3].tolist() == expected.tolist()
+    assert stored["kept"].iloc[::3].tolist() == [f"id=row {i}" for i in expected]
     again = model.explain(rows.loc[expected], top=3)
     for name in ("p_value", "statistic", "share", "typical_share"):
         np.testing.assert_array_equal(stored[name], again[name])
@@ -288,6 +289,14 @@ def test_explain_output__shows_what_the_run_knows_and_works_out_more(tmp_path, m
     lines = reason_lines(few).splitlines()
     assert len(lines) == 11
     assert "part-00000.parquet" in lines[1] or "part-00002.parquet" in lines[1]
+    assert lines[0].split() == ["part", "row", "kept", "p_value", "statistic", "reasons"]
+    assert few["kept"].iloc[0] in lines[1]
+
+
+def test_reason_lines__have_no_empty_column(tmp_path, model, rows):
+    _, out = scored(rows, tmp_path, keep=[], private=["id"])
+
+    assert "kept" not in reason_lines(explain_output(out)).splitlines()[0]
 
 
 def test_explain_output__all_rows_that_have_a_p_value_are_enough(tmp_path, model, rows):

@@ -285,6 +285,48 @@ def test_score_files__reads_csv_and_leaves_other_columns_as_they_stand(
     pd.testing.assert_series_equal(actual["p_value"], expected)
 
 
+@pytest.mark.parametrize("has_nominal", [False, True])
+def test_score_files__carries_over_what_is_excluded_as_it_stands(tmp_path, has_nominal):
+    rng = np.random.default_rng(3)
+    rows = pd.DataFrame(rng.integers(0, 50, (40, 2)) / 4, columns=["x", "y"])
+    rows.insert(0, "code", [f"{i:03d}" for i in range(40)])
+    rows.to_csv(tmp_path / "data.csv", index=False)
+    given = {"nominal": tmp_path / "data.csv"} if has_nominal else {}
+
+    score_files(tmp_path / "data.csv", tmp_path / "out", exclude=["code"], **given)
+
+    actual = pd.read_parquet(tmp_path / "out")
+    learned = [rows] * has_nominal
+    expected = lpe_dask.score(rows, *learned, columns=["x", "y"])
+    assert actual["code"].tolist() == rows["code"].tolist()
+    pd.testing.assert_series_equal(actual["p_value"], expected)
+
+
+def test_score_files__excludes_nothing_of_a_model(tmp_path, data, nominal):
+    with pytest.raises(ValueError, match="exclude cannot be combined with the saved model"):
+        score_files(data, tmp_path / "out", model=tmp_path / "model", exclude=["x"])
+    with pytest.raises(ValueError, match="two ways to say"):
+        score_files(data, tmp_path / "out", columns=["x"], exclude=["y"])
+
+
+@pytest.mark.parametrize("arguments", [{}, {"calibration": "conformal"}])
+def test_score_files__says_that_rows_were_fitted(
+    tmp_path, data, nominal, caplog, arguments
+):
+    job = tmp_path / "job.toml"
+    given = "".join(f"{name} = {value!r}\n" for name, value in arguments.items())
+    job.write_text(f"[nominal]\ndata='{nominal}'\n[model]\npath='{tmp_path}/m'\n{given}")
+    lpe_dask.run(job)
+
+    score_files(data, tmp_path / "a", model=tmp_path / "m", columns=["x", "y"])
+    score_files(data, tmp_path / "b", nominal=nominal)
+    assert "these rows were fitted" not in caplog.text
+    score_files(nominal, tmp_path / "c", model=tmp_path / "m")
+    assert caplog.text.count("these rows were fitted") == 1
+    score_files(nominal, tmp_path / "d", nominal=nominal)
+    assert caplog.text.count("these rows were fitted") == 2
+
+
 def test_score_files__scores_no_rows(tmp_path, data, nominal):
     empty = pd.read_parquet(data).iloc[:0]
 

@@ -26,6 +26,8 @@ from lpe_dask.search import choice
 from lpe_dask.tasks.values import Held, HeldTask
 from strategies import point_sets, row_chunks
 
+ROWS = np.random.default_rng(7).integers(0, 9, (20, 2)) / 4
+
 EXPECTED_FAILURES = {
     "check_estimators_nan_inf": "a scored row with NaN has p-value NaN, by design",
     "check_outliers_fit_predict": "fit_predict leaves each row out of its own neighborhood",
@@ -583,6 +585,84 @@ def test_score__selects_columns():
 
     expected = LPE(3).fit(frame[["c", "a"]].to_numpy()).p_values_
     np.testing.assert_array_equal(actual, expected)
+
+
+def test_score__measures_all_columns_but_some(files_of):
+    frame = pd.DataFrame(ROWS, columns=["a", "b"]).assign(id="00", b2=0.5)[::-1]
+    expected = lpe_dask.score(frame, columns=["a", "b"], n_neighbors=3)
+    arguments = {"exclude": ["b2", "id"], "n_neighbors": 3}
+    lazy = dd.from_pandas(frame, npartitions=2, sort=False)
+
+    own = lpe_dask.score(frame, **arguments)
+    of_dict = lpe_dask.score(dict(frame.items()), **arguments)
+    against = lpe_dask.score(frame[["b", "a"]], frame, **arguments)
+
+    pd.testing.assert_series_equal(own, expected)
+    np.testing.assert_array_equal(of_dict, expected)
+    np.testing.assert_array_equal(lpe_dask.score(lazy, **arguments), expected)
+    pd.testing.assert_series_equal(
+        against, lpe_dask.score(frame, frame, columns=["a", "b"], n_neighbors=3)
+    )
+    for path in files_of(frame):
+        found = lpe_dask.score(path, **arguments).compute()
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.fixture
+def files_of(tmp_path):
+    """Write a frame as Parquet and as CSV, and return the paths."""
+
+    def write(frame):
+        frame.to_parquet(tmp_path / "t.parquet")
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        return tmp_path / "t.parquet", tmp_path / "t.csv"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "error", "message"),
+    [
+        ("frame", {"exclude": ["c"]}, ValueError, r"no columns \['c'\] to exclude"),
+        ("frame", {"exclude": "a"}, TypeError, r"Give \['a'\]"),
+        ("frame", {"exclude": ["a"], "columns": ["b"]}, ValueError, "two ways to say"),
+        ("frame", {"exclude": ["a", "b"]}, ValueError, "0 feature"),
+        ("array", {"exclude": ["a"]}, TypeError, r"exclude=\['a'\].*X\[:, \[0, 1\]\]"),
+        ("paths", {"exclude": ["c"]}, ValueError, r"no columns \['c'\] to exclude"),
+    ],
+)
+def test_score__excludes_only_what_is_there(rows, arguments, error, message, files_of):
+    frame = pd.DataFrame(ROWS, columns=["a", "b"])
+    for X in {"frame": [frame], "array": [ROWS], "paths": files_of(frame)}[rows]:
+        with pytest.raises(error, match=message):
+            lpe_dask.score(X, **arguments)
+        with pytest.raises(error, match=message):
+            lpe_dask.plan(X, **arguments)
+
+
+KINDS = {
+    "array": lambda: ROWS.copy(),
+    "frame": lambda: pd.DataFrame(ROWS, columns=["a", "b"]),
+    "dask array": lambda: da.from_array(ROWS, chunks=7),
+    "dask frame": lambda: dd.from_pandas(pd.DataFrame(ROWS), npartitions=2),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_score_samples__says_that_rows_were_fitted(kind, caplog):
+    rows = KINDS[kind]()
+    model = LPE(3).fit(rows)
+
+    for call in (model.score_samples, model.predict, model.statistic, model.explain):
+        caplog.clear()
+        call(KINDS[kind]())
+        assert "these rows were fitted" in caplog.text
+        caplog.clear()
+        call(rows[:5] if "frame" not in kind else rows.loc[:5])
+        assert caplog.text == ""
+    model.explain(rows=[0])
+    _ = model.p_values_
+    assert caplog.text == ""
 
 
 def test_score__unknown_argument():
