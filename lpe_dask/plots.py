@@ -23,7 +23,7 @@ from lpe_dask.tables import NamedTable, array_of, as_table, select_columns
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from lpe_dask.model import LPE
+    from lpe_dask.model import LPE, GraphChoice
 
 #: Color, line style and marker of successive curves; they also differ in gray.
 CURVE_STYLES = (
@@ -179,7 +179,7 @@ def plot_roc(
     is_anomaly: Any,
     *,
     statistic: Any = None,
-    graph: str = "knn",
+    graph: GraphChoice = "knn",
     label: str = "LPE",
     ax: Axes | None = None,
 ) -> Axes:

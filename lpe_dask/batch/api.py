@@ -6,12 +6,12 @@ import datetime
 import logging
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, Unpack
 
 from lpe_dask.batch.job import Job, ModelSection, NominalSection, ScoreSection, Source
 from lpe_dask.batch.resume import next_job
 from lpe_dask.batch.runs import prepare
-from lpe_dask.model import check_names
+from lpe_dask.model import FitArguments, check_names
 from lpe_dask.tables import CsvOptions, Paths, paths_in
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def score_files(
     private: Sequence[str] | None = None,
     report: bool = True,
     csv: Mapping[str, Any] | None = None,
-    **arguments: Any,
+    **arguments: Unpack[FitArguments],
 ) -> dict[str, Any]:
     """Score the rows of a table in files, write them with their p-values, return a summary.
 

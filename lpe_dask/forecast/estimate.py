@@ -14,7 +14,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any
+from typing import Any, Unpack
 
 from lpe_dask.batch import (
     Run,
@@ -28,7 +28,13 @@ from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.forecaster import Forecaster
 from lpe_dask.forecast.planned_model import PlannedModel, plan_model, sample_model
 from lpe_dask.forecast.sample import MOST_PARTITIONS, Sample, take_sample
-from lpe_dask.model import check_names, check_parameters, load_fitted, with_defaults
+from lpe_dask.model import (
+    Arguments,
+    check_names,
+    check_parameters,
+    load_fitted,
+    with_defaults,
+)
 from lpe_dask.tables import (
     NO_MINIMA,
     AllBut,
@@ -56,10 +62,10 @@ def plan(
     *,
     model: str | PathLike[str] | None = None,
     columns: Any = None,
-    exclude: Any = None,
+    exclude: Sequence[str] | None = None,
     csv: Mapping[str, Any] | None = None,
     date: datetime.date | str | None = None,
-    **arguments: Any,
+    **arguments: Unpack[Arguments],
 ) -> Forecast:
     """Return what scoring a table, or a job, would need: tasks, memory, pairs and time.
 

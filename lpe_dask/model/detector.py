@@ -13,15 +13,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 import numpy as np
 import pandas as pd
 from dask.tokenize import normalize_token
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
+from lpe_dask.model.arguments import (
+    AggregationChoice,
+    AlgorithmChoice,
+    Arguments,
+    CalibrationChoice,
+    Categorical,
+    Csv,
+    GraphChoice,
+    MetricChoice,
+    MissingChoice,
+    ScaleChoice,
+    ScoreArguments,
+)
 from lpe_dask.model.calibration_check import CalibrationCheck, check_calibration
 from lpe_dask.model.card import model_card
 from lpe_dask.model.explanation import explain, nearest_nominal
@@ -39,6 +53,10 @@ from lpe_dask.tables import (
     with_csv,
 )
 from lpe_dask.tasks import active_client, check_versions
+
+if TYPE_CHECKING:
+    import dask.array as da
+    import dask.dataframe as dd
 
 logger = logging.getLogger(__name__)
 
@@ -205,21 +223,21 @@ class LPE(OutlierMixin, BaseEstimator):
         self,
         n_neighbors: int | None = None,
         *,
-        graph: str = "knn",
+        graph: GraphChoice = "knn",
         radius: float | None = None,
-        aggregation: str = "kth",
-        metric: str = "euclidean",
+        aggregation: AggregationChoice = "kth",
+        metric: MetricChoice = "euclidean",
         metric_params: Mapping[str, Any] | None = None,
-        scale: str | None = None,
-        categorical: str | Sequence[Any] | None = None,
+        scale: ScaleChoice = None,
+        categorical: Categorical = None,
         alpha: float = 0.05,
-        algorithm: str = "auto",
+        algorithm: AlgorithmChoice = "auto",
         max_p_error: float = 0.01,
         recheck: float | None = None,
-        calibration: str = "auto",
+        calibration: CalibrationChoice = "auto",
         calibration_size: int | None = None,
-        anomaly_log_density: Any = None,
-        missing: str = "error",
+        anomaly_log_density: LogDensity | None = None,
+        missing: MissingChoice = "error",
         random_state: int | None = None,
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -240,7 +258,7 @@ class LPE(OutlierMixin, BaseEstimator):
         self.missing = missing
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, csv: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, csv: Csv = None) -> Self:
         """Learn from nominal rows; computes, with the scheduler that is active.
 
         Parameters
@@ -355,7 +373,17 @@ class LPE(OutlierMixin, BaseEstimator):
         fitted = replace(self._current(), **now)
         save_model(fitted, path, overwrite=overwrite)
 
-    def statistic(self, X: Any, *, csv: Any = None) -> Any:
+    @overload
+    def statistic(self, X: NDArray[Any]) -> NDArray[np.float64]: ...
+    @overload
+    def statistic(self, X: da.Array) -> da.Array: ...
+    @overload
+    def statistic(self, X: dd.DataFrame) -> dd.Series: ...
+    @overload
+    def statistic(self, X: pd.DataFrame) -> pd.Series[float]: ...
+    @overload
+    def statistic(self, X: Any, *, csv: Csv = None) -> Any: ...
+    def statistic(self, X: Any, *, csv: Csv = None) -> Any:
         """Return the statistic of new rows: a distance to neighbors, or their number.
 
         The distance to the K-th neighbor, the mean of those to the K nearest
@@ -379,7 +407,17 @@ class LPE(OutlierMixin, BaseEstimator):
         """
         return self._current().statistic(self._new_rows(X, csv))
 
-    def score_samples(self, X: Any, *, csv: Any = None) -> Any:
+    @overload
+    def score_samples(self, X: NDArray[Any]) -> NDArray[np.float64]: ...
+    @overload
+    def score_samples(self, X: da.Array) -> da.Array: ...
+    @overload
+    def score_samples(self, X: dd.DataFrame) -> dd.Series: ...
+    @overload
+    def score_samples(self, X: pd.DataFrame) -> pd.Series[float]: ...
+    @overload
+    def score_samples(self, X: Any, *, csv: Csv = None) -> Any: ...
+    def score_samples(self, X: Any, *, csv: Csv = None) -> Any:
         """Return the p-value of new rows: in [0, 1], the lower the more anomalous.
 
         The rows are new points also if they were fitted: for nominal rows, each left out of
@@ -416,7 +454,17 @@ class LPE(OutlierMixin, BaseEstimator):
         """
         return self._current().p_values(self._new_rows(X, csv))
 
-    def predict(self, X: Any, *, csv: Any = None) -> Any:
+    @overload
+    def predict(self, X: NDArray[Any]) -> NDArray[np.int64]: ...
+    @overload
+    def predict(self, X: da.Array) -> da.Array: ...
+    @overload
+    def predict(self, X: dd.DataFrame) -> dd.Series: ...
+    @overload
+    def predict(self, X: pd.DataFrame) -> pd.Series[int]: ...
+    @overload
+    def predict(self, X: Any, *, csv: Csv = None) -> Any: ...
+    def predict(self, X: Any, *, csv: Csv = None) -> Any:
         """Return -1 for rows with a p-value of at most alpha, else 1.
 
         The labels are those of `score_samples`, for less work: a row is not searched any
@@ -450,7 +498,17 @@ class LPE(OutlierMixin, BaseEstimator):
         calibration = fitted.calibration.with_values(self.calibration_)
         return replace(fitted, offset=self.offset_, calibration=calibration)
 
-    def decision_function(self, X: Any, *, csv: Any = None) -> Any:
+    @overload
+    def decision_function(self, X: NDArray[Any]) -> NDArray[np.float64]: ...
+    @overload
+    def decision_function(self, X: da.Array) -> da.Array: ...
+    @overload
+    def decision_function(self, X: dd.DataFrame) -> dd.Series: ...
+    @overload
+    def decision_function(self, X: pd.DataFrame) -> pd.Series[float]: ...
+    @overload
+    def decision_function(self, X: Any, *, csv: Csv = None) -> Any: ...
+    def decision_function(self, X: Any, *, csv: Csv = None) -> Any:
         """Return ``score_samples(X) - offset_``: negative exactly where `predict` is -1.
 
         Parameters
@@ -474,7 +532,7 @@ class LPE(OutlierMixin, BaseEstimator):
         fraction: float = 0.1,
         alphas: Sequence[float] = (0.01, 0.05, 0.1),
         *,
-        csv: Any = None,
+        csv: Csv = None,
     ) -> CalibrationCheck:
         """Judge by nominal rows that are held out whether false alarms are as promised.
 
@@ -529,7 +587,7 @@ class LPE(OutlierMixin, BaseEstimator):
         top: int = 5,
         *,
         rows: Sequence[int] | None = None,
-        csv: Any = None,
+        csv: Csv = None,
     ) -> pd.DataFrame:
         r"""Return which columns make rows anomalous, the largest share first; computes.
 
@@ -605,7 +663,7 @@ class LPE(OutlierMixin, BaseEstimator):
         n: int = 3,
         *,
         rows: Sequence[int] | None = None,
-        csv: Any = None,
+        csv: Csv = None,
     ) -> pd.DataFrame:
         """Return the nearest nominal rows of others; computes, by an exact search.
 
@@ -650,7 +708,17 @@ class LPE(OutlierMixin, BaseEstimator):
         """
         return nearest_nominal(self._current(), self._new_rows(X, csv), n, rows)
 
-    def fit_predict(self, X: Any, y: Any = None, *, csv: Any = None) -> Any:
+    @overload
+    def fit_predict(self, X: NDArray[Any], y: Any = None) -> NDArray[np.int64]: ...
+    @overload
+    def fit_predict(self, X: da.Array, y: Any = None) -> da.Array: ...
+    @overload
+    def fit_predict(self, X: dd.DataFrame, y: Any = None) -> dd.Series: ...
+    @overload
+    def fit_predict(self, X: pd.DataFrame, y: Any = None) -> pd.Series[int]: ...
+    @overload
+    def fit_predict(self, X: Any, y: Any = None, *, csv: Csv = None) -> Any: ...
+    def fit_predict(self, X: Any, y: Any = None, *, csv: Csv = None) -> Any:
         """Fit nominal rows and return their labels, by `p_values_`.
 
         Parameters
@@ -760,14 +828,34 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     return LPE(**fitted.parameters)._adopt(fitted)
 
 
+@overload
+def score(
+    data: NDArray[Any], nominal: Any = None, **arguments: Unpack[ScoreArguments]
+) -> NDArray[np.float64]: ...
+@overload
+def score(
+    data: da.Array, nominal: Any = None, **arguments: Unpack[ScoreArguments]
+) -> da.Array: ...
+@overload
+def score(
+    data: dd.DataFrame, nominal: Any = None, **arguments: Unpack[ScoreArguments]
+) -> dd.Series: ...
+@overload
+def score(
+    data: pd.DataFrame, nominal: Any = None, **arguments: Unpack[ScoreArguments]
+) -> pd.Series[float]: ...
+@overload
+def score(
+    data: Any, nominal: Any = None, *, csv: Csv = None, **arguments: Unpack[ScoreArguments]
+) -> Any: ...
 def score(
     data: Any,
     nominal: Any = None,
     *,
     columns: Any = None,
-    exclude: Any = None,
-    csv: Mapping[str, Any] | None = None,
-    **arguments: Any,
+    exclude: Sequence[Any] | None = None,
+    csv: Csv = None,
+    **arguments: Unpack[Arguments],
 ) -> Any:
     """Return the p-value of each row of a table, against the others or a nominal set.
 

@@ -18,7 +18,7 @@ step function of the p-value takes the place of the cut-off.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import uuid4
 
 import dask.array as da
@@ -42,10 +42,23 @@ from lpe_dask.pvalues.decisions import (
 from lpe_dask.tables import map_values, of_kind, values_and_kind
 from lpe_dask.tasks import merge_tasks
 
+if TYPE_CHECKING:
+    import dask.dataframe as dd
+
+    _Kind = TypeVar("_Kind", NDArray[Any], da.Array, dd.Series, pd.Series)
+
 #: Histograms that one task merges.
 MERGED_HISTOGRAMS = 8
 
 
+@overload
+def false_discovery_control(
+    p_values: _Kind, q: float = 0.1, *, adjusted: bool = False
+) -> _Kind: ...
+@overload
+def false_discovery_control(
+    p_values: Any, q: float = 0.1, *, adjusted: bool = False
+) -> Any: ...
 def false_discovery_control(
     p_values: Any, q: float = 0.1, *, adjusted: bool = False
 ) -> Any:

@@ -1,0 +1,59 @@
+"""The types of the arguments of a detector, for those who check types.
+
+What they may be in truth is in the table `PARAMETERS`, which tests compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+from lpe_dask.pvalues import LogDensity
+
+GraphChoice = Literal["knn", "radius"]
+AggregationChoice = Literal["kth", "mean"]
+MetricChoice = Literal["euclidean", "seuclidean", "mahalanobis", "geodesic"]
+ScaleChoice = Literal["minmax", "standard", "quantile", "minmax+quantile"] | None
+AlgorithmChoice = Literal["auto", "brute", "pruned", "nn_descent"]
+CalibrationChoice = Literal["auto", "loo", "split", "conformal"]
+MissingChoice = Literal["error", "drop"]
+
+#: A text would be a sequence, too: of columns of one letter.
+Categorical = Literal["auto"] | list[Any] | tuple[Any, ...] | None
+
+#: How CSV files are read. A dict of its own kind would refuse those that have a name.
+Csv = Mapping[str, Any] | None
+
+
+class FitArguments(TypedDict, total=False):
+    """Those of `LPE` that a fit goes by: all but alpha."""
+
+    n_neighbors: int | None
+    graph: GraphChoice
+    radius: float | None
+    aggregation: AggregationChoice
+    metric: MetricChoice
+    metric_params: Mapping[str, Any] | None
+    scale: ScaleChoice
+    categorical: Categorical
+    algorithm: AlgorithmChoice
+    max_p_error: float
+    recheck: float | None
+    calibration: CalibrationChoice
+    calibration_size: int | None
+    anomaly_log_density: LogDensity | None
+    missing: MissingChoice
+    random_state: int | None
+
+
+class Arguments(FitArguments, total=False):
+    """All of `LPE`."""
+
+    alpha: float
+
+
+class ScoreArguments(Arguments, total=False):
+    """Those that `score` takes by name, but for ``csv``, which only paths go with."""
+
+    columns: Any
+    exclude: list[Any] | tuple[Any, ...] | None
