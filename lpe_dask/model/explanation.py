@@ -186,10 +186,16 @@ def _usual_texts(usual: Usual, as_given: Any) -> list[str]:
     texts = []
     for place, of_column in enumerate(usual.frequent):
         first, last, middle = (_short(of[place]) for of in (low, high, median))
-        shares = (f"{levels[i, place]} {of[1]:.0%}" for i, of in enumerate(of_column))
+        shares = (f"{levels[i, place]} {_percent(of[1])}" for i, of in enumerate(of_column))
         text = ", ".join(shares) or f"{first} to {last}, median {middle}"
         texts.append(text)
     return texts
+
+
+def _percent(share: float) -> str:
+    if 0 < share < 0.005:
+        return "<1%"
+    return ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
 
 
 def _short(number: Any) -> str:

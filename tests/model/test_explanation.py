@@ -674,6 +674,33 @@ def test_reasons__of_columns_of_any_name(names, order, tmp_path):
         )
 
 
+@pytest.mark.parametrize("scale", [None, "standard", "minmax+quantile"])
+def test_usual__is_said_as_users_write_it(scale):
+    rng = np.random.default_rng(2)
+    nominal = pd.DataFrame(
+        {
+            "amount": np.arange(1000) * 10.0,
+            "items": rng.permutation(np.arange(1000) % 50),
+            "is_gift": np.arange(1000) % 4 == 0,
+            "errors": (np.arange(1000) == 500) * 2,
+            "plan": pd.Series(["a", "b"] * 500).where(np.arange(1000) > 2, "rare"),
+            "constant": 7,
+        }
+    )
+    model = LPE(5, scale=scale, categorical=["plan"], calibration="loo").fit(nominal)
+
+    found = model.explain(nominal.iloc[:1], top=6).set_index("column")["usual"]
+
+    assert found.to_dict() == {
+        "amount": "90 to 9890, median 4990",
+        "items": "0 to 49, median 24",
+        "is_gift": "False 75%, True 25%",
+        "errors": "0 >99%, 2 <1%",
+        "plan": "b 50%, a 50%, rare <1%",
+        "constant": "7 100%",
+    }
+
+
 # How many lines
 
 
