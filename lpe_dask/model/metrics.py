@@ -173,13 +173,15 @@ def mahalanobis_matrix(inverse_covariance: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def learned_mahalanobis_matrix(
-    covariance: NDArray[np.float64], columns: list[str]
+    covariance: NDArray[np.float64], is_constant: NDArray[np.bool_], columns: list[str]
 ) -> NDArray[np.float64]:
     """Return `mahalanobis_matrix` of the inverse of a covariance, which is not made.
 
     Parameters
     ----------
     covariance : ndarray of shape (n_features, n_features)
+    is_constant : ndarray of bool of shape (n_features,)
+        The variances of other columns may be 0, too, rounded to float64.
     columns : list of str
         What to call the columns in an error.
 
@@ -189,10 +191,9 @@ def learned_mahalanobis_matrix(
         Naming the columns that are constant, that the others determine up to rounding, or
         whose variance is no usable float64.
     """
+    if is_constant.any():
+        raise ValueError(_singular(np.array(columns)[is_constant].tolist(), "constant"))
     variances = np.diag(covariance)
-    constant = [name for name, v in zip(columns, variances, strict=True) if v == 0]
-    if constant:
-        raise ValueError(_singular(constant, "constant"))
     tiny = np.finfo(np.float64).tiny
     is_usable = (variances >= tiny) & (variances <= 1 / tiny)
     if not is_usable.all():
@@ -210,8 +211,10 @@ def learned_mahalanobis_matrix(
 def _unusable(columns: Sequence[str]) -> str:
     return (
         f"the variance of {', '.join(columns)} is too large or too small for float64 to "
-        f"hold it and its inverse. Change the unit of these columns (scale='standard', "
-        f"--scale standard), or leave them out (columns=, --columns)."
+        f"hold it and its inverse. Change the unit of these columns: multiply them by a "
+        f"number that brings their values near 1, or use scale='minmax' (--scale minmax), "
+        f"which does so for ranges from 1e-308 to 1e308. Or leave them out (columns=, "
+        f"--columns)."
     )
 
 

@@ -142,8 +142,9 @@ def _learn_mahalanobis(
     if given is not None:
         return Preparation(scaling, mahalanobis_matrix(given))
     labels = [f"{column}{form}" for form in FORMS[scale] for column in columns]
-    covariance = learn_covariance(_scaled(rows, scaling))
-    return Preparation(scaling, learned_mahalanobis_matrix(covariance, labels))
+    covariance, is_constant = learn_covariance(_scaled(rows, scaling))
+    matrix = learned_mahalanobis_matrix(covariance, is_constant, labels)
+    return Preparation(scaling, matrix)
 
 
 def _scaled(rows: da.Array, scaling: Scaling) -> da.Array:
@@ -259,8 +260,8 @@ def _check_usable(values: NDArray[np.float64], columns: Sequence[str], what: str
         names = ", ".join(name for name, is_bad in zip(columns, bad, strict=True) if is_bad)
         raise ValueError(
             f"the {what} of {names} is too large or too small for float64, so it cannot "
-            f"scale them. Change the unit of these columns, or leave them out (columns=, "
-            f"--columns)."
+            f"scale them. Change the unit of these columns (multiply them by a number that "
+            f"brings their values near 1), or leave them out (columns=, --columns)."
         )
 
 
@@ -309,21 +310,23 @@ def learn_moments(
     return center, np.where(constant, 1.0, totals / max(1, rows.shape[0] - ddof))
 
 
-def learn_covariance(rows: da.Array) -> NDArray[np.float64]:
-    """Return the covariance (ddof 1), of shape (n_features, n_features); computes.
+def learn_covariance(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the covariance (ddof 1), and which columns are constant; computes.
 
-    Products of differences from the mean, summed as in `learn_moments`; exactly 0 for a
-    constant column. A block's sums take about ``32 * d * (d + 1)`` bytes for d columns,
-    and more where magnitudes differ much; so do those of `SUMMED_BLOCKS` blocks each.
+    Products of differences from the mean, summed as in `learn_moments`, of shape
+    (n_features, n_features); exactly 0 for a constant column, and for others whose variance
+    is too small for float64. A block's sums take about ``32 * d * (d + 1)`` bytes for d
+    columns, and more where magnitudes differ much; so do those of `SUMMED_BLOCKS` blocks
+    each.
     """
     n_rows, n_features = rows.shape
-    center, _ = _learn_centers(rows)
+    center, is_constant = _learn_centers(rows)
     pairs = np.tril_indices(n_features)
     sums = _add_up(rows, _sums_of_pairs, center)
     covariance = np.empty((n_features, n_features))
     covariance[pairs] = sums / max(1, n_rows - 1)
     covariance.T[pairs] = covariance[pairs]
-    return covariance
+    return covariance, is_constant
 
 
 def _add_up(rows: da.Array, block_sums: object, *arguments: object) -> NDArray[np.float64]:

@@ -1,3 +1,5 @@
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -67,7 +69,7 @@ def test_learned_mahalanobis_matrix__of_units_far_apart():
     units = np.array([1e-9, 1.0, 1e12])
     covariance = np.cov((np.random.default_rng(0).standard_normal((50, 3)) * units).T)
 
-    root = learned_mahalanobis_matrix(covariance, list("abc"))
+    root = learned_mahalanobis_matrix(covariance, np.zeros(3, bool), list("abc"))
 
     inverse = (root @ root.T) * np.outer(units, units)
     np.testing.assert_allclose(
@@ -121,14 +123,66 @@ def test_preparation__keeps_what_is_not_finite_in_its_row(value):
     np.testing.assert_array_equal(prepared[:1], preparation.apply(rows[:1]))
 
 
-@pytest.mark.parametrize("unit", [1e-160, 1e-154, 1e154, 1e160])
+@pytest.mark.parametrize("unit", [1e-300, 1e-170, 1e-160, 1e-154, 1e154, 1e160, 1e300])
 @pytest.mark.parametrize("n_scaled", [1, 2])
 def test_mahalanobis__refuses_units_that_float64_cannot_invert(unit, n_scaled):
-    rows = np.random.default_rng(0).standard_normal((400, 2))
+    """And takes them by what the message says."""
+    plain = np.random.default_rng(0).standard_normal((400, 2))
+    rows = plain.copy()
     rows[:, :n_scaled] *= unit
 
-    with pytest.raises(ValueError, match=r"variance of .*column 0.*standard|constant"):
+    with pytest.raises(ValueError, match=r"variance of column 0.*multiply.*'minmax'"):
         LPE(3, metric="mahalanobis").fit(rows)
+
+    expected = LPE(3, metric="mahalanobis").fit(plain)
+    rows[:, :n_scaled] *= 1 / unit
+    multiplied = LPE(3, metric="mahalanobis").fit(rows)
+    np.testing.assert_allclose(multiplied.calibration_, expected.calibration_, rtol=1e-9)
+    rows[:, :n_scaled] *= unit
+    scaled = LPE(3, metric="mahalanobis", scale="minmax").fit(rows)
+    np.testing.assert_allclose(scaled.calibration_, expected.calibration_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("extent", [5e-324, 1e-308, 1e-170, 1e200, 1e308])
+@pytest.mark.parametrize(
+    ("metric", "scale"),
+    [
+        ("mahalanobis", None),
+        ("mahalanobis", "standard"),
+        ("seuclidean", None),
+        ("seuclidean", "standard"),
+    ],
+)
+def test_metrics__name_a_column_whose_variance_is_no_float64(metric, scale, extent):
+    """It is not called constant, and what is said to do works."""
+    plain, unit = _with_two_values(), np.array([extent, 1.0])
+    model = LPE(3, metric=metric, scale=scale)
+
+    with pytest.raises(ValueError, match=r"variance of column 0 is .*multiply") as caught:
+        model.fit(plain * unit)
+
+    assert "constant" not in str(caught.value)
+    if "scale='minmax'" in str(caught.value) and extent >= 1e-308:
+        LPE(3, metric=metric, scale="minmax").fit(plain * unit)
+    model.fit((plain * unit)[:, 1:])
+    found = model.fit(plain * unit / unit).calibration_
+    np.testing.assert_array_equal(found, model.fit(plain).calibration_)
+
+
+@pytest.mark.parametrize(
+    "of_kind", [pd.DataFrame, da.from_array, lambda x: dd.from_pandas(pd.DataFrame(x))]
+)
+@pytest.mark.parametrize("calibration", ["loo", "conformal"])
+def test_mahalanobis__calls_no_column_constant_that_is_not(of_kind, calibration):
+    rows = _with_two_values() * [1e-170, 1.0]
+
+    with pytest.raises(ValueError, match=r"variance of (0|column 0) is too large or too"):
+        LPE(3, metric="mahalanobis", calibration=calibration).fit(of_kind(rows))
+
+
+def _with_two_values():
+    rng = np.random.default_rng(0)
+    return np.column_stack([rng.integers(0, 2, 80), rng.standard_normal(80)])
 
 
 def test_mahalanobis__needs_no_inverse_within_float64():

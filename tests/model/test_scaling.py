@@ -28,16 +28,17 @@ def test_learn_scaling__equals_definition_for_any_chunks(data, points, scale):
 def test_learn_covariance__equals_definition_for_any_chunks(data, points):
     chunks = data.draw(row_chunks(len(points)))
 
-    actual = learn_covariance(da.from_array(points, chunks=(chunks, -1)))
+    actual, is_constant = learn_covariance(da.from_array(points, chunks=(chunks, -1)))
 
     expected = [[definitions.covariance(a, b, ddof=1) for b in points.T] for a in points.T]
     np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(is_constant, (points == points[0]).all(axis=0))
 
 
 def test_learn_covariance__is_that_of_numpy():
     points = np.random.default_rng(0).standard_normal((500, 4)) * [1, 2, 3, 100] + 50
 
-    actual = learn_covariance(da.from_array(points, chunks=(77, -1)))
+    actual, _ = learn_covariance(da.from_array(points, chunks=(77, -1)))
 
     np.testing.assert_allclose(actual, np.cov(points.T), rtol=1e-12)
 
