@@ -42,7 +42,7 @@ from lpe_dask.search import (
     load_graph,
     load_indexes,
 )
-from lpe_dask.storage import FLOAT64, StoredFile
+from lpe_dask.storage import FLOAT64, StoredFile, one_line
 from lpe_dask.tables import name_from_json, to_numpy
 
 #: Files of up to so many bytes in all are compared with their hashes at once; larger ones
@@ -82,9 +82,8 @@ def _telling_what_to_do(path: str | PathLike[str]) -> Iterator[None]:
             )
         kinds = (FileNotFoundError, OSError, ValueError)
         kind = next(kind for kind in kinds if isinstance(error, kind))
-        text = " ".join(str(error).split()).rstrip(".")
         raise kind(
-            f"no model can be loaded from {fspath(path)}: {text}. {remedy}"
+            f"no model can be loaded from {fspath(path)}: {one_line(error)}. {remedy}"
         ) from error
 
 

@@ -40,6 +40,7 @@ from lpe_dask.storage import (
     StoredFile,
     check_token,
     hold,
+    one_line,
     package_versions,
     plain,
     retried_until_seen,
@@ -158,8 +159,8 @@ def _check_seen(files: dict[str, StoredFile]) -> None:
             retried_until_seen(file.check_size)()
         except (OSError, ValueError) as error:
             raise OSError(
-                f"a file that the workers wrote is not visible from this machine: {error}. "
-                f"Give a folder that this machine and all workers share."
+                f"a file that the workers wrote is not visible from this machine: "
+                f"{one_line(error)}. Give a folder that this machine and all workers share."
             ) from error
 
 

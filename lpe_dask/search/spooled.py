@@ -26,7 +26,14 @@ from lpe_dask.search.held import (
     RowsOfRegion,
     read_region,
 )
-from lpe_dask.storage import ArrayFile, Folder, full_disk_named, retried, write_arrays
+from lpe_dask.storage import (
+    ArrayFile,
+    Folder,
+    full_disk_named,
+    one_line,
+    retried,
+    write_arrays,
+)
 from lpe_dask.tasks import Entry, is_shared, spool_at, spool_place
 
 
@@ -212,7 +219,7 @@ def new_entry() -> Entry:
     except (OSError, ValueError) as error:
         raise OSError(
             f"the nominal rows do not fit into the memory of each worker, and the spool "
-            f"{place} cannot store them: {error}. Name a folder or URL that all workers "
-            f"can write to (configuration key lpe-dask.spool, --spool), or give each "
-            f"worker more memory."
+            f"{place} cannot store them: {one_line(error)}. Name a folder or URL that all "
+            f"workers can write to (configuration key lpe-dask.spool, --spool), or give "
+            f"each worker more memory."
         ) from error

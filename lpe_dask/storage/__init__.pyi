@@ -22,6 +22,7 @@ from .lock import is_held as is_held
 from .lock import lease as lease
 from .messages import brief as brief
 from .messages import full_disk_named as full_disk_named
+from .messages import one_line as one_line
 from .retries import has_been_retried as has_been_retried
 from .retries import is_passing as is_passing
 from .retries import retried as retried

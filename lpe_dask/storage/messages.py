@@ -21,9 +21,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def brief(error: Exception) -> str:
     """Return what an error says as a sentence or two, on one line."""
-    name, text = type(error).__name__, " ".join(str(error).split()) or "no more is known"
+    name, text = type(error).__name__, one_line(error) or "no more is known"
     notes = getattr(error, "__notes__", [])
-    return " ".join([f"{name}: {text.rstrip('.')}.", *notes, *_REMEDIES.get(name, [])])
+    return " ".join([f"{name}: {text}.", *notes, *_REMEDIES.get(name, [])])
+
+
+def one_line(error: Exception) -> str:
+    """Return what an error says, on one line and without a full stop at the end."""
+    return " ".join(str(error).split()).rstrip(".")
 
 
 @contextmanager

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from lpe_dask.storage import is_passing, retried, retried_until_seen
+from lpe_dask.storage import is_passing, one_line, retried, retried_until_seen
 from lpe_dask.tables import folder_keys
 from lpe_dask.tables.column_names import check_distinct
 from lpe_dask.tables.differing import differ, differences
@@ -115,7 +115,9 @@ def _footer(filesystem: Any, name: str) -> pq.FileMetaData:
         except (pa.ArrowInvalid, OSError) as error:
             if is_passing(error):
                 raise
-            raise ValueError(f"{name} is not a readable Parquet file: {error}.") from error
+            raise ValueError(
+                f"{name} is not a readable Parquet file: {one_line(error)}."
+            ) from error
     _check_codecs(name, metadata)
     return metadata
 

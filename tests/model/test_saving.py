@@ -27,7 +27,7 @@ from sklearn.base import clone
 
 import lpe_dask
 from lpe_dask import LPE
-from lpe_dask.model import loading
+from lpe_dask.model import loading, saving
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.manifest import MANIFEST_NAME
 from lpe_dask.search.memory import Needs
@@ -731,6 +731,18 @@ def test_load__on_a_cluster_reads_no_rows_here(
         np.testing.assert_array_equal(lazy.compute(), scores)
 
     assert read == ["calibration.parquet"]
+
+
+def test_save__of_a_file_that_is_not_seen_says_why_in_one_sentence(
+    tmp_path, model, monkeypatch
+):
+    def refuse(file):
+        raise ValueError("it is cut short.")
+
+    monkeypatch.setattr(saving.StoredFile, "check_size", refuse)
+
+    with pytest.raises(OSError, match=r"not visible .*: it is cut short\. Give a folder"):
+        model.save(tmp_path / "model")
 
 
 @pytest.mark.cluster

@@ -217,6 +217,16 @@ def test_report_page__of_rows_among_themselves_says_why_there_is_no_verdict(page
     assert "100,000 rows scored against each other, finished 25 November 2026" in text
 
 
+def test_report_page__says_in_one_sentence_why_there_are_no_reasons(without_pictures):
+    said = "RuntimeError: no memory."
+    failed = summaries.changed(summaries.ordinary(), ["reasons", "rows"], [])
+    failed = summaries.changed(failed, ["reasons", "reason"], said)
+
+    text = Page(report_page(failed)).text
+
+    assert f"There are no reasons: {said} " in text
+
+
 def test_report_page__of_an_fdr_run_has_q(pages):
     parsed = Page(pages["with_fdr"][1])
     assert "False discovery rate: q up to 5.00 %, that is p up to 0.00034." in parsed.text

@@ -292,7 +292,7 @@ def test_read_frame__of_nothing(tmp_path, name):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"t.parquet": "no Parquet"}, r"t\.parquet is not a readable Parquet file"),
+        ({"t.parquet": "no Parquet"}, r"t\.parquet is not a readable Parquet.*[^.]\.$"),
         ({"t.xlsx": "sheet"}, r"holds t\.xlsx\. A table consists of Parquet files"),
         ({"a.csv": "x\n1\n", "b.parquet": ""}, "not of both"),
         ({"t.csv": ""}, "is empty"),
