@@ -8,6 +8,7 @@ be those of the formula, term by term.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
@@ -23,6 +24,9 @@ from lpe_dask.kernels.private_uses import (
 )
 
 logger = logging.getLogger(__name__)
+
+#: Taken by the one warning of this process that kernels are not kept on disk.
+_said = threading.Lock()
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,7 +60,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     -------
     kernel : callable
         Cached on disk where numba finds a writable folder; otherwise compiled again by each
-        process, which a log line says.
+        process, which one warning of it says.
     """
     return _compile(function)
 
@@ -78,8 +82,18 @@ def _compile(function: Callable[..., Any], **options: bool) -> Callable[..., Any
     name_for_cache(function, KERNEL_STATE)
     try:
         kernel: Callable[..., Any] = njit(nogil=True, cache=True, **options)(function)
-        save_one_at_a_time(kernel)
+        save_one_at_a_time(kernel, _warn_once)
     except RuntimeError as error:  # "no locator available": nothing here is writable
-        logger.info("%s is compiled by each process: %s", function.__name__, error)
+        _warn_once(error)
         kernel = njit(nogil=True, **options)(function)
     return kernel
+
+
+def _warn_once(error: Exception) -> None:
+    if _said.acquire(blocking=False):
+        logger.warning(
+            "each process compiles the kernels anew, as they cannot be kept on disk (%s). "
+            "Before it starts, name a folder that can be written to: configuration key "
+            "lpe-dask.cache-folder, environment variable DASK_LPE_DASK__CACHE_FOLDER.",
+            error,
+        )

@@ -7,7 +7,6 @@ them ran with the oldest version that pyproject.toml allows, numba 0.61.0
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
 from collections.abc import Callable
@@ -16,8 +15,6 @@ from typing import Any
 import numba
 from locket import lock_file
 from numba.core.codegen import get_host_cpu_features
-
-logger = logging.getLogger(__name__)
 
 
 def without_counting() -> dict[str, bool]:
@@ -56,14 +53,14 @@ def name_for_cache(function: Callable[..., Any], state: str) -> None:
     function.__qualname__ = f"{function.__qualname__}_{state}"
 
 
-def save_one_at_a_time(kernel: Any) -> None:
+def save_one_at_a_time(kernel: Any, on_failure: Callable[[OSError], None]) -> None:
     """Let one process at a time add a compiled form of a function to the cache on disk.
 
     Uses ``_cache.save_overload`` of what `numba.njit` returns. It reads which files there
     are, one for the arguments of each form, and writes the next one: two processes that
     compile for float32 and for float64 at the same time write files of the same name.
     Others then run machine code for other arguments, and crash or give wrong results. Where
-    a folder cannot be locked or written, nothing is added, which a log line says.
+    a folder cannot be locked or written, nothing is added, and ``on_failure`` is told why.
     Known to work since numba 0.61.0.
     """
     cache = kernel._cache
@@ -75,7 +72,7 @@ def save_one_at_a_time(kernel: Any) -> None:
             with lock_file(os.path.join(cache.cache_path, "lpe_dask.lock")):
                 save(signature, result)
         except OSError as error:
-            logger.info("%s is compiled by each process: %s", kernel.__name__, error)
+            on_failure(error)
 
     cache.save_overload = save_alone
 

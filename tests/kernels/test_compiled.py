@@ -1,9 +1,14 @@
 import logging
 import os
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pytest
+
+import lpe_dask
 from lpe_dask.kernels import compiled as module
 from lpe_dask.kernels import private_uses
 from lpe_dask.kernels.compiled import compiled
@@ -20,11 +25,12 @@ def test_compiled__works_where_nothing_can_be_cached(monkeypatch, caplog):
         return lambda function: function
 
     monkeypatch.setattr(module, "njit", without_locator)
+    monkeypatch.setattr(module, "_said", threading.Lock())
     with caplog.at_level(logging.INFO):
         kernel = compiled(_twice)
 
     assert kernel(2) == 4
-    assert "_twice is compiled by each process" in caplog.text
+    assert "they cannot be kept on disk (cannot cache function" in caplog.text
 
 
 def _thrice(x):
@@ -36,12 +42,13 @@ def test_compiled__works_where_the_cache_cannot_be_locked(monkeypatch, caplog):
         raise OSError("no locks available")
 
     monkeypatch.setattr(private_uses, "lock_file", refuse)
+    monkeypatch.setattr(module, "_said", threading.Lock())
     kernel = compiled(_thrice)
 
     with caplog.at_level(logging.INFO):
         assert kernel(2) == 6
 
-    assert "_thrice is compiled by each process: no locks available" in caplog.text
+    assert "they cannot be kept on disk (no locks available)" in caplog.text
     assert kernel.stats.cache_misses
     assert not list(Path(kernel.stats.cache_path).glob("*_thrice*"))
 
@@ -79,6 +86,70 @@ def test_cache_folder__is_where_compiled_kernels_go(tmp_path):
 
     assert hits == ["0", "1"]
     assert list(tmp_path.rglob("*.nbi"))
+
+
+KERNELS = """
+import logging
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+import numpy as np
+from lpe_dask.kernels import nearest
+from lpe_dask.kernels.selection import keep_smallest
+keep_smallest(np.zeros(3), 3, 1)
+print(nearest.__file__)
+"""
+
+
+@pytest.fixture
+def unwritable(tmp_path):
+    """An environment with a copy of the package, in which numba can write to no folder.
+
+    A file stands where the folder would be, as permissions do not hold for the superuser.
+    """
+    package = tmp_path / "package" / "lpe_dask"
+    skipped = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(lpe_dask.__file__).parent, package, ignore=skipped)
+    file = package / "kernels" / "__pycache__"
+    file.touch()
+    environment = {
+        name: value for name, value in os.environ.items()
+        if name not in ("NUMBA_CACHE_DIR", "DASK_LPE_DASK__CACHE_FOLDER", "DASK_CONFIG")
+    }  # fmt: skip
+    return environment | {
+        "PYTHONPATH": str(package.parent), "HOME": str(file), "XDG_CACHE_HOME": str(file)
+    }  # fmt: skip
+
+
+def _logged(environment):
+    package = environment["PYTHONPATH"]
+    done = subprocess.run(
+        [sys.executable, "-c", KERNELS], cwd=package,
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith(package)
+    return done.stderr.splitlines()
+
+
+def test_compiled__warns_once_where_nothing_can_be_cached(unwritable):
+    (line,) = _logged(unwritable)
+
+    assert line.startswith("WARNING each process compiles the kernels anew")
+    assert "key lpe-dask.cache-folder" in line
+    assert "variable DASK_LPE_DASK__CACHE_FOLDER" in line
+
+
+@pytest.mark.parametrize("is_in_file", [False, True])
+def test_compiled__does_not_warn_with_the_folder_that_it_asks_for(
+    unwritable, tmp_path, is_in_file
+):
+    cache = tmp_path / "cache"
+    if is_in_file:
+        (tmp_path / "lpe.yaml").write_text(f"lpe-dask:\n  cache-folder: {cache}\n")
+        environment = unwritable | {"DASK_CONFIG": str(tmp_path / "lpe.yaml")}
+    else:
+        environment = unwritable | {"DASK_LPE_DASK__CACHE_FOLDER": str(cache)}
+
+    assert _logged(environment) == []
+    assert list(cache.rglob("*.nbi"))
 
 
 SLOWLY = """
