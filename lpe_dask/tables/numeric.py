@@ -19,11 +19,23 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lpe_dask.tables.column_names import as_option
-from lpe_dask.tables.kinds import label_of
+from lpe_dask.tables.kinds import (
+    LEVEL_TYPES,
+    TEXT,
+    is_category,
+    is_dictionary,
+    kind_of_arrow,
+    kind_of_type,
+    kind_of_values,
+    label_of,
+)
 from lpe_dask.tables.large_numbers import exact_column, exact_frame
 
 #: Rows of a frame that are converted at a time.
 CONVERTED_ROWS = 2**14
+
+#: Whether text in files comes as objects, as dates and lists do, which pandas 3 ended.
+_TEXT_IS_OBJECTS = pd.Series(["text"]).dtype == object
 
 
 def check_type(dtype: np.dtype[Any]) -> None:
@@ -38,45 +50,65 @@ def check_type(dtype: np.dtype[Any]) -> None:
         )
 
 
-def check_numeric(frame: Any, but: Collection[int] = ()) -> None:
+def check_numeric(
+    frame: Any, but: Collection[int] = (), later: Collection[int] = ()
+) -> None:
     """Raise TypeError if ``frame`` has columns that are not real numbers, with their names.
 
-    For complex numbers ValueError. ``but`` has the positions of columns that need not be.
+    For complex numbers ValueError. ``but`` has the positions of categorical columns, which
+    need not be, and ``later`` those of objects that are checked later.
     """
-    columns = list(enumerate(frame.dtypes.items()))
+    dtypes = dict(enumerate(frame.dtypes))
+    names, passed = list(frame.columns), {*but, *later}
     is_complex = pd.api.types.is_complex_dtype
-    complex_ = [name for i, (name, of) in columns if is_complex(of) and i not in but]
+    complex_ = [names[i] for i, of in dtypes.items() if is_complex(of) and i not in passed]
     if complex_:
         raise ValueError(_is_complex(f"the columns {complex_} are complex"))
-    usable = [name for i, (name, of) in columns if _is_number(of) or i in but]
-    others = [(n, of) for i, (n, of) in columns if not _is_number(of) and i not in but]
+    others = [i for i, of in dtypes.items() if not _is_number(of) and i not in passed]
     if others:
-        listed = ", ".join(f"{name!r} ({dtype})" for name, dtype in others)
+        listed = ", ".join(f"{names[i]!r} ({dtypes[i]})" for i in others)
         raise TypeError(
             f"rows must be dense numbers or booleans, but these columns are not: {listed}. "
-            f"{_remedy(usable, [name for name, dtype in others if _may_be_text(dtype)])}"
+            f"{_remedy(frame, others, but)}"
         )
 
 
-def _remedy(usable: list[Any], texts: list[Any]) -> str:
+def _remedy(frame: Any, others: Collection[int], but: Collection[int]) -> str:
     """Return what to do about columns that are no numbers, some of them perhaps text."""
+    names = list(frame.columns)
+    usable = [name for i, name in enumerate(names) if i not in others]
     choose = (
         f"Choose the columns to measure: columns={usable} in Python or a job file, "
         f"{as_option('--columns', usable)} on the command line"
     )
     if not usable:
         choose = "There are no others: give a table with columns of numbers"
+    texts = [i for i in others if _may_have_levels(frame, i)]
     if not texts:
         return f"{choose}."
-    return (
-        f"{choose}; or measure text and categories, too, as equal or different: "
-        f"categorical={texts}, {as_option('--categorical', texts)}."
-    )
+    categorical = [name for i, name in enumerate(names) if i in {*texts, *but}]
+    given = f"categorical={categorical}, {as_option('--categorical', categorical)}"
+    if len(texts) < len(others):  # dates, for example, which are no categories either
+        left = [name for i, name in enumerate(names) if i in texts or i not in others]
+        given = (
+            f"columns={left} and categorical={categorical}, "
+            f"{as_option('--columns', left)} {as_option('--categorical', categorical)}"
+        )
+    return f"{choose}; or measure text and categories, too, as equal or different: {given}."
 
 
-def _may_be_text(dtype: Any) -> bool:
-    types = pd.api.types  # objects are text to it, too
-    return types.is_string_dtype(dtype) or isinstance(dtype, pd.CategoricalDtype)
+def _may_have_levels(frame: Any, place: int) -> bool:
+    """Return whether a column that is no number can be categorical, as far as is known."""
+    dtype = frame.dtypes.iloc[place]
+    if isinstance(dtype, pd.ArrowDtype) and is_dictionary(dtype):
+        return kind_of_arrow(dtype.pyarrow_dtype) in LEVEL_TYPES
+    kind = kind_of_type(dtype)
+    if kind is None and isinstance(frame, pd.DataFrame):
+        column = frame.iloc[:, place]
+        kind = kind_of_values(column.cat.categories if is_category(dtype) else column)
+    if kind is None:  # not read yet
+        return is_category(dtype) or _TEXT_IS_OBJECTS
+    return kind in LEVEL_TYPES
 
 
 def _is_number(dtype: Any) -> bool:
@@ -97,8 +129,8 @@ def _is_complex(given: str) -> str:
 # The functions below run inside tasks.
 
 
-def of_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with objects converted to numbers, checked."""
+def of_numbers(frame: pd.DataFrame, but: Collection[int] = ()) -> pd.DataFrame:
+    """Return a frame with objects converted to numbers, checked; ``but`` has codes."""
     is_object = map(pd.api.types.is_object_dtype, frame.dtypes)
     objects = [i for i, is_one in enumerate(is_object) if is_one]
     converted = frame.copy(deep=False) if objects else frame
@@ -107,25 +139,30 @@ def of_numbers(frame: pd.DataFrame) -> pd.DataFrame:
         numbers = _numbers_among(frame.iloc[:, i].to_numpy(), label)
         if numbers is not None:
             converted.isetitem(i, numbers)
-    check_numeric(converted)
+    check_numeric(converted, but)
     return converted
 
 
 def rows_of_objects(array: NDArray[np.object_]) -> NDArray[np.float64]:
     """Return an array of objects as numbers; TypeError for other objects."""
     rows, others = np.empty(array.shape), []
+    measure_text = ""
     for i, column in enumerate(array.T):
         numbers = _numbers_among(column, label_of(i))
         if numbers is None:
             others.append(f"column {i}")
+            if kind_of_values(column) == TEXT:
+                measure_text = (
+                    ", or measure text as equal or different (categorical=[...] with the "
+                    "positions of the columns)"
+                )
         else:
             rows[:, i] = numbers
     if others:
         raise TypeError(
             f"the argument must be rows of numbers: no string or other object is taken as "
             f"a number, but there are some in {', '.join(others)}. Drop these, for example "
-            f"X[:, [0, 1]], convert them to numbers, or measure text as equal or different "
-            f"(categorical=[...] with the positions of the columns)."
+            f"X[:, [0, 1]], or convert them to numbers{measure_text}."
         )
     return rows
 

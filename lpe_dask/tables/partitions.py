@@ -104,9 +104,10 @@ def numeric_frame(
 
     `numeric.float_rows` checks the whole numbers that have no minima.
     """
+    places = () if categories is None else categories.places
     if categories is not None:
         frame = coded_frame(frame, categories, is_nominal=is_nominal)
-    return of_numbers(exact_frame(frame, minima) if minima.places else frame)
+    return of_numbers(exact_frame(frame, minima) if minima.places else frame, places)
 
 
 def numeric_part(
@@ -170,7 +171,7 @@ def _checked_part(
     with naming("partition", partition_info["number"]):
         is_object = map(pd.api.types.is_object_dtype, frame.dtypes)
         objects = [i for i, is_one in enumerate(is_object) if is_one]
-        check_numeric(frame, but={*but, *objects})
+        check_numeric(frame, but, later=objects)
         return frame
 
 
