@@ -528,8 +528,8 @@ def _check_private(private: Sequence[Any], columns: Sequence[Any]) -> None:
     missing = sorted({*_as_text(private, columns)} - {*map(str, columns)})
     if missing:
         raise JobKeyError(
-            f"there are no columns {missing} to keep private, but {list(columns)}. Name "
-            f"some of these (private=, --private).",
+            f"there are no columns {missing} to keep private, but "
+            f"{list(dict.fromkeys(columns))}. Name some of these (private=, --private).",
             "score",
             "private",
         )

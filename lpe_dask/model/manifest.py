@@ -159,6 +159,8 @@ def _check_minima(minima: Minima) -> None:
 
 
 def _check_ranges(ranges: Ranges) -> None:
+    if len(ranges.low) != len(ranges.high):
+        raise ValueError("low and high differ in length")
     pairs = zip(ranges.low, ranges.high, strict=True)
     if any(math.isinf(low) or not low <= high < math.inf for low, high in pairs):
         raise ValueError("a largest value is less than the least one, or not finite")
@@ -421,10 +423,6 @@ class Manifest(Section):
             raise ValueError("the categories are of other columns than the space")
         if categorical and categorical[-1] >= self.n_features_in:
             raise ValueError("a categorical column is not there")
-        if len(self.ranges.low) != self.n_features_in:
-            raise ValueError("the ranges are of other columns than n_features_in")
-        if len(self.ranges.rare) != len(categorical):
-            raise ValueError("rare categories are of other columns than the categories")
         counted = self.minima.places
         if {*counted} & {*categorical} or max(counted, default=0) >= self.n_features_in:
             raise ValueError("a column with a minimum has no numbers, or is not there")
@@ -444,6 +442,10 @@ class Manifest(Section):
         split = self.space.split
         if split is not None and max(split.axes) >= basis.n_columns:
             raise ValueError("the split names a column that is not there")
+        if len(self.ranges.low) != self.n_features_in:
+            raise ValueError("the ranges are of other columns than n_features_in")
+        if len(self.ranges.rare) != len(categorical):
+            raise ValueError("rare categories are of other columns than the categories")
 
     def _check_reference(self) -> None:
         n_reference, graph = sum(self.block_rows), self.neighbor_graph

@@ -311,6 +311,39 @@ def test_run__refuses_a_model_in_the_way_of_the_output(path):
     assert not Path("out").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "place", "message"),
+    [
+        (('["id"]', '["idd"]'), "[score] keep", r"no columns \['idd'\] to keep"),
+        (
+            ("alpha", 'private = ["z"]\nalpha'),
+            "[score] private",
+            r"no columns \['z'\] to keep private",
+        ),
+        (
+            ("n_neighbors", "metric_params = { w = [1.0] }\nn_neighbors"),
+            "[model] metric_params",
+            r"metric_params\['w'\] has shape .* give an array of shape \(2,\)",
+        ),
+        (
+            ("n_neighbors", "metric_params = { w = [-1.0, 1.0] }\nn_neighbors"),
+            "[model] metric_params",
+            "weights w must not be negative",
+        ),
+    ],
+)
+def test_run__names_the_key_of_what_does_not_go_with_the_files(change, place, message):
+    text, key = WITH_MODEL.replace(*change, 1), place.rsplit(" ", 1)[1]
+    lines = text.splitlines()
+    line = next(i for i, of in enumerate(lines, 1) if of.startswith(f"{key} ="))
+
+    with pytest.raises(ValueError, match=message) as caught:
+        run(text)
+
+    assert str(caught.value).startswith(f"job.toml, line {line}, {place}: ")
+    assert str(caught.value).count("job.toml") == 1
+
+
 def test_run__needs_no_nominal_rows_once_there_is_a_model(caplog):
     run(WITH_MODEL)
     Path("nominal.parquet").unlink()

@@ -21,6 +21,7 @@ from lpe_dask.tasks import Computation, RowCount, compute, listening, new_tasks
         (1200, [range(300)], 5.0, "scored 300 of 1,200 rows, 60.0 rows/s, 0:00:15 left"),
         (1200, [range(300)] * 4, 3.0, "scored 1,200 of 1,200 rows, 400 rows/s"),
         (1200, [range(3)], 9.0, "scored 3 of 1,200 rows, 0.33 rows/s, 0:00:27 left"),
+        (1200, [[]], 9.0, "scored 0 of 1,200 rows, 0:00:27 left"),
         (
             None,
             [range(900)],

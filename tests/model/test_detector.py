@@ -475,6 +475,63 @@ def test_scored_rows__beyond_float64_are_anomalies_and_not_missing():
     assert model.statistic([[1.7e308, 0.0, -1.7e308]]) == np.inf
 
 
+@pytest.mark.parametrize(
+    "arguments", [{}, {"aggregation": "mean"}, {"calibration": "conformal"}]
+)
+def test_predict__says_how_many_rows_were_not_measured(arguments):
+    frame = pd.DataFrame(lattice(60, 0), columns=["a", "b", "c"])
+    model, rows = LPE(4, **arguments).fit(frame), frame + 0.05
+    rows.loc[[3, 5], "a"], rows.loc[7, "b"] = np.nan, np.inf
+
+    with pytest.warns(UserWarning, match="^3 rows have NaN or inf and were") as caught:
+        labels = model.predict(rows)
+
+    assert caught[0].filename == __file__
+    assert len(caught) == 1
+    assert (labels[[3, 5, 7]] == 1).all()
+    model.predict(dd.from_pandas(rows, npartitions=2)).compute()  # not known before
+
+
+@pytest.mark.parametrize("calibration", ["loo", "conformal"])
+def test_alpha__of_the_fit_decides_everywhere(calibration, tmp_path):
+    rng = np.random.default_rng(4)
+    nominal, new = (
+        pd.DataFrame(rng.normal(size=(400, 2)), columns=["a", "b"]) for _ in "12"
+    )
+    new.to_parquet(tmp_path / "new.parquet")
+    model = LPE(5, alpha=0.03, calibration=calibration, random_state=0).fit(nominal)
+    expected = int((model.score_samples(new) <= 0.03).sum())
+    model.alpha = 0.4
+
+    model.save(tmp_path / "model")
+    loaded = lpe_dask.load(tmp_path / "model")
+    summary = lpe_dask.score_files(
+        tmp_path / "new.parquet", tmp_path / "out", model=tmp_path / "model"
+    )
+
+    flagged = [int((of.predict(new) == -1).sum()) for of in (model, loaded)]
+    assert [*flagged, summary["flagged"]] == [expected] * 3
+    assert summary["alpha"] == 0.03
+    for of in (model, loaded):
+        assert of.offset_ == np.nextafter(0.03, 1)
+        card = of._repr_html_()
+        assert "0.03" in card
+        assert "0.4" not in card
+
+
+def test_fit__says_once_that_no_row_can_be_flagged(caplog):
+    for _ in range(3):
+        LPE(3, alpha=0.0123, calibration="conformal", random_state=0).fit(lattice(60, 0))
+
+    assert caplog.text.count("no row can be flagged at alpha=0.0123") == 1
+
+
+@pytest.mark.parametrize("function", [lpe_dask.score, lpe_dask.plan])
+def test_contamination__is_told_what_stands_for_it(function):
+    with pytest.raises(TypeError, match=r"contamination=0.1, but .* Give alpha=\.\.\."):
+        function(lattice(60, 0), contamination=0.1)
+
+
 def test_missing_drop__keeps_the_length_and_the_numbers():
     nominal = lattice(60, 0)
     broken = np.insert(nominal, [0, 30, 60], np.nan, axis=0)

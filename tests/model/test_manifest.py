@@ -199,10 +199,10 @@ def test_load__of_any_text_is_refused(straight, text):
         (b"9" * 10_000, "cut short or altered: it is no JSON"),
         (b"[1]", "is not a model manifest: the format is missing"),
         (b'{"format": true}', "is not a model manifest: the format is missing"),
-        (b'{"format": 5}', "was altered after it was written"),
-        (b'{"format": 5, "sha256": null}', "was altered after it was written"),
-        (b'{"format": 4}', "is of format 4, .* reads format 5. Fit again"),
-        (b'{"format": 6, "and": "more"}', "is of format 6, .* reads format 5. Fit again"),
+        (b'{"format": 6}', "was altered after it was written"),
+        (b'{"format": 6, "sha256": null}', "was altered after it was written"),
+        (b'{"format": 5}', "is of format 5, .* reads format 6. Fit again"),
+        (b'{"format": 7, "and": "more"}', "is of format 7, .* reads format 6. Fit again"),
     ],
 )
 def test_load__says_what_is_wrong_with_a_manifest(text, why, straight, tmp_path):
@@ -384,7 +384,7 @@ def test_manifest__has_the_names_of_its_format(
     names = sorted({".".join(key for key in path if isinstance(key, str)) for path in own})
 
     digest = hashlib.sha256(" ".join(names).encode()).hexdigest()[:8]
-    assert (FORMAT, digest) == (5, "8d9cbc88"), names
+    assert (FORMAT, digest) == (6, "3c4bdc70"), names
 
 
 PREPARATION, BASIS = ("space", "preparation"), ("space", "basis")
@@ -487,11 +487,11 @@ NONSENSE = {
         (SPLIT, tree([0, -1, -1], [1, 0, 7]), "the parts are not numbered"),
         (SPLIT, tree([5, -1, -1], [1, 0, 1]), "a column that is not there"),
         (SPLIT, tree([], []), "differ in length"),
-        (("ranges", "low"), [0.0], "zip|length|other columns than n_features_in"),
+        (("ranges", "low"), [0.0], "low and high differ in length"),
         (("ranges", "low"), [0.0, 9.5], "less than the least one, or not finite"),
         (("ranges", "high"), [1.0, float("inf")], "finite"),
         (("ranges", "rare"), [[1, 0]], "rare categories are of other columns"),
-        (("ranges",), {"low": [0.0], "high": [1.0], "rare": []}, "of other columns than n_f"),
+        (("ranges",), {"low": [0.0], "high": [1.0], "rare": []}, "of other columns"),
     ],
     "categorical": [
         (("ranges", "rare"), [], "rare categories are of other columns"),

@@ -1,5 +1,6 @@
 """What nominal rows have in each column, and which values are unlike it."""
 
+import itertools
 from collections import Counter
 
 import dask
@@ -32,7 +33,7 @@ def right(rows):
 def test_ranges__are_those_of_all_rows_however_these_are_cut(rows, cuts):
     edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     array = np.array(rows)
-    blocks = [array[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    blocks = [array[a:b] for a, b in itertools.pairwise(edges)]
 
     found = ranges_of([BlockValues.of(block, [2]) for block in blocks])
 
