@@ -137,8 +137,7 @@ class RunSeries:
         if second_line is not None:
             logger.warning("%s", second_line)
         return {
-            **drift.as_json(),
-            "text": drift.text(is_flagged=is_flagged),
+            **drift.as_json(is_flagged=is_flagged),
             "series": self.key,
             "predecessor": predecessor,
             "why_no_predecessor": why_none,

@@ -304,6 +304,9 @@ class Job(Section):
         The file that it was read from; "" if there is none.
     dated_output : DatedOutput, optional
         None if the output has no day in its name.
+    has_dated_model : bool
+        Whether each day has a model of its own, by the days in its path or, where it is
+        not kept, in those of the nominal rows.
     """
 
     nominal: NominalSection | None = None
@@ -314,6 +317,7 @@ class Job(Section):
     csv: CsvOptions | None = None
     path: str = ""
     dated_output: DatedOutput | None = None
+    has_dated_model: bool = False
 
     @property
     def lpe_arguments(self) -> dict[str, Any]:
@@ -337,6 +341,10 @@ class Job(Section):
             return "rows were scored against each other: their p-values are ranks"
         if self.model.refit:
             return "each run fits a model of its own (refit), which no other run has"
+        if self.has_dated_model:
+            return (
+                "each day has a model of its own, which the runs of other days do not have"
+            )
         if self.path == "" and self.drift is None:
             return "this is a single run: only the runs of a job are compared"
         return None
@@ -392,10 +400,10 @@ def conflicts(job: Job) -> Iterator[tuple[str, str, str]]:
         yield from _conflicts_of_loaded(model)
     yield from _disagreement("nominal", nominal, "missing", model)
     yield from _disagreement("score", score, "alpha", model)
-    if job.drift is not None and job.model.refit:
+    if job.drift is not None and (job.model.refit or job.has_dated_model):
         problem = (
-            "with refit = true each run has a model of its own, and no other run to be "
-            "compared with. Leave out [drift], or refit."
+            "each run has a model of its own (refit = true, or {date} in what is fitted), "
+            "and no other run to be compared with. Leave out [drift], or keep one model."
         )
         yield "drift", "", problem
     if job.csv is not None:

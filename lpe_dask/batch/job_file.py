@@ -96,6 +96,7 @@ def read_job(
     _check_arguments(filled, problems)
     job = _check_keys(filled, problems)
     problems.raise_any()
+    job = job.model_copy(update={"has_dated_model": _has_dated_model(tables)})
     for conflict in conflicts(job):
         problems.add(*conflict)
     problems.raise_any()
@@ -103,6 +104,11 @@ def read_job(
         return job
     dated_output = DatedOutput.of(tables["score"]["output"], placeholders)
     return job.model_copy(update={"dated_output": dated_output})
+
+
+def _has_dated_model(tables: dict[str, Any]) -> bool:
+    fitted = tables.get("model", {}).get("path", tables.get("nominal", {}).get("data", ""))
+    return "{date" in str(fitted)
 
 
 @contextmanager

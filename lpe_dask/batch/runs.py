@@ -124,7 +124,26 @@ def prepare(job: Job, existing: Existing = "keep") -> Run:
             return Run(job, fit, model, None)
         data = paths_of(job.score.data, job.csv)
         fit, model = _model_of(job, data, existing)
+        _check_can_be_tested(job, fit, model)
         return Run(job, fit, model, prepare_scoring(job, data, fit, model, existing))
+
+
+def _check_can_be_tested(job: Job, fit: Fit | None, model: Fitted | None) -> None:
+    """Raise ValueError if a single run is to be tested, and has nothing to be so by."""
+    if job.path or job.drift is None:
+        return
+    if model is not None:
+        calibration = model.calibration_kind
+    else:
+        assert fit is not None
+        calibration = fit.parameters["calibration"]
+    if calibration != "conformal":
+        raise ValueError(
+            f"a single run is tested for drift against calibration rows that are measured "
+            f"as new ones are, with calibration='conformal', and not {calibration!r}. Give "
+            f"that (--calibration conformal), leave out --fail-on-drift, or run a job, "
+            f"whose runs are tested against its first ones."
+        )
 
 
 def _model_of(

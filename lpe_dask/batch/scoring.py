@@ -68,6 +68,7 @@ from lpe_dask.storage import Folder, Lock, brief, check_token
 from lpe_dask.tables import (
     FileTable,
     Paths,
+    Table,
     TableError,
     as_given,
     count_unseen,
@@ -208,7 +209,7 @@ class Scoring:
             model.reference.keep(sizes)  # or reasons would have blocks read once more
             rows = None if self.is_own else model.table(self.rows)
             blocks = model.blocks(rows, sizes, certificate)
-            values = None if rows is None else count_unseen(rows.rows, model.ranges)
+            values = self._counted_values(model, rows)
             planned = model.reference.needed_bytes(sizes)
         folder = self._folder(lock.token)
         try:
@@ -261,6 +262,12 @@ class Scoring:
             self._nominal_columns(model), DriftConfig(**drift.model_dump()),
         )  # fmt: skip
 
+    def _counted_values(self, model: Fitted, rows: Table | None) -> list[Delayed] | None:
+        """Return tasks that count missing and unseen values; None if there are none."""
+        if rows is None and model.n_dropped > 0:  # of nominal rows some are missing at most
+            rows = model.table(self.rows)
+        return None if rows is None else count_unseen(rows.rows, model.ranges)
+
     def _nominal_columns(self, model: Fitted) -> list[NominalColumn]:
         """Return what nominal rows have in the columns that are measured."""
         private = {*_as_text(self.given.private or (), list(self.rows.columns))}
@@ -305,7 +312,8 @@ class Scoring:
     def _values(self, model: Fitted, written: Written) -> list[dict[str, Any]]:
         """Return the columns that have missing or unseen values, most of them first."""
         found, columns = written.found, self._nominal_columns(model)
-        counts = zip(columns, found.missing.tolist(), found.unseen.tolist(), strict=False)
+        unseen = (found.unseen * (not self.is_own)).tolist()
+        counts = zip(columns, found.missing.tolist(), unseen, strict=False)
         values = [
             {"column": column.name, "missing": missing, "unseen": unseen}
             for column, missing, unseen in counts

@@ -126,7 +126,7 @@ drift_option = click.option(
     "--fail-on-drift",
     is_flag=True,
     help="End with exit code 3 if the run is done, but the rows no longer look like those "
-    "that the model was fitted on.",
+    "of the first runs of the job, or that the model was fitted on (conformal).",
 )
 report_option = click.option(
     "--no-report",

@@ -481,7 +481,8 @@ class LPE(OutlierMixin, BaseEstimator):
         Returns
         -------
         labels : array or Series of shape (n,)
-            int64, of the kind of ``X``; lazy for Dask. 1 for a row with NaN or inf.
+            int64, of the kind of ``X``; lazy for Dask. 1 for a row with NaN or inf; a
+            warning says how many there are, but for Dask and files, which are lazy.
         """
         return self._current().labels(self._new_rows(X, csv))
 

@@ -1,4 +1,4 @@
-"""Judge by p-values of new rows whether a model is still right; see `pvalues.monitor`."""
+"""Judge by p-values of new rows whether a model is still right: `lpe_dask.drift`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def drift(
     however many runs there are and however many rows each has. With
     ``calibration="conformal"`` the reference are the calibration rows. With "loo" and
     "split" these are not measured as new rows are, and the first runs are the reference,
-    until they have 1000 rows together: what has changed before is not seen.
+    until they have 1000 rows together: what has changed before is not seen, but if most of
+    the rows have small p-values.
 
     Anomalies do not trip it: evidence comes from p-values above 0.1 (or 2 alpha) alone, and
     a share of smaller ones up to what is promised and ``anomalies`` more is taken for what

@@ -210,30 +210,30 @@ class Fitted:
 
     def labels(self, X: Any) -> Any:
         """Return what `LPE.predict` does."""
+        values, function = self._decisive(X)
+        _warn_of_unmeasured(values)
+        return map_values(values, function, name="prediction", dtype=np.int64)
+
+    def _decisive(self, X: Any) -> tuple[Any, Callable[..., Any]]:
+        """Return what labels follow from, NaN for rows that are not measured, and how."""
         bound = self.calibration.nominal_bound(self.offset)
         if bound is None or self.quality is not None:
-            p_values = self.p_values(X)
-            _warn_of_unmeasured(p_values)
-            return self.labels_of(p_values)
+            return self.p_values(X), partial(labels, offset=self.offset)
         with _call_for(X):
-            return self._early_labels(self.table(X), bound)
+            return self._early(self.table(X), bound)
 
-    def _early_labels(self, table: Table, bound: float) -> Any:
-        """Return labels of rows that are nominal within a bound on their statistic."""
+    def _early(self, table: Table, bound: float) -> tuple[Any, Callable[..., Any]]:
+        """Return the same where rows are nominal within a bound on their statistic."""
         if self.aggregation == "mean":
             asked = replace(self.reference.shape.statistic, bound=bound)
             means = self.reference.measure_table(table, asked)
-            _warn_of_unmeasured(means)
-            within = partial(labels_within, bound=bound)
-            return map_values(means, within, name="prediction", dtype=np.int64)
+            return means, partial(labels_within, bound=bound)
         # So many rows within this radius show that a row is nominal.
         enough = int(bound) if self.n_neighbors is None else self.n_neighbors
         radius = bound if self.radius is None else self.radius
         statistic = Statistic(None, radius, enough)
         counts = self.reference.measure_table(table, statistic)
-        _warn_of_unmeasured(counts)
-        function = partial(labels, offset=enough)
-        return map_values(counts, function, name="prediction", dtype=np.int64)
+        return counts, partial(labels, offset=enough)
 
     def labels_of(self, p_values: Any) -> Any:
         """Return -1 for p-values of anomalies, else 1."""
@@ -343,10 +343,10 @@ def _warn_of_unmeasured(values: Any) -> None:
         return
     n_unmeasured = int(np.isnan(np.asarray(array_of(values), np.float64)).sum())
     if n_unmeasured > 0:
+        rows = "1 row has" if n_unmeasured == 1 else f"{n_unmeasured} rows have"
         warnings.warn(
-            f"{n_unmeasured} rows have NaN or inf and were not measured: their label is 1. "
-            f"score_samples gives NaN for them.",
-            stacklevel=5,
+            f"{rows} NaN or inf, and no p-value: the label is 1. score_samples gives NaN.",
+            stacklevel=4,
         )
 
 

@@ -158,17 +158,24 @@ def _attention(content: Content) -> Iterator[Markup]:
     number, verdict = content.number, content.at("drift.verdict")
     if verdict == "invalid input":
         yield escape("the input of this run")
+    elif content.at("rows") == 0:
+        yield escape("the input: there are no rows")
+    elif content.at("rows") == content.at("rows_nan"):
+        yield escape("the input: no row has a p-value")
     if verdict == "drift":
         names = [content.at(f"drift.changed_since.{name}") for name in ("run", "output")]
         since = next((place(name) for name in names if name), "this run")
         yield escape(f"what has changed since {since}; then fit the model again")
     excess = content.real("drift.consecutive_excess_runs")
     if excess > 0 and verdict != "invalid input":
-        told = "more rows {} than promised" + (
-            ", in {} runs in a row" if excess > 1 else ""
+        than = (
+            "promised"
+            if content.at("drift.reference_rows") is None
+            else "in the first runs"
         )
+        text = "more rows {} than {}" + (", in {} runs in a row" if excess > 1 else "")
         n_runs = number("drift.consecutive_excess_runs", "count")
-        yield Markup(told).format(_up_to_alpha(content), n_runs)
+        yield Markup(text).format(_up_to_alpha(content), than, n_runs)
     if content.at("calibration_check.holds") is False:
         yield escape("held-out nominal rows raise more false alarms than promised")
     for path in content.items("reasons.first_reasons", 2):

@@ -8,8 +8,11 @@ from typing import Any
 
 from lpe_dask.pvalues.drift_state import CALIBRATION_ROWS, MIN_ROWS, RECENT, Verdict
 
-#: Columns of which the sentences tell.
+#: Columns that the sentences name.
 _MOST_COLUMNS = 3
+
+#: What reasons say of rows with p-values up to alpha.
+FLAGGED = "are flagged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,11 @@ class UnseenValues:
     examples: tuple[str, ...] = ()
 
     def sentence(self) -> str:
-        """Return what is told of the unseen values."""
+        """Return what is said of the unseen values."""
         if not self.is_category:
             return f"{self.column}: {self.unseen:,} rows are outside the nominal range"
-        told = f"{self.column}: {self.unseen:,} rows have values that no nominal row has"
-        return f"{told}: {', '.join(self.examples)}" if self.examples else told
+        text = f"{self.column}: {self.unseen:,} rows have values that no nominal row has"
+        return f"{text}: {', '.join(self.examples)}" if self.examples else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +68,13 @@ class Drift:
     promised : float
         alpha.
     promised_between : tuple of float, optional
-        Where the rate of false alarms of this calibration lies, at 95 %; where the first
-        runs are the reference, the share that was flagged in these. None while there are
-        too few.
+        The 95 % interval of the rate of false alarms of this calibration; where the first
+        runs are the reference, of the share that is flagged in runs like these. None while
+        there are too few.
     shift, shift_low : float
         By how much the distribution of p-values of rows that are not anomalous differs from
         that of the reference and earlier runs: the share that ranks elsewhere, about, and
-        its lower limit.
+        its lower limit, at 95 %.
     recent_shift, recent_shift_low : float
         The same for the last 7 runs together.
     log10_evidence : float
@@ -133,7 +136,13 @@ class Drift:
             The verdict, a colon, and sentences.
         """
         called = "flagged" if is_flagged else f"with p <= {self.promised:g}"
-        return f"{self.verdict}: {'. '.join(_sentences(self, called))}."
+        said = self if is_flagged else self._without_flags()
+        return f"{self.verdict}: {'. '.join(_sentences(said, called))}."
+
+    def _without_flags(self) -> Drift:
+        """Return the same where rows with p-values up to alpha are not those flagged."""
+        reason, instead = self.reason, f"have p <= {self.promised:g}"
+        return replace(self, reason=reason and reason.replace(FLAGGED, instead))
 
     def with_examples(self, examples: Callable[[str], Sequence[str]]) -> Drift:
         """Return the same with examples of categories that no nominal row has.
@@ -151,8 +160,11 @@ class Drift:
         ]
         return replace(self, unseen_values=values)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return all of it as values of JSON, and the sentences as "text"."""
+    def as_json(self, *, is_flagged: bool = True) -> dict[str, Any]:
+        """Return all of it as values of JSON, and the sentences as "text"; as `text`."""
+        if not is_flagged:
+            text = self.text(is_flagged=False)
+            return self._without_flags().as_json() | {"text": text}
         names = [field.name for field in fields(self)]
         content = {name: getattr(self, name) for name in names}
         pairs = ("flagged_between", "promised_between")
@@ -162,38 +174,40 @@ class Drift:
 
 
 def _sentences(drift: Drift, called: str) -> list[str]:
-    """Return what is to be told, and how rows with p-values up to alpha are called."""
+    """Return all sentences; rows with p-values up to alpha are ``called`` so."""
     if drift.verdict == "invalid input":
-        told = [str(drift.reason), "this run is excluded from the drift test"]
-        return [sentence[0].upper() + sentence[1:] for sentence in told]
-    told = _of_bulk(drift)
+        texts = [str(drift.reason), "this run is excluded from the drift test"]
+        return [text[0].upper() + text[1:] for text in texts]
+    texts = _of_bulk(drift)
     if drift.consecutive_excess_runs > 1:
-        told.append(
-            f"more {called} than promised in {drift.consecutive_excess_runs} runs in a "
-            f"row: lasting anomalies, or rows of a kind that the model has not seen"
+        than = "promised" if drift.reference_rows is None else "in the first runs"
+        texts.append(
+            f"more {called} than {than} in {drift.consecutive_excess_runs} runs in a row: "
+            f"lasting anomalies, or rows of a kind that the model has not seen"
         )
     if drift.verdict == "drift":
-        reason = str(drift.reason).replace("are flagged", f"are {called}")
-        told.append(f"{reason}: look at what has changed, and fit the model again")
+        texts.append(f"{drift.reason}. Look at what has changed, and fit the model again")
     if drift.verdict == "too few rows to test":
-        told.append(
+        texts.append(
             f"up to {RECENT} runs have {drift.reason}: too few to say that nothing changed"
         )
-    sentences = [sentence[0].upper() + sentence[1:] for sentence in told]
+    sentences = [text[0].upper() + text[1:] for text in texts]
     return [_of_flagged(drift, called), *_of_unseen(drift), *sentences]
 
 
 def _of_unseen(drift: Drift) -> list[str]:
     """Return which columns have more unseen values than by chance."""
     columns = [of for of in drift.unseen_values if of.is_reported and of.unseen > 0]
-    told = [of.sentence() for of in columns[:_MOST_COLUMNS]]
+    texts = [of.sentence() for of in columns[:_MOST_COLUMNS]]
     if (n_more := len(columns) - _MOST_COLUMNS) > 0:
-        told.append(f"{n_more} more columns have such values")
-    return told
+        texts.append(f"{n_more} more columns have such values")
+    return texts
 
 
 def _of_bulk(drift: Drift) -> list[str]:
     """Return whether p-values above those of anomalies have shifted, and since when."""
+    if drift.verdict == "drift" and drift.promised_between is None:
+        return ["this run is none that later ones are tested against"]
     if drift.verdict == "calibrating" or drift.promised_between is None:
         if (drift.reference_rows or 0) >= CALIBRATION_ROWS:
             return [f"later runs are tested against these {drift.reference_rows:,} rows"]
@@ -205,8 +219,10 @@ def _of_bulk(drift: Drift) -> list[str]:
         return ["too few distinct p-values to test for a shift"]
     shift = (
         f"the distribution of p-values of non-anomalous rows differs by "
-        f"{drift.shift:.2%} in this run (at least {drift.shift_low:.2%})"
+        f"{drift.shift:.2%} in this run"
     )
+    if drift.shift_low > 0:
+        shift += f" (with 95% confidence by at least {drift.shift_low:.2%})"
     if len(drift.state["recent"]) > 1:
         n_recent = len(drift.state["recent"])
         shift += f", by {drift.recent_shift:.2%} in the last {n_recent} runs"
@@ -222,10 +238,12 @@ def _of_flagged(drift: Drift, called: str) -> str:
     promised = f"{drift.promised:.2%} promised"
     if drift.promised_between is not None:
         low, high = (f"{end:.2%}" for end in drift.promised_between)
-        of = f"{drift.n_calibration:,} calibration rows"
-        if drift.reference_rows is not None:
-            of = f"the {drift.reference_rows:,} rows of the first runs"
-        promised += f" (95% interval by {of}: {low} to {high})"
+        if drift.reference_rows is None:
+            rows = f"{drift.n_calibration:,} calibration rows"
+            promised += f" (95% interval by {rows}: {low} to {high})"
+        else:
+            rows = f"95% interval by their {drift.reference_rows:,} rows"
+            promised += f", and {low} to {high} as in the first runs ({rows})"
     n_measured = drift.rows - drift.rows_nan
     if drift.flagged_share is None or drift.flagged_between is None:
         return f"No row has a p-value, {promised}"

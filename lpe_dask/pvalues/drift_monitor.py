@@ -14,7 +14,8 @@ r"""Test run after run whether new rows are still like those of the calibration.
 With ``calibration="conformal"`` runs are tested against the calibration rows, which are
 measured as new ones are. A row that is left out of its own neighborhood has one neighbor
 fewer than a new row, and a "split" measures new rows among others: their calibration rows
-are no such reference, and the first runs of a series are it.
+are no such reference, and the first runs of a series are it. One that is "drift" all the
+same is not: most of its rows have small p-values, or values that no nominal row has.
 
 Of the probability delta of a false "drift", over all runs, a third each goes to evidence
 about p-values of the bulk (eprocess.py), to the share of small ones, and to unseen values.
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from lpe_dask.pvalues.bins import BinCounts, PValueBins
-from lpe_dask.pvalues.drift import Drift, UnseenValues
+from lpe_dask.pvalues.drift import FLAGGED, Drift, UnseenValues
 from lpe_dask.pvalues.drift_config import DEFAULT_CONFIG, DriftConfig
 from lpe_dask.pvalues.drift_state import (
     MIN_ROWS,
@@ -50,6 +51,7 @@ from lpe_dask.pvalues.eprocess import after_run, bets, log_evidence, log_ratios
 from lpe_dask.pvalues.unseen import (
     NominalColumn,
     UnseenCounts,
+    exceeding,
     lower_bound,
     upper_bound,
 )
@@ -128,16 +130,22 @@ def update(
     before, counts = checked_state(state, bins), BinCounts.of(numbers)
     invalid = _why_invalid(before, bins, counts)
     number = before.counted_runs + (invalid is None)
-    run = run or f"run {len(before.runs) + 1}"
-    now = Change(run=run, output=output, number=number)
-    after = before if invalid else _with_run(before, bins, counts, now)
-    seen = _Seen.of(before, after, bins, counts)
-    excess = before.consecutive_excess_runs
+    numbered = {"n_runs": before.n_runs + 1, "counted_runs": number}
+    run = run or f"run {numbered['n_runs']}"
+    before = before.model_copy(update=numbered)
+    values: list[UnseenValues] = []
+    if invalid is None and unseen is not None:
+        before, values = _with_unseen(before, columns, unseen)
+    unlike = None if invalid else _why_unlike(before, bins, counts, config, values)
+    after = before
+    if invalid is None and not (unlike and before.is_calibrating):
+        now = Change(run=run, output=output, number=number)
+        after = _with_run(before, bins, counts, now)
+    seen, excess = _Seen.of(before, after, bins, counts), before.consecutive_excess_runs
     if invalid is None and not before.is_calibrating:
         excess = excess + 1 if _has_excess(seen, config) else 0
-    values = [] if unseen is None else _unseen_values(columns, unseen, after)
-    test = _Test(before, after, bins, counts, config, seen, values)
-    verdict, reason = ("invalid input", invalid) if invalid else test.verdict()
+    test = _Test(before, after, bins, counts, config, seen)
+    verdict, reason = ("invalid input", invalid) if invalid else test.verdict(unlike)
     record = RunRecord(
         run=run, output=output, verdict=verdict, reason=reason, number=number,
         rows=counts.rows, flagged_share=seen.share, flagged_between=seen.between,
@@ -192,7 +200,7 @@ class _Seen:
         reference = Reference.of(bins, after)
         promised = _promise(reference.flagged, reference.rows, (1 - LEVEL) / 2)
         bulk = reference.bulk + np.array(after.sums)
-        recent = sum(map(np.array, after.recent), 0 * counts.bulk)
+        recent = sum(map(_bulk_of, after.recent), 0 * counts.bulk)
         return cls(
             share, between, promised, _shift(bulk, counts.bulk), _shift(bulk, recent)
         )
@@ -202,18 +210,19 @@ def _with_run(
     before: DriftState, bins: PValueBins, counts: BinCounts, now: Change
 ) -> DriftState:
     """Return the state after a run, without its record."""
-    before = before.model_copy(update={"counted_runs": now.number})
     if before.is_calibrating:
         return with_reference_rows(before, bins, counts)
     tested = before.tested_runs + 1
     update: dict[str, Any] = {"tested_runs": tested}
     bulk, sums = counts.bulk.astype(np.float64), np.array(before.sums)
-    recent = [*before.recent, counts.bulk.tolist()]
+    recent = [*before.recent, [counts.tail, *counts.bulk.tolist()]]
     if before.change is None:
-        reference = Reference.of(bins, before).bulk
-        urn = reference + sum(map(np.array, before.recent), sums)
+        reference = Reference.of(bins, before)
+        earlier = sum(map(_bulk_of, before.recent), sums.astype(np.int64))
+        urn = reference.prior + reference.joined(earlier)
         wealth = np.array([-np.inf if w is None else w for w in before.wealth])
-        wealth = after_run(wealth, log_ratios(urn, bulk, bets(reference)), tested)
+        ratios = log_ratios(urn, reference.joined(bulk), bets(reference.prior))
+        wealth = after_run(wealth, ratios, tested)
         evidence = float(log_evidence(wealth, tested))
         update["evidence"] = evidence
         update["wealth"] = [float(w) if w > -np.inf else None for w in wealth]
@@ -222,8 +231,13 @@ def _with_run(
     if len(recent) > RECENT:
         oldest, recent = recent[0], recent[1:]
         if before.change is None:  # what has changed is no longer compared with
-            update["sums"] = (sums + oldest).tolist()
+            update["sums"] = (sums + _bulk_of(oldest)).tolist()
     return before.model_copy(update=update | {"recent": recent})
+
+
+def _bulk_of(run: Sequence[int]) -> NDArray[np.int64]:
+    """Return the rows of a recent run in bulk bins."""
+    return np.array(run[1:], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,18 +250,17 @@ class _Test:
     counts: BinCounts
     config: DriftConfig
     seen: _Seen
-    values: list[UnseenValues]
 
-    def verdict(self) -> tuple[Verdict, str | None]:
-        """Return the verdict, and why it is not "no drift"."""
-        reasons = [self._of_unseen()]
+    def verdict(self, unlike: str | None) -> tuple[Verdict, str | None]:
+        """Return the verdict, and why it is not "no drift"; ``unlike`` may be why."""
+        reasons = [unlike]
         if not self.before.is_calibrating:
             reasons += [self._of_small(), self._of_bulk()]
         if why := "; ".join(reason for reason in reasons if reason):
             return "drift", why
         if self.before.is_calibrating:
             return "calibrating", "later runs are tested against the first ones"
-        n_rows = self.counts.measured + sum(map(sum, self.after.recent[:-1]))
+        n_rows = sum(map(sum, self.after.recent))
         if n_rows < MIN_ROWS:
             return "too few rows to test", f"{n_rows} rows, of at least {MIN_ROWS}"
         return "no drift", None
@@ -269,53 +282,90 @@ class _Test:
             return None
         error = self.before.delta / _N_TESTS / 8
         spent = error * 6 / (math.pi * self.after.tested_runs) ** 2
-        least_bulk = (self.bins.edges[0] + self.bins.counts_itself) / (
-            self.bins.n_calibration + self.bins.counts_itself
-        )
+        small = f"have p-values up to {_largest_of_tail(self.bins):.2g}"
         for k, x, name in (
-            (reference.flagged, self.counts.flagged, "are flagged"),
-            (reference.tail, self.counts.tail, f"have p-values up to {least_bulk:.2g}"),
+            (reference.flagged, self.counts.flagged, FLAGGED),
+            (reference.tail, self.counts.tail, small),
         ):
             low, high = _promise(k, reference.rows, error)
             most = high * (1 + self.config.tolerance) + self.config.anomalies
             if lower_bound(x, n_rows, spent) > most:
-                return f"more rows {name} than {most:.2%}, which could be explained"
+                return (
+                    f"{x / n_rows:.2%} of the rows {name}: false alarms and anomalies "
+                    f"explain up to {most:.2%}"
+                )
             least = low * (1 - self.config.tolerance)
             if upper_bound(x, n_rows, spent) < least:
-                return f"fewer rows {name} than {least:.2%}"
+                return (
+                    f"{x / n_rows:.2%} of the rows {name}: at least {least:.2%} were "
+                    f"expected"
+                )
         return None
 
-    def _of_unseen(self) -> str | None:
-        """Return in words which columns have more unseen values than anomalies explain."""
-        error = (1 - LEVEL) / 2
-        names = [
-            of.column
-            for of in self.values
-            if of.is_reported
-            and lower_bound(of.unseen, self.counts.rows - of.missing, error)
-            > self.config.anomalies
-        ]
-        if not names:
-            return None
-        return (
-            f"more than {self.config.anomalies:.0%} of the rows have values that no "
-            f"nominal row has ({', '.join(names)})"
-        )
 
-
-def _unseen_values(
-    columns: Sequence[NominalColumn], unseen: UnseenCounts, state: DriftState
-) -> list[UnseenValues]:
-    """Return what is to be told of the columns that have missing or unseen values."""
-    run, error = max(1, state.counted_runs), state.delta / _N_TESTS
-    exceeding = unseen.exceeding(columns, run, error)
-    return [
+def _with_unseen(
+    state: DriftState, columns: Sequence[NominalColumn], unseen: UnseenCounts
+) -> tuple[DriftState, list[UnseenValues]]:
+    """Return a state with the values of a run, and which columns have odd ones."""
+    known, of_all = unseen.known, unseen.unseen
+    if len(state.known) == len(columns):
+        known, of_all = known + state.known, of_all + state.unseen
+    counts = [(unseen.known, unseen.unseen), (known, of_all)]
+    reported = exceeding(columns, counts, state.counted_runs, state.delta / _N_TESTS)
+    values = [
         UnseenValues(
             columns[place].name, int(unseen.missing[place]), int(unseen.unseen[place]),
-            columns[place].rare is not None, place in exceeding,
+            columns[place].rare is not None, place in reported,
         )
         for place in map(int, np.flatnonzero(unseen.missing + unseen.unseen))
     ]  # fmt: skip
+    sums = {"known": known.tolist(), "unseen": of_all.tolist()}
+    return state.model_copy(update=sums), values
+
+
+def _why_unlike(
+    state: DriftState,
+    bins: PValueBins,
+    counts: BinCounts,
+    config: DriftConfig,
+    values: Sequence[UnseenValues],
+) -> str | None:
+    """Return in words how rows differ from nominal ones, whatever the reference is.
+
+    That is in columns with more unseen values than anomalies explain; and in the first runs
+    if most p-values are small. Those of calibration rows that are left out are no smaller
+    than those of new rows, but for less than that.
+    """
+    error = (1 - LEVEL) / 2
+    names = [
+        of.column
+        for of in values
+        if of.is_reported
+        and lower_bound(of.unseen, counts.rows - of.missing, error) > config.anomalies
+    ]
+    if names:
+        return (
+            f"more than {config.anomalies:.0%} of the rows have values that no nominal row "
+            f"has ({', '.join(names)})"
+        )
+    if not state.is_calibrating:
+        return None
+    error = state.delta / _N_TESTS / 8
+    _, high = _promise(bins.edges[0], bins.n_calibration, error)
+    most = max(_INVALID_SHARE, high * (1 + config.tolerance) + config.anomalies)
+    spent = error * 6 / (math.pi * state.counted_runs) ** 2
+    if lower_bound(counts.tail, counts.measured, spent) <= most:
+        return None
+    return (
+        f"{counts.tail / counts.measured:.2%} of the rows have p-values up to "
+        f"{_largest_of_tail(bins):.2g}, which few nominal rows have"
+    )
+
+
+def _largest_of_tail(bins: PValueBins) -> float:
+    """Return the largest p-value below those of the bulk."""
+    itself = bins.counts_itself
+    return (bins.edges[0] + itself) / (bins.n_calibration + itself)
 
 
 def _has_excess(seen: _Seen, config: DriftConfig) -> bool:
@@ -344,18 +394,25 @@ def _why_invalid(state: DriftState, bins: PValueBins, counts: BinCounts) -> str 
 
 
 def _shift(reference: NDArray[np.float64], bulk: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the share of rows that rank elsewhere, and its lower limit.
+    """Return the share of rows that rank elsewhere, and its lower limit, at `LEVEL`.
 
-    The largest difference of the distribution functions of the two; the limit is two
-    standard deviations below, for each.
+    The largest difference of the distribution functions of the two; the limit is that
+    between their intervals, all of which hold together.
     """
-    if len(bulk) < 2 or bulk.sum() == 0:
+    if len(bulk) < 2 or bulk.sum() == 0 or reference.sum() == 0:
         return 0.0, 0.0
-    n_new, n_old = bulk.sum(), reference.sum()
-    new, old = np.cumsum(bulk)[:-1], np.cumsum(reference)[:-1]
-    gaps, pooled = np.abs(new / n_new - old / n_old), (new + old) / (n_new + n_old)
-    deviation = np.sqrt(pooled * (1 - pooled) * (1 / n_new + 1 / n_old))
-    return float(gaps.max()), max(0.0, float((gaps - 2 * deviation).max()))
+    shares, lows, highs = [], [], []
+    for counts in (bulk, reference):
+        below, n_rows = np.cumsum(counts)[:-1], counts.sum()
+        error = (1 - LEVEL) / 4 / len(below)
+        shares.append(below / n_rows)
+        lows.append(np.nan_to_num(stats.beta.ppf(error, below, n_rows - below + 1)))
+        highs.append(
+            np.nan_to_num(stats.beta.isf(error, below + 1, n_rows - below), nan=1.0)
+        )
+    gaps = np.abs(shares[0] - shares[1])
+    limits = np.maximum(lows[0] - highs[1], lows[1] - highs[0])
+    return float(gaps.max()), max(0.0, float(limits.max()))
 
 
 def _promise(k: int, n: int, error: float) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -22,6 +22,9 @@ RECENT, REMEMBERED = 7, 200
 #: Rows of the first runs that are the reference of later ones, where calibration rows are
 #: none; and rows of up to `RECENT` runs below which nothing is said of drift.
 CALIBRATION_ROWS, MIN_ROWS = 1000, 100
+
+#: Rows of the first runs that a bin needs: with fewer it is joined to the next one.
+_LEAST_ROWS = 20
 
 _ANEW = "Start anew (state=None)."
 
@@ -67,7 +70,10 @@ class DriftState(_Section):
 
     ``reference`` has the rows of the first runs where these are what later runs are tested
     against: the flagged ones, all of the tail, and those of each bulk bin; None where the
-    calibration rows are. ``tested_runs`` are those that count but for these.
+    calibration rows are. ``tested_runs`` are those that count but for these, ``n_runs``
+    all, ``recent`` the rows of the tail and of each bulk bin of up to `RECENT` tested runs,
+    and ``sums`` those of the bulk before them. ``known`` and ``unseen`` have how many rows
+    of all runs have a value in each column, and one that no nominal row has.
     """
 
     format: int
@@ -77,10 +83,13 @@ class DriftState(_Section):
     edges: list[int]
     delta: float = Field(gt=0, lt=1)
     reference: list[_Rows] | None
+    n_runs: _Runs = 0
     counted_runs: _Runs = 0
     tested_runs: _Runs = 0
     sums: list[_Rows]
     recent: list[list[_Rows]] = Field(default=[], max_length=RECENT)
+    known: list[_Rows] = []
+    unseen: list[_Rows] = []
     wealth: list[float | None] = []
     evidence: float = 0.0
     change: Change | None = None
@@ -103,13 +112,19 @@ class Reference:
     flagged, tail : int
         How many have p <= alpha, and are in no bulk bin; with ties, at most.
     bulk : ndarray of shape (n_bulk,)
-        How many count in each bulk bin, all above 0.
+        How many are in each bulk bin.
+    starts : ndarray of shape (n_bets_on,)
+        Where the bins begin that evidence is about: each has some rows.
+    prior : ndarray of shape (n_bets_on,)
+        What the urn of `eprocess` begins with.
     """
 
     rows: int
     flagged: int
     tail: int
     bulk: NDArray[np.float64]
+    starts: NDArray[np.intp]
+    prior: NDArray[np.float64]
 
     @classmethod
     def of(cls, bins: PValueBins, state: DriftState) -> Reference:
@@ -117,10 +132,35 @@ class Reference:
         if state.reference is None:
             flagged = bins.above if bins.flag >= 0 else -1
             widths = bins.widths.astype(np.float64)
-            return cls(bins.n_calibration, flagged, bins.edges[0], widths)
-        flagged, tail, *bulk = state.reference
+            starts = np.arange(len(widths))
+            return cls(bins.n_calibration, flagged, bins.edges[0], widths, starts, widths)
+        flagged, tail, *rows = state.reference
         flagged = flagged if bins.flag >= 0 else -1
-        return cls(tail + sum(bulk), flagged, tail, np.array(bulk) + 0.5)
+        bulk, starts = np.array(rows, np.float64), _starts(rows)
+        prior = np.add.reduceat(bulk, starts) + 0.5
+        return cls(tail + sum(rows), flagged, tail, bulk, starts, prior)
+
+    def joined(self, bulk: NDArray[Any]) -> NDArray[np.float64]:
+        """Return counts in bulk bins as those of the bins that evidence is about."""
+        joined: NDArray[np.float64] = np.add.reduceat(bulk, self.starts).astype(np.float64)
+        return joined
+
+
+def _starts(rows: Sequence[int]) -> NDArray[np.intp]:
+    """Return where bins begin that have enough rows each, if there are so many.
+
+    Jeffreys' prior gives bins that rows never reach a probability: with many such bins,
+    evidence would grow from that alone.
+    """
+    starts, n_rows = [0] if rows else [], 0
+    for place, n in enumerate(rows):
+        if n_rows >= _LEAST_ROWS:
+            starts.append(place)
+            n_rows = 0
+        n_rows += n
+    if n_rows < _LEAST_ROWS and len(starts) > 1:
+        del starts[-1]
+    return np.array(starts, np.intp)
 
 
 def new_state(
@@ -150,7 +190,7 @@ def new_state(
 
 def with_wealth(state: DriftState, bins: PValueBins) -> DriftState:
     """Return a state with bets on which nothing was put yet."""
-    n_bets = len(bets(Reference.of(bins, state).bulk))
+    n_bets = len(bets(Reference.of(bins, state).prior))
     return state.model_copy(update={"wealth": [None] * n_bets})
 
 
@@ -180,7 +220,7 @@ def checked_state(state: Mapping[str, Any], bins: PValueBins) -> DriftState:
     except (TypeError, ValueError) as error:
         raise ValueError(f"this is no state of earlier runs ({error}). {_ANEW}") from None
     n_bulk = len(bins.widths)
-    lengths = {len(checked.sums), *map(len, checked.recent)}
+    lengths = {len(checked.sums), *(len(of_run) - 1 for of_run in checked.recent)}
     if checked.reference is not None:
         lengths.add(len(checked.reference) - 2)
     said = (checked.n_calibration, checked.alpha, tuple(checked.edges))
@@ -191,6 +231,8 @@ def checked_state(state: Mapping[str, Any], bins: PValueBins) -> DriftState:
             f"alpha={said[1]:g}, but this one {wanted[0]} and {wanted[1]:g}, or other "
             f"bins. {_ANEW}"
         )
-    if len(checked.wealth) != len(bets(Reference.of(bins, checked).bulk)):
+    if len(checked.wealth) != len(bets(Reference.of(bins, checked).prior)):
         raise ValueError(f"the state of earlier runs is damaged (wealth). {_ANEW}")
+    if len(checked.known) != len(checked.unseen):
+        raise ValueError(f"the state of earlier runs is damaged (unseen). {_ANEW}")
     return checked

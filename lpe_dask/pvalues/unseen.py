@@ -4,15 +4,17 @@ r"""Count values that no nominal row has, and judge whether there are more than 
     rows of a run           --lower bound--> probability of such values there
 
 Of n exchangeable values, a new one is beyond the least or the largest with a probability
-that is distributed as Beta(2, n - 1), or less with ties. The probability of categories that
-none of n rows has is bounded by those that occur once or twice (Good and Turing; deviations
-as of Poisson variables): with E_1, E_2 upper bounds of their expected numbers f_1, f_2,
+that is distributed as Beta(2, n - 1), or less with ties. The probability M of categories
+that none of n rows has is bounded by the numbers f_1 that occur once, and f_2 that occur
+twice or more (Good and Turing; the variance of n M is at most 2 E f_2, and deviations are
+those of Poisson variables). With upper bounds E_1, E_2 of what they are expected to be,
 
 .. math:: n M \le E_1 + 2 \sqrt{t E_2} + t, \quad
           E_i = (\sqrt{f_i + t / 2} + \sqrt{t / 2})^2, \quad t = \log(3 / \text{level})
 
 Both probabilities are the same for all runs. So half of the error goes to their bounds, and
-half to the shares that are seen, run after run.
+half to the shares that are seen: in each run, as changes come late, and in all runs
+together, as runs may be small.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class NominalColumn:
     rows : int
         How many there are.
     rare : tuple of int, optional
-        Of a column of categories: how many of these occur once, and twice. None: numbers.
+        Of a column of categories: how many occur once, and twice or more. None: numbers.
     """
 
     name: str
@@ -77,29 +79,41 @@ class UnseenCounts:
     missing: NDArray[np.int64]
     unseen: NDArray[np.int64]
 
-    def exceeding(
-        self, columns: Sequence[NominalColumn], run: int, error: float
-    ) -> list[int]:
-        """Return the places of the columns with more unseen values than by chance.
+    @property
+    def known(self) -> NDArray[np.int64]:
+        """Rows with a value, of each column."""
+        return self.rows - self.missing
 
-        Parameters
-        ----------
-        columns : sequence of NominalColumn
-        run : int
-            Number of the run, from 1.
-        error : float
-            The probability that any column is ever returned without cause, in all runs.
-        """
-        of_column = error / 2 / len(self.unseen) if len(self.unseen) else error
-        of_run = of_column * 6 / (math.pi * run) ** 2  # their sum is that of the column
-        return [
-            place
-            for place in map(int, np.flatnonzero(self.unseen))
-            if lower_bound(
-                int(self.unseen[place]), self.rows - int(self.missing[place]), of_run
-            )
-            > columns[place].unseen_bound(of_column)
-        ]
+
+def exceeding(
+    columns: Sequence[NominalColumn],
+    counts: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+    run: int,
+    error: float,
+) -> list[int]:
+    """Return the places of the columns with more unseen values than by chance.
+
+    Parameters
+    ----------
+    columns : sequence of NominalColumn
+    counts : sequence of tuple of ndarray
+        Of a run, and of all runs so far: known values and unseen ones, of each column.
+    run : int
+        Number of the run, from 1.
+    error : float
+        The probability that any column is ever returned without cause, in all runs.
+    """
+    of_column = error / 2 / max(1, len(columns))
+    # Over all runs, and all counts, these add up to that of the column.
+    of_run = of_column / len(counts) * 6 / (math.pi * run) ** 2
+    found = {
+        place
+        for known, unseen in counts
+        for place in map(int, np.flatnonzero(unseen))
+        if lower_bound(int(unseen[place]), int(known[place]), of_run)
+        > columns[place].unseen_bound(of_column)
+    }
+    return sorted(found)
 
 
 def lower_bound(x: int, n: int, error: float) -> float:

@@ -23,7 +23,7 @@ class Ranges:
     low, high : tuple of float
         The least and the largest number of each column; of codes, too.
     rare : tuple of tuple of int
-        How many categories occur once, and twice, in each categorical column.
+        How many categories of each categorical column occur once, and twice or more.
     """
 
     low: tuple[float, ...]
@@ -65,7 +65,7 @@ def ranges_of(blocks: Sequence[BlockValues]) -> Ranges:
         total = np.zeros(max(map(len, counts)), np.int64)
         for of_block in counts:
             total[: len(of_block)] += of_block
-        rare.append((int((total == 1).sum()), int((total == 2).sum())))
+        rare.append((int((total == 1).sum()), int((total > 1).sum())))
     low = np.min([block.low for block in blocks], axis=0)
     high = np.max([block.high for block in blocks], axis=0)
     return Ranges(tuple(low.tolist()), tuple(high.tolist()), tuple(rare))

@@ -182,9 +182,14 @@ def test_score_files__summary_says_what_was_done(tmp_path, data, nominal):
     assert summary.pop("peak_worker_bytes") > 2**25
     assert summary.pop("planned_worker_bytes") > 2**25
     assert datetime.fromisoformat(summary.pop("finished")).utcoffset() is not None
-    assert summary.pop("drift")["verdict"] == "fits"
+    assert summary.pop("drift") == {
+        "verdict": None,
+        "reason": "this is a single run: only the runs of a job are compared",
+        "text": "this is a single run: only the runs of a job are compared",
+    }
+    assert summary.pop("values") == []
     assert len(summary.pop("reasons")["rows"]) == 10
-    assert sum(summary.pop("p_value_cells")["rows"]) == 10
+    assert sum(summary.pop("p_value_bins")["rows"]) == 10
     assert summary.pop("output") == f"file://{tmp_path}/out"
     assert summary.pop("versions").keys() >= {"python", "lpe_dask", "dask", "numba"}
     made_from = summary.pop("made_from")
@@ -536,8 +541,7 @@ def test_score_files__replaces_an_earlier_output_whole(tmp_path, data, nominal):
 
     score_files(short, tmp_path / "out", nominal=nominal, overwrite=True)
 
-    names = ["_predecessor.json", *ABOUT, "part-00000.parquet"]
-    assert names_in(tmp_path / "out") == names
+    assert names_in(tmp_path / "out") == [*ABOUT, "part-00000.parquet"]
     assert len(pd.read_parquet(tmp_path / "out")) == 2
 
 
@@ -650,8 +654,8 @@ def test_score_files__sees_that_workers_write_to_another_place(
 ):
     """As they do when OUT is a folder of each machine."""
 
-    def write_elsewhere(part, statistic, p_value, offset, asked, *rest):
-        return asked.found(p_value, statistic, p_value < 0, rest[-1])
+    def write_elsewhere(part, statistic, p_value, values, offset, asked, *rest):
+        return asked.found(p_value, statistic, p_value < 0, rest[-1], values)
 
     monkeypatch.setattr(parts, "_write_part", write_elsewhere)
 

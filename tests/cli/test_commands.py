@@ -239,7 +239,6 @@ def test_score__says_on_stderr_what_came_out(files):
     assert re.search(
         rf"^20 rows against 60 nominal rows, in [\d.]+ s\n"
         rf"{flagged} flagged at alpha 0.1 \({flagged / 20:.2%}\)\n"
-        rf"drifting: {flagged} of 20 rows flagged, .*\n"
         rf"written to out\n\Z",
         result.stderr,
         re.MULTILINE,

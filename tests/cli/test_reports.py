@@ -59,25 +59,43 @@ def test_fail_on_drift__decides_how_a_run_ends(name, code):
     assert ("--fail-on-drift: " in first.stderr) == (code != 0)
     assert "nothing to do" in again.stderr
     assert len(pd.read_parquet(f"out/{name}")) == 300
-    assert score(name, "--fail-on-drift", "--overwrite").exit_code == code
 
 
-def test_fail_on_drift__is_asked_for():
-    result = score("other")
+@pytest.mark.parametrize(("name", "verdict"), [("same", "no drift"), ("other", "drift")])
+def test_fail_on_drift__asks_for_a_test_of_a_single_run(name, verdict):
+    model = lpe_dask.LPE(5, calibration="conformal", alpha=0.05, random_state=0)
+    model.fit(rows(0, n_rows=1000)[["speed", "load"]]).save("exact")
 
-    assert result.exit_code == 0
-    verdict = read_summary("out/other")["drift"]["verdict"]
-    assert verdict in ("drifting", "broken input")
-    assert verdict in result.stderr
+    plain = score(name)
+    asked = score(name, "--fail-on-drift", "--overwrite", "--model", "exact")
+
+    assert plain.exit_code == 0
+    assert "drift" not in plain.stderr
+    assert asked.exit_code == 3 * (verdict == "drift")
+    assert f"{verdict}: " in asked.stderr
+    assert read_summary(f"out/{name}")["drift"]["verdict"] == verdict
 
 
-def test_fail_on_drift__fails_where_drift_cannot_be_judged():
+@pytest.mark.parametrize("calibration", ["auto", "loo", "split"])
+def test_fail_on_drift__of_a_single_run_takes_rows_measured_as_new_ones(calibration):
+    result = invoke(
+        "score", "same.parquet", "--columns", "speed,load", "--output", "out/fit",
+        "--nominal", "other.parquet", "--scheduler", "threads", "--fail-on-drift",
+        "--calibration", calibration,
+    )  # fmt: skip
+
+    assert result.exit_code == 2
+    assert f"and not '{calibration}'. Give that (--calibration conformal)" in result.stderr
+    assert not Path("out/fit").exists()
+
+
+def test_fail_on_drift__is_refused_where_drift_cannot_be_tested():
     result = invoke(
         "score", "same.parquet", "--columns", "speed,load", "--output", "out/own",
         "--scheduler", "threads", "--fail-on-drift",
     )  # fmt: skip
 
-    assert result.exit_code == 3
+    assert result.exit_code == 2
     assert "p-values are ranks" in result.stderr
 
 

@@ -15,8 +15,10 @@ from choosing import mostly_slow
 from lpe_dask import LPE
 from lpe_dask.pvalues import DriftConfig, new_state, update
 from lpe_dask.pvalues.bins import BinCounts, PValueBins
+from lpe_dask.pvalues.drift_state import DriftState, Reference
 from lpe_dask.pvalues.eprocess import after_run, bets, log_evidence, log_ratios
 from lpe_dask.pvalues.formulas import p_values
+from lpe_dask.pvalues.unseen import NominalColumn, UnseenCounts
 
 DELTA = 0.01
 
@@ -58,7 +60,7 @@ def first_alarms(widths, runs):
 @pytest.mark.parametrize(
     ("m", "n_rows"), [(200, 1), (200, 10**6), (10_000, 1000), (1000, 1000)]
 )
-def test_evidence__of_50_nights_like_the_calibration_is_as_rare_as_promised(m, n_rows):
+def test_evidence__of_50_runs_like_the_calibration_is_as_rare_as_promised(m, n_rows):
     rng, widths = np.random.default_rng([1, m, n_rows]), bins_of(m).widths
 
     runs = runs_of(rng.dirichlet(widths, 500), n_rows, 50, rng)
@@ -67,7 +69,7 @@ def test_evidence__of_50_nights_like_the_calibration_is_as_rare_as_promised(m, n
 
 
 @pytest.mark.parametrize(("m", "n_rows", "least"), [(1000, 1000, 0.6), (200, 2000, 0.99)])
-def test_chi_square__of_the_same_nights_fails(m, n_rows, least):
+def test_chi_square__of_the_same_runs_fails(m, n_rows, least):
     """Each run is tested at a level that would make DELTA over all of them."""
     rng, widths = np.random.default_rng([2, m, n_rows]), bins_of(m).widths
     runs = runs_of(rng.dirichlet(widths, 500), n_rows, 50, rng)
@@ -81,19 +83,30 @@ def test_chi_square__of_the_same_nights_fails(m, n_rows, least):
 
 
 @pytest.mark.parametrize(("m", "n_rows"), [(200, 300), (2000, 10**6)])
-def test_update__says_drifting_as_rarely_as_promised(m, n_rows):
-    """Where nothing is tolerated, and with a delta that the series can tell from more."""
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_update__says_drift_as_rarely_as_promised(m, n_rows, is_exact):
+    """Where nothing is tolerated, and with a delta that the series can tell from more.
+
+    With the first runs as reference the law of the rows is any one, with bins that no row
+    is ever in; and columns have values that no nominal row has.
+    """
     rng, bins, delta, n_series = np.random.default_rng([3, m]), bins_of(m), 0.2, 60
     gaps = np.diff([-1, 0, bins.flag, *bins.edges])
     nothing = DriftConfig(delta, tolerance=0, anomalies=0, shift=0)
+    columns = [NominalColumn(name, m) for name in "ab"]
     n_false = 0
-    for shares in rng.dirichlet(gaps, n_series):
-        state = new_state("a model", bins, delta, is_exact=True)
+    for shares in rng.dirichlet(gaps if is_exact else 0 * gaps + 0.1, n_series):
+        state = new_state("a model", bins, delta, is_exact=is_exact)
+        beyond = rng.beta(2, m - 1, 2)
         for run in range(15):
             zero, flagged, tail, *bulk = rng.multinomial(n_rows, shares)
             counts = [n_rows, 0, zero + flagged, zero + flagged + tail, *bulk]
-            drift = update(state, bins, np.array(counts), str(run), config=nothing)
+            unseen = UnseenCounts(n_rows, np.zeros(2, int), rng.binomial(n_rows, beyond))
+            given = str(run), "", nothing, columns, unseen
+            drift = update(state, bins, np.array(counts), *given)
             state = drift.state
+            if run == 0 and "few nominal rows" in str(drift.reason):
+                break  # a law that is no first run
             if drift.verdict == "drift":
                 n_false += 1
                 break
@@ -223,14 +236,17 @@ def has_evidence(bins, found, calibration, n_rows, n_runs, rng):
     Without the limits that a shift and anomalies have, which only make "drift" rarer.
     """
     counts = BinCounts.of(bins.count(found))
-    bulk = counts.bulk / len(found)
-    drawn = rng.multinomial(n_rows, [*bulk, 1 - bulk.sum()], size=n_runs)[:, :-1]
-    reference, n_first = bins.widths.astype(float), 0
-    if calibration != "conformal":
+    shares = np.array([counts.tail, *counts.bulk]) / len(found)
+    drawn, n_first = rng.multinomial(n_rows, shares, size=n_runs), 0
+    is_exact = calibration == "conformal"
+    state = new_state("a model", bins, DELTA, is_exact=is_exact)
+    if not is_exact:
         n_first = -(-1000 // n_rows)
-        reference = drawn[:n_first].sum(axis=0) + 0.5
-    drawn, exponents = drawn[n_first:].astype(float), bets(reference)
-    urns = reference + np.cumsum(drawn, axis=0) - drawn
+        state["reference"] = [0, *drawn[:n_first].sum(axis=0).tolist()]
+    reference = Reference.of(bins, DriftState.model_validate(state))
+    exponents = bets(reference.prior)
+    drawn = np.add.reduceat(drawn[n_first:, 1:], reference.starts, axis=1).astype(float)
+    urns = reference.prior + np.cumsum(drawn, axis=0) - drawn
     ratios, wealth = log_ratios(urns, drawn, exponents), np.full(len(exponents), -np.inf)
     for run, of_run in enumerate(ratios, 1):
         wealth = after_run(wealth, of_run, run)
@@ -256,3 +272,17 @@ def test_evidence__of_series_without_change_is_as_rare_as_promised(
         n_false += has_evidence(bins, found, calibration, n_rows, n_runs, rng)
 
     assert n_false <= stats.binom.ppf(0.999, n_series, DELTA)
+
+
+@pytest.mark.parametrize(("n_values", "k"), [(300, 1), (200, 5), (100, 20)])
+def test_evidence__of_rows_that_repeat_nominal_ones_is_none(n_values, k):
+    """With "loo" a nominal row has k - 1 rows like it, a new one k: many bins are empty."""
+    rng, n_false = np.random.default_rng([7, k]), 0
+    for _ in range(20):
+        values = rng.random((n_values, 2))
+        bins, found = found_by(
+            "loo", values.repeat(k, axis=0), values[rng.integers(0, n_values, 50_000)], k
+        )
+        n_false += has_evidence(bins, found, "loo", 1000, 40, rng)
+
+    assert n_false <= stats.binom.ppf(0.999, 20, DELTA)

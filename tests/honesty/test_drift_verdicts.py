@@ -67,7 +67,7 @@ def test_update__gathers_the_evidence_of_several_series_at_once(m, n_rows):
 
 @pytest.mark.parametrize("far", [True, False], ids=["far out", "near"])
 @pytest.mark.parametrize(("m", "n_rows"), [(1000, 1000), (10_000, 10_000)])
-def test_update__of_bursts_of_anomalies_never_says_drifting(m, n_rows, far):
+def test_update__of_bursts_of_anomalies_never_says_drift(m, n_rows, far):
     """3 % of the rows each run, whether no calibration row is like them or some are."""
     rng, bins, n_series = np.random.default_rng([3, m, far]), bins_of(m), 6
     n_burst = round(0.03 * n_rows)
@@ -86,8 +86,8 @@ def test_update__of_bursts_of_anomalies_never_says_drifting(m, n_rows, far):
 
 
 @pytest.mark.parametrize(("m", "n_rows"), [(10_000, 10_000), (1000, 100_000)])
-def test_update__says_drifting_within_a_week_of_a_change_beside_a_burst(m, n_rows):
-    """Non-anomalous rows change by .3 standard deviations, after 10 runs that fit."""
+def test_update__says_drift_within_a_week_of_a_change_beside_a_burst(m, n_rows):
+    """Non-anomalous rows change by .3 standard deviations, after 10 runs without drift."""
     rng, bins, n_series, first = np.random.default_rng([4, m]), bins_of(m), 9, []
     for shares in rng.dirichlet(gaps_of(bins), n_series):
         upper = np.cumsum(shares)

@@ -26,6 +26,8 @@ from lpe_dask.search import choice
 from lpe_dask.tasks.values import Held, HeldTask
 from strategies import point_sets, row_chunks
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*, and no p-value:UserWarning")
+
 ROWS = np.random.default_rng(7).integers(0, 9, (20, 2)) / 4
 
 EXPECTED_FAILURES = {
@@ -476,19 +478,29 @@ def test_scored_rows__beyond_float64_are_anomalies_and_not_missing():
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"aggregation": "mean"}, {"calibration": "conformal"}]
+    "arguments",
+    [
+        {},
+        {"aggregation": "mean"},
+        {"calibration": "conformal"},
+        {"graph": "radius", "radius": 0.4, "n_neighbors": None},
+        {"anomaly_log_density": lambda rows: -(rows**2).sum(axis=1)},
+    ],
 )
 def test_predict__says_how_many_rows_were_not_measured(arguments):
     frame = pd.DataFrame(lattice(60, 0), columns=["a", "b", "c"])
-    model, rows = LPE(4, **arguments).fit(frame), frame + 0.05
+    model = LPE(**{"n_neighbors": 4} | arguments).fit(frame)
+    rows = frame + 0.05
     rows.loc[[3, 5], "a"], rows.loc[7, "b"] = np.nan, np.inf
 
-    with pytest.warns(UserWarning, match="^3 rows have NaN or inf and were") as caught:
+    with pytest.warns(UserWarning, match="^3 rows have NaN or inf, and no") as caught:
         labels = model.predict(rows)
 
     assert caught[0].filename == __file__
     assert len(caught) == 1
     assert (labels[[3, 5, 7]] == 1).all()
+    with pytest.warns(UserWarning, match="^1 row has NaN or inf, and no p-value"):
+        model.predict(rows.iloc[3:4])
     model.predict(dd.from_pandas(rows, npartitions=2)).compute()  # not known before
 
 

@@ -39,6 +39,8 @@ from waiting import eventually
 ROOT = Path(__file__).parents[2]
 NAMES = ["a", "b", "c"]
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*, and no p-value:UserWarning")
+
 
 def lattice(n_rows, seed, low=0, high=10):
     """Rounded measurements: they tie everywhere, and not in binary."""

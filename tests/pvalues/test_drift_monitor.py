@@ -146,7 +146,7 @@ def test_update__does_not_let_a_burst_of_anomalies_into_the_evidence():
     without, burst = over_runs(runs), over_runs(bursts)
 
     assert verdicts(burst) == ["no drift"] * 20
-    for key in ("evidence", "wealth", "sums", "recent"):
+    for key in ("evidence", "wealth", "sums"):
         assert without[-1].state[key] == burst[-1].state[key]
     assert burst[-1].consecutive_excess_runs == 20
     assert without[-1].consecutive_excess_runs == 0
@@ -156,14 +156,22 @@ def test_update__does_not_let_a_burst_of_anomalies_into_the_evidence():
 # Flagged rows
 
 
-def test_update__finds_far_too_many_flagged_rows_that_night():
+def test_update__finds_far_too_many_flagged_rows_in_that_run():
     p = nominal(np.random.default_rng(4))
     p[: N // 5] = 0
 
     [drift] = over_runs([p])
 
     assert drift.verdict == "drift"
-    assert drift.reason.startswith("more rows are flagged than ")
+    assert drift.reason.startswith(f"{drift.flagged_share:.2%} of the rows are flagged: ")
+    assert re.search(r"anomalies explain up to 7\.\d\d%$", drift.reason)
+    assert f"{drift.reason}. Look at what has changed" in str(drift)
+    with_fdr = drift.as_json(is_flagged=False)
+    assert with_fdr["reason"].startswith(
+        f"{drift.flagged_share:.2%} of the rows have p <= "
+    )
+    assert with_fdr["reason"] in with_fdr["text"]
+    assert "flagged" not in with_fdr["text"]
     assert drift.changed_since is None
     assert drift.flagged == (p <= 0.01).sum()
     assert drift.flagged_share == drift.flagged / N
@@ -176,7 +184,9 @@ def test_update__finds_too_few_flagged_rows():
     said = over_runs([np.maximum(nominal(rng, 50_000), 0.02) for _ in range(2)])
 
     assert verdicts(said) == ["drift"] * 2
-    assert said[0].reason.startswith("fewer rows are flagged than ")
+    assert re.fullmatch(
+        r"0\.00% of the rows are flagged: at least 0\.\d\d% were expected", said[0].reason
+    )
     assert "No evidence of a change" in str(said[0])
 
 
@@ -224,7 +234,7 @@ def test_update__finds_many_rows_between_alpha_and_the_bulk():
     found = [over_runs([with_share(share)])[0] for share in (0.05, 0.2)]
 
     assert verdicts(found) == ["no drift", "drift"]
-    assert found[1].reason.startswith("more rows have p-values up to 0.1 than ")
+    assert re.match(r"\d\d\.\d\d% of the rows have p-values up to 0\.1: ", found[1].reason)
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.04, "no drift"), (0.09, "drift")])
@@ -317,7 +327,8 @@ def test_update__of_an_invalid_run_only_remembers_it(p, reason):
     drift = update(before.state, BINS, BINS.count(p), "invalid", "out/invalid")
 
     assert (drift.verdict, drift.reason, drift.number) == ("invalid input", reason, 1)
-    assert {**drift.state, "runs": drift.state["runs"][:1]} == before.state
+    assert drift.state["n_runs"] == 2
+    assert {**drift.state, "runs": drift.state["runs"][:1], "n_runs": 1} == before.state
     verdicts_ = [run["verdict"] for run in drift.state["runs"]]
     assert verdicts_ == ["no drift", "invalid input"]
     sentence = f"{reason[0].upper()}{reason[1:]}"
@@ -344,9 +355,7 @@ def test_update__of_few_rows_says_that_they_are_too_few(n_rows):
 
     n_seen = [min(i + 1, 7) * n_rows for i in range(8)]
     expected = ["no drift" if n >= 100 else "too few rows to test" for n in n_seen]
-    # Rows of earlier runs count as far as they are in the bulk.
-    assert verdicts(said)[0] == "too few rows to test"
-    assert verdicts(said)[-1] == expected[-1]
+    assert verdicts(said) == expected
     assert f"have {n_rows} rows, of at least 100: too few to say" in str(said[0])
     assert f" of {n_rows} rows flagged, 1.00% promised" in str(said[0])
 
@@ -369,7 +378,7 @@ def test_update__tests_later_runs_against_the_first_1000_rows():
     assert said[0].promised_between is None
     assert "have 400 rows so far, of at least 1,000" in str(said[0])
     assert "are tested against these 1,000 rows" in str(said[2])
-    assert "by the 1,000 rows of the first runs" in str(said[3])
+    assert "as in the first runs (95% interval by their 1,000 rows)" in str(said[3])
 
 
 def test_update__of_first_runs_adds_up_their_counts():
@@ -380,10 +389,60 @@ def test_update__of_first_runs_adds_up_their_counts():
 
     reference = BINS.count(np.concatenate(runs[:2]))[2:].tolist()
     assert said[-1].state["reference"] == reference
-    assert sum(map(sum, said[-1].state["recent"])) == BINS.count(runs[2])[4:].sum()
+    assert said[-1].state["recent"] == [BINS.count(runs[2])[3:].tolist()]
     k, n = reference[0], sum(reference[1:])
     expected = stats.binomtest(k, n).proportion_ci(0.95, method="exact")
     assert said[-1].promised_between == pytest.approx((expected.low, expected.high))
+
+
+@pytest.mark.parametrize("n_rows", [20, 700])
+def test_update__tests_no_runs_against_one_that_is_wrong_from_the_start(n_rows):
+    """In wrong units all p-values are 0; right runs are not to be like these."""
+    rng = np.random.default_rng(27)
+    wrong = [np.zeros(n_rows)] * 2
+
+    said = calibrated([*wrong, nominal(rng, 700), nominal(rng, 700), nominal(rng, 700)])
+
+    expected = ["drift"] * 2 + ["calibrating"] * 2 + ["no drift"]
+    assert verdicts(said) == expected
+    assert said[0].reason == (
+        "100.00% of the rows have p-values up to 0.1, which few nominal rows have"
+    )
+    assert "this run is none that later ones are tested against" in str(said[0]).lower()
+    assert said[1].reference_rows == 0
+    assert said[-1].reference_rows == 1400
+
+
+def test_update__tests_against_first_runs_with_many_anomalies():
+    rng = np.random.default_rng(28)
+
+    def many():
+        p = nominal(rng, 1200)
+        p[rng.random(1200) < 0.4] = 0
+        return p
+
+    said = calibrated([many() for _ in range(5)])
+
+    assert verdicts(said) == ["calibrating"] + ["no drift"] * 4
+
+
+def test_update__has_no_evidence_from_bins_that_rows_never_reach():
+    """With "loo" new rows equal to nominal ones may all have the largest p-values."""
+    rng = np.random.default_rng(30)
+    for shares in ([0.2, 0.8], [0.9, 0.1], [1.0, 0.0]):
+        tail, last = shares
+        bulk = len(BINS.widths)
+
+        def run(tail=tail, last=last, bulk=bulk):
+            n_tail, n_last = rng.multinomial(1000, [tail, last])
+            return numbers([0] * (bulk - 1) + [n_last], n_tail // 2, n_tail)
+
+        said = over_runs([run() for _ in range(40)], state=first_state(is_exact=False))
+
+        assert max(drift.log10_evidence for drift in said) <= 0.5
+        assert (
+            {*verdicts(said)[2:]} <= {"no drift", "drift"} if tail > 0.5 else {"no drift"}
+        )
 
 
 def test_update__is_right_about_rows_unlike_calibration_rows_from_the_start():
@@ -504,7 +563,7 @@ def test_update__of_rows_beyond_a_constant_calibration():
     [drift] = over_runs([p_values(np.ones(400), calibration)], bins)
 
     assert drift.verdict == "drift"
-    assert drift.reason.startswith("more rows are flagged")
+    assert drift.reason.startswith("100.00% of the rows are flagged: ")
 
 
 # The state
@@ -590,7 +649,8 @@ def without_or_wrong(part, name):
 #: What a state may be without, or may be: nothing is computed with it that could fail.
 ALLOWED = {
     "counted_runs missing", "tested_runs missing", "recent missing", "evidence missing",
-    "change missing",
+    "change missing", "n_runs missing", "known missing", "unseen missing", "known=[]",
+    "unseen=[]",
     "consecutive_excess_runs missing", "runs missing", "recent=[]", "runs=[]",
     "change=None", "evidence=-1", "model=much", "reference=None",
 }  # fmt: skip
@@ -642,11 +702,31 @@ def test_moved__is_the_largest_difference_of_the_distribution_functions():
     assert drift.shift == pytest.approx(0.25)
     assert drift.recent_shift == pytest.approx(0.125)
     assert drift.shift > drift.shift_low
-    pooled = (20 + 60) / (80 + 120)
-    deviation = math.sqrt(pooled * (1 - pooled) * (1 / 80 + 1 / 120))
-    halfway = (40 + 90) / (80 + 120)
-    other = math.sqrt(halfway * (1 - halfway) * (1 / 80 + 1 / 120))
-    assert drift.shift_low == pytest.approx(max(0.25 - 2 * deviation, 0.25 - 2 * other))
+    edges = [(20, 80, 60, 120), (40, 80, 90, 120)]
+    assert drift.shift_low == pytest.approx(right_limit(edges))
+
+
+def right_limit(edges):
+    """The largest gap between the intervals of two shares below each edge."""
+    level, gaps = 1 - 0.05 / 2 / len(edges), [0.0]
+    for k, n, x, m in edges:
+        old, new = (
+            stats.binomtest(a, b).proportion_ci(level, "exact") for a, b in [(k, n), (x, m)]
+        )
+        gaps += [old.low - new.high, new.low - old.high]
+    return max(gaps)
+
+
+@pytest.mark.parametrize("n_rows", [15, 60, 3000])
+def test_moved__has_a_limit_that_holds_at_all_edges_together(n_rows):
+    rng, n_above = np.random.default_rng([29, n_rows]), 0
+    for _ in range(300):
+        calibration = np.sort(rng.random(500))
+        bins = PValueBins.of(np.arange(1, 501), 0.01, 1)
+        found = p_values(rng.random(n_rows), calibration, counts_itself=1)
+        n_above += update(first_state(bins), bins, bins.count(found)).shift_low > 0
+
+    assert n_above <= stats.binom.ppf(1 - 1e-4, 300, 0.05)
 
 
 def test_moved__of_two_bulk_cells_of_one_and_of_no_rows():
@@ -688,12 +768,15 @@ def test_drift__tells_what_was_found_beside_what_is_promised():
         f"no drift: {fits.flagged_share:.2%} flagged (95% interval: "
     )
     assert "1.00% promised (95% interval by 2,000 calibration rows: " in str(fits)
-    assert f"differs by {fits.shift:.2%} in this run (at least " in str(fits)
+    assert f"differs by {fits.shift:.2%} in this run. No" in str(fits)
+    assert f"in this run (with 95% confidence by at least {drifts.shift_low:.2%})" in str(
+        drifts
+    )
     assert str(fits).endswith("No evidence of a change.")
     assert str(drifts).startswith("drift: ")
     assert f"by {later.recent_shift:.2%} in the last 3 runs. Evidence" in str(later)
     assert "Evidence of a change since run 1. The distribution of p-values" in str(drifts)
-    assert str(drifts).endswith("look at what has changed, and fit the model again.")
+    assert str(drifts).endswith("Look at what has changed, and fit the model again.")
 
 
 def test_update__names_a_run_by_its_number():
@@ -701,6 +784,8 @@ def test_update__names_a_run_by_its_number():
     second = update(first.state, BINS, BINS.count(np.linspace(0, 1, 200)))
 
     assert [run["run"] for run in second.state["runs"]] == ["run 1", "run 2"]
+    many = update({**second.state, "n_runs": 400}, BINS, BINS.count(np.empty(0)))
+    assert many.run == "run 401"
 
 
 def test_config__may_be_0_but_for_delta():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lpe_dask.pvalues.unseen import NominalColumn, UnseenCounts, lower_bound, upper_bound
+from lpe_dask.pvalues.unseen import NominalColumn, exceeding, lower_bound, upper_bound
 
 
 def test_bounds__are_those_of_clopper_and_pearson():
@@ -51,7 +51,7 @@ def test_bound_of_categories__holds_at_least_as_often_as_it_says(law, n):
 
     for level in (0.2, 0.01):
         bounds = [
-            NominalColumn("x", n, (int((of == 1).sum()), int((of == 2).sum())))
+            NominalColumn("x", n, (int((of == 1).sum()), int((of > 1).sum())))
             .unseen_bound(level)
             for of in counts
         ]  # fmt: skip
@@ -64,13 +64,14 @@ def exceeds(rng, n, n_rows, n_runs, error, further=0.0):
     nominal = rng.random(n)
     counts = rng.multinomial(n, LAWS["uniform"])
     beyond = nominal.min() + 1 - nominal.max(), LAWS["uniform"][counts == 0].sum()
-    rare = int((counts == 1).sum()), int((counts == 2).sum())
+    rare = int((counts == 1).sum()), int((counts > 1).sum())
     columns = [NominalColumn("x", n), NominalColumn("c", n, rare)]
     shares = np.minimum(1, np.array(beyond) + further)
+    total = np.zeros((2, 2), int)
     for run in range(1, n_runs + 1):
-        unseen = rng.binomial(n_rows, shares)
-        of_run = UnseenCounts(n_rows, np.zeros(2, int), unseen)
-        if of_run.exceeding(columns, run, error):
+        of_run = np.array([[n_rows] * 2, rng.binomial(n_rows, shares)])
+        total += of_run
+        if exceeding(columns, [tuple(of_run), tuple(total)], run, error):
             return True
     return False
 
@@ -90,17 +91,24 @@ def test_exceeding__finds_what_is_far_more_than_chance():
     assert all(exceeds(rng, 400, 1000, 3, 0.01, further=0.1) for _ in range(20))
 
 
-def test_exceeding__names_columns_by_place_and_counts_known_values_only():
-    columns = [NominalColumn("a", 10_000), NominalColumn("b", 10_000, (0, 0))]
-    rows = 1000
-    counts = UnseenCounts(rows, np.array([990, 0]), np.array([10, 3]))
+def test_exceeding__finds_little_more_than_chance_in_many_small_runs():
+    rng = np.random.default_rng(3)
 
-    assert counts.exceeding(columns, 1, 0.01) == [0]
-    assert UnseenCounts(rows, np.array([0, 0]), np.array([0, 500])).exceeding(
-        columns, 1, 0.01
-    ) == [1]
-    nothing = UnseenCounts(0, np.zeros(0, int), np.zeros(0, int))
-    assert nothing.exceeding([], 1, 0.01) == []
+    n_found = sum(exceeds(rng, 1000, 20, 60, 0.01, further=0.05) for _ in range(20))
+
+    assert n_found == 20
+
+
+def test_exceeding__names_columns_by_place_and_counts_known_values_only():
+    columns = [NominalColumn("a", 10_000), NominalColumn("b", 10_000, (0, 2))]
+    of_run = np.array([10, 1000]), np.array([10, 3])
+    nothing = np.array([0, 0]), np.array([0, 0])
+
+    assert exceeding(columns, [of_run, nothing], 1, 0.01) == [0]
+    assert exceeding(columns, [nothing, of_run], 1, 0.01) == [0]
+    new = np.array([1000, 1000]), np.array([0, 500])
+    assert exceeding(columns, [new, of_run], 1, 0.01) == [0, 1]
+    assert exceeding([], [(np.zeros(0, int),) * 2], 1, 0.01) == []
 
 
 def test_error__is_divided_among_runs_so_that_all_add_up():

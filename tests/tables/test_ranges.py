@@ -26,7 +26,8 @@ def right(rows):
     columns = list(zip(*rows, strict=True))
     times = Counter(Counter(columns[2]).values())
     low, high = (tuple(f(column) for column in columns) for f in (min, max))
-    return Ranges(low, high, ((times[1], times[2]),))
+    more = sum(n for of, n in times.items() if of > 1)
+    return Ranges(low, high, ((times[1], more),))
 
 
 @given(ROWS, st.lists(st.integers(0, 30), max_size=4))
