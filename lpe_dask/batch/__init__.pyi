@@ -7,6 +7,7 @@ from .explaining import explain_output as explain_output
 from .explaining import knows_reasons as knows_reasons
 from .explaining import reason_lines as reason_lines
 from .fit import open_measured as open_measured
+from .job_file import naming_keys as naming_keys
 from .page import report as report
 from .resume import next_job as next_job
 from .runs import Run as Run

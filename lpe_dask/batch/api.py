@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from lpe_dask.batch.job import Job, ModelSection, NominalSection, ScoreSection, Source
 from lpe_dask.batch.resume import next_job
 from lpe_dask.batch.runs import prepare
-from lpe_dask.model import FitArguments, check_names
+from lpe_dask.model import FitArguments, Names, check_names
 from lpe_dask.tables import CsvOptions, Paths, paths_in
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def score_files(
     nominal: Paths | None = None,
     model: str | PathLike[str] | None = None,
     columns: Sequence[str] | None = None,
-    exclude: Sequence[str] | None = None,
+    exclude: Names | None = None,
     keep: Sequence[str] | None = None,
     alpha: float | None = None,
     fdr: float | None = None,
@@ -178,7 +178,7 @@ def score_job(
     nominal: Paths | None = None,
     model: str | PathLike[str] | None = None,
     columns: Sequence[str] | None = None,
-    exclude: Sequence[str] | None = None,
+    exclude: Names | None = None,
     keep: Sequence[str] | None = None,
     alpha: float | None = None,
     fdr: float | None = None,
@@ -218,7 +218,7 @@ def fit_job(
     model: str | PathLike[str] | None,
     *,
     columns: Sequence[str] | None = None,
-    exclude: Sequence[str] | None = None,
+    exclude: Names | None = None,
     check_calibration: bool = False,
     csv: Mapping[str, Any] | None = None,
     **arguments: Any,

@@ -18,7 +18,7 @@ from lpe_dask.batch.parts import Q_VALUE
 from lpe_dask.batch.reasons import ALL_PRIVATE, Scored
 from lpe_dask.batch.scoring import tables_to_score
 from lpe_dask.batch.summary import read_summary
-from lpe_dask.model import LEAST_SHARE, Fitted, load_fitted
+from lpe_dask.model import Fitted, load_fitted
 from lpe_dask.pvalues import threshold
 from lpe_dask.storage import Folder, Lock, check_token
 from lpe_dask.tables import FileTable
@@ -86,12 +86,12 @@ def reason_lines(reasons: pd.DataFrame) -> str:
     for (part, row), of_row in reasons.groupby(["part", "row"], sort=False):
         first, told = of_row.iloc[0], of_row.head(3)
         texts = [
-            f"{line.column}={_short(line.value)} ({line.share:.0%}, usual {line.usual})"
+            f"{line.column}={_value(line.value)} ({line.share:.0%}, usual {line.usual})"
             for line in told.itertuples()
         ]
         if told["share"].isna().any():
             texts = ["no shares: the distance is 0 or inf"]
-        elif first.share < LEAST_SHARE:
+        elif first.is_spread:
             texts.insert(0, "spread over many columns")
         place = (part, row, first.kept)
         lines.append((*place, first.p_value, first.statistic, "; ".join(texts)))
@@ -102,8 +102,12 @@ def reason_lines(reasons: pd.DataFrame) -> str:
     return table.to_string(index=False, justify="left", float_format=_short)
 
 
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)[:40]
+def _short(number: float) -> str:
+    return f"{number:.4g}"
+
+
+def _value(value: Any) -> str:
+    return f"{value:.15g}" if isinstance(value, float) else str(value)[:40]
 
 
 def _n_rows(reasons: pd.DataFrame) -> int:

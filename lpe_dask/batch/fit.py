@@ -18,7 +18,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from lpe_dask.batch.fingerprint import changed_files, digest
-from lpe_dask.batch.job import Job, Source
+from lpe_dask.batch.job import Job, JobKeyError, Source
 from lpe_dask.batch.output import check_output, remove_fits, tidy
 from lpe_dask.model import (
     ABOUT_SEARCH,
@@ -40,6 +40,7 @@ from lpe_dask.tables import (
     LEVEL_TYPES,
     AllBut,
     CsvOptions,
+    ExclusionError,
     FileTable,
     Paths,
     TableFiles,
@@ -193,9 +194,13 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     nominal = data if job.is_own else paths_of(section.data, job.csv)
     parameters = with_defaults(job.lpe_arguments)
     check_parameters(parameters)
-    table, frame = open_measured(
-        nominal, section.measured, categorical=parameters["categorical"]
-    )
+    try:
+        table, frame = open_measured(
+            nominal, section.measured, categorical=parameters["categorical"]
+        )
+    except ExclusionError as error:
+        name = "score" if job.nominal is None else "nominal"
+        raise JobKeyError(str(error), name, "exclude") from None
     path, is_new = job.model.path, existing == "refuse"
     url = None if path is None else check_output(model_url(path), paths_in(nominal))
     source = source_of(table, list(frame.columns), parameters, job)

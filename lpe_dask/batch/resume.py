@@ -49,8 +49,12 @@ def next_job(path: str | PathLike[str], date: datetime.date | str | None = None)
 def _day(date: datetime.date | str | None) -> datetime.date | None:
     if isinstance(date, datetime.datetime):
         return date.date()
-    if not isinstance(date, str):
+    if date is None or isinstance(date, datetime.date):
         return date
+    if not isinstance(date, str):
+        raise TypeError(
+            f"date={date!r} is no day. Give a datetime.date, or a text as YYYY-MM-DD."
+        )
     try:
         return datetime.date.fromisoformat(date)
     except ValueError:

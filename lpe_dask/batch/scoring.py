@@ -518,9 +518,10 @@ def prepare_scoring(
 def _were_fitted(
     origin: Fit | Fitted, table: FileTable, names: Sequence[Any], job: Job
 ) -> bool:
-    """Return whether the files of rows to score are those of the nominal rows."""
+    """Return whether there are nominal rows among those to score, as far as files tell."""
     if isinstance(origin, Fit):
-        return origin.table.files.stamps == table.files.stamps
+        nominal = origin.table.files.stamps
+        return any(stamp in nominal for stamp in table.files.stamps)
     drawn = origin.parameters, origin.parameters | {"random_state": None}
     return origin.source in {source_of(table, names, given, job) for given in drawn}
 

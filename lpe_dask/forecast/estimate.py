@@ -19,6 +19,7 @@ from typing import Any, Unpack
 from lpe_dask.batch import (
     Run,
     check_is_alone,
+    naming_keys,
     next_job,
     open_measured,
     prepare,
@@ -30,6 +31,7 @@ from lpe_dask.forecast.planned_model import PlannedModel, plan_model, sample_mod
 from lpe_dask.forecast.sample import MOST_PARTITIONS, Sample, take_sample
 from lpe_dask.model import (
     Arguments,
+    Names,
     check_names,
     check_parameters,
     load_fitted,
@@ -62,7 +64,7 @@ def plan(
     *,
     model: str | PathLike[str] | None = None,
     columns: Any = None,
-    exclude: Sequence[str] | None = None,
+    exclude: Names | None = None,
     csv: Mapping[str, Any] | None = None,
     date: datetime.date | str | None = None,
     **arguments: Unpack[Arguments],
@@ -218,6 +220,11 @@ def forecast_job(workers: Workers, run: Run) -> Forecast:
             f"nothing to do: {run.job.place} exists already. Plan a job whose output is "
             f"yet to be made."
         )
+    with naming_keys(run.job):
+        return _of_run(workers, run)
+
+
+def _of_run(workers: Workers, run: Run) -> Forecast:
     fit, scoring, scored = run.fit, run.scoring, None
     if run.model is not None:
         model = sample_model(run.model, workers)

@@ -1,6 +1,7 @@
 from .arguments import Arguments as Arguments
 from .arguments import FitArguments as FitArguments
 from .arguments import GraphChoice as GraphChoice
+from .arguments import Names as Names
 from .calibration_check import check_calibration as check_calibration
 from .certificate import Certificate as Certificate
 from .checkpoint import Checkpoint as Checkpoint

@@ -5,8 +5,11 @@ What they may be in truth is in the table `PARAMETERS`, which tests compare.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lpe_dask.pvalues import LogDensity
 
@@ -21,6 +24,12 @@ MissingChoice = Literal["error", "drop"]
 #: A text would be a sequence, too: of columns of one letter.
 Categorical = Literal["auto"] | list[Any] | tuple[Any, ...] | None
 
+#: Names of columns: neither may these be a single text.
+Names = list[Any] | tuple[Any, ...]
+
+#: Places of rows.
+Rows = Sequence[int] | NDArray[np.integer[Any]]
+
 #: How CSV files are read. A dict of its own kind would refuse those that have a name.
 Csv = Mapping[str, Any] | None
 
@@ -28,7 +37,7 @@ Csv = Mapping[str, Any] | None
 class FitArguments(TypedDict, total=False):
     """Those of `LPE` that a fit goes by: all but alpha."""
 
-    n_neighbors: int | None
+    n_neighbors: int | np.integer[Any] | None
     graph: GraphChoice
     radius: float | None
     aggregation: AggregationChoice
@@ -56,4 +65,4 @@ class ScoreArguments(Arguments, total=False):
     """Those that `score` takes by name, but for ``csv``, which only paths go with."""
 
     columns: Any
-    exclude: list[Any] | tuple[Any, ...] | None
+    exclude: Names | None

@@ -33,6 +33,8 @@ from lpe_dask.model.arguments import (
     GraphChoice,
     MetricChoice,
     MissingChoice,
+    Names,
+    Rows,
     ScaleChoice,
     ScoreArguments,
 )
@@ -221,7 +223,7 @@ class LPE(OutlierMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_neighbors: int | None = None,
+        n_neighbors: int | np.integer[Any] | None = None,
         *,
         graph: GraphChoice = "knn",
         radius: float | None = None,
@@ -587,7 +589,7 @@ class LPE(OutlierMixin, BaseEstimator):
         X: Any = None,
         top: int = 5,
         *,
-        rows: Sequence[int] | None = None,
+        rows: Rows | None = None,
         csv: Csv = None,
     ) -> pd.DataFrame:
         r"""Return which columns make rows anomalous, the largest share first; computes.
@@ -630,7 +632,8 @@ class LPE(OutlierMixin, BaseEstimator):
             nearest nominal row (of numbers that are scaled to the same the shortest, as
             models have only scaled ones; NaN where no row is at a finite distance); share,
             NaN if all distances are 0, inf or NaN, as nothing has a share in these;
-            typical_share, the mean of the shares of up to 256 nominal rows.
+            typical_share, the mean of the shares of up to 256 nominal rows; is_spread,
+            whether no column of the row has a share of 5 %.
 
         Raises
         ------
@@ -663,7 +666,7 @@ class LPE(OutlierMixin, BaseEstimator):
         X: Any = None,
         n: int = 3,
         *,
-        rows: Sequence[int] | None = None,
+        rows: Rows | None = None,
         csv: Csv = None,
     ) -> pd.DataFrame:
         """Return the nearest nominal rows of others; computes, by an exact search.
@@ -854,7 +857,7 @@ def score(
     nominal: Any = None,
     *,
     columns: Any = None,
-    exclude: Sequence[Any] | None = None,
+    exclude: Names | None = None,
     csv: Csv = None,
     **arguments: Unpack[Arguments],
 ) -> Any:

@@ -9,6 +9,8 @@ the typical one puts flags that hardly ever differ before what is far out.
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +22,7 @@ import pandas as pd
 from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
+from lpe_dask.model.arguments import Rows
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.numbering import input_places, reference_numbers
 from lpe_dask.search import Usual, has_weight, restored
@@ -38,6 +41,11 @@ from lpe_dask.tables import (
     with_known_rows,
 )
 from lpe_dask.tasks import at_once, compute
+
+logger = logging.getLogger(__name__)
+
+#: Characters of a frequent value.
+_MOST_CHARACTERS = 40
 
 #: A row is spread over many columns if none has this share.
 LEAST_SHARE = 0.05
@@ -97,30 +105,28 @@ class Explanation:
             "nominal_value": nominal_values[rows, first],
             "share": self.shares[rows, first],
             "typical_share": self.typical_shares[first],
+            "is_spread": self.is_spread[rows],
         }
         return pd.DataFrame(lines).set_axis(self.values.index.take(rows), axis=0)
 
 
 def _in_one_form(*frames: pd.DataFrame) -> Iterator[NDArray[Any]]:
-    """Yield values of frames as numbers; as objects if some are booleans or no numbers."""
+    """Yield values of frames as floats; as objects if some are of another type."""
     dtypes = [dtype for frame in frames for dtype in frame.dtypes]
-    are_numbers = all(
-        pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
-        for dtype in dtypes
-    )
-    dtype = np.float64 if are_numbers else object
+    dtype = np.float64 if all(map(pd.api.types.is_float_dtype, dtypes)) else object
     for frame in frames:  # a copy, as pandas cannot replace what is missing in its own
         yield frame.to_numpy(dtype, copy=True, na_value=np.nan)
 
 
 @at_once()
 def explain(
-    fitted: Fitted, X: Any, top: int, rows: Sequence[int] | None = None
+    fitted: Fitted, X: Any, top: int, rows: Rows | None = None
 ) -> pd.DataFrame:
     """Return what `LPE.explain` does; computes."""
     _check_count("top", top)
     if rows is None:
         found = explain_rows(fitted, _in_this_process(fitted, X))
+        _warn_of_themselves(found.distances)
     else:
         places = _places_of(fitted, X, rows)
         numbers = reference_numbers(fitted, places)
@@ -185,11 +191,32 @@ def _usual_texts(usual: Usual, as_given: Any) -> list[str]:
     levels = as_given(ranked).to_numpy(object)
     texts = []
     for place, of_column in enumerate(usual.frequent):
-        first, last, middle = (_short(of[place]) for of in (low, high, median))
-        shares = (f"{levels[i, place]} {_percent(of[1])}" for i, of in enumerate(of_column))
+        first, last, middle = _numbers([of[place] for of in (low, high, median)])
+        shares = (
+            f"{_level(levels[i, place])} {_percent(of[1])}"
+            for i, of in enumerate(of_column)
+        )
         text = ", ".join(shares) or f"{first} to {last}, median {middle}"
         texts.append(text)
     return texts
+
+
+def _numbers(quantiles: list[Any]) -> list[str]:
+    """Return the least, the largest and another number, with as many digits as differ."""
+    if not all(isinstance(number, float) for number in quantiles):
+        return list(map(str, quantiles))
+    extent, largest = quantiles[1] - quantiles[0], max(map(abs, quantiles))
+    digits = 4
+    if largest > 0 and extent > 0:
+        whole = math.floor(math.log10(largest)) + 1
+        digits = max(digits, whole, whole + 1 - math.floor(math.log10(extent)))
+    return [f"{number:.{min(digits, 17)}g}" for number in quantiles]
+
+
+def _level(value: Any) -> str:
+    """Return a frequent value, shortened."""
+    text = f"{value:.10g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
 
 
 def _percent(share: float) -> str:
@@ -198,15 +225,9 @@ def _percent(share: float) -> str:
     return ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
 
 
-def _short(number: Any) -> str:
-    if not isinstance(number, float):
-        return str(number)
-    return f"{number:.0f}" if 1000 <= abs(number) < 1e15 else f"{number:.4g}"
-
-
 @at_once()
 def nearest_nominal(
-    fitted: Fitted, X: Any, n: int, rows: Sequence[int] | None = None
+    fitted: Fitted, X: Any, n: int, rows: Rows | None = None
 ) -> pd.DataFrame:
     """Return what `LPE.nearest_nominal` does; computes."""
     _check_count("n", n)
@@ -226,6 +247,8 @@ def nearest_nominal(
     queries = _rows_of(fitted, values)
     found, (in_numbers,) = fitted.reference.nearest(queries, int(n), own), compute(queries)
     is_measured = np.isfinite(in_numbers).all(axis=1)
+    if rows is None:
+        _warn_of_themselves(found.distances[:, 0])
     distances = np.where(is_measured[:, None], found.distances, np.nan)
     numbers = input_places(fitted, found.numbers.ravel())
     return pd.DataFrame(
@@ -238,12 +261,21 @@ def nearest_nominal(
     )
 
 
+def _warn_of_themselves(distances: NDArray[np.float64]) -> None:
+    """Warn if each row is equal to a nominal one, as those are that were fitted."""
+    if len(distances) > 0 and (distances == 0).all():
+        logger.warning(
+            "each of these rows is equal to a nominal one: if they were fitted, they are "
+            "compared with themselves. Give their places instead: rows=[...]."
+        )
+
+
 def _check_count(name: str, count: Any) -> None:
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         raise ValueError(f"{name}={count!r} must be a whole number of at least 1.")
 
 
-def _places_of(fitted: Fitted, X: Any, rows: Sequence[int]) -> NDArray[np.int64]:
+def _places_of(fitted: Fitted, X: Any, rows: Rows) -> NDArray[np.int64]:
     """Return the places of fitted rows; raises ValueError where they cannot be had."""
     origin = fitted.nominal.origin
     if X is not None:

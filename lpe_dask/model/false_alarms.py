@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from functools import cache
 
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.pvalues import GRAPH, enough_rows
 
 logger = logging.getLogger(__name__)
+
+#: Levels at which no row can be flagged, as a log line of this process says.
+_warned: set[float] = set()
 
 
 def warn_if_nothing_can_be_flagged(fitted: Fitted) -> None:
@@ -17,18 +19,20 @@ def warn_if_nothing_can_be_flagged(fitted: Fitted) -> None:
     if least < fitted.offset:
         return
     _warn_once(
+        fitted.alpha,
         f"no row can be flagged at alpha={fitted.alpha:g}: the p-value of a row as "
         f"anomalous as can be is {least:.3g}, with {len(fitted.calibration.values)} "
         f"calibration rows. Raise alpha, or use more nominal rows; with graph='radius' a "
         f"larger radius; along a neighbor graph more edges (metric_params['n_neighbors'], "
-        f"the graph 'union') or a lower n_neighbors."
+        f"the graph 'union') or a lower n_neighbors.",
     )
 
 
-@cache
-def _warn_once(text: str) -> None:
-    """Log a warning that each fit of a loop would repeat."""
-    logger.warning("%s", text)
+def _warn_once(alpha: float, text: str) -> None:
+    """Log a warning that each fit of a loop with this alpha would repeat."""
+    if alpha not in _warned:
+        _warned.add(alpha)
+        logger.warning("%s", text)
 
 
 def warn_of_false_alarms(fitted: Fitted, learned: str | None) -> None:

@@ -44,10 +44,9 @@ from lpe_dask.tasks import at_once, compute, counted, lazily, new_tasks, read_ag
 
 #: What is said of rows that were fitted, and come as new ones.
 SCORED_AGAIN = (
-    "these rows were fitted: as new ones each finds itself among the nominal rows, so that "
-    "p-values are too large. For fitted rows see p_values_, or score(table); those in "
-    "files are scored without nominal rows and model. For their reasons see "
-    "explain(rows=...)."
+    "some of these rows were fitted: as new ones they find themselves among the nominal "
+    "rows, so that their p-values are too large. Score the nominal rows without others and "
+    "without a model; in Python see p_values_, score(table) and explain(rows=...), too."
 )
 
 

@@ -132,8 +132,11 @@ def restored(
 
 
 def has_weight(preparation: Preparation, n_features: int) -> NDArray[np.bool_]:
-    """Return which columns of the input are measured: not numbers of weight 0."""
+    """Return which columns of the input are measured: those with a weight above 0."""
     is_measured, factor = np.ones(n_features, bool), preparation.factor
+    n_prepared, codes = preparation.n_prepared(n_features), list(preparation.categorical)
+    weights = preparation.weights_of(n_prepared)
+    is_measured[codes] = weights[n_prepared - len(codes) :] != 0
     if factor is not None:
         numbers = _numbers(preparation, n_features)
         is_measured[numbers] = (factor != 0).reshape(-1, len(numbers)).any(axis=0)

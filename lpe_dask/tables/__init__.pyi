@@ -14,6 +14,7 @@ from .csv_paths import with_csv as with_csv
 from .errors import PrecisionError as PrecisionError
 from .errors import TableError as TableError
 from .exclusion import AllBut as AllBut
+from .exclusion import ExclusionError as ExclusionError
 from .exclusion import measured_columns as measured_columns
 from .files import FileTable as FileTable
 from .files import Paths as Paths

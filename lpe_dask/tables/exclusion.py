@@ -9,6 +9,10 @@ from typing import Any
 from lpe_dask.tables.column_names import as_given, identity, places_of
 
 
+class ExclusionError(ValueError):
+    """A column to exclude is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class AllBut:
     """All columns of a table, but for some.
@@ -26,13 +30,13 @@ class AllBut:
 
         Raises
         ------
-        ValueError
+        ExclusionError
             If one that is excluded is not there: a slip would measure it.
         """
         names = list(names)
         excluded, places = as_given(self.excluded, names), places_of(names)
         if missing := [name for name in excluded if identity(name) not in places]:
-            raise ValueError(
+            raise ExclusionError(
                 f"there are no columns {missing} to exclude, but {names}. Name some of "
                 f"these (exclude=, --exclude), or none."
             )
@@ -52,7 +56,7 @@ def measured_columns(
     TypeError
         If the columns to exclude are no list: a single name would be one of letters.
     """
-    if exclude is None:
+    if exclude is None or len(exclude) == 0:
         return columns
     if columns is not None:
         raise ValueError(

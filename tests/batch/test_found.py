@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lpe_dask.batch.found import Extremes, Found
-from lpe_dask.pvalues import Cells
+from lpe_dask.pvalues import PValueBins
 
 #: Of ten calibration rows without ties.
-CELLS = Cells.of(np.arange(1, 11), 0.2, 0)
+BINS = PValueBins.of(np.arange(1, 11), 0.2, 0)
 
 
 @st.composite
@@ -26,11 +26,16 @@ def scored(draw):
     return p_values, statistic, [0, *cuts, n_rows]
 
 
+def values_of(rows):
+    """Counts of one column, as if 1 were missing and 2 were unseen."""
+    return np.array([(rows == 1).sum()]), np.array([(rows == 2).sum()])
+
+
 def found_in(p_values, statistic, edges, graph):
     return [
         Found.of(
             p_values[start:stop], statistic[start:stop], p_values[start:stop] <= 0.2,
-            CELLS, graph, number,
+            BINS, graph, number, values_of(statistic[start:stop]),
         )
         for number, (start, stop) in enumerate(itertools.pairwise(edges))
     ]  # fmt: skip
@@ -42,7 +47,10 @@ def test_found_joined__does_not_depend_on_how_rows_are_cut(table, graph):
     whole = Found.joined(found_in(p_values, statistic, [0, len(p_values)], graph), graph)
     parts = Found.joined(found_in(p_values, statistic, edges, graph), graph)
     assert parts.counts == whole.counts
-    np.testing.assert_array_equal(parts.cells, whole.cells)
+    np.testing.assert_array_equal(parts.bins, whole.bins)
+    missing, unseen = values_of(statistic)
+    assert (parts.missing, parts.unseen) == (whole.missing, whole.unseen)
+    assert (parts.missing, parts.unseen) == (missing, unseen)
     np.testing.assert_array_equal(parts.extremes.p_values, whole.extremes.p_values)
     np.testing.assert_array_equal(parts.extremes.statistic, whole.extremes.statistic)
     places = np.array(edges)[parts.extremes.parts] + parts.extremes.places
@@ -66,13 +74,21 @@ def test_found_from_json__is_what_was_converted(table):
     copy = Found.from_json(json.loads(json.dumps(found.as_json())), 0)
     assert copy.counts == found.counts
     for own, other in zip(
-        (found.cells, *found.extremes.columns()),
-        (copy.cells, *copy.extremes.columns()), strict=True,
+        (found.bins, found.missing, found.unseen, *found.extremes.columns()),
+        (copy.bins, copy.missing, copy.unseen, *copy.extremes.columns()), strict=True,
     ):  # fmt: skip
         np.testing.assert_array_equal(own, other)
 
 
 def test_found_from_json__keeps_infinite_statistics():
-    found = Found.of(np.array([0.0]), np.array([np.inf]), np.array([True]), CELLS, "knn", 3)
+    found = Found.of(
+        np.array([0.0]),
+        np.array([np.inf]),
+        np.array([True]),
+        BINS,
+        "knn",
+        3,
+        values_of(np.zeros(1)),
+    )
     copy = Found.from_json(json.loads(json.dumps(found.as_json())), 3)
     assert copy.extremes.statistic.tolist() == [np.inf]

@@ -129,6 +129,11 @@ def test_date__must_be_a_day(function):
         function("job.toml", date="20.11.")
 
 
+def test_date__is_of_no_other_type():
+    with pytest.raises(TypeError, match=r"date=20261120 is no day\. Give a datetime\.date"):
+        lpe_dask.plan("job.toml", date=20261120)
+
+
 def test_date__is_for_jobs():
     with pytest.raises(ValueError, match="is for the path of a job file"):
         lpe_dask.plan("in/2026-11-18/a.parquet", date="2026-11-18")

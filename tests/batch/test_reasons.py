@@ -293,6 +293,30 @@ def test_explain_output__shows_what_the_run_knows_and_works_out_more(tmp_path, m
     assert few["kept"].iloc[0] in lines[1]
 
 
+def test_reason_lines__call_no_row_spread_whose_reason_is_private(tmp_path, model, rows):
+    rows.loc[20, "x"] = 1e6
+
+    _, out = scored(rows, tmp_path, private=["x"])
+
+    lines = reason_lines(explain_output(out)).splitlines()
+    assert "row 20" in lines[1]
+    assert "spread" not in lines[1]
+
+
+@pytest.mark.parametrize("numbers_only", [False, True])
+def test_reason_lines__have_values_as_they_were(tmp_path, numbers_only):
+    nominal = pd.DataFrame({"amount": np.arange(100) / 7, "when": 1.767e9 + np.arange(100)})
+    nominal = nominal if numbers_only else nominal.assign(kind="a", flag=True)
+    new = nominal.assign(amount=1234567.125)
+    lpe_dask.LPE(3, categorical="auto").fit(nominal).save(tmp_path / "model")
+
+    _, out = scored(new.assign(id="row"), tmp_path, (0, 100))
+
+    line = reason_lines(explain_output(out)).splitlines()[1]
+    assert "amount=1234567.125 (100%, usual " in line
+    assert "when=17670000" in line
+
+
 def test_reason_lines__have_no_empty_column(tmp_path, model, rows):
     _, out = scored(rows, tmp_path, keep=[], private=["id"])
 

@@ -330,6 +330,11 @@ def test_run__refuses_a_model_in_the_way_of_the_output(path):
             "[model] metric_params",
             "weights w must not be negative",
         ),
+        (
+            ('columns = ["x", "y"]', 'exclude = ["z"]'),
+            "[nominal] exclude",
+            r"there are no columns \['z'\] to exclude",
+        ),
     ],
 )
 def test_run__names_the_key_of_what_does_not_go_with_the_files(change, place, message):
@@ -337,11 +342,12 @@ def test_run__names_the_key_of_what_does_not_go_with_the_files(change, place, me
     lines = text.splitlines()
     line = next(i for i, of in enumerate(lines, 1) if of.startswith(f"{key} ="))
 
-    with pytest.raises(ValueError, match=message) as caught:
-        run(text)
+    for function in (run, lambda text: lpe_dask.plan(write_job(text), date=DAY)):
+        with pytest.raises(ValueError, match=message) as caught:
+            function(text)
 
-    assert str(caught.value).startswith(f"job.toml, line {line}, {place}: ")
-    assert str(caught.value).count("job.toml") == 1
+        assert str(caught.value).startswith(f"job.toml, line {line}, {place}: ")
+        assert str(caught.value).count("job.toml") == 1
 
 
 def test_run__needs_no_nominal_rows_once_there_is_a_model(caplog):

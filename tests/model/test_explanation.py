@@ -1,6 +1,7 @@
 """Reasons: shares by their formulas, typical ones, and nearest nominal rows."""
 
 import pickle
+import re
 import tempfile
 from pathlib import Path
 
@@ -286,11 +287,7 @@ def test_explain__shares_of_categories_are_the_definition(data):
     scale = data.draw(st.sampled_from(SCALES))
     aggregation = data.draw(st.sampled_from(AGGREGATIONS))
     arguments = weights, scale, n_neighbors
-    shown = [
-        name
-        for name, weight in zip(names, weights, strict=True)
-        if weight > 0 or name in CATEGORICAL
-    ]
+    shown = [name for name, weight in zip(names, weights, strict=True) if weight > 0]
     assume(shown)
 
     model = LPE(
@@ -701,6 +698,76 @@ def test_usual__is_said_as_users_write_it(scale):
     }
 
 
+NARROW = {
+    (1013.25, 0.05): r"1013\.1\d* to 1013\.[34]\d*, median 1013\.2[45]\d*",
+    (0.0, 1.0): r"-2\.\d{1,3} to 2\.\d{1,3}, median -?0\.0\d+",
+    (1e6, 3e4): r"9\d{5}(\.\d)? to 10\d{5}, median (9|10)\d{5}(\.\d)?",
+    (1767226814.0, 1e5): r"17\d{8} to 17\d{8}, median 17\d{8}",
+    (1e-7, 1e-9): r"9\.\d+e-08 to 1\.0\d+e-07, median (9\.\d+e-08|1(\.0\d+)?e-07)",
+}
+
+
+@pytest.mark.parametrize(("law", "text"), NARROW.items())
+def test_usual__has_as_many_digits_as_differ(law, text):
+    nominal = np.random.default_rng(3).normal(*law, (2000, 1))
+
+    usual = LPE(5).fit(nominal).explain(nominal[:1] + law[1])["usual"].item()
+
+    assert re.fullmatch(text, usual), usual
+    low, high = (float(part) for part in usual.split(",")[0].split(" to "))
+    assert low < high
+
+
+def test_usual__of_long_categories_is_shortened():
+    kinds = pd.Series(["a" * 500, "b" * 500] * 20)
+
+    frame = pd.DataFrame({"kind": kinds, "x": 1.0})
+    found = LPE(5, categorical=["kind"]).fit(frame).explain(frame.iloc[:1])
+
+    usual = found.set_index("column")["usual"]["kind"]
+    assert usual == f"{'a' * 39}… 50%, {'b' * 39}… 50%"
+
+
+def test_values__keep_their_types_beside_others():
+    nominal = pd.DataFrame({"x": [0.5, 1.5, 2.5, 9.0] * 5, "n": [1, 2, 3, 2**40 + 1] * 5})
+
+    found = LPE(2).fit(nominal).explain(nominal.iloc[[3]] + 1).set_index("column")
+
+    assert found["value"].to_dict() == {"x": 10.0, "n": 2**40 + 2}
+    assert isinstance(found["value"]["n"], int)
+
+
+def test_categories__of_weight_0_are_no_reasons():
+    nominal = pd.DataFrame({"x": np.arange(40.0), "k": ["a", "b"] * 20, "l": "c"})
+    model = LPE(3, categorical=["k", "l"], metric_params={"w": [1, 0, 1]}).fit(nominal)
+
+    found = model.explain(pd.DataFrame({"x": [50.0], "k": ["new"], "l": ["new"]}))
+
+    assert found["column"].tolist() == ["x", "l"]
+
+
+def test_explain__says_whether_a_row_is_spread_over_many_columns():
+    rng = np.random.default_rng(8)
+    nominal, new = rng.normal(size=(500, 100)), np.full((2, 100), 3.0)
+    new[1, 3] = 1000.0
+
+    found = LPE(5).fit(nominal).explain(new, top=2)
+
+    assert found["is_spread"].tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("method", ["explain", "nearest_nominal"])
+def test_reasons__say_that_rows_are_compared_with_themselves(method, caplog):
+    model = LPE(2).fit(NOMINAL)
+
+    getattr(model, method)(NOMINAL.iloc[[3, 5]])
+    assert "each of these rows is equal to a nominal one" in caplog.text
+    caplog.clear()
+    getattr(model, method)(NEW)
+    getattr(model, method)(rows=np.array([3, 5]))
+    assert caplog.text == ""
+
+
 # How many lines
 
 
@@ -717,7 +784,7 @@ def test_explain__returns_so_many_lines_for_each_row(top):
     )
     assert list(reasons.columns) == [
         "p_value", "statistic", "column", "value", "usual", "nominal_value", "share",
-        "typical_share",
+        "typical_share", "is_spread",
     ]  # fmt: skip
 
 

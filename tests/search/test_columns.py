@@ -341,11 +341,12 @@ def test_usual_of__has_quantiles_and_frequent_values_of_the_input(scale, metric)
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_has_weight__of_numbers_without_one():
+def test_has_weight__of_columns_without_one():
     rows = np.random.default_rng(0).random((30, 3))
     for scale in SCALES:
         preparation = learned(rows, scale, params={"w": [1.0, 0.0, 2.0]})
         assert has_weight(preparation, 3).tolist() == [True, False, True]
-        codes = replace(preparation, categorical=(0, 3))
-        assert has_weight(codes, 5).tolist() == [True, True, False, True, True]
+        weights = np.r_[preparation.weights_of(preparation.n_numbers(3)), 1.0, 0.0]
+        codes = replace(preparation, categorical=(0, 3), weights=weights)
+        assert has_weight(codes, 5).tolist() == [True, True, False, False, True]
     assert has_weight(learned(rows), 3).all()

@@ -82,6 +82,7 @@ def command(*arguments):
 # NaN or inf in a scored row
 
 
+@pytest.mark.filterwarnings("ignore:.*, and no p-value:UserWarning")
 @kinds(KINDS)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_scored_row_with_nan_or_inf__has_no_p_value_and_leaves_others_alone(of_kind, value):

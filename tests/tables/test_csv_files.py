@@ -253,7 +253,7 @@ def test_counter_of_to_csv__is_told(tmp_path, caplog):
 
     assert list(read_frame(tmp_path / "t.csv").columns) == ["Unnamed: 0", "x", "y"]
     assert "'Unnamed: 0'" in caplog.text
-    assert "columns=['x', 'y'] (--columns x,y)" in caplog.text
+    assert "exclude=['Unnamed: 0'] (--exclude 'Unnamed: 0')" in caplog.text
 
 
 def test_ids__are_no_categories(tmp_path):
