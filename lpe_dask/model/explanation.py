@@ -119,9 +119,7 @@ def _in_one_form(*frames: pd.DataFrame) -> Iterator[NDArray[Any]]:
 
 
 @at_once()
-def explain(
-    fitted: Fitted, X: Any, top: int, rows: Rows | None = None
-) -> pd.DataFrame:
+def explain(fitted: Fitted, X: Any, top: int, rows: Rows | None = None) -> pd.DataFrame:
     """Return what `LPE.explain` does; computes."""
     _check_count("top", top)
     if rows is None:
