@@ -160,7 +160,7 @@ def _attention(content: Content) -> Iterator[Markup]:
         yield escape("the input of this run")
     elif content.at("rows") == 0:
         yield escape("the input: there are no rows")
-    elif content.at("rows") == content.at("rows_nan"):
+    elif is_number(content.at("rows")) and content.at("rows") == content.at("rows_nan"):
         yield escape("the input: no row has a p-value")
     if verdict == "drift":
         names = [content.at(f"drift.changed_since.{name}") for name in ("run", "output")]

@@ -207,7 +207,7 @@ def _of_unseen(drift: Drift) -> list[str]:
 def _of_bulk(drift: Drift) -> list[str]:
     """Return whether p-values above those of anomalies have shifted, and since when."""
     if drift.verdict == "drift" and drift.promised_between is None:
-        return ["this run is none that later ones are tested against"]
+        return ["later runs are not tested against this one"]
     if drift.verdict == "calibrating" or drift.promised_between is None:
         if (drift.reference_rows or 0) >= CALIBRATION_ROWS:
             return [f"later runs are tested against these {drift.reference_rows:,} rows"]

@@ -545,7 +545,8 @@ def test_run__of_a_month_with_kills_replays_a_refit_and_a_backfill(caplog):
         ends = [known["output"][-10:] for known in state["runs"]]
         assert ends == [str(of) for of, _ in line]
         total = [sum(of) for of in zip(*(bins for _, (bins, _) in line), strict=True)]
-        held = [sum(of) for of in zip(state["sums"], *state["recent"], strict=True)]
+        recent = [bulk for _, *bulk in state["recent"]]
+        held = [sum(of) for of in zip(state["sums"], *recent, strict=True)]
         assert held == total
         assert (drift["second_line"] is not None) == is_second
         assert is_second == (drift["second_line"] in caplog.messages)

@@ -187,7 +187,13 @@ def test_score_files__summary_says_what_was_done(tmp_path, data, nominal):
         "reason": "this is a single run: only the runs of a job are compared",
         "text": "this is a single run: only the runs of a job are compared",
     }
-    assert summary.pop("values") == []
+    values = summary.pop("values")
+    assert {of["column"] for of in values} <= {"x", "y"}
+    assert [of["missing"] for of in values] == [0] * len(values)
+    nominal_rows, rows = pd.read_parquet(nominal), pd.read_parquet(tmp_path / "out")
+    for of in values:
+        low, high = nominal_rows[of["column"]].agg(["min", "max"])
+        assert of["unseen"] == (~rows[of["column"]].between(low, high)).sum() > 0
     assert len(summary.pop("reasons")["rows"]) == 10
     assert sum(summary.pop("p_value_bins")["rows"]) == 10
     assert summary.pop("output") == f"file://{tmp_path}/out"

@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 import definitions
 from lpe_dask import LPE
+from lpe_dask.model import false_alarms
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.division import divide
 from lpe_dask.search import join as neighbors
@@ -410,7 +411,8 @@ def test_fit__that_fails_leaves_no_mixture():
     assert not hasattr(model, "n_neighbors_")
 
 
-def test_fit__warns_of_too_few_calibration_rows(caplog):
+def test_fit__warns_of_too_few_calibration_rows(caplog, monkeypatch):
+    monkeypatch.setattr(false_alarms, "_warned", set())
     nominal = np.random.default_rng(0).standard_normal((99, 2))
 
     LPE(calibration="conformal", alpha=0.01, random_state=0).fit(nominal)

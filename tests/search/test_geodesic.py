@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import definitions
 from lpe_dask import LPE
 from lpe_dask.kernels.paths import NeighborGraph
-from lpe_dask.model import fitted_of
+from lpe_dask.model import false_alarms, fitted_of
 from strategies import point_sets, row_chunks
 
 kinds = pytest.mark.parametrize("kind", ["directed", "union"])
@@ -176,8 +176,9 @@ def test_calibration__of_both_graphs_is_as_documented():
     assert shares_below_one_half("union", "conformal") == pytest.approx(0.5, abs=0.03)
 
 
-def test_fit__warns_where_walks_end_too_early(caplog):
+def test_fit__warns_where_walks_end_too_early(caplog, monkeypatch):
     """With few edges many nominal rows reach too few, and then nothing can be anomalous."""
+    monkeypatch.setattr(false_alarms, "_warned", set())
     nominal = np.random.default_rng(0).standard_normal((300, 2))
 
     model = geodesic(2, n_neighbors=12, alpha=0.05).fit(nominal)
