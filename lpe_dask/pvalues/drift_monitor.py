@@ -396,22 +396,16 @@ def _why_invalid(state: DriftState, bins: PValueBins, counts: BinCounts) -> str 
 def _shift(reference: NDArray[np.float64], bulk: NDArray[np.int64]) -> tuple[float, float]:
     """Return the share of rows that rank elsewhere, and its lower limit, at `LEVEL`.
 
-    The largest difference of the distribution functions of the two; the limit is that
-    between their intervals, all of which hold together.
+    The largest difference of the distribution functions of the two; the limit is so many
+    standard deviations below, for each, that all limits hold together.
     """
     if len(bulk) < 2 or bulk.sum() == 0 or reference.sum() == 0:
         return 0.0, 0.0
-    shares, lows, highs = [], [], []
-    for counts in (bulk, reference):
-        below, n_rows = np.cumsum(counts)[:-1], counts.sum()
-        error = (1 - LEVEL) / 4 / len(below)
-        shares.append(below / n_rows)
-        lows.append(np.nan_to_num(stats.beta.ppf(error, below, n_rows - below + 1)))
-        highs.append(
-            np.nan_to_num(stats.beta.isf(error, below + 1, n_rows - below), nan=1.0)
-        )
-    gaps = np.abs(shares[0] - shares[1])
-    limits = np.maximum(lows[0] - highs[1], lows[1] - highs[0])
+    n_new, n_old = bulk.sum(), reference.sum()
+    new, old = np.cumsum(bulk)[:-1], np.cumsum(reference)[:-1]
+    gaps, pooled = np.abs(new / n_new - old / n_old), (new + old) / (n_new + n_old)
+    deviation = np.sqrt(pooled * (1 - pooled) * (1 / n_new + 1 / n_old))
+    limits = gaps - stats.norm.isf((1 - LEVEL) / 2 / len(gaps)) * deviation
     return float(gaps.max()), max(0.0, float(limits.max()))
 
 
