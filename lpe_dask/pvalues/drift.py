@@ -242,8 +242,8 @@ def _of_flagged(drift: Drift, called: str) -> str:
             rows = f"{drift.n_calibration:,} calibration rows"
             promised += f" (95% interval by {rows}: {low} to {high})"
         else:
-            rows = f"95% interval by their {drift.reference_rows:,} rows"
-            promised += f", and {low} to {high} as in the first runs ({rows})"
+            rows = f"{drift.reference_rows:,} rows"
+            promised += f", {low} to {high} by the first runs (95% interval, {rows})"
     n_measured = drift.rows - drift.rows_nan
     if drift.flagged_share is None or drift.flagged_between is None:
         return f"No row has a p-value, {promised}"

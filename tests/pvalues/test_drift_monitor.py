@@ -378,7 +378,7 @@ def test_update__tests_later_runs_against_the_first_1000_rows():
     assert said[0].promised_between is None
     assert "have 400 rows so far, of at least 1,000" in str(said[0])
     assert "are tested against these 1,000 rows" in str(said[2])
-    assert "as in the first runs (95% interval by their 1,000 rows)" in str(said[3])
+    assert "by the first runs (95% interval, 1,000 rows)" in str(said[3])
 
 
 def test_update__of_first_runs_adds_up_their_counts():
