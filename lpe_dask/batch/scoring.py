@@ -24,6 +24,7 @@ import dask.array as da
 from dask.delayed import Delayed
 
 from lpe_dask.batch import output, parts
+from lpe_dask.batch.column_values import ColumnValues
 from lpe_dask.batch.drift_log import RunCounts, RunSeries
 from lpe_dask.batch.fingerprint import Fingerprint, read_fingerprint
 from lpe_dask.batch.fit import (
@@ -56,7 +57,6 @@ from lpe_dask.model import (
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
     DriftConfig,
-    NominalColumn,
     UnseenCounts,
     adjusted_p_values,
     adjustment,
@@ -68,23 +68,16 @@ from lpe_dask.storage import Folder, Lock, brief, check_token
 from lpe_dask.tables import (
     FileTable,
     Paths,
-    Table,
     TableError,
     as_given,
-    count_unseen,
     kinds_of,
     paths_in,
     rounding_of,
     shown_paths,
-    tasks_of_frame,
-    unseen_levels,
 )
-from lpe_dask.tasks import RowCount, at_once, compute, new_tasks
+from lpe_dask.tasks import RowCount, at_once, compute
 
 logger = logging.getLogger(__name__)
-
-#: What columns are called that are not to be shown.
-PRIVATE = "a private column"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +202,8 @@ class Scoring:
             model.reference.keep(sizes)  # or reasons would have blocks read once more
             rows = None if self.is_own else model.table(self.rows)
             blocks = model.blocks(rows, sizes, certificate)
-            values = self._counted_values(model, rows)
+            columns = self._column_values(model)
+            values = columns.tasks(rows)
             planned = model.reference.needed_bytes(sizes)
         folder = self._folder(lock.token)
         try:
@@ -229,8 +223,8 @@ class Scoring:
             summary |= {
                 "output": self.output, "model": None if path is None else model_url(path),
                 "reasons": reasons, "planned_worker_bytes": planned,
-                "drift": self._drift(series, model, written),
-                "values": self._values(model, written),
+                "drift": self._drift(series, columns, written),
+                "values": columns.section(written),
             }  # fmt: skip
             check_token(lock.url, lock.token)
             output.write_json(self.output, output.SUMMARY_NAME, summary, indent=2)
@@ -259,67 +253,24 @@ class Scoring:
             self.output, self.job.dated_output, self.made_from,
             calibration_id(model.calibration), is_exact(model.calibration_kind),
             model.calibration.bins(self.made_from.settings["alpha"]),
-            self._nominal_columns(model), DriftConfig(**drift.model_dump()),
+            self._column_values(model).nominal(), DriftConfig(**drift.model_dump()),
         )  # fmt: skip
 
-    def _counted_values(self, model: Fitted, rows: Table | None) -> list[Delayed] | None:
-        """Return tasks that count missing and unseen values; None if there are none."""
-        if rows is None and model.n_dropped > 0:  # of nominal rows some are missing at most
-            rows = model.table(self.rows)
-        return None if rows is None else count_unseen(rows.rows, model.ranges)
-
-    def _nominal_columns(self, model: Fitted) -> list[NominalColumn]:
-        """Return what nominal rows have in the columns that are measured."""
-        private = {*_as_text(self.given.private or (), list(self.rows.columns))}
-        places = () if model.categories is None else model.categories.places
-        rare = dict(zip(places, model.ranges.rare, strict=True))
-        return [
-            NominalColumn(
-                PRIVATE if str(name) in private else str(name), model.n_samples,
-                rare.get(place),
-            )
-            for place, name in enumerate(self.rows.columns)
-        ]  # fmt: skip
+    def _column_values(self, model: Fitted) -> ColumnValues:
+        private = _as_text(self.given.private or (), list(self.rows.columns))
+        return ColumnValues(model, self.rows, {*private}, self.is_own)
 
     def _drift(
-        self, series: RunSeries | None, model: Fitted, written: Written
+        self, series: RunSeries | None, columns: ColumnValues, written: Written
     ) -> dict[str, Any]:
         """Return the section about drift."""
         if series is None:
             reason = self.job.why_no_drift_test
             return {"verdict": None, "reason": reason, "text": reason}
-        found, examples = written.found, partial(self._unseen_levels, model, written)
+        found, examples = written.found, partial(columns.new_categories, written)
         values = UnseenCounts(found.counts["rows"], found.missing, found.unseen)
         counts = RunCounts(found.bins, values)
         return series.section(counts, examples, is_flagged=self.fdr is None)
-
-    def _unseen_levels(self, model: Fitted, written: Written, column: str) -> list[str]:
-        """Return some categories of a column that no nominal row has; computes."""
-        if column == PRIVATE or model.categories is None:
-            return []
-        place = list(map(str, self.rows.columns)).index(column)
-        levels = dict(zip(model.categories.places, model.categories.levels, strict=True))
-        keys, frame = tasks_of_frame(self.rows)
-        key = keys[written.first_unseen[place]]
-        task = (unseen_levels, key, place, levels[place])
-        try:
-            (examples,) = compute(*new_tasks("unseen-levels", [task], [frame]))
-        except Exception as error:
-            logger.warning("cannot tell the new values of %s: %s", column, brief(error))
-            return []
-        return list(examples)
-
-    def _values(self, model: Fitted, written: Written) -> list[dict[str, Any]]:
-        """Return the columns that have missing or unseen values, most of them first."""
-        found, columns = written.found, self._nominal_columns(model)
-        unseen = (found.unseen * (not self.is_own)).tolist()
-        counts = zip(columns, found.missing.tolist(), unseen, strict=False)
-        values = [
-            {"column": column.name, "missing": missing, "unseen": unseen}
-            for column, missing, unseen in counts
-            if missing or unseen
-        ]
-        return sorted(values, key=lambda of: -of["missing"] - of["unseen"])
 
     def _reasons(
         self,

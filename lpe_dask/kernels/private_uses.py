@@ -60,8 +60,8 @@ def save_one_at_a_time(kernel: Any, on_failure: Callable[[OSError], None]) -> No
     are, one for the arguments of each form, and writes the next one: two processes that
     compile for float32 and for float64 at the same time write files of the same name.
     Others then run machine code for other arguments, and crash or give wrong results. Where
-    a folder cannot be locked or written, nothing is added, and ``on_failure`` is told why.
-    Known to work since numba 0.61.0.
+    a folder cannot be locked or written, nothing is added, and ``on_failure`` gets the
+    error. Known to work since numba 0.61.0.
     """
     cache = kernel._cache
     save = cache.save_overload

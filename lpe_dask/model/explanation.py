@@ -153,27 +153,27 @@ def explain_rows(
     numbers : ndarray of shape (n,), optional
         Which row of the reference each of them is; -1 for a new one. None: all are new.
     is_hidden : ndarray of shape (n_features,), optional
-        Columns that are not to be told of.
+        Columns that are not to be shown.
     names : sequence, optional
         What to call the columns of a model without names. None: by their numbers.
     """
     rows, preparation = _rows_of(fitted, values), fitted.reference.space.preparation
     found, typical = fitted.reference.attributed(rows, numbers)
     p_values, statistic = known or fitted.exactly(found.rows)
-    is_told = has_weight(preparation, fitted.n_features)
+    is_shown = has_weight(preparation, fitted.n_features)
     if is_hidden is not None:
-        is_told &= ~is_hidden
-    told = np.flatnonzero(is_told)
-    shares = found.shares[:, told]
+        is_shown &= ~is_hidden
+    shown = np.flatnonzero(is_shown)
+    shares = found.shares[:, shown]
     names = fitted.columns or list(names or range(fitted.n_features))
     as_given = partial(_as_they_came, fitted, types=list(values.dtypes))
     nominal = as_given(restored(preparation, found.nearest, fitted.n_features))
     return Explanation(
-        [names[place] for place in told],
-        values.iloc[:, told],
-        nominal.iloc[:, told],
-        [_usual_texts(typical.usual, as_given)[place] for place in told],
-        p_values, statistic, shares, found.distances, typical.shares[told],
+        [names[place] for place in shown],
+        values.iloc[:, shown],
+        nominal.iloc[:, shown],
+        [_usual_texts(typical.usual, as_given)[place] for place in shown],
+        p_values, statistic, shares, found.distances, typical.shares[shown],
         np.argsort(-np.nan_to_num(shares), axis=1, kind="stable"),
         np.all(found.shares < LEAST_SHARE, axis=1),
     )  # fmt: skip

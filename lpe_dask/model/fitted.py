@@ -42,7 +42,7 @@ from lpe_dask.tables import (
 )
 from lpe_dask.tasks import at_once, compute, counted, lazily, new_tasks, read_again
 
-#: What is said of rows that were fitted, and come as new ones.
+#: The warning about rows that were fitted, and come as new ones.
 SCORED_AGAIN = (
     "some of these rows were fitted: as new ones they find themselves among the nominal "
     "rows, so that their p-values are too large. Score the nominal rows without others and "

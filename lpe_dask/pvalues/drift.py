@@ -1,4 +1,4 @@
-"""What is said of the rows of a run: numbers for programs, and sentences for people."""
+"""The result of a drift test: numbers for programs, and sentences for people."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class UnseenValues:
     examples: tuple[str, ...] = ()
 
     def sentence(self) -> str:
-        """Return what is said of the unseen values."""
+        """Return a sentence about the unseen values."""
         if not self.is_category:
             return f"{self.column}: {self.unseen:,} rows are outside the nominal range"
         text = f"{self.column}: {self.unseen:,} rows have values that no nominal row has"
@@ -136,8 +136,8 @@ class Drift:
             The verdict, a colon, and sentences.
         """
         called = "flagged" if is_flagged else f"with p <= {self.promised:g}"
-        said = self if is_flagged else self._without_flags()
-        return f"{self.verdict}: {'. '.join(_sentences(said, called))}."
+        drift = self if is_flagged else self._without_flags()
+        return f"{self.verdict}: {'. '.join(_sentences(drift, called))}."
 
     def _without_flags(self) -> Drift:
         """Return the same where rows with p-values up to alpha are not those flagged."""

@@ -1,4 +1,4 @@
-"""What the runs of a series have said so far, as values of JSON: the state of the test."""
+"""The state of a drift test: what is known of the runs of a series, as values of JSON."""
 
 from __future__ import annotations
 
@@ -208,8 +208,8 @@ def checked_state(state: Mapping[str, Any], bins: PValueBins) -> DriftState:
     """Return a state that came from a file, if it is one of these bins."""
     try:
         content = dict(state)
-        if (said := content.get("format", FORMAT)) != FORMAT:
-            raise ValueError(f"format {said!r}, and this version knows format {FORMAT}")
+        if (version := content.get("format", FORMAT)) != FORMAT:
+            raise ValueError(f"format {version!r}, and this version knows format {FORMAT}")
         checked = DriftState.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
@@ -223,12 +223,12 @@ def checked_state(state: Mapping[str, Any], bins: PValueBins) -> DriftState:
     lengths = {len(checked.sums), *(len(of_run) - 1 for of_run in checked.recent)}
     if checked.reference is not None:
         lengths.add(len(checked.reference) - 2)
-    said = (checked.n_calibration, checked.alpha, tuple(checked.edges))
+    found = (checked.n_calibration, checked.alpha, tuple(checked.edges))
     wanted = (bins.n_calibration, bins.alpha, bins.edges)
-    if said != wanted or lengths != {n_bulk}:
+    if found != wanted or lengths != {n_bulk}:
         raise ValueError(
-            f"the state belongs to another model: it has {said[0]} calibration rows and "
-            f"alpha={said[1]:g}, but this one {wanted[0]} and {wanted[1]:g}, or other "
+            f"the state belongs to another model: it has {found[0]} calibration rows and "
+            f"alpha={found[1]:g}, but this one {wanted[0]} and {wanted[1]:g}, or other "
             f"bins. {_ANEW}"
         )
     if len(checked.wealth) != len(bets(Reference.of(bins, checked).prior)):

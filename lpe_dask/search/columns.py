@@ -158,9 +158,9 @@ def usual_of(
     for place, column in enumerate(rows.T):
         values, counts = np.unique(column, return_counts=True)
         first = np.argsort(-counts, kind="stable")[:FREQUENT_VALUES]
-        is_told = place in preparation.categorical or len(values) <= FREQUENT_VALUES
+        is_listed = place in preparation.categorical or len(values) <= FREQUENT_VALUES
         found = [(float(values[i]), float(counts[i] / len(column))) for i in first]
-        frequent.append(found if is_told else [])
+        frequent.append(found if is_listed else [])
     return Usual(np.quantile(rows, USUAL_LEVELS, axis=0, method="inverted_cdf"), frequent)
 
 

@@ -1,0 +1,95 @@
+"""Missing values of the columns that a run measures, and values that no nominal row has.
+
+rows --a task a partition--> counts of each part --added up--> summary, drift test
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from dask.delayed import Delayed
+
+from lpe_dask.batch.written import Written
+from lpe_dask.model import Fitted
+from lpe_dask.pvalues import NominalColumn
+from lpe_dask.storage import brief
+from lpe_dask.tables import Table, count_unseen, tasks_of_frame, unseen_levels
+from lpe_dask.tasks import compute, new_tasks
+
+logger = logging.getLogger(__name__)
+
+#: What columns are called that are not to be shown.
+PRIVATE = "a private column"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnValues:
+    """The columns of the rows of a run, beside those of the nominal rows.
+
+    Attributes
+    ----------
+    model : Fitted
+    frame : dask DataFrame
+        The columns to measure of the rows to score.
+    private : collection of str
+        Columns whose names and values are not shown.
+    is_own : bool
+        Whether the rows are the nominal ones.
+    """
+
+    model: Fitted
+    frame: Any
+    private: Collection[str]
+    is_own: bool
+
+    def tasks(self, table: Table | None) -> list[Delayed] | None:
+        """Return tasks that count values in each partition; None if none can be odd.
+
+        ``table`` has the rows to score; None where these are the nominal ones.
+        """
+        if table is None and self.model.n_dropped > 0:
+            table = self.model.table(self.frame)
+        return None if table is None else count_unseen(table.rows, self.model.ranges)
+
+    def nominal(self) -> list[NominalColumn]:
+        """Return what nominal rows have in each column."""
+        categories, ranges = self.model.categories, self.model.ranges
+        places = () if categories is None else categories.places
+        rare = dict(zip(places, ranges.rare, strict=True))
+        return [
+            NominalColumn(self._name(name), self.model.n_samples, rare.get(place))
+            for place, name in enumerate(self.frame.columns)
+        ]
+
+    def section(self, written: Written) -> list[dict[str, Any]]:
+        """Return the section of a summary: columns with odd values, most of them first."""
+        unseen = (written.found.unseen * (not self.is_own)).tolist()
+        counts = zip(self.nominal(), written.found.missing.tolist(), unseen, strict=False)
+        values = [
+            {"column": column.name, "missing": missing, "unseen": unseen}
+            for column, missing, unseen in counts
+            if missing or unseen
+        ]
+        return sorted(values, key=lambda of: -of["missing"] - of["unseen"])
+
+    def new_categories(self, written: Written, column: str) -> list[str]:
+        """Return some categories of a column that no nominal row has; computes."""
+        categories = self.model.categories
+        if column == PRIVATE or categories is None:
+            return []
+        place = list(map(str, self.frame.columns)).index(column)
+        levels = dict(zip(categories.places, categories.levels, strict=True))
+        keys, frame = tasks_of_frame(self.frame)
+        task = (unseen_levels, keys[written.first_unseen[place]], place, levels[place])
+        try:
+            (examples,) = compute(*new_tasks("unseen-levels", [task], [frame]))
+        except Exception as error:  # a run does not fail for want of examples
+            logger.warning("no new values of %s can be shown: %s", column, brief(error))
+            return []
+        return list(examples)
+
+    def _name(self, name: Any) -> str:
+        return PRIVATE if str(name) in self.private else str(name)
