@@ -244,6 +244,8 @@ class ClusterSection(Section):
         Bytes of each.
     give_up_after : float, optional
         Seconds without a finished task after which the run ends; None: never.
+    dashboard : bool
+        Whether a cluster that is started has one.
     """
 
     scheduler: str | None = _key(
@@ -265,6 +267,7 @@ class ClusterSection(Section):
     give_up_after: Annotated[float | None, BeforeValidator(_as_seconds)] = _key(
         "a time above 0, as a text with its unit or in seconds", '"30min"', gt=0
     )
+    dashboard: bool = _key(_SWITCH, "true", default=False)
 
 
 #: The sections, by name.

@@ -21,7 +21,9 @@ from dask.system import CPU_COUNT
 
 from lpe_dask.cli.interrupts import signals_held
 from lpe_dask.cli.outcome import UnavailableError
+from lpe_dask.storage import Folder
 from lpe_dask.tasks import (
+    Entry,
     Workers,
     active_workers,
     check_versions,
@@ -29,21 +31,13 @@ from lpe_dask.tasks import (
     logging_from,
     memory_of_machine,
     processes_and_threads,
+    spool_at,
+    temporary_place,
     timeout,
     workers_of_machine,
 )
 
 logger = logging.getLogger(__name__)
-
-#: Users see what `distributed` logs from this level on.
-LOG_LEVEL = logging.WARNING
-
-#: Run by workers that a command starts: it prints the errors of their tasks itself.
-_QUIET_WORKER = """
-import logging
-logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)
-logging.getLogger("distributed.worker.memory").setLevel(logging.WARNING)
-"""
 
 #: How long a worker that a command started may be silent before its nanny restarts it: Dask
 #: finds that out within twice the time. Its own patience is five minutes.
@@ -80,6 +74,8 @@ class ChosenWorkers:
         Folder or URL for arrays that tasks read; None: as configured.
     give_up_after : float
         Seconds without a finished task after which the run ends; inf: never.
+    dashboard : bool
+        Whether a cluster that is started has one.
     """
 
     scheduler: str | None
@@ -90,6 +86,7 @@ class ChosenWorkers:
     spool: str | None = None
     scheduler_file: str | None = None
     give_up_after: float = math.inf
+    dashboard: bool = False
 
     @property
     def is_joined(self) -> bool:
@@ -144,29 +141,26 @@ class ChosenWorkers:
 
     def _start(self, stack: ExitStack) -> Any:
         """Return a client of a new cluster on this machine."""
-        from distributed import Client, LocalCluster
+        from distributed import Client
 
+        from lpe_dask.cli.local_cluster import start_cluster
         from lpe_dask.cli.security import of_local_cluster
 
         n_workers, threads = self._processes()
-        security = of_local_cluster()
+        limit = self.memory_limit or memory_of_machine() // n_workers
+        # Held also while the client connects: keys are in a file while OpenSSL reads them.
         with (
             signals_held(),
             dask.config.set({"distributed.scheduler.worker-ttl": WORKER_TTL}),
         ):
-            cluster = LocalCluster(
-                n_workers=n_workers,
-                threads_per_worker=threads,
-                memory_limit=self.memory_limit or memory_of_machine() // n_workers,
-                security=security,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-                silence_logs=LOG_LEVEL,
-                preload=None if self.debug else [_QUIET_WORKER],
-            )
-            stack.push(partial(_end_cluster, cluster))
+            folder = spool_at(temporary_place()).folder("workers")
+            cluster = start_cluster(
+                n_workers, threads, limit, of_local_cluster(), Folder(folder.url).path(),
+                dashboard=self.dashboard, debug=self.debug,
+            )  # fmt: skip
+            stack.push(partial(_end_cluster, cluster, folder))
             disable_gc_diagnosis()
-        return stack.enter_context(Client(cluster))
+            return stack.enter_context(Client(cluster))
 
     def _join(self, stack: ExitStack) -> Any:
         """Return a client of a running cluster."""
@@ -243,8 +237,13 @@ def _dashboard_of(client: Any) -> str | None:
     return link.replace("//[:", f"//[{host}]:")  # which Dask cuts off at the first colon
 
 
-def _end_cluster(cluster: Any, kind: type[BaseException] | None, *rest: Any) -> None:
-    """End the workers; if the run was interrupted, in the middle of their tasks."""
+def _end_cluster(
+    cluster: Any, folder: Entry, kind: type[BaseException] | None, *rest: Any
+) -> None:
+    """End the workers; if the run was interrupted, in the middle of their tasks.
+
+    Their folder is removed when nothing refers to it any more.
+    """
     if kind is not None and issubclass(kind, KeyboardInterrupt):
         nannies = cluster.workers.values()
         for nanny in nannies:
@@ -262,6 +261,8 @@ def _quiet_distributed(debug: bool) -> Iterator[Callable[[], object]]:
     The command itself prints the error of a task, once. Gives a function to call when the
     work has ended: connections that break after that are closed on purpose.
     """
+    from lpe_dask.cli.local_cluster import LOG_LEVEL
+
     with ExitStack() as stack:
         stack.enter_context(logging_from(LOG_LEVEL))
         if debug:

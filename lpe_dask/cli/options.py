@@ -193,6 +193,12 @@ worker_options = _options(
         help="End the run if no task is done for so long, for example 30min; it can be "
         "resumed.  [default: wait]",
     ),
+    click.option(
+        "--dashboard",
+        is_flag=True,
+        help="Start Dask's dashboard with the cluster, and print its address. All users of "
+        "this machine can read it.",
+    ),
     click.option("--debug", is_flag=True, help="Show the full traceback of an error."),
 )
 
@@ -238,18 +244,19 @@ def take_workers(
         Of a job file: is used if none of its options was given.
     """
     place = {name: options.pop(name) for name in _PLACE}
-    spool = options.pop("spool")
+    spool, dashboard = options.pop("spool"), options.pop("dashboard")
     give_up_after, threads = options.pop("give_up_after"), None
     if section is not None:
         if not any(place.values()):
             place, threads = {n: getattr(section, n) for n in _PLACE}, section.threads
+            dashboard = dashboard or section.dashboard
         give_up_after = give_up_after or section.give_up_after
     if not any(place.values()) and not threads:
         place["scheduler"] = _configured_scheduler()
-    _check_place(**place)
+    _check_place(**place, dashboard=dashboard)
     return ChosenWorkers(
         place["scheduler"], place["workers"], place["memory_limit"], debug, threads,
-        spool, place["scheduler_file"], give_up_after or math.inf,
+        spool, place["scheduler_file"], give_up_after or math.inf, dashboard,
     )  # fmt: skip
 
 
@@ -266,6 +273,7 @@ def _check_place(
     scheduler_file: str | None,
     workers: int | None,
     memory_limit: int | None,
+    dashboard: bool,
 ) -> None:
     """Raise if workers are to be started and joined, or an address is none."""
     given = {"--scheduler": scheduler, "--scheduler-file": scheduler_file}
@@ -274,10 +282,10 @@ def _check_place(
         raise click.UsageError(
             f"{' and '.join(joined)} name a scheduler each. Leave out one or the other."
         )
-    if joined and (workers, memory_limit) != (None, None):
+    if joined and (workers, memory_limit, dashboard) != (None, None, False):
         raise click.UsageError(
-            f"--workers and --memory-limit describe a cluster to start, but {joined[0]} "
-            f"starts none. Leave out one or the other."
+            f"--workers, --memory-limit and --dashboard describe a cluster to start, but "
+            f"{joined[0]} starts none. Leave out one or the other."
         )
     if scheduler is not None and scheduler != "threads" and ":" not in scheduler:
         raise click.UsageError(

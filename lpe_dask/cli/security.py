@@ -1,4 +1,4 @@
-"""Encryption between command, scheduler and workers, as Dask's configuration has it."""
+"""Encryption between command, scheduler and workers."""
 
 from __future__ import annotations
 
@@ -60,24 +60,10 @@ def is_of_certificates(error: BaseException | None) -> bool:
 def of_local_cluster() -> Security:
     """Return the security of a cluster on this machine that is about to start.
 
-    Where encryption is required, by the certificates of the configuration, or else by one
-    that is made for this cluster and never leaves its processes.
-
-    Raises
-    ------
-    ImportError
-        If one has to be made, but the library for it is missing.
+    By the certificates of the configuration, if it has them for all roles, or else by one
+    that is made for this cluster and is known to its processes only.
     """
-    security = Security()
+    security = Security(require_encryption=True)
     roles = ("client", "scheduler", "worker")
     contexts = [security.get_listen_args(role)["ssl_context"] for role in roles]
-    if not security.require_encryption or None not in contexts:
-        return security
-    try:
-        return Security.temporary()
-    except ImportError as error:
-        raise ImportError(
-            "Dask's configuration has distributed.comm.require-encryption: true, but names "
-            "no certificates (distributed.comm.tls), and without the library cryptography "
-            "none can be made. Install it, name certificates, or set --scheduler threads."
-        ) from error
+    return Security.temporary() if None in contexts else security

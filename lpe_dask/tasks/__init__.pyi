@@ -29,6 +29,7 @@ from .spool import Entry as Entry
 from .spool import remove_spools as remove_spools
 from .spool import spool_at as spool_at
 from .spool import spool_place as spool_place
+from .spool import temporary_place as temporary_place
 from .timeouts import seconds_of as seconds_of
 from .timeouts import timeout as timeout
 from .values import Held as Held

@@ -41,8 +41,12 @@ MARK_NAME = "spool"
 def spool_place() -> str:
     """Return where spools are made: as configured, else in Dask's temporary directory."""
     configured = dask.config.get("lpe-dask.spool", None)
-    temporary = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
-    return str(temporary if configured is None else configured)
+    return temporary_place() if configured is None else str(configured)
+
+
+def temporary_place() -> str:
+    """Return Dask's temporary directory, which is on this machine."""
+    return str(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
 
 
 class Spool:

@@ -1,12 +1,10 @@
 """Encryption: certificates of the configuration, or one for a cluster on this machine."""
 
 import ssl
-import sys
 
 import dask
 import pytest
 
-from lpe_dask.cli import security
 from lpe_dask.cli.security import check_address, is_of_certificates, of_local_cluster
 
 REQUIRED = {"distributed.comm.require-encryption": True}
@@ -38,21 +36,17 @@ def test_is_of_certificates__looks_at_all_causes(raised):
     assert not is_of_certificates(OSError("timed out"))
 
 
-def test_of_local_cluster__is_open_where_nothing_is_required():
-    assert not of_local_cluster().require_encryption
-
-
-def test_of_local_cluster__makes_a_certificate_where_one_is_required():
-    with dask.config.set(REQUIRED):
-        made = of_local_cluster()
+def test_of_local_cluster__makes_a_certificate():
+    made = of_local_cluster()
 
     assert made.require_encryption
     assert "BEGIN CERTIFICATE" in made.tls_scheduler_cert
+    assert made.tls_scheduler_key != of_local_cluster().tls_scheduler_key
 
 
-def test_of_local_cluster__takes_certificates_that_are_configured(tmp_path):
-    with dask.config.set(REQUIRED):
-        made = of_local_cluster()
+@pytest.mark.parametrize("required", [{}, REQUIRED])
+def test_of_local_cluster__takes_certificates_that_are_configured(tmp_path, required):
+    made = of_local_cluster()
     (tmp_path / "cert.pem").write_text(made.tls_scheduler_cert)
     (tmp_path / "key.pem").write_text(made.tls_scheduler_key)
     tls = {"distributed.comm.tls.ca-file": str(tmp_path / "cert.pem")}
@@ -60,13 +54,21 @@ def test_of_local_cluster__takes_certificates_that_are_configured(tmp_path):
         tls[f"distributed.comm.tls.{role}.cert"] = str(tmp_path / "cert.pem")
         tls[f"distributed.comm.tls.{role}.key"] = str(tmp_path / "key.pem")
 
-    with dask.config.set(REQUIRED | tls):
-        assert of_local_cluster().tls_worker_cert == str(tmp_path / "cert.pem")
+    with dask.config.set(required | tls):
+        taken = of_local_cluster()
         check_address(f"tls://{ADDRESS}")
 
+    assert taken.tls_worker_cert == str(tmp_path / "cert.pem")
+    assert taken.require_encryption
 
-def test_of_local_cluster__says_what_is_missing_for_a_certificate(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cryptography", None)
 
-    with dask.config.set(REQUIRED), pytest.raises(ImportError, match="cryptography"):
-        security.of_local_cluster()
+def test_of_local_cluster__makes_its_own_where_a_role_has_none(tmp_path):
+    made = of_local_cluster()
+    (tmp_path / "cert.pem").write_text(made.tls_scheduler_cert + made.tls_scheduler_key)
+    tls = {
+        "distributed.comm.tls.ca-file": str(tmp_path / "cert.pem"),
+        "distributed.comm.tls.client.cert": str(tmp_path / "cert.pem"),
+    }
+
+    with dask.config.set(tls):
+        assert "BEGIN CERTIFICATE" in of_local_cluster().tls_client_cert
