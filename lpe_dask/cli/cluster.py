@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import multiprocessing
 import os
 import signal
 import time
@@ -153,6 +154,7 @@ class ChosenWorkers:
             signals_held(),
             dask.config.set({"distributed.scheduler.worker-ttl": WORKER_TTL}),
         ):
+            _check_semaphores(n_workers)
             folder = spool_at(temporary_place()).folder("workers")
             cluster = start_cluster(
                 n_workers, threads, limit, of_local_cluster(), Folder(folder.url).path(),
@@ -235,6 +237,23 @@ def _dashboard_of(client: Any) -> str | None:
     host = urlsplit(client.scheduler.address).hostname
     link: str = client.dashboard_link
     return link.replace("//[:", f"//[{host}]:")  # which Dask cuts off at the first colon
+
+
+def _check_semaphores(n_workers: int) -> None:
+    """Raise if this machine has no place for what processes and their nannies share.
+
+    Nannies would wait for processes that never start, and say nothing of the cause.
+    """
+    context = multiprocessing.get_context("spawn")
+    try:
+        _ = [context.Queue() for _ in range(2 * n_workers)]  # two for each nanny
+    except OSError as error:
+        raise OSError(
+            f"no worker processes can be started: they share semaphores with this process, "
+            f"on Linux in /dev/shm, but none can be made there ({error}). Make that folder "
+            f"a tmpfs that can be written to and is not full, or work in this process with "
+            f"--scheduler threads."
+        ) from error
 
 
 def _end_cluster(

@@ -9,6 +9,7 @@ another run holds the lock. The results of a command go to standard output: the 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -300,6 +301,8 @@ def demo(output: str | None, debug: bool, **options: Any) -> None:
 
 def main() -> None:
     """Run the command line; the entry of the console command."""
+    # What its import says where no semaphores can be made: only scikit-learn needs it.
+    warnings.filterwarnings("ignore", ".*joblib will operate in serial mode")
     try:
         cli(prog_name="lpe-dask")
     except SystemExit as end:

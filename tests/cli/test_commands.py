@@ -671,6 +671,46 @@ def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
     assert sum(worker["nthreads"] for worker in found.values()) == dask.system.CPU_COUNT
 
 
+FULL = "size=4k tmpfs /dev/shm && head -c 4096 /dev/zero > /dev/shm/full"
+
+
+@pytest.mark.parametrize(
+    ("mounted", "said"), [("ro tmpfs /dev/shm", "Read-only"), (FULL, "No space left")]
+)
+def test_workers__need_a_place_for_semaphores(files, mounted, said):
+    """In a mount namespace of its own, so that nobody else misses anything."""
+    within = ["unshare", "--mount", "sh", "-c"]
+    mount = f"mount -t tmpfs -o {mounted}"
+    if subprocess.run([*within, mount], capture_output=True).returncode != 0:
+        pytest.skip("only root may mount something, and not in each container")
+    given = ["score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"]
+    command = [*within, f'{mount} && exec "$@"', "sh", COMMAND, *given]
+
+    refused = subprocess.run([*command, "--workers", "1"], capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "--scheduler", "threads"], capture_output=True, text=True
+    )
+
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("Error: no worker processes can be started")
+    assert said in refused.stderr
+    assert refused.stderr.endswith("work in this process with --scheduler threads.\n")
+    assert refused.stderr.count("\n") == 1
+    assert done.returncode == 0, done.stderr
+    assert "joblib" not in done.stderr
+
+
+def test_workers__need_semaphores(files, monkeypatch):
+    def fail(*args, **options):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr("multiprocessing.synchronize.Lock.__init__", fail)
+    result = invoke("score", "nominal.parquet", "--output", "out", "--workers", "1")
+
+    assert result.exit_code == 2
+    assert "no worker processes can be started" in message(result)
+
+
 # The log of distributed
 
 
