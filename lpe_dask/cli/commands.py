@@ -18,7 +18,7 @@ import click
 
 from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.cli.demo import demo_ending, demo_folder, demo_table, write_digits
-from lpe_dask.cli.interrupts import has_given_up
+from lpe_dask.cli.interrupts import handle_signals, has_given_up
 from lpe_dask.cli.options import (
     check_option,
     columns_options,
@@ -306,8 +306,10 @@ def main() -> None:
     try:
         cli(prog_name="lpe-dask")
     except SystemExit as end:
-        if end.code in (INTERRUPTED, TERMINATED) or has_given_up():
-            end_now(int(end.code or 0))
+        code = int(end.code or 0)
+        if code in (INTERRUPTED, TERMINATED) or has_given_up():
+            end_now(code)
+        handle_signals(lambda: end_now(code))  # Python's own end removes the spool later
         raise
 
 

@@ -553,6 +553,7 @@ def test_main__does_not_wait_for_threads_of_an_interrupted_run(monkeypatch, code
 
 
 def test_main__passes_other_exit_codes_on(monkeypatch):
+    monkeypatch.setattr(commands, "handle_signals", lambda end: None)
     monkeypatch.setattr(commands, "cli", lambda **options: sys.exit(2))
 
     with pytest.raises(SystemExit, match="2"):
@@ -1044,6 +1045,31 @@ def test_command__ends_while_workers_start(
     with pytest.raises(ProcessLookupError):  # of the group, nobody is left
         os.killpg(process.pid, 0)
     assert not Path("out/_lock.json").exists()
+    assert list(temporary.iterdir()) == []
+
+
+def test_command__removes_the_spool_also_when_it_has_finished(files, temporary, start):
+    """A signal that comes while Python ends does not change how the run ended."""
+    Path("site").mkdir()
+    Path("site/sitecustomize.py").write_text(
+        "import atexit, sys, time\n"
+        "if sys.argv[0].endswith('lpe-dask'):\n"
+        "    atexit.register(time.sleep, 60)\n"
+    )
+    found = os.pathsep.join(["site", *filter(None, [os.environ.get("PYTHONPATH")])])
+    given = ["score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"]
+    process = start(
+        *given, "--workers", "1", stderr=subprocess.PIPE, env={"PYTHONPATH": found}
+    )
+    for line in process.stderr:
+        if line.startswith("written to"):
+            break
+    time.sleep(0.5)
+
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=30)
+
+    assert process.returncode == 0, stderr
     assert list(temporary.iterdir()) == []
 
 

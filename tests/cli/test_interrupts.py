@@ -151,6 +151,17 @@ def test_signals_held__works_without_signal_masks(monkeypatch):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_handle_signals__calls_unless_they_are_ignored():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    seen = []
+
+    interrupts.handle_signals(lambda: seen.append("end"))
+    for number in SIGNALS:
+        send(number)
+
+    assert seen == ["end"]
+
+
 def test_ignore_signals__lets_none_stop_the_end():
     interrupts.ignore_signals()
 
