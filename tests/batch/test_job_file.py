@@ -457,6 +457,11 @@ PROBLEMS = [
         "but workers, threads would describe workers to start",
     ),
     (
+        f"{CLUSTER}scheduler='tcp://10.0.0.1:8786'\ndashboard=true",
+        ", line 5, [cluster] scheduler",
+        "but dashboard would describe workers to start",
+    ),
+    (
         f"{CLUSTER}scheduler='threads'\nscheduler_file='s.json'",
         ", line 6, [cluster] scheduler_file",
         "scheduler and scheduler_file name one each",

@@ -31,9 +31,11 @@ import lpe_dask
 from choosing import mostly_slow
 from indexes import corrupted, right_lists
 from lpe_dask.batch import runs
+from lpe_dask.batch.job import ClusterSection
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli import commands, interrupts, outcome
+from lpe_dask.cli.options import take_workers
 from lpe_dask.kernels import nn_descent
 from lpe_dask.model.parameters import PARAMETERS
 from lpe_dask.search import packing
@@ -670,6 +672,31 @@ def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
     invoke("score", "nominal.parquet", "--output", "out")
 
     assert sum(worker["nthreads"] for worker in found.values()) == dask.system.CPU_COUNT
+
+
+def test_dashboard__is_asked_for_by_the_option_or_by_the_job():
+    names = (
+        "scheduler",
+        "scheduler_file",
+        "workers",
+        "memory_limit",
+        "spool",
+        "give_up_after",
+    )
+    without = dict.fromkeys(names) | {"dashboard": False}
+
+    by_job = take_workers({**without}, False, ClusterSection(workers=2, dashboard=True))
+    by_option = take_workers(
+        without | {"dashboard": True}, False, ClusterSection(workers=2)
+    )
+    neither = take_workers({**without}, False, ClusterSection(workers=2))
+
+    chosen = by_job, by_option, neither
+    assert [(of.n_workers, of.dashboard) for of in chosen] == [
+        (2, True),
+        (2, True),
+        (2, False),
+    ]
 
 
 FULL = "size=4k tmpfs /dev/shm && head -c 4096 /dev/zero > /dev/shm/full"
