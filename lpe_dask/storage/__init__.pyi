@@ -5,6 +5,7 @@ from .columns import FLOATS as FLOATS
 from .columns import INT32 as INT32
 from .columns import INT64 as INT64
 from .columns import StoredFile as StoredFile
+from .columns import check_footer as check_footer
 from .columns import columns_of as columns_of
 from .columns import parquet_of as parquet_of
 from .columns import write_columns as write_columns
@@ -23,6 +24,7 @@ from .lock import lease as lease
 from .messages import brief as brief
 from .messages import full_disk_named as full_disk_named
 from .messages import one_line as one_line
+from .regular_files import UnsafeFileError as UnsafeFileError
 from .retries import has_been_retried as has_been_retried
 from .retries import is_passing as is_passing
 from .retries import retried as retried

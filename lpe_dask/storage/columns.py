@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.storage.folder import bring_to_disk
 from lpe_dask.storage.messages import full_disk_named
+from lpe_dask.storage.regular_files import read_regular, size_of
 from lpe_dask.storage.retries import retried
 
 #: Kinds of columns, each as the types that it may have.
@@ -31,6 +32,9 @@ FLOATS = (pa.float32(), pa.float64())
 #: Most bytes of numbers for each byte of a file. Snappy packs equal numbers 21 to 1; a file
 #: that declares far more would only fill the memory.
 MOST_EXPANSION = 64
+
+#: Most bytes of the footer of a file; it has some hundred for each column and row group.
+MOST_FOOTER = 2**26
 
 #: Names of columns, and the types that each may have.
 Columns = Mapping[str, tuple[Any, ...]]
@@ -62,7 +66,7 @@ class StoredFile:
         filesystem, path = fsspec.core.url_to_fs(self.url)
         filesystem.invalidate_cache(path)
         try:
-            n_bytes = filesystem.size(path)
+            n_bytes = size_of(filesystem, path)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FileNotFoundError(f"{self.url} is missing") from error
         if n_bytes is not None:  # some servers do not tell
@@ -85,13 +89,25 @@ class StoredFile:
         ValueError
             If it was changed, or does not hold these columns.
         """
+        if n_rows is not None:
+            self.check_plausible(len(expected), n_rows)
         return columns_of(self._content(), expected, self.url, n_rows)
+
+    def check_plausible(self, n_columns: int, n_rows: int) -> None:
+        """Raise, before it is read, if it is larger than so many numbers can make it."""
+        # At most 8 bytes each, and a footer: twice that is more than any file has.
+        most = 2 * 8 * n_columns * n_rows + 2**12 * n_columns + 2**20
+        if self.n_bytes > most:
+            raise ValueError(
+                f"{self.url} is to have {self.n_bytes} bytes, but {n_rows} rows have at "
+                f"most {most}"
+            )
 
     @retried
     def _content(self) -> bytes:
         self.check_size()  # a file that is far larger now is not read
-        with fsspec.open(self.url, "rb") as file:
-            content: bytes = file.read()
+        filesystem, path = fsspec.core.url_to_fs(self.url)
+        content = read_regular(filesystem, path, self.n_bytes)
         self._check_bytes(len(content))
         if hashlib.sha256(content).hexdigest() != self.sha256:
             raise ValueError(f"{self.url} was altered after it was written")
@@ -113,6 +129,22 @@ def write_columns(url: str, columns: Mapping[str, NDArray[Any]]) -> StoredFile:
         file.write(content)
         bring_to_disk(file)
     return StoredFile(url, len(content), hashlib.sha256(content).hexdigest())
+
+
+def check_footer(file: Any) -> None:
+    """Raise ValueError if a Parquet file has a footer that would only fill the memory.
+
+    Parameters
+    ----------
+    file : file
+        Its place is changed. About as much is read of it as Arrow reads at first.
+    """
+    file.seek(max(0, file.seek(0, 2) - 2**16))
+    n_bytes = int.from_bytes(file.read()[-8:-4], "little")
+    if n_bytes > MOST_FOOTER:
+        raise ValueError(
+            f"the footer of a Parquet file has {n_bytes} bytes, more than {MOST_FOOTER}"
+        )
 
 
 def parquet_of(columns: Mapping[str, NDArray[Any]]) -> memoryview:

@@ -22,6 +22,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.storage.messages import full_disk_named
+from lpe_dask.storage.regular_files import MOST_BYTES, open_regular, read_regular
 from lpe_dask.storage.retries import is_passing, retried
 
 #: Seconds until a new file is read again, where the filesystem does not prevent another run
@@ -101,14 +102,35 @@ class Folder:
         return [name for name in names if name and name.startswith(prefix)]
 
     @retried
-    def read(self, name: str) -> bytes | None:
-        """Return the content of a file, None if there is none."""
+    def read(
+        self, name: str, at_most: int = MOST_BYTES, *, follow_links: bool = True
+    ) -> bytes | None:
+        """Return the content of a regular file, None if there is none.
+
+        Parameters
+        ----------
+        name : str
+        at_most : int
+            A file of more bytes is not read.
+        follow_links : bool, default=True
+            Whether a link on this machine may lead to it.
+
+        Raises
+        ------
+        UnsafeFileError
+            If it is something else, or larger.
+        """
         self._forget()
+        path, options = self.path(name), {"follow_links": follow_links}
         try:
-            content: bytes = self.filesystem.cat_file(self.path(name))
+            return read_regular(self.filesystem, path, at_most, **options)
         except _NOT_THERE:
             return None
-        return content
+
+    def open(self, name: str) -> Any:
+        """Return a regular file, to read from; no retries."""
+        self._forget()
+        return open_regular(self.filesystem, self.path(name))
 
     @retried
     def age(self, name: str) -> float | None:
@@ -185,7 +207,7 @@ class Folder:
                 failure = error
         if not (failure or self._is_exclusive):
             time.sleep(SETTLE_SECONDS)
-        found = self.read(name)
+        found = self.read(name, follow_links=False)
         if found is None and not isinstance(failure, FileExistsError | None):
             raise failure
         return found == content
@@ -230,7 +252,7 @@ class Folder:
     def _write_if_absent(self, name: str, content: bytes) -> None:
         if self._is_exclusive:
             self._write_new(name, content)
-        elif self.read(name) is None:
+        elif not self.exists(name):
             self.write(name, content)
 
     def _write_new(self, name: str, content: bytes) -> None:

@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 #: Name of the lock file in the locked folder.
 LOCK_NAME = "_lock.json"
 
+#: Most bytes of a lock; it has about 400.
+_MOST_BYTES = 2**14
+
 #: Seconds between two heartbeats of a run.
 BEAT_SECONDS = 10
 
@@ -308,7 +311,7 @@ def _take_over(folder: Folder, dead: bytes, content: bytes) -> bool:
         _content_if_dead(folder, claims[-1])
         claims.append(f"{stem}-{len(claims)}.tmp")
     try:
-        if folder.read(LOCK_NAME) != dead:
+        if _read(folder, LOCK_NAME) != dead:
             return False
         folder.write(LOCK_NAME, content)
     finally:
@@ -325,7 +328,7 @@ def _content_if_dead(folder: Folder, name: str) -> bytes:
     Where the filesystem does not tell when a file was written, and a process of this
     machine is not known to be gone, the owner counts as alive.
     """
-    content = folder.read(name)
+    content = _read(folder, name)
     if content is None:
         raise FileNotFoundError(f"{name} is gone")
     owner = Owner.from_json(content)
@@ -348,4 +351,8 @@ def _content_if_dead(folder: Folder, name: str) -> bytes:
 
 
 def _owner_of(folder: Folder) -> Owner | None:
-    return Owner.from_json(folder.read(LOCK_NAME))
+    return Owner.from_json(_read(folder, LOCK_NAME))
+
+
+def _read(folder: Folder, name: str) -> bytes | None:
+    return folder.read(name, _MOST_BYTES, follow_links=False)  # we make no links

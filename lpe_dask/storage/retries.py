@@ -98,6 +98,11 @@ def retried_as_a_whole(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return whole
 
 
+def attempt_seconds() -> float:
+    """Return for how long a server may be silent in one attempt."""
+    return float(dask.config.get("lpe-dask.retries.attempt-timeout"))
+
+
 def is_passing(error: BaseException) -> bool:
     """Return whether an error of a storage is temporary, so that a retry may succeed.
 

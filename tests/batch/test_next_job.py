@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from fsspec.implementations.local import LocalFileSystem
 
 import lpe_dask
 from breaking import at
@@ -271,16 +270,16 @@ def test_run__takes_today_where_no_start_is_known(clock, caplog, content):
 
 
 def test_run__takes_today_where_yesterday_cannot_be_read(clock, caplog, monkeypatch):
-    def refuse(self, path, *arguments, **options):
+    def refuse(path, *arguments, **options):
         if "2026-11-19" in str(path):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return read(self, path, *arguments, **options)
+        return open_file(path, *arguments, **options)
 
     clock(LATE)
     interrupt()
     clock(EARLY)
-    read = LocalFileSystem._open
-    monkeypatch.setattr(LocalFileSystem, "_open", refuse)
+    open_file = os.open
+    monkeypatch.setattr(os, "open", refuse)
 
     lpe_dask.run("job.toml")
 

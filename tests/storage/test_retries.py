@@ -44,7 +44,8 @@ output = "{place}/out/{{date}}"
 @pytest.fixture(autouse=True)
 def short_pauses():
     pauses = {"attempts": 25, "first-pause": 0.01, "longest-pause": 0.1}
-    with dask.config.set({"lpe-dask.retries": pauses, "scheduler": "sync"}):
+    settings = {f"lpe-dask.retries.{name}": value for name, value in pauses.items()}
+    with dask.config.set({**settings, "scheduler": "sync"}):
         yield
 
 
