@@ -9,7 +9,8 @@ from typing import Any
 from uuid import uuid4
 
 from lpe_dask.storage import Folder, brief
-from lpe_dask.tasks.spool import MARK_NAME, spool_at, spool_place
+from lpe_dask.tasks.dead_spools import MARK_NAME
+from lpe_dask.tasks.spool import spool_at, spool_place
 from lpe_dask.tasks.timeouts import timeout
 
 logger = logging.getLogger(__name__)

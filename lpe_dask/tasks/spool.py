@@ -13,29 +13,20 @@ spool in the same place.
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 import threading
 import weakref
-from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
 import dask
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.storage import Folder, is_dead, lease
-from lpe_dask.tasks.cleaner import Unneeded, cleaner_of_process, remove, remove_all_folders
+from lpe_dask.storage import Folder, lease
+from lpe_dask.tasks.cleaner import Unneeded, cleaner_of_process, remove_all_folders
+from lpe_dask.tasks.dead_spools import MARK_NAME, PREFIX, remove_dead_spools
 from lpe_dask.tasks.entry_names import EntryName
-
-logger = logging.getLogger(__name__)
-
-#: Start of the name of a spool's folder.
-_PREFIX = "lpe-spool-"
-
-#: Name of the file by which workers are asked whether they see a spool.
-MARK_NAME = "spool"
 
 
 def spool_place() -> str:
@@ -66,7 +57,7 @@ class Spool:
     def __init__(self, place: str) -> None:
         self.place = place
         around = Folder(place)
-        folder = Folder(around.full_url(f"{_PREFIX}{uuid4().hex}"))
+        folder = Folder(around.full_url(f"{PREFIX}{uuid4().hex}"))
         self.url = folder.url
         self._cleaner = cleaner_of_process()
         try:
@@ -75,11 +66,13 @@ class Spool:
                 self.url, lease(self.url, "keep the data of a process")
             )
             folder.write(MARK_NAME, b"\n")
+        except FileExistsError:  # it is not ours
+            raise
         except BaseException:
             self._cleaner.remove(self.url)
             raise
         self.remove_when_collected(self, Unneeded(self.url))
-        _collect(around, self.url)
+        remove_dead_spools(around, self.url)
 
     @property
     def is_lost(self) -> bool:
@@ -161,15 +154,3 @@ def _make_private(folder: Folder) -> None:
         os.mkdir(path, 0o700)
     else:
         folder.make()
-
-
-def _collect(place: Folder, own: str) -> None:
-    """Remove the spools in a place whose processes have died."""
-    with suppress(Exception):  # others collect there, too, and not all may be looked into
-        for name in place.names(_PREFIX):
-            url = place.full_url(name)
-            if url != own:
-                with suppress(Exception):
-                    if is_dead(url):
-                        remove(url)
-                        logger.info("removed %s, left by a process that died", url)
