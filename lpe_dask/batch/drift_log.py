@@ -36,7 +36,7 @@ from lpe_dask.pvalues import (
     new_state,
     update,
 )
-from lpe_dask.storage import Folder, brief
+from lpe_dask.storage import Folder, UnsafeFileError, brief
 
 logger = logging.getLogger(__name__)
 
@@ -237,12 +237,16 @@ class RunSeries:
 
     def _summary(self, output: str, name: str = SUMMARY_NAME) -> dict[str, Any] | None:
         """Return a summary; None if there is none, or a damaged one."""
-        content = Folder(output).read(name)
-        if content is None:
-            return None
         try:
-            return dict(json.loads(content))
-        except (ValueError, TypeError, RecursionError) as error:
+            content = Folder(output).read(name)
+            return None if content is None else dict(json.loads(content))
+        except (
+            UnsafeFileError,
+            IsADirectoryError,
+            ValueError,
+            TypeError,
+            RecursionError,
+        ) as error:
             _pass_over(output, error)
             return None
 

@@ -127,7 +127,7 @@ def start_of(url: str) -> datetime | None:
     was fitted there was only the lock, which stays if the run was killed.
     """
     for name, key in ((FINGERPRINT_NAME, "began"), (LOCK_NAME, "since")):
-        with suppress(ValueError, KeyError, TypeError):
+        with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
             said = json.loads(Folder(url).read(name) or b"")[key]
             return datetime.fromisoformat(said).astimezone()
     return None

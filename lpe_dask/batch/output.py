@@ -31,7 +31,9 @@ from lpe_dask.storage import (
     LOCK_NAME,
     Folder,
     Lock,
+    UnsafeFileError,
     brief,
+    check_footer,
     hold,
     is_dead,
     plain,
@@ -141,11 +143,12 @@ def check_replaceable(url: str) -> None:
 
 @retried
 def _is_part(folder: Folder, name: str) -> bool:
-    with folder.filesystem.open(folder.path(name)) as file:
-        try:
+    try:
+        with folder.open(name) as file:
+            check_footer(file)
             names = pq.read_schema(file).names
-        except pa.ArrowInvalid:
-            return False
+    except (pa.ArrowInvalid, ValueError, UnsafeFileError):
+        return False
     return set(RESULT_COLUMNS) <= set(names)
 
 

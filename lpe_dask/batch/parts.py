@@ -31,6 +31,7 @@ from lpe_dask.batch.output import RESULT_COLUMNS, UNDECIDED, names_in
 from lpe_dask.pvalues import Adjustment, PValueBins, adjusted_p_values
 from lpe_dask.storage import (
     Folder,
+    check_footer,
     check_token,
     is_passing,
     retried,
@@ -114,6 +115,7 @@ class PartFolder:
         """Return what was found in a part; None if it is not of this run, or damaged."""
         try:
             with self.open(number) as file:
+                check_footer(file)
                 metadata = pq.read_metadata(file).metadata or {}
             said = json.loads(metadata[_KEY])
             is_ours = (said["run"], said["part"]) == (self.run, number)
@@ -125,8 +127,7 @@ class PartFolder:
 
     def open(self, number: int) -> Any:
         """Return a part, as a file to read."""
-        folder = Folder(self.url)
-        return folder.filesystem.open(folder.path(self.name(number)), "rb")
+        return Folder(self.url).open(self.name(number))
 
     @retried
     def publish(self, number: int, table: pa.Table, found: Found) -> None:

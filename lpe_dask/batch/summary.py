@@ -112,7 +112,7 @@ def read_summary(output: str) -> dict[str, Any]:
         )
     try:
         return dict(json.loads(content))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{output}/{SUMMARY_NAME} is not a summary: {brief(error)} Run the job again "
             f"with overwrite=True (--overwrite)."

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -201,11 +200,12 @@ class ChosenWorkers:
 def _address_in(file: str | None) -> str:
     """Return the address in the file of a scheduler, which may be about to write it."""
     assert file is not None
+    folder, name = Folder(os.path.dirname(file) or "."), os.path.basename(file)
     seconds = timeout("scheduler-file")
     end = time.monotonic() + seconds
     while True:
         with suppress(OSError, ValueError, KeyError):  # absent, or half written
-            return str(json.loads(Path(file).read_bytes())["address"])
+            return str(json.loads(folder.read(name, 2**20) or b"")["address"])
         if time.monotonic() > end:
             raise UnavailableError(
                 f"no scheduler has written its address to {file} for {seconds:g} seconds. "

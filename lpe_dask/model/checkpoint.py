@@ -18,7 +18,14 @@ import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
-from lpe_dask.storage import FLOAT64, INT64, Folder, columns_of, parquet_of
+from lpe_dask.storage import (
+    FLOAT64,
+    INT64,
+    Folder,
+    UnsafeFileError,
+    columns_of,
+    parquet_of,
+)
 from lpe_dask.tasks import RowCount, compute, new_tasks
 
 logger = logging.getLogger(__name__)
@@ -43,15 +50,19 @@ class Checkpoint:
     def known(self, n_rows: int) -> NDArray[np.float64]:
         """Return the statistic of all rows, of shape (n_rows,), NaN where not known."""
         statistic = np.full(n_rows, np.nan)
-        folder = Folder(self.url)
+        folder, most = Folder(self.url), 2 * 16 * n_rows + 2**20
         for name in folder.names("rows-"):
-            content = folder.read(name) or b""
             try:
+                content = folder.read(name, most) or b""
                 columns = columns_of(content, _COLUMNS, folder.path(name))
-            except ValueError as error:  # its rows are measured again
+                numbers = columns["number"]
+                if len(numbers) and not 0 <= numbers.min() <= numbers.max() < n_rows:
+                    raise ValueError(f"{folder.path(name)} has numbers of no rows")
+            except (UnsafeFileError, IsADirectoryError, ValueError) as error:
+                # its rows are measured again
                 logger.warning("ignored a damaged checkpoint file: %s", error)
                 continue
-            statistic[columns["number"]] = columns["statistic"]
+            statistic[numbers] = columns["statistic"]
         return statistic
 
     def recorded(self, tasks: list[Delayed]) -> list[Delayed]:

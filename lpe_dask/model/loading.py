@@ -206,8 +206,9 @@ def _check_files(files: list[StoredFile]) -> None:
 
 
 def _calibration(file: StoredFile, manifest: Manifest) -> NDArray[np.float64]:
-    values: NDArray[np.float64] = file.columns({"statistic": FLOAT64})["statistic"]
     n_rows = manifest.division.n_rows
+    file.check_plausible(1, n_rows)
+    values: NDArray[np.float64] = file.columns({"statistic": FLOAT64})["statistic"]
     if not 1 <= len(values) <= n_rows:  # users may have set others than the fit
         raise ValueError(f"{file.url} holds {len(values)} of {n_rows} statistics")
     if np.isnan(values).any() or (values[1:] < values[:-1]).any():
@@ -231,6 +232,8 @@ def _reference(
     load = partial(load_blocks, blocks, n_rows, space)
     graph = None
     if manifest.neighbor_graph is not None:
+        most_edges = 2 * n_rows * manifest.neighbor_graph.n_neighbors
+        files[EDGES_NAME].check_plausible(2, most_edges)
         edges = partial(load_graph, files[STARTS_NAME], files[EDGES_NAME], n_rows)
         graph = StoredBlocks(edges, 1)
     largest = 1 if space.is_indexed else LARGEST_BLOCK

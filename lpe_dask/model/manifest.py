@@ -69,6 +69,10 @@ MANIFEST_NAME = "manifest.json"
 CALIBRATION_NAME, NOMINAL_NAME = "calibration.parquet", "nominal.parquet"
 STARTS_NAME, EDGES_NAME = "graph-starts.parquet", "graph-edges.parquet"
 
+#: Most bytes of a manifest. It has 40 KiB for each column with scale="quantile", a few
+#: hundred bytes for each block, and else less.
+MOST_BYTES = 2**26
+
 #: What the folders of the other files are called.
 DATA_PATTERN = "data-[0-9a-f]{12}"
 
@@ -507,7 +511,14 @@ def write_manifest(content: dict[str, Any], url: str) -> None:
     content = to_json({"format": FORMAT, **content})
     Manifest.model_validate(content)
     text = json.dumps({"sha256": _digest(content), **content}, indent=1, allow_nan=False)
-    Folder(url).write(MANIFEST_NAME, text.encode() + b"\n")
+    encoded = text.encode() + b"\n"
+    if len(encoded) > MOST_BYTES:
+        raise ValueError(
+            f"the manifest of this model has {len(encoded) / 2**20:.0f} MiB, and at most "
+            f"{MOST_BYTES / 2**20:.0f} MiB are read: what is learned of "
+            f"{content['n_features_in']} columns is too much. Measure fewer columns."
+        )
+    Folder(url).write(MANIFEST_NAME, encoded)
 
 
 def read_manifest(url: str) -> Manifest:
@@ -521,7 +532,7 @@ def read_manifest(url: str) -> Manifest:
         If it is cut short, altered, or of another format.
     """
     name = f"{url}/{MANIFEST_NAME}"
-    text = Folder(url).read(MANIFEST_NAME)
+    text = Folder(url).read(MANIFEST_NAME, MOST_BYTES)
     if text is None:
         raise FileNotFoundError(f"{name} is missing: there is no model")
     content = _parse(text, name)

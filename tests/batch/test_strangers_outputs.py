@@ -1,0 +1,150 @@
+"""Outputs that others can write to: what they have put there neither hangs nor grows."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lpe_dask
+from hostile import ATTACKS, limited
+from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.parts import PartFolder
+from lpe_dask.model.checkpoint import Checkpoint
+from lpe_dask.storage import columns
+
+READ = """
+import sys
+from lpe_dask.batch.explaining import _stored
+from lpe_dask.batch.fingerprint import read_fingerprint
+from lpe_dask.batch.output import reserved_output
+from lpe_dask.batch.parts import PartFolder
+from lpe_dask.batch.summary import read_summary
+from lpe_dask.model.checkpoint import Checkpoint
+from lpe_dask.storage import holder
+
+def reserve(url):
+    with reserved_output(url):
+        pass
+
+def found(url):
+    return PartFolder(url, "run", 1, url, "token").found()
+
+def known(url):
+    return Checkpoint(url).known(3)
+
+for way, folder in zip(sys.argv[1::2], sys.argv[2::2]):
+    try:
+        print(globals()[way](folder), flush=True)
+    except (OSError, ValueError) as error:
+        print(error, flush=True)
+"""
+
+#: What reads a file of a name that everybody knows.
+READERS = {
+    "read_summary": "_summary.json", "read_fingerprint": "_run.json",
+    "_stored": "_reasons.pqt", "holder": "_lock.json", "reserve": "_lock.json",
+}  # fmt: skip
+
+REFUSED = {
+    "pipe": "is a named pipe, and only a regular file is read",
+    "zeros": "is a (device|link), and only a regular file is read",
+    "huge": "is not read, as it has 1099511627776 bytes or more, and at most",
+}
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """What each reader says where somebody has put something else; one process does all."""
+    around = tmp_path_factory.mktemp("strange")
+    cases = [(way, name, a) for way, name in READERS.items() for a in REFUSED]
+    cases += [("known", "rows-1.parquet", attack) for attack in ATTACKS]
+    cases += [("found", "part-00000.parquet", attack) for attack in [*ATTACKS, "footer"]]
+    folders = {}
+    for way, name, attack in cases:
+        folder = around / f"{way}-{attack}"
+        folder.mkdir()
+        (ATTACKS | {"footer": huge_footer})[attack](folder / name)
+        folders[way, attack] = folder
+    arguments = [argument for (way, _), at in folders.items() for argument in (way, at)]
+    lines = limited(READ, *arguments).splitlines()
+    return dict(zip(folders, lines, strict=True))
+
+
+def huge_footer(path):
+    """Make a file, of which no place is taken, whose footer has almost all of 4 GiB."""
+    with open(path, "wb") as file:
+        file.write(b"PAR1")
+        file.truncate(2**32)
+        file.seek(2**32 - 8)
+        file.write((2**32 - 256).to_bytes(4, "little") + b"PAR1")
+
+
+@pytest.mark.parametrize("attack", REFUSED)
+@pytest.mark.parametrize("way", READERS)
+def test_output__with_something_else_is_refused_with_the_name(answers, way, attack):
+    said = answers[way, attack]
+
+    assert re.search(rf"/{way}-{attack}/{READERS[way]} {REFUSED[attack]}", said), said
+    assert "remove it if it is not yours" in said
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_checkpoint__of_something_else_is_not_known(answers, attack):
+    assert answers["known", attack] == "[nan nan nan]"
+
+
+@pytest.mark.parametrize("attack", [*ATTACKS, "footer"])
+def test_found__knows_no_part_that_is_something_else(answers, attack):
+    assert answers["found", attack] == "{}"
+
+
+RESUME = """
+import sys, dask, lpe_dask
+if __name__ == "__main__":
+    with dask.config.set(scheduler="sync"):
+        print(lpe_dask.score_files(sys.argv[1], sys.argv[2], report=False)["rows"])
+"""
+
+
+def test_run__writes_parts_in_the_place_of_something_else(tmp_path, monkeypatch):
+    """Of an interrupted run, whose first part somebody has exchanged."""
+    rows = pd.DataFrame(np.random.default_rng(0).integers(0, 9, (40, 2)) * 1.0)
+    rows.columns = ["x", "y"]
+    (tmp_path / "rows").mkdir()
+    for i in range(2):
+        rows[20 * i : 20 * i + 20].to_parquet(tmp_path / f"rows/{i}.parquet")
+    lpe_dask.score_files(tmp_path / "rows", tmp_path / "out", report=False)
+    expected = pd.read_parquet(tmp_path / "out")
+    interrupted = tmp_path / "interrupted"
+    with monkeypatch.context() as patch:
+        patch.setattr(PartFolder, "check_seen", lambda folder: 1 / 0)
+        with pytest.raises(RunError, match="start the same run again"):
+            lpe_dask.score_files(tmp_path / "rows", interrupted, report=False)
+    part = interrupted / "part-00000.parquet"
+    part.unlink()
+    ATTACKS["pipe"](part)
+
+    assert limited(RESUME, tmp_path / "rows", interrupted).endswith("40\n")
+
+    pd.testing.assert_frame_equal(pd.read_parquet(interrupted), expected)
+
+
+def test_check_footer__takes_what_arrow_writes(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": np.arange(10**5)}), path, row_group_size=100)
+
+    with open(path, "rb") as file:
+        columns.check_footer(file)
+        assert pq.read_metadata(file).num_rows == 10**5
+
+
+@pytest.mark.parametrize("number", [-1, 3, 2**40])
+def test_checkpoint__of_rows_that_are_not_there_is_not_known(tmp_path, caplog, number):
+    values = {"number": np.array([0, number]), "statistic": np.array([1.0, 2.0])}
+    columns.write_columns(str(tmp_path / "rows-1.parquet"), values)
+
+    assert np.isnan(Checkpoint(str(tmp_path)).known(3)).all()
+    assert "has numbers of no rows" in caplog.text
