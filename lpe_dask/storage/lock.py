@@ -21,6 +21,7 @@ excluded: its next heartbeat notices, and `check_token` keeps its tasks from wri
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -234,6 +235,8 @@ class Lock:
 
     def release(self) -> None:
         """Remove the lock if this run still holds it; raises nothing."""
+        if os.getpid() != self._owner.pid:  # a fork leaves it to the process that has it
+            return
         self._is_ending.set()
         if self._thread.is_alive():
             self._thread.join(BEAT_SECONDS)

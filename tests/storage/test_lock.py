@@ -26,6 +26,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forking import in_fork
 from lpe_dask.storage import folder as folders
 from lpe_dask.storage import lock as locks
 from lpe_dask.storage import owner as owners
@@ -717,3 +718,13 @@ def test_hold__tells_where_the_folder_was_removed_meanwhile(tmp_path, monkeypatc
     missing = pytest.raises(FileNotFoundError, match="cannot be locked")
     with missing, hold(tmp_path / "gone", "score"):
         pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no forks")
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_hold__in_a_fork_leaves_the_lock_to_the_process_that_has_it(tmp_path):
+    with hold(tmp_path, "score") as lock:
+        in_fork(lock.release)
+
+        check_token(tmp_path, lock.token)
+    assert list(tmp_path.iterdir()) == []
