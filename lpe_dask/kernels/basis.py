@@ -36,13 +36,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cache
-from threading import Lock
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from lpe_dask.forks import ForkSafeLock
 from lpe_dask.kernels.compiled import compiled
 
 #: A point further than this from its center is not filtered but always looked at: float32
@@ -61,7 +61,7 @@ FURTHEST = 2.0**100
 
 _Squares = TypeVar("_Squares", float, NDArray[np.float64])
 
-_one_at_a_time = Lock()
+_one_at_a_time = ForkSafeLock()
 
 
 @dataclass(frozen=True, slots=True)

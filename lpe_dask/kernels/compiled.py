@@ -18,12 +18,15 @@ from numba import njit
 
 from lpe_dask.kernels.forms import chosen_form
 from lpe_dask.kernels.private_uses import (
+    fork_between_compilations,
     name_for_cache,
     save_one_at_a_time,
     without_counting,
 )
 
 logger = logging.getLogger(__name__)
+
+fork_between_compilations()
 
 #: Taken by the one warning of this process that kernels are not kept on disk.
 _said = threading.Lock()

@@ -10,7 +10,7 @@ Searches that have to be exact compare all pairs, as those of `brute` do.
 
 from __future__ import annotations
 
-import threading
+import os
 import warnings
 from functools import cache
 from types import ModuleType
@@ -19,6 +19,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.forks import ForkSafeLock
 from lpe_dask.kernels import brute, pruned
 from lpe_dask.kernels.blocks import Arrangement
 
@@ -42,7 +43,10 @@ basis = brute.basis
 tile = pruned.tile
 
 #: Held by the first build of a process, and by each where no two may run at once.
-_building = threading.Lock()
+_building = ForkSafeLock()
+
+#: The processes that have built: this one, or those that it is a fork of.
+_builders: set[int] = set()
 
 
 def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangement:
@@ -71,6 +75,11 @@ def neighbor_lists(points: NDArray[np.float64], seed: int) -> NDArray[np.int32]:
     lists : ndarray of shape (n_points, at most LISTED_ROWS)
         Places of points, the nearest first; what is no place stands for none. A point may
         be listed for itself, or twice.
+
+    Raises
+    ------
+    RuntimeError
+        In a fork of a process that has built, where OpenMP would end it.
     """
     n_points = len(points)
     if n_points <= LISTED_ROWS:  # each is near all others
@@ -79,6 +88,7 @@ def neighbor_lists(points: NDArray[np.float64], seed: int) -> NDArray[np.int32]:
     with np.errstate(over="ignore"):
         singles = points.astype(np.float32)
     np.clip(singles, -FURTHEST_LISTED, FURTHEST_LISTED, out=singles)
+    _check_openmp()
     with _building:
         can_run_at_once = _prepare(singles.shape[1])
         if not can_run_at_once:
@@ -98,12 +108,25 @@ def _listed(points: NDArray[np.float32], seed: int) -> NDArray[np.int32]:
         numba.set_num_threads(n_threads)  # which it leaves at 1 where it fails
 
 
+def _check_openmp() -> None:
+    """Raise if a build would end this process: OpenMP of GNU does not survive a fork."""
+    is_fork = bool(_builders) and os.getpid() not in _builders
+    if is_fork and numba.threading_layer() == "omp":
+        raise RuntimeError(
+            "this process is a fork of one that has fitted with algorithm='nn_descent', "
+            "and its OpenMP cannot be used after a fork. Use an exact algorithm here, "
+            "start processes with multiprocessing.get_context('spawn'), or set the "
+            "environment variable NUMBA_THREADING_LAYER=workqueue before the first fit."
+        )
+
+
 @cache
 def _prepare(n_features: int) -> bool:
     """Compile what is needed, and return whether several builds may run at once.
 
     numba's own scheduler of threads ends the process if two threads use it at once.
     """
+    _builders.add(os.getpid())
     points = np.random.default_rng(0).standard_normal((4 * LISTED_ROWS, n_features))
     _listed(points.astype(np.float32), 0)
     return numba.threading_layer() in ("omp", "tbb")

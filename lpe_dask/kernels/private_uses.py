@@ -15,6 +15,7 @@ from typing import Any
 import numba
 from locket import lock_file
 from numba.core.codegen import get_host_cpu_features
+from numba.core.compiler_lock import global_compiler_lock
 
 
 def without_counting() -> dict[str, bool]:
@@ -75,6 +76,23 @@ def save_one_at_a_time(kernel: Any, on_failure: Callable[[OSError], None]) -> No
             on_failure(error)
 
     cache.save_overload = save_alone
+
+
+def fork_between_compilations() -> None:
+    """Let forks of this process wait until no other thread compiles.
+
+    A fork has no part of what such a thread would have done, but the locks that it held.
+
+    Uses ``global_compiler_lock``, which is held for as long as a function is compiled, or
+    taken from the cache or put there. Nothing public tells when that is.
+    Known to work since numba 0.61.0.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=global_compiler_lock.acquire,
+            after_in_parent=global_compiler_lock.release,
+            after_in_child=global_compiler_lock.release,
+        )
 
 
 def data_of(context: Any, builder: Any, array: Any, value: Any) -> Any:

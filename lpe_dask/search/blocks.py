@@ -13,7 +13,6 @@ each graph with these blocks: see `calls`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
@@ -21,6 +20,7 @@ from uuid import uuid4
 
 from dask.delayed import Delayed
 
+from lpe_dask.forks import ForkSafeLock
 from lpe_dask.search.spooled import Handles, SpoolFolder, new_entry
 from lpe_dask.tasks import (
     Entry,
@@ -61,7 +61,7 @@ class Blocks:
         self._values: list[Held] = []
         self._in_spool = False
         self._token = uuid4().hex
-        self._lock = threading.RLock()  # several threads may use one model
+        self._lock = ForkSafeLock()  # several threads may use one model
 
     def __len__(self) -> int:
         """Return the number of blocks."""

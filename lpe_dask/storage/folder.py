@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from uuid import uuid4
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage.messages import full_disk_named
 from lpe_dask.storage.regular_files import MOST_BYTES, open_regular, read_regular
 from lpe_dask.storage.retries import is_passing, retried
@@ -39,7 +39,7 @@ _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 _NOT_SYNCED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EROFS)
 
 # The filesystem in memory checks whether a file exists and creates it in two steps.
-_one_creates = threading.Lock()
+_one_creates = ForkSafeLock()
 
 
 class Folder:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import fsspec
 
+from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage import Lock
 from lpe_dask.tasks.entry_names import named_by, open_clients
 
@@ -142,7 +143,7 @@ class Cleaner:
         return [(file, since) for file, since in waiting if file.url not in unneeded]
 
 
-_making = threading.Lock()
+_making = ForkSafeLock()
 _cleaners: dict[int, Cleaner] = {}
 
 

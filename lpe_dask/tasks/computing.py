@@ -18,7 +18,11 @@ import dask
 from dask.callbacks import Callback
 from dask.delayed import Delayed
 
+from lpe_dask.forks import in_forks
 from lpe_dask.tasks import private_uses
+
+in_forks(private_uses.renew_threads)
+in_forks(private_uses.leave_clients)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,16 @@ one breaks this. Private parts of numba are used in `kernels.private_uses` only.
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
+from weakref import WeakSet
 
+import dask
+from dask import threaded
 from dask._task_spec import Alias, Task, TaskRef, convert_legacy_graph
 from dask.base import get_scheduler
 from dask.graph_manipulation import chunks
@@ -190,6 +194,12 @@ def computing_client() -> Any | None:
         owner = getattr(get_scheduler(), "__self__", None)
     except RuntimeError:  # Dask's answer to an asynchronous client
         return None
+    if owner in _of_parent:
+        raise RuntimeError(
+            "this process is a fork of the one that has the client of distributed by "
+            "which it is to compute, and cannot use it. Make a Client in this process, or "
+            "compute by threads: dask.config.set(scheduler='threads')."
+        )
     return owner if hasattr(owner, "scheduler_info") else None
 
 
@@ -238,6 +248,64 @@ def is_naming() -> bool:
     """
     lock: Any = tokenize_lock
     return bool(lock._is_owned())
+
+
+# A fork of this process
+
+
+#: Clients of the process that this one is a fork of.
+_of_parent: WeakSet[Any] = WeakSet()
+
+
+def renew_threads() -> None:
+    """Let a fork compute with threads of its own; those of its parent are not in it.
+
+    Uses ``default_pool``, ``pools`` and ``pools_lock`` of ``dask.threaded``,
+    ``tokenize_lock``, ``dask.config.config_lock`` and ``_at_fork_reinit`` of Python's
+    locks, which frees them. Dask gives tasks to the threads that it had before the fork,
+    and waits for ever.
+    Known to work since dask 2025.5.0.
+    """
+    locks: list[Any] = [threaded.pools_lock, tokenize_lock, dask.config.config_lock]
+    for lock in locks:
+        lock._at_fork_reinit()
+    pools = [pool for by_size in threaded.pools.values() for pool in by_size.values()]
+    for pool in [threaded.default_pool, *pools]:
+        if pool is not None:  # a thread of the parent may hold its lock
+            atexit.unregister(pool.shutdown)
+    threaded.default_pool = None
+    threaded.pools.clear()
+
+
+def leave_clients() -> None:
+    """Let a fork compute without the clients of its parent, whose threads are not in it.
+
+    Uses ``Client._instances``, ``_current_client`` and ``_refcount_lock`` of
+    ``distributed``, which would wait for an answer for ever, ``SpecCluster._instances``
+    and ``_children`` of `multiprocessing`, which the end of Python would close and kill,
+    and ``_closed`` of event loops, by which other calls raise at once.
+    Known to work since distributed 2025.5.0.
+    """
+    clients = clients_of_process()
+    if not clients:
+        return
+    from multiprocessing import process
+
+    from distributed import client as module
+    from distributed.deploy.spec import SpecCluster
+
+    module._current_client.set(None)
+    SpecCluster._instances.clear()
+    children: set[Any] = vars(process)["_children"]
+    children.clear()
+    for client in clients:
+        client.status = "closed"
+        _of_parent.add(client)
+        client._refcount_lock._at_fork_reinit()
+        with suppress(RuntimeError):  # it has no loop any more
+            client.loop.asyncio_loop._closed = True
+    if dask.config.get("scheduler", None) == "dask.distributed":  # as a client sets it
+        dask.config.set(scheduler=None)
 
 
 # The scheduler

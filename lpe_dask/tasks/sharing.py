@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from typing import Any
 from uuid import uuid4
 
+from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage import Folder, brief
 from lpe_dask.tasks.dead_spools import MARK_NAME
 from lpe_dask.tasks.spool import spool_at, spool_place
@@ -29,7 +29,7 @@ def is_place_shared(client: Any) -> bool:
         return seen.get(place, _is_likely_shared(client, place))
 
 
-_probing = threading.RLock()
+_probing = ForkSafeLock()
 _seen: weakref.WeakKeyDictionary[Any, dict[str, bool]] = weakref.WeakKeyDictionary()
 
 

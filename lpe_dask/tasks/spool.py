@@ -23,6 +23,7 @@ from uuid import uuid4
 import dask
 from fsspec.implementations.local import LocalFileSystem
 
+from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage import Folder, lease
 from lpe_dask.tasks.cleaner import Unneeded, cleaner_of_process, remove_all_folders
 from lpe_dask.tasks.dead_spools import MARK_NAME, PREFIX, remove_dead_spools
@@ -95,7 +96,7 @@ class Spool:
         finalizer.atexit = False  # all folders go then
 
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _spools: weakref.WeakValueDictionary[tuple[int, str], Spool] = weakref.WeakValueDictionary()
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Self
@@ -31,6 +30,7 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from dask.sizeof import sizeof
 
+from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage import ArrayFile, brief, retried, write_arrays
 from lpe_dask.tasks.calls import Call, count
 from lpe_dask.tasks.entry_names import EntryName, open_clients
@@ -66,7 +66,7 @@ class Held:
         self.value = value
         self.name = name
         self.key = f"{name}-{uuid4().hex}"
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._file: tuple[Entry, bool] | None = None
 
     @property

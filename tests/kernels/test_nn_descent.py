@@ -101,9 +101,8 @@ def test_import__leaves_the_threading_layer_as_it_was_set(monkeypatch):
 def test_builds__are_one_at_a_time_where_threads_must_not_meet(monkeypatch):
     held = []
     monkeypatch.setattr(nn_descent, "_prepare", lambda n_features: False)
-    monkeypatch.setattr(
-        nn_descent, "_listed", lambda *args: held.append(nn_descent._building.locked())
-    )
+    lock = nn_descent._building.lock
+    monkeypatch.setattr(nn_descent, "_listed", lambda *args: held.append(lock._is_owned()))
 
     nn_descent.neighbor_lists(_rows(1, 100), 0)
 

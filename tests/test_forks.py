@@ -1,0 +1,246 @@
+"""A fork of a process computes as its parent does, whatever the parent's threads hold."""
+
+import ast
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from dask import threaded
+from dask._expr import Expr
+from dask.tokenize import tokenize, tokenize_lock
+from distributed import Client
+from numba.core.compiler_lock import global_compiler_lock
+
+import lpe_dask
+from forking import in_fork
+from lpe_dask import LPE
+from lpe_dask.forks import ForkSafeLock
+from lpe_dask.kernels import nn_descent
+from processes import local_cluster
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="it has no forks"),
+    # Python 3.12 and later warn of forks while threads run.
+    pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning"),
+]
+
+ROWS = np.random.default_rng(0).integers(-9, 9, (300, 3)).astype(float)
+
+KINDS = {
+    "ndarray": lambda rows: rows,
+    "DataFrame": lambda rows: pd.DataFrame(rows, columns=["a", "b", "c"]),
+    "dask array": lambda rows: da.from_array(rows, chunks=(50, -1)),
+    "dask DataFrame": lambda rows: dd.from_pandas(
+        pd.DataFrame(rows, columns=["a", "b", "c"]), npartitions=3
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    with dask.config.set(scheduler="threads"):
+        yield
+
+
+@pytest.fixture
+def model():
+    return LPE(5).fit(ROWS)
+
+
+def scores(model, rows=ROWS[:50]):
+    return np.asarray(model.score_samples(rows))
+
+
+@contextmanager
+def held_by_a_thread(lock):
+    is_held, end = threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            is_held.set()
+            end.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("has_scored", [False, True])
+def test_score__in_a_fork(kind, has_scored):
+    rows = KINDS[kind](ROWS)
+    model = LPE(5).fit(rows)
+    expected = scores(LPE(5).fit(ROWS))
+    if has_scored:
+        scores(model)
+
+    actual = in_fork(lambda: scores(model, rows)[:50])
+
+    np.testing.assert_array_equal(actual, expected)
+
+
+def fit(model, folder):
+    return scores(LPE(5).fit(ROWS))
+
+
+def save_and_load(model, folder):
+    model.save(folder)
+    return scores(lpe_dask.load(folder))
+
+
+def explain(model, folder):
+    return model.explain(ROWS[:50] + 0.5).to_csv()
+
+
+def fork_again(model, folder):
+    return in_fork(lambda: scores(model))
+
+
+@pytest.mark.parametrize("use", [fit, save_and_load, explain, fork_again])
+def test_model__in_a_fork(use, model, tmp_path):
+    expected = use(model, tmp_path / "here")
+
+    actual = in_fork(lambda: use(model, tmp_path / "there"))
+
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_score__in_forks_while_other_threads_fit_and_score(model):
+    expected, end = scores(model), threading.Event()
+
+    def work():
+        while not end.is_set():
+            scores(LPE(5).fit(ROWS))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(10):
+            np.testing.assert_array_equal(in_fork(lambda: scores(model)), expected)
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_fork_safe_lock__is_free_in_a_fork():
+    lock = ForkSafeLock()
+
+    with held_by_a_thread(lock):
+        assert not lock.lock.acquire(blocking=False)
+        assert in_fork(lambda: lock.lock.acquire(timeout=10))
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="it has no lock any more")
+def test_score__in_a_fork_while_a_thread_computes_a_cached_property(model):
+    expected = scores(model)
+
+    with held_by_a_thread(vars(Expr)["_name"].lock):
+        actual = in_fork(lambda: scores(model))
+
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize(
+    "lock", [tokenize_lock, dask.config.config_lock, threaded.pools_lock]
+)
+def test_score__in_a_fork_while_a_thread_holds_a_lock_of_dask(lock, model):
+    def change_and_score():
+        with dask.config.set(num_workers=2):
+            return tokenize(model), scores(model)
+
+    expected = tokenize(model), scores(model)
+    with held_by_a_thread(lock):
+        name, actual = in_fork(change_and_score)
+
+    assert name == expected[0]
+    np.testing.assert_array_equal(actual, expected[1])
+
+
+def test_fork__waits_until_no_other_thread_compiles():
+    forks = []
+    fork = threading.Thread(target=lambda: forks.append(in_fork(lambda: "forked")))
+
+    with held_by_a_thread(global_compiler_lock):
+        fork.start()
+        fork.join(0.5)
+        assert forks == []
+    fork.join()
+
+    assert forks == ["forked"]
+
+
+def test_package__has_no_other_lock_that_a_fork_might_wait_for():
+    """Where a process has an object of its own, or nobody waits, Python's locks will do."""
+    folder = Path(lpe_dask.__file__).parent
+    found = {
+        path.name
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).split(".")[-1] in {"Lock", "RLock", "Condition"}
+        and ast.unparse(node.func) != "Lock"  # that of a folder
+    }
+
+    assert found == {"forks.py", "cleaner.py", "compiled.py"}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("fitted_on", ["threads", "cluster"])
+def test_score__in_a_fork_of_a_process_with_a_client(fitted_on):
+    """The fork computes by itself; the cluster stays that of its parent."""
+    with dask.config.set(scheduler=None), local_cluster() as cluster, Client(cluster):
+        with dask.config.set({"scheduler": "threads"} if fitted_on == "threads" else {}):
+            model = LPE(5).fit(ROWS)
+        expected = scores(model)
+
+        actual = in_fork(lambda: scores(model))
+
+        np.testing.assert_array_equal(actual, expected)
+        np.testing.assert_array_equal(scores(model), expected)
+
+
+@pytest.mark.cluster
+def test_client__of_the_parent_raises_in_a_fork(model):
+    def score():
+        try:
+            scores(model)
+        except RuntimeError as error:
+            return str(error)
+
+    with (
+        local_cluster() as cluster,
+        Client(cluster) as client,
+        dask.config.set(scheduler=client),
+    ):
+        said = in_fork(score)
+
+    assert "this process is a fork" in said
+
+
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_nn_descent__in_a_fork(layer, monkeypatch):
+    """OpenMP would end the process without a word."""
+    monkeypatch.setattr(nn_descent.numba, "threading_layer", lambda: layer)
+    monkeypatch.setattr(nn_descent, "_builders", {1})  # a parent
+    monkeypatch.setattr(nn_descent, "_prepare", lambda n_features: False)
+    monkeypatch.setattr(nn_descent, "_listed", lambda points, seed: points)
+
+    if layer == "omp":
+        with pytest.raises(RuntimeError, match="NUMBA_THREADING_LAYER=workqueue"):
+            nn_descent.neighbor_lists(ROWS, 0)
+    else:
+        assert len(nn_descent.neighbor_lists(ROWS, 0)) == len(ROWS)
