@@ -1,3 +1,4 @@
+import ast
 import logging
 import os
 import shutil
@@ -194,3 +195,23 @@ def test_compiled__by_two_processes_at_once(tmp_path):
     third = start("float32", "float64")
     assert third.communicate()[0] == "2\n"
     assert third.returncode == 0
+
+
+def test_kernels__have_names_of_their_own():
+    """Closures of one name, compiled in forks, would get one symbol (numba issue 10486)."""
+    makers = {"compiled", "inlined", "borrowing"}
+
+    def kernels(nodes):
+        return [
+            node.name
+            for node in nodes
+            if isinstance(node, ast.FunctionDef)
+            and makers & {ast.unparse(decorator) for decorator in node.decorator_list}
+        ]
+
+    files = [ast.parse(p.read_text()) for p in Path(module.__file__).parent.glob("*.py")]
+
+    assert sum(len(kernels(file.body)) for file in files) > 50
+    for file in files:
+        names = kernels(ast.walk(file))
+        assert sorted(set(names)) == sorted(names) == sorted(kernels(file.body))
