@@ -20,11 +20,12 @@ from lpe_dask.batch.scoring import tables_to_score
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Fitted, load_fitted
 from lpe_dask.pvalues import threshold
-from lpe_dask.storage import Folder, Lock, check_token
-from lpe_dask.tables import FileTable
+from lpe_dask.storage import MASK, Folder, Lock, check_token, printable, secrets_masked
+from lpe_dask.tables import FileTable, path_of
 from lpe_dask.tasks import compute, new_tasks
 
 
+@secrets_masked()
 def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
     """Return the reasons for the most anomalous rows of an output, which it then has.
 
@@ -86,14 +87,15 @@ def reason_lines(reasons: pd.DataFrame) -> str:
     for (part, row), of_row in reasons.groupby(["part", "row"], sort=False):
         first, told = of_row.iloc[0], of_row.head(3)
         texts = [
-            f"{line.column}={_value(line.value)} ({line.share:.0%}, usual {line.usual})"
+            f"{printable(str(line.column))}={_value(line.value)} ({line.share:.0%}, usual "
+            f"{printable(str(line.usual))})"
             for line in told.itertuples()
         ]
         if told["share"].isna().any():
             texts = ["no shares: the distance is 0 or inf"]
         elif first.is_spread:
             texts.insert(0, "spread over many columns")
-        place = (part, row, first.kept)
+        place = (part, row, printable(str(first.kept)))
         lines.append((*place, first.p_value, first.statistic, "; ".join(texts)))
     names = ["part", "row", "kept", "p_value", "statistic", "reasons"]
     table = pd.DataFrame(lines, columns=names)
@@ -107,7 +109,7 @@ def _short(number: float) -> str:
 
 
 def _value(value: Any) -> str:
-    return f"{value:.15g}" if isinstance(value, float) else str(value)[:40]
+    return f"{value:.15g}" if isinstance(value, float) else printable(str(value))[:40]
 
 
 def _n_rows(reasons: pd.DataFrame) -> int:
@@ -117,11 +119,11 @@ def _n_rows(reasons: pd.DataFrame) -> int:
 def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     """Write the reasons of so many rows into an output; computes."""
     fingerprint, path = read_fingerprint(url), summary["model"]
-    if path is None or fingerprint is None:
+    if path is None or MASK in path or fingerprint is None:
         raise ValueError(
             f"{url} has the reasons of {len(summary['reasons']['rows'])} rows, and its "
-            f"model was not saved. Lower top (--top), or run the job with a saved model "
-            f"(--model)."
+            f"model was not saved, or at a URL with a password. Lower top (--top), or run "
+            f"the job with a saved model (--model)."
         )
     model = load_fitted(path)
     if model.source != fingerprint.settings["model"]:
@@ -148,7 +150,7 @@ def labels_of(table: FileTable) -> list[tuple[str, int]]:
     for part in table.parts:
         starts.setdefault(part.name, part.first)
     return [
-        (part.name.rsplit("/", 1)[-1], part.first - starts[part.name])
+        (path_of(part.name).rsplit("/", 1)[-1], part.first - starts[part.name])
         for part in table.parts
     ]
 

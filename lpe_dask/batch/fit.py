@@ -35,7 +35,7 @@ from lpe_dask.model import (
     save_fitted,
     with_defaults,
 )
-from lpe_dask.storage import brief
+from lpe_dask.storage import brief, masked
 from lpe_dask.tables import (
     LEVEL_TYPES,
     AllBut,
@@ -132,7 +132,7 @@ class Fit:
                 save_fitted(model, lock)
             with suppress(OSError):  # the model is there
                 remove_fits(self.url)
-        logger.info("saved the model to %s", self.url)
+        logger.info("saved the model to %s", masked(self.url))
         return model
 
     def tidy(self) -> None:

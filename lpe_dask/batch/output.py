@@ -36,6 +36,7 @@ from lpe_dask.storage import (
     check_footer,
     hold,
     is_dead,
+    masked,
     plain,
     retried,
 )
@@ -217,7 +218,9 @@ def tidy(url: str, reserved: Callable[[str], AbstractContextManager[Lock]]) -> N
 
 
 def _warn_of_left(url: str, error: Exception) -> None:
-    logger.warning("could not remove what a run has left in %s: %s", url, brief(error))
+    logger.warning(
+        "could not remove what a run has left in %s: %s", masked(url), brief(error)
+    )
 
 
 def _remove(url: str, is_wanted: Callable[[str], object]) -> None:

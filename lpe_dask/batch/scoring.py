@@ -64,7 +64,7 @@ from lpe_dask.pvalues import (
     doubt_about_rate,
     threshold,
 )
-from lpe_dask.storage import Folder, Lock, brief, check_token
+from lpe_dask.storage import Folder, Lock, brief, check_token, masked
 from lpe_dask.tables import (
     FileTable,
     Paths,
@@ -221,7 +221,8 @@ class Scoring:
             )
             path = self.job.model.path
             summary |= {
-                "output": self.output, "model": None if path is None else model_url(path),
+                "output": masked(self.output),
+                "model": None if path is None else masked(model_url(path)),
                 "reasons": reasons, "planned_worker_bytes": planned,
                 "drift": self._drift(series, columns, written),
                 "values": columns.section(written),

@@ -19,6 +19,7 @@ import click
 from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.cli.demo import demo_ending, demo_folder, demo_table, write_digits
 from lpe_dask.cli.interrupts import handle_signals, has_given_up
+from lpe_dask.cli.messages import SafeGroup, say
 from lpe_dask.cli.options import (
     check_option,
     columns_options,
@@ -44,7 +45,10 @@ from lpe_dask.cli.outcome import (
 from lpe_dask.tables import split_names
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.group(
+    cls=SafeGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+)
 @click.version_option(package_name="lpe-dask", prog_name="lpe-dask")
 def cli() -> None:
     """Give each row of a table a p-value: how rarely a nominal row is as unusual.
@@ -146,7 +150,7 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
 
         forecast = (_job_forecast if is_job(data) else _forecast)(data, debug, options)
         if forecast is not None:
-            click.echo(forecast)
+            say(forecast)
             forecast.check()
 
 
@@ -224,7 +228,7 @@ def status(output: str, debug: bool) -> None:
         from lpe_dask.batch import status_of
 
         found = status_of(output)
-        click.echo(found)
+        say(found)
     codes = {"done": 0, "at work": LATER, "resumable": FAILED}
     click.get_current_context().exit(codes[found.state])
 
@@ -251,8 +255,8 @@ def explain(output: str, top: int, debug: bool, **options: Any) -> None:
         workers = take_workers(options, debug)
         with nullcontext() if knows_reasons(output, top) else _watched(workers):
             reasons = explain_output(output, top)
-        click.echo(reason_lines(reasons))
-        click.echo(f"all columns are in {output.rstrip('/')}/_reasons.pqt", err=True)
+        say(reason_lines(reasons))
+        say(f"all columns are in {output.rstrip('/')}/_reasons.pqt", err=True)
 
 
 @cli.command(short_help="Make the page about a run again.")
@@ -266,7 +270,7 @@ def report(output: str, debug: bool) -> None:
     with exit_codes(debug):
         from lpe_dask.batch import report as make
 
-        click.echo(f"written to {make(output)}", err=True)
+        say(f"written to {make(output)}", err=True)
 
 
 @cli.command(short_help="Score real handwritten digits, from end to end.")
@@ -295,8 +299,8 @@ def demo(output: str | None, debug: bool, **options: Any) -> None:
             keep=["digit"],
         )
         _do(job, workers)
-        click.echo(demo_table(folder / "scores"))
-        click.echo(demo_ending(folder, is_kept=output is not None), err=True)
+        say(demo_table(folder / "scores"))
+        say(demo_ending(folder, is_kept=output is not None), err=True)
 
 
 def main() -> None:
@@ -336,15 +340,15 @@ def _do(
     run = prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
     if keep and run.is_finished():
         run.tidy()
-        click.echo(_nothing_to_do(job.place), err=True)
+        say(_nothing_to_do(job.place), err=True)
         is_asked = job.score is not None and fail_on_drift
         summary = read_summary(job.place) if is_asked else {}
     else:
         summary = run.execute(_watched(workers))
-        click.echo(summary_lines(summary, job.place), err=True)
+        say(summary_lines(summary, job.place), err=True)
     if fail_on_drift and (code := drift_code(summary)) != 0:
         said = (summary.get("drift") or {}).get("text", "drift was not judged")
-        click.echo(f"--fail-on-drift: {said}", err=True)
+        say(f"--fail-on-drift: {said}", err=True)
         return code
     return 0
 
@@ -397,7 +401,7 @@ def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
     check_no_others(job, list(_given(options)))
     prepared = prepare(due)
     if prepared.is_finished():
-        click.echo(_nothing_to_do(due.place), err=True)
+        say(_nothing_to_do(due.place), err=True)
         return None
     with workers.planned() as planned:
         return forecast_job(planned, prepared)

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from lpe_dask.cli.interrupts import GivenUp, Terminated, ignore_signals, signals_raised
+from lpe_dask.cli.messages import StderrHandler, say
 from lpe_dask.storage import LockedError, has_been_retried
 
 #: Exit codes.
@@ -29,17 +30,10 @@ class UnavailableError(OSError):
     """What a run needs is not there now, but may be later."""
 
 
-class _StderrHandler(logging.Handler):
-    """Prints to the current standard error: a progress line may have replaced it."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr)
-
-
 @contextmanager
 def exit_codes(debug: bool) -> Iterator[None]:
     """Show the log, and turn errors into one paragraph each and an exit code."""
-    log, handler = logging.getLogger("lpe_dask"), _StderrHandler()
+    log, handler = logging.getLogger("lpe_dask"), StderrHandler()
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.DEBUG if debug else logging.INFO)
@@ -47,11 +41,11 @@ def exit_codes(debug: bool) -> Iterator[None]:
         with signals_raised():
             yield
     except GivenUp as error:
-        click.echo(f"Error: {error}", err=True)
+        say(f"Error: {error}", err=True)
         raise click.exceptions.Exit(FAILED) from None
     except KeyboardInterrupt as error:
         is_sigterm = isinstance(error, Terminated)
-        click.echo("Terminated." if is_sigterm else "Interrupted.", err=True)
+        say("Terminated." if is_sigterm else "Interrupted.", err=True)
         raise click.exceptions.Exit(TERMINATED if is_sigterm else INTERRUPTED) from None
     except click.ClickException:
         raise
@@ -64,13 +58,13 @@ def exit_codes(debug: bool) -> Iterator[None]:
 
 def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
     if debug:
-        traceback.print_exception(error)
+        say("".join(traceback.format_exception(error)).rstrip(), err=True)
     # A job file may have several problems, with a line for each.
     text = "\n".join(" ".join(line.split()) for line in str(error).splitlines())
     is_refused = isinstance(error, _REFUSALS)
     if not is_refused and not isinstance(error, RuntimeError):
         text = f"{type(error).__name__}: {text} (--debug shows where)"
-    click.echo(f"Error: {text}", err=True)
+    say(f"Error: {text}", err=True)
     code = LATER if _may_pass(error) else REFUSED if is_refused else FAILED
     raise click.exceptions.Exit(code)
 

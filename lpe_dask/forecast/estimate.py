@@ -37,6 +37,7 @@ from lpe_dask.model import (
     load_fitted,
     with_defaults,
 )
+from lpe_dask.storage import secrets_masked
 from lpe_dask.tables import (
     NO_MINIMA,
     AllBut,
@@ -58,6 +59,7 @@ from lpe_dask.tables import (
 from lpe_dask.tasks import Workers, active_workers, at_once
 
 
+@secrets_masked()
 def plan(
     data: Any,
     nominal: Any = None,

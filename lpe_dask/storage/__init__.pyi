@@ -21,6 +21,12 @@ from .lock import holder as holder
 from .lock import is_dead as is_dead
 from .lock import is_held as is_held
 from .lock import lease as lease
+from .masking import MASK as MASK
+from .masking import masked as masked
+from .masking import printable as printable
+from .masking import secrets_masked as secrets_masked
+from .masking import shown as shown
+from .masking import without_secrets as without_secrets
 from .messages import brief as brief
 from .messages import full_disk_named as full_disk_named
 from .messages import one_line as one_line

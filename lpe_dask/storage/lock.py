@@ -30,6 +30,7 @@ from hashlib import sha256
 from os import PathLike
 
 from lpe_dask.storage.folder import Folder
+from lpe_dask.storage.masking import masked
 from lpe_dask.storage.messages import brief
 from lpe_dask.storage.owner import Owner
 from lpe_dask.storage.retries import retried_as_a_whole, tries_once
@@ -247,7 +248,7 @@ class Lock:
         except Exception as error:
             logger.warning(
                 "could not remove the lock of %s: %s It counts as dead in %d s.",
-                self.url, brief(error), DEAD_SECONDS,
+                masked(self.url), brief(error), DEAD_SECONDS,
             )  # fmt: skip
 
     @retried_as_a_whole  # it may be another's by the second attempt
@@ -264,7 +265,9 @@ class Lock:
             try:
                 self._beat()
             except Exception as error:  # the next one may succeed
-                logger.warning("could not renew the lock of %s: %s", self.url, brief(error))
+                logger.warning(
+                    "could not renew the lock of %s: %s", masked(self.url), brief(error)
+                )
 
     def _beat(self) -> None:
         if self._is_own():
@@ -277,7 +280,9 @@ class Lock:
         is_own = owner is not None and owner.token == self.token
         if self._thread.ident and not is_own and not self.is_lost:  # it was held
             self.is_lost = True
-            logger.warning("the lock of %s is gone or belongs to another run", self.url)
+            logger.warning(
+                "the lock of %s is gone or belongs to another run", masked(self.url)
+            )
         return is_own
 
 
@@ -321,7 +326,7 @@ def _take_over(folder: Folder, dead: bytes, content: bytes) -> bool:
         for name in claims:
             with suppress(Exception):
                 folder.remove_file(name)
-    logger.warning("took over the lock of %s from a run that died", folder.url)
+    logger.warning("took over the lock of %s from a run that died", masked(folder.url))
     return True
 
 

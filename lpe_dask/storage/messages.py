@@ -6,6 +6,8 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lpe_dask.storage.masking import masked
+
 #: What to do about errors of `distributed`, which is not imported here, by their names.
 _REMEDIES = {
     "KilledWorker": [
@@ -27,8 +29,8 @@ def brief(error: Exception) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """Return what an error says, on one line and without a full stop at the end."""
-    return " ".join(str(error).split()).rstrip(".")
+    """Return what an error says, on one line, without secrets and full stop at the end."""
+    return masked(" ".join(str(error).split()).rstrip("."))
 
 
 @contextmanager
@@ -46,5 +48,7 @@ def full_disk_named(url: str, or_else: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            error.add_note(f"Make room on the disk of {url}{or_else}, and start again.")
+            error.add_note(
+                f"Make room on the disk of {masked(url)}{or_else}, and start again."
+            )
         raise

@@ -12,6 +12,8 @@ from uuid import uuid4
 import psutil
 from pydantic import BaseModel, Field, ValidationError
 
+from lpe_dask.storage.masking import printable
+
 #: Where Linux names the current boot and the namespace of process ids.
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
@@ -69,8 +71,7 @@ class Owner(BaseModel, frozen=True):
         return self.model_dump_json(indent=2).encode() + b"\n"
 
     def __str__(self) -> str:
-        text = f"process {self.pid} on {self.host} ({self.purpose})"
-        return "".join(sign if sign.isprintable() else "?" for sign in text)
+        return printable(f"process {self.pid} on {self.host} ({self.purpose})")
 
     def is_running(self) -> bool | None:
         """Return whether the process is running, None where this machine cannot tell.

@@ -41,6 +41,7 @@ from .levels import categorical_places as categorical_places
 from .levels import learn_categories as learn_categories
 from .levels import tasks_of_frame as tasks_of_frame
 from .listing import locate as locate
+from .listing import path_of as path_of
 from .minima import learn_minima as learn_minima
 from .minima import read_exactly as read_exactly
 from .nominal import Nominal as Nominal

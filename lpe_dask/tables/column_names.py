@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lpe_dask.storage import printable
+
 
 def identity(name: Any) -> Hashable:
     """Return a key that is equal for equal column names only."""
@@ -108,7 +110,7 @@ def as_option(option: str, names: Iterable[Any]) -> str:
     >>> as_option("--columns", [" L_T1", "x"])
     "--columns ' L_T1,x'"
     """
-    return f"{option} {shlex.quote(join_names(names))}"
+    return f"{option} {printable(shlex.quote(join_names(names)))}"
 
 
 def name_to_json(name: Any) -> Any:

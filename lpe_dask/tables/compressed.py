@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from lpe_dask.tables.errors import TableError
+from lpe_dask.tables.listing import path_of
 
 #: First bytes of files that are no text -> what they are.
 _MAGIC = {
@@ -48,7 +49,7 @@ def opened(filesystem: Any, name: str, start: int = 0) -> Iterator[Any]:
         If it is not compressed as its name says, cut short, or an archive of several files.
     """
     with filesystem.open(name, "rb") as file:
-        ending = next((e for e in COMPRESSED if name.lower().endswith(e)), "")
+        ending = next((e for e in COMPRESSED if path_of(name).lower().endswith(e)), "")
         if start == 0:  # else the beginning of a remote file would be read for each block
             _check_kind(name, file.read(8), ending)
             file.seek(0)

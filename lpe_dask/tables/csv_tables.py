@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lpe_dask.storage import retried
+from lpe_dask.storage import masked, retried
 from lpe_dask.tables import folder_keys
 from lpe_dask.tables.column_names import as_given
 from lpe_dask.tables.compressed import COMPRESSED
@@ -35,6 +35,7 @@ from lpe_dask.tables.csv_lines import TO_UTF8, header, problems
 from lpe_dask.tables.differing import differences
 from lpe_dask.tables.errors import TableError
 from lpe_dask.tables.kinds import BOOLEAN, TEXT, WHOLE
+from lpe_dask.tables.listing import path_of
 from lpe_dask.tables.row_groups import READERS
 
 logger = logging.getLogger(__name__)
@@ -107,9 +108,9 @@ def open_files(
     marked = pa.schema(
         f.with_metadata(COMPARED) if kind_of.get(f.name) == WHOLE else f for f in schema
     )
-    is_whole = not form.is_cut or any(name.lower().endswith(COMPRESSED) for name in names)
+    is_whole = not form.is_cut or any(_is_compressed(name) for name in names)
     if not form.is_cut:
-        logger.info("%s: each file is read at once, as %s", names[0], form.encoding)
+        logger.info("%s: each file is read at once, as %s", masked(names[0]), form.encoding)
     blocks = [
         CsvBlock(
             filesystem.unstrip_protocol(name), start, n_bytes, own, of_file, found, marked
@@ -176,11 +177,15 @@ def count_rows(filesystem: Any, names: list[str], form: CsvFormat) -> int:
     if is_whole and len(names) == 1:
         return max(0, len(lines) - n_before)
     n_bytes = sum(int(filesystem.size(name)) for name in names)
-    if names[0].lower().endswith(COMPRESSED):
+    if _is_compressed(names[0]):
         # Other formats have about the same size.
         n_bytes = n_bytes * len(content) // len(zlib.compress(content))
     rows = lines[n_before : None if is_whole else -1]  # the last may be cut
     return n_bytes * len(rows) // max(1, sum(map(len, rows)))
+
+
+def _is_compressed(name: str) -> bool:
+    return path_of(name).lower().endswith(COMPRESSED)
 
 
 def _type(field: pa.Field, measured: Mapping[Any, str | None]) -> pa.DataType:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from lpe_dask.storage import masked
+
 
 class TableError(ValueError):
     """Invalid content of a file, found only when its rows are read."""
+
+    def __init__(self, message: Any) -> None:
+        super().__init__(masked(str(message)))  # it leaves a task, not one of our functions
 
 
 class CategoryTypeError(TableError, TypeError):

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dask.utils import natural_sort_key
 
-from lpe_dask.storage import retried
+from lpe_dask.storage import masked, retried, without_secrets
 from lpe_dask.tables import csv_tables, row_groups
 from lpe_dask.tables.column_names import as_given, as_option
 from lpe_dask.tables.compressed import COMPRESSED
@@ -34,7 +34,7 @@ from lpe_dask.tables.csv_blocks import CsvBlock
 from lpe_dask.tables.exclusion import AllBut
 from lpe_dask.tables.kinds import kind_of_arrow
 from lpe_dask.tables.large_numbers import MOST_UNITS
-from lpe_dask.tables.listing import list_files
+from lpe_dask.tables.listing import list_files, path_of
 from lpe_dask.tables.plain_files import check_plain
 from lpe_dask.tables.row_groups import READERS, index_names
 
@@ -289,7 +289,7 @@ def is_paths(X: Any) -> bool:
 
 def shown_paths(path: Paths) -> str:
     """Return what to call the places of a table in a message."""
-    return " and ".join(paths_in(path))
+    return masked(" and ".join(paths_in(path)))
 
 
 def is_there(path: str | PathLike[str]) -> bool:
@@ -342,7 +342,8 @@ def find_files(path: Paths) -> TableFiles:
 def _stamp(filesystem: Any, name: str) -> list[Any]:
     info = filesystem.info(name)
     changed = next((info[key] for key in _CHANGED if info.get(key) is not None), None)
-    return [filesystem.unstrip_protocol(name), info.get("size"), str(changed)]
+    url = without_secrets(filesystem.unstrip_protocol(name))
+    return [url, info.get("size"), str(changed)]
 
 
 def _files_at(path: str) -> tuple[Any, list[str]]:
@@ -354,7 +355,7 @@ def _files_at(path: str) -> tuple[Any, list[str]]:
 
 
 def _kind(name: str) -> str | None:
-    name = name.lower()
+    name = path_of(name).lower()
     for ending in COMPRESSED:
         name = name.removesuffix(ending)
     if name.endswith(_PARQUET):
@@ -363,7 +364,7 @@ def _kind(name: str) -> str | None:
 
 
 def _some(names: list[str]) -> str:
-    shown = ", ".join(name.rsplit("/", 1)[-1] for name in names[:3])
+    shown = ", ".join(path_of(name).rsplit("/", 1)[-1] for name in names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more files"
 
 

@@ -13,6 +13,8 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
+from lpe_dask.tables.listing import path_of
+
 logger = logging.getLogger(__name__)
 
 #: Type of the columns of keys.
@@ -56,7 +58,7 @@ def of_files(
 
 
 def _of_file(name: str) -> dict[str, str | None]:
-    parts = [part.partition("=") for part in name.split("/")[:-1]]
+    parts = [part.partition("=") for part in path_of(name).split("/")[:-1]]
     found = {unquote(key): unquote(value) for key, sign, value in parts if key and sign}
     return {key: None if value == _NULL else value for key, value in found.items()}
 

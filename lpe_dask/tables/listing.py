@@ -11,6 +11,7 @@ Links are followed.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from itertools import takewhile
@@ -20,10 +21,24 @@ import fsspec
 from fsspec.core import strip_protocol, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.storage import retried
+from lpe_dask.storage import masked, retried
 
 #: Protocols whose names are those of local files.
 _LOCAL = ("file", "local")
+
+#: Beginnings of names that are whole URLs.
+_WEB = ("http://", "https://")
+
+
+def path_of(name: str) -> str:
+    """Return the name of a file without the query of a URL, such as a signature.
+
+    Examples
+    --------
+    >>> path_of("https://host/p.parquet?sig=a/b.csv"), path_of("p?.parquet")
+    ('https://host/p.parquet', 'p?.parquet')
+    """
+    return re.split("[?#]", name, maxsplit=1)[0] if name.startswith(_WEB) else name
 
 
 def locate(path: str) -> tuple[Any, str]:
@@ -80,8 +95,8 @@ def list_files(path: str, is_of_table: Callable[[str], bool]) -> tuple[Any, list
     names = {name for name, is_named in found if is_named or is_of_table(name)}
     if not names:
         raise FileNotFoundError(
-            f"there is no table at {path}. Give a Parquet or CSV file, a folder of them, "
-            f"or a glob; relative paths start from the current folder."
+            f"there is no table at {masked(path)}. Give a Parquet or CSV file, a folder of "
+            f"them, or a glob; relative paths start from the current folder."
         )
     return filesystem, list(names)
 

@@ -1,0 +1,50 @@
+"""Print what a command says, which may hold names, values and URLs of others."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from lpe_dask.storage import shown
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print a text of one or more lines as it may be shown to anybody."""
+    click.echo(shown(str(text)), err=err)
+
+
+class StderrHandler(logging.Handler):
+    """Prints to the current standard error: a progress line may have replaced it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        print(shown(self.format(record)), file=sys.stderr)
+
+
+class SafeGroup(click.Group):
+    """A group of commands that repeats wrong arguments as `say` would."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse what precedes the name of the command."""
+        with _usage_errors_shown():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Parse the rest, and run the command."""
+        with _usage_errors_shown():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _usage_errors_shown() -> Iterator[None]:
+    try:
+        yield
+    except click.ClickException as error:
+        error.args = (shown(error.message),)
+        error.message = error.args[0]  # type: ignore[misc]  # what click prints
+        raise

@@ -1,0 +1,141 @@
+"""Show text of others: without the secrets in URLs, and with nothing that a terminal obeys.
+
+    masked      http://somebody:password@host/p.parquet?sig=1 --> http://***@host/p.parquet?***
+    printable   what is no printable character --> ?, and white space --> a space
+    shown       both, for text that ends up on a terminal or a page, cut if it is long
+
+All URLs that are written into files or said in messages, and all errors that leave a public
+function, pass through here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+
+#: Most characters of a line that is shown.
+MOST_CHARACTERS = 10_000
+
+#: Most errors of which each caused the next: they may form a ring.
+_MOST_CAUSES = 50
+
+#: Stands for what is not shown.
+MASK = "***"
+
+#: Protocols whose queries are secret as a whole; in other URLs a ``?`` may be a wildcard.
+_WEB = ("http", "https")
+
+#: Protocols that have the name of a container where others have that of a user.
+_CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
+
+#: A URL in a text. A password may have an @ and, against the rules, a slash that does not look
+#: like one behind a port; a sentence goes on behind the URL.
+_URL = re.compile(
+    r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]*)://"
+    r"(?:(?P<user>[^\s/?#]*|[^\s/@:\[]+:(?!\d+(?:/|$))[^\s@]*)@)?"
+    r"(?P<path>[^\s?#]*)"
+    r"(?P<query>[?#]\S*?(?=[\"')\]}>.,:;]*(?:\s|$)))?"
+)
+
+#: User and password before a host, without a protocol, as in an error about a bucket.
+_PASSWORD = re.compile(r"(?<![\w/*])[^\s/@:\"'(]+:[^\s/@\"']+@(?=\w)")
+
+#: A query with a value, such as ``?sig=1``, as opposed to a wildcard.
+_VALUES = re.compile(r"[?#][^/]*=")
+
+
+def masked(text: str) -> str:
+    """Return a URL, or a text with URLs, without users, passwords and queries.
+
+    Examples
+    --------
+    >>> masked("there is no table at https://me:word@host/p.parquet?sig=1.")
+    'there is no table at https://***@host/p.parquet?***.'
+    >>> masked("s3://bucket/day-?.parquet"), masked("abfs://box@account.net/p.csv?sv=1")
+    ('s3://bucket/day-?.parquet', 'abfs://box@account.net/p.csv?***')
+    """
+    if "@" not in text and "://" not in text:
+        return text
+    return _PASSWORD.sub(f"{MASK}@", _URL.sub(_masked_url, text))
+
+
+def _masked_url(found: re.Match[str]) -> str:
+    protocol, user, query = found["protocol"], found["user"], found["query"] or ""
+    if user is not None and (protocol.lower() not in _CONTAINERS or ":" in user):
+        user = MASK
+    if query and (protocol.lower() in _WEB or _VALUES.match(query)):
+        query = query[0] + MASK
+    place = f"{user}@" if user is not None else ""
+    return f"{protocol}://{place}{found['path']}{query}"
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL for a file of ours: masked, with a hash of the query, if it has one.
+
+    Examples
+    --------
+    >>> without_secrets("https://me:word@host/p.parquet?sig=1")
+    'https://***@host/p.parquet?***#b2e57c96eb980935'
+    """
+    found, shorter = _URL.search(url), masked(url)
+    if found is None or not shorter.endswith(MASK):
+        return shorter
+    return f"{shorter}#{sha256(found['query'].encode()).hexdigest()[:16]}"
+
+
+def printable(text: str) -> str:
+    r"""Return a text on one line, of characters that can be seen.
+
+    Others could clear a terminal, set its title or reverse the direction of what follows.
+
+    Examples
+    --------
+    >>> printable("a\tb\x1b[2J\u202e")
+    'a b?[2J?'
+    """
+    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
+
+
+def shown(text: str) -> str:
+    """Return a text of one or more lines as it may be shown to anybody."""
+    return "\n".join(_cut(printable(line)) for line in masked(text).split("\n"))
+
+
+def _cut(line: str) -> str:
+    half = MOST_CHARACTERS // 2
+    if len(line) <= MOST_CHARACTERS:
+        return line
+    return f"{line[:half]} ... {line[-half:]}"
+
+
+@contextmanager
+def secrets_masked() -> Iterator[None]:
+    """Mask the URLs in errors that leave the context, and in what has caused them.
+
+    Also a decorator of functions.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _mask(error):
+            raise OSError(masked(f"{type(error).__name__}: {error}")) from None
+        raise
+
+
+def _mask(error: BaseException, n_above: int = 0) -> bool:
+    """Mask an error and what caused it; return False if it words its text itself."""
+    _mask_arguments(error)
+    cause = error.__cause__ or error.__context__  # what a traceback shows
+    if cause is not None and (n_above == _MOST_CAUSES or not _mask(cause, n_above + 1)):
+        error.__cause__ = error.__context__ = None
+    return masked(str(error)) == str(error)
+
+
+def _mask_arguments(error: BaseException) -> None:
+    error.args = tuple(masked(of) if isinstance(of, str) else of for of in error.args)
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        error.filename = masked(error.filename)
+    if notes := getattr(error, "__notes__", None):
+        notes[:] = map(masked, notes)

@@ -1,0 +1,114 @@
+"""What is shown of URLs, and of text that a terminal would obey."""
+
+import pickle
+import traceback
+
+import pytest
+
+from lpe_dask.storage import masked, printable, secrets_masked, shown, without_secrets
+from lpe_dask.tables import TableError
+
+
+@pytest.mark.parametrize(
+    ("url", "shorter"),
+    [
+        ("http://me:SECRET@host/p.parquet?sig=SECRET", "http://***@host/p.parquet?***"),
+        ("https://SECRET@host:8080/p.csv#t=SECRET", "https://***@host:8080/p.csv#***"),
+        ("ftp://me:SECR@SECRET@host/out", "ftp://***@host/out"),
+        ("sftp://me:SECRET/SECRET@host:22/out", "sftp://***@host:22/out"),
+        ("filecache::https://host/p?X=SECRET", "filecache::https://host/p?***"),
+        ("s3://id:SECRET@bucket/day", "s3://***@bucket/day"),
+        ("abfs://box@a.net/p.csv?sv=1&sig=SECRET", "abfs://box@a.net/p.csv?***"),
+        ("HTTPS://host/p?SECRET", "HTTPS://host/p?***"),
+    ],
+)
+def test_masked__shows_no_secret_in_any_sentence(url, shorter):
+    for text in ("{}", "no table at {}.", "({}), and", "url='{}', and", '"{}": 1'):
+        assert masked(text.format(url)) == text.format(shorter)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "data/p?.parquet", "file:///data/p?.parquet", "s3://bucket/p?.parquet",
+        "s3://bucket/year=20?6/month=1/*.csv", "tcp://10.0.0.1:8786", "me@host.org",
+        "http://host:8080/me@home/p.csv", "s3://bucket/me@home.csv", "at 10:30, a:b",
+    ],
+)  # fmt: skip
+def test_masked__leaves_wildcards_and_other_text(text):
+    assert masked(text) == text
+
+
+def test_masked__user_and_password_without_a_protocol():
+    assert (
+        masked('Invalid bucket name "id:SECRET@b": it') == 'Invalid bucket name "***@b": it'
+    )
+
+
+def test_without_secrets__tells_queries_apart_and_no_passwords():
+    one, other = (without_secrets(f"http://me:pw@host/p.csv?id={i}") for i in (1, 2))
+    assert one != other
+    assert without_secrets("http://a:b@host/p.csv") == without_secrets(
+        "http://c@host/p.csv"
+    )
+
+
+def test_printable__terminals_obey_nothing_of_it():
+    assert (
+        printable("a\x1b]0;x\x07\x9b2J\0\u202e\ud800b\tc\n\u00e9") == "a?]0;x??2J???b c é"
+    )
+
+
+def test_shown__keeps_lines_and_cuts_long_ones():
+    assert shown("a\nb") == "a\nb"
+    assert shown("x" * 10**6 + "\ny") == "x" * 5000 + " ... " + "x" * 5000 + "\ny"
+
+
+URL = "http://me:{0}@host/p?sig={0}".format("SECRET")  # not in the lines of a traceback
+
+
+class _OfLibrary(Exception):
+    """An error that words its text itself, as those of aiohttp do."""
+
+    def __str__(self):
+        return f"403, url={URL!r}"
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError(URL), FileNotFoundError(2, "no file", URL), _OfLibrary()]
+)
+@pytest.mark.parametrize("way", ["raised", "noted", "caused"])
+def test_secrets_masked__in_errors_their_notes_and_causes(error, way):
+    @secrets_masked()
+    def function():
+        if way == "raised":
+            raise error
+        if way == "noted":
+            new = KeyError("x")
+            new.add_note(str(error))
+            raise new
+        try:
+            raise error
+        except Exception as cause:
+            raise RuntimeError(URL) from cause
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        function()
+    said = "".join(traceback.format_exception(caught.value))
+    assert "SECRET" not in said
+    assert "***" in said
+
+
+def test_secrets_masked__other_errors_stay_as_they_are():
+    error = ValueError("data/p?.parquet", 3)
+    with pytest.raises(ValueError, match="data/p") as caught, secrets_masked():
+        raise error
+    assert caught.value is error
+    assert error.args == ("data/p?.parquet", 3)
+
+
+def test_errors_of_tasks__are_masked_where_they_are_made():
+    error = TableError("http://me:SECRET@host/p.csv, line 3: x is no number")
+    assert str(pickle.loads(pickle.dumps(error))) == (
+        "http://***@host/p.csv, line 3: x is no number"
+    )
