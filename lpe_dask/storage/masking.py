@@ -30,8 +30,8 @@ _WEB = ("http", "https")
 #: Protocols that have the name of a container where others have that of a user.
 _CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
 
-#: A URL in a text. A password may have an @ and, against the rules, a slash that does not look
-#: like one behind a port; a sentence goes on behind the URL.
+#: A URL in a text. A password may have an @ and, against the rules, a slash, if that is not
+#: behind a port; a sentence goes on behind the URL.
 _URL = re.compile(
     r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]*)://"
     r"(?:(?P<user>[^\s/?#]*|[^\s/@:\[]+:(?!\d+(?:/|$))[^\s@]*)@)?"
