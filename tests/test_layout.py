@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md shows the files and packages that there are."""
+"""CONTRIBUTING.md shows the files and packages that there are, and docs tests that exist."""
 
 import re
 import tomllib
@@ -58,3 +58,11 @@ def test_order__is_that_which_is_checked():
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`(\w+/\w+\.\w+)`", TEXT))))
 def test_paths__of_the_text_exist(path):
     assert (FOLDER / path).is_file() or (ROOT / path).is_file()
+
+
+@pytest.mark.parametrize("page", ["reliability.md", "security.md"])
+def test_pages__name_tests_that_exist(page):
+    named = set(re.findall(r"`(test_\w+\.py)`", (ROOT / "docs" / page).read_text()))
+
+    assert len(named) > 10
+    assert named <= {path.name for path in (ROOT / "tests").rglob("test_*.py")}

@@ -1,4 +1,4 @@
-"""docs/reliability.md names each fault, and tests that exist."""
+"""docs/reliability.md names each fault."""
 
 import re
 from pathlib import Path
@@ -16,10 +16,3 @@ def test_reliability__names_all_faults_and_no_others():
     named = {name for of in PROOFS for name in re.findall("`([a-z0-9-]+)`", of)}
 
     assert named == set(FAULTS)
-
-
-def test_reliability__names_tests_that_exist():
-    named = {name for of in PROOFS for name in re.findall(r"`(test_\w+\.py)`", of)}
-
-    assert len(named) > 10
-    assert named <= {path.name for path in TESTS.rglob("test_*.py")}
