@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md shows the files and packages that there are, and docs tests that exist."""
+"""CONTRIBUTING.md shows the files there are; docs name tests that exist."""
 
 import re
 import tomllib
