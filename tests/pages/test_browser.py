@@ -98,3 +98,24 @@ def test_report_page__prints_and_asks_for_nothing_but_itself(browse, tmp_path):
     assert pdf.read_bytes().startswith(b"%PDF-")
     # The browser itself may look for updates; the hostile names lead to one address.
     assert "example.org" not in log.read_text(errors="replace")
+
+
+def test_report_page__runs_and_loads_nothing_that_got_into_it(browse, tmp_path):
+    """Even if a name were not escaped; the styles of the page itself are allowed."""
+    page, bare = tmp_path / "page.html", tmp_path / "bare.html"
+    text = report_page(summaries.drifting())
+    smuggled = "<script>document.title = 'ran'</script><svg onload='document.title = 1'/>"
+    page.write_text(text.replace("</main>", f"{smuggled}</main>"))
+    dumped = browse("--dump-dom", page.as_uri())
+    page.write_text(text)
+    bare.write_text(re.sub("<meta http-equiv.*?>", "", text))
+    shots = []
+    for each in (page, bare):
+        shot = each.with_suffix(".png")
+        browse(f"--screenshot={shot}", "--window-size=900,2400", each.as_uri())
+        shots.append(shot.read_bytes())
+
+    assert re.findall("<title>(.*?)</title>", dumped) == re.findall(
+        "<title>(.*?)</title>", text
+    )
+    assert shots[0] == shots[1]
