@@ -48,16 +48,28 @@ from lpe_dask.tables import split_names
 @click.group(
     cls=SafeGroup,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    help="""Give each row of a table a p-value: how rarely a nominal row is as unusual.
+
+    Tables may be of any size; the work is done on this machine or on a Dask cluster.
+    """,
 )
 @click.version_option(package_name="lpe-dask", prog_name="lpe-dask")
 def cli() -> None:
-    """Give each row of a table a p-value: how rarely a nominal row is as unusual.
-
-    Tables may be of any size; the work is done on this machine or on a Dask cluster.
-    """
+    """Give each row of a table a p-value: how rarely a nominal row is as unusual."""
 
 
-@cli.command(short_help="Score a table: files in, a folder of p-values out.")
+@cli.command(
+    short_help="Score a table: files in, a folder of p-values out.",
+    help="""Score each row of DATA and write it to OUT with its p-value.
+
+    DATA is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as s3://.
+    OUT gets the columns of DATA, and p_value (from 0 to 1, low is anomalous), statistic (to
+    rank rows by) and is_anomaly (p_value at most alpha; empty where a number is missing);
+    with --fdr also q_value, which is_anomaly then compares with that. What was found, why,
+    and whether the model still fits is on the page OUT/_report.html.
+    An interrupted run resumes when the same command is given again.
+    """,
+)
 @click.argument("data", metavar="DATA")
 @click.option(
     "--output",
@@ -102,15 +114,7 @@ def cli() -> None:
 def score(
     data: str, overwrite: bool, fail_on_drift: bool, debug: bool, **options: Any
 ) -> None:
-    """Score each row of DATA and write it to OUT with its p-value.
-
-    DATA is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as s3://.
-    OUT gets the columns of DATA, and p_value (from 0 to 1, low is anomalous), statistic (to
-    rank rows by) and is_anomaly (p_value at most alpha; empty where a number is missing);
-    with --fdr also q_value, which is_anomaly then compares with that. What was found, why,
-    and whether the model still fits is on the page OUT/_report.html.
-    An interrupted run resumes when the same command is given again.
-    """
+    """Score each row of DATA and write it to OUT with its p-value."""
     with exit_codes(debug):
         from lpe_dask.batch import score_job
 
@@ -122,7 +126,16 @@ def score(
     click.get_current_context().exit(code)
 
 
-@cli.command(name="plan", short_help="Tell what a run would need; run nothing.")
+@cli.command(
+    name="plan",
+    short_help="Tell what a run would need; run nothing.",
+    help="""Tell what `score` would need: tasks, pairs of rows, memory and time.
+
+    For a job file, which ends in .toml, tell what `run` would need. Reads
+    metadata and a sample of the rows, and starts no workers. Ends with exit code 2 if the
+    run does not fit into the memory of the workers.
+    """,
+)
 @click.argument("data", metavar="DATA|JOB.toml")
 @click.option(
     "--nominal", metavar="NOMINAL", help="Rows known to be normal, as for `score`."
@@ -139,12 +152,7 @@ def score(
 @date_option
 @worker_options
 def plan_run(data: str, debug: bool, **options: Any) -> None:
-    """Tell what `score` would need: tasks, pairs of rows, memory and time.
-
-    For a job file, which ends in .toml, tell what `run` would need. Reads
-    metadata and a sample of the rows, and starts no workers. Ends with exit code 2 if the
-    run does not fit into the memory of the workers.
-    """
+    """Tell what `score` would need: tasks, pairs of rows, memory and time."""
     with exit_codes(debug):
         from lpe_dask.forecast import is_job
 
@@ -154,7 +162,15 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
             forecast.check()
 
 
-@cli.command(short_help="Learn from nominal rows, and save the model.")
+@cli.command(
+    short_help="Learn from nominal rows, and save the model.",
+    help="""Learn from NOMINAL, rows known to be normal, and save the model to MODEL.
+
+    NOMINAL is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as
+    s3://. `lpe-dask score DATA --model MODEL` then scores tables with it. An interrupted
+    fit resumes when the same command is given again.
+    """,
+)
 @click.argument("nominal", metavar="NOMINAL")
 @click.option(
     "--model", required=True, metavar="MODEL", help="Folder to save the model to."
@@ -166,12 +182,7 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace an existing model.")
 @worker_options
 def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
-    """Learn from NOMINAL, rows known to be normal, and save the model to MODEL.
-
-    NOMINAL is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as
-    s3://. `lpe-dask score DATA --model MODEL` then scores tables with it. An interrupted
-    fit resumes when the same command is given again.
-    """
+    """Learn from NOMINAL, rows known to be normal, and save the model to MODEL."""
     with exit_codes(debug):
         from lpe_dask.batch import fit_job
 
@@ -179,7 +190,14 @@ def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
         _do(fit_job(nominal, **options), workers, overwrite)
 
 
-@cli.command(short_help="Do what a job file says: fit, score, or both.")
+@cli.command(
+    short_help="Do what a job file says: fit, score, or both.",
+    help="""Do what the job file JOB says, as far as it is not done yet.
+
+    An interrupted job resumes when it is started again; a finished job says so and does
+    nothing. Options about workers replace the section [cluster] of the file.
+    """,
+)
 @click.argument("job", metavar="JOB")
 @date_option
 @click.option(
@@ -199,11 +217,7 @@ def run(
     debug: bool,
     **options: Any,
 ) -> None:
-    """Do what the job file JOB says, as far as it is not done yet.
-
-    An interrupted job resumes when it is started again; a finished job says so and does
-    nothing. Options about workers replace the section [cluster] of the file.
-    """
+    """Do what the job file JOB says, as far as it is not done yet."""
     with exit_codes(debug):
         from lpe_dask.batch import next_job
 
@@ -216,14 +230,17 @@ def run(
     click.get_current_context().exit(code)
 
 
-@cli.command(short_help="Tell how far a run is: at work, to be resumed, or done.")
+@cli.command(
+    short_help="Tell how far a run is: at work, to be resumed, or done.",
+    help="""Tell how far the run is that writes OUT, on whatever machine it works.
+
+    Exit code 0: it is done. 75: it is at work. 1: it is not done, and no run is at work.
+    """,
+)
 @click.argument("output", metavar="OUT")
 @click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
 def status(output: str, debug: bool) -> None:
-    """Tell how far the run is that writes OUT, on whatever machine it works.
-
-    Exit code 0: it is done. 75: it is at work. 1: it is not done, and no run is at work.
-    """
+    """Tell how far the run is that writes OUT, on whatever machine it works."""
     with exit_codes(debug):
         from lpe_dask.batch import status_of
 
@@ -233,7 +250,14 @@ def status(output: str, debug: bool) -> None:
     click.get_current_context().exit(codes[found.state])
 
 
-@cli.command(short_help="Tell why the most anomalous rows of a run are anomalous.")
+@cli.command(
+    short_help="Tell why the most anomalous rows of a run are anomalous.",
+    help="""Tell why the most anomalous rows of the run that wrote OUT are anomalous.
+
+    Prints a line for each, with the three columns that say most. All columns are in
+    OUT/_reasons.pqt.
+    """,
+)
 @click.argument("output", metavar="OUT")
 @click.option(
     "--top",
@@ -244,11 +268,7 @@ def status(output: str, debug: bool) -> None:
 )
 @worker_options
 def explain(output: str, top: int, debug: bool, **options: Any) -> None:
-    """Tell why the most anomalous rows of the run that wrote OUT are anomalous.
-
-    Prints a line for each, with the three columns that say most. All columns are in
-    OUT/_reasons.pqt.
-    """
+    """Tell why the most anomalous rows of the run that wrote OUT are anomalous."""
     with exit_codes(debug):
         from lpe_dask.batch import explain_output, knows_reasons, reason_lines
 
@@ -259,21 +279,31 @@ def explain(output: str, top: int, debug: bool, **options: Any) -> None:
         say(f"all columns are in {output.rstrip('/')}/_reasons.pqt", err=True)
 
 
-@cli.command(short_help="Make the page about a run again.")
+@cli.command(
+    short_help="Make the page about a run again.",
+    help="""Make the page about the run that wrote OUT again, from its summary alone.
+
+    Each run makes it at its end: OUT/_report.html, one file that needs no network.
+    """,
+)
 @click.argument("output", metavar="OUT")
 @click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
 def report(output: str, debug: bool) -> None:
-    """Make the page about the run that wrote OUT again, from its summary alone.
-
-    Each run makes it at its end: OUT/_report.html, one file that needs no network.
-    """
+    """Make the page about the run that wrote OUT again, from its summary alone."""
     with exit_codes(debug):
         from lpe_dask.batch import report as make
 
         say(f"written to {make(output)}", err=True)
 
 
-@cli.command(short_help="Score real handwritten digits, from end to end.")
+@cli.command(
+    short_help="Score real handwritten digits, from end to end.",
+    help="""Learn what the handwritten digits 0 to 4 look like, then score those and 5 to 9.
+
+    The rows are the 8 x 8 images that come with scikit-learn. A third of the digits 0 to 4
+    is held out, so it is known which rows should be flagged, and how often by mistake.
+    """,
+)
 @click.option(
     "--output",
     metavar="FOLDER",
@@ -281,11 +311,7 @@ def report(output: str, debug: bool) -> None:
 )
 @worker_options
 def demo(output: str | None, debug: bool, **options: Any) -> None:
-    """Learn what the handwritten digits 0 to 4 look like, then score those and 5 to 9.
-
-    The rows are the 8 x 8 images that come with scikit-learn. A third of the digits 0 to 4
-    is held out, so it is known which rows should be flagged, and how often by mistake.
-    """
+    """Learn what the handwritten digits 0 to 4 look like, then score those and 5 to 9."""
     with exit_codes(debug), ExitStack() as stack:
         from lpe_dask.batch import score_job
 

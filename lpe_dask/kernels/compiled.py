@@ -18,6 +18,7 @@ from numba import njit
 
 from lpe_dask.kernels.forms import chosen_form
 from lpe_dask.kernels.private_uses import (
+    find_without_bytecode,
     fork_between_compilations,
     name_for_cache,
     save_one_at_a_time,
@@ -85,6 +86,7 @@ def _compile(function: Callable[..., Any], **options: bool) -> Callable[..., Any
     name_for_cache(function, KERNEL_STATE)
     try:
         kernel: Callable[..., Any] = njit(nogil=True, cache=True, **options)(function)
+        find_without_bytecode(kernel)
         save_one_at_a_time(kernel, _warn_once)
     except RuntimeError as error:  # "no locator available": nothing here is writable
         _warn_once(error)

@@ -89,6 +89,30 @@ def test_cache_folder__is_where_compiled_kernels_go(tmp_path):
     assert list(tmp_path.rglob("*.nbi"))
 
 
+def test_cache_folder__serves_processes_without_docstrings_and_assertions(tmp_path):
+    """PYTHONOPTIMIZE changes the bytecode by which numba looks compiled forms up."""
+    program = (
+        "import sys\n"
+        "import numpy as np\n"
+        "from lpe_dask.kernels.selection import keep_smallest\n"
+        "keep_smallest(np.zeros(3), 3, 1)\n"
+        "n_compiled = sum(keep_smallest.stats.cache_misses.values())\n"
+        "print(sys.flags.optimize, n_compiled)\n"
+    )
+    environment = {**os.environ, "DASK_LPE_DASK__CACHE_FOLDER": str(tmp_path)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", program], env=environment | {"PYTHONOPTIMIZE": level},
+            capture_output=True, text=True, check=True,
+        ).stdout.split()
+        for level in "012"
+    ]  # fmt: skip
+
+    assert said == [["0", "1"], ["1", "0"], ["2", "0"]]
+
+
 KERNELS = """
 import logging
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
