@@ -15,6 +15,7 @@ from typing import Any
 
 from lpe_dask.batch.output import FINGERPRINT_NAME, SUMMARY_NAME, write_json
 from lpe_dask.storage import LOCK_NAME, Folder, plain
+from lpe_dask.tables import FileTable
 
 #: Where in a summary the fingerprint is.
 MADE_FROM = "made_from"
@@ -61,6 +62,30 @@ class Fingerprint:
             for settings in (self.settings, other.settings)
         )
         return self.data == other.data and own == others
+
+    def can_go_on_from(self, earlier: Fingerprint) -> bool:
+        """Return whether all but the content of some files is the same as in another run.
+
+        What that run has written from the other files is what this one would write: see
+        `of_parts`.
+        """
+        names, before = ([name for name, *_ in each.data] for each in (self, earlier))
+        return self.settings == earlier.settings and names == before
+
+    def of_parts(self, table: FileTable, about: list[str], *, is_exact: bool) -> list[str]:
+        """Return for each part of the output what decides about it alone.
+
+        Parameters
+        ----------
+        table : FileTable
+            With the partitions of the input.
+        about : list of str
+            What else decides about all parts.
+        is_exact : bool
+            Whether p-values are the same whatever other rows are scored with them.
+        """
+        whole = [self.settings, about, [] if is_exact else self.data]
+        return [digest([*whole, token]) for token in table.part_tokens()]
 
     def content(self) -> dict[str, Any]:
         """Return it as values of JSON."""

@@ -283,14 +283,20 @@ def check_absent(path: str) -> None:
         )
 
 
-def check_unchanged(files: TableFiles) -> None:
-    """Raise RunError if files are not what they were when the run began."""
+def check_unchanged(files: TableFiles, again: str = "Start it again") -> None:
+    """Raise RunError if files are not what they were when the run began.
+
+    Parameters
+    ----------
+    files : TableFiles
+    again : str
+        How the run is started again, as the beginning of a sentence.
+    """
     changed = changed_files(files.stamps, find_files(files.paths).stamps)
     if changed:
         raise RunError(
             f"the run stopped because an input file changed while it was read: "
-            f"{changed[0]}. Start it again with overwrite=True (--overwrite) when the "
-            f"files no longer change; the existing output would be refused otherwise."
+            f"{changed[0]}. {again} when the files no longer change."
         )
 
 

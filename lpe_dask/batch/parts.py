@@ -4,8 +4,8 @@
 
 Columns to carry over are read as Arrow by the task that writes them, without conversion.
 
-The metadata of a part names its run and what was found in it, so that a run can be resumed
-from the finished parts, without any other record of them.
+The metadata of a part says what it is made from and what was found in it, so that a run can
+be resumed from the finished parts, without any other record of them.
 """
 
 from __future__ import annotations
@@ -61,15 +61,12 @@ class PartFolder:
     Attributes
     ----------
     url : str
-    run : str
-        Identifies the run.
     n_parts : int
     lock_url, token : str
         Of the lock that the run holds.
     """
 
     url: str
-    run: str
     n_parts: int
     lock_url: str
     token: str
@@ -86,12 +83,20 @@ class PartFolder:
         """Make the folder, if it does not exist."""
         Folder(self.url).make()
 
-    def found(self) -> dict[int, Found]:
-        """Return what was found in the parts of this run that exist."""
+    def found(self, made_from: Sequence[str]) -> dict[int, Found]:
+        """Return what was found in the parts that exist.
+
+        Parameters
+        ----------
+        made_from : sequence of str
+            What decides about each part; others of its number do not count.
+        """
         unseen = self.unseen()
         numbers = [i for i in range(self.n_parts) if self.name(i) not in unseen]
         with ThreadPoolExecutor(READERS) as readers:
-            known = list(readers.map(self._found_in, numbers))
+            known = list(
+                readers.map(self._found_in, numbers, [made_from[i] for i in numbers])
+            )
         found = zip(numbers, known, strict=True)
         return {i: of_part for i, of_part in found if of_part is not None}
 
@@ -111,14 +116,14 @@ class PartFolder:
             )
 
     @retried
-    def _found_in(self, number: int) -> Found | None:
-        """Return what was found in a part; None if it is not of this run, or damaged."""
+    def _found_in(self, number: int, made_from: str) -> Found | None:
+        """Return what was found in a part; None if it is another one, or damaged."""
         try:
             with self.open(number) as file:
                 check_footer(file)
                 metadata = pq.read_metadata(file).metadata or {}
             said = json.loads(metadata[_KEY])
-            is_ours = (said["run"], said["part"]) == (self.run, number)
+            is_ours = (said["made_from"], said["part"]) == (made_from, number)
             return Found.from_json(said, number) if is_ours else None
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             if is_passing(error):  # reading it again is cheaper than writing it again
@@ -130,9 +135,9 @@ class PartFolder:
         return Folder(self.url).open(self.name(number))
 
     @retried
-    def publish(self, number: int, table: pa.Table, found: Found) -> None:
+    def publish(self, number: int, table: pa.Table, found: Found, made_from: str) -> None:
         """Write a part; it gets its name once complete, if the lock is still held."""
-        said = {"run": self.run, "part": number, **found.as_json()}
+        said = {"made_from": made_from, "part": number, **found.as_json()}
         metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(said).encode()}
         with Folder(self.url).whole_file(self.name(number)) as file:
             pq.write_table(table.replace_schema_metadata(metadata), file)
@@ -175,6 +180,7 @@ def part_writes(
     offset: float | None,
     asked: Asked,
     folder: PartFolder,
+    made_from: Sequence[str],
     numbers: Sequence[int],
 ) -> list[Delayed]:
     """Return one task for each of some partitions, which writes its part; gives `Found`.
@@ -191,6 +197,8 @@ def part_writes(
         A row is an anomaly if its p-value is below this; None: not decided yet.
     asked : Asked
     folder : PartFolder
+    made_from : sequence of str
+        What decides about each part.
     numbers : sequence of int
         Of the partitions to write.
     """
@@ -201,7 +209,7 @@ def part_writes(
     tasks = {
         f"{name}-{i}": versioned(
             _write_part, kept.parts[i], (statistic.name, i), (p_values.name, i), counts[i],
-            *further, i,
+            *further, made_from[i], i,
         )
         for i in numbers
     }  # fmt: skip
@@ -216,6 +224,7 @@ def decision_writes(
     fdr: float,
     asked: Asked,
     folder: PartFolder,
+    made_from: Sequence[str],
     numbers: Sequence[int],
 ) -> list[Delayed]:
     """Return one task for each of some undecided parts, which decides; gives `Found`.
@@ -229,10 +238,12 @@ def decision_writes(
     asked : Asked
     folder : PartFolder
         To write to; the undecided parts are in its `PartFolder.undecided`.
-    numbers : sequence of int
+    made_from, numbers : sequence
+        As for `part_writes`.
     """
     entered = enter(adjustment, "lpe-adjustment")
-    tasks = ((_decide_part, entered.key, fdr, asked, folder, i) for i in numbers)
+    further = (entered.key, fdr, asked, folder)
+    tasks = ((_decide_part, *further, made_from[i], i) for i in numbers)
     return new_tasks("decide", tasks, [entered])
 
 
@@ -286,6 +297,7 @@ def _write_part(
     asked: Asked,
     schema: pa.Schema,
     folder: PartFolder,
+    made_from: str,
     number: int,
 ) -> Found:
     is_flagged = np.zeros(len(p_value), bool) if offset is None else p_value < offset
@@ -299,7 +311,7 @@ def _write_part(
         pa.array(is_flagged, mask=is_nan),
     ]
     found = asked.found(p_value, statistic, is_flagged, number, values)
-    folder.publish(number, pa.table(columns, schema), found)
+    folder.publish(number, pa.table(columns, schema), found, made_from)
     return found
 
 
@@ -323,7 +335,12 @@ def _typed(column: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArr
 
 
 def _decide_part(
-    adjustment: Adjustment, fdr: float, asked: Asked, folder: PartFolder, number: int
+    adjustment: Adjustment,
+    fdr: float,
+    asked: Asked,
+    folder: PartFolder,
+    made_from: str,
+    number: int,
 ) -> Found:
     table = _read_undecided(folder, number)
     p_value, statistic = (
@@ -338,7 +355,7 @@ def _decide_part(
     before = Found.from_json(json.loads(table.schema.metadata[_KEY]), number)
     values = before.missing, before.unseen
     found = asked.found(p_value, statistic, is_flagged, number, values)
-    folder.publish(number, table, found)
+    folder.publish(number, table, found, made_from)
     return found
 
 

@@ -26,7 +26,7 @@ from dask.delayed import Delayed
 from lpe_dask.batch import output, parts
 from lpe_dask.batch.column_values import ColumnValues
 from lpe_dask.batch.drift_log import RunCounts, RunSeries
-from lpe_dask.batch.fingerprint import Fingerprint, read_fingerprint
+from lpe_dask.batch.fingerprint import Fingerprint, changed_files, read_fingerprint
 from lpe_dask.batch.fit import (
     Existing,
     Fit,
@@ -163,11 +163,31 @@ class Scoring:
         earlier = read_fingerprint(self.output)
         if earlier is None:
             self._refuse("exists")
-        elif earlier.run != self.made_from.run:
+        elif not self._can_resume(earlier):
             differences = self.made_from.differences(earlier)
             self._refuse(
                 f"exists, and was written by another run, which differs in: {differences}"
             )
+
+    def _can_resume(self, earlier: Fingerprint) -> bool:
+        """Return whether an output is that of this run, or begun from other input files.
+
+        Those may have been damaged, and mended since; but a finished output is kept.
+        """
+        if earlier.run == self.made_from.run:
+            return True
+        is_finished = Folder(self.output).exists(output.SUMMARY_NAME)
+        return not is_finished and self.made_from.can_go_on_from(earlier)
+
+    @property
+    def _again(self) -> str:
+        """How to start this run again after its input has changed; begins a sentence.
+
+        Rows that are the nominal ones decide about each other.
+        """
+        if self.is_own:
+            return "Start it again with overwrite=True (--overwrite)"
+        return "Start it again"
 
     def _refuse(self, reason: str) -> NoReturn:
         raise FileExistsError(
@@ -214,7 +234,7 @@ class Scoring:
             written = self._write(folder, (*blocks, values), model, steps)
             self._warn_of_rate(model, written.found.counts)
             folder.check_seen()
-            check_unchanged(self.kept.files)
+            check_unchanged(self.kept.files, self._again)
             reasons = self._reasons(model, written, folder, steps, lock)
             summary = score_summary(
                 model, self.made_from, written, check, certificate, steps
@@ -230,7 +250,14 @@ class Scoring:
             check_token(lock.url, lock.token)
             output.write_json(self.output, output.SUMMARY_NAME, summary, indent=2)
             output.remove_leftovers(self.output)
-        except (RunError, TableError):
+        except TableError as error:
+            if not self.is_own:
+                error.add_note(
+                    f"Then start the same run again: the parts in {self.output} that came "
+                    f"from other files are complete, and are kept."
+                )
+            raise
+        except RunError:
             raise
         except Exception as error:
             raise RunError(
@@ -312,15 +339,28 @@ class Scoring:
     def _folder(self, token: str, made_from: Fingerprint | None = None) -> PartFolder:
         made_from = made_from or self.made_from
         n_parts = int(made_from.settings["n_parts"])
-        return PartFolder(self.output, made_from.run, n_parts, self.output, token)
+        return PartFolder(self.output, n_parts, self.output, token)
+
+    def _part_origins(self, model: Fitted) -> list[str]:
+        """Return what decides about each part, before a false discovery rate does."""
+        schema = parts.part_schema(self.kept).serialize().to_pybytes().hex()
+        about = [schema, *map(str, self.rows.dtypes)]
+        is_exact = model.quality is None
+        return self.made_from.of_parts(self.kept, about, is_exact=is_exact)
 
     def _clear_other_output(self, series: RunSeries | None) -> None:
         """Remove from the output what other runs have written."""
         earlier = read_fingerprint(self.output)
-        if self.overwrite or earlier is None or earlier.run != self.made_from.run:
+        if self.overwrite or earlier is None or not self._can_resume(earlier):
             if series is not None and series.dated_output is None:
                 series.carry_over()
             output.remove_output(self.output)
+            self.made_from.write(self.output)
+        elif changed := changed_files(earlier.data, self.made_from.data):
+            logger.warning(
+                "this run differs from the one that was interrupted in: %s; only parts "
+                "that came from other files are kept", changed[0],
+            )  # fmt: skip
             self.made_from.write(self.output)
 
     def _deciding(self, model: Fitted) -> Fitted:
@@ -350,7 +390,8 @@ class Scoring:
         asked = Asked(model.calibration.bins(alpha), model.calibration.graph)
         measured = folder if self.fdr is None else folder.undecided()
         measured.make()
-        found = measured.found()
+        origins = self._part_origins(model)
+        found = measured.found(origins)
         n_done = sum(of_part.counts["rows"] for of_part in found.values())
         n_rows = self.kept.n_rows
         rows = RowCount(
@@ -360,13 +401,14 @@ class Scoring:
         offset = threshold(alpha) if self.fdr is None else None
         write = partial(parts.part_writes, self.kept, *blocks, offset, asked)
         with steps.timed("score"):
-            of_parts = _write_missing(measured, found, write, rows)
+            of_parts = _write_missing(measured, origins, found, write, rows)
         if self.fdr is None:
             return Written.of(of_parts, asked)
         with steps.timed("decide"):
             (adjusted,) = compute(adjustment(parts.undecided_p_values(folder)))
             decide = partial(parts.decision_writes, adjusted, self.fdr, asked)
-            of_parts = _write_missing(folder, folder.found(), decide)
+            origins = [self.made_from.run] * folder.n_parts  # all p-values decide
+            of_parts = _write_missing(folder, origins, folder.found(origins), decide)
         return Written.of(of_parts, asked, adjusted, self.fdr)
 
     def _warn_of_rate(self, model: Fitted, counts: dict[str, Any]) -> None:
@@ -384,15 +426,16 @@ class Scoring:
 
 def _write_missing(
     folder: PartFolder,
+    made_from: Sequence[str],
     found: dict[int, Found],
-    writes: Callable[[PartFolder, list[int]], list[Delayed]],
+    writes: Callable[[PartFolder, Sequence[str], list[int]], list[Delayed]],
     rows: RowCount | None = None,
 ) -> list[Found]:
     """Write the parts that are not found, and return what was found in each."""
     missing = [i for i in range(folder.n_parts) if i not in found]
     if found:
         logger.info("%d of %d parts exist already", len(found), folder.n_parts)
-    written = compute(*writes(folder, missing), rows=rows) if missing else ()
+    written = compute(*writes(folder, made_from, missing), rows=rows) if missing else ()
     of_parts = found | dict(zip(missing, written, strict=True))
     return [of_parts[i] for i in range(folder.n_parts)]
 

@@ -60,7 +60,8 @@ def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
     if debug:
         say("".join(traceback.format_exception(error)).rstrip(), err=True)
     # A job file may have several problems, with a line for each.
-    text = "\n".join(" ".join(line.split()) for line in str(error).splitlines())
+    said = " ".join([str(error), *getattr(error, "__notes__", [])])
+    text = "\n".join(" ".join(line.split()) for line in said.splitlines())
     is_refused = isinstance(error, _REFUSALS)
     if not is_refused and not isinstance(error, RuntimeError):
         text = f"{type(error).__name__}: {text} (--debug shows where)"

@@ -24,6 +24,7 @@ import dask
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from dask.base import tokenize
 from dask.utils import natural_sort_key
 
 from lpe_dask.storage import masked, retried, without_secrets
@@ -164,6 +165,16 @@ class FileTable:
         files, form = self.files, self.parts[0].form
         n_rows = csv_tables.count_rows(files.filesystem, files.names, form)
         return [n_rows // len(self.parts)] * len(self.parts), False
+
+    def part_tokens(self) -> list[str]:
+        """Return what tells each partition from those of a file that has changed."""
+        stamps = self.files.stamps
+        names = [
+            *self.files.names,
+            *(name for name, *_ in stamps),
+        ]  # of Parquet, and of CSV
+        of_file = dict(zip(names, [*stamps, *stamps], strict=True))
+        return [tokenize(of_file[part.name], part) for part in self.parts]
 
     def select(self, columns: Sequence[Any]) -> FileTable:
         """Return the same partitions with some columns, and the index."""

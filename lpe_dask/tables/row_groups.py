@@ -27,6 +27,7 @@ from lpe_dask.storage import is_passing, one_line, retried, retried_until_seen
 from lpe_dask.tables import folder_keys
 from lpe_dask.tables.column_names import check_distinct
 from lpe_dask.tables.differing import differ, differences
+from lpe_dask.tables.errors import TableError
 
 #: What a worker adds to the error of a file that it does not find.
 _UNSEEN = (
@@ -78,7 +79,13 @@ class RowGroups:
     # there is one: its footer has been read.
     @retried_until_seen
     def read(self, names: list[str]) -> pa.Table:
-        """Return some columns, of the types that they have in this file."""
+        """Return some columns, of the types that they have in this file.
+
+        Raises
+        ------
+        TableError
+            If the file is damaged.
+        """
         try:
             return self._read(names)
         except FileNotFoundError as error:
@@ -86,20 +93,50 @@ class RowGroups:
             raise
 
     def _read(self, names: list[str]) -> pa.Table:
-        # Made here: a fragment that was read keeps the footer of the whole file.
-        fragment = ds.ParquetFileFormat().make_fragment(
-            self.name, self.filesystem, row_groups=self.groups
-        )
         own = [name for name in names if name not in self.keys]
-        table = fragment.to_table(columns=own, use_threads=False)
+        try:
+            table = self._read_groups(own, self.groups)
+        except (pa.ArrowInvalid, OSError) as error:
+            if not _is_of_content(error):
+                raise
+            raise TableError(
+                f"{self.name} is damaged{self._where(own)}: {one_line(error)}. Copy or "
+                f"write it again."
+            ) from error
         for place, name in enumerate(names):
             if name in self.keys:
                 column = folder_keys.column(self.keys[name], self.n_rows)
                 table = table.add_column(place, name, column)
         return table
 
+    def _read_groups(self, names: list[str], groups: Sequence[int]) -> pa.Table:
+        # Made here: a fragment that was read keeps the footer of the whole file.
+        fragment = ds.ParquetFileFormat().make_fragment(
+            self.name, self.filesystem, row_groups=groups
+        )
+        return fragment.to_table(columns=names, use_threads=False)
+
+    def _where(self, names: list[str]) -> str:
+        """Return which column cannot be read, and where; reads them one at a time."""
+        for group in self.groups:
+            for name in names:
+                try:
+                    self._read_groups([name], [group])
+                except (pa.ArrowInvalid, OSError) as error:
+                    if not _is_of_content(error):
+                        raise
+                    return f" in row group {group}, column {name!r}"
+        return ""
+
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return self.name, self.token, self.groups.start, self.groups.stop, self.first
+
+
+def _is_of_content(error: Exception) -> bool:
+    """Return whether Arrow cannot decode what it has read; else the storage has failed."""
+    if isinstance(error, OSError):  # Arrow's own has no number
+        return type(error) is OSError and error.errno is None and not is_passing(error)
+    return True
 
 
 def _footers(filesystem: Any, names: Sequence[str]) -> list[pq.FileMetaData]:

@@ -1,6 +1,7 @@
 """Runs that were interrupted, and resumed: the same bytes, nothing done twice."""
 
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -18,6 +19,7 @@ from scipy.stats import false_discovery_control
 
 import definitions
 import lpe_dask
+from lpe_dask.batch import parts
 from lpe_dask.batch.api import fit_job, score_files, score_job
 from lpe_dask.batch.fit import RunError
 from lpe_dask.batch.parts import PartFolder
@@ -27,6 +29,7 @@ from lpe_dask.model import Fitted, checkpoint
 from lpe_dask.search import join
 from lpe_dask.search.plan import share_of
 from lpe_dask.storage.lock import LockedError, hold
+from lpe_dask.tables import TableError
 
 #: Files, and so parts, of the rows to score; rows in each.
 N_PARTS, PART_ROWS = 6, 40
@@ -193,7 +196,7 @@ def test_score_files__writes_a_damaged_part_again(tables, expected, tmp_path, da
     part = next(out.glob("part-*"))
     if damage == "other run":
         table = pq.read_table(part)
-        said = json.loads(table.schema.metadata[b"lpe_dask"]) | {"run": "0" * 16}
+        said = json.loads(table.schema.metadata[b"lpe_dask"]) | {"made_from": "0" * 16}
         changed = table.schema.metadata | {b"lpe_dask": json.dumps(said).encode()}
         pq.write_table(table.replace_schema_metadata(changed), part)
     elif damage == "foreign":
@@ -405,25 +408,171 @@ def test_score_files__refuses_to_go_on_with_something_else(
     assert len(pd.read_parquet(out)) == N_PARTS * PART_ROWS
 
 
-@pytest.mark.parametrize("which", ["data", "nominal"])
-def test_score_files__refuses_to_go_on_with_another_input(tables, tmp_path, which):
+def test_score_files__refuses_to_go_on_with_other_nominal_rows(tables, tmp_path):
     copies = {name: copy_of(path, tmp_path / name) for name, path in tables.items()}
     given = {**copies, "n_neighbors": 5, "output": tmp_path / "out"}
     with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
         score_files(**given)
-    file = copies[which] / "2.parquet"
-    changed = pd.read_parquet(file)
-    changed.iloc[5, 0] += 1
-    changed.to_parquet(file)
+    change_a_value(copies["nominal"] / "2.parquet")
 
-    words = (
-        r"the input \(.*2.parquet is changed\)" if which == "data" else "the nominal rows"
-    )
-    with pytest.raises(FileExistsError, match=words):
+    with pytest.raises(FileExistsError, match="the nominal rows"):
         score_files(**given)
 
     summary = score_files(**given, overwrite=True)
     assert summary["rows"] == N_PARTS * PART_ROWS
+
+
+def change_a_value(file):
+    changed = pd.read_parquet(file)
+    changed.iloc[5, 0] += 1
+    changed.to_parquet(file)
+
+
+def add_a_row(file):
+    longer = pd.concat([pd.read_parquet(file)] * 2, ignore_index=True)
+    longer.iloc[: PART_ROWS + 1].to_parquet(file)
+
+
+@pytest.mark.parametrize("fdr", [None, 0.1])
+@pytest.mark.parametrize("change", [change_a_value, add_a_row])
+def test_score_files__goes_on_with_the_parts_whose_rows_are_the_same(
+    tables, tmp_path, monkeypatch, fdr, change
+):
+    """A row more changes the index of all."""
+    data = copy_of(tables["data"], tmp_path / "data")
+    given = {**tables, "data": data, "n_neighbors": 5, "fdr": fdr}
+    with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
+        score_files(**given, output=tmp_path / "out")
+    (*there,) = (tmp_path / "out").rglob("part-*")
+    change(data / f"{int(there[0].stem[5:])}.parquet")
+    measured = count_calls(monkeypatch, parts, "_write_part")
+
+    score_files(**given, output=tmp_path / "out")
+
+    n_kept = len(there) - 1 if change is change_a_value else 0
+    assert len(there) == 3
+    assert len(measured) == N_PARTS - n_kept
+    score_files(**given, output=tmp_path / "anew")
+    assert parts_in(tmp_path / "out") == parts_in(tmp_path / "anew")
+
+
+def test_score_files__keeps_nothing_of_changed_files_if_a_rate_decides(tables, tmp_path):
+    """What is flagged in each part follows from the p-values of all."""
+    data = copy_of(tables["data"], tmp_path / "data")
+    given = {**tables, "data": data, "n_neighbors": 5, "fdr": 0.3}
+    n_calls = N_PARTS + 2  # all are measured, and two are decided
+    with stop_after(PartFolder, "publish", n_calls), pytest.raises(RunError, match="Stop"):
+        score_files(**given, output=tmp_path / "out")
+    far = pd.read_parquet(data / "5.parquet") + 1000
+    far.to_parquet(data / "5.parquet")
+
+    score_files(**given, output=tmp_path / "out")
+
+    score_files(**given, output=tmp_path / "anew")
+    assert parts_in(tmp_path / "out") == parts_in(tmp_path / "anew")
+
+
+def test_score_files__does_not_replace_what_is_finished_if_the_input_changes(
+    tables, tmp_path
+):
+    data = copy_of(tables["data"], tmp_path / "data")
+    score_files(**{**tables, "data": data}, output=tmp_path / "out")
+    before = parts_in(tmp_path / "out")
+    change_a_value(data / "2.parquet")
+
+    with pytest.raises(FileExistsError, match=r"2.parquet is changed\).*--overwrite"):
+        score_files(**{**tables, "data": data}, output=tmp_path / "out")
+
+    assert parts_in(tmp_path / "out") == before
+
+
+def times_of_parts(out):
+    return {path: path.stat().st_mtime_ns for path in out.glob("part-*")}
+
+
+def damage(file):
+    """Overwrite the first page of a Parquet file, and return what makes it whole."""
+    whole = file.read_bytes()
+    file.write_bytes(whole[:4] + bytes(60) + whole[64:])
+    os.utime(file, (1, 1))
+    return whole
+
+
+def test_score_files__goes_on_when_a_damaged_file_is_mended(tables, expected, tmp_path):
+    data, out = copy_of(tables["data"], tmp_path / "data"), tmp_path / "out"
+    given = {**tables, "data": data, "output": out, "n_neighbors": 5}
+    with stop_after(PartFolder, "publish", 3), pytest.raises(RunError, match="Stop"):
+        score_files(**given)
+    before = times_of_parts(out)
+    missing = min({*range(N_PARTS)} - {int(path.stem[5:]) for path in before})
+    file = data / f"{missing}.parquet"
+    whole = damage(file)
+
+    with pytest.raises(
+        TableError, match=rf"{file} is damaged in row group 0, column 'x': "
+    ) as raised:
+        score_files(**given)
+    file.write_bytes(whole)
+    score_files(**given)
+
+    (note,) = raised.value.__notes__
+    assert note.startswith(f"Then start the same run again: the parts in file://{out} that")
+    assert len(before) == 3
+    assert before.items() <= times_of_parts(out).items()
+    whole = pd.concat(map(pd.read_parquet, map(io.BytesIO, expected.values())))
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(out).reset_index(drop=True), whole.reset_index(drop=True)
+    )
+
+
+def test_score_files__begins_anew_when_damaged_nominal_rows_are_mended(tables, tmp_path):
+    nominal = copy_of(tables["nominal"], tmp_path / "nominal")
+    given = {**tables, "nominal": nominal, "output": tmp_path / "out", "n_neighbors": 5}
+    whole = damage(nominal / "1.parquet")
+    with pytest.raises(TableError, match=r"1.parquet is damaged in row group 0"):
+        score_files(**given)
+    (nominal / "1.parquet").write_bytes(whole)
+
+    summary = score_files(**given)
+
+    assert summary["nominal_rows"] == 3000
+
+
+def test_fit__names_a_damaged_file_and_goes_on_when_it_is_mended(tables, tmp_path):
+    nominal = copy_of(tables["nominal"], tmp_path / "nominal")
+    whole = damage(nominal / "1.parquet")
+    with pytest.raises(TableError, match=r"1.parquet is damaged in row group 0"):
+        fit_files(nominal, tmp_path / "model")
+    (nominal / "1.parquet").write_bytes(whole)
+
+    fit_files(nominal, tmp_path / "model")
+
+    assert lpe_dask.load(tmp_path / "model").n_samples_ == 3000
+
+
+def test_score_files__keeps_blocks_of_csv_whose_file_is_the_same(tmp_path, monkeypatch):
+    rng, data, out = np.random.default_rng(0), tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    for i in range(3):
+        frame = pd.DataFrame(rng.normal(size=(40, 2)), columns=["x", "y"])
+        frame.to_csv(data / f"{i}.csv.gz", index=False)
+    frame.to_csv(tmp_path / "nominal.csv", index=False)
+    given = {"data": data, "nominal": tmp_path / "nominal.csv", "n_neighbors": 5}
+    with stop_after(PartFolder, "publish", 1), pytest.raises(RunError, match="Stop"):
+        score_files(**given, output=out)
+    (there,) = out.glob("part-*")
+    damaged = data / f"{(int(there.stem[5:]) + 1) % 3}.csv.gz"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-300])
+    with pytest.raises(TableError, match=f"{damaged.name} is cut short or damaged"):
+        score_files(**given, output=out)
+    n_there = len([*out.glob("part-*")])
+    damaged.write_bytes(whole)
+    measured = count_calls(monkeypatch, parts, "_write_part")
+
+    score_files(**given, output=out)
+
+    assert len(measured) == 3 - n_there < 3
 
 
 @pytest.mark.parametrize("which", ["data", "nominal"])
@@ -447,7 +596,7 @@ def test_score_files__notices_files_that_change_while_it_reads(
             score_files(**given)
 
     assert not (tmp_path / "out" / "_summary.json").exists()
-    score_files(**given, overwrite=True)
+    score_files(**given)  # as the message says
     assert len(pd.read_parquet(tmp_path / "out")) == N_PARTS * PART_ROWS
 
 

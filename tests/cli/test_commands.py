@@ -94,6 +94,33 @@ def test_help__is_for_people(command):
     assert "Any" not in result.stdout
 
 
+def test_help__does_not_need_docstrings():
+    """With PYTHONOPTIMIZE=2 there are none."""
+    for command in ([], ["score"]):
+        shown = [
+            subprocess.run(
+                [sys.executable, "-m", "lpe_dask", *command, "--help"],
+                env=os.environ | {"PYTHONOPTIMIZE": level},
+                capture_output=True, text=True, check=True,
+            ).stdout
+            for level in "02"
+        ]  # fmt: skip
+        assert shown[0] == shown[1]
+
+
+def test_score__names_a_damaged_file_and_goes_on_when_it_is_mended(files):
+    data = Path("data.parquet")
+    whole = data.read_bytes()
+    data.write_bytes(whole[:4] + bytes(60) + whole[64:])
+
+    damaged = message(score())
+    data.write_bytes(whole)
+
+    assert "data.parquet is damaged in row group 0, column 'x': " in damaged
+    assert "Then start the same run again: the parts in " in damaged
+    assert score().exit_code == 0
+
+
 def test_version__is_that_of_the_package():
     assert invoke("--version").stdout == f"lpe-dask, version {lpe_dask.__version__}\n"
 
@@ -485,7 +512,7 @@ def test_score__refuses_an_address_without_its_certificates(
 
 
 def test_score__fails_when_the_disk_is_full(files, monkeypatch):
-    def full(folder, number, table, counts):
+    def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(PartFolder, "publish", full)
@@ -514,7 +541,7 @@ def test_score__shows_a_traceback_on_request_only(files, monkeypatch):
 
 
 def test_score__ends_with_130_when_interrupted(files, monkeypatch):
-    def interrupt(folder, number, table, counts):
+    def interrupt(*arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(PartFolder, "publish", interrupt)
@@ -527,7 +554,7 @@ def test_score__ends_with_130_when_interrupted(files, monkeypatch):
 
 
 def test_score__ends_with_143_at_sigterm(files, monkeypatch):
-    def terminate(folder, number, table, counts):
+    def terminate(*arguments):
         raise interrupts.Terminated
 
     monkeypatch.setattr(PartFolder, "publish", terminate)
