@@ -74,6 +74,10 @@ _LEFT_NAME = re.compile(
 )
 
 
+#: What new volumes of some filesystems have, and no run.
+_OF_VOLUME = "lost+found"
+
+
 # The output folder
 
 
@@ -92,13 +96,13 @@ def is_begun(url: str) -> bool:
 
 
 def names_in(url: str) -> list[str]:
-    """Return the names in a folder; none if it does not exist."""
+    """Return the names in a folder; none if it does not exist, or is a new volume."""
     folder = Folder(url)
     if folder.is_file():
         raise FileExistsError(
             f"the output {url} is a file; a run writes a folder. Give another name."
         )
-    return folder.names()
+    return [name for name in folder.names() if name != _OF_VOLUME]
 
 
 def _check_apart(output: str, data: str) -> None:
@@ -154,17 +158,15 @@ def _is_part(folder: Folder, name: str) -> bool:
 
 
 def reserved_output(url: str) -> AbstractContextManager[Lock]:
-    """Make the output folder and lock it; remove it again if the run fails before writing.
+    """Make the output folder and lock it; one that is new and empty is removed on failure.
 
     Raises
     ------
     OSError
         If nothing can be written there, or another run holds the lock.
     """
-    # Also the folder of an earlier run that died before its first part is removed again.
-    is_ours = not Folder(url).exists() or (bool(names_in(url)) and not is_begun(url))
     refusal = "nothing can be written to the output {url}"
-    return hold(url, "score a table", refusal, is_ours=is_ours)
+    return hold(url, "score a table", refusal, is_ours=not Folder(url).exists())
 
 
 def write_json(url: str, name: str, content: Any, indent: int | None = 1) -> None:

@@ -64,7 +64,7 @@ from lpe_dask.pvalues import (
     doubt_about_rate,
     threshold,
 )
-from lpe_dask.storage import Folder, Lock, brief, check_token, masked
+from lpe_dask.storage import LOCK_NAME, Folder, Lock, brief, check_token, masked
 from lpe_dask.tables import (
     FileTable,
     Paths,
@@ -137,9 +137,7 @@ class Scoring:
 
     def check_not_finished(self) -> None:
         """Raise FileExistsError if there is an output that this run would not change."""
-        folder = Folder(self.output)
-        is_empty = folder.exists() and not folder.names()
-        if is_empty or self.is_finished():
+        if self.is_finished():
             self._refuse("exists")
 
     @contextmanager
@@ -260,6 +258,12 @@ class Scoring:
         except RunError:
             raise
         except Exception as error:
+            if self._is_removed():
+                raise RunError(
+                    f"the run stopped while it scored, as {self.output} was removed, or "
+                    f"the lock in it ({LOCK_NAME}). Start the same run again, and "
+                    f"leave the folder alone: parts that are still there are kept."
+                ) from error
             raise RunError(
                 f"the run stopped while it scored: {brief(error)} The parts that are in "
                 f"{self.output} are complete; start the same run again to resume."
@@ -267,6 +271,13 @@ class Scoring:
         if self.given.report:
             make_page(self.output)
         return summary
+
+    def _is_removed(self) -> bool:
+        """Return whether the lock is gone that this run holds, as far as that is known."""
+        try:
+            return not Folder(self.output).exists(LOCK_NAME)
+        except Exception:  # the storage fails: that is no reason to say so
+            return False
 
     def tidy(self) -> None:
         """Do what a run has left that died when its output was complete; raises nothing."""

@@ -201,9 +201,9 @@ def check_token(url: str | PathLike[str], token: str) -> None:
     if owner is None or owner.token != token:
         raise RuntimeError(
             f"the run of this task no longer holds the lock {LOCK_NAME} in {url}: another "
-            f"run has taken over this folder, or this worker does not see it. Only the run "
-            f"that holds the lock may write there. Let the other run end, or give a folder "
-            f"that all workers share."
+            f"run has taken over this folder, or it was removed, or this worker does not "
+            f"see it. Only the run that holds the lock may write there. Let the other run "
+            f"end, or give a folder that all workers share."
         )
 
 
@@ -280,9 +280,10 @@ class Lock:
         is_own = owner is not None and owner.token == self.token
         if self._thread.ident and not is_own and not self.is_lost:  # it was held
             self.is_lost = True
-            logger.warning(
-                "the lock of %s is gone or belongs to another run", masked(self.url)
-            )
+            if owner is not None:
+                logger.warning("the lock of %s belongs to another run now", masked(self.url))
+            elif not self._is_ending.is_set():  # else the run says what has stopped it
+                logger.warning("the lock of %s is gone or not readable", masked(self.url))
         return is_own
 
 

@@ -5,6 +5,8 @@ import io
 import itertools
 import json
 import os
+import re
+import shutil
 from pathlib import Path
 
 import dask
@@ -706,7 +708,7 @@ def test_fit__does_not_save_once_it_was_displaced(tables, tmp_path, monkeypatch)
     assert not (model / "manifest.json").exists()
 
 
-def test_score_files__leaves_no_empty_folder_of_a_run_that_died(tables, tmp_path):
+def test_score_files__is_not_hindered_by_the_folder_of_a_run_that_died(tables, tmp_path):
     out, nominal = tmp_path / "out", tmp_path / "nominal.parquet"
     pd.DataFrame({"x": [np.nan, 1.0], "y": 1.0}).to_parquet(nominal)
     out.mkdir()
@@ -717,7 +719,66 @@ def test_score_files__leaves_no_empty_folder_of_a_run_that_died(tables, tmp_path
         with pytest.raises(ValueError, match="NaN or inf"):
             score_files(tables["data"], out, nominal=nominal)
 
-    assert not out.exists()
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize("names", [[], ["lost+found"]])
+def test_score_files__takes_an_empty_folder_and_leaves_it_if_it_fails(
+    tables, tmp_path, names
+):
+    """It may be a mounted volume."""
+    out, nominal = tmp_path / "out", tmp_path / "nominal.parquet"
+    pd.DataFrame({"x": [np.nan, 1.0], "y": 1.0}).to_parquet(nominal)
+    out.mkdir()
+    for name in names:
+        (out / name).mkdir()
+
+    with pytest.raises(ValueError, match="NaN or inf"):
+        score_files(tables["data"], out, nominal=nominal)
+    assert [path.name for path in out.iterdir()] == names
+    score_files(**tables, output=out)
+
+    assert len(parts_in(out)) == N_PARTS
+    assert {*names} <= {path.name for path in out.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "folder/", ".hidden"])
+def test_score_files__refuses_a_folder_with_anything_else_in_it(tables, tmp_path, name):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "lost+found").mkdir()
+    (out / name).mkdir() if name.endswith("/") else (out / name).touch()
+
+    with pytest.raises(FileExistsError, match="contains files that are not the output"):
+        score_files(**tables, output=out)
+    with pytest.raises(FileExistsError, match="contains files that are not the output"):
+        score_files(**tables, output=out, overwrite=True)
+
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        ["lost+found", name.strip("/")]
+    )
+
+
+@pytest.mark.parametrize("name", ["publish", "found"])
+def test_score_files__says_that_its_output_was_removed(tables, tmp_path, caplog, name):
+    """And nothing of another run, or of parts that are complete."""
+    out, function = tmp_path / "out", getattr(PartFolder, name)
+
+    def remove(*arguments):
+        shutil.rmtree(out, ignore_errors=True)
+        return function(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PartFolder, name, remove)
+        with pytest.raises(RunError) as raised:
+            score_files(**tables, output=out, n_neighbors=5)
+
+    assert re.fullmatch(
+        rf"the run stopped while it scored, as file://{out} was removed, or the lock in it "
+        r"\(_lock.json\)\. Start the same run again.*", str(raised.value)
+    )  # fmt: skip
+    assert "lock" not in caplog.text
+    assert score_files(**tables, output=out)["rows"] == N_PARTS * PART_ROWS
 
 
 def test_score_files__refuses_an_output_in_its_model(tables, tmp_path):

@@ -534,7 +534,7 @@ def test_score_files__refuses_an_output_it_cannot_write(tmp_path, data, nominal)
 
 
 def test_score_files__refuses_an_existing_output(tmp_path, data, nominal):
-    (tmp_path / "out").mkdir()
+    score_files(data, tmp_path / "out", nominal=nominal)
 
     with pytest.raises(FileExistsError, match=r"exists.*--overwrite"):
         score_files(data, tmp_path / "out", nominal=nominal)

@@ -589,7 +589,8 @@ def test_lock__is_lost_to_another_run(folder, fast, left, caplog):
         assert is_soon(lambda: lock.is_lost)
 
     assert content(folder) == left
-    assert "is gone or belongs to another run" in caplog.text
+    said = "belongs to another run now" if left else "is gone or not readable"
+    assert f"the lock of {folder} {said}" in caplog.text
 
 
 def test_lock__is_lost_with_its_folder(tmp_path, fast):
