@@ -281,7 +281,9 @@ class Lock:
         if self._thread.ident and not is_own and not self.is_lost:  # it was held
             self.is_lost = True
             if owner is not None:
-                logger.warning("the lock of %s belongs to another run now", masked(self.url))
+                logger.warning(
+                    "the lock of %s belongs to another run now", masked(self.url)
+                )
             elif not self._is_ending.is_set():  # else the run says what has stopped it
                 logger.warning("the lock of %s is gone or not readable", masked(self.url))
         return is_own
