@@ -9,6 +9,7 @@ from .columns import check_footer as check_footer
 from .columns import columns_of as columns_of
 from .columns import parquet_of as parquet_of
 from .columns import write_columns as write_columns
+from .filesystems import filesystem_of as filesystem_of
 from .folder import Folder as Folder
 from .json_values import package_versions as package_versions
 from .json_values import plain as plain

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from lpe_dask.storage.filesystems import filesystem_of
 from lpe_dask.storage.folder import bring_to_disk
 from lpe_dask.storage.messages import full_disk_named
 from lpe_dask.storage.regular_files import read_regular, size_of
@@ -63,7 +64,7 @@ class StoredFile:
     @retried
     def check_size(self) -> None:
         """Raise if the file is missing or of another size; does not read it."""
-        filesystem, path = fsspec.core.url_to_fs(self.url)
+        filesystem, path = filesystem_of(self.url)
         filesystem.invalidate_cache(path)
         try:
             n_bytes = size_of(filesystem, path)
@@ -106,7 +107,7 @@ class StoredFile:
     @retried
     def _content(self) -> bytes:
         self.check_size()  # a file that is far larger now is not read
-        filesystem, path = fsspec.core.url_to_fs(self.url)
+        filesystem, path = filesystem_of(self.url)
         content = read_regular(filesystem, path, self.n_bytes)
         self._check_bytes(len(content))
         if hashlib.sha256(content).hexdigest() != self.sha256:

@@ -17,10 +17,10 @@ from os import PathLike, fspath
 from typing import Any
 from uuid import uuid4
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.forks import ForkSafeLock
+from lpe_dask.storage.filesystems import filesystem_of
 from lpe_dask.storage.messages import full_disk_named
 from lpe_dask.storage.regular_files import MOST_BYTES, open_regular, read_regular
 from lpe_dask.storage.retries import is_passing, retried
@@ -59,7 +59,7 @@ class Folder:
 
     def __init__(self, url: str | PathLike[str]) -> None:
         self.url = fspath(url)
-        self.filesystem, root = fsspec.core.url_to_fs(self.url)
+        self.filesystem, root = filesystem_of(self.url)
         self._root = root.rstrip("/")
 
     def full_url(self, name: str = "") -> str:

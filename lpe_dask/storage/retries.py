@@ -128,6 +128,10 @@ def has_been_retried(error: BaseException | None) -> bool:
     return error is not None
 
 
+def _is_of_connection(error: BaseException) -> bool:
+    return isinstance(error, ConnectionError) or _is_named(error, _PASSING_NAMES)
+
+
 def _is_named(error: BaseException, names: set[str]) -> bool:
     return not names.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
@@ -187,7 +191,7 @@ def _give_up(state: RetryCallState) -> NoReturn:
     what to check.
     """
     error = cause = _error_of(state)
-    if not isinstance(error, OSError) or isinstance(error, ConnectionError):
+    if not isinstance(error, OSError) or _is_of_connection(error):
         error = ConnectionError(
             f"the storage is not available: {brief(error)} {state.attempt_number} attempts "
             f"in {state.seconds_since_start:.0f} s failed. Check its address, the network "

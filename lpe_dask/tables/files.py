@@ -169,11 +169,8 @@ class FileTable:
     def part_tokens(self) -> list[str]:
         """Return what tells each partition from those of a file that has changed."""
         stamps = self.files.stamps
-        names = [
-            *self.files.names,
-            *(name for name, *_ in stamps),
-        ]  # of Parquet, and of CSV
-        of_file = dict(zip(names, [*stamps, *stamps], strict=True))
+        of_file = dict(zip(self.files.names, stamps, strict=True))  # Parquet's
+        of_file |= {stamp[0]: stamp for stamp in stamps}  # CSV's have the protocol
         return [tokenize(of_file[part.name], part) for part in self.parts]
 
     def select(self, columns: Sequence[Any]) -> FileTable:

@@ -18,10 +18,10 @@ from itertools import takewhile
 from typing import Any
 
 import fsspec
-from fsspec.core import strip_protocol, url_to_fs
+from fsspec.core import strip_protocol
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.storage import masked, retried
+from lpe_dask.storage import filesystem_of, masked, retried
 
 #: Protocols whose names are those of local files.
 _LOCAL = ("file", "local")
@@ -52,8 +52,7 @@ def locate(path: str) -> tuple[Any, str]:
     is_chain = protocol not in _LOCAL and (bool(sign) or first in _protocols())
     if others and (not is_chain or os.path.lexists(path)):
         return LocalFileSystem(), str(strip_protocol(path))
-    filesystem, name = url_to_fs(path)
-    return filesystem, name
+    return filesystem_of(path)
 
 
 def _protocols() -> list[str]:

@@ -203,7 +203,7 @@ def test_make__makes_no_bucket(monkeypatch):
         protocol = ("s3", "s3a")
 
     buckets = Buckets()
-    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda url: (buckets, "/slip/out"))
+    monkeypatch.setattr(folders, "filesystem_of", lambda url: (buckets, "/slip/out"))
 
     Folder("s3://slip/out").make()
 

@@ -248,9 +248,17 @@ class EndpointConnectionError(Exception):
     """As botocore has it, which is no OSError."""
 
 
+class ClientConnectionError(OSError):
+    """As that of aiohttp for a server that is not there, which is one."""
+
+
 @pytest.mark.parametrize(
     "error",
-    [EndpointConnectionError("no s3://b"), ConnectionRefusedError(errno.ECONNREFUSED, "b")],
+    [
+        EndpointConnectionError("no s3://b"),
+        ClientConnectionError(errno.ECONNREFUSED, "b"),
+        ConnectionRefusedError(errno.ECONNREFUSED, "b"),
+    ],
     ids=repr,
 )
 def test_retried__says_what_to_check_where_no_server_is_reached(error):
