@@ -30,7 +30,7 @@ def reserve(url):
         pass
 
 def found(url):
-    return PartFolder(url, "run", 1, url, "token").found()
+    return PartFolder(url, 1, url, "token").found(["run"])
 
 def known(url):
     return Checkpoint(url).known(3)

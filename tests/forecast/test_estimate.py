@@ -751,9 +751,15 @@ def test_planned__are_the_workers_that_are_started():
         assert dask.config.get("scheduler") == "threads"
     with chosen.open():
         client = active_client()
-        address = client.scheduler.address
+        address, security = client.scheduler.address, client.security
+        certificates = {
+            "distributed.comm.tls.ca-file": security.tls_ca_file,
+            "distributed.comm.tls.client.cert": security.tls_client_cert,
+            "distributed.comm.tls.client.key": security.tls_client_key,
+        }
         assert active_workers() == replace(foreseen, start_seconds=0.0)
-        with ChosenWorkers(address, None, None, debug=False).planned() as joined:
+        join = ChosenWorkers(address, None, None, debug=False)
+        with dask.config.set(certificates), join.planned() as joined:
             assert joined == replace(foreseen, start_seconds=joined.start_seconds)
             assert joined.is_cluster
 
