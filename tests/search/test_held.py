@@ -72,6 +72,7 @@ def test_fit__that_is_interrupted_leaves_nothing_behind(
         thread = interrupt_while_tasks_run(client)
         with pytest.raises(KeyboardInterrupt) as kept:
             model.fit(X)
+            thread.join()  # under load the signal may come late, and would end pytest
         thread.join()
 
         assert eventually(lambda: not client.run_on_scheduler(states_of, prefix="lpe-"))
