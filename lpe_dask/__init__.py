@@ -7,11 +7,14 @@ still right; `false_discovery_control` flags rows by the p-values of all of them
 `plot_scores`, `plot_level_set`, `plot_roc` and `plot_calibration` draw what came out.
 """
 
+import sys
 from pathlib import Path
 
 import dask
 import lazy_loader
 import yaml
+
+from lpe_dask.forks import in_forks
 
 __version__ = "0.1.0"
 
@@ -29,6 +32,17 @@ def __dir__() -> list[str]:
 # long is imported before: another thread may import a part of this package meanwhile.
 _defaults = yaml.safe_load((Path(__file__).parent / "lpe-dask.yaml").read_text("utf-8"))
 dask.config.update_defaults(_defaults)
+
+
+def _renew_dask() -> None:
+    if "dask.threaded" in sys.modules:  # else there are neither threads nor clients
+        from lpe_dask.tasks import compute_without_parent
+
+        compute_without_parent()
+
+
+# Also where the parent has used Dask by itself, and nothing of this package.
+in_forks(_renew_dask)
 
 if (_cache_folder := dask.config.get("lpe-dask.cache-folder")) is not None:
     import numba

@@ -1,6 +1,7 @@
 """A fork of a process computes as its parent does, whatever the parent's threads hold."""
 
 import ast
+import subprocess
 import sys
 import threading
 from contextlib import contextmanager
@@ -136,6 +137,36 @@ def test_score__in_forks_while_other_threads_fit_and_score(model):
             thread.join()
 
 
+USE_OF_A_PARENT = """
+import multiprocessing
+import dask.array
+import lpe_dask
+
+def score():
+    rows = dask.array.arange(60.0, chunks=20).reshape(-1, 2)
+    print(float(lpe_dask.score(rows, n_neighbors=2).sum().compute()), flush=True)
+
+if __name__ == "__main__":
+    dask.array.ones(30, chunks=10).sum().compute()
+    fork = multiprocessing.get_context("fork").Process(target=score)
+    fork.start()
+    fork.join(60)
+    fork.kill()
+    score()
+"""
+
+
+def test_score__in_a_fork_of_a_process_that_has_used_dask_alone():
+    """It has imported hardly anything of the package."""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", USE_OF_A_PARENT],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    of_fork, of_parent = run.stdout.split()
+
+    assert of_fork == of_parent
+
+
 def test_fork_safe_lock__is_free_in_a_fork():
     lock = ForkSafeLock()
 
@@ -232,8 +263,8 @@ def test_client__of_the_parent_raises_in_a_fork(model):
 
 
 @pytest.mark.parametrize("layer", ["omp", "workqueue"])
-def test_nn_descent__in_a_fork(layer, monkeypatch):
-    """OpenMP would end the process without a word."""
+def test_neighbor_lists__of_a_process_whose_parent_has_built_some(layer, monkeypatch):
+    """After a fork OpenMP would end the process without a word."""
     monkeypatch.setattr(nn_descent.numba, "threading_layer", lambda: layer)
     monkeypatch.setattr(nn_descent, "_builders", {1})  # a parent
     monkeypatch.setattr(nn_descent, "_prepare", lambda n_features: False)

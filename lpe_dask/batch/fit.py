@@ -10,7 +10,7 @@ that the same fit, started again, has the same result.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -174,7 +174,7 @@ class Fit:
     def _fit(self, folder: str) -> Fitted:
         with input_errors_pass():
             model = fit_model(self.parameters, self.nominal, self.checkpoint(folder))
-        check_unchanged(self.table.files)
+        check_unchanged(self.table.files, remove_fits, folder)
         return replace(model, source=self.source)
 
 
@@ -283,20 +283,24 @@ def check_absent(path: str) -> None:
         )
 
 
-def check_unchanged(files: TableFiles, again: str = "Start it again") -> None:
+def check_unchanged(files: TableFiles, remove: Callable[[str], None], url: str) -> None:
     """Raise RunError if files are not what they were when the run began.
 
     Parameters
     ----------
     files : TableFiles
-    again : str
-        How the run is started again, as the beginning of a sentence.
+    remove : callable
+        Is called with ``url`` before, to remove what was made from these files: it may be
+        from what they were meanwhile, also if they are later what they were before.
+    url : str
     """
     changed = changed_files(files.stamps, find_files(files.paths).stamps)
     if changed:
+        remove(url)
         raise RunError(
             f"the run stopped because an input file changed while it was read: "
-            f"{changed[0]}. {again} when the files no longer change."
+            f"{changed[0]}. What was made from the files is removed. Start the run again "
+            f"when they no longer change."
         )
 
 

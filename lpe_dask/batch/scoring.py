@@ -177,16 +177,6 @@ class Scoring:
         is_finished = Folder(self.output).exists(output.SUMMARY_NAME)
         return not is_finished and self.made_from.can_go_on_from(earlier)
 
-    @property
-    def _again(self) -> str:
-        """How to start this run again after its input has changed; begins a sentence.
-
-        Rows that are the nominal ones decide about each other.
-        """
-        if self.is_own:
-            return "Start it again with overwrite=True (--overwrite)"
-        return "Start it again"
-
     def _refuse(self, reason: str) -> NoReturn:
         raise FileExistsError(
             f"the output {self.output} {reason}. Give another folder, or replace it "
@@ -232,7 +222,7 @@ class Scoring:
             written = self._write(folder, (*blocks, values), model, steps)
             self._warn_of_rate(model, written.found.counts)
             folder.check_seen()
-            check_unchanged(self.kept.files, self._again)
+            check_unchanged(self.kept.files, output.remove_output, self.output)
             reasons = self._reasons(model, written, folder, steps, lock)
             summary = score_summary(
                 model, self.made_from, written, check, certificate, steps
@@ -251,8 +241,8 @@ class Scoring:
         except TableError as error:
             if not self.is_own:
                 error.add_note(
-                    f"Then start the same run again: the parts in {self.output} that came "
-                    f"from other files are complete, and are kept."
+                    f"If only the content of this file changes, the same command resumes, "
+                    f"and keeps the parts in {self.output} that came from other files."
                 )
             raise
         except RunError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -248,6 +249,8 @@ def _check_semaphores(n_workers: int) -> None:
     try:
         _ = [context.Queue() for _ in range(2 * n_workers)]  # two for each nanny
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):  # a queue has a pipe, too
+            raise
         raise OSError(
             f"no worker processes can be started: they share semaphores with this process, "
             f"on Linux in /dev/shm, but none can be made there ({error}). Make that folder "

@@ -32,6 +32,7 @@ from .messages import brief as brief
 from .messages import full_disk_named as full_disk_named
 from .messages import one_line as one_line
 from .regular_files import UnsafeFileError as UnsafeFileError
+from .regular_files import check_regular as check_regular
 from .retries import has_been_retried as has_been_retried
 from .retries import is_passing as is_passing
 from .retries import retried as retried

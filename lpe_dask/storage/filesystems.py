@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from fsspec.core import url_to_fs
@@ -14,6 +15,11 @@ from lpe_dask.storage.retries import is_passing, retried
 _CLEAR = (ValueError, ImportError, FileNotFoundError)
 
 
+#: A user and a password, with a slash perhaps, where the name of a bucket belongs. That of
+#: an access point (arn:) has colons, too.
+_KEYS = re.compile(r"(?:^|::)(?:s3a?|gcs|gs)://(?!arn:)[^/@]*:[^@]*@")
+
+
 @retried
 def filesystem_of(url: str) -> tuple[Any, str]:
     """Return the filesystem of a path or URL, and the name there.
@@ -23,8 +29,16 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     ConnectionError, OSError
         If its server does not answer, or refuses; names the URL.
     ValueError, ImportError
-        If there is no such filesystem, or its package is not installed.
+        If there is no such filesystem, or its package is not installed, or for a key of a
+        bucket: a part of it would be taken for the name of the bucket, and said as such.
     """
+    if _KEYS.search(url):
+        raise ValueError(
+            f"{masked(url)} has a key where the name of the bucket belongs. Leave it out, "
+            f"and name it where the library of the storage looks: in environment variables "
+            f"(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), its own files, or the "
+            f"configuration of fsspec."
+        )
     try:
         filesystem, name = url_to_fs(url)
     except _CLEAR:

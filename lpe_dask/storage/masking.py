@@ -30,20 +30,24 @@ _WEB = ("http", "https")
 #: Protocols that have the name of a container where others have that of a user.
 _CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
 
-#: A URL in a text. A password may have an @ and, against the rules, a slash, if that is not
-#: behind a port; a sentence goes on behind the URL.
+#: Protocols that have neither users nor queries, but names of files with any character.
+_WITHOUT_SECRETS = ("file", "local", "memory")
+
+#: A URL in a text, up to the next white space. A password may have an @ and, against the
+#: rules, a slash, if that is not behind a port. Texts of others may be of any length, so
+#: nothing is looked at more than a few times.
 _URL = re.compile(
-    r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]*)://"
+    r"(?P<protocol>[A-Za-z0-9+.-]{1,24}+)://"
     r"(?:(?P<user>[^\s/?#]*|[^\s/@:\[]+:(?!\d+(?:/|$))[^\s@]*)@)?"
     r"(?P<path>[^\s?#]*)"
-    r"(?P<query>[?#]\S*?(?=[\"')\]}>.,:;]*(?:\s|$)))?"
+    r"(?P<query>[?#]\S*)?"
 )
 
-#: User and password before a host, without a protocol, as in an error about a bucket.
-_PASSWORD = re.compile(r"(?<![\w/*])[^\s/@:\"'(]+:[^\s/@\"']+@(?=\w)")
+#: What a sentence may have behind a URL.
+_BEHIND = "\"')]}>.,:;"
 
 #: A query with a value, such as ``?sig=1``, as opposed to a wildcard.
-_VALUES = re.compile(r"[?#][^/]*=")
+_VALUES = re.compile(r"\?[^/]*=")
 
 
 def masked(text: str) -> str:
@@ -56,19 +60,19 @@ def masked(text: str) -> str:
     >>> masked("s3://bucket/day-?.parquet"), masked("abfs://box@account.net/p.csv?sv=1")
     ('s3://bucket/day-?.parquet', 'abfs://box@account.net/p.csv?***')
     """
-    if "@" not in text and "://" not in text:
-        return text
-    return _PASSWORD.sub(f"{MASK}@", _URL.sub(_masked_url, text))
+    return _URL.sub(_masked_url, text) if "://" in text else text
 
 
 def _masked_url(found: re.Match[str]) -> str:
-    protocol, user, query = found["protocol"], found["user"], found["query"] or ""
-    if user is not None and (protocol.lower() not in _CONTAINERS or ":" in user):
+    protocol, user, query = found["protocol"].lower(), found["user"], found["query"] or ""
+    if protocol in _WITHOUT_SECRETS:
+        return found[0]
+    if user is not None and (protocol not in _CONTAINERS or ":" in user):
         user = MASK
-    if query and (protocol.lower() in _WEB or _VALUES.match(query)):
-        query = query[0] + MASK
+    if query and (protocol.endswith(_WEB) or _VALUES.match(query)):
+        query = query[0] + MASK + query[len(query.rstrip(_BEHIND)) :]
     place = f"{user}@" if user is not None else ""
-    return f"{protocol}://{place}{found['path']}{query}"
+    return f"{found['protocol']}://{place}{found['path']}{query}"
 
 
 def without_secrets(url: str) -> str:
@@ -80,9 +84,10 @@ def without_secrets(url: str) -> str:
     'https://***@host/p.parquet?***#b2e57c96eb980935'
     """
     found, shorter = _URL.search(url), masked(url)
-    if found is None or not shorter.endswith(MASK):
+    query = "" if found is None else found["query"] or ""
+    if not query or query in shorter:
         return shorter
-    return f"{shorter}#{sha256(found['query'].encode()).hexdigest()[:16]}"
+    return f"{shorter}#{sha256(query.encode()).hexdigest()[:16]}"
 
 
 def printable(text: str) -> str:

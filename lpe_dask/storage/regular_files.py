@@ -107,6 +107,12 @@ def read_regular(
     return bytes(content)
 
 
+def check_regular(filesystem: Any, path: str) -> None:
+    """Raise as `open_regular`, for a path on this machine; opens nothing."""
+    if type(filesystem) is LocalFileSystem:
+        _check_mode(path, os.stat(path).st_mode)
+
+
 def size_of(filesystem: Any, path: str) -> int | None:
     """Return the bytes of a regular file; None if a server does not tell."""
     info = _info(filesystem, path)

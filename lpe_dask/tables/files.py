@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from dask.base import tokenize
 from dask.utils import natural_sort_key
 
-from lpe_dask.storage import masked, retried, without_secrets
+from lpe_dask.storage import check_regular, masked, retried, without_secrets
 from lpe_dask.tables import csv_tables, row_groups
 from lpe_dask.tables.column_names import as_given, as_option
 from lpe_dask.tables.compressed import COMPRESSED
@@ -169,8 +169,9 @@ class FileTable:
     def part_tokens(self) -> list[str]:
         """Return what tells each partition from those of a file that has changed."""
         stamps = self.files.stamps
-        of_file = dict(zip(self.files.names, stamps, strict=True))  # Parquet's
-        of_file |= {stamp[0]: stamp for stamp in stamps}  # CSV's have the protocol
+        of_file = dict(zip(self.files.names, stamps, strict=True))
+        for name, stamp in zip(self.files.names, stamps, strict=True):
+            of_file[self.files.filesystem.unstrip_protocol(name)] = stamp  # that of a CSV
         return [tokenize(of_file[part.name], part) for part in self.parts]
 
     def select(self, columns: Sequence[Any]) -> FileTable:
@@ -348,6 +349,7 @@ def find_files(path: Paths) -> TableFiles:
 
 @retried
 def _stamp(filesystem: Any, name: str) -> list[Any]:
+    check_regular(filesystem, name)
     info = filesystem.info(name)
     changed = next((info[key] for key in _CHANGED if info.get(key) is not None), None)
     url = without_secrets(filesystem.unstrip_protocol(name))

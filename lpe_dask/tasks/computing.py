@@ -18,11 +18,7 @@ import dask
 from dask.callbacks import Callback
 from dask.delayed import Delayed
 
-from lpe_dask.forks import in_forks
 from lpe_dask.tasks import private_uses
-
-in_forks(private_uses.renew_threads)
-in_forks(private_uses.leave_clients)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,3 +186,9 @@ class _TaskCallback(Callback):
         if key in self._keys:
             self._computation.add(result)
         _tell(self._computation)
+
+
+def compute_without_parent() -> None:
+    """Let a fork compute by itself: with none of the threads and clients of its parent."""
+    private_uses.renew_threads()
+    private_uses.leave_clients()

@@ -518,7 +518,7 @@ def test_score_files__goes_on_when_a_damaged_file_is_mended(tables, expected, tm
     score_files(**given)
 
     (note,) = raised.value.__notes__
-    assert note.startswith(f"Then start the same run again: the parts in file://{out} that")
+    assert f"the same command resumes, and keeps the parts in file://{out} that" in note
     assert len(before) == 3
     assert before.items() <= times_of_parts(out).items()
     whole = pd.concat(map(pd.read_parquet, map(io.BytesIO, expected.values())))
@@ -588,18 +588,51 @@ def test_score_files__notices_files_that_change_while_it_reads(
     }[which]  # fmt: skip
     function = getattr(owner, name)
 
+    file = copies[which] / "1.parquet"
+    before, stamp = file.read_bytes(), file.stat()
+
     def touch(*arguments):
-        os.utime(copies[which] / "1.parquet", (1, 1))
+        os.utime(file, (1, 1))
         return function(*arguments)
 
+    pd.DataFrame(pd.read_parquet(file) + 9).to_parquet(file)
+    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, touch)
         with pytest.raises(RunError, match=r"file changed while.*1.parquet is changed"):
             score_files(**given)
-
     assert not (tmp_path / "out" / "_summary.json").exists()
+
+    file.write_bytes(before)  # nothing was kept that came from what it was meanwhile
+    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     score_files(**given)  # as the message says
-    assert len(pd.read_parquet(tmp_path / "out")) == N_PARTS * PART_ROWS
+    score_files(**{**tables, "output": tmp_path / "anew"})
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(tmp_path / "out"), pd.read_parquet(tmp_path / "anew")
+    )
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_score_files__of_files_whose_names_look_like_secrets(tmp_path, ending):
+    """They are in no URL, and so are told apart."""
+    rows = pd.DataFrame({"x": np.arange(20.0), "y": np.arange(20.0)[::-1]})
+    data = tmp_path / "data"
+    data.mkdir()
+    names = [
+        f"{name}.{ending}" for name in ("day#id=3", "10:30@here", "10:31@here", "a?b=c")
+    ]
+    for name in names:
+        is_csv = ending == "csv"
+        _ = (
+            rows.to_csv(data / name, index=False)
+            if is_csv
+            else rows.to_parquet(data / name)
+        )
+    score_files(data, tmp_path / "out", nominal=data / names[0], n_neighbors=3)
+
+    assert len(pd.read_parquet(tmp_path / "out")) == 80
+    stored = json.loads((tmp_path / "out" / "_summary.json").read_text())["made_from"]
+    assert {Path(name).name for name, *_ in stored["data"]} == set(names)
 
 
 def copy_of(path, target):

@@ -117,7 +117,7 @@ def test_score__names_a_damaged_file_and_goes_on_when_it_is_mended(files):
     data.write_bytes(whole)
 
     assert "data.parquet is damaged in row group 0, column 'x': " in damaged
-    assert "Then start the same run again: the parts in " in damaged
+    assert "the same command resumes, and keeps the parts in " in damaged
     assert score().exit_code == 0
 
 

@@ -9,7 +9,7 @@ import fsspec
 import pytest
 from fsspec.implementations.ftp import FTPFileSystem
 
-from lpe_dask.storage import Folder, filesystem_of
+from lpe_dask.storage import Folder, filesystem_of, filesystems
 from lpe_dask.tables.listing import locate
 
 # That of fsspec takes for granted that it is connected.
@@ -65,3 +65,21 @@ def test_filesystem_of__what_is_no_filesystem():
 
 def test_filesystem_of__a_path_is_what_fsspec_finds(tmp_path):
     assert filesystem_of(str(tmp_path)) == fsspec.core.url_to_fs(str(tmp_path))
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("key", ["id:secret", "id:secr/secret", ":secret"])
+def test_filesystem_of__a_bucket_with_a_key_is_refused(use, key):
+    with pytest.raises(
+        ValueError, match=r"has a key where the name of the bucket"
+    ) as raised:
+        use(f"s3://{key}@bucket/p.parquet")
+
+    assert "secret" not in str(raised.value)
+
+
+def test_filesystem_of__other_buckets_are_not():
+    pattern = filesystems._KEYS
+    arn = "s3://arn:aws:s3:eu-west-1:1:accesspoint/mine/a@b.csv"
+    for url in ("s3://bucket/a:b@c.csv", arn, "data/s3://a", "s3://bucket/p.csv"):
+        assert not pattern.search(url)

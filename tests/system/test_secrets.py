@@ -77,6 +77,7 @@ def urls(tmp_path_factory):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port = server.server_address[1]
         yield {
+            "folder": folder,
             "signed": lambda name: f"http://127.0.0.1:{port}/{name}?X=1&sig={TOKEN}",
             "password": lambda name: f"http://{USER}:{PASSWORD}@127.0.0.1:{port}/{name}",
         }
@@ -87,7 +88,7 @@ def urls(tmp_path_factory):
 def _few_attempts(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     pauses = {"attempts": 2, "first-pause": 0.01, "longest-pause": 0.01}
-    with dask.config.set({"lpe-dask.retries": pauses}):
+    with dask.config.set({f"lpe-dask.retries.{name}": of for name, of in pauses.items()}):
         yield
 
 
@@ -162,6 +163,27 @@ def test_errors__of_urls(urls, how, data, model, tmp_path, caplog):
     check_files(tmp_path)
 
 
+@pytest.mark.parametrize("how", ["signed", "password"])
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv.gz"])
+def test_errors__of_results_that_are_computed_later(urls, how, name, tmp_path):
+    """No public function is left then: a task raises what the user sees."""
+    file = urls["folder"] / f"{how}-{name}"
+    file.write_bytes((urls["folder"] / name).read_bytes())
+    scored = (
+        lpe_dask.LPE(5)
+        .fit(np.arange(60.0).reshape(20, 3))
+        .score_samples(urls[how](file.name))
+    )
+    file.unlink()
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        scored.compute()
+
+    said = "".join(traceback.format_exception(caught.value))
+    assert file.name in said
+    assert MARK not in said.encode()
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -170,6 +192,8 @@ def test_errors__of_urls(urls, how, data, model, tmp_path, caplog):
         f"ftp://{USER}:{PASSWORD}@127.0.0.1:9/x.parquet",
         f"sftp://{USER}:{PASSWORD}@127.0.0.1:9/x.parquet",
         f"s3://{USER}:{PASSWORD}@bucket/x.parquet",
+        f"s3://A:{PASSWORD}/{PASSWORD}@bucket/x.parquet",
+        f"simplecache::gs://{USER}:{PASSWORD}/{PASSWORD}@bucket/x.parquet",
         f"filecache::http://{USER}:{PASSWORD}@127.0.0.1:9/x.parquet",
         f"nowhere://{USER}:{PASSWORD}@host/x.parquet?sig={TOKEN}",
     ],

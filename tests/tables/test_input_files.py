@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
+from hostile import ATTACKS, limited
 from lpe_dask.tables import row_groups
 from lpe_dask.tables.files import open_table, read_frame
 
@@ -367,3 +369,33 @@ def test_read_frame__reads_what_is_written_from_a_delta_table(tmp_path, monkeypa
 
     assert read_frame("plain").compute()["x"].tolist() == [2.0]
     shutil.rmtree("plain")
+
+
+READ = """
+import sys
+from lpe_dask.tables import open_table
+
+for path in sys.argv[1:]:
+    try:
+        print(open_table(path), flush=True)
+    except (OSError, ValueError) as error:
+        print(error, flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has neither pipes nor devices")
+def test_open_table__with_something_else_than_files_neither_hangs_nor_grows(tmp_path):
+    folders = []
+    for ending in ("parquet", "csv", "csv.gz"):
+        for attack in ("pipe", "zeros", "listener"):
+            folder = tmp_path / f"{attack}-{ending}"
+            write(folder / "a.parquet", 1)
+            ATTACKS[attack](folder / f"b.{ending}")
+            folders.append(folder)
+
+    said = limited(READ, *folders).splitlines()
+
+    assert len(said) == len(folders)
+    for folder, line in zip(folders, said, strict=True):
+        assert line.startswith(f"{folder}/b."), line
+        assert "and only a regular file is read" in line
