@@ -573,7 +573,8 @@ def test_main__does_not_wait_for_threads_of_an_interrupted_run(monkeypatch, code
     monkeypatch.setattr(commands, "cli", lambda **options: sys.exit(code))
     monkeypatch.setattr(multiprocessing, "active_children", lambda: [child])
     monkeypatch.setattr("lpe_dask.tasks.remove_spools", lambda: done.append("removed"))
-    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(os, "_exit", ended.append)  # which returns, unlike the original
+    monkeypatch.setattr(commands, "handle_signals", lambda end: None)
 
     with pytest.raises(SystemExit):
         commands.main()
