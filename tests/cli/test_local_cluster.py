@@ -54,7 +54,7 @@ async def main():
         if not isinstance(answer, Exception)
     }
 
-print(json.dumps(asyncio.run(main())))
+print(json.dumps(asyncio.run(main())), flush=True)
 os._exit(0)
 """
 
