@@ -14,7 +14,7 @@ import dask
 import lazy_loader
 import yaml
 
-from lpe_dask.forks import in_forks
+from lpe_dask.forks import after_fork
 
 __version__ = "0.1.0"
 
@@ -34,15 +34,15 @@ _defaults = yaml.safe_load((Path(__file__).parent / "lpe-dask.yaml").read_text("
 dask.config.update_defaults(_defaults)
 
 
-def _renew_dask() -> None:
+def _reset_dask() -> None:
     if "dask.threaded" in sys.modules:  # else there are neither threads nor clients
-        from lpe_dask.tasks import compute_without_parent
+        from lpe_dask.tasks import reset_after_fork
 
-        compute_without_parent()
+        reset_after_fork()
 
 
 # Also where the parent has used Dask by itself, and nothing of this package.
-in_forks(_renew_dask)
+after_fork(_reset_dask)
 
 if (_cache_folder := dask.config.get("lpe-dask.cache-folder")) is not None:
     import numba

@@ -15,7 +15,7 @@ from functools import cached_property
 from types import TracebackType
 
 
-def in_forks(function: Callable[[], object]) -> None:
+def after_fork(function: Callable[[], object]) -> None:
     """Have a function called at the start of each fork, where the system has forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
@@ -56,7 +56,7 @@ def _free_locks() -> None:
         lock.lock = threading.RLock()
 
 
-in_forks(_free_locks)
+after_fork(_free_locks)
 
 
 def _free_cached_properties() -> None:
@@ -74,4 +74,4 @@ def _free_cached_properties() -> None:
 
 
 if sys.version_info < (3, 12):
-    in_forks(_free_cached_properties)
+    after_fork(_free_cached_properties)

@@ -12,13 +12,13 @@ from lpe_dask.batch.job import Job, ModelSection, NominalSection, ScoreSection, 
 from lpe_dask.batch.resume import next_job
 from lpe_dask.batch.runs import prepare
 from lpe_dask.model import FitArguments, Names, check_names
-from lpe_dask.storage import secrets_masked
+from lpe_dask.storage import redact_errors
 from lpe_dask.tables import CsvOptions, Paths, paths_in
 
 logger = logging.getLogger(__name__)
 
 
-@secrets_masked()
+@redact_errors()
 def run(
     job: str | PathLike[str],
     *,
@@ -68,7 +68,7 @@ def run(
     return prepared.execute()
 
 
-@secrets_masked()
+@redact_errors()
 def score_files(
     data: Paths,
     output: str | PathLike[str],

@@ -36,7 +36,7 @@ from lpe_dask.pvalues import (
     new_state,
     update,
 )
-from lpe_dask.storage import Folder, UnsafeFileError, brief, masked
+from lpe_dask.storage import Folder, UnsafeFileError, brief, redact
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class RunSeries:
             delta, is_exact = self.config.delta, self.is_exact
             state = new_state(self.model, self.bins, delta, is_exact=is_exact)
         return update(
-            state, self.bins, counts.bins, self.date, masked(self.output), self.config,
+            state, self.bins, counts.bins, self.date, redact(self.output), self.config,
             self.columns, counts.unseen,
         )  # fmt: skip
 
@@ -182,7 +182,7 @@ class RunSeries:
                 _pass_over(output, error)
                 continue
             date = None if day is None else day.isoformat()
-            predecessor = {"output": masked(output), "date": date}
+            predecessor = {"output": redact(output), "date": date}
             return drift, predecessor | {"run": section.get("run")}, None
         why_none = "there is no summary of an earlier run of this job, model and alpha"
         return self._tested(None, counts), None, why_none
@@ -199,10 +199,10 @@ class RunSeries:
                 return None
             followed = (summary["drift"]["predecessor"] or {}).get("output")
             said = "is the first run" if followed is None else f"follows {followed}"
-            if followed == masked(self.output):
+            if followed == redact(self.output):
                 said += " as it was before"
             return (
-                f"this run begins a second line: {masked(output)} already {said}; later "
+                f"this run begins a second line: {redact(output)} already {said}; later "
                 f"runs follow the newest date"
             )
         return None
@@ -263,5 +263,5 @@ class RunSeries:
 def _pass_over(output: str, error: Exception) -> None:
     logger.warning(
         "the summary in %s is passed over, as it is damaged or of another version: %s",
-        masked(output), brief(error),
+        redact(output), brief(error),
     )  # fmt: skip

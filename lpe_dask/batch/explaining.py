@@ -20,12 +20,12 @@ from lpe_dask.batch.scoring import tables_to_score
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Fitted, load_fitted
 from lpe_dask.pvalues import threshold
-from lpe_dask.storage import MASK, Folder, Lock, check_token, printable, secrets_masked
+from lpe_dask.storage import MASK, Folder, Lock, check_token, printable, redact_errors
 from lpe_dask.tables import FileTable, path_of
 from lpe_dask.tasks import compute, new_tasks
 
 
-@secrets_masked()
+@redact_errors()
 def explain_output(output: str | PathLike[str], top: int = 50) -> pd.DataFrame:
     """Return the reasons for the most anomalous rows of an output, which it then has.
 

@@ -63,7 +63,7 @@ class Fingerprint:
         )
         return self.data == other.data and own == others
 
-    def can_go_on_from(self, earlier: Fingerprint) -> bool:
+    def can_resume_from(self, earlier: Fingerprint) -> bool:
         """Return whether all but the content of some files is the same as in another run.
 
         What that run has written from the other files is what this one would write: see
@@ -72,7 +72,9 @@ class Fingerprint:
         names, before = ([name for name, *_ in each.data] for each in (self, earlier))
         return self.settings == earlier.settings and names == before
 
-    def of_parts(self, table: FileTable, about: list[str], *, is_exact: bool) -> list[str]:
+    def part_digests(
+        self, table: FileTable, about: list[str], *, is_exact: bool
+    ) -> list[str]:
         """Return for each part of the output what decides about it alone.
 
         Parameters

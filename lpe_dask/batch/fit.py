@@ -35,7 +35,7 @@ from lpe_dask.model import (
     save_fitted,
     with_defaults,
 )
-from lpe_dask.storage import brief, masked
+from lpe_dask.storage import brief, redact
 from lpe_dask.tables import (
     LEVEL_TYPES,
     AllBut,
@@ -132,7 +132,7 @@ class Fit:
                 save_fitted(model, lock)
             with suppress(OSError):  # the model is there
                 remove_fits(self.url)
-        logger.info("saved the model to %s", masked(self.url))
+        logger.info("saved the model to %s", redact(self.url))
         return model
 
     def tidy(self) -> None:
@@ -299,8 +299,8 @@ def check_unchanged(files: TableFiles, remove: Callable[[str], None], url: str) 
         remove(url)
         raise RunError(
             f"the run stopped because an input file changed while it was read: "
-            f"{changed[0]}. What was made from the files is removed. Start the run again "
-            f"when they no longer change."
+            f"{changed[0]}. What was computed from the input files is removed. Start the "
+            f"run again when they no longer change."
         )
 
 

@@ -36,8 +36,8 @@ from lpe_dask.storage import (
     check_footer,
     hold,
     is_dead,
-    masked,
     plain,
+    redact,
     retried,
 )
 from lpe_dask.tables import locate
@@ -221,7 +221,7 @@ def tidy(url: str, reserved: Callable[[str], AbstractContextManager[Lock]]) -> N
 
 def _warn_of_left(url: str, error: Exception) -> None:
     logger.warning(
-        "could not remove what a run has left in %s: %s", masked(url), brief(error)
+        "could not remove what a run has left in %s: %s", redact(url), brief(error)
     )
 
 

@@ -8,12 +8,12 @@ from os import PathLike, fspath
 from lpe_dask.batch.output import REPORT_NAME
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.pages import report_page
-from lpe_dask.storage import Folder, brief, secrets_masked
+from lpe_dask.storage import Folder, brief, redact_errors
 
 logger = logging.getLogger(__name__)
 
 
-@secrets_masked()
+@redact_errors()
 def report(output: str | PathLike[str]) -> str:
     """Write the page about a finished run into its output, and return the path of the page.
 

@@ -33,7 +33,7 @@ from lpe_dask.model import (
     with_defaults,
 )
 from lpe_dask.pvalues import choose_calibration
-from lpe_dask.storage import Lock, masked
+from lpe_dask.storage import Lock, redact
 from lpe_dask.tables import Paths
 from lpe_dask.tasks import active_client, check_versions
 
@@ -110,7 +110,7 @@ class Run:
             assert lock is not None
             return scoring.execute(model, check, lock, steps)
         summary = model_summary(model, check, steps.seconds)
-        return {"model": masked(model_url(self.job.place))} | summary
+        return {"model": redact(model_url(self.job.place))} | summary
 
 
 def prepare(job: Job, existing: Existing = "keep") -> Run:
@@ -162,7 +162,7 @@ def _model_of(
     except FileNotFoundError as error:
         if path is None or stored is None or refit:
             raise
-        logger.warning("the model at %s is used as it is: %s", masked(path), error)
+        logger.warning("the model at %s is used as it is: %s", redact(path), error)
         return None, load_fitted(path)
     if path is None or stored is None or (refit and stored != fit.source):
         return fit, None
@@ -178,7 +178,7 @@ def _model_of(
         _check_same(model, job, fit)
         logger.info(
             "the model at %s is used as it is; the nominal rows%s have changed since it "
-            "was fitted (refit = true fits it again)", masked(path),
+            "was fitted (refit = true fits it again)", redact(path),
             "" if model.quality is None else ", alpha or pynndescent's version",
         )  # fmt: skip
     return fit, model

@@ -64,7 +64,7 @@ from lpe_dask.pvalues import (
     doubt_about_rate,
     threshold,
 )
-from lpe_dask.storage import LOCK_NAME, Folder, Lock, brief, check_token, masked
+from lpe_dask.storage import LOCK_NAME, Folder, Lock, brief, check_token, redact
 from lpe_dask.tables import (
     FileTable,
     Paths,
@@ -175,7 +175,7 @@ class Scoring:
         if earlier.run == self.made_from.run:
             return True
         is_finished = Folder(self.output).exists(output.SUMMARY_NAME)
-        return not is_finished and self.made_from.can_go_on_from(earlier)
+        return not is_finished and self.made_from.can_resume_from(earlier)
 
     def _refuse(self, reason: str) -> NoReturn:
         raise FileExistsError(
@@ -229,8 +229,8 @@ class Scoring:
             )
             path = self.job.model.path
             summary |= {
-                "output": masked(self.output),
-                "model": None if path is None else masked(model_url(path)),
+                "output": redact(self.output),
+                "model": None if path is None else redact(model_url(path)),
                 "reasons": reasons, "planned_worker_bytes": planned,
                 "drift": self._drift(series, columns, written),
                 "values": columns.section(written),
@@ -266,7 +266,7 @@ class Scoring:
         """Return whether the lock is gone that this run holds, as far as that is known."""
         try:
             return not Folder(self.output).exists(LOCK_NAME)
-        except Exception:  # the storage fails: that is no reason to say so
+        except Exception:  # a storage that fails has not removed it
             return False
 
     def tidy(self) -> None:
@@ -342,12 +342,12 @@ class Scoring:
         n_parts = int(made_from.settings["n_parts"])
         return PartFolder(self.output, n_parts, self.output, token)
 
-    def _part_origins(self, model: Fitted) -> list[str]:
+    def _part_digests(self, model: Fitted) -> list[str]:
         """Return what decides about each part, before a false discovery rate does."""
         schema = parts.part_schema(self.kept).serialize().to_pybytes().hex()
         about = [schema, *map(str, self.rows.dtypes)]
         is_exact = model.quality is None
-        return self.made_from.of_parts(self.kept, about, is_exact=is_exact)
+        return self.made_from.part_digests(self.kept, about, is_exact=is_exact)
 
     def _clear_other_output(self, series: RunSeries | None) -> None:
         """Remove from the output what other runs have written."""
@@ -391,7 +391,7 @@ class Scoring:
         asked = Asked(model.calibration.bins(alpha), model.calibration.graph)
         measured = folder if self.fdr is None else folder.undecided()
         measured.make()
-        origins = self._part_origins(model)
+        origins = self._part_digests(model)
         found = measured.found(origins)
         n_done = sum(of_part.counts["rows"] for of_part in found.values())
         n_rows = self.kept.n_rows

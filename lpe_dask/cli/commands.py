@@ -19,7 +19,7 @@ import click
 from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.cli.demo import demo_ending, demo_folder, demo_table, write_digits
 from lpe_dask.cli.interrupts import handle_signals, has_given_up
-from lpe_dask.cli.messages import SafeGroup, say
+from lpe_dask.cli.messages import SafeGroup, echo
 from lpe_dask.cli.options import (
     check_option,
     columns_options,
@@ -158,7 +158,7 @@ def plan_run(data: str, debug: bool, **options: Any) -> None:
 
         forecast = (_job_forecast if is_job(data) else _forecast)(data, debug, options)
         if forecast is not None:
-            say(forecast)
+            echo(forecast)
             forecast.check()
 
 
@@ -245,7 +245,7 @@ def status(output: str, debug: bool) -> None:
         from lpe_dask.batch import status_of
 
         found = status_of(output)
-        say(found)
+        echo(found)
     codes = {"done": 0, "at work": LATER, "resumable": FAILED}
     click.get_current_context().exit(codes[found.state])
 
@@ -275,8 +275,8 @@ def explain(output: str, top: int, debug: bool, **options: Any) -> None:
         workers = take_workers(options, debug)
         with nullcontext() if knows_reasons(output, top) else _watched(workers):
             reasons = explain_output(output, top)
-        say(reason_lines(reasons))
-        say(f"all columns are in {output.rstrip('/')}/_reasons.pqt", err=True)
+        echo(reason_lines(reasons))
+        echo(f"all columns are in {output.rstrip('/')}/_reasons.pqt", err=True)
 
 
 @cli.command(
@@ -293,7 +293,7 @@ def report(output: str, debug: bool) -> None:
     with exit_codes(debug):
         from lpe_dask.batch import report as make
 
-        say(f"written to {make(output)}", err=True)
+        echo(f"written to {make(output)}", err=True)
 
 
 @cli.command(
@@ -325,8 +325,8 @@ def demo(output: str | None, debug: bool, **options: Any) -> None:
             keep=["digit"],
         )
         _do(job, workers)
-        say(demo_table(folder / "scores"))
-        say(demo_ending(folder, is_kept=output is not None), err=True)
+        echo(demo_table(folder / "scores"))
+        echo(demo_ending(folder, is_kept=output is not None), err=True)
 
 
 def main() -> None:
@@ -366,15 +366,15 @@ def _do(
     run = prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
     if keep and run.is_finished():
         run.tidy()
-        say(_nothing_to_do(job.place), err=True)
+        echo(_nothing_to_do(job.place), err=True)
         is_asked = job.score is not None and fail_on_drift
         summary = read_summary(job.place) if is_asked else {}
     else:
         summary = run.execute(_watched(workers))
-        say(summary_lines(summary, job.place), err=True)
+        echo(summary_lines(summary, job.place), err=True)
     if fail_on_drift and (code := drift_code(summary)) != 0:
         said = (summary.get("drift") or {}).get("text", "drift was not judged")
-        say(f"--fail-on-drift: {said}", err=True)
+        echo(f"--fail-on-drift: {said}", err=True)
         return code
     return 0
 
@@ -427,7 +427,7 @@ def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
     check_no_others(job, list(_given(options)))
     prepared = prepare(due)
     if prepared.is_finished():
-        say(_nothing_to_do(due.place), err=True)
+        echo(_nothing_to_do(due.place), err=True)
         return None
     with workers.planned() as planned:
         return forecast_job(planned, prepared)

@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from lpe_dask.storage import shown
+from lpe_dask.storage import sanitize
 
 
-def say(text: object, *, err: bool = False) -> None:
+def echo(text: object, *, err: bool = False) -> None:
     """Print a text of one or more lines as it may be shown to anybody."""
-    click.echo(shown(str(text)), err=err)
+    click.echo(sanitize(str(text)), err=err)
 
 
 class StderrHandler(logging.Handler):
@@ -23,11 +23,11 @@ class StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
-        print(shown(self.format(record)), file=sys.stderr)
+        print(sanitize(self.format(record)), file=sys.stderr)
 
 
 class SafeGroup(click.Group):
-    """A group of commands that repeats wrong arguments as `say` would."""
+    """A group of commands that repeats wrong arguments as `echo` would."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Parse what precedes the name of the command."""
@@ -45,6 +45,6 @@ def _usage_errors_shown() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        error.args = (shown(error.message),)
+        error.args = (sanitize(error.message),)
         error.message = error.args[0]  # type: ignore[misc]  # what click prints
         raise

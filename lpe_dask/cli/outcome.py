@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from lpe_dask.cli.interrupts import GivenUp, Terminated, ignore_signals, signals_raised
-from lpe_dask.cli.messages import StderrHandler, say
+from lpe_dask.cli.messages import StderrHandler, echo
 from lpe_dask.storage import LockedError, has_been_retried
 
 #: Exit codes.
@@ -41,11 +41,11 @@ def exit_codes(debug: bool) -> Iterator[None]:
         with signals_raised():
             yield
     except GivenUp as error:
-        say(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
         raise click.exceptions.Exit(FAILED) from None
     except KeyboardInterrupt as error:
         is_sigterm = isinstance(error, Terminated)
-        say("Terminated." if is_sigterm else "Interrupted.", err=True)
+        echo("Terminated." if is_sigterm else "Interrupted.", err=True)
         raise click.exceptions.Exit(TERMINATED if is_sigterm else INTERRUPTED) from None
     except click.ClickException:
         raise
@@ -58,14 +58,14 @@ def exit_codes(debug: bool) -> Iterator[None]:
 
 def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
     if debug:
-        say("".join(traceback.format_exception(error)).rstrip(), err=True)
+        echo("".join(traceback.format_exception(error)).rstrip(), err=True)
     # A job file may have several problems, with a line for each.
     said = " ".join([str(error), *getattr(error, "__notes__", [])])
     text = "\n".join(" ".join(line.split()) for line in said.splitlines())
     is_refused = isinstance(error, _REFUSALS)
     if not is_refused and not isinstance(error, RuntimeError):
         text = f"{type(error).__name__}: {text} (--debug shows where)"
-    say(f"Error: {text}", err=True)
+    echo(f"Error: {text}", err=True)
     code = LATER if _may_pass(error) else REFUSED if is_refused else FAILED
     raise click.exceptions.Exit(code)
 

@@ -37,7 +37,7 @@ from lpe_dask.model import (
     load_fitted,
     with_defaults,
 )
-from lpe_dask.storage import secrets_masked
+from lpe_dask.storage import redact_errors
 from lpe_dask.tables import (
     NO_MINIMA,
     AllBut,
@@ -59,7 +59,7 @@ from lpe_dask.tables import (
 from lpe_dask.tasks import Workers, active_workers, at_once
 
 
-@secrets_masked()
+@redact_errors()
 def plan(
     data: Any,
     nominal: Any = None,

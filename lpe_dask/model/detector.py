@@ -47,7 +47,7 @@ from lpe_dask.model.loading import load_fitted
 from lpe_dask.model.parameters import check_names
 from lpe_dask.model.saving import save_model
 from lpe_dask.pvalues import LogDensity, margin
-from lpe_dask.storage import secrets_masked
+from lpe_dask.storage import redact_errors
 from lpe_dask.tables import (
     is_paths,
     map_values,
@@ -307,7 +307,7 @@ class LPE(OutlierMixin, BaseEstimator):
         """
         return self._fit(with_csv(X, csv))
 
-    @secrets_masked()
+    @redact_errors()
     def _fit(self, X: Any, *, for_own: bool = False) -> Self:
         """Fit; ``for_own`` as in `fitting.fit_model`."""
         parameters = self.get_params(deep=False)
@@ -349,7 +349,7 @@ class LPE(OutlierMixin, BaseEstimator):
             self.feature_names_in_ = np.array(names, dtype=object)
         return self
 
-    @secrets_masked()
+    @redact_errors()
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the model to a folder, from which `load` reads it; computes.
 
@@ -491,7 +491,7 @@ class LPE(OutlierMixin, BaseEstimator):
         """
         return self._current().labels(self._new_rows(X, csv))
 
-    @secrets_masked()
+    @redact_errors()
     def _new_rows(self, X: Any, csv: Any) -> Any:
         """Return rows to measure as new ones; a log line says if they were fitted."""
         X, origin = with_csv(X, csv), fitted_of(self).nominal.origin
@@ -533,7 +533,7 @@ class LPE(OutlierMixin, BaseEstimator):
         function = partial(margin, offset=self.offset_)
         return map_values(p_values, function, name="decision_function", dtype=np.float64)
 
-    @secrets_masked()
+    @redact_errors()
     def check_calibration(
         self,
         X: Any = None,
@@ -589,7 +589,7 @@ class LPE(OutlierMixin, BaseEstimator):
         """
         return check_calibration(fitted_of(self), with_csv(X, csv), fraction, alphas)
 
-    @secrets_masked()
+    @redact_errors()
     def explain(
         self,
         X: Any = None,
@@ -667,7 +667,7 @@ class LPE(OutlierMixin, BaseEstimator):
         """
         return explain(self._current(), self._new_rows(X, csv), top, rows)
 
-    @secrets_masked()
+    @redact_errors()
     def nearest_nominal(
         self,
         X: Any = None,
@@ -791,7 +791,7 @@ def _token_of_model(model: LPE) -> Any:
 normalize_token.register(LPE, _token_of_model)
 
 
-@secrets_masked()
+@redact_errors()
 def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = None) -> LPE:
     """Return the model that `LPE.save` wrote to a folder; computes nothing.
 
@@ -860,7 +860,7 @@ def score(
 def score(
     data: Any, nominal: Any = None, *, csv: Csv = None, **arguments: Unpack[ScoreArguments]
 ) -> Any: ...
-@secrets_masked()
+@redact_errors()
 def score(
     data: Any,
     nominal: Any = None,

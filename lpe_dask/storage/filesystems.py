@@ -7,8 +7,8 @@ from typing import Any
 
 from fsspec.core import url_to_fs
 
-from lpe_dask.storage.masking import masked
 from lpe_dask.storage.messages import brief
+from lpe_dask.storage.redaction import redact
 from lpe_dask.storage.retries import is_passing, retried
 
 #: Errors that say by themselves what is wrong: with the URL, or with this installation.
@@ -34,7 +34,7 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     """
     if _KEYS.search(url):
         raise ValueError(
-            f"{masked(url)} has a key where the name of the bucket belongs. Leave it out, "
+            f"{redact(url)} has a key where the name of the bucket belongs. Leave it out, "
             f"and name it where the library of the storage looks: in environment variables "
             f"(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), its own files, or the "
             f"configuration of fsspec."
@@ -45,5 +45,5 @@ def filesystem_of(url: str) -> tuple[Any, str]:
         raise
     except Exception as error:
         kind = ConnectionError if is_passing(error) else OSError
-        raise kind(f"{masked(url)} cannot be opened: {brief(error)}") from error
+        raise kind(f"{redact(url)} cannot be opened: {brief(error)}") from error
     return filesystem, name

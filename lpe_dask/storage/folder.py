@@ -121,9 +121,9 @@ class Folder:
             If it is something else, or larger.
         """
         self._forget()
-        path, options = self.path(name), {"follow_links": follow_links}
+        path = self.path(name)
         try:
-            return read_regular(self.filesystem, path, at_most, **options)
+            return read_regular(self.filesystem, path, at_most, follow_links=follow_links)
         except _NOT_THERE:
             return None
 

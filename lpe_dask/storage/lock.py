@@ -30,9 +30,9 @@ from hashlib import sha256
 from os import PathLike
 
 from lpe_dask.storage.folder import Folder
-from lpe_dask.storage.masking import masked
 from lpe_dask.storage.messages import brief
 from lpe_dask.storage.owner import Owner
+from lpe_dask.storage.redaction import redact
 from lpe_dask.storage.retries import retried_as_a_whole, tries_once
 
 logger = logging.getLogger(__name__)
@@ -248,7 +248,7 @@ class Lock:
         except Exception as error:
             logger.warning(
                 "could not remove the lock of %s: %s It counts as dead in %d s.",
-                masked(self.url), brief(error), DEAD_SECONDS,
+                redact(self.url), brief(error), DEAD_SECONDS,
             )  # fmt: skip
 
     @retried_as_a_whole  # it may be another's by the second attempt
@@ -266,7 +266,9 @@ class Lock:
                 self._beat()
             except Exception as error:  # the next one may succeed
                 logger.warning(
-                    "could not renew the lock of %s: %s", masked(self.url), brief(error)
+                    "could not renew the lock of %s: %s",
+                    redact(self.url),
+                    brief(error),
                 )
 
     def _beat(self) -> None:
@@ -282,10 +284,10 @@ class Lock:
             self.is_lost = True
             if owner is not None:
                 logger.warning(
-                    "the lock of %s belongs to another run now", masked(self.url)
+                    "the lock of %s belongs to another run now", redact(self.url)
                 )
             elif not self._is_ending.is_set():  # else the run says what has stopped it
-                logger.warning("the lock of %s is gone or not readable", masked(self.url))
+                logger.warning("the lock of %s is gone or not readable", redact(self.url))
         return is_own
 
 
@@ -329,7 +331,7 @@ def _take_over(folder: Folder, dead: bytes, content: bytes) -> bool:
         for name in claims:
             with suppress(Exception):
                 folder.remove_file(name)
-    logger.warning("took over the lock of %s from a run that died", masked(folder.url))
+    logger.warning("took over the lock of %s from a run that died", redact(folder.url))
     return True
 
 

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lpe_dask.storage.masking import masked
+from lpe_dask.storage.redaction import redact
 
 #: What to do about errors of `distributed`, which is not imported here, by their names.
 _REMEDIES = {
@@ -30,7 +30,7 @@ def brief(error: Exception) -> str:
 
 def one_line(error: Exception) -> str:
     """Return what an error says, on one line, without secrets and full stop at the end."""
-    return masked(" ".join(str(error).split()).rstrip("."))
+    return redact(" ".join(str(error).split()).rstrip("."))
 
 
 @contextmanager
@@ -49,6 +49,6 @@ def full_disk_named(url: str, or_else: str = "") -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             error.add_note(
-                f"Make room on the disk of {masked(url)}{or_else}, and start again."
+                f"Make room on the disk of {redact(url)}{or_else}, and start again."
             )
         raise

@@ -12,7 +12,7 @@ from uuid import uuid4
 import psutil
 from pydantic import BaseModel, Field, ValidationError
 
-from lpe_dask.storage.masking import printable
+from lpe_dask.storage.redaction import printable
 
 #: Where Linux names the current boot and the namespace of process ids.
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

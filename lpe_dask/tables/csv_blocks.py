@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from fsspec.utils import read_block
 
-from lpe_dask.storage import retried, secrets_masked
+from lpe_dask.storage import redact_errors, retried
 from lpe_dask.tables import folder_keys
 from lpe_dask.tables.compressed import check_text, opened
 from lpe_dask.tables.csv_format import CsvFormat
@@ -70,7 +70,7 @@ class CsvBlock:
     form: CsvFormat
     schema: pa.Schema
 
-    @secrets_masked()
+    @redact_errors()
     def read(self, names: list[str]) -> pa.Table:
         """Return some columns.
 

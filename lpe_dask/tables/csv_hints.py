@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lpe_dask.storage import masked
+from lpe_dask.storage import redact
 from lpe_dask.tables.column_names import as_option, join_names
 from lpe_dask.tables.csv_format import CsvFormat
 from lpe_dask.tables.csv_layouts import LOOKED_AT, is_row, layout_hint
@@ -102,7 +102,7 @@ class Looks:
         if named is None and any(name.startswith(" ") for name in self.names):
             logger.warning(
                 "%s: column names begin with spaces, as values may; to leave these out: %s",
-                masked(self.name),
+                redact(self.name),
                 remedy({"separator": f"{self.form.separator} "}, self.given),
             )  # fmt: skip
         found = {}

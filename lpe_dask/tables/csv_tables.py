@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lpe_dask.storage import masked, retried
+from lpe_dask.storage import redact, retried
 from lpe_dask.tables import folder_keys
 from lpe_dask.tables.column_names import as_given
 from lpe_dask.tables.compressed import COMPRESSED
@@ -110,7 +110,7 @@ def open_files(
     )
     is_whole = not form.is_cut or any(_is_compressed(name) for name in names)
     if not form.is_cut:
-        logger.info("%s: each file is read at once, as %s", masked(names[0]), form.encoding)
+        logger.info("%s: each file is read at once, as %s", redact(names[0]), form.encoding)
     blocks = [
         CsvBlock(
             filesystem.unstrip_protocol(name), start, n_bytes, own, of_file, found, marked

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from lpe_dask.storage import masked
+from lpe_dask.storage import redact
 
 
 class TableError(ValueError):
     """Invalid content of a file, found only when its rows are read."""
 
     def __init__(self, message: Any) -> None:
-        super().__init__(masked(str(message)))  # it leaves a task, not one of our functions
+        super().__init__(redact(str(message)))  # it leaves a task, not one of our functions
 
 
 class CategoryTypeError(TableError, TypeError):

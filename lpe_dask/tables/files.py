@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from dask.base import tokenize
 from dask.utils import natural_sort_key
 
-from lpe_dask.storage import check_regular, masked, retried, without_secrets
+from lpe_dask.storage import check_regular, redact, redact_and_hash, retried
 from lpe_dask.tables import csv_tables, row_groups
 from lpe_dask.tables.column_names import as_given, as_option
 from lpe_dask.tables.compressed import COMPRESSED
@@ -298,7 +298,7 @@ def is_paths(X: Any) -> bool:
 
 def shown_paths(path: Paths) -> str:
     """Return what to call the places of a table in a message."""
-    return masked(" and ".join(paths_in(path)))
+    return redact(" and ".join(paths_in(path)))
 
 
 def is_there(path: str | PathLike[str]) -> bool:
@@ -352,7 +352,7 @@ def _stamp(filesystem: Any, name: str) -> list[Any]:
     check_regular(filesystem, name)
     info = filesystem.info(name)
     changed = next((info[key] for key in _CHANGED if info.get(key) is not None), None)
-    url = without_secrets(filesystem.unstrip_protocol(name))
+    url = redact_and_hash(filesystem.unstrip_protocol(name))
     return [url, info.get("size"), str(changed)]
 
 

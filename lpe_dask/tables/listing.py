@@ -21,7 +21,7 @@ import fsspec
 from fsspec.core import strip_protocol
 from fsspec.implementations.local import LocalFileSystem
 
-from lpe_dask.storage import filesystem_of, masked, retried
+from lpe_dask.storage import filesystem_of, redact, retried
 
 #: Protocols whose names are those of local files.
 _LOCAL = ("file", "local")
@@ -94,7 +94,7 @@ def list_files(path: str, is_of_table: Callable[[str], bool]) -> tuple[Any, list
     names = {name for name, is_named in found if is_named or is_of_table(name)}
     if not names:
         raise FileNotFoundError(
-            f"there is no table at {masked(path)}. Give a Parquet or CSV file, a folder of "
+            f"there is no table at {redact(path)}. Give a Parquet or CSV file, a folder of "
             f"them, or a glob; relative paths start from the current folder."
         )
     return filesystem, list(names)

@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 from lpe_dask.storage import (
     is_passing,
     one_line,
+    redact_errors,
     retried,
     retried_until_seen,
-    secrets_masked,
 )
 from lpe_dask.tables import folder_keys
 from lpe_dask.tables.column_names import check_distinct
@@ -83,7 +83,7 @@ class RowGroups:
 
     # Where a storage fails when it is asked for a file, Arrow says that there is none. But
     # there is one: its footer has been read.
-    @secrets_masked()
+    @redact_errors()
     @retried_until_seen
     def read(self, names: list[str]) -> pa.Table:
         """Return some columns, of the types that they have in this file.

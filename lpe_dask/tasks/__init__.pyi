@@ -6,8 +6,8 @@ from .computing import Computation as Computation
 from .computing import Listener as Listener
 from .computing import RowCount as RowCount
 from .computing import compute as compute
-from .computing import compute_without_parent as compute_without_parent
 from .computing import listening as listening
+from .computing import reset_after_fork as reset_after_fork
 from .layers import merge_tasks as merge_tasks
 from .layers import new_array as new_array
 from .layers import new_tasks as new_tasks

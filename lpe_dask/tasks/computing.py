@@ -188,7 +188,7 @@ class _TaskCallback(Callback):
         _tell(self._computation)
 
 
-def compute_without_parent() -> None:
+def reset_after_fork() -> None:
     """Let a fork compute by itself: with none of the threads and clients of its parent."""
-    private_uses.renew_threads()
-    private_uses.leave_clients()
+    private_uses.reset_threads()
+    private_uses.detach_clients()

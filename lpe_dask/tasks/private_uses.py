@@ -194,7 +194,7 @@ def computing_client() -> Any | None:
         owner = getattr(get_scheduler(), "__self__", None)
     except RuntimeError:  # Dask's answer to an asynchronous client
         return None
-    if owner in _of_parent:
+    if owner in _parent_clients:
         raise RuntimeError(
             "this process is a fork of the one that has the client of distributed by "
             "which it is to compute, and cannot use it. Make a Client in this process, or "
@@ -254,10 +254,10 @@ def is_naming() -> bool:
 
 
 #: Clients of the process that this one is a fork of.
-_of_parent: WeakSet[Any] = WeakSet()
+_parent_clients: WeakSet[Any] = WeakSet()
 
 
-def renew_threads() -> None:
+def reset_threads() -> None:
     """Let a fork compute with threads of its own; those of its parent are not in it.
 
     Uses ``default_pool``, ``pools`` and ``pools_lock`` of ``dask.threaded``,
@@ -277,7 +277,7 @@ def renew_threads() -> None:
     threaded.pools.clear()
 
 
-def leave_clients() -> None:
+def detach_clients() -> None:
     """Let a fork compute without the clients of its parent, whose threads are not in it.
 
     Uses ``Client._instances``, ``_current_client`` and ``_refcount_lock`` of
@@ -300,7 +300,7 @@ def leave_clients() -> None:
     children.clear()
     for client in clients:
         client.status = "closed"
-        _of_parent.add(client)
+        _parent_clients.add(client)
         client._refcount_lock._at_fork_reinit()
         with suppress(RuntimeError):  # it has no loop any more
             client.loop.asyncio_loop._closed = True

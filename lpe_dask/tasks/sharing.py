@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from lpe_dask.forks import ForkSafeLock
-from lpe_dask.storage import Folder, brief, masked
+from lpe_dask.storage import Folder, brief, redact
 from lpe_dask.tasks.dead_spools import MARK_NAME
 from lpe_dask.tasks.spool import spool_at, spool_place
 from lpe_dask.tasks.timeouts import timeout
@@ -46,7 +46,7 @@ def _is_shared(client: Any, place: str) -> bool | None:
     try:
         spool = spool_at(place)
     except (OSError, ValueError, ImportError, NotImplementedError) as error:
-        logger.info("no spool at %s: %s", masked(place), brief(error))
+        logger.info("no spool at %s: %s", redact(place), brief(error))
         return False
     # A worker that is lost during this has no answer.
     try:
@@ -63,7 +63,7 @@ def _is_shared(client: Any, place: str) -> bool | None:
             "workers do not share the storage %s with this process (%s does not): data "
             "above 1 MiB are sent to them with each computation. Name a folder or URL that "
             "all of them can write to (configuration key lpe-dask.spool, --spool).",
-            masked(place), blind[0],
+            redact(place), blind[0],
         )  # fmt: skip
     return not blind
 

@@ -767,6 +767,22 @@ def test_workers__need_semaphores(files, monkeypatch):
     assert "no worker processes can be started" in message(result)
 
 
+def test_workers__are_not_said_to_need_semaphores_where_it_is_descriptors(
+    files, monkeypatch
+):
+    """Each queue has a pipe, too; to make room in /dev/shm would not help."""
+
+    def fail(*args, **options):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("multiprocessing.synchronize.Lock.__init__", fail)
+    result = invoke("score", "nominal.parquet", "--output", "out", "--workers", "1")
+
+    assert result.exit_code == 2
+    assert "Too many open files" in message(result)
+    assert "/dev/shm" not in message(result)
+
+
 # The log of distributed
 
 

@@ -1,8 +1,8 @@
 """Show text of others: without the secrets in URLs, and with nothing that a terminal obeys.
 
-    masked      http://somebody:password@host/p.parquet?sig=1 --> http://***@host/p.parquet?***
+    redact      http://me:password@host/p.parquet?sig=1 --> http://***@host/p.parquet?***
     printable   what is no printable character --> ?, and white space --> a space
-    shown       both, for text that ends up on a terminal or a page, cut if it is long
+    sanitize    both, for text that is printed on a terminal, cut if it is long
 
 All URLs that are written into files or said in messages, and all errors that leave a public
 function, pass through here.
@@ -50,14 +50,14 @@ _BEHIND = "\"')]}>.,:;"
 _VALUES = re.compile(r"\?[^/]*=")
 
 
-def masked(text: str) -> str:
+def redact(text: str) -> str:
     """Return a URL, or a text with URLs, without users, passwords and queries.
 
     Examples
     --------
-    >>> masked("there is no table at https://me:word@host/p.parquet?sig=1.")
+    >>> redact("there is no table at https://me:word@host/p.parquet?sig=1.")
     'there is no table at https://***@host/p.parquet?***.'
-    >>> masked("s3://bucket/day-?.parquet"), masked("abfs://box@account.net/p.csv?sv=1")
+    >>> redact("s3://bucket/day-?.parquet"), redact("abfs://box@account.net/p.csv?sv=1")
     ('s3://bucket/day-?.parquet', 'abfs://box@account.net/p.csv?***')
     """
     return _URL.sub(_masked_url, text) if "://" in text else text
@@ -75,15 +75,15 @@ def _masked_url(found: re.Match[str]) -> str:
     return f"{found['protocol']}://{place}{found['path']}{query}"
 
 
-def without_secrets(url: str) -> str:
-    """Return a URL for a file of ours: masked, with a hash of the query, if it has one.
+def redact_and_hash(url: str) -> str:
+    """Return a URL for a file of ours: redacted, with a hash of the query, if it has one.
 
     Examples
     --------
-    >>> without_secrets("https://me:word@host/p.parquet?sig=1")
+    >>> redact_and_hash("https://me:word@host/p.parquet?sig=1")
     'https://***@host/p.parquet?***#b2e57c96eb980935'
     """
-    found, shorter = _URL.search(url), masked(url)
+    found, shorter = _URL.search(url), redact(url)
     query = "" if found is None else found["query"] or ""
     if not query or query in shorter:
         return shorter
@@ -103,9 +103,9 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
 
 
-def shown(text: str) -> str:
+def sanitize(text: str) -> str:
     """Return a text of one or more lines as it may be shown to anybody."""
-    return "\n".join(_cut(printable(line)) for line in masked(text).split("\n"))
+    return "\n".join(_cut(printable(line)) for line in redact(text).split("\n"))
 
 
 def _cut(line: str) -> str:
@@ -116,7 +116,7 @@ def _cut(line: str) -> str:
 
 
 @contextmanager
-def secrets_masked() -> Iterator[None]:
+def redact_errors() -> Iterator[None]:
     """Mask the URLs in errors that leave the context, and in what has caused them.
 
     Also a decorator of functions.
@@ -125,7 +125,7 @@ def secrets_masked() -> Iterator[None]:
         yield
     except Exception as error:
         if not _mask(error):
-            raise OSError(masked(f"{type(error).__name__}: {error}")) from None
+            raise OSError(redact(f"{type(error).__name__}: {error}")) from None
         raise
 
 
@@ -135,12 +135,12 @@ def _mask(error: BaseException, n_above: int = 0) -> bool:
     cause = error.__cause__ or error.__context__  # what a traceback shows
     if cause is not None and (n_above == _MOST_CAUSES or not _mask(cause, n_above + 1)):
         error.__cause__ = error.__context__ = None
-    return masked(str(error)) == str(error)
+    return redact(str(error)) == str(error)
 
 
 def _mask_arguments(error: BaseException) -> None:
-    error.args = tuple(masked(of) if isinstance(of, str) else of for of in error.args)
+    error.args = tuple(redact(of) if isinstance(of, str) else of for of in error.args)
     if isinstance(error, OSError) and isinstance(error.filename, str):
-        error.filename = masked(error.filename)
+        error.filename = redact(error.filename)
     if notes := getattr(error, "__notes__", None):
-        notes[:] = map(masked, notes)
+        notes[:] = map(redact, notes)

@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from lpe_dask.storage import masked, printable, secrets_masked, shown, without_secrets
+from lpe_dask.storage import printable, redact, redact_and_hash, redact_errors, sanitize
 from lpe_dask.tables import TableError
 
 
@@ -22,9 +22,9 @@ from lpe_dask.tables import TableError
         ("HTTPS://host/p?SECRET", "HTTPS://host/p?***"),
     ],
 )
-def test_masked__shows_no_secret_in_any_sentence(url, shorter):
+def test_redact__shows_no_secret_in_any_sentence(url, shorter):
     for text in ("{}", "no table at {}.", "({}), and", "url='{}', and", '"{}": 1'):
-        assert masked(text.format(url)) == text.format(shorter)
+        assert redact(text.format(url)) == text.format(shorter)
 
 
 @pytest.mark.parametrize(
@@ -37,26 +37,26 @@ def test_masked__shows_no_secret_in_any_sentence(url, shorter):
         "s3://bucket/day#id=3.csv", "memory://me:you@there?x=1", "/data/run 10:30@site",
     ],
 )  # fmt: skip
-def test_masked__leaves_wildcards_and_other_text(text):
-    assert masked(text) == text
+def test_redact__leaves_wildcards_and_other_text(text):
+    assert redact(text) == text
 
 
 @pytest.mark.parametrize(
     "piece",
     ["a", "@", "a@", "a:", "a.", "a://", "://", "?", "a?", "?'", "http://a:", "http://a?'"],
 )
-def test_masked__takes_no_longer_for_texts_of_others(piece):
+def test_redact__takes_no_longer_for_texts_of_others(piece):
     """Steps in the square of a million would take a day."""
     for text in (piece * (10**6 // len(piece)), piece * (10**6 // len(piece)) + " @ ://x"):
-        masked(text)
+        redact(text)
 
 
-def test_without_secrets__tells_queries_apart_and_no_passwords():
-    one, other = (without_secrets(f"http://me:pw@host/p.csv?id={i}") for i in (1, 2))
+def test_redact_and_hash__tells_queries_apart_and_no_passwords():
+    one, other = (redact_and_hash(f"http://me:pw@host/p.csv?id={i}") for i in (1, 2))
     assert one != other
-    one, other = (without_secrets(f"http://host/p.csv?id={i}.") for i in (1, 2))
+    one, other = (redact_and_hash(f"http://host/p.csv?id={i}.") for i in (1, 2))
     assert one != other
-    assert without_secrets("http://a:b@host/p.csv") == without_secrets(
+    assert redact_and_hash("http://a:b@host/p.csv") == redact_and_hash(
         "http://c@host/p.csv"
     )
 
@@ -67,9 +67,9 @@ def test_printable__terminals_obey_nothing_of_it():
     )
 
 
-def test_shown__keeps_lines_and_cuts_long_ones():
-    assert shown("a\nb") == "a\nb"
-    assert shown("x" * 10**6 + "\ny") == "x" * 5000 + " ... " + "x" * 5000 + "\ny"
+def test_sanitize__keeps_lines_and_cuts_long_ones():
+    assert sanitize("a\nb") == "a\nb"
+    assert sanitize("x" * 10**6 + "\ny") == "x" * 5000 + " ... " + "x" * 5000 + "\ny"
 
 
 URL = "http://me:{0}@host/p?sig={0}".format("SECRET")  # not in the lines of a traceback
@@ -86,8 +86,8 @@ class _OfLibrary(Exception):
     "error", [ValueError(URL), FileNotFoundError(2, "no file", URL), _OfLibrary()]
 )
 @pytest.mark.parametrize("way", ["raised", "noted", "caused"])
-def test_secrets_masked__in_errors_their_notes_and_causes(error, way):
-    @secrets_masked()
+def test_redact_errors__in_errors_their_notes_and_causes(error, way):
+    @redact_errors()
     def function():
         if way == "raised":
             raise error
@@ -107,9 +107,9 @@ def test_secrets_masked__in_errors_their_notes_and_causes(error, way):
     assert "***" in said
 
 
-def test_secrets_masked__other_errors_stay_as_they_are():
+def test_redact_errors__other_errors_stay_as_they_are():
     error = ValueError("data/p?.parquet", 3)
-    with pytest.raises(ValueError, match="data/p") as caught, secrets_masked():
+    with pytest.raises(ValueError, match="data/p") as caught, redact_errors():
         raise error
     assert caught.value is error
     assert error.args == ("data/p?.parquet", 3)
