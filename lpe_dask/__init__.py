@@ -43,8 +43,3 @@ def _reset_dask() -> None:
 
 # Also where the parent has used Dask by itself, and nothing of this package.
 after_fork(_reset_dask)
-
-if (_cache_folder := dask.config.get("lpe-dask.cache-folder")) is not None:
-    import numba
-
-    numba.config.CACHE_DIR = str(_cache_folder)  # read when kernels/ is imported

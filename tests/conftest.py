@@ -10,6 +10,7 @@ import pytest
 from distributed import Client
 from hypothesis import settings
 
+from compiling import WAYS, forget_work, taking
 from processes import local_cluster
 
 #: Modules that need packages outside of the extra "test"; their tests skip without these.
@@ -53,6 +54,26 @@ def short_pauses():
     """Try again what a storage fails at after a moment: a test would take a minute."""
     pauses = {"lpe-dask.retries.first-pause": 0.01, "lpe-dask.retries.longest-pause": 0.1}
     with dask.config.set(pauses):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def new_process():
+    """Begin each test as a process begins: what was compiled before changes nothing."""
+    forget_work()
+
+
+@pytest.fixture(scope="module", params=sorted(WAYS))
+def either_way(request):
+    """Take compiled kernels, and then their definitions, for all tests of a module."""
+    with taking(request.param):
+        yield
+
+
+@pytest.fixture
+def compiled_kernels():
+    """Take compiled kernels, however small the table is."""
+    with taking("compiled"):
         yield
 
 

@@ -8,9 +8,9 @@ from types import ModuleType
 import numpy as np
 
 from lpe_dask.kernels.algorithms import ALGORITHMS
+from lpe_dask.kernels.arrays import TILE_ROWS
 from lpe_dask.kernels.basis import Basis
 from lpe_dask.kernels.blocks import Block, build_block
-from lpe_dask.kernels.bounds import TILE_ROWS
 from lpe_dask.kernels.states import CountState, NearestState, QueryTiles
 
 #: Names of the algorithms without an index: all have to give the bits of the definition.

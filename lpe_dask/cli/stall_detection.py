@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from lpe_dask.cli.interrupts import interrupt_main
-from lpe_dask.tasks import Computation, Listener, active_client, timeout
+from lpe_dask.kernels import is_compiling
+from lpe_dask.tasks import TOPIC, Computation, Listener, active_client, timeout
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +40,9 @@ LAST_LOOK_SECONDS = 2.0
 #: The tasks at work, by the address of their worker.
 _AtWork = dict[str, list[Any]]
 
+#: What a scheduler answers: these, and how many notices its workers have sent.
+_Answer = tuple[_AtWork, int]
+
 
 class StallDetector:
     """How long no task was done.
@@ -45,7 +50,8 @@ class StallDetector:
     Parameters
     ----------
     ask : callable, optional
-        Returns the tasks that are at work on a cluster. None: they are in this process.
+        Returns the tasks that are at work on a cluster, and how many notices workers have
+        sent (that they compile). None: they are in this process.
     give_up_after : float
         Seconds after which the run ends; inf: never.
     clock : callable
@@ -54,7 +60,7 @@ class StallDetector:
 
     def __init__(
         self,
-        ask: Callable[[], _AtWork] | None,
+        ask: Callable[[], _Answer] | None,
         give_up_after: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -64,7 +70,7 @@ class StallDetector:
         self._moved = clock()
         self._n_said = 0
         self._computation = Computation(0, is_open=False)
-        self._at_work: _AtWork | None = None
+        self._answer: _Answer | None = None
 
     def listen(self, computation: Computation) -> None:
         """Take note of a computation that has moved."""
@@ -73,17 +79,19 @@ class StallDetector:
 
     def look(self) -> None:
         """Ask which tasks are at work, and act if nothing has changed for long."""
-        if not self._computation.is_open:  # this process is at work, and not its tasks
+        # Where this process is at work and not its tasks, or compiles for them.
+        if not self._computation.is_open or is_compiling():
             self._move()
             return
-        at_work = None
+        answer = at_work = None
         if self._ask is not None:
             try:
-                at_work = self._ask()
+                answer = self._ask()
+                at_work, _ = answer
             except (Exception, asyncio.CancelledError) as error:
                 logger.debug("the scheduler does not answer: %r", error)
-            if at_work is not None and at_work != self._at_work:
-                self._at_work = at_work
+            if answer is not None and answer != self._answer:
+                self._answer = answer
                 self._move()
         still = self._clock() - self._moved
         if still >= STALL_SECONDS * (self._n_said + 1):
@@ -132,12 +140,14 @@ def detect_stalls(give_up_after: float) -> Iterator[Listener]:
     """
     client = active_client()
 
-    def ask() -> _AtWork:
-        at_work: _AtWork = client.sync(  # type: ignore[union-attr]
-            client.scheduler.processing,  # type: ignore[union-attr]
-            workers=None, callback_timeout=timeout("look"),
-        )  # fmt: skip
-        return at_work
+    def ask() -> _Answer:
+        assert client is not None
+        answer, scheduler = (
+            partial(client.sync, callback_timeout=timeout("look")),
+            client.scheduler,
+        )
+        at_work: _AtWork = answer(scheduler.processing, workers=None)
+        return at_work, len(answer(scheduler.events, topic=TOPIC))
 
     detector = StallDetector(None if client is None else ask, give_up_after)
     ended = threading.Event()

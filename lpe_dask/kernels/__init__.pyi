@@ -1,4 +1,8 @@
+from .aggregation import AGGREGATIONS as AGGREGATIONS
+from .ahead import compile_kernels as compile_kernels
 from .algorithms import ALGORITHMS as ALGORITHMS
+from .arrays import LANES as LANES
+from .arrays import TILE_ROWS as TILE_ROWS
 from .basis import LEARNED_ROWS as LEARNED_ROWS
 from .basis import Basis as Basis
 from .beams import BEAM_ROWS as BEAM_ROWS
@@ -9,7 +13,10 @@ from .blocks import Block as Block
 from .blocks import block_of as block_of
 from .blocks import build_block as build_block
 from .blocks import narrow as narrow
-from .bounds import TILE_ROWS as TILE_ROWS
+from .compilation import announce_by as announce_by
+from .compilation import expect_work as expect_work
+from .compilation import is_compiling as is_compiling
+from .compilation import search_work as search_work
 from .exact_sums import Totals as Totals
 from .exact_sums import add_totals as add_totals
 from .exact_sums import join_totals as join_totals
@@ -24,13 +31,11 @@ from .indexes import Index as Index
 from .indexes import index_of as index_of
 from .indexes import joined_lists as joined_lists
 from .indexes import start_places as start_places
-from .nearest import AGGREGATIONS as AGGREGATIONS
 from .paths import GRAPHS as GRAPHS
 from .paths import NeighborGraph as NeighborGraph
 from .paths import walk_from_points as walk_from_points
 from .paths import walk_from_rows as walk_from_rows
 from .pruned import FLAT_CELL_ROWS as FLAT_CELL_ROWS
-from .simd import LANES as LANES
 from .states import CountState as CountState
 from .states import NearestState as NearestState
 from .states import QueryTiles as QueryTiles

@@ -1,4 +1,4 @@
-"""The arrays that compiled kernels take, under their names."""
+"""The arrays that kernels take, under their names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+#: Reference rows in a group, which is also the number of bits in a mask.
+LANES = 64
+
+#: Most queries of a tile: a cell of queries, or that many in the order they came.
+TILE_ROWS = 256
+
+#: Limit of a query that needs no more pairs, or is not measured.
+DONE = -1.0
 
 
 def read_only(array: Any) -> Any:
@@ -224,3 +233,11 @@ class Reservoir(NamedTuple):
     places: NDArray[np.int64]
     squares: NDArray[np.float64]
     numbers: NDArray[np.int64]
+
+
+class Edges(NamedTuple):
+    """The arrays of a `NeighborGraph`."""
+
+    starts: NDArray[np.int64]
+    targets: NDArray[np.int32]
+    lengths: NDArray[np.float64]

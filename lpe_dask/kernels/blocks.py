@@ -10,24 +10,23 @@ that row ``i`` of the block is lane ``i % 64`` of group ``i // 64``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.basis import FAR_SQUARE, Basis
-from lpe_dask.kernels.compiled import compiled
-from lpe_dask.kernels.simd import LANES
 
 _Number = TypeVar("_Number", bound=np.generic)
 
 #: Bytes that vectors are aligned to; a load across two cache lines takes twice as long.
 ALIGNMENT = 64
 
-#: Features of a group that are filled at a time.
-TURNED_FEATURES = 16
+#: Rows that are laid out at a time, or a few more: they stay in a core's cache.
+LAID_OUT_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +175,20 @@ def build_block(
         centers = np.zeros((n_cells, n_features))
         lows = np.full((n_cells, n_features), -np.inf, np.float32)
         highs = np.full((n_cells, n_features), np.inf, np.float32)
-        if arrangement.bounded:
-            _fill_boxes(points, n_numbers, order, starts, centers, lows, highs)
         reaches = np.empty(n_cells)
-        _fill_groups(
-            points, n_numbers, order, starts, centers, basis.relative_error,
-            groups[of_slab], norms[of_slab.start * LANES : of_slab.stop * LANES],
-            longest[of_slab], reaches,
-        )  # fmt: skip
+        of_slab_norms = norms[of_slab.start * LANES : of_slab.stop * LANES]
+        for some in _runs_of_cells(starts):
+            run = slice(starts[some.start], starts[some.stop])
+            of_run = slice(run.start // LANES, -(-run.stop // LANES))
+            own, firsts = points[order[run]], starts[some] - run.start
+            if arrangement.bounded:
+                _fill_boxes(own, n_numbers, firsts, centers[some], lows[some], highs[some])
+            _fill_groups(
+                own, n_numbers, firsts, centers[some], basis.relative_error,
+                groups[of_slab][of_run],
+                of_slab_norms[of_run.start * LANES : of_run.stop * LANES],
+                longest[of_slab][of_run], reaches[some],
+            )  # fmt: skip
         cells.append((first + starts[:-1], centers, lows, highs, reaches))
     starts, centers, lows, highs, reaches = map(np.concatenate, zip(*cells, strict=True))
     if merged_cells > 1:
@@ -196,6 +201,16 @@ def build_block(
         arranged, arranged_numbers, starts, centers, lows, highs, reaches, longest, groups,
         norms, (centers + lows).min(axis=0), (centers + highs).max(axis=0),
     )  # fmt: skip
+
+
+def _runs_of_cells(starts: NDArray[np.int64]) -> Iterator[slice]:
+    """Give runs of cells with at least `LAID_OUT_ROWS` rows each, but for the last one."""
+    first, n_cells = 0, len(starts) - 1
+    while first < n_cells:
+        stop = int(np.searchsorted(starts, starts[first] + LAID_OUT_ROWS))
+        stop = max(first + 1, min(stop, n_cells))
+        yield slice(first, stop)
+        first = stop
 
 
 def narrow(rows: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -224,65 +239,63 @@ def aligned(array: NDArray[_Number]) -> NDArray[_Number]:
     return copy
 
 
-@compiled
-def _fill_boxes(points, n_numbers, order, starts, centers, lows, highs):  # type: ignore[no-untyped-def]
-    """Fill the means of cells, and their boxes from there."""
-    outward = np.float32(2.0**-22)
-    for cell in range(len(centers)):
-        rows = points[order[starts[cell] : starts[cell + 1]]]
-        for k in range(n_numbers):
-            # Not the middle of the box: one row far out would make all others long.
-            center = rows[:, k].mean()
-            low = np.float32(rows[:, k].min() - center)
-            high = np.float32(rows[:, k].max() - center)
-            centers[cell, k] = center
-            lows[cell, k] = low - abs(low) * outward - np.float32(1e-37)
-            highs[cell, k] = high + abs(high) * outward + np.float32(1e-37)
-        for k in range(n_numbers, points.shape[1]):
-            lows[cell, k], highs[cell, k] = rows[:, k].min(), rows[:, k].max()
+def _fill_boxes(
+    points: NDArray[np.float64],
+    n_numbers: int,
+    firsts: NDArray[np.int64],
+    centers: NDArray[np.float64],
+    lows: NDArray[np.float32],
+    highs: NDArray[np.float32],
+) -> None:
+    """Fill the means of cells, which start at ``firsts``, and their boxes from there."""
+    sizes = np.diff(np.append(firsts, len(points)))
+    # Not the middles of boxes: one row far out would make all others long.
+    means = np.add.reduceat(points, firsts) / sizes[:, None]
+    centers[:, :n_numbers] = means[:, :n_numbers]
+    lows[...] = np.minimum.reduceat(points, firsts) - centers
+    highs[...] = np.maximum.reduceat(points, firsts) - centers
+    for of_numbers, outward in ((lows[:, :n_numbers], -1), (highs[:, :n_numbers], 1)):
+        margin = np.abs(of_numbers) * np.float32(2.0**-22) + np.float32(1e-37)
+        of_numbers += outward * margin
 
 
-@compiled
-def _fill_groups(  # type: ignore[no-untyped-def]
-    points, n_numbers, order, starts, centers, relative_error, groups, norms, longest,
-    reaches,
-):  # fmt: skip
+def _fill_groups(
+    points: NDArray[np.float64],
+    n_numbers: int,
+    firsts: NDArray[np.int64],
+    centers: NDArray[np.float64],
+    relative_error: float,
+    groups: NDArray[np.float32],
+    norms: NDArray[np.float32],
+    longest: NDArray[np.float32],
+    reaches: NDArray[np.float64],
+) -> None:
+    """Fill the groups of some cells, which start at ``firsts``, and what goes with them."""
     n_rows, n_features = points.shape
+    sizes = np.diff(np.append(firsts, n_rows))
+    with np.errstate(over="ignore", invalid="ignore"):
+        offsets = (points - np.repeat(centers, sizes, axis=0)).astype(np.float32)
+        numbers = offsets[:, :n_numbers].astype(np.float64)
+        squares = np.einsum("ij,ij->i", numbers, numbers)
+    is_far = ~(squares < FAR_SQUARE)
+    offsets[is_far, :n_numbers] = 0.0
+    # Rounding to float32 may go up by a part of 2**-24.
+    norms[:n_rows] = np.where(
+        is_far,
+        -np.inf,
+        np.minimum(squares, FAR_SQUARE) * (1 - relative_error) * (1 - 2.0**-23),
+    )
     norms[n_rows:] = np.nan
-    if n_rows % LANES != 0:
+    own = points[:, :n_numbers]
+    own_reaches = np.where(is_far, 0.0, np.einsum("ij,ij->i", own, own))
+    reaches[:] = np.maximum.reduceat(own_reaches, firsts)
+    of_groups = np.arange(0, n_rows, LANES)
+    largest = np.maximum.reduceat(np.where(is_far, np.inf, squares), of_groups)
+    longest[:] = largest * (1 + 2.0**-22)
+    n_whole = n_rows // LANES
+    groups[:n_whole] = (
+        offsets[: n_whole * LANES].reshape(-1, LANES, n_features).swapaxes(1, 2)
+    )
+    if n_whole < len(groups):
         groups[-1] = 0.0
-    squares, own_reaches = np.empty(LANES), np.empty(LANES)
-    for cell in range(len(centers)):
-        reaches[cell] = 0.0
-        for first in range(starts[cell], starts[cell + 1], LANES):
-            n_lanes = min(LANES, starts[cell + 1] - first)
-            group = groups[first // LANES]
-            squares[:] = 0.0
-            own_reaches[:] = 0.0
-            # A few features at a time, so that what is written stays in the nearest cache.
-            for start in range(0, n_numbers, TURNED_FEATURES):
-                stop = min(n_numbers, start + TURNED_FEATURES)
-                for lane in range(n_lanes):
-                    i = order[first + lane]
-                    for k in range(start, stop):
-                        point = points[i, k]
-                        offset = np.float32(point - centers[cell, k])
-                        group[k, lane] = offset
-                        squares[lane] += float(offset) * float(offset)
-                        own_reaches[lane] += point * point
-            for k in range(n_numbers, n_features):
-                for lane in range(n_lanes):
-                    group[k, lane] = points[order[first + lane], k]
-            largest = 0.0
-            for lane in range(n_lanes):
-                if squares[lane] < FAR_SQUARE:
-                    # Rounding to float32 may go up by a part of 2**-24.
-                    norm = squares[lane] * (1.0 - relative_error) * (1.0 - 2.0**-23)
-                    norms[first + lane] = norm
-                    reaches[cell] = max(reaches[cell], own_reaches[lane])
-                    largest = max(largest, squares[lane])
-                else:
-                    group[:n_numbers, lane] = 0.0
-                    norms[first + lane] = -np.inf
-                    largest = np.inf
-            longest[first // LANES] = largest * (1.0 + 2.0**-22)
+        groups[-1, :, : n_rows % LANES] = offsets[n_whole * LANES :].T

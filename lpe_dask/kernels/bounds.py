@@ -12,22 +12,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from lpe_dask.kernels.arrays import Tile
+from lpe_dask.kernels.arrays import LANES, TILE_ROWS, Tile
 from lpe_dask.kernels.basis import FAR_SQUARE
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
 from lpe_dask.kernels.filters import QUERIES
-from lpe_dask.kernels.simd import LANES, lanes_not_above, lowest_bit
-
-#: Most queries of a tile: a cell of queries, or that many in the order they came.
-TILE_ROWS = 256
+from lpe_dask.kernels.selection import largest_of
+from lpe_dask.kernels.simd import lanes_not_above, lowest_bit
 
 #: Of a float32, away from zero.
 _OUTWARD = np.float32(2.0**-22)
 
 _ONE = np.uint64(1)
-
-#: Limit of a query that needs no more pairs, or is not measured.
-DONE = -1.0
 
 
 @inlined
@@ -81,9 +76,8 @@ def find_near_cells(queries, number, block, farthest, errors, tile):  # type: ig
     order, bounds, reaches = tile.order, tile.bounds, block.reaches
     n_cells, n_features = centers.shape
     n_numbers = n_features - len(tile.lowered)
-    reach = 0.0
-    for i in range(queries.starts[number], queries.starts[number + 1]):
-        reach = max(reach, queries.reaches[i])
+    first, stop = queries.starts[number], queries.starts[number + 1]
+    reach = largest_of(queries.reaches, first, stop)
     n_near = 0
     nearest = 0
     for cell in range(n_cells):
@@ -93,7 +87,7 @@ def find_near_cells(queries, number, block, farthest, errors, tile):  # type: ig
             center = centers[cell, k]
             below = center + lows[cell, k] - tile_highs[k]
             above = tile_lows[k] - center - highs[cell, k]
-            gap = max(below, above)
+            gap = below if below > above else above  # noqa: FURB136 - max is slower
             if gap > 0.0:
                 bound += gap * gap
                 size += center * center
@@ -124,7 +118,7 @@ def _code_gap(cell, tile_lows, tile_highs, block, tile):  # type: ignore[no-unty
     return gap
 
 
-@compiled
+@borrowing
 def sort_near_cells(start, n_near, farthest, tile):  # type: ignore[no-untyped-def]
     """Sort the cells found from ``start`` on, without those that are now too far.
 
@@ -136,9 +130,19 @@ def sort_near_cells(start, n_near, farthest, tile):  # type: ignore[no-untyped-d
         if bounds[rank] <= farthest:
             order[n_left], bounds[n_left] = order[rank], bounds[rank]
             n_left += 1
-    ranks = np.argsort(bounds[start:n_left])
-    order[start:n_left] = order[start:n_left][ranks]
-    bounds[start:n_left] = bounds[start:n_left][ranks]
+    # Shell's sort: few lines, and fast for the few thousand cells that there may be.
+    gap = 1
+    while 3 * gap < n_left - start:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for rank in range(start + gap, n_left):
+            cell, bound = order[rank], bounds[rank]
+            place = rank
+            while place >= start + gap and bounds[place - gap] > bound:
+                order[place], bounds[place] = order[place - gap], bounds[place - gap]
+                place -= gap
+            order[place], bounds[place] = cell, bound
+        gap //= 3
     return n_left
 
 
@@ -260,7 +264,7 @@ def choose_queries(n_rows, queries, first, block, cell, limits, errors, tile):  
     active, lengths, tile_errors = tile.active, tile.lengths, tile.errors
     squares, gaps, reaches = tile.squares, tile.gaps, queries.reaches
     reach = block.reaches[cell]
-    n_active = 0
+    n_active = np.int64(0)  # a number that is known is another type
     for m in range(n_near):
         i = tile.near[m]
         limit = limits[first + i]

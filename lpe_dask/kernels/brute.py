@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels.basis import Basis, learn_basis
 from lpe_dask.kernels.blocks import Arrangement
-from lpe_dask.kernels.filters import QUERIES
 
 #: Whether a reference is divided into regions of near rows before it is cut into blocks.
 KEEPS_NEAR_ROWS_TOGETHER = False
@@ -24,6 +23,10 @@ CELL_ROWS = 4096
 
 #: Rows that are arranged at a time.
 SLAB_ROWS = 512
+
+#: Queries that fill packs, whatever the form (see `forms`): a multiple of the numbers of
+#: queries in each.
+PACKED_ROWS = 30
 
 #: All rows near a query are found: no lists of them are needed.
 neighbor_lists = None
@@ -56,7 +59,7 @@ def tile(points: NDArray[np.float64], tile_rows: int) -> Arrangement:
 
     Of so many rows that packs of queries are full, as all of them are compared.
     """
-    starts = _starts_of_runs(len(points), tile_rows - tile_rows % QUERIES)
+    starts = _starts_of_runs(len(points), tile_rows - tile_rows % PACKED_ROWS)
     return Arrangement(np.arange(len(points)), starts, bounded=False)
 
 

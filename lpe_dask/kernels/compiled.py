@@ -12,8 +12,11 @@ import threading
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
+import dask
+import numba
 from numba import njit
 
 from lpe_dask.kernels.forms import chosen_form
@@ -29,17 +32,20 @@ logger = logging.getLogger(__name__)
 
 fork_between_compilations()
 
+if (_folder := dask.config.get("lpe-dask.cache-folder", None)) is not None:
+    numba.config.CACHE_DIR = str(_folder)  # read by `njit`
+
 #: Taken by the one warning of this process that kernels are not kept on disk.
 _said = threading.Lock()
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` compiled as a part of the kernels that call it.
+    """Return ``function`` to be compiled as a part of the kernels that call it.
 
-    For the inner steps of a loop that take many arrays: handing these over would cost more
-    than the step. They are borrowed (see `borrowing`).
+    For the inner steps of a loop, and what is short: each other function is compiled by
+    itself, and again within each that calls it, and so on.
     """
-    return _compile(function, forceinline=True, **without_counting())
+    return _compile(function, inline="always", **without_counting())
 
 
 def borrowing(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,9 +53,12 @@ def borrowing(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Otherwise each array that is taken out of a record is counted, and counted down again,
     with two locked instructions: more than a third of a search. Such a function makes no
-    arrays of its own.
+    arrays of its own. Only kernels call it: for Python to call it too, records of fifty
+    arrays would have to be taken apart in each.
     """
-    return _compile(function, **without_counting())
+    return _compile(
+        function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **without_counting()
+    )
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,26 +75,36 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         Cached on disk where numba finds a writable folder; otherwise compiled again by each
         process, which one warning of it says.
     """
-    return _compile(function)
+    return _compile(function, no_cfunc_wrapper=True)
 
 
 def _state_of_sources() -> str:
+    """Return a digest of all that kernels depend on, but for comments and docstrings."""
     digest = blake2b(digest_size=6)
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
+        code = compile(path.read_bytes(), path.name, "exec", dont_inherit=True, optimize=2)
+        digest.update(repr(_content(code)).encode())
     return digest.hexdigest()
 
 
-#: Changes with any line of any kernel, and with the form that they are compiled in.
+def _content(constant: Any) -> Any:
+    """Return what a constant is, and of code what it does, without its place in a file."""
+    if isinstance(constant, CodeType):
+        names = constant.co_names, constant.co_varnames, constant.co_freevars
+        return constant.co_code, names, [_content(each) for each in constant.co_consts]
+    if isinstance(constant, frozenset):  # in another order in each process
+        return sorted(map(repr, constant))
+    return constant
+
+
+#: Changes with what any kernel does, and with the form that they are compiled in.
 KERNEL_STATE = f"{_state_of_sources()}_{chosen_form()}"
 
 
-def _compile(function: Callable[..., Any], **options: bool) -> Callable[..., Any]:
-    # numba looks a compiled form up by name and by the file of the function alone, and
-    # would take one that has old versions of functions from other files inside.
-    name_for_cache(function, KERNEL_STATE)
+def _compile(function: Callable[..., Any], **options: bool | str) -> Callable[..., Any]:
     try:
         kernel: Callable[..., Any] = njit(nogil=True, cache=True, **options)(function)
+        name_for_cache(kernel, KERNEL_STATE)
         find_without_bytecode(kernel)
         save_one_at_a_time(kernel, _warn_once)
     except RuntimeError as error:  # "no locator available": nothing here is writable

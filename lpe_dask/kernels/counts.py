@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from lpe_dask.kernels.arrays import DONE, LANES
 from lpe_dask.kernels.bounds import (
-    DONE,
     choose_queries,
     empty_tile,
     find_near_cells,
@@ -22,14 +22,10 @@ from lpe_dask.kernels.bounds import (
     take_tile,
 )
 from lpe_dask.kernels.compiled import borrowing, compiled
-from lpe_dask.kernels.distances import fill_squares
 from lpe_dask.kernels.filters import QUERIES, compare_pack, meet_group
-from lpe_dask.kernels.simd import (
-    LANES,
-    count_bits,
-    lanes_within,
-    lowest_bit,
-)
+from lpe_dask.kernels.selection import largest_of
+from lpe_dask.kernels.simd import count_bits, lanes_within, lowest_bit
+from lpe_dask.kernels.squares import fill_squares
 
 _ONE = np.uint64(1)
 
@@ -55,18 +51,18 @@ def fold_counts(queries, block, errors, square, counted, tallies):  # type: igno
     # Squares in units of the basis up to which a pair is surely within.
     surely = square * (1.0 - (queries.points.shape[1] + 4) * 2.0**-52)
     surely = surely * errors.factor * errors.factor * (1.0 - 2.0**-50) / errors.stretch
-    reach = block.reaches.max()
+    reach = largest_of(block.reaches, 0, len(block.reaches))
     for number in range(len(queries.starts) - 1):
         first = queries.starts[number]
         n_rows = queries.starts[number + 1] - first
-        farthest = limits[first : first + n_rows].max()
+        farthest = largest_of(limits, first, first + n_rows)
         if farthest < 0.0:
             continue
         take_tile(queries, first, n_rows, limits, reach, errors, tile)
         n_near = find_near_cells(queries, number, block, farthest, errors, tile)
-        n_near = sort_near_cells(0, n_near, farthest, tile)
+        n_near = sort_near_cells(np.int64(0), n_near, farthest, tile)
         for rank in range(n_near):
-            if limits[first : first + n_rows].max() < 0.0:
+            if largest_of(limits, first, first + n_rows) < 0.0:
                 break  # all have enough
             cell = tile.order[rank]
             n_active = choose_queries(

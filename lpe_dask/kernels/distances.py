@@ -1,21 +1,20 @@
-"""The definition: squared distances in float64, summed in coordinate order.
+"""Bounds between distances, their squares, and squares in units of a basis: NumPy alone.
 
-The difference of two numbers is squared, and the square is multiplied by the weight of its
-column: equal differences stay equal, whatever they are multiplied by. After the numbers
-come the codes of categories, of which each that differs adds its weight.
-
-There is no other place where a distance is made (its loop is in `squares`); filters only
-choose the pairs.
+The definition of a distance itself is in `definition`, and for compiled kernels in
+`squares`.
 """
 
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lpe_dask.kernels.compiled import borrowing
-from lpe_dask.kernels.squares import SIDE_BY_SIDE, fill_eight_squares
+from lpe_dask.kernels.arrays import Errors
+
+_Squares = TypeVar("_Squares", float, NDArray[np.float64])
 
 
 def largest_square_within(radius: float) -> float:
@@ -37,42 +36,35 @@ def largest_square_within(radius: float) -> float:
     return square
 
 
-@borrowing
-def last_of_same_root(square: float) -> float:
-    """Return the largest float64 with the same square root, rounded, as ``square``.
+def last_of_same_root(squares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the largest float64 with the same square root, rounded, as each square.
 
     Pairs at equal distances then tie, also those whose squares differ.
+
+    Examples
+    --------
+    >>> one = last_of_same_root(np.array([1.0]))
+    >>> np.sqrt(one), np.sqrt(np.nextafter(one, 2)) > 1
+    (array([1.]), array([ True]))
     """
-    distance = math.sqrt(square)
-    following = np.nextafter(square, np.inf)
-    while following < np.inf and math.sqrt(following) == distance:
-        square = following
-        following = np.nextafter(square, np.inf)
-    return square
+    roots = np.sqrt(squares)
+    while True:
+        with np.errstate(over="ignore"):
+            following = np.nextafter(squares, np.inf)
+        is_same = (np.sqrt(following) == roots) & (following < np.inf)
+        if not is_same.any():
+            return squares
+        squares = np.where(is_same, following, squares)
 
 
-@borrowing
-def fill_squares(row, block, places, n_places, squares, weights, n_codes):  # type: ignore[no-untyped-def]
-    """Fill the squared distances of one query to some rows of a block.
+def limit_of(square: _Squares, n_features: int, errors: Errors) -> _Squares:
+    """Return what no pair within ``square``, as defined, exceeds in the basis's units.
 
     Parameters
     ----------
-    row : ndarray of shape (n_features,)
-    block : BlockArrays
-    places : ndarray of shape (at least n_places,)
-        Of the rows in the block.
-    n_places : int
-    squares : ndarray of shape (at least n_places, rounded up to a multiple of 8)
-        Filled; what is beyond ``n_places`` has no meaning.
-    weights : ndarray of shape (n_features,)
-    n_codes : int
-        How many of the last columns are codes.
+    square : float or ndarray
+    n_features : int
+    errors : Errors
     """
-    last = n_places - 1
-    for start in range(0, n_places, SIDE_BY_SIDE):
-        if len(block.single_rows) > 0:
-            rows = block.single_rows
-            fill_eight_squares(row, rows, places, start, last, squares, weights, n_codes)
-        else:
-            wide = block.double_rows
-            fill_eight_squares(row, wide, places, start, last, squares, weights, n_codes)
+    real = square * (1.0 + (n_features + 4) * 2.0**-52)
+    return real * errors.factor * errors.factor * (1.0 + 2.0**-50)

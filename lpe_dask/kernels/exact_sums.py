@@ -4,7 +4,7 @@ Floating-point sums change with their order, and p-values compare distances for 
 a mean learned from other chunks would move them. Here every product is split into its bits
 and added to whole numbers, which is exact and commutative; the total is rounded once.
 
-    left, right (n,) -> add_products -> limbs (N_LIMBS,), one total -> as_float
+    left, right (n,) -> sum_of_products -> limbs (N_LIMBS,), one total -> as_float
     totals of a block -> Totals, without limbs that are 0 in all -> added -> as_floats
 
 A total is ``sum(limbs[i] * 2**(32 i)) * 2**-2148``: 2**-2148 is the square of the smallest
@@ -22,10 +22,11 @@ from operator import iadd
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.compiled import compiled
+from lpe_dask.kernels.compilation import run
 
 #: Bits a limb stands for; the other half of its 64 takes carries and signs.
 LIMB_BITS = 32
+LIMB_MASK = 0xFFFFFFFF
 
 #: The exponent of the smallest product: two numbers of 2**-1074.
 LOWEST_EXPONENT = -2148
@@ -36,6 +37,9 @@ N_LIMBS = 134
 #: Rows that may be added before carries must be moved on; a limb grows by less than 2**33
 #: a row.
 ROWS_BETWEEN_CARRIES = 2**29
+
+#: What a product takes without compilation, in units of work.
+PRODUCT_WORK = 600
 
 
 def sum_of_products(
@@ -63,7 +67,8 @@ def sum_of_products(
     limbs = np.zeros(N_LIMBS, np.int64)
     for start in range(0, len(left), ROWS_BETWEEN_CARRIES):
         part = slice(start, start + ROWS_BETWEEN_CARRIES)
-        _add_products(_bits(left[part]), _bits(right[part]), limbs)
+        bits = _bits(left[part]), _bits(right[part])
+        run("add_products", len(bits[0]) * PRODUCT_WORK, *bits, limbs)
         _carry(limbs)
     return limbs
 
@@ -152,49 +157,11 @@ def _bits(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.ascontiguousarray(numbers, dtype=np.float64).view(np.int64)
 
 
-@compiled
-def _mantissa_and_exponent(bits):  # type: ignore[no-untyped-def]
-    """Return m and e such that the number is m * 2**(e - 1074), without its sign."""
-    exponent = (bits >> 52) & 0x7FF
-    mantissa = bits & 0xFFFFFFFFFFFFF
-    if exponent == 0:  # subnormal: no hidden bit
-        return mantissa, 0
-    return mantissa | 0x10000000000000, exponent - 1
-
-
-@compiled
-def _add_products(left, right, limbs):  # type: ignore[no-untyped-def]
-    low_half = 0xFFFFFFFF
-    for i in range(len(left)):
-        a, exponent_a = _mantissa_and_exponent(left[i])
-        b, exponent_b = _mantissa_and_exponent(right[i])
-        if a == 0 or b == 0:
-            continue
-        # The 106-bit product of two 53-bit numbers, as four pieces of 32 bits.
-        low = np.uint64(a & low_half) * np.uint64(b & low_half)
-        middle = (a & low_half) * (b >> 32) + (a >> 32) * (b & low_half)
-        high = (a >> 32) * (b >> 32)
-        piece_0 = np.int64(low & np.uint64(low_half))
-        rest = np.int64(low >> np.uint64(32)) + (middle & low_half)
-        piece_1 = rest & low_half
-        rest = (rest >> 32) + (middle >> 32) + (high & low_half)
-        piece_2 = rest & low_half
-        piece_3 = (rest >> 32) + (high >> 32)
-
-        position = exponent_a + exponent_b
-        first = position >> 5
-        shift = position & 31
-        sign = -1 if (left[i] ^ right[i]) < 0 else 1
-        for piece in (piece_0, piece_1, piece_2, piece_3):
-            shifted = piece << shift  # below 2**63
-            limbs[first] += sign * (shifted & low_half)
-            limbs[first + 1] += sign * (shifted >> 32)
-            first += 1
-
-
-@compiled
-def _carry(limbs):  # type: ignore[no-untyped-def]
+def _carry(limbs: NDArray[np.int64]) -> None:
     """Bring all limbs but the last into [0, 2**32) without changing the total."""
-    for i in range(len(limbs) - 1):
-        limbs[i + 1] += limbs[i] >> 32
-        limbs[i] &= 0xFFFFFFFF
+    carried = 0
+    for i, limb in enumerate(limbs[:-1].tolist()):
+        total = limb + carried
+        limbs[i] = total & LIMB_MASK
+        carried = total >> LIMB_BITS
+    limbs[-1] += carried

@@ -20,12 +20,12 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.compiled import borrowing, inlined
 from lpe_dask.kernels.forms import FORMS, Form, chosen_form
 from lpe_dask.kernels.private_uses import shape_of
 from lpe_dask.kernels.simd import (
     FLOAT,
-    LANES,
     WORD,
     bits_within,
     constant,
@@ -295,19 +295,20 @@ def _part(part, n_parts, n_features):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _n_parts(n_numbers):  # type: ignore[no-untyped-def]
+def parts_of(n_numbers):  # type: ignore[no-untyped-def]
+    """Return in how many parts so many numbers are summed."""
     return -(-n_numbers // FEATURES_AT_ONCE)
 
 
 @borrowing
-def sum_parts(g, n_packs, n_left, n_features, block, tile):  # type: ignore[no-untyped-def]
-    """Fill the sums of all packs with the numbers of group ``g``, without the last parts.
+def sum_parts(g, n_packs, n_summed_parts, n_features, block, tile):  # type: ignore[no-untyped-def]
+    """Fill the sums of all packs with the first parts of group ``g``.
 
-    ``n_left`` parts are left out; codes are not compared.
+    Codes are not compared.
     """
     n_numbers = n_features - len(tile.lowered)
-    n_parts = _n_parts(n_numbers)
-    for part in range(n_parts - n_left):
+    n_parts = parts_of(n_numbers)
+    for part in range(n_summed_parts):
         first, n_summed = _part(part, n_parts, n_numbers)
         start = (g * n_features + first) * LANES
         for pack in range(n_packs):
@@ -347,14 +348,15 @@ def add_mismatches(g, n_packs, n_features, block, tile):  # type: ignore[no-unty
 @inlined
 def meet_group(g, n_packs, n_features, block, tile):  # type: ignore[no-untyped-def]
     """Prepare the comparison of the active queries with group ``g``, pack by pack."""
-    if n_features - len(tile.lowered) > FEATURES_AT_ONCE:
-        sum_parts(g, n_packs, 1, n_features, block, tile)
+    n_parts = parts_of(n_features - len(tile.lowered))
+    if n_parts > 1:
+        sum_parts(g, n_packs, n_parts - 1, n_features, block, tile)
 
 
 @borrowing
 def _sum_last_part(pack, n_packs, g, n_features, block, tile):  # type: ignore[no-untyped-def]
     n_codes = len(tile.lowered)
-    n_parts = _n_parts(n_features - n_codes)
+    n_parts = parts_of(n_features - n_codes)
     first, n_summed = _part(n_parts - 1, n_parts, n_features - n_codes)
     start = (g * n_features + first) * LANES
     _fetch_next(pack, n_packs, start, n_summed + n_codes, block)

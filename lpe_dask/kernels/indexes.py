@@ -9,14 +9,16 @@ graph leads both ways, up to so many rows from each.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.kernels.arrays import read_only
 from lpe_dask.kernels.blocks import Block, block_of
-from lpe_dask.kernels.compiled import compiled
+from lpe_dask.kernels.compilation import run
 
 #: Most rows that one leads to.
 DEGREE = 48
@@ -85,7 +87,6 @@ def start_places(order: NDArray[np.int32]) -> NDArray[np.int32]:
     return order[:: max(1, min(STARTS_EVERY, n_rows // FEWEST_STARTS))]
 
 
-@compiled
 def joined_lists(lists: NDArray[np.int32], degree: int = DEGREE) -> NDArray[np.int32]:
     """Return which places lead to which: to those listed, then back, the nearest first.
 
@@ -100,27 +101,6 @@ def joined_lists(lists: NDArray[np.int32], degree: int = DEGREE) -> NDArray[np.i
     -------
     graph : ndarray of shape (n_rows, degree)
     """
-    n_rows, n_listed = lists.shape
-    graph = np.full((n_rows, degree), np.int32(-1))
-    counts = np.zeros(n_rows, np.int64)
-    for i in range(n_rows):
-        for j in range(n_listed):
-            _lead(graph, counts, i, lists[i, j])
-    for j in range(n_listed):
-        for i in range(n_rows):
-            if 0 <= lists[i, j] < n_rows:
-                _lead(graph, counts, lists[i, j], np.int32(i))
+    graph = np.full((len(lists), degree), np.int32(-1))
+    run("join_lists", math.inf, read_only(np.ascontiguousarray(lists)), graph)
     return graph
-
-
-@compiled
-def _lead(graph, counts, source, target):  # type: ignore[no-untyped-def]
-    """Let one place lead to another, unless it does, or leads to enough."""
-    n_rows, degree = graph.shape
-    if target < 0 or target >= n_rows or target == source or counts[source] == degree:
-        return
-    for m in range(counts[source]):
-        if graph[source, m] == target:
-            return
-    graph[source, counts[source]] = target
-    counts[source] += 1

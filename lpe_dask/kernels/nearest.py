@@ -13,12 +13,12 @@ reservoir.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from lpe_dask.kernels.arrays import Reservoir
+from lpe_dask.kernels.arrays import DONE, LANES, TILE_ROWS, Reservoir
 from lpe_dask.kernels.bounds import (
-    DONE,
-    TILE_ROWS,
     choose_queries,
     empty_tile,
     find_near_cells,
@@ -31,17 +31,12 @@ from lpe_dask.kernels.bounds import (
     threshold_of,
 )
 from lpe_dask.kernels.compiled import borrowing, compiled, inlined
-from lpe_dask.kernels.distances import fill_squares, last_of_same_root
+from lpe_dask.kernels.distances import limit_of
 from lpe_dask.kernels.filters import QUERIES, compare_pack, meet_group
 from lpe_dask.kernels.seeds import seed_limits
-from lpe_dask.kernels.selection import keep_smallest, keep_smallest_pairs
-from lpe_dask.kernels.simd import (
-    LANES,
-    bits_float,
-    float_bits,
-    lowest_bit,
-)
-from lpe_dask.kernels.squares import SIDE_BY_SIDE
+from lpe_dask.kernels.selection import keep_smallest, keep_smallest_pairs, largest_of
+from lpe_dask.kernels.simd import bits_float, float_bits, lowest_bit
+from lpe_dask.kernels.squares import SIDE_BY_SIDE, fill_squares
 
 #: Room of a reservoir beyond K for pairs that bounds alone cannot tell apart.
 SPARE_PLACES = 64
@@ -53,6 +48,8 @@ MOST_HALVINGS, TOLERANCE = 12, 1 / 16
 _HALF = np.uint64(32)
 _PLACE_BITS = np.uint64(0xFFFFFFFF)
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
+
+_limit_of = inlined(limit_of)
 
 #: Of a float32.
 _INFINITE_BITS = np.uint64(0x7F800000)
@@ -67,7 +64,8 @@ def reservoir_size(n_neighbors: int) -> int:
     >>> reservoir_size(1), reservoir_size(250)
     (65, 500)
     """
-    return max(2 * n_neighbors, n_neighbors + SPARE_PLACES)
+    spare = n_neighbors if n_neighbors > SPARE_PLACES else SPARE_PLACES  # noqa: FURB136
+    return n_neighbors + spare
 
 
 @compiled
@@ -87,11 +85,11 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
     limits = found.limits
     tile = empty_tile(len(block.centers), queries)
     reservoir = _empty_reservoir(found.squares.shape[1])
-    reach = block.reaches.max()
+    reach = largest_of(block.reaches, 0, len(block.reaches))
     for number in range(len(queries.starts) - 1):
         first = queries.starts[number]
         n_rows = queries.starts[number + 1] - first
-        farthest = limits[first : first + n_rows].max()
+        farthest = largest_of(limits, first, first + n_rows)
         if farthest < 0.0:
             continue
         reservoir.counts[:n_rows] = 0
@@ -115,10 +113,10 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
                     reservoir,
                 )  # fmt: skip
                 lower_bars(n_active, queries, first, limits, reach, errors, tile)
-                farthest = limits[first : first + n_rows].max()
+                farthest = largest_of(limits, first, first + n_rows)
             rank += 1
             if rank == 1:  # the nearest cell has set limits: few are left to be sorted
-                n_near = sort_near_cells(1, n_near, farthest, tile)
+                n_near = sort_near_cells(rank, n_near, farthest, tile)
         for r in range(n_rows):
             if reservoir.counts[r] > 0:
                 _settle(first + r, r, queries, block, errors, found, reservoir)
@@ -178,16 +176,17 @@ def _collect(  # type: ignore[no-untyped-def]
     query = np.uintp(a)
     r = np.uintp(tile.active[query])
     own = queries.numbers[np.uintp(first) + r]
-    spread = spread_of(np.uintp(g), block, errors)
-    total_rise = rise_of(query, spread, errors, tile)
+    spread = spread_of(g, block, errors)
+    total_rise = rise_of(a, spread, errors, tile)
     fall = tile.errors[query] - tile.lengths[query] * (1.0 - errors.relative)
     margin = fall + total_rise * (1.0 + 2.0**-20) + 1e-36
     rise, stretch = rounded_up(total_rise), np.float32(errors.stretch)
-    own_threshold = threshold_of(query, 0.0, errors, tile)
+    own_threshold = threshold_of(a, 0.0, errors, tile)
     threshold = tile.thresholds[query]
     count = np.uintp(reservoir.counts[r])
     margins = reservoir.margins
-    margins[r] = max(margins[r], margin) if count > 0 else margin
+    if count == 0 or margin > margins[r]:
+        margins[r] = margin
     n_places = np.uintp(reservoir.keys.shape[1])
     sums, keys, numbers = tile.sums, reservoir.keys[r], block.numbers
     lanes, places = np.uintp(sums_start), np.uintp(g * LANES)
@@ -243,7 +242,8 @@ def _narrow(i, r, errors, found, reservoir):  # type: ignore[no-untyped-def]
     keys, n_keys = reservoir.keys[r], np.uint64(reservoir.counts[r])
     n_neighbors = found.squares.shape[1]
     kth = _bits_within(keys, n_keys, n_neighbors, found.limits[i])
-    limit = min(found.limits[i], float(bits_float(kth)))
+    limit = np.float64(bits_float(kth))
+    limit = limit if limit < found.limits[i] else found.limits[i]  # noqa: FURB136
     # Of a pair above this one the lower bound is above the limit as well.
     highest = (limit + reservoir.margins[r]) * errors.stretch
     highest = rounded_up(highest * (1.0 + 2.0**-19))
@@ -308,7 +308,7 @@ def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-
         places[m] = np.int64(keys[m] & _PLACE_BITS)
     known = found.counts[i]
     total = known + n_new
-    n_kept = min(total, n_neighbors)
+    n_kept = total if total < n_neighbors else n_neighbors  # noqa: FURB136
     squares, numbers = reservoir.squares, reservoir.numbers
     _copy(found.squares[i], squares, known)
     weights, n_codes = queries.weights, len(queries.lowered)
@@ -318,7 +318,7 @@ def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-
     if with_numbers:
         _copy(found.numbers[i], numbers, known)
         for m in range(n_new):
-            squares[known + m] = last_of_same_root(squares[known + m])
+            squares[known + m] = _last_of_same_root(squares[known + m])
             numbers[known + m] = block.numbers[places[m]]
         if total > n_neighbors:
             keep_smallest_pairs(squares, numbers, total, n_neighbors)
@@ -330,73 +330,26 @@ def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-
     reservoir.counts[r] = 0
     reservoir.narrowed[r] = 0
     if n_kept == n_neighbors:
-        kth = squares[:n_kept].max()
-        limit = limit_of(last_of_same_root(kth), queries.rows.shape[1], errors)
-        found.limits[i] = min(found.limits[i], limit)
+        kth = largest_of(squares, 0, n_kept)
+        limit = _limit_of(_last_of_same_root(kth), queries.rows.shape[1], errors)
+        if limit < found.limits[i]:
+            found.limits[i] = limit
         if kth == 0.0 and not with_numbers:
             found.limits[i] = DONE  # nothing can be nearer
+
+
+@borrowing
+def _last_of_same_root(square):  # type: ignore[no-untyped-def]
+    """Like `distances.last_of_same_root`, for one."""
+    distance = math.sqrt(square)
+    following = np.nextafter(square, np.inf)
+    while following < np.inf and math.sqrt(following) == distance:
+        square = following
+        following = np.nextafter(square, np.inf)
+    return square
 
 
 @borrowing
 def _copy(source, target, n_values):  # type: ignore[no-untyped-def]
     for m in range(n_values):
         target[m] = source[m]
-
-
-@compiled
-def kth_squares(squares, counts, n_neighbors):  # type: ignore[no-untyped-def]
-    """Return the squared distance to the K-th nearest row; inf where fewer were seen.
-
-    Parameters
-    ----------
-    squares : ndarray of shape (n_queries, at least n_neighbors)
-        Squared distances to the K nearest rows seen, in any order, before all others.
-    counts : ndarray of shape (n_queries,)
-        How many of them there are.
-    n_neighbors : int
-        K.
-    """
-    kth = np.full(len(squares), np.inf)
-    for i in range(len(squares)):
-        if counts[i] >= n_neighbors:
-            largest = 0.0
-            for square in squares[i, :n_neighbors]:
-                largest = square if square > largest else largest  # noqa: FURB136
-            kth[i] = largest
-    return kth
-
-
-@compiled
-def kth_distances(squares, counts, n_neighbors):  # type: ignore[no-untyped-def]
-    """Return the distance to the K-th nearest row; parameters are those of `kth_squares`.
-
-    ``inf`` where fewer than K were seen, or their distances overflow.
-    """
-    return np.sqrt(kth_squares(squares, counts, n_neighbors))
-
-
-@compiled
-def mean_distances(squares, counts, n_neighbors):  # type: ignore[no-untyped-def]
-    """Return the mean distance to the K nearest rows; otherwise like `kth_distances`.
-
-    A sum depends on its order, so there is one: distances are added ascending, from 0.0 on.
-    """
-    means = np.full(len(squares), np.inf)
-    for i in range(len(squares)):
-        if counts[i] >= n_neighbors:
-            total = 0.0
-            for square in np.sort(squares[i, :n_neighbors]):
-                total += np.sqrt(square)
-            means[i] = total / n_neighbors
-    return means
-
-
-#: aggregation -> what makes the statistic of the squared distances to the K nearest rows.
-AGGREGATIONS = {"kth": kth_distances, "mean": mean_distances}
-
-
-@compiled
-def limit_of(square, n_features, errors):  # type: ignore[no-untyped-def]
-    """Return what no pair within ``square``, as defined, exceeds in the basis's units."""
-    real = square * (1.0 + (n_features + 4) * 2.0**-52)
-    return real * errors.factor * errors.factor * (1.0 + 2.0**-50)

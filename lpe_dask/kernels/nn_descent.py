@@ -15,13 +15,17 @@ import warnings
 from functools import cache
 from types import ModuleType
 
-import numba
+import lazy_loader
 import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.kernels import brute, pruned
 from lpe_dask.kernels.blocks import Arrangement
+from lpe_dask.kernels.compilation import announce
+
+#: Imported where an index is built: small tables are searched without it.
+numba = lazy_loader.load("numba")
 
 #: Whether a reference is divided into regions of near rows before it is cut into blocks.
 KEEPS_NEAR_ROWS_TOGETHER = False
@@ -127,6 +131,7 @@ def _prepare(n_features: int) -> bool:
     numba's own scheduler of threads ends the process if two threads use it at once.
     """
     _builders.add(os.getpid())
+    announce("compiling pynndescent, in each process that builds an index: about 30 s")
     points = np.random.default_rng(0).standard_normal((4 * LISTED_ROWS, n_features))
     _listed(points.astype(np.float32), 0)
     return numba.threading_layer() in ("omp", "tbb")
@@ -135,6 +140,8 @@ def _prepare(n_features: int) -> bool:
 @cache
 def _library() -> ModuleType:
     """Import pynndescent, and leave what schedules numba's threads as it was set."""
+    import lpe_dask.kernels.compiled  # noqa: F401 - tells numba where to keep what it compiles
+
     layer = numba.config.THREADING_LAYER
     try:
         import pynndescent  # takes seconds, and 100 MiB of workers that build no index

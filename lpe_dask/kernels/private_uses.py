@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numba
 from locket import lock_file
+from numba.core.caching import IndexDataCacheFile
 from numba.core.codegen import get_host_cpu_features
 from numba.core.compiler_lock import global_compiler_lock
 
@@ -43,15 +46,20 @@ def target_features() -> set[str]:
     return features | ({"neon"} if platform.machine() in ("aarch64", "arm64") else set())
 
 
-def name_for_cache(function: Callable[..., Any], state: str) -> None:
-    """Let numba's cache on disk tell compiled forms of different states of the code apart.
+def name_for_cache(kernel: Any, state: str) -> None:
+    """Let the cache on disk find a kernel by its name and the state of the code alone.
 
-    Uses that the cache finds a form by ``__qualname__`` and by the file of the function
-    alone. Its documentation warns that it sees no changes in other files, and has no key to
-    add to.
+    Uses ``_cache._cache_file`` of what `numba.njit` returns, an ``IndexDataCacheFile``. It
+    is named by the line that a function begins at and valid for one content of its file: it
+    sees no changes in other files, as its documentation warns, and takes one in a comment
+    for another function.
     Known to work since numba 0.61.0.
     """
-    function.__qualname__ = f"{function.__qualname__}_{state}"
+    function = kernel.py_func
+    name = f"{function.__module__}.{function.__qualname__}-{state}"
+    kernel._cache._cache_file = IndexDataCacheFile(
+        kernel._cache.cache_path, f"{name}.{sys.implementation.cache_tag}", state
+    )
 
 
 def find_without_bytecode(kernel: Any) -> None:
@@ -95,6 +103,45 @@ def save_one_at_a_time(kernel: Any, on_failure: Callable[[OSError], None]) -> No
             on_failure(error)
 
     cache.save_overload = save_alone
+
+
+def is_on_disk(kernel: Any, signature: tuple[Any, ...]) -> bool:
+    """Return whether the cache on disk has a kernel, compiled for these types.
+
+    Uses ``_cache`` of what `numba.njit` returns, and of that ``_index_key`` and
+    ``_cache_file._load_index``. Whether a call is going to compile is told by nothing else.
+    Known to work since numba 0.61.0.
+    """
+    file = getattr(kernel._cache, "_cache_file", None)
+    if file is None:  # nothing is kept
+        return False
+    key = kernel._cache._index_key(signature, kernel.targetctx.codegen())
+    return key in file._load_index()
+
+
+def compile_for(kernel: Any, signature: tuple[Any, ...]) -> None:
+    """Compile a kernel for arguments of these types, or take it from the cache on disk.
+
+    Uses ``compile`` of what `numba.njit` returns, as a call does.
+    Known to work since numba 0.61.0.
+    """
+    kernel.compile(signature)
+
+
+@contextmanager
+def one_process_at_a_time(kernel: Any) -> Iterator[None]:
+    """Hold the lock of the cache on disk for compilation, where there is one.
+
+    Uses ``_cache.cache_path`` of what `numba.njit` returns.
+    Known to work since numba 0.61.0.
+    """
+    with ExitStack() as stack:
+        if (folder := getattr(kernel._cache, "cache_path", None)) is not None:
+            with suppress(OSError):  # such as a file system without locks
+                os.makedirs(folder, exist_ok=True)
+                lock = lock_file(os.path.join(folder, "lpe_dask.compiling.lock"))
+                stack.enter_context(lock)
+        yield
 
 
 def fork_between_compilations() -> None:

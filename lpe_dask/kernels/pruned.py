@@ -10,11 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.basis import Basis, learn_basis
 from lpe_dask.kernels.blocks import Arrangement
-from lpe_dask.kernels.compiled import compiled
-from lpe_dask.kernels.selection import keep_smallest_pairs
-from lpe_dask.kernels.simd import LANES
 
 #: Whether a reference is divided into regions of near rows before it is cut into blocks.
 KEEPS_NEAR_ROWS_TOGETHER = True
@@ -27,7 +25,7 @@ CELL_ROWS, FLAT_CELL_ROWS, FLAT_FEATURES = 256, 64, 3
 SLAB_ROWS = None
 
 #: Rows that tell which axis a cell is longest along.
-SAMPLE_ROWS = 512
+SAMPLE_ROWS = 128
 
 #: All rows near a query are found: no lists of them are needed.
 neighbor_lists = None
@@ -51,10 +49,10 @@ def arrange(points: NDArray[np.float64], cell_rows: int = CELL_ROWS) -> Arrangem
     n_rows, n_features = points.shape
     if n_features <= FLAT_FEATURES:
         cell_rows = min(cell_rows, FLAT_CELL_ROWS)
-    order = np.arange(n_rows)
-    starts = np.empty(n_rows // LANES + 2, np.int64)
-    n_cells = _order_cells(points, max(cell_rows, LANES), order, starts)
-    return Arrangement(order, np.append(np.sort(starts[:n_cells]), n_rows), bounded=True)
+    if np.isnan(points).any():  # a query that is not measured, wherever it goes
+        points = np.nan_to_num(points)
+    order, starts = _order_cells(points, max(cell_rows, LANES))
+    return Arrangement(order, np.append(np.sort(starts), n_rows), bounded=True)
 
 
 def tile(points: NDArray[np.float64], tile_rows: int) -> Arrangement:
@@ -62,50 +60,28 @@ def tile(points: NDArray[np.float64], tile_rows: int) -> Arrangement:
     return arrange(points, tile_rows)
 
 
-@compiled
-def _order_cells(points, cell_rows, order, starts):  # type: ignore[no-untyped-def]
-    """Order the rows and list where cells start, in any order; return their number."""
-    values = np.empty(len(order))
-    n_cells = 0
-    regions = [(0, len(order))]
-    while len(regions) > 0:
-        start, stop = regions.pop()
-        size = stop - start
+def _order_cells(
+    points: NDArray[np.float64], cell_rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the order of the rows, and where cells start, in any order."""
+    order = np.arange(len(points))
+    starts = [order[:0]]
+    # Regions of the same size are cut together: there may be thousands.
+    open_regions = {len(points): np.zeros(min(1, len(points)), np.int64)}
+    while open_regions:
+        size = max(open_regions)
+        firsts = open_regions.pop(size)
         if size <= cell_rows:
-            if size > 0:
-                starts[n_cells] = start
-                n_cells += 1
+            starts.append(firsts)
             continue
-        axis = _longest_axis(points, order[start:stop])
-        for i in range(start, stop):
-            values[i] = points[order[i], axis]
-            if np.isnan(values[i]):  # a query that is not measured, wherever it goes
-                values[i] = np.inf
+        places = firsts[:, None] + np.arange(size)
+        rows = order[places]
+        sampled = points[rows[:, :: max(1, size // SAMPLE_ROWS)]]
+        axes = sampled.var(axis=1).argmax(axis=1)
         middle = max(1, round(size / 2 / LANES)) * LANES
-        keep_smallest_pairs(values[start:stop], order[start:stop], size, middle)
-        regions.append((start, start + middle))
-        regions.append((start + middle, stop))
-    return n_cells
-
-
-@compiled
-def _longest_axis(points, rows):  # type: ignore[no-untyped-def]
-    """Return the axis along which some of these points vary most."""
-    step = max(1, len(rows) // SAMPLE_ROWS)
-    longest = 0
-    largest = -1.0
-    for k in range(points.shape[1]):
-        n_values = 0
-        total = 0.0
-        total_square = 0.0
-        first = points[rows[0], k]
-        for m in range(0, len(rows), step):
-            value = points[rows[m], k] - first
-            total += value
-            total_square += value * value
-            n_values += 1
-        variance = total_square - total * total / n_values
-        if variance > largest:
-            largest = variance
-            longest = k
-    return longest
+        ranks = np.argpartition(points[rows, axes[:, None]], middle - 1, axis=1)
+        order[places] = np.take_along_axis(rows, ranks, axis=1)
+        for part, shift in ((middle, 0), (size - middle, middle)):
+            known = open_regions.get(part, firsts[:0])
+            open_regions[part] = np.concatenate([known, firsts + shift])
+    return order, np.concatenate(starts)

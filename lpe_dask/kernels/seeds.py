@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.bounds import rise_of, rounded_up, spread_of, threshold_of
 from lpe_dask.kernels.compiled import borrowing, inlined
-from lpe_dask.kernels.filters import QUERIES, add_mismatches, sum_parts
-from lpe_dask.kernels.simd import LANES, count_bits, lanes_within
+from lpe_dask.kernels.filters import QUERIES, add_mismatches, parts_of, sum_parts
+from lpe_dask.kernels.simd import count_bits, lanes_within
 
 #: Numbers of a lane that are looked at, since groups of many features cost more than they
 #: save, and the fewest and the most groups.
@@ -51,21 +52,25 @@ def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ign
     """
     n_neighbors, n_features = found.squares.shape[1], len(tile.columns)
     start, stop = block.starts[cell] // LANES, block.starts[cell + 1] // LANES
-    n_groups = max(LEAST_GROUPS, min(MOST_GROUPS, SEED_NUMBERS // n_features))
-    stop = min(stop, start + n_groups)
-    highest = -np.inf
+    n_groups = SEED_NUMBERS // n_features
+    n_groups = n_groups if n_groups > LEAST_GROUPS else LEAST_GROUPS  # noqa: FURB136
+    n_groups = n_groups if n_groups < MOST_GROUPS else MOST_GROUPS  # noqa: FURB136
+    stop = stop if stop < start + n_groups else start + n_groups  # noqa: FURB136
+    is_any_unlimited = False
     for a in range(n_active):
-        highest = max(highest, found.limits[first + tile.active[a]])
-    if highest < np.inf or n_neighbors > MOST_SEEDED or stop == start:
+        is_any_unlimited |= found.limits[first + tile.active[a]] == np.inf
+    if not is_any_unlimited or n_neighbors > MOST_SEEDED or stop == start:
         return
     n_packs = -(-n_active // QUERIES)
+    n_parts = parts_of(n_features - len(tile.lowered))
     n_sums = n_packs * QUERIES * LANES
     sums, least = tile.sums, tile.least
     least[:n_sums] = np.inf
     spread = 0.0
     for g in range(start, stop):
-        spread = max(spread, spread_of(g, block, errors))
-        sum_parts(g, n_packs, 0, n_features, block, tile)
+        of_group = spread_of(g, block, errors)
+        spread = spread if spread > of_group else of_group  # noqa: FURB136 - NaN
+        sum_parts(g, n_packs, n_parts, n_features, block, tile)
         add_mismatches(g, n_packs, n_features, block, tile)
         for m in range(n_sums):
             least[m] = sums[m] if sums[m] < least[m] else least[m]  # noqa: FURB136 - NaN
@@ -82,7 +87,7 @@ def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ign
         total = np.float64(np.float32(square - length))
         limit = rounded_up((total + rise_of(a, spread, errors, tile)) * errors.stretch)
         if limit < np.inf:
-            found.limits[i] = max(limit, 0.0)
+            found.limits[i] = np.float64(limit) if limit > 0.0 else 0.0
             tile.thresholds[a] = threshold_of(a, found.limits[i], errors, tile)
 
 
@@ -93,7 +98,9 @@ def _square_of(n_least, sums, start, length, square):  # type: ignore[no-untyped
     Those lanes have sums from ``start`` on of at most the square less ``length``. The
     search begins at ``square``.
     """
-    low, high = 0.0, min(max(square, LEAST_SQUARE), LARGEST_SQUARE)
+    low = 0.0
+    high = square if square > LEAST_SQUARE else LEAST_SQUARE  # noqa: FURB136
+    high = high if high < LARGEST_SQUARE else LARGEST_SQUARE  # noqa: FURB136
     n_within = _count_lanes(sums, start, high - length)
     while n_within < n_least:
         if high >= LARGEST_SQUARE:

@@ -1,4 +1,4 @@
-"""Keep the K smallest of some numbers, in time that does not depend on K.
+"""The largest of some numbers, and the K smallest, in time that does not depend on K.
 
 Quickselect in place, with the median of three as pivot. What is fastest for numbers that
 differ gives up on long runs of equal ones, which another form splits in the middle.
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.compiled import borrowing
+from lpe_dask.kernels.compiled import borrowing, inlined
 
 #: Moves of each number after which another method finds the rest.
 MOST_MOVES = 6
@@ -54,7 +54,7 @@ def keep_smallest(values: NDArray[Any], n_values: int, n_kept: int) -> Any:
         b = values[(low + high) >> 1]
         c = values[high]
         # Of different numbers at least one is on either side of it.
-        pivot = max(min(a, b), min(max(a, b), c))
+        pivot = _median(a, b, c)
         border = np.uintp(low)  # unsigned: no test whether it counts from the end
         for i in range(low, high + 1):
             value = values[np.uintp(i)]
@@ -75,6 +75,15 @@ def keep_smallest(values: NDArray[Any], n_values: int, n_kept: int) -> Any:
     return values[target]
 
 
+@inlined
+def _median(a, b, c):  # type: ignore[no-untyped-def]
+    if b < a:
+        a, b = b, a
+    if c < b:
+        return c if a < c else a  # noqa: FURB136 - compiled for each type
+    return b
+
+
 @borrowing
 def _keep_smallest_halving(values, n_values, n_kept):  # type: ignore[no-untyped-def]
     """Like `keep_smallest`, and as fast for equal numbers as for others."""
@@ -85,7 +94,7 @@ def _keep_smallest_halving(values, n_values, n_kept):  # type: ignore[no-untyped
         a = values[low]
         b = values[(low + high) >> 1]
         c = values[high]
-        pivot = max(min(a, b), min(max(a, b), c))
+        pivot = _median(a, b, c)
         i = low
         j = high
         while i <= j:
@@ -115,7 +124,7 @@ def keep_smallest_pairs(
     Like `keep_smallest`, for two arrays that belong together; of equal values those with
     smaller numbers are kept. No two pairs are equal.
     """
-    low = 0
+    low = np.int64(0)  # a number that is known is another type
     high = n_values - 1
     target = n_kept - 1
     while low < high:
@@ -157,3 +166,15 @@ def _median_of_three(values, numbers, a, b, c):  # type: ignore[no-untyped-def]
         if _is_before(values[b], numbers[b], values[a], numbers[a]):
             b = a
     return b
+
+
+@borrowing
+def largest_of(values: NDArray[np.float64], start: int, stop: int) -> float:
+    """Return the largest of ``values[start:stop]``; -inf if there is none.
+
+    In numba this is a loop as well, of several functions.
+    """
+    largest = -np.inf
+    for i in range(start, stop):
+        largest = values[i] if values[i] > largest else largest  # noqa: FURB136
+    return largest

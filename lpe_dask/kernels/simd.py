@@ -12,10 +12,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.private_uses import data_of
-
-#: Reference rows in a group, which is also the number of bits in a mask.
-LANES = 64
 
 WORD = ir.IntType(64)
 FLOAT = ir.FloatType()

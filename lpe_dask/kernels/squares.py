@@ -5,7 +5,9 @@
 A sum that must keep its order waits for each of its additions; eight of them wait together.
 Rows are loaded as they lie, along their features, and turned, because to gather one feature
 of eight rows takes eight loads. Each square is multiplied by the weight of its column;
-where the last columns are codes of categories, each that differs adds its weight.
+where the last columns are codes of categories, each that differs adds its weight: see
+`definition`. There is no other place where compiled kernels make a distance; filters only
+choose the pairs.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from lpe_dask.kernels.compiled import borrowing
 from lpe_dask.kernels.private_uses import data_of, shape_of
 from lpe_dask.kernels.simd import (
     FLOAT,
@@ -201,3 +204,30 @@ def _loop(builder: Any, first: Any, stop: Any, step: int, initial: Any, add: Any
     total.add_incoming(added, end)
     builder.position_at_end(after)
     return total
+
+
+@borrowing
+def fill_squares(row, block, places, n_places, squares, weights, n_codes):  # type: ignore[no-untyped-def]
+    """Fill the squared distances of one query to some rows of a block.
+
+    Parameters
+    ----------
+    row : ndarray of shape (n_features,)
+    block : BlockArrays
+    places : ndarray of shape (at least n_places,)
+        Of the rows in the block.
+    n_places : int
+    squares : ndarray of shape (at least n_places, rounded up to a multiple of 8)
+        Filled; what is beyond ``n_places`` has no meaning.
+    weights : ndarray of shape (n_features,)
+    n_codes : int
+        How many of the last columns are codes.
+    """
+    last = n_places - 1
+    for start in range(0, n_places, SIDE_BY_SIDE):
+        if len(block.single_rows) > 0:
+            rows = block.single_rows
+            fill_eight_squares(row, rows, places, start, last, squares, weights, n_codes)
+        else:
+            wide = block.double_rows
+            fill_eight_squares(row, wide, places, start, last, squares, weights, n_codes)

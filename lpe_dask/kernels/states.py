@@ -14,13 +14,21 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lpe_dask.kernels.arrays import BlockArrays, Counted, Errors, Found, Queries, read_only
+from lpe_dask.kernels.aggregation import AGGREGATIONS, kth_squares
+from lpe_dask.kernels.arrays import (
+    DONE,
+    TILE_ROWS,
+    BlockArrays,
+    Counted,
+    Errors,
+    Found,
+    Queries,
+    read_only,
+)
 from lpe_dask.kernels.basis import FAR_SQUARE, FURTHEST, Basis
 from lpe_dask.kernels.blocks import Arrangement, Block
-from lpe_dask.kernels.bounds import DONE, TILE_ROWS
-from lpe_dask.kernels.counts import fold_counts
-from lpe_dask.kernels.distances import largest_square_within
-from lpe_dask.kernels.nearest import AGGREGATIONS, fold_nearest, kth_squares, limit_of
+from lpe_dask.kernels.compilation import run, search_work
+from lpe_dask.kernels.distances import largest_square_within, limit_of
 
 _Value = TypeVar("_Value", bound=np.generic)
 
@@ -165,6 +173,11 @@ class QueryTiles:
         bounds -= errors.underflow + (errors.rounding + 2.0**-80) * reach
         return bounds
 
+    def work(self, block: Block) -> float:
+        """Return the work of a search for these queries in a block."""
+        n_features = self.arrays.points.shape[1]
+        return search_work(len(self.order) * block.n_rows, n_features)
+
     def restored(self, values: NDArray[_Value]) -> NDArray[_Value]:
         """Return values that belong to the queries in the order these came."""
         restored = np.empty_like(values)
@@ -203,7 +216,7 @@ class NearestState:
     n_neighbors : int
         K, at least 1.
     aggregation : str, default="kth"
-        A name of `nearest.AGGREGATIONS`: what is finally made of their distances.
+        A name of `aggregation.AGGREGATIONS`: what is finally made of their distances.
     with_numbers : bool, default=False
         Keep which rows they are, too.
     """
@@ -262,7 +275,8 @@ class NearestState:
         The blocks then have to be folded once more; the other queries are done.
         """
         squares = kth_squares(*self._nearest())
-        limits = limit_of(squares, self._n_features, self._errors)
+        with np.errstate(over="ignore"):
+            limits = limit_of(squares, self._n_features, self._errors)
         is_sure = (limits <= self._guess) | ~self._queries.is_measured
         self._found.counts[~is_sure] = 0
         self._guess[~is_sure] = np.inf
@@ -271,7 +285,9 @@ class NearestState:
 
     def fold(self, block: Block) -> None:
         """Take the rows of one block into account; a query is no neighbor of itself."""
-        fold_nearest(
+        run(
+            "fold_nearest",
+            self._queries.work(block),
             self._queries.arrays,
             arrays_of(block),
             self._errors,
@@ -354,7 +370,9 @@ class CountState:
 
     def fold(self, block: Block) -> None:
         """Count the rows of one block; a query does not count itself."""
-        fold_counts(
+        run(
+            "fold_counts",
+            self._queries.work(block),
             self._queries.arrays,
             arrays_of(block),
             self._errors,

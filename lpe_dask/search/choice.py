@@ -140,7 +140,8 @@ def _try_exact(
     rows = narrow(preparation.apply(some))
     most = max(1, n_rows // ROWS_PER_NEIGHBOR)
     n_neighbors = min(plan.shape.listed_neighbors, most) or None
-    search = Search(replace(plan.shape.statistic, n_neighbors=n_neighbors), pass_rows=1)
+    statistic = replace(plan.shape.statistic, n_neighbors=n_neighbors)
+    search = Search(statistic, pass_rows=1, work=plan.shape.calibration_work)
     columns = preparation.weights, len(preparation.categorical)
     if active_client() is None:
         return _try_each(rows, *columns, search, n_reference)

@@ -37,6 +37,8 @@ from lpe_dask.kernels import (
     CountState,
     NearestState,
     QueryTiles,
+    announce_by,
+    expect_work,
     walk_from_points,
     walk_from_rows,
 )
@@ -45,10 +47,12 @@ from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import Statistic, sample_neighbors, share_of
 from lpe_dask.search.spooled import SpooledBlock, handles_of
 from lpe_dask.tables import float_rows
-from lpe_dask.tasks import Versioned, enter, for_frames, new_tasks, versioned
+from lpe_dask.tasks import Versioned, enter, for_frames, new_tasks, notify, versioned
 
 #: Rows, as they came, and their statistic -> what p-values compare instead of it.
 Weight = Callable[[NDArray[np.generic], NDArray[np.float64]], NDArray[np.float64]]
+
+announce_by(notify)  # also by workers, which import this for their tasks
 
 #: A function of `kernels.paths` that walks along a graph.
 Walk = Callable[..., tuple[NDArray[np.float64], NDArray[np.int64]]]
@@ -69,12 +73,15 @@ class Search:
     beyond : float
         Where the search may miss neighbors: queries of which what p-values compare is found
         to be more than this are measured again, among all rows.
+    work : float
+        What calibration takes in all, in the unit of `kernels.search_work`; 0 if not known.
     """
 
     statistic: Statistic
     pass_rows: int
     graph_neighbors: int | None = None
     beyond: float = math.inf
+    work: float = 0.0
 
     @property
     def listed_neighbors(self) -> int | None:
@@ -334,6 +341,7 @@ def _join_self(
 ) -> tuple[NDArray[Any], ...]:
     searched = Searched(*named)
     handles, space, search = searched.handles, searched.space, searched.search
+    expect_work(search.work)
     rows, numbers = _own_rows(handles[i], share, n_shares, chosen)
     found: list[tuple[NDArray[Any], ...]] = []
     for start in range(0, max(1, len(rows)), search.pass_rows):

@@ -21,6 +21,7 @@ from lpe_dask.kernels import (
     FLAT_CELL_ROWS,
     LANES,
     STARTS_EVERY,
+    search_work,
 )
 
 #: Bytes of a float64, and of a float32. Whether float32 holds prepared rows is not known
@@ -204,6 +205,12 @@ class SearchShape:
     def n_read_features(self) -> int:
         """Columns of the rows as they are read."""
         return self.n_input_features or self.n_features
+
+    @property
+    def calibration_work(self) -> float:
+        """What measuring the calibration rows takes; see `kernels.search_work`."""
+        n_measured = self.calibration_rows or self.n_reference
+        return search_work(n_measured * self.n_reference, self.n_features)
 
     @property
     def graph_neighbors(self) -> int:

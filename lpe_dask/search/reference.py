@@ -307,7 +307,9 @@ class Reference:
 
     def _search(self, plan: SearchPlan, statistic: Statistic | None = None) -> Search:
         graph_neighbors = self.shape.graph_neighbors or None
-        return Search(statistic or self.shape.statistic, plan.pass_rows, graph_neighbors)
+        work = self.shape.calibration_work
+        asked = statistic or self.shape.statistic
+        return Search(asked, plan.pass_rows, graph_neighbors, work=work)
 
     def _searched(
         self,

@@ -13,6 +13,8 @@ from .layers import new_array as new_array
 from .layers import new_tasks as new_tasks
 from .layers import versioned as versioned
 from .memory import memory_of_machine as memory_of_machine
+from .notices import TOPIC as TOPIC
+from .notices import notify as notify
 from .private_uses import disable_gc_diagnosis as disable_gc_diagnosis
 from .private_uses import is_naming as is_naming
 from .private_uses import logging_from as logging_from

@@ -10,6 +10,7 @@ import pytest
 
 from lpe_dask.cli import stall_detection
 from lpe_dask.cli.stall_detection import StallDetector, detect_stalls
+from lpe_dask.kernels import compilation
 from lpe_dask.tasks import Computation, compute, listening, new_tasks
 from waiting import eventually
 
@@ -22,6 +23,7 @@ class Run:
     def __init__(self, monkeypatch, answer=AT_WORK, give_up_after=math.inf):
         self.now = 0.0
         self.answer = answer
+        self.n_notices = 0
         self.given_up = []
         monkeypatch.setattr(stall_detection, "interrupt_main", self._give_up)
         ask = None if answer == "this process" else self._ask
@@ -32,7 +34,7 @@ class Run:
     def _ask(self):
         if isinstance(self.answer, BaseException):
             raise self.answer
-        return self.answer
+        return self.answer, self.n_notices
 
     def _give_up(self, reason):
         self.given_up.append((self.now, reason))
@@ -82,6 +84,25 @@ def test_stall__ends_with_another_task_at_work(monkeypatch, lines):
     for i in range(1, 6):
         run.look_until(50 * i)
         run.answer = {"tcp://a:1": [f"task-{i}"]}
+
+    assert lines() == []
+
+
+def test_stall__begins_anew_with_a_notice_of_a_worker(monkeypatch, lines):
+    """It compiles, and has said so."""
+    run = Run(monkeypatch)
+    run.look_until(50)
+    run.n_notices = 1
+    run.look_until(100)
+    assert lines() == []
+    run.look_until(120)
+
+    assert [line.partition(":")[0] for line in lines()] == ["no task was done for 0"]
+
+
+def test_stall__is_none_while_this_process_compiles(monkeypatch, lines):
+    monkeypatch.setattr(compilation._Work, "is_compiling", True)
+    Run(monkeypatch, "this process").look_until(1000)
 
     assert lines() == []
 

@@ -374,6 +374,7 @@ def test_pairs__are_all_for_brute(files, states, nominal, calibration_size):
     assert forecast.pairs == sum(state.n_compared for state in states)
 
 
+@pytest.mark.usefixtures("compiled_kernels")  # without compilation no pair is left out
 @pytest.mark.parametrize("n_neighbors", [5, 100])
 def test_pairs__are_about_right_for_pruned(files, states, n_neighbors):
     arguments = {"algorithm": "pruned", "n_neighbors": n_neighbors}

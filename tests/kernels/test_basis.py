@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
+from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.basis import FURTHEST, Basis, learn_basis
 from lpe_dask.kernels.blocks import Arrangement, build_block
 from lpe_dask.kernels.bounds import choose_queries, empty_tile, take_tile
 from lpe_dask.kernels.filters import QUERIES, compare_pack, meet_group
-from lpe_dask.kernels.simd import LANES
 from lpe_dask.kernels.states import QueryTiles, arrays_of, errors_of
 from searching import all_squares
 from strategies import point_sets

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import definitions
 from indexes import CORRUPTIONS, corrupted, indexes_of
-from lpe_dask.kernels import beams
+from lpe_dask.kernels import beams, graph_search
 from lpe_dask.kernels.beams import BeamState
 from searching import HARD_POINTS, all_distances, in_blocks, parts_of, query_tiles, smallest
 from strategies import point_sets, row_parts
@@ -116,7 +116,7 @@ def test_narrow_beams__find_the_way_to_another_block():
 
     exact = smallest(all_distances(queries, rows), 5)[0][:, -1]
     assert (found == exact).mean() > 0.9
-    assert beams.NARROW > 20
+    assert graph_search.NARROW > 20
 
 
 def test_rows_with_nan__are_not_measured():

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask.kernels.distances import fill_squares
+from compiling import from_python
+from lpe_dask.kernels import squares as module
 from lpe_dask.kernels.states import NearestState, arrays_of
 from searching import (
     EXACT,
@@ -22,6 +23,10 @@ from searching import (
     smallest,
 )
 from strategies import point_sets, row_parts
+
+fill_squares = from_python(module.fill_squares)
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 #: Of no effect, of ordinary ones, of some that round, and of what float32 does not hold.
 WEIGHTS = [0.0, 1.0, 0.25, 0.1, 3.0, 1e-3, 1e-18, 1e14, 1e-300, 1e300]
@@ -158,6 +163,7 @@ def test_fold_nearest__takes_limits_of_a_sample_with_codes(algorithm):
     np.testing.assert_array_equal(state.finish(), expected)
 
 
+@pytest.mark.usefixtures("compiled_kernels")
 @pytest.mark.parametrize("weight", [1e-4, 0.1, 1.0, 100.0])
 def test_fold_nearest__leaves_out_most_pairs_of_clusters_with_categories(weight):
     """By boxes of numbers where weights are small, and by codes where they are large."""

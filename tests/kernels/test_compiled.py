@@ -57,22 +57,69 @@ def test_compiled__works_where_the_cache_cannot_be_locked(monkeypatch, caplog):
 def test_compiled__is_not_confused_by_a_change_in_another_file():
     """numba looks at the file of a function only, and not at those of what it calls."""
 
-    def kernel(x):
-        return x
+    kernel = compiled(_twice)
 
-    compiled(kernel)
-
-    assert kernel.__qualname__.endswith(f"_{module.KERNEL_STATE}")
+    index = Path(kernel._cache._cache_file._index_path)
+    assert f"_twice-{module.KERNEL_STATE}." in index.name
     assert module.KERNEL_STATE.startswith(module._state_of_sources())
+
+
+BEFORE = '''
+"""One thing."""
+LIMIT = 3
+
+def kernel(x):
+    """Return it."""
+    return {"a", "b", "c"} if x < LIMIT else 2 * x
+'''
+
+AFTER = '''
+"""Another thing, at length."""
+# Why this is so.
+LIMIT = 3
+
+
+def kernel(x):  # a word more
+    """Return this
+
+    or that.
+    """
+    return {"a", "b", "c"} if x < LIMIT else 2 * x
+'''
+
+
+def _state(folder, source, hash_seed="0"):
+    """Return the state of kernels that have one file, as a new process does."""
+    (folder / "one.py").write_text(source)
+    program = (
+        "from lpe_dask.kernels import compiled\n"
+        f"compiled.__file__ = {str(folder / 'compiled.py')!r}\n"
+        "print(compiled._state_of_sources())"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+
+
+def test_kernel_state__is_that_of_what_is_computed(tmp_path):
+    """An edited comment or docstring compiles nothing anew."""
+    state = _state(tmp_path, BEFORE)
+
+    assert _state(tmp_path, AFTER, hash_seed="1") == state
+    assert _state(tmp_path, BEFORE.replace("2 * x", "3 * x")) != state
+    assert _state(tmp_path, BEFORE.replace("LIMIT = 3", "LIMIT = 4")) != state
+    assert _state(tmp_path, BEFORE.replace("LIMIT else", "LIMIT or x > 5 else")) != state
 
 
 def test_cache_folder__is_where_compiled_kernels_go(tmp_path):
     """A second process finds what the first has compiled."""
     program = (
         "import numpy as np\n"
-        "from lpe_dask.kernels.selection import keep_smallest\n"
-        "keep_smallest(np.zeros(3), 3, 1)\n"
-        "print(sum(keep_smallest.stats.cache_hits.values()))\n"
+        "from lpe_dask.kernels.nearest import reservoir_size\n"
+        "reservoir_size(3)\n"
+        "print(sum(reservoir_size.stats.cache_hits.values()))\n"
     )
     environment = {**os.environ, "DASK_LPE_DASK__CACHE_FOLDER": str(tmp_path)}
     environment.pop("NUMBA_CACHE_DIR", None)
@@ -94,9 +141,9 @@ def test_cache_folder__serves_processes_without_docstrings_and_assertions(tmp_pa
     program = (
         "import sys\n"
         "import numpy as np\n"
-        "from lpe_dask.kernels.selection import keep_smallest\n"
-        "keep_smallest(np.zeros(3), 3, 1)\n"
-        "n_compiled = sum(keep_smallest.stats.cache_misses.values())\n"
+        "from lpe_dask.kernels.nearest import reservoir_size\n"
+        "reservoir_size(3)\n"
+        "n_compiled = sum(reservoir_size.stats.cache_misses.values())\n"
         "print(sys.flags.optimize, n_compiled)\n"
     )
     environment = {**os.environ, "DASK_LPE_DASK__CACHE_FOLDER": str(tmp_path)}
@@ -116,10 +163,8 @@ def test_cache_folder__serves_processes_without_docstrings_and_assertions(tmp_pa
 KERNELS = """
 import logging
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-import numpy as np
 from lpe_dask.kernels import nearest
-from lpe_dask.kernels.selection import keep_smallest
-keep_smallest(np.zeros(3), 3, 1)
+nearest.reservoir_size(3)
 print(nearest.__file__)
 """
 
@@ -181,7 +226,7 @@ SLOWLY = """
 import sys, time
 import numpy as np
 from numba.core.caching import IndexDataCacheFile
-from lpe_dask.kernels.selection import keep_smallest
+from lpe_dask.kernels.walks import join_directions
 
 read, save = IndexDataCacheFile._load_index, IndexDataCacheFile.save
 
@@ -197,10 +242,10 @@ def save_slowly(file, key, data):
 
 IndexDataCacheFile.save = save_slowly
 for name in sys.argv[1:]:
-    array = np.array([3, 1, 2, 0], name)
-    keep_smallest(array, 4, 2)
-    assert set(array[:2]) == {0, 1}
-print(sum(keep_smallest.stats.cache_hits.values()))
+    neighbors = np.array([[1], [2], [1]], np.int32)
+    starts, targets, lengths = join_directions(neighbors, np.array([[1], [2], [2]], name))
+    assert (list(targets), list(lengths)) == ([1, 0, 2, 1], [1, 1, 2, 2])
+print(sum(join_directions.stats.cache_hits.values()))
 """
 
 

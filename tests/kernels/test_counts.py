@@ -9,6 +9,8 @@ import definitions
 from searching import EXACT, all_distances, in_blocks, parts_of, search_within
 from strategies import point_sets, row_parts
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 @pytest.mark.parametrize("algorithm", EXACT)
 @given(data=st.data(), points=point_sets(max_rows=20))

@@ -8,9 +8,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask.kernels.distances import fill_squares, largest_square_within
+from compiling import from_python
+from lpe_dask.kernels import squares as module
+from lpe_dask.kernels.distances import largest_square_within, last_of_same_root
 from lpe_dask.kernels.states import arrays_of
 from searching import in_blocks
+
+fill_squares = from_python(module.fill_squares)
 
 
 @given(radius=st.floats(0, 1e300))
@@ -24,6 +28,18 @@ def test_largest_square_within__is_the_last_one_within(radius):
 
     assert math.sqrt(square) <= radius
     assert math.sqrt(math.nextafter(square, math.inf)) > radius
+
+
+@given(squares=st.lists(st.floats(0, math.inf), min_size=1, max_size=5))
+@example([0.0, 5e-324, 1e-160, 1.0, 2.0, 1.7e308, math.inf])
+def test_last_of_same_root__is_the_last_one(squares):
+    last = last_of_same_root(np.array(squares))
+
+    np.testing.assert_array_equal(np.sqrt(last), np.sqrt(squares))
+    assert (last >= squares).all()
+    with np.errstate(over="ignore"):
+        following = np.nextafter(last, np.inf)
+    assert ((np.sqrt(following) > np.sqrt(last)) | (following == np.inf)).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -15,6 +15,8 @@ from lpe_dask.kernels.exact_sums import (
     totals_of,
 )
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
+from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.filters import FEATURES_AT_ONCE, Filter
 from lpe_dask.kernels.forms import FORMS
-from lpe_dask.kernels.simd import LANES
 from searching import (
     EXACT,
     all_distances,

@@ -6,9 +6,9 @@ import dask
 import pytest
 
 from lpe_dask.kernels import private_uses
+from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.compiled import KERNEL_STATE
 from lpe_dask.kernels.forms import FORMS, chosen_form, form_for
-from lpe_dask.kernels.simd import LANES
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from lpe_dask.kernels.nearest import TOLERANCE, _bits_within, _upper_bits, reservoir_size
+from compiling import from_python
+from lpe_dask.kernels import nearest
+from lpe_dask.kernels.nearest import TOLERANCE, _upper_bits, reservoir_size
 from searching import (
     EXACT,
     HARD_POINTS,
@@ -22,6 +24,10 @@ from searching import (
     smallest,
 )
 from strategies import point_sets, row_parts
+
+_bits_within = from_python(nearest._bits_within)
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 
 def test_reservoir_size__leaves_room_beyond_k():
@@ -335,6 +341,7 @@ def test_folds__equal_definition_for_queries_far_outside(algorithm, distance):
         check_counts(reference, queries, distances, (1.0, 0.01 * distance, distance))
 
 
+@pytest.mark.usefixtures("compiled_kernels")
 def test_folds__compare_all_pairs_by_brute_force_and_few_by_pruning():
     """A count, not a time."""
     points = _many_points("clusters")

@@ -10,10 +10,12 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 import definitions
-from lpe_dask.kernels import paths
+from lpe_dask.kernels import paths, walks
 from lpe_dask.kernels.paths import GRAPHS, walk_from_points, walk_from_rows
 from searching import all_distances, smallest
 from strategies import point_sets
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 graphs = pytest.mark.parametrize("graph", sorted(GRAPHS))
 
@@ -118,7 +120,7 @@ def test_walk_from_rows__equals_scipy_in_every_bit(graph):
 
 
 def test_walk__finds_room_for_every_row():
-    n_rows = 8 * paths.FIRST_ROOM
+    n_rows = 8 * walks.FIRST_ROOM
     points = np.arange(n_rows, dtype=float)[:, None]
     points[n_rows // 2 :] += 10.0  # two parts, not joined
     line = graph_of(points, 2, "directed")
@@ -130,7 +132,7 @@ def test_walk__finds_room_for_every_row():
 
 
 def test_walk__finds_room_for_a_row_that_leads_everywhere():
-    n_rows = 8 * paths.FIRST_ROOM
+    n_rows = 8 * walks.FIRST_ROOM
     starts = np.r_[0, np.full(n_rows, n_rows - 1)]
     star = paths.NeighborGraph(
         starts, np.arange(1, n_rows, dtype=np.int32), np.arange(1.0, n_rows)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lpe_dask.kernels import brute as tiles
 from lpe_dask.kernels import pruned as cells
 from lpe_dask.kernels.algorithms import ALGORITHMS
-from lpe_dask.kernels.simd import LANES
+from lpe_dask.kernels.arrays import LANES
 from searching import EXACT
 from strategies import point_sets
 

@@ -3,9 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.kernels.seeds import LARGEST_SQUARE, LEAST_SQUARE, _square_of
-from lpe_dask.kernels.simd import LANES
+from compiling import from_python
+from lpe_dask.kernels import seeds
+from lpe_dask.kernels.arrays import LANES
+from lpe_dask.kernels.seeds import LARGEST_SQUARE, LEAST_SQUARE
 from searching import EXACT, all_distances, in_blocks, search_nearest, smallest
+
+_square_of = from_python(seeds._square_of)
+
+pytestmark = pytest.mark.usefixtures("compiled_kernels")
 
 SQUARES = st.one_of(
     st.integers(0, 5).map(float),

@@ -3,7 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.kernels.selection import keep_smallest, keep_smallest_pairs
+from compiling import from_python
+from lpe_dask.kernels import selection
+
+keep_smallest = from_python(selection.keep_smallest)
+keep_smallest_pairs = from_python(selection.keep_smallest_pairs)
+largest_of = from_python(selection.largest_of)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.uint64])
@@ -83,3 +88,10 @@ def test_keep_smallest_pairs__stays_cheap_on_equal_and_sorted_numbers():
         keep_smallest_pairs(values.copy(), numbers, n, n // 2)
 
         np.testing.assert_array_equal(np.sort(numbers[: n // 2]), np.sort(expected))
+
+
+def test_largest_of__is_that_of_a_part():
+    values = np.array([9.0, 1.0, 3.0, 2.0, 8.0])
+
+    assert largest_of(values, 1, 4) == 3.0
+    assert largest_of(values, 2, 2) == -np.inf

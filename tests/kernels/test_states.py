@@ -25,6 +25,8 @@ from searching import (
 )
 from strategies import point_sets, row_parts
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 def _fold_needed(state, reference):
     """Fold the blocks that may be needed; return how many were left out."""
@@ -254,6 +256,7 @@ def test_guess__from_any_rows_equals_definition(algorithm, data, points, n_neigh
     np.testing.assert_array_equal(state.finish(), expected)
 
 
+@pytest.mark.usefixtures("compiled_kernels")
 def test_guess__leaves_out_pairs_from_the_beginning():
     """Also from the first block, however far it is: a count, not a time."""
     points = np.random.default_rng(0).standard_normal((4000, 2))

@@ -19,7 +19,7 @@ import lpe_dask
 from indexes import CORRUPTIONS, corrupted, right_lists
 from lpe_dask import LPE
 from lpe_dask.batch import fit
-from lpe_dask.kernels import beams, joined_lists, nn_descent
+from lpe_dask.kernels import beams, graph_search, joined_lists, nn_descent
 from lpe_dask.model import audit, fitting
 from lpe_dask.model.certificate import Certificate, Quality, draws
 from lpe_dask.model.fitting import plan_fit
@@ -146,7 +146,7 @@ def test_alarms__are_those_of_the_definition(
             patch.setattr(module, "AUDITED_ROWS", 5)
         patch.setattr(Certificate, "check", lambda certificate: None)
         patch.setattr(plan, "MOST_INDEXED_ROWS", 10)
-        patch.setattr(beams, "NARROW", 2)
+        patch.setattr(graph_search, "NARROW", 2)
         patch.setattr(beams, "BEAM_ROWS", 0)
         patch.setattr(
             nn_descent, "neighbor_lists", corrupted(corruption, 0, blocks=range(9))

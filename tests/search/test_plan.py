@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 import definitions
-from lpe_dask.kernels import blocks, paths, simd
+from lpe_dask.kernels import blocks, paths, simd, walks
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join, packing
 from lpe_dask.search.join import Search, Searched, self_join
@@ -259,6 +259,7 @@ def preparation_of_codes(n_features):
     )
 
 
+@pytest.mark.usefixtures("compiled_kernels")  # without numba, a process takes less
 @pytest.mark.parametrize("n_features", [3, 40])
 @pytest.mark.parametrize("n_neighbors", [None, 20, 400])
 @pytest.mark.parametrize("kind", ["scaled", "all", "plain", "decided", "knots", "codes"])
@@ -339,6 +340,7 @@ def test_pack_bytes__bounds_what_packing_allocates(algorithm, kind, n_features):
     assert 0.8 * block_bytes(cut) <= held.__sizeof__() <= block_bytes(cut)
 
 
+@pytest.mark.usefixtures("compiled_kernels")  # without numba, a process takes less
 @pytest.mark.parametrize("n_edges", [1, 6, 60])
 @pytest.mark.parametrize("kind", sorted(paths.GRAPHS))
 def test_graph_bytes__bound_a_graph_and_what_it_is_made_of(kind, n_edges):
@@ -422,8 +424,8 @@ def test_sure_radius__is_none_without_a_bound():
 
 def test_constants__are_those_of_the_kernels():
     """What a plan takes from the arrays of the kernels."""
-    room = paths._empty_room(paths.FIRST_ROOM)
-    assert sum(array.nbytes for array in room) == WALK_ROW_BYTES * paths.FIRST_ROOM
+    room = walks._empty_room(walks.FIRST_ROOM)
+    assert sum(array.nbytes for array in room) == WALK_ROW_BYTES * walks.FIRST_ROOM
     assert blocks.ALIGNMENT == simd.LANES == 64
 
 

@@ -1,0 +1,170 @@
+"""Run a kernel compiled, or as it is defined, in NumPy, while that is faster.
+
+    work so far in this process --little--> definition    numba is not even imported
+                                --more--> compiled, if it is on disk, else definition
+                                --too much--> compiled, after it was compiled and put there
+
+To compile the search takes longer than NumPy takes for thousands of rows, and to load what
+was compiled as long as it takes for a thousand. No result depends on which is taken.
+
+The unit of work is what NumPy takes for a pair and one of its columns, about 2 ns.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from lpe_dask.forks import ForkSafeLock
+from lpe_dask.kernels import definition
+
+logger = logging.getLogger(__name__)
+
+#: Work of a process up to which nothing is loaded, about a second, and up to which nothing
+#: is compiled, about five.
+LOADED_WORK, COMPILED_WORK = 6e8, 3e9
+
+#: What selecting among the squares of a pair takes, in columns.
+SELECTION_COLUMNS = 2
+
+
+class _Kernel(NamedTuple):
+    """Where a kernel is, and what is said while it is compiled.
+
+    Attributes
+    ----------
+    module : str
+        Has the compiled form; the definition, if there is any, has the same name.
+    purpose : str
+    seconds : int
+        About what compilation takes.
+    """
+
+    module: str
+    purpose: str
+    seconds: int
+
+
+_KERNELS = {
+    "fold_nearest": _Kernel("nearest", "the search for neighbors", 20),
+    "fold_counts": _Kernel("counts", "the search within a radius", 10),
+    "join_directions": _Kernel("walks", "the neighbor graph", 3),
+    "walk_all": _Kernel("walks", "walks along a neighbor graph", 5),
+    "add_products": _Kernel("products", "exact sums", 2),
+    "join_lists": _Kernel("graph_search", "the index of an approximate search", 3),
+    "search_beams": _Kernel("graph_search", "the approximate search", 8),
+}
+
+_lock = ForkSafeLock()
+
+
+class _Work:
+    """What was done without compilation by this process, and what is expected of it."""
+
+    done = 0.0
+    expected = 0.0
+    is_compiling = False
+    ready: dict[str, Callable[..., Any]] = {}  # noqa: RUF012
+    announce: Callable[[str], None] = logger.warning
+
+
+def search_work(n_pairs: float, n_columns: int) -> float:
+    """Return the work of comparing so many pairs of rows with so many columns.
+
+    Examples
+    --------
+    >>> search_work(1_000_000, 5)
+    7000000
+    """
+    return n_pairs * (n_columns + SELECTION_COLUMNS)
+
+
+def expect_work(work: float) -> None:
+    """Have kernels compiled at once where a computation takes so much work in all."""
+    _Work.expected = max(_Work.expected, work)
+
+
+def announce_by(announce: Callable[[str], None]) -> None:
+    """Have a function called with the line that says what is compiled."""
+    _Work.announce = staticmethod(announce)
+
+
+def is_compiling() -> bool:
+    """Return whether a thread of this process compiles a kernel."""
+    return _Work.is_compiling
+
+
+def announce(text: str) -> None:
+    """Tell the user what takes long."""
+    _Work.announce(text)
+
+
+def run(name: str, work: float, *arguments: Any) -> Any:
+    """Call a kernel, and return what it returns.
+
+    Parameters
+    ----------
+    name : str
+    work : float
+        Of this call without compilation; inf where there is no definition in NumPy.
+    arguments
+        Of the kernel.
+    """
+    kernel = _Work.ready.get(name) or _chosen(name, work, arguments)
+    return kernel(*arguments)
+
+
+def _chosen(name: str, work: float, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+    total = max(_Work.done + work, _Work.expected)
+    if total > LOADED_WORK:
+        kernel = _compiled(name, arguments, may_compile=total > COMPILED_WORK)
+        if kernel is not None:
+            return kernel
+    _Work.done += work
+    logger.debug("%s runs in NumPy: %.3g units of work by this process", name, _Work.done)
+    defined: Callable[..., Any] = getattr(definition, name)
+    return defined
+
+
+def _compiled(
+    name: str, arguments: tuple[Any, ...], *, may_compile: bool
+) -> Callable[..., Any] | None:
+    """Return a kernel that is compiled for such arguments; None if it is not to be."""
+    from numba import typeof
+
+    from lpe_dask.kernels.private_uses import (
+        compile_for,
+        is_on_disk,
+        one_process_at_a_time,
+    )
+
+    of = _KERNELS[name]
+    module = import_module(f"lpe_dask.kernels.{of.module}")
+    kernel: Callable[..., Any] = getattr(module, name)
+    signature = tuple(map(typeof, arguments))
+    with _lock:
+        if name in _Work.ready:
+            return kernel
+        if not is_on_disk(kernel, signature):
+            if not may_compile:
+                return None
+            with _compiling(), one_process_at_a_time(kernel):
+                if not is_on_disk(kernel, signature):
+                    announce(
+                        f"compiling {of.purpose}, once per machine: about {of.seconds} s"
+                    )
+                compile_for(kernel, signature)
+        _Work.ready[name] = kernel
+        return kernel
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    _Work.is_compiling = True
+    try:
+        yield
+    finally:
+        _Work.is_compiling = False

@@ -1,0 +1,265 @@
+r"""What kernels compute, as it is defined, in NumPy: for small tables, before compilation.
+
+    queries x rows --squares (differences squared, added column by column)--> K smallest
+                                                                          --> count within
+
+Squared distances are float64, summed in coordinate order: the difference of two numbers is
+squared, and the square is multiplied by the weight of its column, so that equal
+differences stay equal. After the numbers come the codes of categories, of which each that
+differs adds its weight. Each function has the name, the parameters and the results of a
+compiled one, bit for bit; `compilation` says which of them is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lpe_dask.kernels.arrays import (
+    DONE,
+    LANES,
+    BlockArrays,
+    Counted,
+    Edges,
+    Errors,
+    Found,
+    Queries,
+)
+from lpe_dask.kernels.distances import last_of_same_root, limit_of
+
+#: Pairs that are measured at a time, and numbers of rows that are turned into columns for
+#: that: they stay in a core's cache, and memory is bounded, however large a block is.
+TABLE_PAIRS, TURNED_NUMBERS = 2**16, 2**17
+
+
+class _Table(NamedTuple):
+    """Squared distances of some queries to some rows of a block.
+
+    Attributes
+    ----------
+    queries : ndarray of shape (n,)
+        Their places.
+    numbers : ndarray of shape (m,)
+        Of the rows.
+    squares : ndarray of shape (n, m)
+        Those of a query to itself are inf.
+    """
+
+    queries: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    squares: NDArray[np.float64]
+
+
+def fold_nearest(
+    queries: Queries,
+    block: BlockArrays,
+    errors: Errors,
+    found: Found,
+    tallies: NDArray[np.int64],
+) -> None:
+    """Take the rows of one block into account: see `nearest.fold_nearest`."""
+    with_numbers = found.numbers.shape[1] > 0
+    n_neighbors, n_features = found.squares.shape[1], queries.rows.shape[1]
+    for some, of_rows, squares in _tables(queries, block, found.limits, tallies):
+        known = np.arange(n_neighbors) < found.counts[some][:, None]
+        squares = np.hstack([np.where(known, found.squares[some], np.inf), squares])
+        if with_numbers:
+            numbers = np.broadcast_to(of_rows, (len(some), len(of_rows)))
+            numbers = np.hstack([found.numbers[some], numbers])
+            nearest, numbers = _smallest_pairs(squares, numbers, n_neighbors)
+            found.numbers[some] = numbers
+        else:
+            squares.partition(n_neighbors - 1, axis=1)
+            nearest = np.sort(squares[:, :n_neighbors], axis=1)
+        found.squares[some] = nearest
+        found.counts[some] = (nearest < np.inf).sum(axis=1)
+        with np.errstate(over="ignore"):
+            limits = limit_of(last_of_same_root(nearest[:, -1]), n_features, errors)
+        limits = np.minimum(limits, found.limits[some])
+        if not with_numbers:
+            limits[nearest[:, -1] == 0.0] = DONE  # nothing can be nearer
+        found.limits[some] = limits
+
+
+def fold_counts(
+    queries: Queries,
+    block: BlockArrays,
+    errors: Errors,
+    square: float,
+    counted: Counted,
+    tallies: NDArray[np.int64],
+) -> None:
+    """Count the rows of one block that are within a radius: see `counts.fold_counts`."""
+    for some, _, squares in _tables(queries, block, counted.limits, tallies):
+        counted.counts[some] += (squares <= square).sum(axis=1)
+        counted.limits[some[counted.counts[some] >= counted.enough]] = DONE
+
+
+def _tables(
+    queries: Queries,
+    block: BlockArrays,
+    limits: NDArray[np.float64],
+    tallies: NDArray[np.int64],
+) -> Iterator[_Table]:
+    """Give tables of queries and rows, in which those of a limit below 0 are left out."""
+    rows = block.single_rows if len(block.single_rows) > 0 else block.double_rows
+    n_rows, n_features = rows.shape
+    most_rows = max(LANES, TURNED_NUMBERS // n_features)
+    for first in range(0, n_rows, most_rows):
+        part = slice(first, first + most_rows)
+        columns = np.ascontiguousarray(rows[part].T, np.float64)
+        numbers = block.numbers[part]
+        by_number = np.argsort(numbers)
+        wanted = np.flatnonzero(limits >= 0.0)
+        tallies[0] += len(wanted) * len(numbers)
+        step = max(1, TABLE_PAIRS // len(numbers))
+        for start in range(0, len(wanted), step):
+            some = wanted[start : start + step]
+            with np.errstate(over="ignore"):
+                squares = _squares(queries, queries.rows[some], columns)
+            own = queries.numbers[some]
+            places = np.searchsorted(numbers, own, sorter=by_number)
+            places = by_number[np.minimum(places, len(numbers) - 1)]
+            is_own = np.flatnonzero(numbers[places] == own)
+            squares[is_own, places[is_own]] = np.inf
+            yield _Table(some, numbers, squares)
+
+
+def _squares(
+    queries: Queries, rows: NDArray[np.float64], columns: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the squared distances of some queries to rows, given column by column."""
+    squares = np.zeros((len(rows), columns.shape[1]))
+    part = np.empty_like(squares)
+    n_numbers = len(columns) - len(queries.lowered)
+    for k, (column, weight) in enumerate(zip(columns, queries.weights, strict=True)):
+        of_queries = rows[:, k, None]
+        if k < n_numbers:
+            np.subtract(of_queries, column, out=part)
+            np.multiply(part, part, out=part)
+            if weight != 1.0:
+                np.multiply(part, weight, out=part)
+            np.add(squares, part, out=squares)
+        else:
+            np.add(squares, weight, out=squares, where=of_queries != column)
+    return squares
+
+
+def _smallest_pairs(
+    squares: NDArray[np.float64], numbers: NDArray[np.int64], n_kept: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the ``n_kept`` smallest of each row by distance and then by number.
+
+    Of equal distances the largest square counts; inf where there are no more.
+    """
+    kth = np.partition(squares, n_kept - 1, axis=1)[:, n_kept - 1]
+    is_near = (squares <= last_of_same_root(kth)[:, None]) & (squares < np.inf)
+    queries, _ = np.nonzero(is_near)
+    near, of_near = last_of_same_root(squares[is_near]), numbers[is_near]
+    order = np.lexsort((of_near, near, queries))
+    ranks = np.arange(len(order)) - np.searchsorted(queries, queries)
+    order, ranks = order[ranks < n_kept], ranks[ranks < n_kept]
+    kept = np.full((len(squares), n_kept), np.inf)
+    of_kept = np.full((len(squares), n_kept), -1)
+    kept[queries[order], ranks] = near[order]
+    of_kept[queries[order], ranks] = of_near[order]
+    return kept, of_kept
+
+
+def join_directions(
+    neighbors: NDArray[np.int32], distances: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
+    """Return a graph's edges in both directions: see `walks.join_directions`."""
+    n_rows = len(neighbors)
+    sources, places = np.nonzero(neighbors >= 0)
+    targets, lengths = (
+        neighbors[sources, places].astype(np.int64),
+        distances[sources, places],
+    )
+    is_one_way = ~np.isin(targets * n_rows + sources, sources * n_rows + targets)
+    all_sources = np.concatenate([sources, targets[is_one_way]])
+    order = np.argsort(all_sources, kind="stable")
+    all_targets = np.concatenate([targets, sources[is_one_way]])[order]
+    all_lengths = np.concatenate([lengths, lengths[is_one_way]])[order]
+    n_edges = np.bincount(all_sources, minlength=n_rows)
+    return np.append(0, np.cumsum(n_edges)), all_targets.astype(np.int32), all_lengths
+
+
+def walk_all(
+    edges: Edges,
+    numbers: NDArray[np.int64],
+    entries: NDArray[np.int64],
+    entry_distances: NDArray[np.float64],
+    radius: float,
+    most: int,
+    is_mean: bool,
+    distances: NDArray[np.float64],
+    counts: NDArray[np.int64],
+) -> None:
+    """Fill ``distances`` and ``counts``, query by query: see `walks.walk_all`."""
+    for i, number in enumerate(numbers.tolist()):
+        entered = zip(entries[i].tolist(), entry_distances[i].tolist(), strict=True)
+        starts = [(row, length) for row, length in entered if row >= 0]
+        if number >= 0:
+            starts += _edges_of(edges, number)
+        count, last, total = _walk(edges, number, starts, radius, most)
+        counts[i] = count
+        distances[i] = np.inf if count < most else total / most if is_mean else last
+
+
+def _walk(
+    edges: Edges, number: int, starts: list[tuple[int, float]], radius: float, most: int
+) -> tuple[int, float, float]:
+    """Return how many rows were settled, the distance of the last one, and their sum."""
+    settled = -1.0  # nothing is nearer
+    nearest = {number: settled}
+    heap: list[tuple[float, int]] = []
+
+    def reach(row: int, distance: float) -> None:
+        if distance <= radius and distance < nearest.get(row, np.inf):
+            nearest[row] = distance
+            heappush(heap, (distance, row))
+
+    for row, length in starts:
+        reach(row, length)
+    count, last, total = 0, np.inf, 0.0
+    while heap and count < most:
+        distance, row = heappop(heap)
+        if distance != nearest[row]:
+            continue  # a shorter way was found meanwhile
+        nearest[row] = settled
+        count += 1
+        last = distance
+        total += distance  # they come ascending: a path is no shorter than its beginning
+        for target, length in _edges_of(edges, row):
+            reach(target, distance + length)
+    return count, last, total
+
+
+def _edges_of(edges: Edges, row: int) -> Iterator[tuple[int, float]]:
+    of_row = slice(edges.starts[row], edges.starts[row + 1])
+    targets, lengths = edges.targets[of_row], edges.lengths[of_row]
+    return zip(targets.tolist(), lengths.tolist(), strict=True)
+
+
+def add_products(
+    left: NDArray[np.int64], right: NDArray[np.int64], limbs: NDArray[np.int64]
+) -> None:
+    """Add products to limbs: see `products.add_products`."""
+    pairs = zip(left.tolist(), right.tolist(), strict=True)
+    total = sum(_whole_number(a) * _whole_number(b) for a, b in pairs)
+    pieces = np.frombuffer(abs(total).to_bytes(4 * len(limbs), "little"), "<u4")
+    limbs += pieces.astype(np.int64) if total >= 0 else -pieces.astype(np.int64)
+
+
+def _whole_number(bits: int) -> int:
+    """Return how many times 2**-1074 the float64 with these bits is."""
+    exponent, mantissa = (bits >> 52) & 0x7FF, bits & 0xFFFFFFFFFFFFF
+    if exponent > 0:  # not subnormal: there is a hidden bit
+        mantissa |= 0x10000000000000
+        exponent -= 1
+    return (-mantissa if bits < 0 else mantissa) << exponent

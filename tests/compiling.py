@@ -1,0 +1,44 @@
+"""Kernels compiled, or as they are defined, whatever their work is; their inner parts."""
+
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from numba import njit
+
+from lpe_dask.kernels import compilation
+
+#: What may be taken: for how much work of a process nothing is loaded, nor compiled.
+WAYS = {"compiled": -1.0, "defined": 1e300}
+
+
+@contextmanager
+def taking(way):
+    """Take compiled kernels, or their definitions, within."""
+    limit = WAYS[way]
+    forget_work()
+    with (
+        patch.object(compilation, "LOADED_WORK", limit),
+        patch.object(compilation, "COMPILED_WORK", limit),
+    ):
+        yield
+    forget_work()
+
+
+def forget_work():
+    """Begin as a new process does."""
+    work = compilation._Work
+    work.done = work.expected = 0.0
+    work.ready.clear()
+
+
+def from_python(kernel):
+    """Return a part of kernels so that Python may call it.
+
+    Not cached on disk: numba would not notice that what it calls has changed.
+    """
+
+    @njit
+    def call(*arguments):
+        return kernel(*arguments)
+
+    return call

@@ -1,0 +1,206 @@
+"""When kernels are compiled, and when small tables do without."""
+
+import os
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from compiling import taking
+from lpe_dask.kernels import announce_by, compilation, compile_kernels, sum_of_products
+from searching import in_blocks, search_nearest, search_within
+
+
+def environment(folder):
+    """Return that of a process whose cache of compiled code is in a folder."""
+    others = {k: v for k, v in os.environ.items() if not k.startswith("DASK_LPE_DASK")}
+    return {**others, "NUMBA_CACHE_DIR": str(folder)}
+
+
+def said_by(program, folder):
+    """Return what a new process prints, and the lines of its standard error."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(folder),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.split(), done.stderr.splitlines()
+
+
+ONE_AFTER_ANOTHER = """
+import sys
+import numpy as np
+from lpe_dask.kernels import compilation, sum_of_products
+
+for done in {levels!r}:
+    compilation._Work.done = done
+    sum_of_products(np.ones(3), np.ones(3))
+    print("add_products" in compilation._Work.ready, "numba" in sys.modules)
+"""
+
+
+def test_run__compiles_as_late_as_it_pays(tmp_path):
+    levels = [0.0, 2 * compilation.LOADED_WORK, 2 * compilation.COMPILED_WORK]
+    program = ONE_AFTER_ANOTHER.format(levels=levels)
+
+    first, lines = said_by(program, tmp_path)
+    second, lines_of_second = said_by(program, tmp_path)
+
+    assert first == ["False", "False", "False", "True", "True", "True"]
+    assert lines == ["compiling exact sums, once per machine: about 2 s"]
+    assert second == ["False", "False", "True", "True", "True", "True"]
+    assert lines_of_second == []
+
+
+def test_run__compiles_at_once_where_more_is_expected(monkeypatch):
+    monkeypatch.setattr(compilation._Work, "expected", 2 * compilation.COMPILED_WORK)
+
+    sum_of_products(np.ones(3), np.ones(3))
+
+    assert list(compilation._Work.ready) == ["add_products"]
+
+
+def test_run__adds_up_the_work_of_a_process(monkeypatch, caplog):
+    """A service that scores every minute compiles in the end."""
+    monkeypatch.setattr(compilation, "LOADED_WORK", 3 * 600)
+    monkeypatch.setattr(compilation, "COMPILED_WORK", 3 * 600)
+
+    with caplog.at_level("DEBUG", compilation.__name__):
+        is_compiled = []
+        for _ in range(4):
+            sum_of_products(np.ones(1), np.ones(1))
+            is_compiled.append("add_products" in compilation._Work.ready)
+
+    assert is_compiled == [False, False, False, True]
+    assert "add_products runs in NumPy" in caplog.text
+
+
+COMPILED_BY_TWO = """
+import numpy as np
+from lpe_dask.kernels import compilation, sum_of_products
+
+compilation._Work.done = 1e300
+assert sum_of_products(np.ones(3), np.ones(3)).any()
+"""
+
+
+def test_run__compiles_in_one_process_of_a_machine(tmp_path):
+    command = [sys.executable, "-c", COMPILED_BY_TWO]
+    both = [
+        subprocess.Popen(
+            command, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+
+    lines = [line for process in both for line in process.communicate()[1].splitlines()]
+
+    assert [process.returncode for process in both] == [0, 0]
+    assert lines == ["compiling exact sums, once per machine: about 2 s"]
+
+
+def test_announce_by__is_called_with_the_line(monkeypatch):
+    said = []
+    monkeypatch.setattr(compilation._Work, "announce", None)
+    announce_by(said.append)
+
+    compilation.announce("compiling")
+
+    assert said == ["compiling"]
+
+
+SMALL = """
+import sys
+import numpy as np
+import pandas as pd
+from lpe_dask import LPE, score
+
+rng = np.random.default_rng(0)
+rows, queries = rng.standard_normal((300, 3)), rng.standard_normal((20, 3))
+named = pd.DataFrame(rows, columns=["a", "b", "c"]).assign(
+    code=rng.choice(["x", "y"], 300), flag=rng.random(300) < 0.2
+)
+score(named, categorical=["code"])
+for kind in (
+    {}, {"scale": "quantile"}, {"scale": "standard", "aggregation": "mean"},
+    {"metric": "mahalanobis"}, {"graph": "radius", "radius": 0.5},
+    {"metric": "geodesic"}, {"metric_params": {"w": [1.0, 2.0, 3.0]}},
+    {"metric": "geodesic", "metric_params": {"graph": "union", "n_neighbors": 5}},
+    {"calibration": "loo"},
+):
+    model = LPE(**kind).fit(rows)
+    model.score_samples(queries), model.statistic(queries), model.predict(queries)
+    model.p_values_
+    if "graph" not in kind:
+        model.explain(queries[:2])
+        model.nearest_nominal(queries[:2])
+LPE(categorical=["code"]).fit(named).explain(named[:2])
+print(*[name for name in sys.modules if name in ("numba", "llvmlite", "pynndescent")])
+"""
+
+
+def test_small_tables__need_no_compiler(tmp_path):
+    """It is not even imported, whatever is asked of them, and nothing is said."""
+    imported, lines = said_by(SMALL, tmp_path)
+
+    assert imported == []
+    assert not list(tmp_path.rglob("*.nb?"))
+    assert [line for line in lines if "compil" in line] == []
+
+
+AFTER_COMPILATION = """
+import numpy as np
+from numba.core import event
+compiled = event.RecordingListener()
+event.register("numba:compile", compiled)
+from lpe_dask import LPE
+from lpe_dask.kernels import compilation
+
+compilation._Work.done = 1e300
+rng = np.random.default_rng(0)
+rows, queries = rng.standard_normal((3000, 3)), rng.standard_normal((20, 3))
+for kind in (
+    {"algorithm": "pruned"}, {"n_neighbors": 60}, {"metric": "mahalanobis"},
+    {"graph": "radius", "radius": 0.5}, {"metric": "geodesic"},
+    {"metric": "geodesic", "metric_params": {"graph": "union", "n_neighbors": 5}},
+):
+    model = LPE(**kind).fit(rows)
+    model.score_samples(queries)
+    if "graph" not in kind:
+        model.explain(queries[:2])
+print(len(compilation._Work.ready), len(compiled.buffer))
+"""
+
+
+def test_compile_kernels__leaves_nothing_to_compile(tmp_path):
+    program = "import lpe_dask; lpe_dask.compile_kernels()"
+    _, lines = said_by(program, tmp_path)
+    found, lines_later = said_by(AFTER_COMPILATION, tmp_path)
+
+    n_kernels = sum(line.startswith("compiling ") for line in lines)
+    assert found == [str(n_kernels), "0"]
+    assert [line for line in lines_later if "compiling" in line] == []
+
+
+def test_compile_kernels__refuses_what_it_does_not_know():
+    with pytest.raises(ValueError, match="'brute'; it must be 'auto' or 'nn_descent'"):
+        compile_kernels("brute")
+
+
+def test_definition__takes_little_memory_of_a_large_block():
+    """Blocks may be as large as workers hold; what is measured at a time is not."""
+    rows = np.random.default_rng(0).standard_normal((60_000, 8))
+    reference = in_blocks("brute", rows, cell_rows=4096)
+
+    with taking("defined"):
+        for search in (
+            lambda: search_nearest(reference, rows[:40], 5),
+            lambda: search_nearest(reference, rows[:40], 5, with_numbers=True),
+            lambda: search_within(reference, rows[:40], 1.0),
+        ):
+            tracemalloc.start()
+            search()
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < 8 * 2**20
