@@ -2,6 +2,7 @@ from .batch import report as report
 from .batch import run as run
 from .batch import score_files as score_files
 from .forecast import plan as plan
+from .kernels import compile_kernels as compile_kernels
 from .model import LPE as LPE
 from .model import drift as drift
 from .model import load as load

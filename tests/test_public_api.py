@@ -15,6 +15,7 @@ def test_all__is_exactly_what_is_built():
     assert lpe_dask.__all__ == [
         "LPE",
         "__version__",
+        "compile_kernels",
         "drift",
         "false_discovery_control",
         "load",

@@ -9,6 +9,7 @@ another run holds the lock. The results of a command go to standard output: the 
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -248,6 +249,34 @@ def status(output: str, debug: bool) -> None:
         echo(found)
     codes = {"done": 0, "at work": LATER, "resumable": FAILED}
     click.get_current_context().exit(codes[found.state])
+
+
+@cli.command(
+    name="compile",
+    short_help="Compile ahead what a first large search would compile.",
+    help="""Compile ahead what a first large search would compile, and keep it on disk.
+
+    For images and machines of a cluster. Compiled code is for one kind of processor; it is
+    kept in the folder of the configuration key lpe-dask.cache-folder, or where numba
+    chooses.
+    """,
+)
+@click.option(
+    "--algorithm",
+    type=click.Choice(["auto", "nn_descent"]),
+    default="auto",
+    show_default=True,
+    help="nn_descent: pynndescent as well, which takes a minute longer.",
+)
+@click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
+def compile_ahead(algorithm: str, debug: bool) -> None:
+    """Compile ahead what a first large search would compile."""
+    with exit_codes(debug):
+        from lpe_dask.kernels import compile_kernels
+
+        began = time.monotonic()
+        compile_kernels(algorithm)
+        echo(f"all kernels are ready, after {time.monotonic() - began:.0f} s")
 
 
 @cli.command(
