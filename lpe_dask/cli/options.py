@@ -9,6 +9,7 @@ import json
 import logging
 import math
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -197,7 +198,7 @@ worker_options = _options(
         "--dashboard",
         is_flag=True,
         help="Start Dask's dashboard with the cluster, and print its address. All users of "
-        "this machine can read it.",
+        'this machine can read it. Needs bokeh: pip install "lpe-dask[dashboard]".',
     ),
     click.option("--debug", is_flag=True, help="Show the full traceback of an error."),
 )
@@ -275,7 +276,7 @@ def _check_place(
     memory_limit: int | None,
     dashboard: bool,
 ) -> None:
-    """Raise if workers are to be started and joined, or an address is none."""
+    """Raise if workers are started and joined, an address is none, or bokeh is missing."""
     given = {"--scheduler": scheduler, "--scheduler-file": scheduler_file}
     joined = [f"{option} {value}" for option, value in given.items() if value is not None]
     if len(joined) > 1:
@@ -291,4 +292,9 @@ def _check_place(
         raise click.UsageError(
             f"--scheduler {scheduler} is neither the address of a scheduler, such as "
             f"tcp://10.0.0.1:8786, nor `threads`."
+        )
+    if dashboard and find_spec("bokeh") is None:  # Dask would start it without its pages
+        raise click.UsageError(
+            "the dashboard (--dashboard, or dashboard = true in a job) needs bokeh, which "
+            'is not installed: pip install "lpe-dask[dashboard]"'
         )

@@ -727,6 +727,23 @@ def test_dashboard__is_asked_for_by_the_option_or_by_the_job():
     ]
 
 
+@pytest.mark.parametrize("way", ["option", "job"])
+def test_dashboard__is_refused_without_bokeh_before_anything_is_done(
+    files, monkeypatch, way
+):
+    monkeypatch.setitem(sys.modules, "bokeh", None)  # cannot be imported
+    Path("job.toml").write_text(
+        "[score]\ndata='data.parquet'\noutput='out'\n[cluster]\ndashboard=true\n"
+    )
+    by_option = ["score", "data.parquet", "--output", "out", "--dashboard"]
+
+    result = invoke(*(by_option if way == "option" else ["run", "job.toml"]))
+
+    assert result.exit_code == 2
+    assert 'pip install "lpe-dask[dashboard]"' in message(result)
+    assert not Path("out").exists()
+
+
 FULL = "size=4k tmpfs /dev/shm && head -c 4096 /dev/zero > /dev/shm/full"
 
 

@@ -1,0 +1,47 @@
+"""What `pip install .` brings: no more than a user needs."""
+
+import tomllib
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())[
+    "project"
+]
+
+
+def brought_by(texts):
+    """Return the names of all packages that are installed for some requirements."""
+    found, left = set(), [Requirement(text) for text in texts]
+    while left:
+        needed = left.pop()
+        name = canonicalize_name(needed.name)
+        for extra in {"", *needed.extras} - {of for n, of in found if n == name}:
+            found.add((name, extra))
+            further = [Requirement(text) for text in requires(name) or []]
+            left += [
+                of
+                for of in further
+                if not of.marker or of.marker.evaluate({"extra": extra})
+            ]
+    return {name for name, _ in found}
+
+
+def test_installation__brings_few_packages():
+    brought = brought_by(PROJECT["dependencies"]) | {"lpe-dask"}
+
+    assert len(brought) <= 55, sorted(brought)
+
+
+@pytest.mark.parametrize("extra", ["bench", "dashboard", "dev", "plot", "test"])
+def test_installation__brings_nothing_of_an_extra(extra):
+    of_extra = {
+        canonicalize_name(Requirement(text).name)
+        for text in PROJECT["optional-dependencies"][extra]
+    } - {"lpe-dask"}
+
+    assert of_extra
+    assert not of_extra & brought_by(PROJECT["dependencies"])
