@@ -2,8 +2,8 @@
 
     rows (n, d) --blocks--> exact partial sums --added--> rounded once on the client
 
-Ranges are exact in any order, so dask-ml learns them. Means and covariances go through
-exact sums (kernels/sums.py): a floating-point sum would change with the chunks.
+Ranges are exact in any order: Dask's own reductions learn them. Means and covariances go
+through exact sums (kernels/exact_sums.py): floating-point sums would change with chunks.
 """
 
 from __future__ import annotations
@@ -276,13 +276,9 @@ def _usable_ranges(
 
 
 def _ranges(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    # dask-ml is imported here and not above: workers import this module, and need none of
-    # it.
-    from dask_ml.preprocessing import MinMaxScaler
-
-    with np.errstate(all="ignore"):  # of its scale_, which is not used
-        learned = MinMaxScaler().fit(rows.astype(np.float64))
-    return np.asarray(learned.data_min_), np.asarray(learned.data_max_)
+    values = rows.astype(np.float64)
+    low, high = compute(values.min(axis=0), values.max(axis=0))
+    return np.asarray(low), np.asarray(high)
 
 
 def _learn_centers(rows: da.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
