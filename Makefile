@@ -11,6 +11,7 @@ BIN := $(VENV)/bin
 # names: otherwise the files of few tests, some of which are long, would come last. A process that
 # dies is not replaced: xdist 3.8 would wait for ever for its files (pytest-xdist issue 1378).
 PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
 OLDEST ?= .venv-oldest
@@ -29,8 +30,10 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
 
-demo: $(READY) ## score real handwritten digits, end to end
-	$(BIN)/lpe-dask demo
+# Installs what a user needs, and nothing to test or to lint with.
+demo: $(INSTALLED) ## find anomalies in a real table, in some seconds
+	rm -rf build/demo
+	$(BIN)/lpe-dask demo --output build/demo
 
 # Two processes on two cores: threads of BLAS that wait for work would only slow the other.
 test test-oldest: export OPENBLAS_NUM_THREADS := 1
@@ -96,10 +99,14 @@ clean: ## remove the environment and everything that can be made again
 	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find docs lpe_dask tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamp comes last: an installation that broke off is tried again, and a change of the
+# A stamp comes last: an installation that broke off is tried again, and a change of the
 # dependencies is installed before the next target runs.
-$(READY): pyproject.toml
+$(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(READY): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $@
 
