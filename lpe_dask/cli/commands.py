@@ -9,16 +9,17 @@ another run holds the lock. The results of a command go to standard output: the 
 
 from __future__ import annotations
 
+import logging
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import click
 
 from lpe_dask.cli.cluster import ChosenWorkers
-from lpe_dask.cli.demo import demo_ending, demo_folder, demo_table, write_digits
+from lpe_dask.cli.demo import demo_folder, demo_texts
 from lpe_dask.cli.interrupts import handle_signals, has_given_up
 from lpe_dask.cli.messages import SafeGroup, echo
 from lpe_dask.cli.options import (
@@ -326,36 +327,27 @@ def report(output: str, debug: bool) -> None:
 
 
 @cli.command(
-    short_help="Score real handwritten digits, from end to end.",
-    help="""Learn what the handwritten digits 0 to 4 look like, then score those and 5 to 9.
+    short_help="Find anomalies in a real table, from end to end.",
+    help="""Learn from benign tumors, then find the malignant ones among new tumors.
 
-    The rows are the 8 x 8 images that come with scikit-learn. A third of the digits 0 to 4
-    is held out, so it is known which rows should be flagged, and how often by mistake.
+    The table is scikit-learn's: 569 breast tumors, each with 30 measurements of its cells.
+    A third of the benign ones is held out, so it is known which rows should be flagged, and
+    how often that is a false alarm. Takes some seconds, and starts no workers.
     """,
 )
 @click.option(
     "--output",
     metavar="FOLDER",
-    help="Keep the tables, in this new folder.  [default: they are removed at the end]",
+    help="New folder for the tables and the page.  [default: one for temporary files]",
 )
-@worker_options
-def demo(output: str | None, debug: bool, **options: Any) -> None:
-    """Learn what the handwritten digits 0 to 4 look like, then score those and 5 to 9."""
-    with exit_codes(debug), ExitStack() as stack:
-        from lpe_dask.batch import score_job
-
-        workers = take_workers(options, debug)
-        folder = demo_folder(output, stack)
-        write_digits(folder)
-        job = score_job(
-            folder / "digits.parquet",
-            folder / "scores",
-            nominal=folder / "nominal.parquet",
-            keep=["digit"],
-        )
-        _do(job, workers)
-        echo(demo_table(folder / "scores"))
-        echo(demo_ending(folder, is_kept=output is not None), err=True)
+@click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
+def demo(output: str | None, debug: bool) -> None:
+    """Learn from benign tumors, then find the malignant ones among new tumors."""
+    with exit_codes(debug), demo_folder(output) as folder:
+        if not debug:
+            logging.getLogger("lpe_dask").setLevel(logging.WARNING)
+        for text in demo_texts(folder):
+            echo(text)
 
 
 def main() -> None:

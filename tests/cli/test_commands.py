@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -855,50 +854,6 @@ def test_workers__tell_of_faults_and_errors_are_told_once(files, monkeypatch, ca
     assert "Error: no such task" in result.stderr
     assert "distributed.worker.memory - WARNING - Pausing worker" in written
     assert ("Compute Failed" in written) is debug
-
-
-# The demo
-
-
-def test_demo__shows_that_it_works_and_leaves_nothing(files, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(files))
-    before = sorted(files.iterdir())
-
-    result = invoke("demo", "--scheduler", "threads")
-
-    area = float(re.search(r"ROC curve, .*: (0\.\d+)", result.stdout).group(1))
-    mistakes = re.search(r"by mistake +([\d.]+)% +([\d.]+)% +([\d.]+)%", result.stdout)
-    assert result.exit_code == 0
-    assert area > 0.95
-    assert [float(share) for share in mistakes.groups()] == pytest.approx([1, 5, 10], abs=3)
-    assert sorted(files.iterdir()) == before
-
-
-def test_demo__keeps_tables_that_can_be_scored_again(files):
-    result = invoke("demo", "--scheduler", "threads", "--output", "digits")
-
-    by_hand = result.stderr.splitlines()[-1].split()
-    again = invoke(*by_hand[1:], "--scheduler", "threads")
-    assert by_hand[0] == "lpe-dask"
-    assert again.exit_code == 0
-    scores = pd.read_parquet("digits/scores")
-    pd.testing.assert_frame_equal(pd.read_parquet("digits/again"), scores)
-    assert list(scores.columns) == ["digit", "p_value", "statistic", "is_anomaly"]
-
-
-def test_demo__leaves_an_existing_folder_alone(files):
-    result = invoke("demo", "--scheduler", "threads", "--output", ".")
-
-    assert result.exit_code == 2
-    assert "the output . exists" in message(result)
-
-
-def test_demo__can_be_repeated_when_it_did_not_start(files):
-    with dask.config.set(SOON):
-        result = invoke("demo", "--scheduler", "tcp://127.0.0.1:1", "--output", "digits")
-
-    assert result.exit_code == 75
-    assert not Path("digits").exists()
 
 
 # The command as a process

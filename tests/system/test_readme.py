@@ -34,6 +34,7 @@ LANGUAGES = {"console", "cron", "python", "toml"}
 #: target, a test, or a script of the project that is run for each change.
 ELSEWHERE = {
     "pip install .": "make test",
+    'pip install "lpe-dask[dashboard]"': "make test",
     'pip install "lpe-dask[plot]"': "make test",
     "lpe-dask fit NOMINAL --model MODEL --check-calibration": (
         "tests/model/test_calibration_check.py"
