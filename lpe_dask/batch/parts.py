@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -26,6 +25,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.batch.found import Found
 from lpe_dask.batch.output import RESULT_COLUMNS, UNDECIDED, names_in
 from lpe_dask.pvalues import Adjustment, PValueBins, adjusted_p_values

@@ -20,9 +20,9 @@ from importlib import metadata
 from typing import Any, NoReturn
 
 import dask
-import dask.array as da
 from dask.delayed import Delayed
 
+from lpe_dask import dask_array as da
 from lpe_dask.batch import output, parts
 from lpe_dask.batch.column_values import ColumnValues
 from lpe_dask.batch.drift_log import RunCounts, RunSeries

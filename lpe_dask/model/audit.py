@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.model.certificate import (
     TABLE_DRAW,
     Certificate,

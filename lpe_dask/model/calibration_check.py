@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
+from lpe_dask import dask_array as da
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.fitting import fit_model
 from lpe_dask.pvalues import COUNTS_ITSELF, check_level, places_flagged
@@ -162,7 +161,9 @@ def _bounds(
 ) -> tuple[int | None, int | None]:
     if places == 0 or n_held_out == 0:
         return None, None
-    flagged = stats.betabinom(n_held_out, places, n_calibration + 1 - places)
+    from scipy.stats import betabinom  # takes half a second, and 50 MiB
+
+    flagged = betabinom(n_held_out, places, n_calibration + 1 - places)
     return int(flagged.ppf(error)), int(flagged.ppf(1 - error))
 
 

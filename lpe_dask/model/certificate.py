@@ -16,7 +16,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
 
 from lpe_dask.model.parameters import recheck_level
 
@@ -139,6 +138,8 @@ def upper_bound(n_found: int, n_sampled: int, risk: float) -> float:
     """
     if n_found == n_sampled:
         return 1.0 if n_sampled > 0 else 0.0
+    from scipy.stats import beta  # takes half a second, and 50 MiB
+
     return float(beta.ppf(1 - risk, n_found + 1, n_sampled - n_found))
 
 

@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, cast
 
-import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.model.detector import LPE, fitted_of
 from lpe_dask.pvalues import (
     Calibration,

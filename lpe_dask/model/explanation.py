@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.model.arguments import Rows
 from lpe_dask.model.fitted import Fitted
 from lpe_dask.model.numbering import input_places, reference_numbers

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.model.audit import Audit, is_exact
 from lpe_dask.model.certificate import Certificate, Quality
 from lpe_dask.model.division import Division

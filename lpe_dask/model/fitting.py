@@ -18,11 +18,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.model.audit import Audit, Sample, sample_of
 from lpe_dask.model.certificate import (
     NOMINAL_DRAW,

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.model.division import Division
 from lpe_dask.pvalues import Calibration
 from lpe_dask.search import Approximation, Reference

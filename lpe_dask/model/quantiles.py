@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from itertools import chain
 
-import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.model.certificate import SCALE_DRAW, draws
 from lpe_dask.search import Knots
 from lpe_dask.tables import take_rows

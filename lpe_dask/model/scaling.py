@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.kernels import Totals, add_totals, join_totals, sum_of_products, totals_of
 from lpe_dask.model.metrics import (
     given_parameter,

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.pvalues import decisions
 from lpe_dask.pvalues.bins import PValueBins
 from lpe_dask.pvalues.density import DensityWeight

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import xlogy
 
 #: Rows of shape (n_rows, n_features), in the units of the user -> log f1 of each.
 LogDensity = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -79,6 +78,8 @@ def weigh(
     >>> weigh("knn", np.array([0.0, -np.inf]), np.array([1.0, np.inf]), n_features=2)
     array([  0., -inf])
     """
+    from scipy.special import xlogy  # few runs need it, and not before this
+
     # xlogy takes the logarithm of one number at a time, so not one bit depends on how rows
     # are divided into blocks. NumPy does not promise that.
     with np.errstate(invalid="ignore"):

@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import uuid4
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
@@ -29,6 +28,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.pvalues.decisions import (
     Histogram,
     adjusted_p_values,

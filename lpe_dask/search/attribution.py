@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.search.columns import Usual, squared_parts, usual_of
 from lpe_dask.search.join import Search, Searched, neighbors_of, search_blocks
 from lpe_dask.search.plan import (

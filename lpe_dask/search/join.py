@@ -25,13 +25,13 @@ from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.kernels import (
     Basis,
     CountState,

@@ -15,11 +15,11 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.kernels import (
     ALGORITHMS,
     TILE_ROWS,

@@ -16,7 +16,6 @@ from itertools import filterfalse
 from typing import Any
 from uuid import uuid4
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
@@ -24,6 +23,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.tables.arrays import array_of
 from lpe_dask.tables.categories import (
     MOST_CHARACTERS,

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.tables.errors import PrecisionError
 from lpe_dask.tables.ranges import BlockValues, Ranges, ranges_of
 from lpe_dask.tables.results import changed_rows, row_hashes

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.tables.arrays import array_of
 from lpe_dask.tables.categories import Categories, coded_frame
 from lpe_dask.tables.column_names import identity, places_of

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.core import flatten
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.tables.foreign import of_kind, values_and_kind
 from lpe_dask.tables.numeric import float_rows
 from lpe_dask.tasks import (

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
+from lpe_dask import dask_array as da
 from lpe_dask.tables.arrays import array_of
 from lpe_dask.tables.categories import Categories, coded_rows, kinds_of
 from lpe_dask.tables.column_names import check_distinct

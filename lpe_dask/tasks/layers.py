@@ -10,10 +10,10 @@ from itertools import product
 from typing import Any
 from uuid import uuid4
 
-import dask.array as da
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
+from lpe_dask import dask_array as da
 from lpe_dask.tasks.versions import Versioned
 
 

@@ -18,11 +18,11 @@ from uuid import uuid4
 
 import cloudpickle
 import dask
-import dask.array as da
 from dask.base import clone_key
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
+from lpe_dask import dask_array as da
 from lpe_dask.tasks import values
 from lpe_dask.tasks.private_uses import (
     dependencies_of,
