@@ -14,11 +14,10 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.cli.demo import demo_folder, demo_texts
 from lpe_dask.cli.interrupts import handle_signals, has_given_up
 from lpe_dask.cli.messages import SafeGroup, echo
@@ -45,6 +44,9 @@ from lpe_dask.cli.outcome import (
     summary_lines,
 )
 from lpe_dask.tables import split_names
+
+if TYPE_CHECKING:
+    from lpe_dask.cli.cluster import ChosenWorkers
 
 
 @click.group(

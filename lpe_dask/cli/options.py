@@ -10,16 +10,18 @@ import logging
 import math
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import dask
 from dask.utils import format_bytes, parse_bytes
 
-from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.model import PARAMETERS, Parameter
-from lpe_dask.tables import CsvOptions, split_names
+from lpe_dask.tables import split_names
 from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of
+
+if TYPE_CHECKING:
+    from lpe_dask.cli.cluster import ChosenWorkers
 
 logger = logging.getLogger(__name__)
 
@@ -101,8 +103,12 @@ def columns_options(default: str) -> Callable[[Any], Any]:
 
 def _csv_options(ctx: Any, param: Any, value: tuple[str, ...]) -> dict[str, Any] | None:
     """Return options for CSV files; None without any."""
+    if not value:
+        return None
+    from lpe_dask.tables import CsvOptions
+
     try:
-        return CsvOptions.of_texts(value).given() if value else None
+        return CsvOptions.of_texts(value).given()
     except (TypeError, ValueError) as error:
         raise click.BadParameter(str(error)) from None
 
@@ -244,6 +250,8 @@ def take_workers(
     section : ClusterSection, optional
         Of a job file: is used if none of its options was given.
     """
+    from lpe_dask.cli.cluster import ChosenWorkers
+
     place = {name: options.pop(name) for name in _PLACE}
     spool, dashboard = options.pop("spool"), options.pop("dashboard")
     give_up_after, threads = options.pop("give_up_after"), None

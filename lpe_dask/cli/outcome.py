@@ -15,7 +15,6 @@ import click
 
 from lpe_dask.cli.interrupts import GivenUp, Terminated, ignore_signals, signals_raised
 from lpe_dask.cli.messages import StderrHandler, echo
-from lpe_dask.storage import LockedError, has_been_retried
 
 #: Exit codes.
 FAILED, REFUSED, DRIFTED, LATER, INTERRUPTED, TERMINATED = 1, 2, 3, 75, 130, 143
@@ -72,6 +71,8 @@ def _refuse_or_fail(error: Exception, debug: bool) -> NoReturn:
 
 def _may_pass(error: Exception) -> bool:
     """Return whether the same command may succeed later, with nothing else changed."""
+    from lpe_dask.storage import LockedError, has_been_retried
+
     if isinstance(error, LockedError | UnavailableError):
         return True
     return isinstance(error, OSError) and has_been_retried(error)

@@ -4,6 +4,7 @@
     score    rows -> join with the packed reference -> statistic -> p-value
 
 `fit` computes, with whatever scheduler is active. The other methods are lazy on Dask input.
+Each method imports the steps it takes: the class is there as soon as scikit-learn is.
 """
 
 from __future__ import annotations
@@ -38,14 +39,7 @@ from lpe_dask.model.arguments import (
     ScaleChoice,
     ScoreArguments,
 )
-from lpe_dask.model.calibration_check import CalibrationCheck, check_calibration
-from lpe_dask.model.card import model_card
-from lpe_dask.model.explanation import explain, nearest_nominal
-from lpe_dask.model.fitted import SCORED_AGAIN, Fitted
-from lpe_dask.model.fitting import fit_model
-from lpe_dask.model.loading import load_fitted
 from lpe_dask.model.parameters import check_names
-from lpe_dask.model.saving import save_model
 from lpe_dask.pvalues import LogDensity, margin
 from lpe_dask.storage import redact_errors
 from lpe_dask.tables import (
@@ -60,6 +54,9 @@ from lpe_dask.tasks import active_client, check_versions
 if TYPE_CHECKING:
     import dask.array as da
     import dask.dataframe as dd
+
+    from lpe_dask.model.calibration_check import CalibrationCheck
+    from lpe_dask.model.fitted import Fitted
 
 logger = logging.getLogger(__name__)
 
@@ -310,6 +307,8 @@ class LPE(OutlierMixin, BaseEstimator):
     @redact_errors()
     def _fit(self, X: Any, *, for_own: bool = False) -> Self:
         """Fit; ``for_own`` as in `fitting.fit_model`."""
+        from lpe_dask.model.fitting import fit_model
+
         parameters = self.get_params(deep=False)
         if (client := active_client()) is not None:
             check_versions(client)
@@ -321,6 +320,8 @@ class LPE(OutlierMixin, BaseEstimator):
         """Return the model as notebooks show it: before the fit, its parameters."""
         if not hasattr(self, "_fitted"):
             return str(estimator_html_repr(self))
+        from lpe_dask.model.card import model_card
+
         return model_card(self._current())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
@@ -374,6 +375,8 @@ class LPE(OutlierMixin, BaseEstimator):
         OSError
             If nothing can be written, or another run is writing a model there.
         """
+        from lpe_dask.model.saving import save_model
+
         now = {"parameters": self.get_params(deep=False), "source": None}
         fitted = replace(self._current(), **now)
         save_model(fitted, path, overwrite=overwrite)
@@ -496,6 +499,8 @@ class LPE(OutlierMixin, BaseEstimator):
         """Return rows to measure as new ones; a log line says if they were fitted."""
         X, origin = with_csv(X, csv), fitted_of(self).nominal.origin
         if origin is not None and origin.is_input(X):
+            from lpe_dask.model.fitted import SCORED_AGAIN
+
             logger.warning(SCORED_AGAIN)
         return X
 
@@ -587,6 +592,8 @@ class LPE(OutlierMixin, BaseEstimator):
         >>> check.holds
         True
         """
+        from lpe_dask.model.calibration_check import check_calibration
+
         return check_calibration(fitted_of(self), with_csv(X, csv), fraction, alphas)
 
     @redact_errors()
@@ -665,6 +672,8 @@ class LPE(OutlierMixin, BaseEstimator):
           column  value                      usual  share
         7      b    3.0  0.01 to 0.99, median 0.49   0.99
         """
+        from lpe_dask.model.explanation import explain
+
         return explain(self._current(), self._new_rows(X, csv), top, rows)
 
     @redact_errors()
@@ -717,6 +726,8 @@ class LPE(OutlierMixin, BaseEstimator):
            rank  nominal_row  distance
         2     1            1       4.0
         """
+        from lpe_dask.model.explanation import nearest_nominal
+
         return nearest_nominal(self._current(), self._new_rows(X, csv), n, rows)
 
     @overload
@@ -836,6 +847,8 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     ...     model.score_samples(np.array([[0.0, 0.0], [2.0, 1.0], [9.0, 9.0]]))
     array([0.957, 0.071, 0.   ])
     """
+    from lpe_dask.model.loading import load_fitted
+
     fitted = load_fitted(path, anomaly_log_density)
     return LPE(**fitted.parameters)._adopt(fitted)
 

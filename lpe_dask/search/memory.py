@@ -41,6 +41,11 @@ DICTIONARY_COPIES, DICTIONARY_BYTES = 4, 2 * 2**20
 #: One of local files, and of other workers (measured); some filesystems hold bytes twice.
 CALIBRATION_COPIES = 2
 
+#: What compiled kernels take in a process that runs them: the types of numba, LLVM, and
+#: machine code (95 MiB measured). One that finds none in numba's cache takes 275 MiB more
+#: to compile them.
+KERNEL_BYTES = 95 * 2**20
+
 #: What pynndescent takes in a process that builds, imported and compiled (190 to 240 MiB
 #: measured).
 LIBRARY_BYTES = 256 * 2**20
@@ -223,7 +228,8 @@ class Needs:
     @property
     def process(self) -> int:
         """Of a process without data."""
-        return PROCESS_BYTES + (LIBRARY_BYTES if self.plan.shape.is_indexed else 0)
+        library = LIBRARY_BYTES if self.plan.shape.is_indexed else 0
+        return PROCESS_BYTES + KERNEL_BYTES + library
 
     @property
     def worker(self) -> int:

@@ -16,7 +16,6 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from lpe_dask.storage import printable
 
@@ -25,8 +24,12 @@ def identity(name: Any) -> Hashable:
     """Return a key that is equal for equal column names only."""
     if isinstance(name, tuple):
         return tuple(map(identity, name))
+    if isinstance(name, str):
+        return name
     if isinstance(name, bool | np.bool_):
         return bool, bool(name)
+    import pandas as pd  # not for what takes text alone, such as `lpe-dask --help`
+
     if pd.api.types.is_scalar(name) and pd.isna(name):
         return "missing", float if isinstance(name, np.floating) else type(name)
     itself: Hashable = name
@@ -135,6 +138,8 @@ def _plain_to_json(name: Any) -> Any:
     if name is None or isinstance(name, str | bool | int | float):
         return name
     if isinstance(name, datetime.datetime):  # pandas' are of this kind, NaT among them
+        import pandas as pd
+
         return {"timestamp": pd.Timestamp(name).isoformat()}
     if isinstance(name, datetime.date):
         return {"date": name.isoformat()}
@@ -166,6 +171,8 @@ def _plain_from_json(content: Any) -> Any:
         case {"float": "nan" | "inf" | "-inf" as text, **others} if not others:
             return float(text)
         case {"timestamp": str(text), **others} if not others:
+            import pandas as pd
+
             return pd.Timestamp(text)
         case {"date": str(text), **others} if not others:
             return datetime.date.fromisoformat(text)

@@ -30,9 +30,9 @@ QUIET_SECONDS = 10
 #: Bytes of a worker of which nothing is known. A search is cut to suit it, and not refused.
 ASSUMED_BYTES = 2 * 2**30
 
-#: Bytes of a worker process before any data: interpreter, NumPy, numba, Dask (measured).
-#: One that finds no compiled kernels in numba's cache takes 275 MiB more to compile them.
-PROCESS_BYTES = 320 * 2**20
+#: Bytes of a worker process before any data: interpreter, Dask, pandas, PyArrow, numba, and
+#: what else its tasks import (208 MiB measured, tests/cli/test_imports.py).
+PROCESS_BYTES = 215 * 2**20
 
 #: Share of a worker's memory that a plan may use; Dask spills above 0.6.
 USABLE_SHARE = 0.6
