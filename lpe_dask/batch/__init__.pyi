@@ -6,6 +6,7 @@ from .api import score_job as score_job
 from .explaining import explain_output as explain_output
 from .explaining import knows_reasons as knows_reasons
 from .explaining import reason_lines as reason_lines
+from .fingerprint import MADE_FROM as MADE_FROM
 from .fit import open_measured as open_measured
 from .job_file import naming_keys as naming_keys
 from .page import report as report

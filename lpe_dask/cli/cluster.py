@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import dask
+from dask import threaded
 from dask.system import CPU_COUNT
 
 from lpe_dask.cli.interrupts import signals_held
@@ -38,6 +39,9 @@ from lpe_dask.tasks import (
     workers_of_machine,
 )
 
+if TYPE_CHECKING:
+    from lpe_dask.forecast import Sizes
+
 logger = logging.getLogger(__name__)
 
 #: How long a worker that a command started may be silent before its nanny restarts it: Dask
@@ -52,7 +56,10 @@ _ADDRESS = (
 
 #: Seconds of a command until the workers of a cluster on this machine have started and
 #: loaded the kernels, and until its own process has (measured, without compilation).
-START_SECONDS, LOAD_SECONDS = 10.0, 3.5
+START_SECONDS, LOAD_SECONDS = 10.0, 2.5
+
+#: Seconds up to which threads of this process do the work, and no workers are started.
+HERE_SECONDS = START_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,31 +101,67 @@ class ChosenWorkers:
         """Whether no worker is started: a scheduler has some, or this process works."""
         return self.scheduler is not None or self.scheduler_file is not None
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it was said who does the work; else that depends on how much it is."""
+        described = self.n_workers, self.threads, self.memory_limit
+        return self.is_joined or self.dashboard or any(described)
+
+    def chosen(self, sizes_of: Callable[[], Sizes]) -> ChosenWorkers:
+        """Return what does some work: this process, where workers would not pay.
+
+        Parameters
+        ----------
+        sizes_of : callable
+            Tells how much work it is; what this raises, the work will, too.
+        """
+        if self.is_settled:
+            return self
+        try:
+            with _in_this_process():
+                workers, sizes = active_workers(), sizes_of()
+                seconds = sizes.seconds(workers.n_threads)
+                if seconds > HERE_SECONDS or not sizes.fit_into(workers):
+                    return self
+        except Exception as error:
+            logger.debug("how much work it is cannot be told: %r", error)
+            return self
+        logger.info(
+            "in this process: the work takes its %d threads %.1f s at most, workers take "
+            "%.0f s to start (--workers N starts some)", workers.n_threads,
+            max(seconds, 0.1), START_SECONDS,
+        )  # fmt: skip
+        return replace(self, scheduler="threads")
+
     @contextmanager
     def open(self) -> Iterator[None]:
         """Return a context in which Dask computes on these workers."""
         spool = {"lpe-dask.spool": self.spool} if self.spool else {}
-        if self.scheduler == "threads":
-            scheduler = dask.config.set(scheduler="threads")
-        else:
-            scheduler = self._distributed()
+        here = self.scheduler == "threads"
+        scheduler = _in_this_process() if here else self._distributed()
         with dask.config.set(spool), scheduler:
             yield
 
     @contextmanager
-    def planned(self) -> Iterator[Workers]:
-        """Return a context that gives the workers of a run, but starts none.
+    def planned(self) -> Iterator[Callable[[Sizes], Workers]]:
+        """Return a context that gives who would do so much work, but starts no workers.
 
         Within it Dask computes in this process, or on the workers of a running scheduler.
         """
         if self.is_joined:
             with self.open():
-                yield replace(active_workers(wait=True), start_seconds=LOAD_SECONDS)
+                found = replace(active_workers(wait=True), start_seconds=LOAD_SECONDS)
+                yield lambda sizes: found
             return
+        with _in_this_process():
+            yield self._planned
+
+    def _planned(self, sizes: Sizes) -> Workers:
+        if self.chosen(lambda: sizes).is_joined:
+            return replace(active_workers(), start_seconds=LOAD_SECONDS)
         n_workers, threads = self._processes()
         limit = self.memory_limit or memory_of_machine() // n_workers
-        with dask.config.set(scheduler="threads"):
-            yield workers_of_machine(n_workers, threads, limit, START_SECONDS)
+        return workers_of_machine(n_workers, threads, limit, START_SECONDS)
 
     def _processes(self) -> tuple[int, int]:
         """Return how many workers a cluster on this machine has, and threads of each."""
@@ -196,6 +239,14 @@ class ChosenWorkers:
         stack.enter_context(client.as_current())
         stack.enter_context(dask.config.set(scheduler=client))  # takes effect when made
         return client
+
+
+def _in_this_process() -> Any:
+    """Return a context in which Dask computes by threads of this process.
+
+    By its name Dask would import `distributed` to find that scheduler.
+    """
+    return dask.config.set(scheduler=threaded.get)
 
 
 def _address_in(file: str | None) -> str:

@@ -303,9 +303,12 @@ def explain(output: str, top: int, debug: bool, **options: Any) -> None:
     """Tell why the most anomalous rows of the run that wrote OUT are anomalous."""
     with exit_codes(debug):
         from lpe_dask.batch import explain_output, knows_reasons, reason_lines
+        from lpe_dask.forecast import sizes_of_reasons
 
         workers = take_workers(options, debug)
-        with nullcontext() if knows_reasons(output, top) else _watched(workers):
+        if not (is_known := knows_reasons(output, top)):
+            workers = workers.chosen(lambda: sizes_of_reasons(output, top))
+        with nullcontext() if is_known else _watched(workers):
             reasons = explain_output(output, top)
         echo(reason_lines(reasons))
         echo(f"all columns are in {output.rstrip('/')}/_reasons.pqt", err=True)
@@ -383,6 +386,7 @@ def _do(
     found by an earlier run that has finished.
     """
     from lpe_dask.batch import prepare, read_summary
+    from lpe_dask.forecast import sizes_of_run
 
     if fail_on_drift and job.score is not None:
         job = job.with_drift_test()
@@ -393,6 +397,7 @@ def _do(
         is_asked = job.score is not None and fail_on_drift
         summary = read_summary(job.place) if is_asked else {}
     else:
+        workers = workers.chosen(lambda: sizes_of_run(run))
         summary = run.execute(_watched(workers))
         echo(summary_lines(summary, job.place), err=True)
     if fail_on_drift and (code := drift_code(summary)) != 0:

@@ -4,3 +4,6 @@ from .estimate import forecast_score as forecast_score
 from .estimate import forecast_with_model as forecast_with_model
 from .estimate import is_job as is_job
 from .estimate import plan as plan
+from .sizes import Sizes as Sizes
+from .sizes import sizes_of_reasons as sizes_of_reasons
+from .sizes import sizes_of_run as sizes_of_run

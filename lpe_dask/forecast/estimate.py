@@ -11,7 +11,7 @@ same functions. Searches are only tried, for about a second.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, Unpack
@@ -29,6 +29,12 @@ from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.forecaster import Forecaster
 from lpe_dask.forecast.planned_model import PlannedModel, plan_model, sample_model
 from lpe_dask.forecast.sample import MOST_PARTITIONS, Sample, take_sample
+from lpe_dask.forecast.sizes import (
+    Sizes,
+    sizes_of_fit,
+    sizes_of_run,
+    sizes_with_model,
+)
 from lpe_dask.model import (
     Arguments,
     Names,
@@ -129,6 +135,10 @@ def plan(
     (9000000, True)
     """
     workers = active_workers(wait=True)
+
+    def choose(sizes: Sizes) -> Workers:
+        return workers
+
     given = {
         "nominal": nominal, "model": model, "columns": columns, "exclude": exclude,
         "csv": csv,
@@ -136,7 +146,7 @@ def plan(
     given = {name: value for name, value in given.items() if value is not None}
     if is_job(data):
         check_no_others(data, [*given, *arguments])
-        return forecast_job(workers, prepare(next_job(data, date)))
+        return forecast_job(choose, prepare(next_job(data, date)))
     if date is not None:
         raise ValueError(
             f"date={date!r} is for the path of a job file, which ends in .toml. Leave it "
@@ -145,9 +155,9 @@ def plan(
     if model is not None:
         odd = {} if exclude is None else {"exclude": exclude}
         check_is_alone(model, nominal, arguments | odd)
-        return forecast_with_model(workers, data, model, columns, csv)
+        return forecast_with_model(choose, data, model, columns, csv)
     check_names("plan", arguments)
-    return forecast_score(workers, data, nominal, columns, exclude, csv, **arguments)
+    return forecast_score(choose, data, nominal, columns, exclude, csv, **arguments)
 
 
 def is_job(data: Any) -> bool:
@@ -164,9 +174,13 @@ def check_no_others(job: str | PathLike[str], given: Sequence[str]) -> None:
         )
 
 
+#: Tells the workers of what has so much to do; they need not be there.
+Choice = Callable[[Sizes], Workers]
+
+
 @at_once()
 def forecast_score(
-    workers: Workers,
+    choose: Choice,
     data: Any,
     nominal: Any,
     columns: Any,
@@ -174,43 +188,44 @@ def forecast_score(
     csv: Any = None,
     **arguments: Any,
 ) -> Forecast:
-    """Return what `plan` does, for workers that need not be there."""
+    """Return what `plan` does, for the workers that are chosen."""
     parameters = with_defaults(arguments)
     check_parameters(parameters)
     data = with_csv(data, csv)
     nominal = None if nominal is None else with_csv(nominal, csv)
     measured = measured_columns(columns, exclude)
     if nominal is None:
-        scored = _open(workers, data, measured, parameters["categorical"])
+        scored = _open(data, measured, parameters["categorical"])
+        workers = choose(scored.sizes(parameters))
         model = scored.planned(workers, parameters)
         return scored.forecaster(workers, model, is_own=True).forecast()
-    learned = _open(workers, nominal, measured, parameters["categorical"])
-    scored = _open(
-        workers, data, learned.table.columns, None, learned.categories, learned.minima
-    )
+    learned = _open(nominal, measured, parameters["categorical"])
+    scored = _open(data, learned.table.columns, None, learned.categories, learned.minima)
     _check_features(learned.table, scored.table)
+    workers = choose(learned.sizes(parameters, scored.sample.sizes))
     model = learned.planned(workers, parameters)
     return scored.forecaster(workers, model).forecast()
 
 
 @at_once()
 def forecast_with_model(
-    workers: Workers, data: Any, path: str | PathLike[str], columns: Any, csv: Any = None
+    choose: Choice, data: Any, path: str | PathLike[str], columns: Any, csv: Any = None
 ) -> Forecast:
-    """Return what `plan` does with a saved model, for workers that need not be there."""
+    """Return what `plan` does with a saved model, for the workers that are chosen."""
     model, data = load_fitted(path), with_csv(data, csv)
     if is_paths(data):
         table, rows = tables_to_score(model, data, columns)
-        scored = _files(workers, table, rows, model.categories, model.minima)
+        scored = _files(table, rows, model.categories, model.minima)
     else:
         X = data if columns is None else select_columns(data, columns)
-        scored = _collection(workers, model.table(X))
+        scored = _collection(model.table(X))
+    workers = choose(sizes_with_model(model, scored.sample.sizes))
     return scored.forecaster(workers, sample_model(model, workers)).forecast()
 
 
 @at_once()
-def forecast_job(workers: Workers, run: Run) -> Forecast:
-    """Return what a job would need from its start, for workers that need not be there.
+def forecast_job(choose: Choice, run: Run) -> Forecast:
+    """Return what a job would need from its start, for the workers that are chosen.
 
     Raises
     ------
@@ -223,7 +238,7 @@ def forecast_job(workers: Workers, run: Run) -> Forecast:
             f"yet to be made."
         )
     with naming_keys(run.job):
-        return _of_run(workers, run)
+        return _of_run(choose(sizes_of_run(run)), run)
 
 
 def _of_run(workers: Workers, run: Run) -> Forecast:
@@ -234,11 +249,11 @@ def _of_run(workers: Workers, run: Run) -> Forecast:
     else:
         assert fit is not None
         categories = _sampled_categories(fit.nominal, fit.parameters["categorical"])
-        nominal = _files(workers, fit.table, fit.nominal, categories)
+        nominal = _files(fit.table, fit.nominal, categories)
         minima = nominal.minima
         model = nominal.planned(workers, fit.parameters)
     if scoring is not None and not scoring.is_own:
-        scored = _files(workers, scoring.kept, scoring.rows, categories, minima)
+        scored = _files(scoring.kept, scoring.rows, categories, minima)
     if scoring is None:
         return Forecaster(workers, model).forecast()
     is_own = scored is None
@@ -277,6 +292,11 @@ class _Input:
         places = () if self.categories is None else self.categories.places
         return plan_model(parameters, self.table, self.sample, workers, places)
 
+    def sizes(self, parameters: Mapping[str, Any], scored: Sequence[int] = ()) -> Sizes:
+        """Return those of a fit to this table, and of rows that are scored with it."""
+        n_features = self.table.rows.shape[1]
+        return sizes_of_fit(parameters, self.sample.sizes, scored, n_features)
+
     def forecaster(
         self, workers: Workers, model: PlannedModel, *, is_own: bool = False
     ) -> Forecaster:
@@ -288,7 +308,6 @@ class _Input:
 
 
 def _open(
-    workers: Workers,
     X: Any,
     columns: Sequence[Any] | AllBut | None,
     categorical: str | Sequence[Any] | None = None,
@@ -299,12 +318,12 @@ def _open(
     if not is_paths(X):
         X = as_table(X) if columns is None else select_columns(X, columns)
         categories = categories or _sampled_categories(X, categorical)
-        return _sampled(workers, X, None, categories, minima)
+        return _sampled(X, None, categories, minima)
     table, measured = open_measured(
         X, columns, kinds=kinds_of(categories), categorical=categorical
     )
     categories = categories or _sampled_categories(measured, categorical)
-    return _files(workers, table, measured, categories, minima)
+    return _files(table, measured, categories, minima)
 
 
 def _sampled_categories(
@@ -314,25 +333,23 @@ def _sampled_categories(
     return learn_categories(X, categorical, most_partitions=MOST_PARTITIONS)
 
 
-def _collection(workers: Workers, table: Table) -> _Input:
-    sample = take_sample(table.rows, None, workers.n_threads)
+def _collection(table: Table) -> _Input:
+    sample = take_sample(table.rows, None, active_workers().n_threads)
     return _Input(table, sample, table.rows.shape[1])
 
 
 def _files(
-    workers: Workers,
     kept: FileTable,
     measured: Any,
     categories: Categories | None,
     minima: Minima | None = None,
 ) -> _Input:
     """Return what is read of files: a frame to be measured, and what is carried over."""
-    found = _sampled(workers, measured, kept.rows_of_parts(), categories, minima)
+    found = _sampled(measured, kept.rows_of_parts(), categories, minima)
     return replace(found, n_columns=len(kept.columns), is_carried=True)
 
 
 def _sampled(
-    workers: Workers,
     X: Any,
     counted: tuple[Sequence[int], bool] | None,
     categories: Categories | None,
@@ -341,12 +358,12 @@ def _sampled(
     """Return a table; its minima, if they are not known, as some partitions have them."""
     try:
         table = read_table(X, categories=categories, minima=minima or NO_MINIMA)
-        sample = take_sample(table.rows, counted, workers.n_threads)
+        sample = take_sample(table.rows, counted, active_workers().n_threads)
     except PrecisionError:
         if minima is not None:
             raise
         minima = learn_minima(X, categories, most_partitions=MOST_PARTITIONS)
-        return _sampled(workers, X, counted, categories, minima)
+        return _sampled(X, counted, categories, minima)
     n_columns, minima = table.rows.shape[1], minima or NO_MINIMA
     return _Input(table, sample, n_columns, categories=categories, minima=minima)
 

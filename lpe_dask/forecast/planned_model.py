@@ -98,7 +98,7 @@ def plan_model(
 
     ``places`` are those of the columns with codes of categories.
     """
-    with dask.config.set(scheduler="sync"):
+    with dask.config.set(scheduler=dask.get):
         drawn = replace(read_table(sample.rows), columns=table.columns)
         nominal = read_nominal(drawn, parameters["missing"])
         rows = nominal.rows.compute()

@@ -22,6 +22,7 @@ from .fitting import plan_fit as plan_fit
 from .loading import load_fitted as load_fitted
 from .loading import model_source as model_source
 from .manifest import model_url as model_url
+from .metrics import graph_params as graph_params
 from .numbering import reference_numbers as reference_numbers
 from .parameters import ABOUT_SEARCH as ABOUT_SEARCH
 from .parameters import PARAMETERS as PARAMETERS
@@ -30,6 +31,7 @@ from .parameters import ParameterError as ParameterError
 from .parameters import check_names as check_names
 from .parameters import check_parameters as check_parameters
 from .parameters import learned_by as learned_by
+from .parameters import neighbors_by_rule as neighbors_by_rule
 from .parameters import recheck_level as recheck_level
 from .parameters import with_defaults as with_defaults
 from .saving import reserved_model as reserved_model

@@ -138,9 +138,11 @@ def upper_bound(n_found: int, n_sampled: int, risk: float) -> float:
     """
     if n_found == n_sampled:
         return 1.0 if n_sampled > 0 else 0.0
-    from scipy.stats import beta  # takes half a second, and 50 MiB
+    from scipy.special import (
+        betaincinv,  # not for workers, nor `scipy.stats`, which takes half a second
+    )
 
-    return float(beta.ppf(1 - risk, n_found + 1, n_sampled - n_found))
+    return float(betaincinv(n_found + 1, n_sampled - n_found, 1 - risk))
 
 
 def draws(numbers: NDArray[np.int64], seed: int, draw: int) -> NDArray[np.uint64]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.model.detector import LPE, fitted_of
 from lpe_dask.pvalues import (
     Calibration,
     Drift,
@@ -23,6 +22,9 @@ from lpe_dask.pvalues import (
     update,
 )
 from lpe_dask.tasks import compute, new_tasks
+
+if TYPE_CHECKING:
+    from lpe_dask.model.detector import LPE
 
 
 def drift(
@@ -120,6 +122,8 @@ def drift(
     """
     if not isinstance(run, str | None):
         raise TypeError(f"run={run!r} must be a str, such as the date of the run.")
+    from lpe_dask.model.detector import fitted_of  # scikit-learn comes with it
+
     fitted = fitted_of(model)
     # The largest level that flags what the model flags.
     level = math.nextafter(model.offset_, 0) if alpha is None else float(alpha)

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from lpe_dask.pvalues.bins import BinCounts, PValueBins
 from lpe_dask.pvalues.drift import FLAGGED, Drift, UnseenValues
@@ -400,13 +401,11 @@ def _shift(reference: NDArray[np.float64], bulk: NDArray[np.int64]) -> tuple[flo
     """
     if len(bulk) < 2 or bulk.sum() == 0 or reference.sum() == 0:
         return 0.0, 0.0
-    from scipy.stats import norm  # takes half a second, and 50 MiB
-
     n_new, n_old = bulk.sum(), reference.sum()
     new, old = np.cumsum(bulk)[:-1], np.cumsum(reference)[:-1]
     gaps, pooled = np.abs(new / n_new - old / n_old), (new + old) / (n_new + n_old)
     deviation = np.sqrt(pooled * (1 - pooled) * (1 / n_new + 1 / n_old))
-    limits = gaps - norm.isf((1 - LEVEL) / 2 / len(gaps)) * deviation
+    limits = gaps + ndtri((1 - LEVEL) / 2 / len(gaps)) * deviation
     return float(gaps.max()), max(0.0, float(limits.max()))
 
 
@@ -417,7 +416,4 @@ def _promise(k: int, n: int, error: float) -> tuple[float, float]:
     """
     if k < 0:
         return 0.0, 0.0
-    from scipy.stats import beta  # takes half a second, and 50 MiB
-
-    low = float(beta.ppf(error, k, n + 1 - k)) if k > 0 else 0.0
-    return low, float(beta.isf(error, k + 1, n - k)) if k < n else 1.0
+    return lower_bound(k, n, error), upper_bound(k, n, error)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betainccinv, betaincinv
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +117,9 @@ def exceeding(
 
 def lower_bound(x: int, n: int, error: float) -> float:
     """Return the lower limit of a share of which x of n were seen (Clopper, Pearson)."""
-    if x == 0:
-        return 0.0
-    from scipy.stats import beta  # takes half a second, and 50 MiB
-
-    return float(beta.ppf(error, x, n - x + 1))
+    return float(betaincinv(x, n - x + 1, error)) if x > 0 else 0.0
 
 
 def upper_bound(x: int, n: int, error: float) -> float:
     """Return the upper limit of a share of which x of n were seen (Clopper, Pearson)."""
-    if x >= n:
-        return 1.0
-    from scipy.stats import beta  # as above
-
-    return float(beta.isf(error, x + 1, n - x))
+    return float(betainccinv(x + 1, n - x, error)) if x < n else 1.0

@@ -104,7 +104,7 @@ def compute(*collections: Any, rows: RowCount | None = None) -> tuple[Any, ...]:
     """
     client = private_uses.computing_client()
     if client is not None and private_uses.is_in_task():
-        return tuple(dask.compute(*collections, scheduler="sync"))
+        return tuple(dask.compute(*collections, scheduler=dask.get))
     are_tasks = all(isinstance(collection, Delayed) for collection in collections)
     keys = {task.key for task in collections} if are_tasks else set()
     computation = Computation(len(keys) if are_tasks else len(collections), rows)

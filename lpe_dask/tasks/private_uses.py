@@ -190,6 +190,8 @@ def computing_client() -> Any | None:
     ``get_client``, which also gives one where the configuration sends computes elsewhere.
     Known to work since dask 2025.5.0.
     """
+    if "distributed" not in sys.modules:  # which `get_scheduler` would import
+        return None
     try:
         owner = getattr(get_scheduler(), "__self__", None)
     except RuntimeError:  # Dask's answer to an asynchronous client

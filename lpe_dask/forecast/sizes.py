@@ -1,0 +1,120 @@
+"""Say by sizes alone how long a run takes at most, and what it needs.
+
+    Run --footers, bytes of CSV--> rows, columns --all pairs--> seconds, bytes
+
+Nothing is tried, and no row is read but the first ones of a CSV file. All pairs of rows are
+counted, so a search that leaves many out ends sooner than is said here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lpe_dask.batch import MADE_FROM, Run, read_summary
+from lpe_dask.model import Fitted, graph_params, neighbors_by_rule
+from lpe_dask.search import Needs, SearchShape, Statistic, plan_for
+from lpe_dask.tasks import Workers
+
+#: Seconds of one thread for a pair of rows and for each of its columns (measured on Zen 5,
+#: 2 to 128 columns, K up to 150), for a row that a walk along a neighbor graph touches, and
+#: to read, prepare and write a number.
+PAIR_SECONDS, COLUMN_SECONDS = 0.4e-9, 0.03e-9
+TOUCHED_SECONDS, NUMBER_SECONDS = 1e-6, 0.5e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much there is to do.
+
+    Attributes
+    ----------
+    shape : SearchShape
+        Of the largest search there may be.
+    n_queries : int
+        Rows that are searched for, at most: nominal ones, and those to score.
+    n_read : int
+        Rows that are read.
+    """
+
+    shape: SearchShape
+    n_queries: int
+    n_read: int
+
+    def seconds(self, n_threads: int) -> float:
+        """Return how long threads take at most; inf where sizes do not tell."""
+        shape = self.shape
+        if shape.is_indexed:
+            return math.inf
+        pair = PAIR_SECONDS + COLUMN_SECONDS * shape.n_features
+        query = shape.n_reference * pair + shape.walk_rows * TOUCHED_SECONDS
+        read = self.n_read * shape.n_features * NUMBER_SECONDS
+        return (self.n_queries * query + read) / n_threads
+
+    def fit_into(self, workers: Workers) -> bool:
+        """Return whether workers have the memory that this takes."""
+        return Needs(plan_for(self.shape, workers)).fits(workers.memory_limit)
+
+
+def sizes_of_run(run: Run) -> Sizes:
+    """Return those of what a job does; counts rows."""
+    fit, model, scoring = run.fit, run.model, run.scoring
+    scored: Sequence[int] = ()
+    if scoring is not None and not scoring.is_own:
+        scored, _ = scoring.kept.rows_of_parts()
+    if model is not None:
+        return sizes_with_model(model, scored or [model.n_samples])
+    assert fit is not None
+    nominal, _ = fit.table.rows_of_parts()
+    found = sizes_of_fit(fit.parameters, nominal, scored, len(fit.nominal.columns))
+    n_fits = 2 if run.job.model.check_calibration else 1
+    return replace(found, n_queries=n_fits * found.n_queries)
+
+
+def sizes_of_fit(
+    parameters: Mapping[str, Any],
+    nominal: Sequence[int],
+    scored: Sequence[int],
+    n_features: int,
+) -> Sizes:
+    """Return those of a fit, and of rows that are scored with it.
+
+    Parameters
+    ----------
+    parameters : dict
+        The arguments of `LPE`, checked.
+    nominal, scored : sequence of int
+        Rows of each partition; none to score: the nominal ones are.
+    n_features : int
+    """
+    n_nominal, statistic = sum(nominal), Statistic(None, 1.0)
+    if parameters["graph"] == "knn":
+        n_neighbors = parameters["n_neighbors"] or neighbors_by_rule(n_nominal)
+        statistic = Statistic(n_neighbors, None)
+    shape = SearchShape(
+        n_nominal, n_features, statistic,
+        graph_params(parameters["metric"], parameters["metric_params"], n_nominal),
+        partition_rows=max((0, *nominal, *scored)), reads_frame=True,
+        is_indexed=parameters["algorithm"] == "nn_descent",
+    )  # fmt: skip
+    n_rows = n_nominal + sum(scored)
+    return Sizes(shape, n_rows, n_rows)
+
+
+def sizes_with_model(model: Fitted, scored: Sequence[int]) -> Sizes:
+    """Return those of rows, by partition, that are scored with a model on disk."""
+    shape = replace(
+        model.reference.shape, partition_rows=max((0, *scored)), reads_frame=True
+    )
+    n_rows = sum(scored)
+    return Sizes(shape, n_rows, n_rows + model.n_samples)
+
+
+def sizes_of_reasons(output: str, top: int) -> Sizes:
+    """Return those of the reasons for so many rows of an output."""
+    summary = read_summary(output)
+    nominal, columns = [summary["nominal_rows"]], summary[MADE_FROM]["settings"]["columns"]
+    found = sizes_of_fit(summary["parameters"], nominal, (), len(columns))
+    return replace(found, n_queries=top, n_read=summary["rows"])
