@@ -24,6 +24,7 @@ from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.forecast import sample as samples
 from lpe_dask.forecast.estimate import _open, forecast_score, forecast_with_model
 from lpe_dask.forecast.forecast import Forecast
+from lpe_dask.forecast.sizes import Sizes
 from lpe_dask.kernels import ALGORITHMS
 from lpe_dask.model import fitting, with_defaults
 from lpe_dask.search import trial
@@ -41,6 +42,9 @@ from lpe_dask.tables.files import open_table
 from lpe_dask.tasks.workers import Workers, active_client, active_workers
 
 GIB = 2**30
+
+#: More than this process would do by itself.
+MUCH = Sizes(SearchShape(10**7, 2, Statistic(5, None)), 10**7, 10**7)
 
 
 #: First part of a key -> the kind that a forecast counts it as, and of tasks that read.
@@ -190,8 +194,8 @@ def test_plan__of_a_spool(files):
     write(gaussian(20_000, 40), "wide", 20)
     lpe_dask.LPE(algorithm="brute").fit("wide").save("wide-model")
 
-    fitted = forecast_score(workers, "wide", None, None, algorithm="pruned")
-    loaded = forecast_with_model(workers, "wide", "wide-model", None)
+    fitted = forecast_score(lambda _: workers, "wide", None, None, algorithm="pruned")
+    loaded = forecast_with_model(lambda _: workers, "wide", "wide-model", None)
 
     assert fitted.is_spooled
     assert loaded.is_spooled
@@ -747,9 +751,10 @@ def test_command__refuses_what_score_refuses(files, arguments):
 def test_planned__are_the_workers_that_are_started():
     chosen = ChosenWorkers(None, 1, 700 * 2**20, debug=False)
 
-    with chosen.planned() as foreseen:
+    with chosen.planned() as choose:
+        foreseen = choose(MUCH)
         assert foreseen.start_seconds > 0
-        assert dask.config.get("scheduler") == "threads"
+        assert dask.config.get("scheduler") is dask.threaded.get
     with chosen.open():
         client = active_client()
         address, security = client.scheduler.address, client.security
@@ -760,7 +765,8 @@ def test_planned__are_the_workers_that_are_started():
         }
         assert active_workers() == replace(foreseen, start_seconds=0.0)
         join = ChosenWorkers(address, None, None, debug=False)
-        with dask.config.set(certificates), join.planned() as joined:
+        with dask.config.set(certificates), join.planned() as choose:
+            joined = choose(MUCH)
             assert joined == replace(foreseen, start_seconds=joined.start_seconds)
             assert joined.is_cluster
 
@@ -769,7 +775,8 @@ def test_planned__share_the_machine(monkeypatch):
     monkeypatch.setattr(clusters, "memory_of_machine", lambda: 8 * GIB)
     monkeypatch.setattr("distributed.deploy.utils.nprocesses_nthreads", lambda: (4, 2))
 
-    with ChosenWorkers(None, None, None, debug=False).planned() as foreseen:
+    with ChosenWorkers(None, None, None, debug=False).planned() as choose:
+        foreseen = choose(MUCH)
         assert foreseen.n_threads == 8
         assert (foreseen.threads, foreseen.memory_limit) == (2, 2 * GIB)
 

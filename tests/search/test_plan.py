@@ -42,7 +42,6 @@ from lpe_dask.search.plan import (
 )
 from lpe_dask.search.preparation import Preparation, Scaling
 from lpe_dask.search.spooled import Handles, SpooledBlock, SpooledPieces
-from lpe_dask.tasks import PROCESS_BYTES
 from lpe_dask.tasks.values import LITERAL_BYTES, HeldTask, enter
 from lpe_dask.tasks.workers import USABLE_SHARE, Workers
 from searching import all_distances, smallest
@@ -521,7 +520,7 @@ def test_check__names_all_that_is_counted(is_spooled, graph):
     message = str(caught.value)
     counted = [
         Needs(cut).worker, Needs(cut).reference if is_spooled else Needs(cut).held,
-        Needs(cut).calibration, PROCESS_BYTES, Needs(cut).task, Needs(cut).partition,
+        Needs(cut).calibration, Needs(cut).process, Needs(cut).task, Needs(cut).partition,
     ]  # fmt: skip
     if graph is not None:
         counted += [Needs(cut).graph, Needs(cut).walk]
