@@ -88,6 +88,8 @@ class Fit:
         With all columns.
     is_new : bool
         Whether the fit is refused if a model exists.
+    advises : bool
+        Whether no scale was given, so that the fit says if one is needed.
     """
 
     parameters: dict[str, Any]
@@ -96,6 +98,7 @@ class Fit:
     table: FileTable
     url: str | None = None
     is_new: bool = False
+    advises: bool = False
 
     @property
     def kinds(self) -> dict[int, str | None]:
@@ -173,7 +176,10 @@ class Fit:
 
     def _fit(self, folder: str) -> Fitted:
         with input_errors_pass():
-            model = fit_model(self.parameters, self.nominal, self.checkpoint(folder))
+            model = fit_model(
+                self.parameters, self.nominal, self.checkpoint(folder),
+                advises=self.advises,
+            )  # fmt: skip
         check_unchanged(self.table.files, remove_fits, folder)
         return replace(model, source=self.source)
 
@@ -209,7 +215,8 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
         parameters["random_state"] = int(source[:8], 16)
     if is_new and path is not None:
         check_absent(path)
-    return Fit(parameters, frame, source, table, url, is_new)
+    advises = "scale" not in job.lpe_arguments
+    return Fit(parameters, frame, source, table, url, is_new, advises)
 
 
 def source_of(

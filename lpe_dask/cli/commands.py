@@ -127,7 +127,7 @@ def score(
         workers = take_workers(options, debug)
         if options["model"] is not None:  # its arguments are not those of the defaults
             options = _given(options)
-        job = score_job(data, **options)
+        job = score_job(data, **_but_default_scale(options))
         code = _do(job, workers, overwrite, fail_on_drift=fail_on_drift)
     click.get_current_context().exit(code)
 
@@ -193,7 +193,7 @@ def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
         from lpe_dask.batch import fit_job
 
         workers = take_workers(options, debug)
-        _do(fit_job(nominal, **options), workers, overwrite)
+        _do(fit_job(nominal, **_but_default_scale(options)), workers, overwrite)
 
 
 @cli.command(
@@ -475,6 +475,12 @@ def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
 
 def _nothing_to_do(place: str) -> str:
     return f"nothing to do: {place} exists already"
+
+
+def _but_default_scale(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options without the scale if none was given: the fit may advise one."""
+    is_given = "scale" in _given(options)
+    return {n: value for n, value in options.items() if is_given or n != "scale"}
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

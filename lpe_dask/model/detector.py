@@ -305,15 +305,17 @@ class LPE(OutlierMixin, BaseEstimator):
         return self._fit(with_csv(X, csv))
 
     @redact_errors()
-    def _fit(self, X: Any, *, for_own: bool = False) -> Self:
-        """Fit; ``for_own`` as in `fitting.fit_model`."""
+    def _fit(self, X: Any, *, for_own: bool = False, advises: bool = False) -> Self:
+        """Fit; ``for_own`` and ``advises`` as in `fitting.fit_model`."""
         from lpe_dask.model.fitting import fit_model
 
         parameters = self.get_params(deep=False)
         if (client := active_client()) is not None:
             check_versions(client)
         # The last fit is forgotten before the search, which needs its memory.
-        fitted = fit_model(parameters, X, on_start=self._forget, for_own=for_own)
+        fitted = fit_model(
+            parameters, X, on_start=self._forget, for_own=for_own, advises=advises
+        )
         return self._adopt(fitted)
 
     def _repr_html_(self) -> str:
@@ -902,7 +904,8 @@ def score(
         separator, decimal, thousands, quote, comment, skip_rows, header, names, na_values,
         encoding; see ``docs/csv.md``.
     **arguments
-        Of `LPE`.
+        Of `LPE`. Without ``scale`` a log line says which column makes up over 90 % of the
+        typical distance between nominal rows, if one does; with ``scale=None`` none does.
 
     Returns
     -------
@@ -933,12 +936,13 @@ def score(
     data = with_csv(data, csv)
     nominal = None if nominal is None else with_csv(nominal, csv)
     model, measured = LPE(**arguments), measured_columns(columns, exclude)
+    advises = "scale" not in arguments
     learned = data if nominal is None else nominal
     if measured is not None:
         learned = select_columns(learned, measured, model.categorical)
     if nominal is None:
-        return model._fit(learned, for_own=True).p_values_
+        return model._fit(learned, for_own=True, advises=advises).p_values_
     # The model knows which columns of a CSV are text, and all columns but some.
     if columns is not None and not is_paths(data):
         data = select_columns(data, columns, model.categorical)
-    return model.fit(learned).score_samples(data)
+    return model._fit(learned, advises=advises).score_samples(data)

@@ -47,6 +47,7 @@ from lpe_dask.model.parameters import (
     neighbors_by_rule,
     radius_by_rule,
 )
+from lpe_dask.model.scale_advice import advise_scale
 from lpe_dask.model.scaling import check_determined, learn_preparation
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
@@ -190,6 +191,7 @@ def fit_model(
     places: tuple[int, ...] | None = None,
     *,
     for_own: bool = False,
+    advises: bool = False,
 ) -> Fitted:
     """Return the model of some nominal rows; computes, with the scheduler that is active.
 
@@ -209,6 +211,8 @@ def fit_model(
     for_own : bool, default=False
         Whether the results of the nominal rows follow: if these are lazy, it is checked
         before the search that they can be sent.
+    advises : bool, default=False
+        Whether to say before the search that a scale is needed: see `advise_scale`.
 
     Raises
     ------
@@ -233,6 +237,8 @@ def fit_model(
         n_input, n_calibration = sum(nominal.input_chunks), plan.division.n_calibration
         hashes = [] if table.frame is None else [8 * n_input]
         check_lazy([8 * n_input, 8 * n_calibration, *hashes])
+    if advises:
+        advise_scale(parameters, nominal.sample, table.labels, places)
     if on_start is not None:
         on_start()
     search = _Search(nominal, plan, table.labels, places, checkpoint)

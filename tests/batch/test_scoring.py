@@ -629,7 +629,7 @@ def test_score_files__leaves_nothing_half_written_when_interrupted(
 def test_score_files__tells_a_failure_in_fit_from_bad_input(
     tmp_path, data, nominal, monkeypatch, error
 ):
-    def fail(parameters, rows, checkpoint):
+    def fail(parameters, rows, checkpoint, advises):
         raise error
 
     monkeypatch.setattr(fit_runs, "fit_model", fail)

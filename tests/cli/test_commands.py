@@ -199,6 +199,31 @@ def test_score__hands_on_other_estimators(files):
     assert summary["calibration_band"] is None  # none is known for this form
 
 
+def test_commands__say_that_a_scale_is_needed(files):
+    table = pd.read_parquet("nominal.parquet")
+    table["y"] *= 1000
+    table.to_parquet("nominal.parquet")
+
+    def advice(*command):
+        result = invoke(*command, "--scheduler", "threads")
+        assert result.exit_code == 0, result.output
+        return re.findall(
+            r"^(\w+) makes up .* give scale=.* \((.*)\)\.$", result.stderr, re.MULTILINE
+        )
+
+    fit = ("fit", "nominal.parquet", "--overwrite", "--model", "model")
+    run = ("score", "data.parquet", "--overwrite", "--output", "out")
+    ((column, option),) = advice(
+        *run, "--nominal", "nominal.parquet", "--check-calibration"
+    )
+    assert column == "y"
+    assert advice(*run, "--nominal", "nominal.parquet", *option.split()) == []
+    assert advice(*run, "--nominal", "nominal.parquet", "--scale", "none") == []
+    assert advice(*fit) == [(column, option)]
+    assert advice(*fit, *option.split()) == []
+    assert advice(*run, "--model", "model") == []
+
+
 def test_score__states_the_band_of_a_sample(files):
     result = score("--calibration-size", 20, "--random-state", 3)
 
