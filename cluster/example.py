@@ -14,6 +14,11 @@ JOB = """\
 [nominal]
 data = "nominal.parquet"
 
+[model]
+scale = "standard"
+aggregation = "mean"
+categorical = "auto"
+
 [score]
 data = "rows"
 output = "out"

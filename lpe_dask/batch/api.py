@@ -157,14 +157,15 @@ def score_files(
     >>> rows.to_parquet(f"{folder}/rows.parquet")
     >>> summary = lpe_dask.score_files(
     ...     f"{folder}/rows.parquet", f"{folder}/scored",
-    ...     nominal=f"{folder}/nominal.parquet", scale="standard", alpha=0.01,
+    ...     nominal=f"{folder}/nominal.parquet", alpha=0.01,
+    ...     scale="standard", aggregation="mean", categorical="auto",
     ... )
     >>> summary["rows"], summary["flagged"]
     (2, 1)
     >>> pd.read_parquet(f"{folder}/scored")[["id", "p_value", "is_anomaly"]]
       id  p_value  is_anomaly
-    0  a    0.907       False
-    1  b      0.0        True
+    0  a    0.905       False
+    1  b    0.000        True
     """
     job = score_job(
         data, output, nominal=nominal, model=model, columns=columns, exclude=exclude,

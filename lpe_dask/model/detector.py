@@ -107,7 +107,8 @@ class LPE(OutlierMixin, BaseEstimator):
         new ones, and p-values come out too small: it takes ``calibration="conformal"``,
         which is right for both (docs/geodesic.md).
     scale : {None, "minmax", "standard", "quantile", "minmax+quantile"}, default=None
-        Learned from the nominal rows. "minmax" and "standard" multiply squared differences
+        Learned from the nominal rows: start with "standard", unless all columns have the
+        same unit (docs/choosing.md). "minmax" and "standard" multiply squared differences
         by ``1 / (max - min)**2`` or ``1 / variance``, rounded to 24 significant bits, so
         that differences tie as they do unscaled; before a Mahalanobis matrix, rows become
         ``(x - min) / (max - min)`` or ``(x - mean) / std``. "quantile" takes x to the share
@@ -212,9 +213,9 @@ class LPE(OutlierMixin, BaseEstimator):
     >>> import numpy as np
     >>> from lpe_dask import LPE
     >>> nominal = np.random.default_rng(0).standard_normal((1000, 2))
-    >>> model = LPE(n_neighbors=10, alpha=0.05).fit(nominal)
+    >>> model = LPE(scale="standard", aggregation="mean", alpha=0.05).fit(nominal)
     >>> model.score_samples(np.array([[0.0, 0.0], [2.0, 1.0], [9.0, 9.0]]))
-    array([0.957, 0.071, 0.   ])
+    array([0.946, 0.067, 0.   ])
     >>> model.predict(np.array([[0.0, 0.0], [9.0, 9.0]]))
     array([ 1, -1])
     """
@@ -844,10 +845,11 @@ def load(path: str | PathLike[str], anomaly_log_density: LogDensity | None = Non
     >>> import lpe_dask
     >>> nominal = np.random.default_rng(0).standard_normal((1000, 2))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     lpe_dask.LPE(n_neighbors=10).fit(nominal).save(f"{folder}/model")
+    ...     model = lpe_dask.LPE(scale="standard", aggregation="mean").fit(nominal)
+    ...     model.save(f"{folder}/model")
     ...     model = lpe_dask.load(f"{folder}/model")
     ...     model.score_samples(np.array([[0.0, 0.0], [2.0, 1.0], [9.0, 9.0]]))
-    array([0.957, 0.071, 0.   ])
+    array([0.946, 0.067, 0.   ])
     """
     from lpe_dask.model.loading import load_fitted
 
@@ -921,15 +923,17 @@ def score(
 
     Examples
     --------
+    >>> import numpy as np
     >>> import pandas as pd
     >>> import lpe_dask
-    >>> table = pd.DataFrame({"x": [0, 1, 2, 3, 50]}, index=list("abcde"))
-    >>> lpe_dask.score(table, n_neighbors=1)
-    a    1.0
-    b    1.0
-    c    1.0
-    d    1.0
-    e    0.2
+    >>> rng = np.random.default_rng(0)
+    >>> amounts, items = rng.normal(200, 50, 1000), rng.poisson(3, 1000)
+    >>> table = pd.DataFrame({"amount": amounts, "items": items, "is_gift": items > 4})
+    >>> table.loc[7, "items"] = 20
+    >>> start = {"scale": "standard", "aggregation": "mean", "categorical": "auto"}
+    >>> lpe_dask.score(table, **start).nsmallest(2)
+    7      0.001
+    478    0.002
     Name: p_value, dtype: float64
     """
     check_names("score", arguments)

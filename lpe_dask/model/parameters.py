@@ -351,8 +351,8 @@ PARAMETERS = {
     ),
     "scale": Parameter(
         choices=tuple(FORMS),
-        help="Bring the columns to one scale, learned from the nominal rows; quantile: the "
-        "share of nominal rows below.",
+        help="Bring the columns to one scale, learned from the nominal rows: start with "
+        "standard, unless all have one unit; quantile: the share of nominal rows below.",
     ),
     "categorical": Parameter(
         check=_check_categorical,

@@ -41,6 +41,7 @@ ELSEWHERE = {
     ),
     "python -m lpe_dask": "tests/cli/test_commands.py",
     "PYTHONPATH=tests python -m benchmarks.categories": "tests/benchmarks/test_by_hand.py",
+    "PYTHONPATH=tests python -m benchmarks.scales": "tests/benchmarks/test_scales.py",
     "PYTHONPATH=tests python -m benchmarks.forecasts --folder FOLDER": (
         "tests/benchmarks/test_by_hand.py"
     ),
