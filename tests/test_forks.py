@@ -1,6 +1,7 @@
 """A fork of a process computes as its parent does, whatever the parent's threads hold."""
 
 import ast
+import importlib
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 import dask
 import dask.array as da
 import dask.dataframe as dd
+import numba
 import numpy as np
 import pandas as pd
 import pytest
@@ -202,6 +204,7 @@ def test_score__in_a_fork_while_a_thread_holds_a_lock_of_dask(lock, model):
 
 
 def test_fork__waits_until_no_other_thread_compiles():
+    importlib.import_module("lpe_dask.kernels.compiled")  # before that, none of ours does
     forks = []
     fork = threading.Thread(target=lambda: forks.append(in_fork(lambda: "forked")))
 
@@ -265,7 +268,7 @@ def test_client__of_the_parent_raises_in_a_fork(model):
 @pytest.mark.parametrize("layer", ["omp", "workqueue"])
 def test_neighbor_lists__of_a_process_whose_parent_has_built_some(layer, monkeypatch):
     """After a fork OpenMP would end the process without a word."""
-    monkeypatch.setattr(nn_descent.numba, "threading_layer", lambda: layer)
+    monkeypatch.setattr(numba, "threading_layer", lambda: layer)
     monkeypatch.setattr(nn_descent, "_builders", {1})  # a parent
     monkeypatch.setattr(nn_descent, "_prepare", lambda n_features: False)
     monkeypatch.setattr(nn_descent, "_listed", lambda points, seed: points)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -374,9 +373,6 @@ def _start_fast() -> None:
     """Spare this process what takes a third of its start."""
     # What is imported lives to the end: no need to look through it again and again.
     gc.set_threshold(10_000, 50, 50)
-    # Dask imports it for chunks that tables never have, and numba with it; numba says so.
-    sys.modules.setdefault("sparse", None)  # type: ignore[arg-type]
-    warnings.filterwarnings("ignore", "Numba extension module 'sparse")
     # What its import says where no semaphores can be made: only scikit-learn needs it.
     warnings.filterwarnings("ignore", ".*joblib will operate in serial mode")
 

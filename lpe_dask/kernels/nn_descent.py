@@ -15,7 +15,6 @@ import warnings
 from functools import cache
 from types import ModuleType
 
-import lazy_loader
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,9 +22,6 @@ from lpe_dask.forks import ForkSafeLock
 from lpe_dask.kernels import brute, pruned
 from lpe_dask.kernels.blocks import Arrangement
 from lpe_dask.kernels.compilation import announce
-
-#: Imported where an index is built: small tables are searched without it.
-numba = lazy_loader.load("numba")
 
 #: Whether a reference is divided into regions of near rows before it is cut into blocks.
 KEEPS_NEAR_ROWS_TOGETHER = False
@@ -101,6 +97,8 @@ def neighbor_lists(points: NDArray[np.float64], seed: int) -> NDArray[np.int32]:
 
 
 def _listed(points: NDArray[np.float32], seed: int) -> NDArray[np.int32]:
+    import numba  # here and below: most searches do without
+
     n_threads = numba.get_num_threads()
     try:
         built = _library().NNDescent(
@@ -114,6 +112,8 @@ def _listed(points: NDArray[np.float32], seed: int) -> NDArray[np.int32]:
 
 def _check_openmp() -> None:
     """Raise if a build would end this process: OpenMP of GNU does not survive a fork."""
+    import numba
+
     is_fork = bool(_builders) and os.getpid() not in _builders
     if is_fork and numba.threading_layer() == "omp":
         raise RuntimeError(
@@ -130,6 +130,8 @@ def _prepare(n_features: int) -> bool:
 
     numba's own scheduler of threads ends the process if two threads use it at once.
     """
+    import numba
+
     _builders.add(os.getpid())
     announce("compiling pynndescent, in each process that builds an index: about 30 s")
     points = np.random.default_rng(0).standard_normal((4 * LISTED_ROWS, n_features))
@@ -140,6 +142,8 @@ def _prepare(n_features: int) -> bool:
 @cache
 def _library() -> ModuleType:
     """Import pynndescent, and leave what schedules numba's threads as it was set."""
+    import numba
+
     import lpe_dask.kernels.compiled  # noqa: F401 - tells numba where to keep what it compiles
 
     layer = numba.config.THREADING_LAYER

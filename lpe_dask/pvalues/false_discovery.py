@@ -28,7 +28,6 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
-from lpe_dask import dask_array as da
 from lpe_dask.pvalues.decisions import (
     Histogram,
     adjusted_p_values,
@@ -41,6 +40,11 @@ from lpe_dask.pvalues.decisions import (
 )
 from lpe_dask.tables import map_values, of_kind, values_and_kind
 from lpe_dask.tasks import merge_tasks
+
+if TYPE_CHECKING:  # users see these types
+    import dask.array as da
+else:
+    from lpe_dask import dask_array as da
 
 if TYPE_CHECKING:
     import dask.dataframe as dd

@@ -62,11 +62,14 @@ def plan_for(shape: SearchShape, workers: Workers) -> SearchPlan:
     if not shape.is_indexed:  # results then depend on the blocks
         configured = dask.config.get("lpe-dask.block-rows", None)
         shape = replace(shape, block_rows=shape.block_rows or configured)
-    plan = plan_search(shape, workers.n_threads, workers.threads, workers.memory_limit)
-    if shape.is_spooled is not None or Needs(plan).fits(workers.memory_limit):
+    # A process takes its part first: of small workers, most of what they have.
+    limit = workers.memory_limit
+    for_data = max(limit - PROCESS_BYTES - KERNEL_BYTES, limit // 4)
+    plan = plan_search(shape, workers.n_threads, workers.threads, for_data)
+    if shape.is_spooled is not None or Needs(plan).fits(limit):
         return plan
     shape = replace(shape, is_spooled=True)
-    return plan_search(shape, workers.n_threads, workers.threads, workers.memory_limit)
+    return plan_search(shape, workers.n_threads, workers.threads, for_data)
 
 
 def plan_for_active_workers(shape: SearchShape, *, wait: bool = False) -> SearchPlan:

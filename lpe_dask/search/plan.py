@@ -332,7 +332,7 @@ def plan_search(
     n_threads, threads : int
         Threads of all workers, and of the one with the most.
     memory_limit : int
-        Bytes of the smallest worker.
+        Bytes of the smallest worker, beside those of a process without data.
     """
     n_reference, block_rows = shape.n_reference, shape.block_rows
     if block_rows is None and shape.is_indexed:

@@ -31,7 +31,7 @@ QUIET_SECONDS = 10
 ASSUMED_BYTES = 2 * 2**30
 
 #: Bytes of a worker process before any data: interpreter, Dask, pandas, PyArrow, numba, and
-#: what else its tasks import (208 MiB measured, tests/cli/test_imports.py).
+#: what else its tasks import (208 MiB measured).
 PROCESS_BYTES = 215 * 2**20
 
 #: Share of a worker's memory that a plan may use; Dask spills above 0.6.

@@ -467,7 +467,7 @@ def test_command__takes_the_workers_of_the_job(monkeypatch):
         chosen.append(workers)
         return dask.config.set(scheduler="sync")
 
-    monkeypatch.setattr("lpe_dask.cli.commands.ChosenWorkers.open", look)
+    monkeypatch.setattr("lpe_dask.cli.cluster.ChosenWorkers.open", look)
     section = '[cluster]\nworkers = 3\nmemory_limit = "2GiB"\nthreads = 2\n'
     write_job(WITH_MODEL + section)
     given = ["run", "job.toml", "--date", "2026-11-20"]

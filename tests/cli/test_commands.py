@@ -76,8 +76,22 @@ def message(result):
 # What is offered
 
 
+@pytest.mark.parametrize(
+    ("arguments", "algorithm"),
+    [([], "auto"), (["--algorithm", "nn_descent"], "nn_descent")],
+)
+def test_compile__compiles_and_says_so(monkeypatch, arguments, algorithm):
+    asked = []
+    monkeypatch.setattr("lpe_dask.kernels.compile_kernels", asked.append)
+
+    result = CliRunner().invoke(commands.cli, ["compile", *arguments])
+
+    assert (result.exit_code, asked) == (0, [algorithm])
+    assert result.stdout == "all kernels are ready, after 0 s\n"
+
+
 def test_commands__are_those_that_are_built():
-    names = "demo explain fit plan report run score status"
+    names = "compile demo explain fit plan report run score status"
     assert " ".join(sorted(commands.cli.commands)) == names
 
 

@@ -227,7 +227,7 @@ def test_plan__of_a_column_without_a_value_in_the_sampled_partitions(
 )
 def test_steps__count_how_often_nominal_rows_are_read(files, scale, n_readings):
     """To be counted, to be put into blocks, and to learn a scale."""
-    nominal = _open(active_workers(), "nominal", None)
+    nominal = _open("nominal", None)
     model = nominal.planned(active_workers(), with_defaults({"scale": scale}))
 
     assert model.n_readings == n_readings

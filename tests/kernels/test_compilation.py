@@ -112,6 +112,7 @@ def test_announce_by__is_called_with_the_line(monkeypatch):
 
 SMALL = """
 import sys
+sys.modules["sparse"] = None  # Dask imports it where it is installed, and that numba
 import numpy as np
 import pandas as pd
 from lpe_dask import LPE, score

@@ -39,6 +39,7 @@ ELSEWHERE = {
     "lpe-dask fit NOMINAL --model MODEL --check-calibration": (
         "tests/model/test_calibration_check.py"
     ),
+    "lpe-dask compile": "tests/cli/test_commands.py",
     "python -m lpe_dask": "tests/cli/test_commands.py",
     "PYTHONPATH=tests python -m benchmarks.categories": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.scales": "tests/benchmarks/test_scales.py",

@@ -1,0 +1,94 @@
+"""What commands, and a program, import: modules are counted, as times differ by machine."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+#: What takes long to import, or much memory.
+HEAVY = [
+    "bokeh", "dask.array", "dask.dataframe", "dask_ml", "distributed", "matplotlib",
+    "numba", "pandas", "pyarrow", "pydantic", "pynndescent", "scipy.stats", "sklearn",
+]  # fmt: skip
+
+#: Files, and what Dask reads them with; jobs and summaries are checked by pydantic.
+FILES = {"pandas", "pyarrow", "pydantic"}
+DASK, PAGE = {"dask.array", "dask.dataframe"}, {"matplotlib"}
+
+PROGRAM = """
+import sys
+sys.modules["sparse"] = None  # Dask imports it where it is installed, and that numba
+{body}
+print("imported", *[name for name in {heavy} if name in sys.modules])
+"""
+
+COMMAND = """
+from lpe_dask.cli.commands import cli
+try:
+    cli({arguments}, prog_name="lpe-dask")
+except SystemExit as end:
+    assert end.code == 0, end.code
+"""
+
+
+def imported(body):
+    """Return which heavy modules a new process has imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(body=body, heavy=HEAVY)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A table of 300 rows, and a run of it."""
+    folder = tmp_path_factory.mktemp("imports")
+    rows = np.random.default_rng(0).standard_normal((300, 3))
+    pd.DataFrame(rows, columns=["a", "b", "c"]).to_parquet(folder / "table.parquet")
+    command = ["score", str(folder / "table.parquet"), "--output", str(folder / "out")]
+    subprocess.run([sys.executable, "-m", "lpe_dask", *command], check=True)
+    return folder
+
+
+def test_import__of_the_estimator():
+    may = FILES | {"sklearn", "scipy.stats"}
+
+    assert imported("import lpe_dask; lpe_dask.LPE") <= may
+
+
+@pytest.mark.parametrize(
+    ("command", "may"),
+    [
+        ("--help", set()),
+        ("score --help", set()),
+        (
+            "score {folder}/table.parquet --output {folder}/new",
+            FILES | DASK | {"matplotlib"},
+        ),
+        (
+            "score {folder}/table.parquet --output {folder}/no-page --no-report",
+            FILES | DASK,
+        ),
+        ("fit {folder}/table.parquet --model {folder}/model", FILES | DASK),
+        ("explain {folder}/out --top 2", FILES | DASK),
+        ("report {folder}/out", FILES | PAGE),
+        ("status {folder}/out", FILES),
+        ("plan {folder}/table.parquet", FILES | DASK | {"scipy.stats", "sklearn"}),
+    ],
+)
+def test_import__of_commands(files, command, may):
+    """No workers, no estimator, no compiler for what threads do at once."""
+    arguments = command.format(folder=files).split()
+
+    assert imported(COMMAND.format(arguments=arguments)) <= may
+
+
+def test_import__of_what_a_worker_does():
+    """A task of a search, before it needs compiled kernels."""
+    body = "import lpe_dask.search.join, lpe_dask.batch.taken, lpe_dask.model.scaling"
+
+    assert imported(body) <= {"pandas", "pyarrow"}
