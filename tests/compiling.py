@@ -27,7 +27,8 @@ def taking(way):
 def forget_work():
     """Begin as a new process does."""
     work = compilation._Work
-    work.done = work.expected = 0.0
+    work.done = 0.0
+    work.expected.clear()
     work.ready.clear()
 
 

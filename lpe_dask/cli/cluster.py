@@ -59,7 +59,7 @@ _ADDRESS = (
 START_SECONDS, LOAD_SECONDS = 10.0, 2.5
 
 #: Seconds up to which threads of this process do the work, and no workers are started.
-HERE_SECONDS = START_SECONDS
+IN_PROCESS_SECONDS = START_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class ChosenWorkers:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it was said who does the work; else that depends on how much it is."""
+        """Whether options choose the workers; otherwise that depends on the work."""
         described = self.n_workers, self.threads, self.memory_limit
         return self.is_joined or self.dashboard or any(described)
 
@@ -113,7 +113,7 @@ class ChosenWorkers:
         Parameters
         ----------
         sizes_of : callable
-            Tells how much work it is; what this raises, the work will, too.
+            Returns how much work it is. The work itself will raise what this raises.
         """
         if self.is_settled:
             return self
@@ -121,14 +121,14 @@ class ChosenWorkers:
             with _in_this_process():
                 workers, sizes = active_workers(), sizes_of()
                 seconds = sizes.seconds(workers.n_threads)
-                if seconds > HERE_SECONDS or not sizes.fit_into(workers):
+                if seconds > IN_PROCESS_SECONDS or not sizes.fit_into(workers):
                     return self
         except Exception as error:
-            logger.debug("how much work it is cannot be told: %r", error)
+            logger.debug("the work cannot be forecast: %r", error)
             return self
         logger.info(
-            "in this process: the work takes its %d threads %.1f s at most, workers take "
-            "%.0f s to start (--workers N starts some)", workers.n_threads,
+            "running in this process: its %d threads take %.1f s at most, and workers take "
+            "%.0f s to start (--workers N starts some anyway)", workers.n_threads,
             max(seconds, 0.1), START_SECONDS,
         )  # fmt: skip
         return replace(self, scheduler="threads")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import dask
+from dask import threaded
 
 #: Malignant tumors among the new ones: one in twenty.
 N_MALIGNANT = 6
@@ -44,7 +45,8 @@ def demo_texts(folder: Path) -> Iterator[str]:
     nominal, new = folder / "nominal.parquet", folder / "new.parquet"
     scores = folder / "scores"
     yield _write_tumors(nominal, new)
-    with dask.config.set(scheduler="threads"):  # workers would take longer to start
+    # Workers would take longer to start; by its name, Dask would import `distributed`.
+    with dask.config.set(scheduler=threaded.get):
         summary = score_files(new, scores, nominal=nominal, scale=SCALE, keep=["diagnosis"])
     yield _found(summary, scores)
     yield _reasons(summary["reasons"]["rows"][:2])

@@ -142,12 +142,9 @@ def detect_stalls(give_up_after: float) -> Iterator[Listener]:
 
     def ask() -> _Answer:
         assert client is not None
-        answer, scheduler = (
-            partial(client.sync, callback_timeout=timeout("look")),
-            client.scheduler,
-        )
-        at_work: _AtWork = answer(scheduler.processing, workers=None)
-        return at_work, len(answer(scheduler.events, topic=TOPIC))
+        call = partial(client.sync, callback_timeout=timeout("look"))
+        at_work: _AtWork = call(client.scheduler.processing, workers=None)
+        return at_work, len(call(client.scheduler.events, topic=TOPIC))
 
     detector = StallDetector(None if client is None else ask, give_up_after)
     ended = threading.Event()

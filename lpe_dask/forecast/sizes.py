@@ -3,7 +3,7 @@
     Run --footers, bytes of CSV--> rows, columns --all pairs--> seconds, bytes
 
 Nothing is tried, and no row is read but the first ones of a CSV file. All pairs of rows are
-counted, so a search that leaves many out ends sooner than is said here.
+counted, so a search that leaves many out ends sooner than forecast here.
 """
 
 from __future__ import annotations

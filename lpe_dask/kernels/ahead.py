@@ -9,7 +9,7 @@ import numpy as np
 from lpe_dask.kernels import brute, nn_descent
 from lpe_dask.kernels.beams import BeamState
 from lpe_dask.kernels.blocks import build_block
-from lpe_dask.kernels.compilation import expect_work
+from lpe_dask.kernels.compilation import KERNELS, expect_work
 from lpe_dask.kernels.exact_sums import sum_of_products
 from lpe_dask.kernels.indexes import Index, joined_lists
 from lpe_dask.kernels.paths import union_graph, walk_from_rows
@@ -48,7 +48,8 @@ def compile_kernels(algorithm: str = "auto") -> None:
             f"algorithm={algorithm!r}; it must be 'auto' or 'nn_descent': all others need "
             f"the same kernels as 'auto'."
         )
-    expect_work(math.inf)
+    for name in KERNELS:
+        expect_work(name, math.inf)
     rows = np.random.default_rng(0).standard_normal((N_ROWS, 2))
     numbers, basis = np.arange(N_ROWS), brute.basis(rows)
     block = build_block(rows, numbers, brute.arrange, basis)

@@ -5,7 +5,7 @@
                                 --too much--> compiled, after it was compiled and put there
 
 To compile the search takes longer than NumPy takes for thousands of rows, and to load what
-was compiled as long as it takes for a thousand. No result depends on which is taken.
+was compiled as long as it takes for a thousand. No result depends on which of them runs.
 
 The unit of work is what NumPy takes for a pair and one of its columns, about 2 ns.
 """
@@ -32,7 +32,7 @@ SELECTION_COLUMNS = 2
 
 
 class _Kernel(NamedTuple):
-    """Where a kernel is, and what is said while it is compiled.
+    """Where a kernel is, and what a line says while it is compiled.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class _Kernel(NamedTuple):
     seconds: int
 
 
-_KERNELS = {
+KERNELS = {
     "fold_nearest": _Kernel("nearest", "the search for neighbors", 20),
     "fold_counts": _Kernel("counts", "the search within a radius", 10),
     "join_directions": _Kernel("walks", "the neighbor graph", 3),
@@ -65,8 +65,8 @@ class _Work:
     """What was done without compilation by this process, and what is expected of it."""
 
     done = 0.0
-    expected = 0.0
     is_compiling = False
+    expected: dict[str, float] = {}  # noqa: RUF012 - by kernel
     ready: dict[str, Callable[..., Any]] = {}  # noqa: RUF012
     announce: Callable[[str], None] = logger.warning
 
@@ -82,9 +82,9 @@ def search_work(n_pairs: float, n_columns: int) -> float:
     return n_pairs * (n_columns + SELECTION_COLUMNS)
 
 
-def expect_work(work: float) -> None:
-    """Have kernels compiled at once where a computation takes so much work in all."""
-    _Work.expected = max(_Work.expected, work)
+def expect_work(name: str, work: float) -> None:
+    """Have a kernel compiled at once where a computation takes so much work in all."""
+    _Work.expected[name] = max(_Work.expected.get(name, 0.0), work)
 
 
 def announce_by(announce: Callable[[str], None]) -> None:
@@ -118,7 +118,7 @@ def run(name: str, work: float, *arguments: Any) -> Any:
 
 
 def _chosen(name: str, work: float, arguments: tuple[Any, ...]) -> Callable[..., Any]:
-    total = max(_Work.done + work, _Work.expected)
+    total = max(_Work.done + work, _Work.expected.get(name, 0.0))
     if total > LOADED_WORK:
         kernel = _compiled(name, arguments, may_compile=total > COMPILED_WORK)
         if kernel is not None:
@@ -141,7 +141,7 @@ def _compiled(
         one_process_at_a_time,
     )
 
-    of = _KERNELS[name]
+    of = KERNELS[name]
     module = import_module(f"lpe_dask.kernels.{of.module}")
     kernel: Callable[..., Any] = getattr(module, name)
     signature = tuple(map(typeof, arguments))

@@ -7,7 +7,7 @@ Squared distances are float64, summed in coordinate order: the difference of two
 squared, and the square is multiplied by the weight of its column, so that equal
 differences stay equal. After the numbers come the codes of categories, of which each that
 differs adds its weight. Each function has the name, the parameters and the results of a
-compiled one, bit for bit; `compilation` says which of them is taken.
+compiled one, bit for bit; `compilation` chooses between them.
 """
 
 from __future__ import annotations

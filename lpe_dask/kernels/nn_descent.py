@@ -144,7 +144,7 @@ def _library() -> ModuleType:
     """Import pynndescent, and leave what schedules numba's threads as it was set."""
     import numba
 
-    import lpe_dask.kernels.compiled  # noqa: F401 - tells numba where to keep what it compiles
+    import lpe_dask.kernels.compiled  # noqa: F401 - sets the folder of numba's cache
 
     layer = numba.config.THREADING_LAYER
     try:

@@ -109,7 +109,7 @@ def is_on_disk(kernel: Any, signature: tuple[Any, ...]) -> bool:
     """Return whether the cache on disk has a kernel, compiled for these types.
 
     Uses ``_cache`` of what `numba.njit` returns, and of that ``_index_key`` and
-    ``_cache_file._load_index``. Whether a call is going to compile is told by nothing else.
+    ``_cache_file._load_index``. Nothing public says whether a call is going to compile.
     Known to work since numba 0.61.0.
     """
     file = getattr(kernel._cache, "_cache_file", None)

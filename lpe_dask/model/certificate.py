@@ -138,9 +138,8 @@ def upper_bound(n_found: int, n_sampled: int, risk: float) -> float:
     """
     if n_found == n_sampled:
         return 1.0 if n_sampled > 0 else 0.0
-    from scipy.special import (
-        betaincinv,  # not for workers, nor `scipy.stats`, which takes half a second
-    )
+    # Not for workers; and `scipy.stats` would take half a second.
+    from scipy.special import betaincinv
 
     return float(betaincinv(n_found + 1, n_sampled - n_found, 1 - risk))
 

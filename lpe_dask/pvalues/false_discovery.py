@@ -43,13 +43,11 @@ from lpe_dask.tasks import merge_tasks
 
 if TYPE_CHECKING:  # users see these types
     import dask.array as da
-else:
-    from lpe_dask import dask_array as da
-
-if TYPE_CHECKING:
     import dask.dataframe as dd
 
     _Kind = TypeVar("_Kind", NDArray[Any], da.Array, dd.Series, pd.Series)
+else:
+    from lpe_dask import dask_array as da
 
 #: Histograms that one task merges.
 MERGED_HISTOGRAMS = 8

@@ -88,6 +88,11 @@ class Search:
         """How many nearest rows are searched for in space; None where they are counted."""
         return self.graph_neighbors or self.statistic.n_neighbors
 
+    def expect(self) -> None:
+        """Have kernels compiled at once if calibration is too much work without."""
+        is_count = self.listed_neighbors is None
+        expect_work("fold_counts" if is_count else "fold_nearest", self.work)
+
     def state(self, queries: QueryTiles, basis: Basis) -> NearestState | CountState:
         """Return the empty state of some queries; see `kernels.states`."""
         if self.listed_neighbors is None:
@@ -341,7 +346,7 @@ def _join_self(
 ) -> tuple[NDArray[Any], ...]:
     searched = Searched(*named)
     handles, space, search = searched.handles, searched.space, searched.search
-    expect_work(search.work)
+    search.expect()
     rows, numbers = _own_rows(handles[i], share, n_shares, chosen)
     found: list[tuple[NDArray[Any], ...]] = []
     for start in range(0, max(1, len(rows)), search.pass_rows):

@@ -24,7 +24,6 @@ from lpe_dask.kernels import (
     TILE_ROWS,
     Arrangement,
     QueryTiles,
-    expect_work,
     narrow,
     walk_from_rows,
 )
@@ -126,7 +125,7 @@ class SampledRows:
         seconds : float, optional
             For which a trial is repeated; None: `REPEAT_SECONDS`.
         """
-        expect_work(self.search.work)  # so that what is tried is what will be used
+        self.search.expect()  # so that what is tried is what will be used
         rows = self.reference[:n_reference]
         part = self._tried(rows[::FEWER], queries, density, n_tiles, seconds)
         # Nothing is left to compile.

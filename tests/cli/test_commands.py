@@ -727,7 +727,7 @@ def test_workers__are_started_as_asked_and_ended(files, monkeypatch):
 
 @pytest.mark.cluster
 def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
-    monkeypatch.setattr(clusters, "HERE_SECONDS", 0)
+    monkeypatch.setattr(clusters, "IN_PROCESS_SECONDS", 0)
     found = {}
 
     def look(run, lock):
@@ -739,6 +739,38 @@ def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
     invoke("score", "nominal.parquet", "--output", "out")
 
     assert sum(worker["nthreads"] for worker in found.values()) == dask.system.CPU_COUNT
+
+
+def test_workers__are_not_started_for_what_takes_no_longer(files, monkeypatch):
+    def start(*_):
+        pytest.fail("a few rows need no workers")
+
+    monkeypatch.setattr(clusters.ChosenWorkers, "_distributed", start)
+
+    scored = invoke(
+        "score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"
+    )
+    explained = invoke("explain", "out", "--top", 60)  # more than the run has explained
+    fitted = invoke("fit", "nominal.parquet", "--model", "model")
+
+    assert [done.exit_code for done in (scored, explained, fitted)] == [0, 0, 0]
+    for done in (scored, fitted):
+        assert "running in this process: its" in done.stderr
+        assert "(--workers N starts some anyway)" in done.stderr
+
+
+@pytest.mark.parametrize("options", [["--workers", "1"], ["--memory-limit", "1GiB"]])
+def test_workers__are_started_where_options_say_so(files, monkeypatch, options):
+    started = []
+
+    def start(workers):
+        started.append(workers)
+        return dask.config.set(scheduler="sync")
+
+    monkeypatch.setattr(clusters.ChosenWorkers, "_distributed", start)
+
+    assert invoke("score", "nominal.parquet", "--output", "out", *options).exit_code == 0
+    assert len(started) == 1
 
 
 def test_dashboard__is_asked_for_by_the_option_or_by_the_job():

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from compiling import taking
-from lpe_dask.kernels import announce_by, compilation, compile_kernels, sum_of_products
+from lpe_dask.kernels import (
+    announce_by,
+    compilation,
+    compile_kernels,
+    expect_work,
+    sum_of_products,
+)
 from searching import in_blocks, search_nearest, search_within
 
 
@@ -53,12 +59,16 @@ def test_run__compiles_as_late_as_it_pays(tmp_path):
     assert lines_of_second == []
 
 
-def test_run__compiles_at_once_where_more_is_expected(monkeypatch):
-    monkeypatch.setattr(compilation._Work, "expected", 2 * compilation.COMPILED_WORK)
+@pytest.mark.parametrize(
+    ("name", "ready"), [("add_products", ["add_products"]), ("fold_nearest", [])]
+)
+def test_run__compiles_at_once_what_more_is_expected_of(name, ready):
+    """And nothing else: a large search says nothing of how large others are."""
+    expect_work(name, 2 * compilation.COMPILED_WORK)
 
     sum_of_products(np.ones(3), np.ones(3))
 
-    assert list(compilation._Work.ready) == ["add_products"]
+    assert list(compilation._Work.ready) == ready
 
 
 def test_run__adds_up_the_work_of_a_process(monkeypatch, caplog):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
+from compiling import WAYS, taking
 from lpe_dask.kernels.nearest import fold_nearest
 from lpe_dask.kernels.states import CountState, NearestState
 from searching import (
@@ -420,3 +421,33 @@ def test_nearest__are_the_same_whatever_the_layout_of_queries(algorithm):
 
     for rows in (np.asfortranarray(points[:200]), np.repeat(points, 2, axis=0)[:400:2]):
         np.testing.assert_array_equal(search_nearest(reference, rows, 5).finish(), expected)
+
+
+@pytest.mark.parametrize("first", sorted(WAYS))
+@pytest.mark.parametrize("with_numbers", [False, True])
+@given(data=st.data(), points=point_sets(max_rows=20))
+def test_fold__may_be_compiled_after_some_blocks(data, points, first, with_numbers):
+    """A process compiles when its work so far is enough, in the middle of a search."""
+    n_neighbors = data.draw(st.integers(1, len(points) + 1))
+    parts = data.draw(row_parts(len(points)))
+    reference = in_blocks("pruned", points, parts)
+    numbers = np.arange(len(points))
+    radius = data.draw(st.sampled_from(np.unique(all_distances(points, points))))
+    queries = query_tiles(reference, points, numbers)
+    nearest = NearestState(queries, reference.basis, n_neighbors, with_numbers=with_numbers)
+    counted = CountState(queries, reference.basis, radius)
+
+    ways = [first, *(way for way in WAYS if way != first)]
+    for i, block in enumerate(reference.blocks):
+        with taking(ways[min(i, 1)]):
+            nearest.fold(block)
+            counted.fold(block)
+
+    distances = all_distances(points, points, exclude_self=True)
+    expected = smallest(distances, n_neighbors)
+    np.testing.assert_array_equal(nearest.finish(), expected[0][:, -1])
+    np.testing.assert_array_equal(counted.finish(), (distances <= radius).sum(axis=1))
+    if with_numbers:
+        found = nearest.neighbors()
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_array_equal(found[1], expected[1])
