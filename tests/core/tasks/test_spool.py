@@ -183,7 +183,7 @@ def test_spool__is_removed_by_a_thread_not_within_the_garbage_collector(tmp_path
     """A finalizer that sets a ContextVar or takes a lock may end or hang the process."""
     command = [sys.executable, "-c", COLLECTED, str(tmp_path)]
     calls = subprocess.check_output(
-        command, text=True, cwd=Path(__file__).parents[2]
+        command, text=True, cwd=Path(__file__).parents[3]
     ).split()
 
     assert calls.count("SimpleQueue.put") == 2
@@ -235,7 +235,7 @@ if sys.argv[2] == "at once":
 @pytest.mark.parametrize("end", ["as usual", "at once"])
 def test_spool__that_a_thread_is_removing_goes_before_the_process(tmp_path, end):
     command = [sys.executable, "-c", LEFT_TO_THE_END, str(tmp_path), end]
-    subprocess.check_call(command, cwd=Path(__file__).parents[2])
+    subprocess.check_call(command, cwd=Path(__file__).parents[3])
 
     assert list(tmp_path.iterdir()) == []
 
@@ -328,7 +328,7 @@ def owner_of_spool(place, what):
         [sys.executable, "-c", OWNER, str(place), what],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert process.stdout.readline() == "made\n"
     return process

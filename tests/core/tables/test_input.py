@@ -24,7 +24,7 @@ import scipy.sparse
 import lpe_dask
 from lpe_dask import LPE
 
-PAGE = Path(__file__).parents[2] / "docs" / "input.md"
+PAGE = Path(__file__).parents[3] / "docs" / "input.md"
 
 RNG = np.random.default_rng(13)
 NOMINAL = pd.DataFrame({"a": RNG.random(100), "b": 100 * RNG.random(100)})

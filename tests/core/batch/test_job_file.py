@@ -30,7 +30,7 @@ from lpe_dask.batch.job_file import MAX_FILE_BYTES, line_of, read_job
 from lpe_dask.batch.placeholders import has_range
 from lpe_dask.model.parameters import check_parameters
 
-JOBS = sorted((Path(__file__).parents[2] / "jobs").glob("*.toml"))
+JOBS = sorted((Path(__file__).parents[3] / "jobs").glob("*.toml"))
 DAY = datetime.date(2026, 11, 20)
 ENVIRONMENT = {"DATA": "s3://logs", "DAY": "{date}", "EMPTY": "", "ODD": "a\0b"}
 

@@ -71,7 +71,7 @@ def test_demo__gives_the_reasons_of_the_most_anomalous_rows(folder):
 def test_demo__prints_what_the_readme_shows(folder):
     text = invoke("demo").stdout
 
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
     [shown] = re.findall(r"(?s)\n\$ make demo\n(.*?)\n```\n", readme)
     assert [part for part in shown.split("\n\n") if part not in text] == []
 

@@ -22,7 +22,7 @@ from lpe_dask.model import loading
 from lpe_dask.storage.lock import hold
 
 DAY = datetime.date(2026, 11, 20)
-JOBS = Path(__file__).parents[2] / "jobs"
+JOBS = Path(__file__).parents[3] / "jobs"
 HEADER = """
 [nominal]
 data = "nominal.parquet"

@@ -17,7 +17,7 @@ from hostile import ATTACKS, limited
 from lpe_dask.tables import row_groups
 from lpe_dask.tables.files import open_table, read_frame
 
-PAGE = Path(__file__).parents[2] / "docs" / "input_files.md"
+PAGE = Path(__file__).parents[3] / "docs" / "input_files.md"
 
 
 def write(path, *values, **further):

@@ -9,7 +9,7 @@ import pytest
 import lpe_dask
 
 FOLDER = Path(lpe_dask.__file__).parent
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 
 

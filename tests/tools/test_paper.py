@@ -24,7 +24,7 @@ from paper.__main__ import run_paper
 from paper.claims import FAILS, HOLDS, LEVELS, UNDECIDED, Average
 from paper.roc import area, detection_at
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def write_data(folder):

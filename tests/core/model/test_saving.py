@@ -36,7 +36,7 @@ from lpe_dask.storage.columns import StoredFile
 from strategies import point_sets
 from waiting import eventually
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NAMES = ["a", "b", "c"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*, and no p-value:UserWarning")

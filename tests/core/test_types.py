@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("mypy")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 #: Lines that end with "# wrong" are to be reported, and no others.
 PROGRAM = """\
