@@ -3,8 +3,12 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# Further arguments for pytest, as in: make test ARGS="-k neighbors -x"
+# Further arguments for pytest, as in: make test ARGS="-k neighbors -x"; and what it runs, as in:
+# make test-thorough TESTS=tests/core/search
 ARGS ?=
+CORE := lpe_dask tests/core
+FULL := tests/full tests/system
+TOOLS := docs/paper tests/benchmarks tests/chaos tests/tools
 
 BIN := $(VENV)/bin
 # Two processes, each with whole files: tests of one file share a cluster. In the order of their
@@ -24,8 +28,8 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-oldest lifetimes chaos coverage lint bench finding \
-	paper false-alarms faults soak clean
+.PHONY: help demo test test-full test-tools test-thorough test-oldest lifetimes chaos coverage \
+	lint bench finding paper false-alarms faults soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(firstword $(MAKEFILE_LIST))
@@ -36,19 +40,29 @@ demo: $(INSTALLED) ## find anomalies in a real table, in some seconds
 	$(BIN)/lpe-dask demo --output build/demo
 
 # Two processes on two cores: threads of BLAS that wait for work would only slow the other.
-test test-oldest: export OPENBLAS_NUM_THREADS := 1
-test: $(READY) ## run the tests, on two cores
-	$(BIN)/$(PYTEST) $(ARGS)
+test test-full test-tools test-oldest: export OPENBLAS_NUM_THREADS := 1
+test test-oldest: TESTS := $(CORE)
+test: $(READY) ## run the tests of each promise, on two cores, in some minutes
+	$(BIN)/$(PYTEST) $(TESTS) $(ARGS)
 
-# Hours: more examples of each property, long simulations, and the tests marked slow.
-test-thorough: $(READY) ## run the slow tests as well, and more examples of each property
-	$(BIN)/$(PYTEST) -m "not lifetimes" --hypothesis-profile thorough --timeout 3600 $(ARGS)
+test-full: $(READY) ## run those of products and processes, and all cases but the slow ones
+	$(BIN)/$(PYTEST) $(FULL) $(ARGS)
+	$(BIN)/$(PYTEST) $(CORE) -m "full and not slow and not lifetimes" $(ARGS)
 
-test-oldest: $(OLDEST)/.ready ## run the tests with the oldest Python and dependencies allowed
-	$(OLDEST)/bin/$(PYTEST) $(ARGS)
+test-tools: TESTS := $(TOOLS)
+test-tools: $(READY) ## run those of benchmarks, chaos, recipes and the paper's experiments
+	$(BIN)/$(PYTEST) $(TESTS) $(ARGS)
+
+# Hours: more examples of each property, and the tests and cases marked slow.
+test-thorough: TESTS := $(CORE) $(FULL) $(TOOLS)
+test-thorough: $(READY) ## run all of these, the slow ones too, with more examples of each property
+	$(BIN)/$(PYTEST) -m "not lifetimes" --hypothesis-profile thorough --timeout 3600 $(TESTS) $(ARGS)
+
+test-oldest: $(OLDEST)/.ready ## run make test with the oldest Python and dependencies allowed
+	$(OLDEST)/bin/$(PYTEST) $(TESTS) $(ARGS)
 
 lifetimes: $(READY) ## lose workers in every way there is, for an hour
-	$(BIN)/python -m pytest -m lifetimes --timeout 3600 $(ARGS)
+	$(BIN)/python -m pytest -m lifetimes --timeout 3600 tests/system $(ARGS)
 
 # An hour for all of it; ARGS="--runs 5" does fewer, ARGS="--list" names the faults. Some need
 # nftables and libfaketime; nothing needs root.
@@ -58,7 +72,7 @@ chaos: $(READY) ## do faults to a cluster while a job runs on it, and check what
 # An empty cache of compiled code, because code that builds kernels runs only to fill it.
 coverage: $(READY) ## run the tests and demand that every line ran
 	cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
-	NUMBA_CACHE_DIR="$$cache" $(BIN)/python -m pytest --cov $(ARGS)
+	NUMBA_CACHE_DIR="$$cache" $(BIN)/python -m pytest --cov $(CORE) $(FULL) $(ARGS)
 
 # Half an hour for all of it; make bench ARGS="--list" names the parts, ARGS="--only 'gauss*'" one.
 bench: $(READY) ## time the library beside its peers

@@ -1,4 +1,4 @@
-"""Which cases of a test run always, and which only where slow tests run."""
+"""Which cases of a test run in `make test`, in `make test-full`, or with the slow tests only."""
 
 import itertools
 import random
@@ -6,15 +6,29 @@ import random
 import pytest
 
 
-def mostly_slow(cases, always):
-    """Return each case of a test once, marked slow but for those that always run.
+def mostly_full(cases, core):
+    """Return each case of a test once, marked full but for those that `make test` runs.
 
     A case is a value, or a tuple of values for as many arguments.
     """
-    cases, always = list(cases), list(always)
-    assert all(case in cases for case in always)
+    return mostly_slow(cases, cases, core)
+
+
+def mostly_slow(cases, full, core=None):
+    """Return each case once, marked slow but for those that `make test-full` runs.
+
+    Of these, all but ``core`` are marked full; None: `make test` runs them all.
+    """
+    cases, full = list(cases), list(full)
+    core = full if core is None else list(core)
+    assert all(case in cases for case in full)
+    assert all(case in full for case in core)
+    marks = {True: [], False: [pytest.mark.full]}
     cases = [case for i, case in enumerate(cases) if case not in cases[:i]]
-    return [_parameters(case, [] if case in always else pytest.mark.slow) for case in cases]
+    return [
+        _parameters(case, marks[case in core] if case in full else [pytest.mark.slow])
+        for case in cases
+    ]
 
 
 def _parameters(case, marks):

@@ -91,9 +91,9 @@ def at_most_computes():
     return lambda limit: dask.config.set(scheduler=ComputeCounter(limit))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster():
-    """Two worker processes."""
+    """Two worker processes, for all tests of this one."""
     with local_cluster() as cluster:
         yield cluster
 
@@ -101,7 +101,7 @@ def cluster():
 @pytest.fixture
 def client(cluster):
     with Client(cluster) as client:
-        client.wait_for_workers(2)
+        client.wait_for_workers(2, timeout=60)
         yield client
 
 

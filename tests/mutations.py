@@ -6,8 +6,9 @@
 A fault is a changed operator, comparison, truth value or number, or a dropped statement, at
 a place that is drawn at random, as many in each package. Each is judged in a copy of this
 checkout by the test files that import the package it is in, those of the package itself
-first, until one fails or the time is over. The same seed draws the same faults, so that two
-suites can be compared.
+first, until one fails or the time is over: by those of `make test`, and where these notice
+nothing, by those of `make test-full`. A fault that only the latter notice is a case that the
+former lack. The same seed draws the same faults, so that two suites can be compared.
 """
 
 import argparse
@@ -30,8 +31,14 @@ ROOT = Path(__file__).parents[1]
 #: Packages that get faults.
 PACKAGES = ("search", "pvalues", "model", "batch", "storage")
 
-#: Seconds for the tests of a fault.
-PATIENCE = 120
+#: Folders of tests, by the target that runs them.
+TIERS = {"make test": ["core"], "make test-full": ["full", "system"]}
+
+#: As `make test` uses them.
+TWO_PROCESSES = "-n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0".split()
+
+#: Seconds for the tests of a fault, of each tier.
+PATIENCE = 300
 
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
@@ -140,11 +147,10 @@ def drawn(seed, count):
     return faults
 
 
-def files_that_test(tests, package):
+def files_that_test(tests, folders, package):
     """Return the test files that import a package, those of the package itself first."""
     imports = re.compile(rf"^\s*(from|import) lpe_dask\.{package}\b", re.MULTILINE)
-    files = sorted(tests.rglob("test_*.py"))
-    files = [file for file in files if "benchmarks" not in file.parts]
+    files = sorted(file for name in folders for file in (tests / name).rglob("test_*.py"))
     own = [file for file in files if file.parent.name == package]
     return own + [
         file for file in files if file not in own and imports.search(file.read_text())
@@ -152,13 +158,26 @@ def files_that_test(tests, package):
 
 
 def judged(fault, checkout):
-    """Return what the tests of a checkout say about a fault, and which failed."""
+    """Return which tier of the tests of a checkout notices a fault, and which test."""
     path = checkout / fault.file
     source = path.read_bytes()
     path.write_bytes(source[: fault.start] + fault.after.encode() + source[fault.stop :])
     package = Path(fault.file).parts[1]
-    files = [str(file) for file in files_that_test(checkout / "tests", package)]
-    command = [sys.executable, "-m", "pytest", "-x", "-q"]
+    verdicts = []
+    try:
+        for tier, folders in TIERS.items():
+            files = files_that_test(checkout / "tests", folders, package)
+            verdict, test = _first_failure(files, checkout)
+            if verdict == "caught":
+                return f"{verdict} by {tier}", test
+            verdicts.append(verdict)
+    finally:
+        path.write_bytes(source)
+    return ", ".join(dict.fromkeys(verdicts)), ""
+
+
+def _first_failure(files, checkout):
+    command = [sys.executable, "-m", "pytest", "-x", "-q", *TWO_PROCESSES]
     process = subprocess.Popen(
         [*command, *files], cwd=checkout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, start_new_session=True, env=os.environ | {"PYTHONPATH": str(checkout)},
@@ -170,7 +189,6 @@ def judged(fault, checkout):
     finally:
         with suppress(ProcessLookupError):  # what tests have started ends with them
             os.killpg(process.pid, signal.SIGKILL)
-        path.write_bytes(source)
     if process.returncode == 0:
         return "survived", ""
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)

@@ -7,7 +7,7 @@ far the forecast was off. By hand, as it takes a quarter of an hour:
 
 Seconds are those of the whole command; beside them stands what it had of the processors, as
 other work on the machine makes the first longer, and not the second. That forecasts name as
-many tasks as there are is tested (tests/forecast/test_estimate.py).
+many tasks as there are is tested (tests/core/forecast/test_estimate.py).
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ ELSEWHERE = {
     'pip install "lpe-dask[dashboard]"': "make test",
     'pip install "lpe-dask[plot]"': "make test",
     "lpe-dask fit NOMINAL --model MODEL --check-calibration": (
-        "tests/model/test_calibration_check.py"
+        "tests/core/model/test_calibration_check.py"
     ),
-    "lpe-dask compile": "tests/cli/test_commands.py",
-    "python -m lpe_dask": "tests/cli/test_commands.py",
+    "lpe-dask compile": "tests/core/cli/test_commands.py",
+    "python -m lpe_dask": "tests/core/cli/test_commands.py",
     "PYTHONPATH=tests python -m benchmarks.categories": "tests/benchmarks/test_by_hand.py",
     "PYTHONPATH=tests python -m benchmarks.scales": "tests/benchmarks/test_scales.py",
     "PYTHONPATH=tests python -m benchmarks.forecasts --folder FOLDER": (
