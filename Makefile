@@ -72,7 +72,8 @@ chaos: $(READY) ## do faults to a cluster while a job runs on it, and check what
 # An empty cache of compiled code, because code that builds kernels runs only to fill it.
 coverage: $(READY) ## run the tests and demand that every line ran
 	cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
-	NUMBA_CACHE_DIR="$$cache" $(BIN)/python -m pytest --cov $(CORE) $(FULL) $(ARGS)
+	NUMBA_CACHE_DIR="$$cache" $(BIN)/python -m pytest --cov \
+	-m "not slow and not lifetimes" $(CORE) $(FULL) $(ARGS)
 
 # Half an hour for all of it; make bench ARGS="--list" names the parts, ARGS="--only 'gauss*'" one.
 bench: $(READY) ## time the library beside its peers
