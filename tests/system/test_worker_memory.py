@@ -16,12 +16,19 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 
+import lpe_dask
 from choosing import mostly_slow
 from lpe_dask import LPE
+from lpe_dask.cli.cluster import ChosenWorkers
 from lpe_dask.search import plan as planning
 from lpe_dask.search.memory import Needs, plan_for
 from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic
-from lpe_dask.tasks.workers import active_workers, peak_process_bytes
+from lpe_dask.tasks.workers import (
+    PROCESS_BYTES,
+    active_client,
+    active_workers,
+    peak_process_bytes,
+)
 from making import as_array, as_frame, forget_peak
 
 pytestmark = pytest.mark.skipif(
@@ -86,6 +93,19 @@ def planned(n_rows, *, reads_frame):
         partition_rows=n_rows // N_PARTITIONS, reads_frame=reads_frame,
     )  # fmt: skip
     return Needs(plan_for(shape, active_workers()))
+
+
+@pytest.mark.cluster
+def test_process_bytes__bound_a_worker_of_a_command_before_it_has_data(tmp_path):
+    """With what the tasks of a small run import; no kernel is loaded for it."""
+    as_frame(100, N_FEATURES, 2, 0).to_parquet(tmp_path / "table")
+    # Dask imports sparse where it is installed, and that numba.
+    without = {"distributed.worker.preload": ["import sys; sys.modules['sparse'] = None"]}
+    with dask.config.set(without), ChosenWorkers(None, 2, None, debug=True).open():
+        lpe_dask.score_files(tmp_path / "table", output=tmp_path / "out", report=False)
+        taken = peak(active_client())
+
+    assert taken <= PROCESS_BYTES <= 220 * 2**20
 
 
 @pytest.mark.cluster

@@ -122,6 +122,7 @@ def client(before, shared):
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.full
 def test_attack__succeeds_where_nothing_is_closed(before):
     """Otherwise the other tests here would show nothing."""
     with LocalCluster(
@@ -178,6 +179,7 @@ def test_cluster__imports_nothing_that_another_user_wrote(client):
     assert found == [None, None, None]
 
 
+@pytest.mark.full
 def test_dashboard__is_there_where_it_is_asked_for():
     before = listening()
     with ChosenWorkers(None, 1, None, debug=False, dashboard=True).open():
