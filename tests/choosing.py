@@ -1,4 +1,4 @@
-"""Which cases of a test run in `make test`, in `make test-full`, or with the slow tests only."""
+"""Which cases of a test are of `make test`, of `make test-full`, or slow."""
 
 import itertools
 import random
@@ -11,7 +11,13 @@ def mostly_full(cases, core):
 
     A case is a value, or a tuple of values for as many arguments.
     """
+    cases = list(cases)
     return mostly_slow(cases, cases, core)
+
+
+def mostly_dealt(*lists):
+    """Return all combinations, marked full but for a few with which each value occurs."""
+    return mostly_full(itertools.product(*lists), dealt(*lists))
 
 
 def mostly_slow(cases, full, core=None):

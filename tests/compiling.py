@@ -1,5 +1,8 @@
-"""Kernels compiled, or as they are defined, whatever their work is; their inner parts."""
+"""Kernels compiled, or as they are defined; their inner parts; processes with a cache."""
 
+import os
+import subprocess
+import sys
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -30,6 +33,21 @@ def forget_work():
     work.done = 0.0
     work.expected.clear()
     work.ready.clear()
+
+
+def environment_with_cache(folder):
+    """Return that of a process whose cache of compiled code is in a folder."""
+    others = {k: v for k, v in os.environ.items() if not k.startswith("DASK_LPE_DASK")}
+    return {**others, "NUMBA_CACHE_DIR": str(folder)}
+
+
+def said_by(program, folder):
+    """Return what a new process prints, and the lines of its standard error."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment_with_cache(folder),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.split(), done.stderr.splitlines()
 
 
 def from_python(kernel):

@@ -10,6 +10,13 @@ from lpe_dask.search import Preparation, Space
 from searching import all_squares
 
 
+def curved_rows(seed, n_rows=3000):
+    """Return rows of 20 columns on a surface of 6 dimensions."""
+    rng = np.random.default_rng(0)
+    turn = rng.standard_normal((6, 20))
+    return np.tanh(np.random.default_rng(seed).standard_normal((n_rows, 6)) @ turn)
+
+
 def right_lists(points, seed=0, *, keep=True):
     """Return what `nn_descent.neighbor_lists` is to find, by comparing all pairs."""
     # Blocks are the same again and again.

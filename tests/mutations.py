@@ -6,8 +6,8 @@
 A fault is a changed operator, comparison, truth value or number, or a dropped statement, at
 a place that is drawn at random, as many in each package. Each is judged in a copy of this
 checkout by the test files that import the package it is in, those of the package itself
-first, until one fails or the time is over: by those of `make test`, and where these notice
-nothing, by those of `make test-full`. A fault that only the latter notice is a case that the
+first, until one fails or the time is over: by those of `make test`, and where these see
+nothing, by those of `make test-full`. A fault that only the latter see is a case that the
 former lack. The same seed draws the same faults, so that two suites can be compared.
 """
 
@@ -35,7 +35,9 @@ PACKAGES = ("search", "pvalues", "model", "batch", "storage")
 TIERS = {"make test": ["core"], "make test-full": ["full", "system"]}
 
 #: As `make test` uses them.
-TWO_PROCESSES = "-n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0".split()
+TWO_PROCESSES = [
+    "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart", "0"
+]  # fmt: skip
 
 #: Seconds for the tests of a fault, of each tier.
 PATIENCE = 300

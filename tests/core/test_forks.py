@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import subprocess
 import sys
 import threading
 from contextlib import contextmanager
@@ -22,11 +21,11 @@ from distributed import Client
 from numba.core.compiler_lock import global_compiler_lock
 
 import lpe_dask
+from choosing import mostly_dealt, mostly_full
 from forking import in_fork
 from lpe_dask import LPE
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.kernels import nn_descent
-from processes import local_cluster
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="it has no forks"),
@@ -80,8 +79,10 @@ def held_by_a_thread(lock):
         thread.join()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("has_scored", [False, True])
+CASES = KINDS, [False, True]
+
+
+@pytest.mark.parametrize(("kind", "has_scored"), mostly_dealt(*CASES))
 def test_score__in_a_fork(kind, has_scored):
     rows = KINDS[kind](ROWS)
     model = LPE(5).fit(rows)
@@ -120,7 +121,8 @@ def test_model__in_a_fork(use, model, tmp_path):
     np.testing.assert_array_equal(actual, expected)
 
 
-def test_score__in_forks_while_other_threads_fit_and_score(model):
+@pytest.mark.parametrize("n_forks", mostly_full([4, 10], [4]))
+def test_score__in_forks_while_other_threads_fit_and_score(model, n_forks):
     expected, end = scores(model), threading.Event()
 
     def work():
@@ -131,42 +133,12 @@ def test_score__in_forks_while_other_threads_fit_and_score(model):
     for thread in threads:
         thread.start()
     try:
-        for _ in range(10):
+        for _ in range(n_forks):
             np.testing.assert_array_equal(in_fork(lambda: scores(model)), expected)
     finally:
         end.set()
         for thread in threads:
             thread.join()
-
-
-USE_OF_A_PARENT = """
-import multiprocessing
-import dask.array
-import lpe_dask
-
-def score():
-    rows = dask.array.arange(60.0, chunks=20).reshape(-1, 2)
-    print(float(lpe_dask.score(rows, n_neighbors=2).sum().compute()), flush=True)
-
-if __name__ == "__main__":
-    dask.array.ones(30, chunks=10).sum().compute()
-    fork = multiprocessing.get_context("fork").Process(target=score)
-    fork.start()
-    fork.join(60)
-    fork.kill()
-    score()
-"""
-
-
-def test_score__in_a_fork_of_a_process_that_has_used_dask_alone():
-    """It has imported hardly anything of the package."""
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", USE_OF_A_PARENT],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    of_fork, of_parent = run.stdout.split()
-
-    assert of_fork == of_parent
 
 
 def test_fork_safe_lock__is_free_in_a_fork():
@@ -217,6 +189,11 @@ def test_fork__waits_until_no_other_thread_compiles():
     assert forks == ["forked"]
 
 
+def called(function):
+    """Return the name of a function without that of its module."""
+    return getattr(function, "attr", None) or getattr(function, "id", None)
+
+
 def test_package__has_no_other_lock_that_a_fork_might_wait_for():
     """Where a process has an object of its own, or nobody waits, Python's locks will do."""
     folder = Path(lpe_dask.__file__).parent
@@ -225,7 +202,7 @@ def test_package__has_no_other_lock_that_a_fork_might_wait_for():
         for path in folder.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
-        and ast.unparse(node.func).split(".")[-1] in {"Lock", "RLock", "Condition"}
+        and called(node.func) in {"Lock", "RLock", "Condition"}
         and ast.unparse(node.func) != "Lock"  # that of a folder
     }
 
@@ -234,9 +211,9 @@ def test_package__has_no_other_lock_that_a_fork_might_wait_for():
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("fitted_on", ["threads", "cluster"])
-def test_score__in_a_fork_of_a_process_with_a_client(fitted_on):
+def test_score__in_a_fork_of_a_process_with_a_client(fitted_on, cluster):
     """The fork computes by itself; the cluster stays that of its parent."""
-    with dask.config.set(scheduler=None), local_cluster() as cluster, Client(cluster):
+    with dask.config.set(scheduler=None), Client(cluster):
         with dask.config.set({"scheduler": "threads"} if fitted_on == "threads" else {}):
             model = LPE(5).fit(ROWS)
         expected = scores(model)
@@ -248,18 +225,14 @@ def test_score__in_a_fork_of_a_process_with_a_client(fitted_on):
 
 
 @pytest.mark.cluster
-def test_client__of_the_parent_raises_in_a_fork(model):
+def test_client__of_the_parent_raises_in_a_fork(model, cluster):
     def score():
         try:
             scores(model)
         except RuntimeError as error:
             return str(error)
 
-    with (
-        local_cluster() as cluster,
-        Client(cluster) as client,
-        dask.config.set(scheduler=client),
-    ):
+    with Client(cluster) as client, dask.config.set(scheduler=client):
         said = in_fork(score)
 
     assert "this process is a fork" in said

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lpe_dask
-from choosing import pairs
+from choosing import dealt, mostly_dealt, mostly_full, pairs
 from lpe_dask.batch.api import score_files
 from lpe_dask.tables import row_groups
 from lpe_dask.tables.errors import TableError
@@ -105,8 +105,10 @@ def write_table(folder, name, columns, n_rows=8):
     pq.write_table(table, folder / name, row_group_size=4)
 
 
-@pytest.mark.parametrize("decides", [{"alpha": 0.1}, {"fdr": 0.1}])
-@pytest.mark.parametrize("missing", ["none", "some", "all"])
+@pytest.mark.parametrize(
+    ("missing", "decides"),
+    mostly_dealt(["none", "some", "all"], ["alpha", "fdr"]),
+)
 def test_score_files__carries_over_every_type(tmp_path, model, missing, decides):
     """Missing are none, some or all values of the first part; later parts have values."""
     n_missing = {"none": 0, "some": 2, "all": 4}[missing]
@@ -118,7 +120,7 @@ def test_score_files__carries_over_every_type(tmp_path, model, missing, decides)
         }
         write_table(tmp_path / "data", file, columns)
 
-    score_files(tmp_path / "data", tmp_path / "out", model=model, **decides)
+    score_files(tmp_path / "data", tmp_path / "out", model=model, **{decides: 0.1})
 
     given, actual = pq.read_table(tmp_path / "data"), pq.read_table(tmp_path / "out")
     assert actual.schema.names == [
@@ -179,8 +181,12 @@ INDEXES = {
 }
 
 
+OPTIONS = INDEXES, [(0, 12), (0, 5, 12)], [None, ("x",), ()]
+
+
 @pytest.mark.parametrize(
-    ("kind", "edges", "keep"), pairs(INDEXES, [(0, 12), (0, 5, 12)], [None, ("x",), ()])
+    ("kind", "edges", "keep"),
+    mostly_full([*pairs(*OPTIONS), *dealt(*OPTIONS)], dealt(*OPTIONS)),
 )
 def test_score_files__keeps_the_index(tmp_path, model, kind, edges, keep):
     frame = pd.DataFrame({"x": np.arange(12.0), "note": "text"}, index=INDEXES[kind])

@@ -1,36 +1,21 @@
 """What the runs of a job say together: each summary has the state, and what it follows."""
 
-import bisect
 import datetime
 import json
 import os
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import dask
 import fsspec
-import numpy as np
-import pandas as pd
 import pytest
 
 import lpe_dask
-from breaking import at
+from choosing import mostly_full
+from daily import JOB, N_ROWS, day, fit_model, prepare_folder, rows, write_day
 from lpe_dask.batch import drift_log
 from lpe_dask.batch.fit import RunError
 from lpe_dask.batch.summary import read_summary
-from storages import BreakingFileSystem, Death, s3_server
-
-N_ROWS = 400
-DAY = datetime.date(2026, 11, 1)
-
-JOB = """
-[model]
-path = "model"
-[score]
-data = "in/{date}.parquet"
-output = "out/{date}"
-"""
+from storages import s3_server
 
 
 @pytest.fixture(autouse=True)
@@ -42,28 +27,7 @@ def one_thread():
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("in").mkdir()
-    Path("job.toml").write_text(JOB)
-    fit_model(0)
-
-
-def rows(seed, shift=0.0, n_rows=N_ROWS):
-    values = np.random.default_rng(seed).standard_normal((n_rows, 2)) + shift
-    return pd.DataFrame(values, columns=["x", "y"])
-
-
-def fit_model(seed):
-    model = lpe_dask.LPE(n_neighbors=5, alpha=0.05, calibration="conformal", random_state=0)
-    model.fit(rows([9, seed], n_rows=2000)).save("model", overwrite=True)
-
-
-def day(number):
-    return DAY + datetime.timedelta(days=number - 1)
-
-
-def write_day(number, *, seed=None, shift=0.0, n_rows=N_ROWS):
-    table = rows(number if seed is None else seed, shift, n_rows)
-    table.to_parquet(f"in/{day(number)}.parquet")
+    prepare_folder()
 
 
 def run(number, job="job.toml", *, overwrite=False, **given):
@@ -126,7 +90,7 @@ def test_run__of_broken_input_is_not_counted_but_remembered():
     assert verdicts == ["no drift", "invalid input", "no drift"]
 
 
-@pytest.mark.parametrize("n_days", [1, 3])
+@pytest.mark.parametrize("n_days", mostly_full([1, 3], [3]))
 def test_run__that_is_done_again_counts_once(n_days, caplog):
     first, *_ = [run(i + 1) for i in range(n_days)]
 
@@ -206,10 +170,15 @@ def test_run__takes_what_a_job_tolerates():
     "outputs",
     [
         ("out/{date}", "out/{date-1d}-other"),
-        ("out/{date}/a", "out/{date}/b"),
-        ("out/a-{date}", "out/b-{date}"),
         ("{date}-a", "{date}"),
-        ("out/2020-01-01-{date}", "out/2020-01-01-{date}-{date-7d}"),
+        *(
+            pytest.param(outputs, marks=pytest.mark.full)
+            for outputs in [
+                ("out/{date}/a", "out/{date}/b"),
+                ("out/a-{date}", "out/b-{date}"),
+                ("out/2020-01-01-{date}", "out/2020-01-01-{date}-{date-7d}"),
+            ]
+        ),
     ],
     ids=str,
 )
@@ -285,17 +254,19 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("change", DAMAGES.values(), ids=DAMAGES)
-def test_run__passes_over_a_damaged_summary(caplog, change):
+@pytest.mark.parametrize(
+    "damage", mostly_full(DAMAGES, ["cut short", "no drift", "a damaged state"])
+)
+def test_run__passes_over_a_damaged_summary(caplog, damage):
     for number in (1, 2, 4):
         run(number)
     for number in (2, 4):
-        rewrite(number, change)
+        rewrite(number, DAMAGES[damage])
 
     drift = run(3)
 
     assert followed(drift) == 1
-    if change is not DAMAGES["no drift"]:
+    if damage != "no drift":
         assert "2026-11-02 is passed over, as it is damaged" in caplog.text
 
 
@@ -425,7 +396,7 @@ def test_score_files__is_a_single_run_that_is_not_tested():
 # Other storages
 
 
-@pytest.fixture(params=["memory", "s3"])
+@pytest.fixture(params=mostly_full(["memory", "s3"], ["memory"]))
 def place(request):
     if request.param == "memory":
         yield "memory://series"
@@ -445,111 +416,3 @@ def test_run__has_its_series_on_every_storage(place):
     assert "second line" in run(2, seed=8, overwrite=True)["second_line"]
     told = [score(seed, output=f"{place}/scored") for seed in (1, 2, None)]
     assert [drift["number"] for drift in told] == [1, 2, 2]
-
-
-# A month, counted by hand
-
-
-@dataclass
-class Month:
-    """What a month of runs should say, by plain counting.
-
-    Attributes
-    ----------
-    lines : dict of date to list
-        The days that the output of a day counts, itself last, each with its counts in bulk
-        bins and its number of rows.
-    models : dict of date to int
-        Which model has scored a day.
-    """
-
-    lines: dict = field(default_factory=dict)
-    models: dict = field(default_factory=dict)
-
-    def expect(self, of, model, counts):
-        """Return the line of a run that is done now, and whether it is a second one."""
-        earlier = [d for d in self.lines if d < of and self.models[d] == model]
-        later = [d for d in self.lines if d > of and self.models[d] == model]
-        line = [*(self.lines[max(earlier)] if earlier else []), (of, counts)]
-        self.lines[of], self.models[of] = line, model
-        is_second = bool(later) and not any(
-            self.lines[min(later)][: i + 1] == line
-            for i in range(len(self.lines[min(later)]))
-        )
-        return line, is_second
-
-
-def counts_by_hand(output, edges, n_calibration):
-    """Return the rows in each bulk bin, and all, from the p-values of the parts."""
-    bins = [0] * (len(edges) - 1)
-    p_values = pd.read_parquet(output)["p_value"].tolist()
-    for p in p_values:
-        rank = round(p * (n_calibration + 1)) - 1
-        which = bisect.bisect_left(edges, rank)
-        if which > 0:
-            bins[which - 1] += 1
-    return tuple(bins), len(p_values)
-
-
-def age_locks():
-    for path in Path().rglob("*_lock*"):
-        os.utime(path, (1, 1))
-
-
-def test_run__of_a_month_with_kills_replays_a_refit_and_a_backfill(caplog):
-    """30 days; each state has the runs and rows that counting by hand gives."""
-    fsspec.register_implementation("breaking", BreakingFileSystem, clobber=True)
-    Path("job.toml").write_text(JOB.replace("out/", f"breaking://{os.getcwd()}/out/"))
-    rng, month, model, n_killed, n_second = np.random.default_rng(0), Month(), 0, 0, 0
-    for number in range(1, 31):
-        write_day(number, n_rows=60 + number)
-    replays, backfill, repair = [5, 14], [9, 10], [12]
-    plan = [
-        *range(1, 9),
-        *range(11, 15),
-        *replays,
-        15,
-        *backfill,
-        16,
-        *repair,
-        17,
-        *replays,
-    ]
-    plan += ["refit", *range(18, 28), 8, 19, 27, 28, 29, 29, 30]
-    for number in plan:
-        if number == "refit":
-            fit_model(1)
-            model = 1
-            continue
-        is_done = day(number) in month.lines
-        if is_done and number in repair:
-            write_day(number, seed=77, n_rows=1000)
-        for point in rng.integers(0, 30, 2):
-            BreakingFileSystem.repair(at(point, "dies"))
-            with suppress(Death):
-                lpe_dask.run("job.toml", date=day(number), overwrite=is_done)
-            n_killed += BreakingFileSystem.is_dead
-            BreakingFileSystem.repair()
-            age_locks()
-
-        lpe_dask.run("job.toml", date=day(number), overwrite=is_done)
-
-        output = f"out/{day(number)}"
-        drift = read_summary(output)["drift"]
-        state = drift["state"]
-        counts = counts_by_hand(output, state["edges"], state["n_calibration"])
-        line, is_second = month.expect(day(number), model, counts)
-        n_second += is_second
-        assert state["counted_runs"] == len(line)
-        assert [known["rows"] for known in state["runs"]] == [n for _, (_, n) in line]
-        ends = [known["output"][-10:] for known in state["runs"]]
-        assert ends == [str(of) for of, _ in line]
-        total = [sum(of) for of in zip(*(bins for _, (bins, _) in line), strict=True)]
-        recent = [bulk for _, *bulk in state["recent"]]
-        held = [sum(of) for of in zip(state["sums"], *recent, strict=True)]
-        assert held == total
-        assert (drift["second_line"] is not None) == is_second
-        assert is_second == (drift["second_line"] in caplog.messages)
-    assert n_killed > 20
-    assert n_second == 4  # days 9, 10, 12, and 8 with the other model
-    assert {day(n) for n in range(1, 31)} == set(month.lines)

@@ -55,7 +55,7 @@ def test_report__returns_where_the_page_is():
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", "3"])
 def test_report__refuses_what_is_no_summary(content):
-    lpe_dask.run("job.toml")
+    Path("out").mkdir()
     Path("out/_summary.json").write_text(content)
 
     with pytest.raises(ValueError, match=r"is not a summary.*--overwrite"):

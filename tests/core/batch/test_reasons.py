@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import lpe_dask
+from choosing import mostly_full
 from lpe_dask.batch.explaining import (
     explain_output,
     knows_reasons,
@@ -144,11 +145,17 @@ def test_reasons__leave_out_what_is_private_of_a_model_that_has_no_names(tmp_pat
     "arguments",
     [
         {"graph": "radius", "radius": 5.0},
-        {"metric": "geodesic", "metric_params": {"n_neighbors": 3}},
-        {"aggregation": "mean"}, {},
+        {},
+        *mostly_full(
+            [
+                {"metric": "geodesic", "metric_params": {"n_neighbors": 3}},
+                {"aggregation": "mean"},
+            ],
+            core=[],
+        ),
     ],
-    ids=["radius", "geodesic", "mean", "kth"],
-)  # fmt: skip
+    ids=["radius", "kth", "geodesic", "mean"],
+)
 def test_reasons__say_of_what_distance_there_are_no_shares(tmp_path, arguments):
     nominal = table(200, 5)[["x", "y"]].astype(float)
     nominal.loc[:24] = [400.0, 400.0]  # a row of which there are 25

@@ -4,9 +4,7 @@ import errno
 import itertools
 import json
 import os
-import tempfile
 from datetime import datetime
-from pathlib import Path
 from types import SimpleNamespace
 
 import dask
@@ -15,11 +13,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
 
 import lpe_dask
+from choosing import mostly_full
 from lpe_dask.batch import fit as fit_runs
 from lpe_dask.batch import parts
 from lpe_dask.batch.api import score_files, score_job
@@ -75,18 +71,6 @@ def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@st.composite
-def tables(draw):
-    """Rows on a coarse grid, some not measurable, and edges that cut them into files."""
-    n_rows = draw(st.integers(0, 12))
-    values = st.one_of(st.integers(-3, 3).map(float), st.just(np.nan))
-    rows = draw(npst.arrays(np.float64, (n_rows, 2), elements=values))
-    index = draw(st.lists(st.integers(-50, 50), min_size=n_rows, max_size=n_rows))
-    cuts = draw(st.lists(st.integers(0, n_rows), max_size=3))
-    frame = pd.DataFrame(rows, index=pd.Index(index, dtype="int64"), columns=["x", "y"])
-    return frame, [0, *sorted(cuts), n_rows]
-
-
 @pytest.mark.parametrize("is_own", [False, True])
 def test_prepare__lists_files_once_and_reads_each_footer_once(
     tmp_path, monkeypatch, nominal, data, is_own
@@ -107,32 +91,6 @@ def test_prepare__lists_files_once_and_reads_each_footer_once(
     footers = dict.fromkeys(["000.parquet", "001.parquet", "002.parquet"], 1)
     assert listed.count(str(data)) == 1
     assert CountingFileSystem.opened == footers | ({} if is_own else {nominal.name: 1})
-
-
-@given(
-    table=tables(), n_nominal=st.integers(2, 9), alpha=st.sampled_from([0.05, 0.25, 0.5])
-)
-def test_score_files__equals_score_for_any_files(table, n_nominal, alpha):
-    """However the rows are cut into files, OUT has the numbers of `score`, in order."""
-    frame, edges = table
-    reference = pd.DataFrame({"x": np.arange(n_nominal) // 2.0, "y": 0.0})
-    with tempfile.TemporaryDirectory() as folder:
-        path = write_folder(frame, Path(folder, "data"), edges)
-        known = write(reference, Path(folder, "nominal.parquet"))
-
-        summary = score_files(path, Path(folder, "out"), nominal=known, alpha=alpha)
-
-        actual = pd.read_parquet(Path(folder, "out"))
-    model = lpe_dask.LPE(alpha=alpha).fit(reference)
-    p_value = model.score_samples(frame)
-    pd.testing.assert_frame_equal(actual[["x", "y"]], frame)
-    pd.testing.assert_series_equal(actual["p_value"], p_value)
-    pd.testing.assert_series_equal(actual["statistic"], model.statistic(frame))
-    is_anomaly = (p_value <= alpha).astype("boolean").mask(p_value.isna())
-    pd.testing.assert_series_equal(actual["is_anomaly"], is_anomaly, check_names=False)
-    assert summary["rows"] == len(frame)
-    assert summary["rows_nan"] == p_value.isna().sum()
-    assert summary["flagged"] == (p_value <= alpha).sum()
 
 
 def test_score_files__without_nominal_leaves_each_row_out(tmp_path, data):
@@ -320,7 +278,7 @@ def test_score_files__excludes_nothing_of_a_model(tmp_path, data, nominal):
         score_files(data, tmp_path / "out", columns=["x"], exclude=["y"])
 
 
-@pytest.mark.parametrize("arguments", [{}, {"calibration": "conformal"}])
+@pytest.mark.parametrize("arguments", mostly_full([{}, {"calibration": "conformal"}], [{}]))
 def test_score_files__says_that_rows_were_fitted(
     tmp_path, data, nominal, caplog, arguments
 ):
@@ -451,7 +409,7 @@ def test_score_files__refuses_rows_without_the_columns_of_the_nominal_ones(
         score_files(rows, tmp_path / "out", nominal=nominal)
 
 
-@pytest.mark.parametrize("hidden", RESULTS)
+@pytest.mark.parametrize("hidden", mostly_full(RESULTS, ["p_value"]))
 def test_score_files__refuses_to_hide_a_result(tmp_path, data, nominal, hidden):
     rows = pd.read_parquet(data).rename(columns={"name": hidden})
     path = write(rows, tmp_path / "rows.parquet")

@@ -1,6 +1,7 @@
 """What a run is said to need, beside what it then needs."""
 
 import re
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from dask.callbacks import Callback
 
 import lpe_dask
 from benchmarks import forecasts
+from choosing import mostly_dealt, mostly_full
 from lpe_dask.batch.api import score_files
 from lpe_dask.batch.scoring import Scoring
 from lpe_dask.cli import cluster as clusters
@@ -42,6 +44,9 @@ from lpe_dask.tables.files import open_table
 from lpe_dask.tasks.workers import Workers, active_client, active_workers
 
 GIB = 2**30
+
+#: Rows of the tables that most tests plan for, in three partitions and in two.
+N_NOMINAL, N_ROWS = 3000, 1600
 
 #: More than this process would do by itself.
 MUCH = Sizes(SearchShape(10**7, 2, Statistic(5, None)), 10**7, 10**7)
@@ -99,12 +104,20 @@ def write(table, name, n_partitions=1):
     return name
 
 
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """A folder with nominal and data, of three and two partitions."""
+    folder = tmp_path_factory.mktemp("tables")
+    write(gaussian(N_NOMINAL), str(folder / "nominal"), 3)
+    write(gaussian(N_ROWS, seed=1), str(folder / "data"), 2)
+    return folder
+
+
 @pytest.fixture
-def files(tmp_path, monkeypatch):
-    """A current folder with nominal and data, of three and two partitions."""
+def files(tables, tmp_path, monkeypatch):
+    """A current folder with nominal and data, which a test may change."""
     monkeypatch.chdir(tmp_path)
-    write(gaussian(9000), "nominal", 3)
-    write(gaussian(5000, seed=1), "data", 2)
+    shutil.copytree(tables, tmp_path, dirs_exist_ok=True)
     with dask.config.set(scheduler="threads", num_workers=3):
         yield tmp_path
 
@@ -146,9 +159,14 @@ def run_counted(*arguments, **options):
         (None, {}),
         ("nominal", {"aggregation": "mean", "scale": "standard"}),
         (None, {"graph": "radius", "radius": 0.5}),
-        ("nominal", {"metric": "geodesic", "n_neighbors": 9}),
-        (None, {"calibration_size": 100}),
         ("nominal", {"calibration": "split"}),
+        *mostly_full(
+            [
+                ("nominal", {"metric": "geodesic", "n_neighbors": 9}),
+                (None, {"calibration_size": 100}),
+            ],
+            core=[],
+        ),
     ],
 )
 def test_tasks__are_those_of_the_run_for_brute(files, nominal, arguments):
@@ -160,8 +178,10 @@ def test_tasks__are_those_of_the_run_for_brute(files, nominal, arguments):
     assert forecast.n_tasks == sum(forecast.tasks.values())
 
 
-@pytest.mark.parametrize("block_rows", [320, None])
-@pytest.mark.parametrize("n_threads", [1, 5])
+@pytest.mark.parametrize(
+    ("block_rows", "n_threads"),
+    mostly_dealt([320, None], [1, 5]),
+)
 def test_tasks__follow_threads_and_blocks(files, block_rows, n_threads):
     with dask.config.set({"lpe-dask.block-rows": block_rows, "num_workers": n_threads}):
         forecast = lpe_dask.plan("data", "nominal", algorithm="brute")
@@ -177,7 +197,10 @@ def test_tasks__follow_threads_and_blocks(files, block_rows, n_threads):
         {"algorithm": "pruned"},
         {"algorithm": "pruned", "calibration": "split"},
         {"algorithm": "brute", "calibration": "conformal"},
-        {"algorithm": "pruned", "calibration": "conformal", "metric": "geodesic"},
+        *mostly_full(
+            [{"algorithm": "pruned", "calibration": "conformal", "metric": "geodesic"}],
+            core=[],
+        ),
     ],
 )
 def test_tasks__are_about_right_where_rows_decide(files, arguments):
@@ -189,10 +212,12 @@ def test_tasks__are_about_right_where_rows_decide(files, arguments):
     assert 0.5 * ran.total() <= forecast.n_tasks <= 2 * ran.total()
 
 
-def test_plan__of_a_spool(files):
+def test_plan__of_a_spool(files, monkeypatch):
+    monkeypatch.setattr(samples, "SAMPLE_ROWS", 4096)
     workers = Workers(2, 1, 520 * 2**20, is_cluster=True)
     write(gaussian(20_000, 40), "wide", 20)
-    lpe_dask.LPE(algorithm="brute").fit("wide").save("wide-model")
+    model = lpe_dask.LPE(algorithm="brute", calibration_size=100).fit("wide")
+    model.save("wide-model")
 
     fitted = forecast_score(lambda _: workers, "wide", None, None, algorithm="pruned")
     loaded = forecast_with_model(lambda _: workers, "wide", "wide-model", None)
@@ -203,7 +228,7 @@ def test_plan__of_a_spool(files):
     assert loaded.steps["read the spool"] > 0
 
 
-@pytest.mark.parametrize("nominal", [None, "nominal"])
+@pytest.mark.parametrize("nominal", mostly_full([None, "nominal"], ["nominal"]))
 def test_plan__of_a_column_without_a_value_in_the_sampled_partitions(
     files, nominal, monkeypatch
 ):
@@ -245,7 +270,9 @@ def save_model(**arguments):
     [
         {"algorithm": "brute"},
         {"algorithm": "pruned", "calibration": "split", "metric": "mahalanobis"},
-        {"algorithm": "brute", "metric": "geodesic", "n_neighbors": 9},
+        *mostly_full(
+            [{"algorithm": "brute", "metric": "geodesic", "n_neighbors": 9}], core=[]
+        ),
     ],
 )
 def test_model__is_read_and_nothing_fitted(files, arguments, states):
@@ -258,17 +285,18 @@ def test_model__is_read_and_nothing_fitted(files, arguments, states):
     assert forecast.tasks["join"] == ran["join"]
     assert set(forecast.tasks) == {"load", "join"}
     assert forecast.own_pairs == 0
-    assert (forecast.n_rows, forecast.n_nominal, forecast.is_exact) == (5000, 9000, True)
+    assert (forecast.n_rows, forecast.n_nominal) == (N_ROWS, N_NOMINAL)
+    assert forecast.is_exact
     assert forecast.algorithm == arguments["algorithm"]
     if arguments["algorithm"] == "brute":
         assert forecast.row_pairs == sum(state.n_compared for state in states)
-    assert forecast.walks == (5000 if arguments.get("metric") == "geodesic" else 0)
+    assert forecast.walks == (N_ROWS if arguments.get("metric") == "geodesic" else 0)
 
 
 def test_model__reads_few_of_its_blocks(files, monkeypatch):
     monkeypatch.setattr(samples, "MOST_PARTITIONS", 2)
     monkeypatch.setattr(samples, "LEAST_PARTITIONS", 2)
-    with dask.config.set({"lpe-dask.block-rows": 640}):
+    with dask.config.set({"lpe-dask.block-rows": 256}):
         save_model(algorithm="pruned")
 
     with TaskCounter() as counter:
@@ -283,7 +311,8 @@ def test_model__with_rows_in_memory(files):
 
     forecast = lpe_dask.plan(gaussian(500)[["x2", "x0", "x1"]], model="model")
 
-    assert (forecast.n_rows, forecast.n_nominal, forecast.n_features) == (500, 9000, 3)
+    assert forecast.n_rows == 500
+    assert (forecast.n_nominal, forecast.n_features) == (N_NOMINAL, 3)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +351,11 @@ def write_job(*sections):
 
 @pytest.mark.parametrize(
     "sections",
-    [(NOMINAL, SAVED), (BRUTE, SCORE), (NOMINAL, BRUTE, SCORE, "fdr = 0.1\nkeep = []")],
+    [
+        (NOMINAL, SAVED),
+        (NOMINAL, BRUTE, SCORE, "fdr = 0.1\nkeep = []"),
+        pytest.param((BRUTE, SCORE), marks=pytest.mark.full),
+    ],
 )
 def test_job__is_planned_as_it_runs(files, sections):
     job = write_job(*sections)
@@ -333,8 +366,8 @@ def test_job__is_planned_as_it_runs(files, sections):
         lpe_dask.run(job)
     assert counted(forecast.tasks) == counted(counter.counts)
     assert forecast.n_neighbors == 9
-    assert forecast.n_rows == (0 if SAVED in sections else 5000)
-    assert ("9,000 nominal rows to fit, 3 columns" in str(forecast)) == (SAVED in sections)
+    assert forecast.n_rows == (0 if SAVED in sections else N_ROWS)
+    assert ("3,000 nominal rows to fit, 3 columns" in str(forecast)) == (SAVED in sections)
 
 
 def test_job__goes_on_with_the_model_that_is_there(files):
@@ -379,7 +412,7 @@ def test_pairs__are_all_for_brute(files, states, nominal, calibration_size):
 
 
 @pytest.mark.usefixtures("compiled_kernels")  # without compilation no pair is left out
-@pytest.mark.parametrize("n_neighbors", [5, 100])
+@pytest.mark.parametrize("n_neighbors", mostly_full([5, 100], [5]))
 def test_pairs__are_about_right_for_pruned(files, states, n_neighbors):
     arguments = {"algorithm": "pruned", "n_neighbors": n_neighbors}
 
@@ -389,8 +422,8 @@ def test_pairs__are_about_right_for_pruned(files, states, n_neighbors):
     score_files("data", "out", nominal="nominal", **arguments)
     ran = sum(state.n_compared for state in states)
     assert 0.5 * ran < forecast.pairs < 2 * ran
-    assert forecast.own_pairs < 9000**2
-    assert forecast.row_pairs < 5000 * 9000
+    assert forecast.own_pairs < N_NOMINAL**2
+    assert forecast.row_pairs < N_ROWS * N_NOMINAL
 
 
 def test_pairs__of_many_rows_follow_from_a_part_of_them(monkeypatch):
@@ -421,9 +454,9 @@ def test_walks__are_one_a_row_that_is_measured(files):
         "data", "nominal", metric="geodesic", n_neighbors=9, calibration_size=100
     )
 
-    assert forecast.walks == 100 + 5000
+    assert forecast.walks == 100 + N_ROWS
     assert forecast.steps["walk"] > 0
-    assert "5.1e+03 walks" in str(forecast)
+    assert "1.7e+03 walks" in str(forecast)
 
 
 def test_walk_seconds__of_too_few_rows_are_not_known():
@@ -440,7 +473,12 @@ def test_walk_seconds__of_too_few_rows_are_not_known():
 
 @pytest.mark.parametrize(
     ("calibration", "metric"),
-    [("loo", "geodesic"), ("split", "euclidean"), ("conformal", "euclidean")],
+    [
+        ("loo", "euclidean"),
+        ("split", "euclidean"),
+        ("conformal", "euclidean"),
+        *mostly_full([("loo", "geodesic")], core=[]),
+    ],
 )
 def test_worker_bytes__are_those_that_a_fit_checks(files, monkeypatch, calibration, metric):
     arguments = {"calibration": calibration, "metric": metric, "n_neighbors": 9}
@@ -469,7 +507,7 @@ def test_fits__is_false_where_a_run_is_refused(files):
 
         with pytest.raises(MemoryError) as refused:
             lpe_dask.LPE().fit("nominal")
-        with pytest.raises(MemoryError, match="9000 nominal rows") as foreseen:
+        with pytest.raises(MemoryError, match="3000 nominal rows") as foreseen:
             forecast.check()
     assert not forecast.fits
     assert str(foreseen.value) == str(refused.value)
@@ -479,8 +517,8 @@ def test_fits__is_false_where_a_run_is_refused(files):
 def test_worker_bytes__count_the_larger_partitions_of_the_rows_to_score(files):
     forecast = lpe_dask.plan("data", "nominal")
 
-    assert forecast.plan.shape.partition_rows == 3000
-    assert lpe_dask.plan("nominal", "data").plan.shape.partition_rows == 3000
+    assert forecast.plan.shape.partition_rows == 1000
+    assert lpe_dask.plan("nominal", "data").plan.shape.partition_rows == 1000
 
 
 # What is read
@@ -538,10 +576,10 @@ def test_plan__finds_columns_by_name(files):
     forecast = lpe_dask.plan(frame, gaussian(90), columns=["x0", "x2"])
 
     assert forecast.n_features == 2
-    assert lpe_dask.plan(["data", "nominal"], "nominal").n_rows == 14_000
+    assert lpe_dask.plan(["data", "nominal"], "nominal").n_rows == N_ROWS + N_NOMINAL
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+@pytest.mark.parametrize("name", mostly_full(["rows.csv", "rows.csv.gz"], ["rows.csv"]))
 def test_plan__of_csv_counts_about(files, name):
     gaussian(20_000).round(3).to_csv(name, index=False)
 
@@ -579,7 +617,7 @@ def test_plan__of_no_rows_to_score(files):
     forecast = lpe_dask.plan("empty.parquet", "nominal", algorithm="brute")
 
     assert (forecast.n_rows, forecast.row_pairs) == (0, 0)
-    assert forecast.own_pairs == 9000**2
+    assert forecast.own_pairs == N_NOMINAL**2
 
 
 def test_plan__of_a_single_row():
@@ -672,9 +710,9 @@ def test_command__prints_all_of_it(files):
     assert [line[:8].strip() for line in result.stdout.splitlines()] == [
         "rows", "search", "tasks", "memory", "time"
     ]  # fmt: skip
-    assert "5,000 to score against 9,000 nominal rows, 3 columns" in result.stdout
+    assert "1,600 to score against 3,000 nominal rows, 3 columns" in result.stdout
     assert (
-        "K = 38, brute: 8.1e+07 pairs among the nominal rows, 4.5e+07 pairs of rows to"
+        "K = 25, brute: 9e+06 pairs among the nominal rows, 4.8e+06 pairs of rows to"
         in result.stdout
     )
     assert "pack 1, self-join " in result.stdout
@@ -682,7 +720,8 @@ def test_command__prints_all_of_it(files):
 
 
 @pytest.mark.usefixtures("no_cluster")
-def test_command__ends_with_2_where_the_run_does_not_fit(files):
+def test_command__ends_with_2_where_the_run_does_not_fit(files, monkeypatch):
+    monkeypatch.setattr(samples, "SAMPLE_ROWS", 1024)
     write(gaussian(20_000, 150), "wide")
 
     result = invoke("data", "--nominal", "wide", "--memory-limit", "560MiB")
@@ -706,7 +745,7 @@ def test_command__tells_of_a_model(files):
     odd = invoke("data", "--model", "model", "--scale", "none", "--nominal", "nominal")
 
     assert result.exit_code == 0, result.output
-    assert "4.5e+07 pairs of rows to score" in result.stdout
+    assert "4.8e+06 pairs of rows to score" in result.stdout
     assert "load " in result.stdout
     assert odd.exit_code == 2
     assert "nominal, scale cannot be combined with" in odd.stderr
@@ -727,7 +766,7 @@ def test_command__tells_of_a_job(files, monkeypatch):
     done = invoke(job)
 
     assert result.exit_code == done.exit_code == 0, result.output
-    assert "5,000 to score against 9,000 nominal rows" in result.stdout
+    assert "1,600 to score against 3,000 nominal rows" in result.stdout
     assert (seen[0].n_workers, seen[0].threads) == (3, 2)
     assert odd.exit_code == 2
     assert "n_neighbors cannot be given with it" in odd.stderr

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
+from choosing import mostly_dealt
 from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.basis import FURTHEST, Basis, learn_basis
 from lpe_dask.kernels.blocks import Arrangement, build_block
@@ -129,9 +130,13 @@ def _learned(sample, *, rotate):
     return Basis(basis.center, basis.exponent, rotation)
 
 
-@pytest.mark.parametrize("rotate", [False, True])
-@pytest.mark.parametrize("n_features", [1, 3, 64, 700])
-@pytest.mark.parametrize("kind", KINDS)
+CASES = KINDS, [1, 3, 64, 700], [False, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "n_features", "rotate"),
+    mostly_dealt(*CASES),
+)
 def test_basis__bounds_every_filtered_square(kind, n_features, rotate):
     """|a|^2 (1-c) + |b|^2 (1-c) - 2ab - A <= D2 <= the same + 2cS + 2A, exactly."""
     queries, rows, sample = _pairs(kind, n_features)

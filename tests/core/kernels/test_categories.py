@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
+from choosing import mostly_dealt
 from compiling import from_python
 from lpe_dask.kernels import squares as module
 from lpe_dask.kernels.states import NearestState, arrays_of
@@ -101,9 +102,10 @@ def test_folds__equal_definition_for_any_weights(
     np.testing.assert_array_equal(counts, expected)
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
-@pytest.mark.parametrize("sample", SAMPLES)
-@pytest.mark.parametrize("name", HARD_POINTS)
+HARD = HARD_POINTS, SAMPLES, EXACT
+
+
+@pytest.mark.parametrize(("name", "sample", "algorithm"), mostly_dealt(*HARD))
 def test_fold_nearest__equals_definition_on_hard_data_with_codes(name, sample, algorithm):
     points = HARD_POINTS[name]
     n_rows = len(points)
@@ -125,8 +127,10 @@ def test_fold_nearest__equals_definition_on_hard_data_with_codes(name, sample, a
             np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
-@pytest.mark.parametrize("n_features", [1, 127, 128, 129, 300])
+PARTS = EXACT, [1, 127, 128, 129, 300]
+
+
+@pytest.mark.parametrize(("algorithm", "n_features"), mostly_dealt(*PARTS))
 def test_fold_nearest__equals_definition_where_features_are_summed_in_parts(
     algorithm, n_features
 ):

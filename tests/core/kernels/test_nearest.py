@@ -1,5 +1,6 @@
 """The nearest rows, and counts within a radius, against the definition, in every bit."""
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
+from choosing import dealt, mostly_full, pairs
 from compiling import from_python
 from lpe_dask.kernels import nearest
 from lpe_dask.kernels.nearest import TOLERANCE, _upper_bits, reservoir_size
@@ -150,10 +152,13 @@ def test_fold_nearest__equals_definition_for_many_duplicates(
     np.testing.assert_array_equal(state.neighbors()[1], expected[1])
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n_features", [1, 3, 700])
-@pytest.mark.parametrize("n_rows", [1, 63, 64, 65, 200])
+TILES = EXACT, [np.float32, np.float64], [1, 3, 700], [1, 63, 64, 65, 200]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "dtype", "n_features", "n_rows"),
+    mostly_full([*itertools.product(*TILES)], pairs(*TILES)),
+)
 def test_folds__equal_definition_at_the_edges_of_tiles(
     algorithm, dtype, n_features, n_rows
 ):
@@ -186,8 +191,10 @@ def test_folds__take_any_number_of_queries(algorithm, n_queries):
     check_counts(reference, queries, distances, [1.0])
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
-@pytest.mark.parametrize("name", HARD_POINTS)
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    mostly_full([*itertools.product(HARD_POINTS, EXACT)], dealt(HARD_POINTS, EXACT)),
+)
 def test_fold_nearest__equals_definition_for_blocks_of_one_row(name, algorithm):
     points = HARD_POINTS[name]
     points = np.concatenate([points[:40], points[-3:]])
@@ -200,10 +207,13 @@ def test_fold_nearest__equals_definition_for_blocks_of_one_row(name, algorithm):
         np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
-@pytest.mark.parametrize("sample", SAMPLES)
-@pytest.mark.parametrize("n_parts", [1, 3])
-@pytest.mark.parametrize("name", HARD_POINTS)
+HARD = HARD_POINTS, [1, 3], SAMPLES, EXACT
+
+
+@pytest.mark.parametrize(
+    ("name", "n_parts", "sample", "algorithm"),
+    mostly_full([*itertools.product(*HARD)], pairs(*HARD)),
+)
 def test_folds__equal_definition_on_hard_data(name, n_parts, sample, algorithm):
     """Also at radii that are distances between rows, and next to them."""
     points = HARD_POINTS[name]
@@ -281,9 +291,13 @@ def _many_points(name):
     return rng.standard_normal((3000, 8)) * 1e-5 + 1e7  # "offset": hardly told apart
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
-@pytest.mark.parametrize("n_neighbors", [1, 33, 250])
-@pytest.mark.parametrize("name", ["clusters", "lattice", "duplicates", "narrow", "offset"])
+MANY = ["clusters", "lattice", "duplicates", "narrow", "offset"], [1, 33, 250], EXACT
+
+
+@pytest.mark.parametrize(
+    ("name", "n_neighbors", "algorithm"),
+    mostly_full([*itertools.product(*MANY)], dealt(*MANY)),
+)
 def test_folds__equal_definition_for_thousands_of_rows(name, n_neighbors, algorithm):
     """Reservoirs are refilled, narrowed and settled, and most cells are left out."""
     points = _many_points(name)

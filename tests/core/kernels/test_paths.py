@@ -146,22 +146,23 @@ def test_walk__finds_room_for_a_row_that_leads_everywhere():
 
 def test_walk__ends_with_the_rows_that_were_asked_for():
     """The work of a walk does not grow with the graph: so little room is enough for it."""
-    points = np.random.default_rng(0).random((3000, 2))
-    graph = graph_of(points, 4, "directed")
+    points = np.random.default_rng(0).random((1200, 2))
+    graph = graph_of(points, 5, "directed")
     far = paths.NeighborGraph(graph.starts, graph.targets, graph.lengths.copy())
-    distances, _ = walk_from_rows(graph, np.arange(50), most=20)
+    distances, _ = walk_from_rows(graph, np.arange(20), most=20)
 
     # What is further away than the twentieth row is not looked at: it may say anything.
     near = {
         j
-        for i in range(50)
+        for i in range(20)
         for j in np.flatnonzero(all_distances(points[i : i + 1], points)[0] <= distances[i])
     }
-    is_far = np.repeat(~np.isin(np.arange(3000), list(near)), np.diff(graph.starts))
+    is_far = np.repeat(~np.isin(np.arange(1200), list(near)), np.diff(graph.starts))
+    assert is_far.mean() > 0.5
     far.lengths[is_far] = np.nan
     far.targets[is_far] = -5
 
-    np.testing.assert_array_equal(walk_from_rows(far, np.arange(50), most=20)[0], distances)
+    np.testing.assert_array_equal(walk_from_rows(far, np.arange(20), most=20)[0], distances)
 
 
 def test_walk__overflowing_paths_lead_nowhere():

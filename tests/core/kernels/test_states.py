@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
+from choosing import mostly_dealt
 from compiling import WAYS, taking
 from lpe_dask.kernels.nearest import fold_nearest
 from lpe_dask.kernels.states import CountState, NearestState
@@ -113,9 +114,10 @@ def test_finish__is_the_mean_on_hard_data(name, algorithm):
     np.testing.assert_array_equal(state.finish(), expected)
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
-@pytest.mark.parametrize("sample", SAMPLES)
-@pytest.mark.parametrize("name", HARD_POINTS)
+HARD = HARD_POINTS, SAMPLES, EXACT
+
+
+@pytest.mark.parametrize(("name", "sample", "algorithm"), mostly_dealt(*HARD))
 def test_may_need__never_leaves_out_a_neighbor_on_hard_data(name, sample, algorithm):
     """One query at a time, against blocks of near rows."""
     points = HARD_POINTS[name]
@@ -205,10 +207,14 @@ def _guess_from(kind, algorithm, queries, points, n_neighbors):
     return folded(NearestState(queries, elsewhere.basis, n_fewer), elsewhere)
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
-@pytest.mark.parametrize("with_numbers", [False, True])
+GUESSES = (
+    ["sample", "too low", "too low for some", "zero", "infinite"], [False, True], EXACT,
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "kind", ["sample", "too low", "too low for some", "zero", "infinite"]
+    ("kind", "with_numbers", "algorithm"),
+    mostly_dealt(*GUESSES),
 )
 def test_guess__does_not_change_any_bit(kind, with_numbers, algorithm):
     """However absurd: what it got wrong is missed, and searched again."""

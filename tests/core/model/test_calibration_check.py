@@ -103,8 +103,9 @@ def test_check_calibration__fits_the_others_and_scores_those_held_out(aggregatio
     assert (check.n_held_out, check.n_calibration) == (50, 75)
 
 
+@pytest.mark.usefixtures("compiled_kernels")
 def test_check_calibration__finds_what_learning_breaks():
-    rows = normal_rows(600, 150)
+    rows = normal_rows(240, 60)
 
     loo = LPE(metric="mahalanobis", calibration="loo").fit(rows).check_calibration()
     taken = LPE(metric="mahalanobis", random_state=0).fit(rows).check_calibration()
@@ -189,6 +190,7 @@ def test_job__checks_the_calibration_when_asked_to(tmp_path, monkeypatch, caplog
         lpe_dask.score_files("rows.parquet", "other", model="m", check_calibration=True)
 
 
+@pytest.mark.usefixtures("compiled_kernels")
 def test_score_files__warns_of_a_calibration_that_does_not_hold(tmp_path, caplog):
     names = [f"x{k}" for k in range(60)]
     pd.DataFrame(normal_rows(200, 60), columns=names).to_parquet(tmp_path / "rows.parquet")

@@ -1,5 +1,6 @@
 """Rows with categories: exact results for every kind of input, and saved models."""
 
+import functools
 import json
 import pickle
 import tempfile
@@ -17,6 +18,7 @@ from sklearn.base import clone
 
 import definitions
 import lpe_dask
+from choosing import mostly_dealt, mostly_full
 from flows import CATEGORICAL, NAMES, NUMBERS, table
 from lpe_dask import LPE
 from lpe_dask.model.manifest import MANIFEST_NAME
@@ -72,6 +74,11 @@ def expected(
     return radii, p_values, [definitions.knn_p_value(radius, own) for radius in own]
 
 
+@functools.cache
+def expected_of_new():
+    return expected(NOMINAL, NEW, 4)
+
+
 def dask_frame(frame, n_partitions=4):
     with dask.config.set({"dataframe.convert-string": False}):
         return dd.from_pandas(frame, npartitions=n_partitions, sort=False)
@@ -120,7 +127,7 @@ def computed(values):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lpe__with_categories_is_the_definition(kind):
-    radii, p_values, own = expected(NOMINAL, NEW, 4)
+    radii, p_values, own = expected_of_new()
 
     model = LPE(4, categorical=columns_of(kind)).fit(KINDS[kind](NOMINAL))
 
@@ -133,8 +140,13 @@ def test_lpe__with_categories_is_the_definition(kind):
     assert model.n_features_in_ == 6
 
 
-@pytest.mark.parametrize("fitted", ["pandas", "array", "csv"])
-@pytest.mark.parametrize("kind", KINDS)
+FITTED = ["pandas", "array", "csv"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fitted"),
+    mostly_dealt(KINDS, FITTED),
+)
 def test_score_samples__takes_rows_of_any_kind(fitted, kind):
     model = LPE(4, categorical=columns_of(fitted)).fit(KINDS[fitted](NOMINAL))
 
@@ -144,7 +156,7 @@ def test_score_samples__takes_rows_of_any_kind(fitted, kind):
         return
     actual = model.score_samples(KINDS[kind](NEW))
 
-    np.testing.assert_array_equal(computed(actual), expected(NOMINAL, NEW, 4)[1])
+    np.testing.assert_array_equal(computed(actual), expected_of_new()[1])
     if kind in ("pandas", "dask frame"):
         assert list(actual.index) == list(NEW.index)
 
@@ -156,7 +168,7 @@ def test_score_samples__of_missing_values_is_nan(kind):
 
     p_values = computed(model.score_samples(KINDS[kind](rows)))
 
-    right = np.array(expected(NOMINAL, NEW, 4)[1])
+    right = np.array(expected_of_new()[1])
     right[3:6] = np.nan
     np.testing.assert_array_equal(p_values, right)
     with pytest.raises(
@@ -165,8 +177,13 @@ def test_score_samples__of_missing_values_is_nan(kind):
         LPE(4, categorical=CATEGORICAL).fit(rows if kind == "pandas" else MISSING)
 
 
-@pytest.mark.parametrize("kind", ["pandas", "dask frame", "dask array"])
-@pytest.mark.parametrize("calibration", ["loo", "conformal"])
+FEW_KINDS, CALIBRATIONS = ["pandas", "dask frame", "dask array"], ["loo", "conformal"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "calibration"),
+    mostly_dealt(FEW_KINDS, CALIBRATIONS),
+)
 def test_fit__drops_rows_with_missing_categories(kind, calibration):
     nominal = NOMINAL.astype(object)
     nominal.iloc[[0, 50], 0] = [None, "only here"]
@@ -186,7 +203,7 @@ def test_fit__drops_rows_with_missing_categories(kind, calibration):
     np.testing.assert_array_equal(np.delete(own, [0, 50]), computed(whole.p_values_))
 
 
-@pytest.mark.parametrize("algorithm", EXACT)
+@pytest.mark.parametrize("algorithm", mostly_full(EXACT, ["pruned"]))
 @settings(max_examples=30)
 @given(data=st.data())
 def test_lpe__with_categories_of_any_parameters_is_the_definition(algorithm, data):
@@ -303,8 +320,13 @@ def test_check_calibration__codes_rows_once(kind, monkeypatch):
     assert sum(coded) == len(CATEGORICAL) * len(NOMINAL)
 
 
-@pytest.mark.parametrize("kind", ["pandas", "array", "dask frame", "csv"])
-@pytest.mark.parametrize("calibration", ["loo", "conformal"])
+SAVED_KINDS = ["pandas", "array", "dask frame", "csv"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "calibration"),
+    mostly_dealt(SAVED_KINDS, CALIBRATIONS),
+)
 def test_load__gives_the_same_bits(tmp_path, kind, calibration):
     arguments = {"calibration": calibration, "random_state": 0, "scale": "minmax"}
     model = LPE(4, categorical=columns_of(kind), **arguments).fit(KINDS[kind](NOMINAL))
@@ -372,8 +394,13 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["dask frame", "dask array", "parquet"])
-@pytest.mark.parametrize("place", ["entered", "large"])
+LAZY_KINDS, ELSEWHERE = ["dask frame", "dask array", "parquet"], ["entered", "large"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    mostly_dealt(LAZY_KINDS, ELSEWHERE),
+)
 def test_categories__that_are_large_are_not_in_each_task(kind, place, monkeypatch):
     monkeypatch.setattr(*PLACES[place])
 
@@ -407,17 +434,27 @@ def test_fit__of_categories_that_change_says_so():
         LPE(2, categorical=["c"]).fit(X)
 
 
-@pytest.mark.cluster
-@pytest.mark.parametrize("kind", ["pandas", "array", "dask frame", "parquet", "csv"])
-@pytest.mark.parametrize("place", PLACES)
-def test_cluster__gives_the_same_numbers(kind, place, client, monkeypatch):
-    monkeypatch.setattr(*PLACES[place])
-    arguments = {"calibration": "conformal", "random_state": 0, "scale": "standard"}
-
-    model = LPE(4, categorical=columns_of(kind), **arguments).fit(KINDS[kind](NOMINAL))
-
+@functools.cache
+def _found_here():
     with dask.config.set(scheduler="sync"):
-        right = LPE(4, categorical=CATEGORICAL, **arguments).fit(NOMINAL)
-        p_values, own = right.score_samples(NEW), computed(right.p_values_)
+        model = LPE(4, categorical=CATEGORICAL, **SENT).fit(NOMINAL)
+        return model.score_samples(NEW), computed(model.p_values_)
+
+
+SENT = {"calibration": "conformal", "random_state": 0, "scale": "standard"}
+SENT_KINDS = ["pandas", "array", "dask frame", "parquet", "csv"]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    mostly_dealt(SENT_KINDS, PLACES),
+)
+def test_cluster__gives_the_same_numbers(kind, place, client, monkeypatch):
+    p_values, own = _found_here()
+    monkeypatch.setattr(*PLACES[place])
+
+    model = LPE(4, categorical=columns_of(kind), **SENT).fit(KINDS[kind](NOMINAL))
+
     np.testing.assert_array_equal(computed(model.score_samples(KINDS[kind](NEW))), p_values)
     np.testing.assert_array_equal(computed(model.p_values_), own)

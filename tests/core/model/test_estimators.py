@@ -13,6 +13,7 @@ from scipy import stats
 from sklearn.exceptions import NotFittedError
 
 import definitions
+from choosing import mostly_dealt
 from lpe_dask import LPE
 from lpe_dask.model import false_alarms
 from lpe_dask.model.detector import fitted_of
@@ -182,8 +183,13 @@ def test_divide__follows_the_seed_alone():
     assert (models[0].calibration_ != other.calibration_).any()
 
 
-@pytest.mark.parametrize("calibration", ["loo", "split", "conformal"])
-@pytest.mark.parametrize("metric", ["euclidean", "geodesic"])
+CALIBRATIONS, METRICS = ["loo", "split", "conformal"], ["euclidean", "geodesic"]
+
+
+@pytest.mark.parametrize(
+    ("calibration", "metric"),
+    mostly_dealt(CALIBRATIONS, METRICS),
+)
 def test_calibrations__same_bits_for_any_chunks(calibration, metric):
     rng = np.random.default_rng(0)
     nominal, queries = rng.integers(0, 9, (400, 3)) * 0.1, rng.integers(0, 9, (90, 3)) * 0.1

@@ -1,5 +1,6 @@
 """Reasons: shares by their formulas, typical ones, and nearest nominal rows."""
 
+import functools
 import pickle
 import re
 import tempfile
@@ -19,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 
 import definitions
 import lpe_dask
-from choosing import dealt, mostly_slow
+from choosing import dealt, mostly_dealt, mostly_full, mostly_slow
 from flows import CATEGORICAL, NAMES, table
 from indexes import right_lists
 from lpe_dask import LPE
@@ -160,7 +161,9 @@ CASES = [(scale, *metric) for scale in SCALES for metric in METRICS]
 ALWAYS = [(scale, *metric) for scale, metric in dealt(SCALES, METRICS)]
 
 
-@pytest.mark.parametrize(("scale", "metric", "params"), mostly_slow(CASES, ALWAYS))
+@pytest.mark.parametrize(
+    ("scale", "metric", "params"), mostly_slow(CASES, ALWAYS, ALWAYS[::2])
+)
 @given(data=st.data())
 def test_explain__shares_are_the_definition(scale, metric, params, data):
     nominal = data.draw(point_sets(min_rows=2, n_features=3))
@@ -213,8 +216,13 @@ def _check_nominal_values(values, rows, plain, shown):
         np.testing.assert_array_equal(restored, plain.reference[number])
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-@pytest.mark.parametrize("scale", [None, "standard", "minmax+quantile"])
+FEW_SCALES = [None, "standard", "minmax+quantile"]
+
+
+@pytest.mark.parametrize(
+    ("scale", "aggregation"),
+    mostly_dealt(FEW_SCALES, AGGREGATIONS),
+)
 def test_explain__shares_of_a_learned_covariance(scale, aggregation):
     """They are those of both forms together, and negative where columns make up."""
     rng = np.random.default_rng(0)
@@ -456,7 +464,9 @@ def test_typical_share__is_even_where_all_rows_are_the_same(rows):
     assert (reasons["typical_share"] == 0.5).all()
 
 
-@pytest.mark.parametrize(("n_rows", "n_neighbors"), [(256, 1), (400, 3)])
+@pytest.mark.parametrize(
+    ("n_rows", "n_neighbors"), mostly_full([(256, 1), (400, 3)], [(400, 3)])
+)
 def test_typical_share__is_the_mean_of_256_rows(n_rows, n_neighbors):
     rng = np.random.default_rng(0)
     nominal = rng.integers(0, 20, (n_rows, 2)) * [0.1, 10.0]
@@ -498,7 +508,13 @@ NEW = pd.DataFrame(lattice(40, 1, -3, 13), columns=LETTERS, index=np.arange(40) 
 NEW.iloc[7, 1] = np.nan
 
 
-def fitted(nominal=NOMINAL):
+@functools.cache
+def fitted():
+    """Return a model that no test may change."""
+    return fitted_to(NOMINAL)
+
+
+def fitted_to(nominal):
     return LPE(4, alpha=0.1).fit(nominal)
 
 
@@ -521,7 +537,7 @@ SAVED = {
 }
 
 
-@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.parametrize("name", mostly_full(SAVED, ["mean", "mahalanobis", "geodesic"]))
 def test_reasons__of_a_model_that_was_loaded_or_copied(name, tmp_path):
     model = LPE(random_state=0, alpha=0.1, **SAVED[name]).fit(NOMINAL)
     right = both(model, NEW)
@@ -576,7 +592,7 @@ def test_reasons__of_rows_of_any_kind(kind):
 
 @pytest.mark.parametrize("kind", ["array", "nullable", "dask array of unknown lengths"])
 def test_explain__of_a_model_without_names_has_numbers(kind):
-    model = fitted(NOMINAL.to_numpy())
+    model = fitted_to(NOMINAL.to_numpy())
     X = KINDS[kind](NEW)
 
     reasons = model.explain(X)
@@ -590,20 +606,20 @@ def test_explain__of_a_model_without_names_has_numbers(kind):
         )
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        lambda frame: frame.to_numpy(object),
-        lambda frame: da.from_array(frame.to_numpy(object), chunks=(7, 2)),
-        lambda frame: frame.astype(
-            {"port": float, "flag": "boolean", "protocol": "category"}
-        ),
-        lambda frame: in_files(frame, "parquet"),
-        lambda frame: in_files(frame, "csv"),
-    ],
-    ids=["array", "dask array", "other types", "parquet", "csv"],
-)
-def test_reasons__of_categories_of_any_kind(given, tmp_path):
+WITH_CATEGORIES = {
+    "array": lambda frame: frame.to_numpy(object),
+    "dask array": lambda frame: da.from_array(frame.to_numpy(object), chunks=(7, 2)),
+    "other types": lambda frame: frame.astype(
+        {"port": float, "flag": "boolean", "protocol": "category"}
+    ),
+    "parquet": lambda frame: in_files(frame, "parquet"),
+    "csv": lambda frame: in_files(frame, "csv"),
+}
+
+
+@pytest.mark.parametrize("kind", mostly_full(WITH_CATEGORIES, ["other types", "csv"]))
+def test_reasons__of_categories_of_any_kind(kind, tmp_path):
+    given = WITH_CATEGORIES[kind]
     rows = table(25, 1, protocols=("tcp", "icmp"), ports=(80, 22))
     model = LPE(4, categorical=CATEGORICAL, alpha=0.2).fit(table(90, 0))
     right = both(model, rows)
@@ -646,19 +662,22 @@ def test_reasons__are_under_the_label_of_their_row(name):
     np.testing.assert_array_equal(reasons["p_value"][::2], model.score_samples(rows))
 
 
+SOME_NAMES = [
+    [1, 2, 3], [True, False, None], [("a", 1), ("a", 2), "b"], [True, 1, np.nan],
+    [0.5, np.float64(2), pd.Timestamp("2026-01-01")],
+]  # fmt: skip
+ORDERS = [[0, 1, 2], [2, 0, 1]]
+
+
 @pytest.mark.parametrize(
-    "names",
-    [
-        [1, 2, 3], [True, False, None], [("a", 1), ("a", 2), "b"], [True, 1, np.nan],
-        [0.5, np.float64(2), pd.Timestamp("2026-01-01")],
-    ],
+    ("names", "order"),
+    mostly_dealt(SOME_NAMES, ORDERS),
     ids=str,
-)  # fmt: skip
-@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
+)
 def test_reasons__of_columns_of_any_name(names, order, tmp_path):
     names = pd.Index(names, dtype=object, tupleize_cols=False)
     right = fitted().explain(NEW, top=3)
-    model = fitted(NOMINAL.set_axis(names, axis=1))
+    model = fitted_to(NOMINAL.set_axis(names, axis=1))
     rows = NEW.set_axis(names, axis=1).iloc[:, order]
 
     for X in (rows, dd.from_pandas(rows, npartitions=2)):
@@ -923,7 +942,7 @@ def test_reasons__of_an_approximate_model_are_exact(lists):
 
 
 def test_explain__uses_calibration_as_it_is_now():
-    model = fitted()
+    model = fitted_to(NOMINAL)
     model.calibration_ = np.array([0.05, 0.1, 0.15])
 
     p_values = model.explain(NEW)["p_value"][::3]
@@ -947,8 +966,8 @@ class Weighed:
 def test_reasons__put_nothing_large_into_tasks():
     """Neither rows nor their numbers; 2**17 numbers are 1 MiB."""
     rng = np.random.default_rng(0)
-    nominal, rows = rng.standard_normal((300, 2)), rng.standard_normal((140_000, 2))
-    model = LPE(2, alpha=0.01).fit(nominal)
+    nominal, rows = rng.standard_normal((100, 1)), rng.standard_normal((140_000, 1))
+    model = LPE(2, alpha=0.02).fit(nominal)
     weighed = Weighed()
 
     with dask.config.set(scheduler=weighed):
@@ -986,8 +1005,13 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("kind", OWN)
-@pytest.mark.parametrize("calibration", ["loo", "split", "conformal"])
+CALIBRATIONS = ["loo", "split", "conformal"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "calibration"),
+    mostly_dealt(OWN, CALIBRATIONS),
+)
 def test_explain__of_rows_that_were_fitted_leaves_them_out(kind, calibration):
     nominal = NOMINAL.copy()
     nominal.iloc[5, 1] = np.nan
@@ -1062,7 +1086,7 @@ def test_explain__of_no_rows_or_two_kinds(tmp_path):
 
 def test_explain__of_nominal_rows_that_have_changed_since():
     rows = NOMINAL.to_numpy(copy=True)
-    model = fitted(rows)
+    model = fitted_to(rows)
     rows[7, 1] += 1
 
     with pytest.raises(ValueError, match="changed"):

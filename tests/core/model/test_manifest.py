@@ -24,6 +24,7 @@ from hypothesis.extra import numpy as npst
 from pydantic import TypeAdapter
 
 import lpe_dask
+from choosing import mostly_full
 from indexes import right_lists
 from lpe_dask import LPE
 from lpe_dask.kernels import nn_descent
@@ -93,10 +94,10 @@ def categorical():
         return folder_of(LPE(3, **arguments).fit(np.round(rows, 6)))
 
 
-@pytest.fixture(
-    scope="module",
-    params=["straight", "quantile", "geodesic", "approximate", "categorical"],
-)
+MODELS = ["straight", "quantile", "geodesic", "approximate", "categorical"]
+
+
+@pytest.fixture(scope="module", params=MODELS)
 def files(request):
     return request.getfixturevalue(request.param)
 
@@ -311,6 +312,7 @@ def manifests_of_strangers(draw, content):
     return content
 
 
+@pytest.mark.parametrize("files", mostly_full(MODELS, ["geodesic"]), indirect=True)
 @settings(max_examples=150)
 @given(data=st.data())
 def test_load__of_a_strangers_manifest(files, data):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
+from choosing import mostly_dealt
 from lpe_dask import LPE
 from lpe_dask.model.metrics import learned_mahalanobis_matrix, mahalanobis_matrix
 from lpe_dask.search.preparation import Preparation, Scaling
@@ -123,8 +124,13 @@ def test_preparation__keeps_what_is_not_finite_in_its_row(value):
     np.testing.assert_array_equal(prepared[:1], preparation.apply(rows[:1]))
 
 
-@pytest.mark.parametrize("unit", [1e-300, 1e-170, 1e-160, 1e-154, 1e154, 1e160, 1e300])
-@pytest.mark.parametrize("n_scaled", [1, 2])
+UNITS = [1e-300, 1e-170, 1e-160, 1e-154, 1e154, 1e160, 1e300]
+
+
+@pytest.mark.parametrize(
+    ("unit", "n_scaled"),
+    mostly_dealt(UNITS, [1, 2]),
+)
 def test_mahalanobis__refuses_units_that_float64_cannot_invert(unit, n_scaled):
     """And takes them by what the message says."""
     plain = np.random.default_rng(0).standard_normal((400, 2))
@@ -143,15 +149,13 @@ def test_mahalanobis__refuses_units_that_float64_cannot_invert(unit, n_scaled):
     np.testing.assert_allclose(scaled.calibration_, expected.calibration_, rtol=1e-9)
 
 
-@pytest.mark.parametrize("extent", [5e-324, 1e-308, 1e-170, 1e200, 1e308])
+EXTENTS = [5e-324, 1e-308, 1e-170, 1e200, 1e308]
+VARIANCES = ["mahalanobis", "seuclidean"], [None, "standard"], EXTENTS
+
+
 @pytest.mark.parametrize(
-    ("metric", "scale"),
-    [
-        ("mahalanobis", None),
-        ("mahalanobis", "standard"),
-        ("seuclidean", None),
-        ("seuclidean", "standard"),
-    ],
+    ("metric", "scale", "extent"),
+    mostly_dealt(*VARIANCES),
 )
 def test_metrics__name_a_column_whose_variance_is_no_float64(metric, scale, extent):
     """It is not called constant, and what is said to do works."""

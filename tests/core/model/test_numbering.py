@@ -1,5 +1,6 @@
 """Nearest nominal rows, and which rows of the input these are."""
 
+import itertools
 import pickle
 
 import dask
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 import definitions
 import lpe_dask
-from choosing import mostly_slow
+from choosing import dealt, mostly_dealt, mostly_full, mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.numbering import input_places, reference_numbers
@@ -77,8 +78,14 @@ CASES = [(kind, name) for kind in KINDS for name in CALIBRATIONS]
 SOME = [case for case in CASES if case[0] == "array" or "part" not in case[1]]
 
 
-@pytest.mark.parametrize("is_missing", [False, True])
-@pytest.mark.parametrize(("kind", "name"), mostly_slow(CASES, SOME))
+@pytest.mark.parametrize(
+    ("kind", "name", "is_missing"),
+    mostly_slow(
+        [(*case, is_missing) for case in CASES for is_missing in (False, True)],
+        [(*case, is_missing) for case in SOME for is_missing in (False, True)],
+        [(*case, is_missing) for case, is_missing in dealt(SOME, [False, True])],
+    ),
+)
 def test_nearest_nominal__has_the_places_in_the_input(kind, name, is_missing):
     nominal, arguments = (WITH_MISSING if is_missing else NOMINAL), CALIBRATIONS[name]
     kept = np.flatnonzero(np.isfinite(nominal).all(axis=1))
@@ -102,8 +109,13 @@ def test_nearest_nominal__has_the_places_in_the_input(kind, name, is_missing):
     np.testing.assert_array_equal(input_places(fitted, np.array([-1, 0])), [-1, places[0]])
 
 
-@pytest.mark.parametrize("is_missing", [False, True])
-@pytest.mark.parametrize("name", CALIBRATIONS)
+@pytest.mark.parametrize(
+    ("name", "is_missing"),
+    mostly_full(
+        [*itertools.product(CALIBRATIONS, [False, True])],
+        dealt(CALIBRATIONS, [True, False]),
+    ),
+)
 def test_nearest_nominal__of_a_model_that_was_loaded_or_copied(name, is_missing, tmp_path):
     """A loaded one does not know the place where rows were drawn, and others dropped."""
     nominal, arguments = (WITH_MISSING if is_missing else NOMINAL), CALIBRATIONS[name]
@@ -164,15 +176,18 @@ def test_nearest_nominal__of_rows_that_auto_has_drawn(random_state, tmp_path):
     np.testing.assert_array_equal(by_place[::3][np.arange(20), columns], scaled)
 
 
+DRAWING = ["split", "conformal", "auto"]
+LATER = [
+    {"random_state": 8}, {"random_state": None}, {"calibration_size": 50},
+    {"calibration": "split", "random_state": 8}, {"calibration": "loo"},
+    {"calibration": "auto"},
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "later",
-    [
-        {"random_state": 8}, {"random_state": None}, {"calibration_size": 50},
-        {"calibration": "split", "random_state": 8}, {"calibration": "loo"},
-        {"calibration": "auto"},
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("calibration", ["split", "conformal", "auto"])
+    ("calibration", "later"),
+    mostly_dealt(DRAWING, LATER),
+)
 def test_nearest_nominal__has_the_rows_of_the_fit_whatever_is_set_later(
     calibration, later, tmp_path
 ):

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
+from choosing import mostly_dealt, mostly_full
 from lpe_dask import LPE
 from lpe_dask.model import quantiles
 from lpe_dask.model.detector import fitted_of
@@ -211,9 +212,13 @@ def lattice(n_rows, seed, low=0, high=30):
     return np.random.default_rng(seed).integers(low, high, (n_rows, 2)) * 0.1
 
 
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("calibration", ["loo", "split", "conformal"])
-@pytest.mark.parametrize("seed", [0, 3])
+FITS = SCALES, ["loo", "split", "conformal"], [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("scale", "calibration", "seed"),
+    mostly_dealt(*FITS),
+)
 def test_fit__learns_from_a_sample_of_the_rows_that_are_searched(scale, calibration, seed):
     nominal, queries = lattice(60, 0), lattice(20, 1, -5, 40)
     division = divide(calibration, 60, None, seed)
@@ -255,7 +260,7 @@ def test_fit__follows_the_seed_as_0_without_one():
     assert (zero != one).any()
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", mostly_full(SCALES, SCALES[:1]))
 def test_score_samples__of_knots_of_many_columns_has_a_small_graph(scale):
     """They are more than a megabyte, and nothing that large rides in a graph."""
     rng = np.random.default_rng(0)

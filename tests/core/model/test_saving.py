@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import lpe_dask
+from choosing import mostly_dealt, mostly_full
 from lpe_dask import LPE
 from lpe_dask.model import loading, saving
 from lpe_dask.model.detector import fitted_of
@@ -125,12 +126,14 @@ def assert_same(loaded, model):
         rows, QUERIES, da.from_array(rows, chunks=(13, 2)),
         dd.from_pandas(QUERIES, npartitions=3),
     ]  # fmt: skip
-    for method in ("score_samples", "statistic", "predict", "decision_function"):
-        for queries in kinds:
-            actual = getattr(loaded, method)(queries)
-            expected = getattr(model, method)(queries)
-            assert type(actual) is type(expected)
-            actual, expected = dask.compute(actual, expected)
+    methods = ("score_samples", "statistic", "predict", "decision_function")
+    for queries in kinds:
+        found, right = (
+            [getattr(some, method)(queries) for method in methods]
+            for some in (loaded, model)
+        )
+        assert list(map(type, found)) == list(map(type, right))
+        for actual, expected in zip(*dask.compute(found, right), strict=True):
             if isinstance(expected, pd.Series):
                 pd.testing.assert_series_equal(actual, expected)
             else:
@@ -160,7 +163,11 @@ def assert_same_own_values(loaded, model):
 # The same bits
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+#: Those that `make test` saves: with each kind of file, and of what is learned.
+FEW = ["conformal part", "union", "covariance of both", "density radius"]
+
+
+@pytest.mark.parametrize("name", mostly_full(ESTIMATORS, FEW))
 def test_load__gives_the_model_that_was_saved(name, tmp_path):
     """And once more, when what was loaded is saved."""
     model = LPE(random_state=0, **ESTIMATORS[name]).fit(NOMINAL)
@@ -223,7 +230,7 @@ def test_load__of_rows_that_were_dropped(tmp_path):
     assert np.flatnonzero(np.isnan(loaded.p_values_)).tolist() == [3, 77]
 
 
-@pytest.mark.parametrize("algorithm", ["brute", "pruned"])
+@pytest.mark.parametrize("algorithm", mostly_full(["brute", "pruned"], ["pruned"]))
 def test_load__of_single_precision(algorithm, tmp_path):
     """Rows that float32 holds stay in it, on disk as well."""
     model = LPE(4, algorithm=algorithm).fit(NOMINAL.astype(np.float32))
@@ -444,7 +451,7 @@ def no_room(monkeypatch, tmp_path):
             yield tmp_path / "spools"
 
 
-@pytest.mark.parametrize("name", ["pruned", "many", "geodesic"])
+@pytest.mark.parametrize("name", mostly_full(["pruned", "many", "geodesic"], ["pruned"]))
 def test_load__of_a_spooled_model(name, no_room, tmp_path):
     model = LPE(random_state=0, **ESTIMATORS[name]).fit(NOMINAL)
     loaded = saved_and_loaded(model, tmp_path / "model")
@@ -489,8 +496,13 @@ class Stopper:
         return stopped
 
 
-@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-@pytest.mark.parametrize("is_there", [False, True])
+ERRORS = [OSError("disk full"), KeyboardInterrupt()]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_there"),
+    mostly_dealt(ERRORS, [False, True]),
+)
 def test_save__that_is_interrupted_changes_nothing(
     error, is_there, model, other, tmp_path, monkeypatch
 ):
@@ -697,7 +709,7 @@ def test_save__of_a_model_that_is_broken_keeps_the_old_one(model, other, tmp_pat
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", ["many pruned", "geodesic"])
+@pytest.mark.parametrize("name", mostly_full(["many pruned", "geodesic"], ["many pruned"]))
 def test_load__on_a_cluster(name, cluster, tmp_path):
     """Saved here or there, loaded there, used there and, when it has closed, here."""
     arguments = {"random_state": 0, **ESTIMATORS[name]}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from choosing import dealt, mostly_slow
+from choosing import dealt, mostly_full, mostly_slow
 from lpe_dask.model.scaling import learn_preparation
 from lpe_dask.search.columns import has_weight, restored, squared_parts, usual_of
 from lpe_dask.search.preparation import Preparation, Scaling
@@ -149,8 +149,7 @@ def _few_decimals():
 FEW_DECIMALS = _few_decimals()
 
 
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize(("metric", "params"), METRICS)
+@pytest.mark.parametrize(("scale", "metric", "params"), mostly_full(CASES, ALWAYS))
 def test_restored__numbers_with_few_decimals_come_back(scale, metric, params):
     for rows in FEW_DECIMALS.values():
         preparation = learned(rows[:100], scale, metric, params)

@@ -1,5 +1,6 @@
 """Geodesic distances as users see them: right, distributed, and the same bits anyhow."""
 
+import itertools
 import pickle
 
 import dask
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
+from choosing import mostly_full, pairs
 from lpe_dask import LPE
 from lpe_dask.kernels.paths import NeighborGraph
 from lpe_dask.model import false_alarms, fitted_of
@@ -82,9 +84,12 @@ def test_geodesic__equals_definition_for_any_chunks(kind, data, scale):
     )
 
 
-@kinds
-@pytest.mark.parametrize("graph", ["knn", "radius"])
-@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+CUT = ["directed", "union"], ["knn", "radius"], ["sync", "threads"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "graph", "scheduler"), mostly_full([*itertools.product(*CUT)], pairs(*CUT))
+)
 def test_geodesic__same_bits_for_any_chunks_and_scheduler(kind, graph, scheduler):
     nominal, queries = curved_sheet(900), curved_sheet(100, 1)
     queries[7, 1] = np.nan
@@ -169,6 +174,7 @@ def shares_below_one_half(kind, calibration):
     return (np.array(p_values) <= 0.5).mean()
 
 
+@pytest.mark.full
 def test_calibration__of_both_graphs_is_as_documented():
     """New rows have K' edges; nominal ones as many, or, in the union, more."""
     assert shares_below_one_half("directed", "loo") == pytest.approx(0.5, abs=0.03)

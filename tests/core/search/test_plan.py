@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 import definitions
+from choosing import mostly_full, pairs
 from lpe_dask.kernels import blocks, paths, simd, walks
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join, packing
@@ -199,6 +200,7 @@ def test_needs__fit_into_all_memory_that_is_usable():
     assert not needs.fits(enough - 2)
 
 
+@pytest.mark.full  # of fewer rows there are graphs in test_join.py
 def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
     """Its own tasks, not counting those that read the input: 5e4 and 10 MB at most."""
     n_reference, n_features = 10**8, 64
@@ -258,11 +260,17 @@ def preparation_of_codes(n_features):
     )
 
 
+JOINS = (
+    ALGORITHMS, [3, 40], [None, 20, 400],
+    ["scaled", "all", "plain", "decided", "knots", "codes"],
+)  # fmt: skip
+
+
 @pytest.mark.usefixtures("compiled_kernels")  # without numba, a process takes less
-@pytest.mark.parametrize("n_features", [3, 40])
-@pytest.mark.parametrize("n_neighbors", [None, 20, 400])
-@pytest.mark.parametrize("kind", ["scaled", "all", "plain", "decided", "knots", "codes"])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("algorithm", "n_features", "n_neighbors", "kind"),
+    mostly_full([*itertools.product(*JOINS)], pairs(*JOINS)),
+)
 def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neighbors, kind):
     cut = SearchPlan(shape_of(8000, n_features, n_neighbors), 8000, 2000, 3000, 1)
     statistic = Statistic(n_neighbors, 1.0)
@@ -306,9 +314,13 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
         assert peak + room >= 0.5 * Needs(cut).join
 
 
-@pytest.mark.parametrize("n_features", [2, 50])
-@pytest.mark.parametrize("kind", ["linear", "both forms", "codes"])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+PACKS = ALGORITHMS, ["linear", "both forms", "codes"], [2, 50]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "n_features"),
+    mostly_full([*itertools.product(*PACKS)], pairs(*PACKS)),
+)
 def test_pack_bytes__bounds_what_packing_allocates(algorithm, kind, n_features):
     cut = planned(20_000, n_features, 60, n_threads=1, threads=1, memory_limit=4 * GIB)
     if kind == "codes" and ALGORITHMS[algorithm].neighbor_lists is not None:

@@ -12,6 +12,7 @@ import dask
 import fsspec
 import pytest
 
+from choosing import mostly_dealt, mostly_full
 from hostile import ATTACKS, limited
 from lpe_dask.storage.folder import Folder
 from lpe_dask.storage.regular_files import UnsafeFileError, read_regular
@@ -45,7 +46,7 @@ def test_read__neither_waits_nor_grows(tmp_path, attack):
     assert re.match(SAID[attack], said), said
 
 
-@pytest.mark.parametrize("attack", ["zeros", "nothing"])
+@pytest.mark.parametrize("attack", mostly_full(["zeros", "nothing"], ["zeros"]))
 def test_read__follows_no_link_where_that_is_asked(tmp_path, attack):
     ATTACKS[attack](tmp_path / "a")
 
@@ -74,8 +75,10 @@ stat, os.stat = os.stat, stat_before
 """
 
 
-@pytest.mark.parametrize("attack", ["pipe", "zeros"])
-@pytest.mark.parametrize("follow_links", [True, False])
+@pytest.mark.parametrize(
+    ("attack", "follow_links"),
+    mostly_dealt(["pipe", "zeros"], [True, False]),
+)
 def test_read__of_what_was_swapped_after_a_look(tmp_path, attack, follow_links):
     (tmp_path / "a").write_bytes(b"1")
 
@@ -222,7 +225,7 @@ def test_read__from_a_server():
         assert folder_of(of_stranger).read("a") is None
 
 
-@pytest.mark.parametrize("way", ["silent", "dripping"])
+@pytest.mark.parametrize("way", mostly_full(["silent", "dripping"], ["dripping"]))
 def test_read__ends_where_a_server_does_not_answer(way):
     start = time.monotonic()
 

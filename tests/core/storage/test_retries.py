@@ -1,6 +1,5 @@
 """Storages that fail now and then, list late, or refuse: what is tried again."""
 
-import datetime
 import errno
 import logging
 import platform
@@ -12,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from distributed import Client
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
 
 import lpe_dask
+from buckets import DAY, expected, filled, scored, write_job, write_tables
 from lpe_dask.batch import parts
 from lpe_dask.batch.fit import RunError
 from lpe_dask.cli.commands import cli
@@ -24,21 +23,7 @@ from lpe_dask.storage import brief
 from lpe_dask.storage.lock import check_token, hold
 from lpe_dask.storage.retries import is_passing, retried, retried_until_seen
 from lpe_dask.tables.row_groups import open_files
-from lpe_dask.tasks.spool import remove_spools
-from processes import local_cluster
 from storages import REPLACED, StaleFileSystem, s3_server
-
-DAY = datetime.date(2026, 11, 20)
-JOB = """
-[nominal]
-data = "{place}/nominal"
-[model]
-path = "{place}/model"
-n_neighbors = 3
-[score]
-data = "{place}/in/{{date}}"
-output = "{place}/out/{{date}}"
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -47,78 +32,6 @@ def short_pauses():
     settings = {f"lpe-dask.retries.{name}": value for name, value in pauses.items()}
     with dask.config.set({**settings, "scheduler": "sync"}):
         yield
-
-
-@pytest.fixture(scope="module")
-def environment():
-    """What lets other processes find the server."""
-    return {}
-
-
-@pytest.fixture(scope="module")
-def server(environment):
-    with s3_server(environment) as faults:
-        yield faults
-
-
-@pytest.fixture
-def bucket(server):
-    """The URL of a bucket with the tables of a job; it is empty afterwards."""
-    server.answer = lambda method, path: None
-    server.given.clear()
-    write_tables("s3://bucket")
-    yield "s3://bucket"
-    server.answer = lambda method, path: None
-    filesystem = fsspec.filesystem("s3")
-    filesystem.invalidate_cache()
-    filesystem.rm(filesystem.ls("bucket", detail=False), recursive=True)
-
-
-def write_tables(place):
-    rng = np.random.default_rng(0)
-    write(rng.standard_normal((60, 2)), f"{place}/nominal/a.parquet")
-    for i in range(3):
-        write(rng.standard_normal((20, 2)), f"{place}/in/{DAY}/{i}.parquet")
-
-
-def write(rows, url):
-    with fsspec.open(url, "wb") as file:
-        pd.DataFrame(rows, columns=["x", "y"]).to_parquet(file)
-
-
-def write_job(folder, place):
-    path = folder / "job.toml"
-    path.write_text(JOB.format(place=place))
-    return str(path)
-
-
-def scored(place):
-    filesystem, root = fsspec.core.url_to_fs(f"{place}/out/{DAY}")
-    paths = sorted(filesystem.glob(f"{root}/part-*.parquet"))
-    return pd.concat([pd.read_parquet(filesystem.open(path)) for path in paths])
-
-
-def expected(place):
-    filesystem, root = fsspec.core.url_to_fs(place)
-    frames = [
-        pd.concat([pd.read_parquet(filesystem.open(p)) for p in sorted(filesystem.find(d))])
-        for d in (f"{root}/nominal", f"{root}/in/{DAY}")
-    ]
-    return lpe_dask.score(frames[1], frames[0], n_neighbors=3)
-
-
-def names_in(url):
-    filesystem, root = fsspec.core.url_to_fs(url)
-    filesystem.invalidate_cache()
-    return sorted(path.rsplit("/", 1)[-1] for path in filesystem.ls(root, detail=False))
-
-
-DONE = [
-    "_reasons.pqt",
-    "_report.html",
-    "_summary.json",
-    *(f"part-0000{i}.parquet" for i in range(3)),
-]
 
 
 # Which errors
@@ -317,7 +230,10 @@ def test_read__of_a_file_that_arrow_takes_for_absent(tmp_path):
     assert Moody.failures == []
 
     (tmp_path / "b.parquet").unlink()
-    with pytest.raises(FileNotFoundError) as unseen:
+    with (
+        dask.config.set({"lpe-dask.retries.attempts": 4}),
+        pytest.raises(FileNotFoundError) as unseen,
+    ):
         part.read(["x"])
     assert f"{platform.node()} does not see it" in brief(unseen.value)
 
@@ -333,18 +249,16 @@ def test_retried_until_seen__waits_for_a_file():
 # An S3 server
 
 
-def test_run__to_s3_goes_on_where_each_request_fails_at_first(bucket, server, tmp_path):
-    server.fail_first("/out/")
-    job = write_job(tmp_path, bucket)
+@pytest.fixture(scope="module")
+def server():
+    with s3_server({}) as faults:
+        yield faults
 
-    lpe_dask.run(job, date=DAY)
 
-    kinds = {(method, path.rsplit("/", 1)[-1][:6]) for method, path, _ in server.given}
-    assert {("PUT", "part-0"), ("PUT", "_summa"), ("GET", "_lock.")} <= kinds
-    server.answer = lambda method, path: None
-    pd.testing.assert_series_equal(scored(bucket)["p_value"], expected(bucket))
-    assert names_in(f"{bucket}/out/{DAY}") == DONE
-    assert lpe_dask.run(job, date=DAY) is None
+@pytest.fixture
+def bucket(server):
+    with filled(server) as url:
+        yield url
 
 
 def test_save_and_load__on_s3_go_on_where_each_request_fails_at_first(bucket, server):
@@ -357,54 +271,6 @@ def test_save_and_load__on_s3_go_on_where_each_request_fails_at_first(bucket, se
     loaded = lpe_dask.load(f"{bucket}/model")
 
     np.testing.assert_array_equal(loaded.score_samples(rows), model.score_samples(rows))
-
-
-@pytest.mark.cluster
-def test_spool__on_s3_serves_workers_and_is_removed(bucket, server, environment):
-    nominal = np.random.default_rng(3).standard_normal((150_000, 1))
-    rows = np.linspace(-3, 3, 500)[:, None]
-    alone = lpe_dask.LPE(3).fit(nominal).score_samples(rows)
-    server.fail_first("/value-")
-    with (
-        dask.config.set({"lpe-dask.spool": f"{bucket}/spool", "scheduler": None}),
-        local_cluster(env=environment) as cluster,
-        Client(cluster),
-    ):
-        model = lpe_dask.LPE(3).fit(nominal)
-        there = model.score_samples(rows)
-        assert [method for method, _, _ in server.given].count("PUT") > 0
-        assert names_in(f"{bucket}/spool")
-        del model
-        remove_spools()
-
-    np.testing.assert_array_equal(there, alone)
-    filesystem = fsspec.filesystem("s3")
-    filesystem.invalidate_cache()
-    assert not filesystem.exists("bucket/spool")
-
-
-@pytest.mark.slow
-def test_run__to_s3_is_resumed(bucket, server, tmp_path, monkeypatch):
-    def publish_one(folder, number, *arguments):
-        if done:
-            raise RuntimeError("the end of it")
-        publish(folder, number, *arguments)
-        done.append(f"bucket/out/{DAY}/{folder.name(number)}")
-
-    done, publish = [], parts.PartFolder.publish
-    job = write_job(tmp_path, bucket)
-    monkeypatch.setattr(parts.PartFolder, "publish", publish_one)
-    with pytest.raises(RunError, match="the end of it"):
-        lpe_dask.run(job, date=DAY)
-    monkeypatch.undo()
-    filesystem = fsspec.filesystem("s3")
-    first = filesystem.modified(done[0])
-
-    lpe_dask.run(job, date=DAY)
-
-    assert names_in(f"{bucket}/out/{DAY}") == DONE
-    assert filesystem.modified(done[0], refresh=True) == first
-    pd.testing.assert_series_equal(scored(bucket)["p_value"], expected(bucket))
 
 
 def test_run__to_s3_fails_at_once_where_it_may_not_write(bucket, server, tmp_path):

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lpe_dask
+from choosing import mostly_dealt
 from lpe_dask import LPE
 from lpe_dask.cli import commands
 from lpe_dask.tables.column_names import as_given, identity, name_from_json, name_to_json
@@ -47,9 +48,13 @@ def named(rows, names, kind="pandas"):
     return frame if kind == "pandas" else dd.from_pandas(frame, npartitions=3)
 
 
-@pytest.mark.parametrize("kind", ["pandas", "dask"])
-@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+FRAMES = NAMES, ["pandas", "dask"]
+frames = pytest.mark.parametrize(("names", "kind"), mostly_dealt(*FRAMES))
+
+
+@frames
 def test_score_samples__finds_columns_of_any_name(names, kind, tmp_path):
+    names = NAMES[names]
     model = LPE(3).fit(named(NOMINAL, names, kind))
     model.save(tmp_path / "model")
     queries = named(QUERIES, names, kind)
@@ -128,10 +133,9 @@ def test_fit__again_on_an_array_forgets_names():
     np.testing.assert_array_equal(actual, model.score_samples(QUERIES))
 
 
-@pytest.mark.parametrize("kind", ["pandas", "dask"])
-@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+@frames
 def test_p_values__of_frames_with_any_names(names, kind):
-    p_values = lpe_dask.score(named(NOMINAL, names, kind), n_neighbors=3)
+    p_values = lpe_dask.score(named(NOMINAL, NAMES[names], kind), n_neighbors=3)
 
     np.testing.assert_array_equal(p_values, lpe_dask.score(NOMINAL, n_neighbors=3))
 

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import lpe_dask
+from choosing import mostly_dealt
 from lpe_dask.batch.api import score_files
 from lpe_dask.cli import commands
 from lpe_dask.tables import csv_blocks
@@ -107,9 +108,11 @@ WRONG = {
 }
 
 
+STEPS = WRONG, ["fit", "score"]
+
+
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("kind", WRONG)
-@pytest.mark.parametrize("step", ["fit", "score"])
+@pytest.mark.parametrize(("kind", "step"), mostly_dealt(*STEPS))
 def test_csv__is_told_by_file_and_line(tmp_path, kind, step):
     wrong, message = WRONG[kind]
     known = write(tmp_path / "known.csv", lines(20))
@@ -291,8 +294,10 @@ def test_read_frame__tells_the_line_under_names_of_several_lines(tmp_path, monke
         read_frame(path).compute()
 
 
-@pytest.mark.parametrize("n_letters", [200_000, 400_000])  # less and more than a sample
-@pytest.mark.parametrize("place", [0, 20])
+LONG = [200_000, 400_000], [0, 20]  # letters, less and more than a sample; rows before
+
+
+@pytest.mark.parametrize(("n_letters", "place"), mostly_dealt(*LONG))
 def test_score_files__takes_values_of_any_length(tmp_path, n_letters, place):
     rows = lines(20)
     rows.insert(place, f"20,2.5,{'w' * n_letters}")

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 
+from choosing import dealt, mostly_full
 from lpe_dask import LPE, score
 
 PAGE = Path(__file__).parents[3] / "docs" / "input_partitions.md"
@@ -125,12 +126,15 @@ def listed():
     return dict(lines[2:])
 
 
-def cases(table):
-    return [
-        pytest.param(line, change, said, id=f"{line}-{i}")
-        for line, (said, changes) in table.items()
-        for i, change in enumerate(changes)
+def cases(table, uses):
+    """Return each change with each use; `make test` has each of either."""
+    changes = [
+        (line, change, said) for line, (said, some) in table.items() for change in some
     ]
+    return mostly_full(
+        [(*change, use) for change in changes for use in uses],
+        [(*change, use) for change, use in dealt(changes, uses)],
+    )
 
 
 def lying_frame(change):
@@ -202,16 +206,16 @@ def test_page__has_a_case_for_each_line():
     assert listed().keys() == PARTITIONS.keys() | BLOCKS.keys()
 
 
-@pytest.mark.parametrize("use", NAMED_USES)
-@pytest.mark.parametrize(("line", "change", "said"), cases(PARTITIONS))
+@pytest.mark.parametrize(("line", "change", "said", "use"), cases(PARTITIONS, NAMED_USES))
 def test_partition__is_checked(line, change, said, use, models):
     true = ROWS[:30] if change is emptied else ROWS
 
     check(partial(NAMED_USES[use], model=models[0]), lying_frame(change), true, line, said)
 
 
-@pytest.mark.parametrize("use", CATEGORICAL_USES)
-@pytest.mark.parametrize(("line", "change", "said"), cases(PARTITIONS))
+@pytest.mark.parametrize(
+    ("line", "change", "said", "use"), cases(PARTITIONS, CATEGORICAL_USES)
+)
 def test_partition__is_checked_where_there_are_categories(line, change, said, use):
     if "measured as numbers" in line:
         pytest.skip("they are categories here")
@@ -221,8 +225,7 @@ def test_partition__is_checked_where_there_are_categories(line, change, said, us
     check(CATEGORICAL_USES[use], lying_frame(change), true, line, said, TypeError)
 
 
-@pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize(("line", "change", "said"), cases(BLOCKS))
+@pytest.mark.parametrize(("line", "change", "said", "use"), cases(BLOCKS, USES))
 def test_block__is_checked(line, change, said, use, models):
     check(partial(USES[use], model=models[1]), lying_array(change), ARRAY, line, said)
 

@@ -21,7 +21,7 @@ from lpe_dask.tasks.values import LITERAL_BYTES, Held, enter, enter_all, enter_p
 from processes import are_up
 from waiting import eventually
 
-ROWS = np.random.default_rng(0).integers(0, 300, (20_000, 2)) * 0.1
+ROWS = np.random.default_rng(0).integers(0, 300, (5000, 3)) * 0.1
 LARGE = np.arange(3.0 * 2**16).reshape(-1, 3)  # 1.5 MiB
 
 pytestmark = [
@@ -143,10 +143,10 @@ def test_fit__of_too_many_rows_begins_nothing(
     client, limits, right, monkeypatch, tmp_path, kind
 ):
     monkeypatch.setattr(calls, "AT_ONCE_BYTES", ROWS.nbytes - 1)
-    X = ROWS if kind == "numpy" else pd.DataFrame(ROWS, columns=["x", "y"])
+    X = ROWS if kind == "numpy" else pd.DataFrame(ROWS, columns=list("xyz"))
     model = LPE(5, algorithm="brute")
 
-    with pytest.raises(ValueError, match=r"needs 0\.3 MiB.*lpe-dask\.spool"):
+    with pytest.raises(ValueError, match=r"needs 0\.1 MiB.*lpe-dask\.spool"):
         model.fit(X)
     assert client.run_on_scheduler(keys_of, prefix="lpe-") == []
 
@@ -159,7 +159,7 @@ def test_model__of_rows_that_no_lazy_result_can_have(
 ):
     """It computes at once as any other, and refuses what is lazy."""
     model = LPE(5, algorithm="brute").fit(ROWS)
-    new = da.from_array(ROWS, chunks=(5000, 2))
+    new = da.from_array(ROWS, chunks=(2000, 3))
 
     for _ in range(2):
         np.testing.assert_array_equal(model.score_samples(ROWS[:500]), right[1][:500])
@@ -184,7 +184,7 @@ def test_model__of_rows_that_no_lazy_result_can_have(
 
 def test_score__of_too_many_rows_begins_no_search(client, limits, monkeypatch, tmp_path):
     monkeypatch.setattr(calls, "LAZY_BYTES", 24 * len(ROWS) - 1)
-    frame = dd.from_pandas(pd.DataFrame(ROWS, columns=["x", "y"]), npartitions=4)
+    frame = dd.from_pandas(pd.DataFrame(ROWS, columns=list("xyz")), npartitions=4)
     monkeypatch.setattr("lpe_dask.model.fitting.prepare_reference", None)
 
     for ask in (lpe_dask.score, LPE().fit_predict):
@@ -194,13 +194,13 @@ def test_score__of_too_many_rows_begins_no_search(client, limits, monkeypatch, t
 
 def test_fit__on_numpy_survives_a_worker(client, cluster, monkeypatch, right):
     monkeypatch.setattr(values, "LITERAL_BYTES", 10_000)
-    with dask.config.set({"lpe-dask.block-rows": 1000}):
+    with dask.config.set({"lpe-dask.block-rows": 500}):
         with killed_meanwhile(client) as seen:
             model = LPE(5, algorithm="brute").fit(ROWS)
 
         assert seen
         np.testing.assert_array_equal(model.p_values_, right[0])
-        lazy = model.score_samples(da.from_array(ROWS, chunks=(5000, 2)))
+        lazy = model.score_samples(da.from_array(ROWS, chunks=(2000, 3)))
         restart(client, cluster)
         np.testing.assert_array_equal(lazy.compute(), right[1])
 

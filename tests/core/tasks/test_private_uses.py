@@ -71,11 +71,16 @@ def package():
     return {str(path.relative_to(FOLDER)): ast.parse(path.read_text()) for path in paths}
 
 
+@functools.cache
+def own_names():
+    return {name for tree in package().values() for name in names_defined(tree)}
+
+
 def private_uses_in(trees):
     """Return the names in files that are private, and not of this package, by file."""
-    own = {name for tree in package().values() for name in names_defined(tree)}
+    known = own_names() | DOCUMENTED
     found = {
-        file: {name for name in names_used(tree) if is_private(name)} - own - DOCUMENTED
+        file: {name for name in names_used(tree) if is_private(name)} - known
         for file, tree in trees.items()
     }
     return {file: names for file, names in found.items() if names}

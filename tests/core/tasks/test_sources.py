@@ -11,7 +11,7 @@ from dask._task_spec import Task, convert_legacy_graph
 from distributed import Client, LocalCluster
 
 import lpe_dask
-from choosing import mostly_slow
+from choosing import mostly_dealt, mostly_full, mostly_slow
 from lifetimes import unneeded
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
@@ -121,7 +121,9 @@ VARIANTS = [
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("kind", mostly_slow(KINDS, ["rechunked", "read_parquet"]))
+@pytest.mark.parametrize(
+    "kind", mostly_slow(KINDS, ["rechunked", "read_parquet"], ["read_parquet"])
+)
 def test_fit__names_no_two_tasks_alike(client, tmp_path, caplog, kind):
     """A scheduler that meets other tasks under one key may wait for ever."""
     X = as_kind(kind, tmp_path)
@@ -132,9 +134,11 @@ def test_fit__names_no_two_tasks_alike(client, tmp_path, caplog, kind):
     assert [r for r in caplog.records if "run_spec" in r.getMessage()] == []
 
 
+MODELS = ["euclidean", "geodesic"], [False, True]
+
+
 @pytest.mark.cluster
-@pytest.mark.parametrize("metric", ["euclidean", "geodesic"])
-@pytest.mark.parametrize("is_loaded", [False, True], ids=["fitted", "loaded"])
+@pytest.mark.parametrize(("metric", "is_loaded"), mostly_dealt(*MODELS))
 def test_score_samples__names_no_two_tasks_alike(
     client, tmp_path, caplog, metric, is_loaded
 ):
@@ -164,6 +168,7 @@ def test_score_samples__names_no_two_tasks_alike(
     mostly_slow(
         [(kind, n_parts) for kind in ("array", "frame", "delayed") for n_parts in (2, 20)],
         [("array", 20), ("frame", 2), ("delayed", 20)],
+        [("frame", 2)],
     ),
 )
 def test_score_samples__does_not_carry_the_rows_of_the_user(client, kind, n_parts):
@@ -190,7 +195,8 @@ def test_score_samples__does_not_carry_which_rows_were_dropped(client):
     rows[5, 1] = np.nan
     X = da.from_array(rows, chunks=(50_000, 2))
 
-    scored = LPE(3, missing="drop").fit(X).score_samples(da.from_array(rows[:100]))
+    model = LPE(3, missing="drop", calibration_size=1000, random_state=0).fit(X)
+    scored = model.score_samples(da.from_array(rows[:100]))
 
     assert len(cloudpickle.dumps(dict(scored.dask))) < LITERAL_BYTES // 4
     assert np.isnan(scored.compute()).sum() == 1
@@ -229,7 +235,12 @@ def test_score_samples__of_rows_on_a_cluster_that_is_gone(client):
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("kind", ["array", "frame", "from_delayed of futures"])
+@pytest.mark.parametrize(
+    "kind",
+    mostly_full(
+        ["array", "frame", "from_delayed of futures"], ["array", "from_delayed of futures"]
+    ),
+)
 def test_fit__keeps_persisted_rows(client, kind):
     """Nobody else does, once the collection of the user is gone."""
     with dask.config.set(scheduler="threads"):

@@ -130,6 +130,7 @@ def test_tasks__raise_on_a_late_worker_of_another_version(client, join):
     )
 
 
+@pytest.mark.full
 @pytest.mark.cluster
 def test_tasks__go_to_others_from_a_late_worker_without_the_package(client, join):
     """It ends at its first task."""

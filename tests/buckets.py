@@ -1,0 +1,82 @@
+"""Jobs whose tables, model and output are in one place, as a bucket of an S3 server."""
+
+import datetime
+from contextlib import contextmanager
+
+import fsspec
+import numpy as np
+import pandas as pd
+
+import lpe_dask
+
+DAY = datetime.date(2026, 11, 20)
+JOB = """
+[nominal]
+data = "{place}/nominal"
+[model]
+path = "{place}/model"
+n_neighbors = 3
+[score]
+data = "{place}/in/{{date}}"
+output = "{place}/out/{{date}}"
+"""
+
+#: What is in an output that is done.
+DONE = [
+    "_reasons.pqt",
+    "_report.html",
+    "_summary.json",
+    *(f"part-0000{i}.parquet" for i in range(3)),
+]
+
+
+@contextmanager
+def filled(server):
+    """Give the URL of a bucket with the tables of a job; it is empty afterwards."""
+    server.repair()
+    server.given.clear()
+    write_tables("s3://bucket")
+    yield "s3://bucket"
+    server.repair()
+    filesystem = fsspec.filesystem("s3")
+    filesystem.invalidate_cache()
+    filesystem.rm(filesystem.ls("bucket", detail=False), recursive=True)
+
+
+def write_tables(place):
+    rng = np.random.default_rng(0)
+    write(rng.standard_normal((60, 2)), f"{place}/nominal/a.parquet")
+    for i in range(3):
+        write(rng.standard_normal((20, 2)), f"{place}/in/{DAY}/{i}.parquet")
+
+
+def write(rows, url):
+    with fsspec.open(url, "wb") as file:
+        pd.DataFrame(rows, columns=["x", "y"]).to_parquet(file)
+
+
+def write_job(folder, place):
+    path = folder / "job.toml"
+    path.write_text(JOB.format(place=place))
+    return str(path)
+
+
+def scored(place):
+    filesystem, root = fsspec.core.url_to_fs(f"{place}/out/{DAY}")
+    paths = sorted(filesystem.glob(f"{root}/part-*.parquet"))
+    return pd.concat([pd.read_parquet(filesystem.open(path)) for path in paths])
+
+
+def expected(place):
+    filesystem, root = fsspec.core.url_to_fs(place)
+    frames = [
+        pd.concat([pd.read_parquet(filesystem.open(p)) for p in sorted(filesystem.find(d))])
+        for d in (f"{root}/nominal", f"{root}/in/{DAY}")
+    ]
+    return lpe_dask.score(frames[1], frames[0], n_neighbors=3)
+
+
+def names_in(url):
+    filesystem, root = fsspec.core.url_to_fs(url)
+    filesystem.invalidate_cache()
+    return sorted(path.rsplit("/", 1)[-1] for path in filesystem.ls(root, detail=False))

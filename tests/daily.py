@@ -1,0 +1,52 @@
+"""A job that is run daily, with a model that is there; rows of any day, which may drift."""
+
+import datetime
+import functools
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import lpe_dask
+
+N_ROWS = 400
+DAY = datetime.date(2026, 11, 1)
+
+JOB = """
+[model]
+path = "model"
+[score]
+data = "in/{date}.parquet"
+output = "out/{date}"
+"""
+
+
+def prepare_folder():
+    """Write the job and its model to the current folder."""
+    Path("in").mkdir()
+    Path("job.toml").write_text(JOB)
+    fit_model(0)
+
+
+def rows(seed, shift=0.0, n_rows=N_ROWS):
+    values = np.random.default_rng(seed).standard_normal((n_rows, 2)) + shift
+    return pd.DataFrame(values, columns=["x", "y"])
+
+
+def fit_model(seed):
+    fitted(seed).save("model", overwrite=True)
+
+
+@functools.cache
+def fitted(seed):
+    model = lpe_dask.LPE(n_neighbors=5, alpha=0.05, calibration="conformal", random_state=0)
+    return model.fit(rows([9, seed], n_rows=2000))
+
+
+def day(number):
+    return DAY + datetime.timedelta(days=number - 1)
+
+
+def write_day(number, *, seed=None, shift=0.0, n_rows=N_ROWS):
+    table = rows(number if seed is None else seed, shift, n_rows)
+    table.to_parquet(f"in/{day(number)}.parquet")

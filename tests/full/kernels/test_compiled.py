@@ -1,0 +1,73 @@
+"""A folder of compiled code that unlike processes share."""
+
+import os
+import subprocess
+import sys
+
+
+def test_cache_folder__serves_processes_without_docstrings_and_assertions(tmp_path):
+    """PYTHONOPTIMIZE changes the bytecode by which numba looks compiled forms up."""
+    program = (
+        "import sys\n"
+        "import numpy as np\n"
+        "from lpe_dask.kernels.nearest import reservoir_size\n"
+        "reservoir_size(3)\n"
+        "n_compiled = sum(reservoir_size.stats.cache_misses.values())\n"
+        "print(sys.flags.optimize, n_compiled)\n"
+    )
+    environment = {**os.environ, "DASK_LPE_DASK__CACHE_FOLDER": str(tmp_path)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", program], env=environment | {"PYTHONOPTIMIZE": level},
+            capture_output=True, text=True, check=True,
+        ).stdout.split()
+        for level in "012"
+    ]  # fmt: skip
+
+    assert said == [["0", "1"], ["1", "0"], ["2", "0"]]
+
+
+SLOWLY = """
+import sys, time
+import numpy as np
+from numba.core.caching import IndexDataCacheFile
+from lpe_dask.kernels.walks import join_directions
+
+read, save = IndexDataCacheFile._load_index, IndexDataCacheFile.save
+
+def read_slowly(file):
+    found = read(file)
+    time.sleep(0.5)
+    return found
+
+def save_slowly(file, key, data):
+    IndexDataCacheFile._load_index = read_slowly
+    save(file, key, data)
+    IndexDataCacheFile._load_index = read
+
+IndexDataCacheFile.save = save_slowly
+for name in sys.argv[1:]:
+    neighbors = np.array([[1], [2], [1]], np.int32)
+    starts, targets, lengths = join_directions(neighbors, np.array([[1], [2], [2]], name))
+    assert (list(targets), list(lengths)) == ([1, 0, 2, 1], [1, 1, 2, 2])
+print(sum(join_directions.stats.cache_hits.values()))
+"""
+
+
+def test_compiled__by_two_processes_at_once(tmp_path):
+    """One for float32, one for float64: a third finds the compiled form of either."""
+    environment = {**os.environ, "DASK_LPE_DASK__CACHE_FOLDER": str(tmp_path)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+
+    def start(*names):
+        command = [sys.executable, "-c", SLOWLY, *names]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+    both = start("float32"), start("float64")
+    assert [process.communicate()[0] for process in both] == ["0\n", "0\n"]
+
+    third = start("float32", "float64")
+    assert third.communicate()[0] == "2\n"
+    assert third.returncode == 0
