@@ -29,7 +29,7 @@ def pytest_configure():
     # process with many threads and a cluster, as this one.
     dask.config.set({"distributed.worker.profile.enabled": False})
     # A cluster that sees a worker go closes its nanny for good 15 s later, unless the worker is
-    # there at that very moment; tests restart the one cluster that they share.
+    # there at that very moment; tests restart the cluster that they share.
     dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
 
 
@@ -94,9 +94,9 @@ def at_most_computes():
     return lambda limit: dask.config.set(scheduler=ComputeCounter(limit))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster():
-    """Two worker processes, for all tests of this one."""
+    """Two worker processes, forks of one that lasts as long as this one."""
     with local_cluster() as cluster:
         yield cluster
 
