@@ -28,8 +28,8 @@ def pytest_configure():
     # Dask's profiler can hang Python 3.11 for good (CPython issue 106883), most easily in a
     # process with many threads and a cluster, as this one.
     dask.config.set({"distributed.worker.profile.enabled": False})
-    # A cluster that sees a worker go closes its nanny for good 15 s later, unless the worker is
-    # there at that very moment; tests restart the cluster that they share.
+    # A cluster that sees a worker go closes its nanny for good 15 s later, unless the
+    # worker is there at that very moment; tests restart the cluster that they share.
     dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
 
 

@@ -516,6 +516,7 @@ def write_logs(data_folder, folder):
         rows.to_parquet(folder / "in" / f"2026-11-{day}" / "a.parquet")
 
 
+@pytest.mark.full
 def test_ready_jobs__run_on_logs(data_folder, tmp_path, monkeypatch):
     logs = tmp_path / "logs"
     logs.mkdir()

@@ -868,6 +868,7 @@ def log_and_fail():
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("debug", mostly_slow([False, True], [False]))
+@pytest.mark.full
 def test_workers__tell_of_faults_and_errors_are_told_once(files, monkeypatch, capfd, debug):
     def fail(run, lock):
         active_client().submit(log_and_fail).result()

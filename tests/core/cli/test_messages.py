@@ -71,6 +71,7 @@ def test_commands__print_hints_and_errors_that_do_nothing(table, tmp_path):
     assert command("run", job)[0] == 2
 
 
+@pytest.mark.full
 def test_commands__print_the_same_into_a_pipe(table, tmp_path):
     given = ("--output", tmp_path / "out", "--scheduler", "threads")
     command = [sys.executable, "-m", "lpe_dask", "score", table, *given]

@@ -8,6 +8,7 @@ import dask
 import pytest
 from rich.console import Console
 
+from choosing import mostly_full
 from lpe_dask.cli import progress
 from lpe_dask.cli.progress import describe, show_progress
 from lpe_dask.tasks import Computation, RowCount, compute, listening, new_tasks
@@ -60,7 +61,7 @@ def _made(n_rows, seconds):
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("where", ["threads", "cluster"])
+@pytest.mark.parametrize("where", mostly_full(["threads", "cluster"], ["cluster"]))
 def test_show_progress__keeps_a_line_up_to_date_on_a_terminal(where, client):
     terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
 

@@ -130,12 +130,8 @@ def _learned(sample, *, rotate):
     return Basis(basis.center, basis.exponent, rotation)
 
 
-CASES = KINDS, [1, 3, 64, 700], [False, True]
-
-
 @pytest.mark.parametrize(
-    ("kind", "n_features", "rotate"),
-    mostly_dealt(*CASES),
+    ("kind", "n_features", "rotate"), mostly_dealt(KINDS, [1, 3, 64, 700], [False, True])
 )
 def test_basis__bounds_every_filtered_square(kind, n_features, rotate):
     """|a|^2 (1-c) + |b|^2 (1-c) - 2ab - A <= D2 <= the same + 2cS + 2A, exactly."""

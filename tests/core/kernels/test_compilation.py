@@ -78,6 +78,7 @@ assert sum_of_products(np.ones(3), np.ones(3)).any()
 """
 
 
+@pytest.mark.full
 def test_run__compiles_in_one_process_of_a_machine(tmp_path):
     command = [sys.executable, "-c", COMPILED_BY_TWO]
     both = [

@@ -211,6 +211,7 @@ def test_compiled__warns_once_where_nothing_can_be_cached(unwritable):
 
 
 @pytest.mark.parametrize("is_in_file", mostly_full([False, True], [True]))
+@pytest.mark.full
 def test_compiled__does_not_warn_with_the_folder_that_it_asks_for(
     unwritable, tmp_path, is_in_file
 ):

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
+from choosing import mostly_full
 from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.filters import FEATURES_AT_ONCE, Filter
-from lpe_dask.kernels.forms import FORMS
+from lpe_dask.kernels.forms import FORMS, chosen_form
 from searching import (
     EXACT,
     all_distances,
@@ -23,6 +24,9 @@ from searching import (
 
 #: Sums of so many products of lattice numbers are exact in float32, in any order.
 MOST_FEATURES = 40
+
+#: To compile one takes more than a second: make test has that of this machine.
+FEW_FORMS = mostly_full(FORMS, [chosen_form()])
 
 
 # Not cached on disk: numba would not notice that what it calls has changed.
@@ -68,7 +72,7 @@ def _filtered(form, points, rows, norms, limits, parts, weights=()):
     return sums.reshape(n_queries, LANES), bits.astype(bool), int(near)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FEW_FORMS)
 @given(
     seed=st.integers(0, 2**32 - 1),
     parts=st.lists(st.integers(1, 10), min_size=1, max_size=4),
@@ -107,7 +111,7 @@ def test_filter__compares_sums_with_limits(form, seed, parts, step, n_codes):
     np.testing.assert_array_equal(sums[within], expected[within])
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FEW_FORMS)
 @pytest.mark.parametrize("n_features", [1, 7, 62, 300])
 def test_filter__has_the_same_bits_in_every_form_and_in_parts(form, n_features):
     rng = np.random.default_rng(n_features)
@@ -130,7 +134,7 @@ def test_filter__has_the_same_bits_in_every_form_and_in_parts(form, n_features):
             np.testing.assert_array_equal(found[:n_both], expected[:n_both])
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FEW_FORMS)
 def test_filter__touches_nothing_where_no_row_is_near(form):
     n_queries = FORMS[form].queries
     points, rows = np.ones((n_queries, 3), np.float32), np.ones((LANES, 3), np.float32)

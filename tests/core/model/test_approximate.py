@@ -1,5 +1,7 @@
 """Models that miss neighbors: what is exact, what is certified, and what is refused."""
 
+import itertools
+
 import dask
 import dask.dataframe as dd
 import numpy as np
@@ -21,7 +23,7 @@ from approximating import (
     models,
     small_searches,
 )
-from choosing import mostly_dealt, mostly_full
+from choosing import mostly_full
 from indexes import CORRUPTIONS, corrupted
 from lpe_dask import LPE
 from lpe_dask.kernels import beams, graph_search, nn_descent
@@ -53,7 +55,7 @@ CALIBRATIONS, AGGREGATIONS = ["loo", "split", "conformal"], ["kth", "mean"]
 
 @pytest.mark.parametrize(
     ("calibration", "aggregation"),
-    mostly_dealt(CALIBRATIONS, AGGREGATIONS),
+    mostly_full(itertools.product(CALIBRATIONS, AGGREGATIONS), [("loo", "mean")]),
 )
 def test_alarms__are_those_of_the_exact_search(calibration, aggregation):
     model, exact = models(calibration=calibration, aggregation=aggregation)
@@ -178,6 +180,7 @@ def test_sample__is_that_of_all_rows_for_any_parts(part_rows):
     np.testing.assert_array_equal(merged.rows, NOMINAL[np.argsort(drawn)[: len(expected)]])
 
 
+@pytest.mark.full
 def test_saved_models__score_the_same_bits(lists, tmp_path):
     """Whatever was set after the fit, and whatever kind of number a seed was."""
     given = {"scale": "standard", "calibration": "conformal", "random_state": np.int64(7)}

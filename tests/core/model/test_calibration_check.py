@@ -50,6 +50,7 @@ def test_judge__where_few_are_flagged_or_none_can_be():
     assert json.loads(json.dumps(none.as_json()))["levels"][0]["upper"] is None
 
 
+@pytest.mark.full
 def test_judge__finds_a_promise_that_holds_in_99_of_100_cases():
     """By the exact distribution of p-values of h rows against m calibration rows."""
     rng = np.random.default_rng(0)

@@ -1,6 +1,7 @@
 """Rows with categories: exact results for every kind of input, and saved models."""
 
 import functools
+import itertools
 import json
 import pickle
 import tempfile
@@ -448,7 +449,9 @@ SENT_KINDS = ["pandas", "array", "dask frame", "parquet", "csv"]
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("kind", "place"),
-    mostly_dealt(SENT_KINDS, PLACES),
+    mostly_full(
+        itertools.product(SENT_KINDS, PLACES), [("array", "entered"), ("parquet", "large")]
+    ),
 )
 def test_cluster__gives_the_same_numbers(kind, place, client, monkeypatch):
     p_values, own = _found_here()

@@ -59,6 +59,7 @@ def check_alike(kind, nominal, queries, **given):
 
 @pytest.mark.parametrize("kind", mostly_full(KINDS, ["mean", "geodesic radius"]))
 @given(seed=st.integers(0, 10**6), n_levels=st.sampled_from([3, 8, 10**6]))
+@pytest.mark.full
 def test_models__say_the_same_without_compilation(kind, seed, n_levels):
     """Of rows that differ, and of such as are equally far away, or equal."""
     rng = np.random.default_rng(seed)
@@ -72,6 +73,7 @@ def test_models__say_the_same_without_compilation(kind, seed, n_levels):
     "kind", mostly_full(["kth", "mean", "radius", "standard"], ["radius"])
 )
 @given(seed=st.integers(0, 10**6))
+@pytest.mark.full
 def test_models_of_categories__say_the_same_without_compilation(kind, seed):
     rng = np.random.default_rng(seed)
 

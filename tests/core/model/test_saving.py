@@ -209,6 +209,7 @@ def arguments_of_estimators(draw):
     queries=point_sets(n_features=2),
     arguments=arguments_of_estimators(),
 )
+@pytest.mark.full
 def test_load__same_bits_for_any_rows(nominal, queries, arguments):
     with tempfile.TemporaryDirectory() as folder, dask.config.set(scheduler="sync"):
         model = LPE(**arguments).fit(nominal)
@@ -585,6 +586,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.full
 def test_save__that_is_killed_leaves_the_old_model_or_the_new(model, tmp_path):
     steps = {"_check_seen": 4, "move": 4, "_remove_others": 3}  # and K of what is left
     folders = [tmp_path / step for step in steps]
@@ -607,6 +609,7 @@ def test_save__that_is_killed_leaves_the_old_model_or_the_new(model, tmp_path):
         assert names == ["data", "data", MANIFEST_NAME]
 
 
+@pytest.mark.full
 def test_load__meanwhile_gets_the_old_model_or_the_new(model, other, tmp_path):
     folder = tmp_path / "model"
     model.save(folder)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from choosing import mostly_full
 from lpe_dask import LPE
 
 #: Name -> arguments, nominal rows of a draw, and draws.
@@ -66,7 +67,7 @@ def assert_library_agrees(name, n_draws):
     assert found == simulated(rows, **arguments).tolist()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_full(CASES, [*CASES][:2]))
 def test_score_samples__gives_the_simulated_p_values(name):
     assert_library_agrees(name, 25)
 

@@ -33,6 +33,7 @@ def test_auto__logs_what_it_took_and_why(caplog):
     ]
 
 
+@pytest.mark.full
 def test_most_false_alarms__bounds_the_average_rate():
     """Exactly, for any data: here with many ties and with few rows."""
     rng = np.random.default_rng(0)
@@ -172,6 +173,7 @@ def test_auto__keeps_the_promise_where_rows_are_enough(arguments, n_rows, n_feat
         assert (4 * errors <= 0.5 * bounds).all()  # or it would tell nothing
 
 
+@pytest.mark.full
 def test_loo__would_break_the_promise_where_rows_are_not_enough():
     """What the tests above would find."""
     models = [LPE(metric="mahalanobis", calibration="loo"), LPE()]

@@ -154,6 +154,7 @@ def test_fit__of_too_many_rows_begins_nothing(
         np.testing.assert_array_equal(model.fit(X).p_values_, right[0])
 
 
+@pytest.mark.full
 def test_model__of_rows_that_no_lazy_result_can_have(
     client, cluster, limits, right, tmp_path
 ):

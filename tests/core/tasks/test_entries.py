@@ -76,6 +76,7 @@ def test_entries__that_are_pending_go_when_the_client_does(cluster, tmp_path, mo
     assert eventually(lambda: list(tmp_path.iterdir()) == [])
 
 
+@pytest.mark.full
 def test_entries__let_go_by_many_threads_all_go(client, tmp_path, monkeypatch):
     monkeypatch.setattr(cleaner, "TRAVEL_SECONDS", 0.1)
 

@@ -30,6 +30,7 @@ def copy_of_a_model():
     return pickle.loads(pickle.dumps(LPE(5).fit(ROWS)))
 
 
+@pytest.mark.full
 def test_score_samples__by_more_tasks_than_threads(client, expected):
     model = client.scatter(copy_of_a_model(), broadcast=True)  # tasks share one object
     tasks = [client.submit(_scored, model, start) for start in range(0, 300, 10)]
