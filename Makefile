@@ -3,12 +3,12 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# Further arguments for pytest, as in: make test ARGS="-k neighbors -x"; and what it runs, as in:
-# make test-thorough TESTS=tests/core/search
+# Further arguments for pytest, as in: make test ARGS="-k neighbors -x".
 ARGS ?=
 CORE := lpe_dask tests/core
 FULL := tests/full tests/system
 TOOLS := docs/paper tests/benchmarks tests/chaos tests/tools
+IN_MINUTES := not slow and not lifetimes
 
 BIN := $(VENV)/bin
 # Two processes, each with whole files: tests of one file share a cluster. In the order of their
@@ -41,25 +41,23 @@ demo: $(INSTALLED) ## find anomalies in a real table, in some seconds
 
 # Two processes on two cores: threads of BLAS that wait for work would only slow the other.
 test test-full test-tools test-oldest: export OPENBLAS_NUM_THREADS := 1
-test test-oldest: TESTS := $(CORE)
-test: $(READY) ## run the tests of each promise, on two cores, in some minutes
-	$(BIN)/$(PYTEST) $(TESTS) $(ARGS)
+test: $(READY) ## run some cases of each promise, on two cores, in some minutes
+	$(BIN)/$(PYTEST) $(CORE) $(ARGS)
 
-test-full: $(READY) ## run those of products and processes, and all cases but the slow ones
-	$(BIN)/$(PYTEST) $(FULL) $(ARGS)
-	$(BIN)/$(PYTEST) $(CORE) -m "full and not slow and not lifetimes" $(ARGS)
+test-full: $(READY) ## run the cases that make test leaves out: products, clusters, commands
+	$(BIN)/$(PYTEST) -m "$(IN_MINUTES)" $(FULL) $(ARGS)
+	$(BIN)/$(PYTEST) -m "full and $(IN_MINUTES)" $(CORE) $(ARGS)
 
-test-tools: TESTS := $(TOOLS)
-test-tools: $(READY) ## run those of benchmarks, chaos, recipes and the paper's experiments
-	$(BIN)/$(PYTEST) $(TESTS) $(ARGS)
+test-tools: $(READY) ## run the tests of benchmarks, chaos, recipes and the paper's experiments
+	$(BIN)/$(PYTEST) -m "$(IN_MINUTES)" $(TOOLS) $(ARGS)
 
-# Hours: more examples of each property, and the tests and cases marked slow.
+# Hours; make test-thorough TESTS=tests/core/search runs a part.
 test-thorough: TESTS := $(CORE) $(FULL) $(TOOLS)
-test-thorough: $(READY) ## run all of these, the slow ones too, with more examples of each property
+test-thorough: $(READY) ## run all tests, the slow ones too, with more examples of each property
 	$(BIN)/$(PYTEST) -m "not lifetimes" --hypothesis-profile thorough --timeout 3600 $(TESTS) $(ARGS)
 
-test-oldest: $(OLDEST)/.ready ## run make test with the oldest Python and dependencies allowed
-	$(OLDEST)/bin/$(PYTEST) $(TESTS) $(ARGS)
+test-oldest: $(OLDEST)/.ready ## run test and test-full with the oldest Python and dependencies
+	$(OLDEST)/bin/$(PYTEST) -m "$(IN_MINUTES)" $(CORE) $(FULL) $(ARGS)
 
 lifetimes: $(READY) ## lose workers in every way there is, for an hour
 	$(BIN)/python -m pytest -m lifetimes --timeout 3600 tests/system $(ARGS)
@@ -73,7 +71,7 @@ chaos: $(READY) ## do faults to a cluster while a job runs on it, and check what
 coverage: $(READY) ## run the tests and demand that every line ran
 	cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
 	NUMBA_CACHE_DIR="$$cache" $(BIN)/python -m pytest --cov \
-	-m "not slow and not lifetimes" $(CORE) $(FULL) $(ARGS)
+	-m "$(IN_MINUTES)" $(CORE) $(FULL) $(ARGS)
 
 # Half an hour for all of it; make bench ARGS="--list" names the parts, ARGS="--only 'gauss*'" one.
 bench: $(READY) ## time the library beside its peers

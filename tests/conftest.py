@@ -28,9 +28,6 @@ def pytest_configure():
     # Dask's profiler can hang Python 3.11 for good (CPython issue 106883), most easily in a
     # process with many threads and a cluster, as this one.
     dask.config.set({"distributed.worker.profile.enabled": False})
-    # A cluster that sees a worker go closes its nanny for good 15 s later, unless the
-    # worker is there at that very moment; tests restart the cluster that they share.
-    dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
 
 
 def pytest_collection_finish():
@@ -96,7 +93,7 @@ def at_most_computes():
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two worker processes, forks of one that lasts as long as this one."""
+    """Two worker processes, forks of one that has imported all and ends with this one."""
     with local_cluster() as cluster:
         yield cluster
 

@@ -66,7 +66,13 @@ def local_cluster(n_workers=2, **options):
 
     Those that take the place of lost ones as well.
     """
-    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+    options_of_dask = {
+        "distributed.worker.multiprocessing-method": "forkserver",
+        # A cluster that sees a worker go closes its nanny for good 15 s later, unless the
+        # worker is there at that very moment; tests restart the cluster that they share.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+    }
+    with dask.config.set(options_of_dask):
         get_mp_context()  # the first call sets what is imported
         multiprocessing.get_context("forkserver").set_forkserver_preload(IMPORTED)
         with LocalCluster(

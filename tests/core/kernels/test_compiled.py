@@ -11,7 +11,6 @@ import pytest
 from numba import float32, float64
 
 import lpe_dask
-from choosing import mostly_full
 from lpe_dask.kernels import compiled as module
 from lpe_dask.kernels import private_uses
 from lpe_dask.kernels.compiled import compiled
@@ -210,8 +209,8 @@ def test_compiled__warns_once_where_nothing_can_be_cached(unwritable):
     assert "variable DASK_LPE_DASK__CACHE_FOLDER" in line
 
 
-@pytest.mark.parametrize("is_in_file", mostly_full([False, True], [True]))
 @pytest.mark.full
+@pytest.mark.parametrize("is_in_file", [False, True])
 def test_compiled__does_not_warn_with_the_folder_that_it_asks_for(
     unwritable, tmp_path, is_in_file
 ):

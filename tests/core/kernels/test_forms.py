@@ -92,11 +92,12 @@ def test_searches__have_the_bits_of_the_definition_in_every_form(form, tmp_path)
         "DASK_LPE_DASK__VECTOR_FORM": form,
         "NUMBA_CACHE_DIR": str(tmp_path),
     }
-    tests = os.path.dirname(os.path.dirname(__file__))
+    core = os.path.dirname(os.path.dirname(__file__))
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    command += ["-m", "not slow and not lifetimes"]
 
     run = subprocess.run(
-        [*command, "kernels", "search"], cwd=tests, env=environment, text=True,
+        [*command, "kernels", "search"], cwd=core, env=environment, text=True,
         capture_output=True, check=False,
     )  # fmt: skip
 

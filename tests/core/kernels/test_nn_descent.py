@@ -6,6 +6,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numba
 import numpy as np
@@ -81,14 +82,14 @@ def test_import__leaves_the_threading_layer_as_it_was_set(monkeypatch, tmp_path)
     source = "import numba\nnumba.config.THREADING_LAYER = 'workqueue'\n"
     (tmp_path / "pynndescent.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "pynndescent", raising=False)
     monkeypatch.setattr(numba.config, "THREADING_LAYER", "omp")
 
-    library = nn_descent._library.__wrapped__()
+    with patch.dict(sys.modules):  # nobody is to find this one later
+        sys.modules.pop("pynndescent", None)
+        library = nn_descent._library.__wrapped__()
 
     assert library.__file__ == str(tmp_path / "pynndescent.py")
     assert numba.config.THREADING_LAYER == "omp"
-    monkeypatch.delitem(sys.modules, "pynndescent")
 
 
 def test_builds__are_one_at_a_time_where_threads_must_not_meet(monkeypatch):

@@ -22,6 +22,7 @@ from waiting import eventually
 
 ROWS = np.random.default_rng(0).integers(0, 300, (20_000, 2)) * 0.1
 QUERIES = ROWS[:300] + 0.05
+# No kernel is compiled for them in the workers; for ROWS they are.
 FEWER = ROWS[:5000]  # where no fit has to take long enough to be interrupted
 
 

@@ -37,13 +37,14 @@ def twice(value):
 def test_entry__stays_while_a_result_on_a_cluster_needs_it(client, tmp_path, monkeypatch):
     value = np.arange(LITERAL_BYTES / 4)
     monkeypatch.setattr(cleaner, "TRAVEL_SECONDS", 0.1)
+    monkeypatch.setattr(cleaner, "_QUESTION_SECONDS", 0.1)
     with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
         doubled = delayed(twice)(enter(value, "lpe-test")).persist()
         (future,) = doubled.dask.values()
         np.testing.assert_array_equal(future.result(), 2 * value)
 
         gc.collect()
-        time.sleep(1.3)  # the scheduler is asked meanwhile
+        time.sleep(0.5)  # the scheduler is asked meanwhile
         assert len(list(tmp_path.glob("*/value-*"))) == 1
         kill_holder(client, future)
         np.testing.assert_array_equal(doubled.compute(), 2 * value)  # read again
@@ -55,12 +56,13 @@ def test_entry__stays_while_a_result_on_a_cluster_needs_it(client, tmp_path, mon
 
 def test_entry__of_a_graph_on_its_way_stays(client, tmp_path, monkeypatch):
     """A scheduler that does not know it yet may know it soon."""
-    monkeypatch.setattr(cleaner, "TRAVEL_SECONDS", 2.0)
+    monkeypatch.setattr(cleaner, "TRAVEL_SECONDS", 1.2)
+    monkeypatch.setattr(cleaner, "_QUESTION_SECONDS", 0.1)
     entry = spool_at(str(tmp_path)).folder("blocks")
     pickle.dumps(entry)
     del entry
 
-    time.sleep(1.3)  # the scheduler would be asked meanwhile
+    time.sleep(0.5)  # the scheduler would be asked meanwhile
     assert len(list(tmp_path.glob("*/blocks-*"))) == 1
     assert eventually(lambda: list(tmp_path.iterdir()) == [])
 

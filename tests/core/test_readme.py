@@ -47,7 +47,7 @@ ELSEWHERE = {
         "tests/benchmarks/test_by_hand.py"
     ),
     ".ci/run": ".ci/run",
-    ".venv/bin/pre-commit install": "tests/system/test_readme.py",
+    ".venv/bin/pre-commit install": "tests/core/test_readme.py",
 }
 
 #: How a command begins, where it stands within a sentence.
@@ -94,6 +94,7 @@ def name_of(page):
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if blocks(page, "python")], ids=name_of
 )
@@ -158,6 +159,7 @@ def test_elsewhere__names_what_there_is(command):
     assert any(command in console_commands(p) + named_commands(p) for p in PAGES)
 
 
+@pytest.mark.full
 @pytest.mark.cluster
 @pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
 def test_console_blocks__run_in_one_process(page, tmp_path, monkeypatch, cluster):
