@@ -44,6 +44,7 @@ def filled(server):
 
 
 def write_tables(place):
+    """Write nominal rows, and those of the day in three files."""
     rng = np.random.default_rng(0)
     write(rng.standard_normal((60, 2)), f"{place}/nominal/a.parquet")
     for i in range(3):
@@ -51,23 +52,27 @@ def write_tables(place):
 
 
 def write(rows, url):
+    """Write rows as a Parquet file, on any storage."""
     with fsspec.open(url, "wb") as file:
         pd.DataFrame(rows, columns=["x", "y"]).to_parquet(file)
 
 
 def write_job(folder, place):
+    """Write the job of a place to a local folder, and return its path."""
     path = folder / "job.toml"
     path.write_text(JOB.format(place=place))
     return str(path)
 
 
 def scored(place):
+    """Return the rows that the run of the day has written."""
     filesystem, root = fsspec.core.url_to_fs(f"{place}/out/{DAY}")
     paths = sorted(filesystem.glob(f"{root}/part-*.parquet"))
     return pd.concat([pd.read_parquet(filesystem.open(path)) for path in paths])
 
 
 def expected(place):
+    """Return the p-values of the rows of the day, without a run."""
     filesystem, root = fsspec.core.url_to_fs(place)
     frames = [
         pd.concat([pd.read_parquet(filesystem.open(p)) for p in sorted(filesystem.find(d))])
@@ -77,6 +82,7 @@ def expected(place):
 
 
 def names_in(url):
+    """Return the names in a folder, as its storage lists them now."""
     filesystem, root = fsspec.core.url_to_fs(url)
     filesystem.invalidate_cache()
     return sorted(path.rsplit("/", 1)[-1] for path in filesystem.ls(root, detail=False))

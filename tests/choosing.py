@@ -20,6 +20,11 @@ def mostly_dealt(*lists):
     return mostly_full(itertools.product(*lists), dealt(*lists))
 
 
+def mostly_paired(*lists):
+    """Return all combinations, marked full but for some in which every two values meet."""
+    return mostly_full(itertools.product(*lists), pairs(*lists))
+
+
 def mostly_slow(cases, full, core=None):
     """Return each case once, marked slow but for those that `make test-full` runs.
 

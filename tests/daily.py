@@ -29,24 +29,29 @@ def prepare_folder():
 
 
 def rows(seed, shift=0.0, n_rows=N_ROWS):
+    """Return a table of normal rows."""
     values = np.random.default_rng(seed).standard_normal((n_rows, 2)) + shift
     return pd.DataFrame(values, columns=["x", "y"])
 
 
 def fit_model(seed):
+    """Fit the model of the job to nominal rows of a seed, and replace the one there."""
     fitted(seed).save("model", overwrite=True)
 
 
 @functools.cache
 def fitted(seed):
+    """Return that model; fits are shared."""
     model = lpe_dask.LPE(n_neighbors=5, alpha=0.05, calibration="conformal", random_state=0)
     return model.fit(rows([9, seed], n_rows=2000))
 
 
 def day(number):
+    """Return the date of a day, counted from 1."""
     return DAY + datetime.timedelta(days=number - 1)
 
 
 def write_day(number, *, seed=None, shift=0.0, n_rows=N_ROWS):
+    """Write the input of a day; its number is the seed of its rows, if none is given."""
     table = rows(number if seed is None else seed, shift, n_rows)
     table.to_parquet(f"in/{day(number)}.parquet")

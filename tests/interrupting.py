@@ -3,9 +3,13 @@
 import contextlib
 import itertools
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
+
+from breaking import parts_in
+from lpe_dask.batch.api import score_files
 
 #: Files, and so parts, of the rows to score; rows in each.
 N_PARTS, PART_ROWS = 6, 40
@@ -27,16 +31,25 @@ def write_tables(folder):
 
 
 def write_files(frame, folder, n_rows):
+    """Write a table as files with so many rows each."""
     folder.mkdir()
     for i, start in enumerate(range(0, len(frame), n_rows)):
         frame.iloc[start : start + n_rows].to_parquet(folder / f"{i}.parquet")
 
 
 def copy_of(path, target):
+    """Copy the files of a folder, and return the new one."""
     target.mkdir()
     for file in path.iterdir():
         (target / file.name).write_bytes(file.read_bytes())
     return target
+
+
+def uninterrupted(tables, folder):
+    """Return the bytes of the parts of a run that nothing interrupted."""
+    with dask.config.set(scheduler="sync"):
+        score_files(**tables, output=folder / "out", n_neighbors=5)
+    return parts_in(folder / "out")
 
 
 class Stop(Exception):

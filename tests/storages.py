@@ -16,6 +16,9 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
+#: Settings of Dask for runs on a storage that fails each request at first.
+MANY_ATTEMPTS = {"lpe-dask.retries.attempts": 25, "scheduler": "sync"}
+
 #: What a server says, by the status.
 ANSWERS = {
     403: ("403 Forbidden", "AccessDenied", "Access Denied"),

@@ -27,7 +27,11 @@ if __name__ == "__main__":
 
 
 def test_score__in_a_fork_of_a_process_that_has_used_dask_alone():
-    """It has imported hardly anything of the package."""
+    """It has imported hardly anything of the package.
+
+    Both import and score at the same time, which takes half as long: each has its own
+    memory, and what the parent does after the fork does not reach it.
+    """
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", USE_OF_A_PARENT],
         capture_output=True, text=True, check=True,

@@ -17,20 +17,15 @@ import psutil
 import pytest
 
 import lpe_dask
+from calling import COMMAND, write_tables
 from choosing import mostly_slow
-
-COMMAND = Path(sys.executable).with_name("lpe-dask")
 
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     """A current folder with nominal.parquet and data.parquet."""
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    nominal = pd.DataFrame(rng.integers(0, 6, (60, 2)) * 1.0, columns=["x", "y"])
-    data = pd.DataFrame(rng.integers(-2, 9, (20, 2)) * 1.0, columns=["x", "y"])
-    nominal.to_parquet("nominal.parquet")
-    data.assign(name="row").to_parquet("data.parquet")
+    write_tables()
     return tmp_path
 
 

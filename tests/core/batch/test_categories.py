@@ -67,7 +67,7 @@ def invoke(*arguments):
 @pytest.mark.parametrize(
     ("nominal", "new"),
     mostly_full(
-        list(itertools.product(FORMS, FORMS)),
+        itertools.product(FORMS, FORMS),
         [
             ("csv", "csv"),
             ("csv", "text.parquet"),

@@ -166,24 +166,18 @@ def test_run__takes_what_a_job_tolerates():
     assert run(2, "tolerant.toml", shift=1.5)["verdict"] == "no drift"
 
 
-@pytest.mark.parametrize(
-    "outputs",
-    [
-        ("out/{date}", "out/{date-1d}-other"),
-        ("{date}-a", "{date}"),
-        *(
-            pytest.param(outputs, marks=pytest.mark.full)
-            for outputs in [
-                ("out/{date}/a", "out/{date}/b"),
-                ("out/a-{date}", "out/b-{date}"),
-                ("out/2020-01-01-{date}", "out/2020-01-01-{date}-{date-7d}"),
-            ]
-        ),
-    ],
-    ids=str,
-)
-def test_run__of_two_jobs_that_share_a_folder_has_a_series_for_each(outputs):
-    for name, output in zip("ab", outputs, strict=True):
+OUTPUTS = {
+    "another day": ("out/{date}", "out/{date-1d}-other"),
+    "no folder": ("{date}-a", "{date}"),
+    "a folder each day": ("out/{date}/a", "out/{date}/b"),
+    "a letter before": ("out/a-{date}", "out/b-{date}"),
+    "a day that stays": ("out/2020-01-01-{date}", "out/2020-01-01-{date}-{date-7d}"),
+}
+
+
+@pytest.mark.parametrize("kind", mostly_full(OUTPUTS, ["another day", "no folder"]))
+def test_run__of_two_jobs_that_share_a_folder_has_a_series_for_each(kind):
+    for name, output in zip("ab", OUTPUTS[kind], strict=True):
         Path(f"{name}.toml").write_text(JOB.replace("out/{date}", output))
     Path("out/notes").mkdir(parents=True)
     Path("out/2026-11-99").mkdir()

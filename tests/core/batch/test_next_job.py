@@ -109,12 +109,10 @@ def test_run__counts_twelve_hours_from_the_first_beginning(clock, began, done):
 
 @pytest.mark.parametrize(
     "date",
-    [
-        "2026-11-18",
-        *mostly_full(
-            [datetime.date(2026, 11, 18), datetime.datetime(2026, 11, 18, 9)], core=[]
-        ),
-    ],
+    mostly_full(
+        ["2026-11-18", datetime.date(2026, 11, 18), datetime.datetime(2026, 11, 18, 9)],
+        ["2026-11-18"],
+    ),
 )
 def test_date__may_be_a_text(date):
     forecast = lpe_dask.plan("job.toml", date=date)

@@ -1,4 +1,4 @@
-"""The page that a run leaves in its output; what is on it is tested in tests/pages."""
+"""The page that a run leaves in its output; what is on it is tested in tests/core/pages."""
 
 import json
 from pathlib import Path

@@ -141,22 +141,17 @@ def test_reasons__leave_out_what_is_private_of_a_model_that_has_no_names(tmp_pat
     assert set(explain_output(out, top=60)["column"]) == {"x"}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"graph": "radius", "radius": 5.0},
-        {},
-        *mostly_full(
-            [
-                {"metric": "geodesic", "metric_params": {"n_neighbors": 3}},
-                {"aggregation": "mean"},
-            ],
-            core=[],
-        ),
-    ],
-    ids=["radius", "kth", "geodesic", "mean"],
-)
-def test_reasons__say_of_what_distance_there_are_no_shares(tmp_path, arguments):
+STATISTICS = {
+    "radius": {"graph": "radius", "radius": 5.0},
+    "kth": {},
+    "geodesic": {"metric": "geodesic", "metric_params": {"n_neighbors": 3}},
+    "mean": {"aggregation": "mean"},
+}
+
+
+@pytest.mark.parametrize("name", mostly_full(STATISTICS, ["radius", "kth"]))
+def test_reasons__say_of_what_distance_there_are_no_shares(tmp_path, name):
+    arguments = STATISTICS[name]
     nominal = table(200, 5)[["x", "y"]].astype(float)
     nominal.loc[:24] = [400.0, 400.0]  # a row of which there are 25
     given = {"n_neighbors": None if "graph" in arguments else 2, "alpha": 0.05}

@@ -26,6 +26,7 @@ from interrupting import (
     PART_ROWS,
     copy_of,
     stop_after,
+    uninterrupted,
     write_files,
     write_tables,
 )
@@ -56,11 +57,7 @@ def tables(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(tables, tmp_path_factory):
-    """The bytes of the parts of a run that nothing interrupted."""
-    out = tmp_path_factory.mktemp("expected") / "out"
-    with dask.config.set(scheduler="sync"):
-        score_files(**tables, output=out, n_neighbors=5)
-    return parts_in(out)
+    return uninterrupted(tables, tmp_path_factory.mktemp("expected"))
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +100,20 @@ def count_calls(monkeypatch, owner, name):
 # Parts
 
 
+def test_score_files__gives_the_same_bytes_when_it_stops_twice(tables, expected, tmp_path):
+    for n_written in (1, 3):
+        with stop_after(PartFolder, "publish", n_written), pytest.raises(RunError):
+            score_files(**tables, output=tmp_path / "out", n_neighbors=5)
+        assert parts_in(tmp_path / "out").items() < expected.items()
+
+    score_files(**tables, output=tmp_path / "out", n_neighbors=5)
+
+    assert parts_in(tmp_path / "out") == expected
+
+
 @pytest.mark.parametrize(
     ("n_written", "fdr"),
-    mostly_full(list(itertools.product(range(5), [None, 0.5])), [(1, None), (3, 0.5)]),
+    mostly_full(itertools.product(range(5), [None, 0.5]), [(1, None), (3, 0.5)]),
 )
 def test_score_files__resumes_parts_without_rows(tmp_path, fdr, n_written):
     """Two nominal rows, K = n - 1, ties, and files of no row, one row and some."""
@@ -365,33 +373,29 @@ def test_fit__measures_rows_of_a_damaged_file_again(tables, tmp_path, caplog):
 # What has changed since
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"alpha": 0.1}, "alpha"),
-        ({"keep": ["x"]}, "the columns to carry over"),
-        ({"n_neighbors": 6}, "the nominal rows, the model or its parameters"),
-        *mostly_full(
-            [
-                ({"fdr": 0.1}, "fdr"),
-                ({"scale": "standard"}, "the nominal rows, the model or its parameters"),
-                ({"aggregation": "mean"}, "the nominal rows, the model or its parameters"),
-            ],
-            core=[],
-        ),
-    ],
-)
-def test_score_files__refuses_to_go_on_with_something_else(
-    tables, interrupted, change, words
-):
-    out, given = interrupted, {**tables, "n_neighbors": 5}
-    before = parts_in(out)
+OF_A_MODEL = "the nominal rows, the model or its parameters"
+
+#: Name -> another value of a parameter, and in what a run says that it differs.
+OTHERS = {
+    "alpha": (0.1, "alpha"),
+    "keep": (["x"], "the columns to carry over"),
+    "n_neighbors": (6, OF_A_MODEL),
+    "fdr": (0.1, "fdr"),
+    "scale": ("standard", OF_A_MODEL),
+    "aggregation": ("mean", OF_A_MODEL),
+}
+
+
+@pytest.mark.parametrize("name", mostly_full(OTHERS, ["alpha", "keep", "n_neighbors"]))
+def test_score_files__refuses_to_go_on_with_something_else(tables, interrupted, name):
+    out, (value, words) = interrupted, OTHERS[name]
+    given, before = {**tables, "n_neighbors": 5} | {name: value}, parts_in(out)
 
     with pytest.raises(FileExistsError, match=rf"differs in: {words}\..*--overwrite"):
-        score_files(**{**given, **change}, output=out)
+        score_files(**given, output=out)
 
     assert parts_in(out) == before
-    score_files(**{**given, **change}, output=out, overwrite=True)
+    score_files(**given, output=out, overwrite=True)
     assert len(pd.read_parquet(out)) == N_PARTS * PART_ROWS
 
 
@@ -423,7 +427,7 @@ def add_a_row(file):
 @pytest.mark.parametrize(
     ("change", "fdr"),
     mostly_full(
-        list(itertools.product([change_a_value, add_a_row], [None, 0.1])),
+        itertools.product([change_a_value, add_a_row], [None, 0.1]),
         [(change_a_value, 0.1), (add_a_row, None)],
     ),
 )

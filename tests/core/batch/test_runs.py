@@ -279,20 +279,21 @@ def test_run__refuses_a_model_of_another_kind(change, words):
 LED = 'algorithm = "nn_descent"\nrandom_state = 0\nn_neighbors = 3'
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (('"nn_descent"', '"brute"'), "algorithm='nn_descent' instead of 'brute'"),
-        *mostly_full([(("3", "3\nrecheck = 0.5"), "recheck=None instead of 0.5")], core=[]),
-    ],
-)
-def test_run__refuses_a_model_that_misses_other_neighbors(change, words, monkeypatch):
+CHANGES = {
+    "algorithm": ('"nn_descent"', '"brute"', "'nn_descent' instead of 'brute'"),
+    "recheck": ("3", "3\nrecheck = 0.5", "None instead of 0.5"),
+}
+
+
+@pytest.mark.parametrize("name", mostly_full(CHANGES, ["algorithm"]))
+def test_run__refuses_a_model_that_misses_other_neighbors(name, monkeypatch):
+    before, after, words = CHANGES[name]
     monkeypatch.setattr(nn_descent, "neighbor_lists", right_lists)
     job = WITH_MODEL.replace("n_neighbors = 3", LED)
     run(job)
 
-    with pytest.raises(ValueError, match=rf"fitted with {words}.*refit = true"):
-        run(WITH_MODEL.replace("n_neighbors = 3", LED.replace(*change)))
+    with pytest.raises(ValueError, match=f"fitted with {name}={words}.*refit = true"):
+        run(WITH_MODEL.replace("n_neighbors = 3", LED.replace(before, after)))
     assert run(job) is None  # nothing to do
 
 

@@ -24,6 +24,7 @@ from distributed import LocalCluster
 from fsspec.implementations.local import LocalFileSystem
 
 import lpe_dask
+from calling import COMMAND, write_tables
 from choosing import mostly_slow
 from indexes import corrupted, right_lists
 from lpe_dask.batch import runs
@@ -37,18 +38,12 @@ from lpe_dask.model.parameters import PARAMETERS
 from lpe_dask.search import packing
 from lpe_dask.tasks.workers import active_client
 
-COMMAND = Path(sys.executable).with_name("lpe-dask")
-
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     """A current folder with nominal.parquet and data.parquet."""
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    nominal = pd.DataFrame(rng.integers(0, 6, (60, 2)) * 1.0, columns=["x", "y"])
-    data = pd.DataFrame(rng.integers(-2, 9, (20, 2)) * 1.0, columns=["x", "y"])
-    nominal.to_parquet("nominal.parquet")
-    data.assign(name="row").to_parquet("data.parquet")
+    write_tables()
     return tmp_path
 
 
@@ -867,8 +862,7 @@ def log_and_fail():
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("debug", mostly_slow([False, True], [False]))
-@pytest.mark.full
+@pytest.mark.parametrize("debug", mostly_slow([False, True], [False], []))
 def test_workers__tell_of_faults_and_errors_are_told_once(files, monkeypatch, capfd, debug):
     def fail(run, lock):
         active_client().submit(log_and_fail).result()

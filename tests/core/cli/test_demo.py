@@ -15,9 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 import lpe_dask
+from calling import COMMAND
 from lpe_dask.cli import commands
-
-COMMAND = Path(sys.executable).with_name("lpe-dask")
 
 
 @pytest.fixture

@@ -19,11 +19,13 @@ HEAVY = [
 FILES = {"pandas", "pyarrow", "pydantic"}
 DASK, PAGE = {"dask.array", "dask.dataframe"}, {"matplotlib"}
 
+SCORE = "score {folder}/table.parquet --output {folder}/new"
+
 #: Commands, and what they may import.
 COMMANDS = {
     "--help": set(),
     "score --help": set(),
-    "score {folder}/table.parquet --output {folder}/new": FILES | DASK | PAGE,
+    SCORE: FILES | DASK | PAGE,
     "score {folder}/table.parquet --output {folder}/no-page --no-report": FILES | DASK,
     "fit {folder}/table.parquet --model {folder}/model": FILES | DASK,
     "explain {folder}/out --top 2": FILES | DASK,
@@ -75,7 +77,9 @@ def test_import__of_the_estimator():
     assert imported("import lpe_dask; lpe_dask.LPE") <= may
 
 
-@pytest.mark.parametrize("command", mostly_full(COMMANDS, [*COMMANDS][:3]))
+@pytest.mark.parametrize(
+    "command", mostly_full(COMMANDS, ["--help", "score --help", SCORE])
+)
 def test_import__of_commands(files, command):
     """No workers, no estimator, no compiler for what threads do at once."""
     arguments = command.format(folder=files).split()

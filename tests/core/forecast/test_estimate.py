@@ -153,23 +153,20 @@ def run_counted(*arguments, **options):
 # Tasks
 
 
-@pytest.mark.parametrize(
-    ("nominal", "arguments"),
-    [
-        (None, {}),
-        ("nominal", {"aggregation": "mean", "scale": "standard"}),
-        (None, {"graph": "radius", "radius": 0.5}),
-        ("nominal", {"calibration": "split"}),
-        *mostly_full(
-            [
-                ("nominal", {"metric": "geodesic", "n_neighbors": 9}),
-                (None, {"calibration_size": 100}),
-            ],
-            core=[],
-        ),
-    ],
-)
-def test_tasks__are_those_of_the_run_for_brute(files, nominal, arguments):
+#: Nominal rows, if they are not those to score, and arguments.
+FITS = {
+    "kth": (None, {}),
+    "mean": ("nominal", {"aggregation": "mean", "scale": "standard"}),
+    "radius": (None, {"graph": "radius", "radius": 0.5}),
+    "split": ("nominal", {"calibration": "split"}),
+    "geodesic": ("nominal", {"metric": "geodesic", "n_neighbors": 9}),
+    "sample": (None, {"calibration_size": 100}),
+}
+
+
+@pytest.mark.parametrize("name", mostly_full(FITS, ["kth", "mean", "radius", "split"]))
+def test_tasks__are_those_of_the_run_for_brute(files, name):
+    nominal, arguments = FITS[name]
     arguments = arguments | {"algorithm": "brute", "random_state": 0}
 
     forecast = lpe_dask.plan("data", nominal, **arguments)
@@ -191,19 +188,17 @@ def test_tasks__follow_threads_and_blocks(files, block_rows, n_threads):
         )
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"algorithm": "pruned"},
-        {"algorithm": "pruned", "calibration": "split"},
-        {"algorithm": "brute", "calibration": "conformal"},
-        *mostly_full(
-            [{"algorithm": "pruned", "calibration": "conformal", "metric": "geodesic"}],
-            core=[],
-        ),
-    ],
-)
-def test_tasks__are_about_right_where_rows_decide(files, arguments):
+DECIDED = {
+    "pruned": {"algorithm": "pruned"},
+    "split": {"algorithm": "pruned", "calibration": "split"},
+    "conformal": {"algorithm": "brute", "calibration": "conformal"},
+    "geodesic": {"algorithm": "pruned", "calibration": "conformal", "metric": "geodesic"},
+}
+
+
+@pytest.mark.parametrize("name", mostly_full(DECIDED, ["pruned", "split", "conformal"]))
+def test_tasks__are_about_right_where_rows_decide(files, name):
+    arguments = DECIDED[name]
     with dask.config.set({"lpe-dask.block-rows": 640}):
         forecast = lpe_dask.plan("data", **arguments)
 
@@ -265,17 +260,16 @@ def save_model(**arguments):
     lpe_dask.LPE(**arguments).fit(dd.read_parquet("nominal")).save("model")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"algorithm": "brute"},
-        {"algorithm": "pruned", "calibration": "split", "metric": "mahalanobis"},
-        *mostly_full(
-            [{"algorithm": "brute", "metric": "geodesic", "n_neighbors": 9}], core=[]
-        ),
-    ],
-)
-def test_model__is_read_and_nothing_fitted(files, arguments, states):
+MODELS = {
+    "brute": {"algorithm": "brute"},
+    "split": {"algorithm": "pruned", "calibration": "split", "metric": "mahalanobis"},
+    "geodesic": {"algorithm": "brute", "metric": "geodesic", "n_neighbors": 9},
+}
+
+
+@pytest.mark.parametrize("name", mostly_full(MODELS, ["brute", "split"]))
+def test_model__is_read_and_nothing_fitted(files, name, states):
+    arguments = MODELS[name]
     save_model(**arguments)
 
     forecast = lpe_dask.plan("data", model="model")
@@ -349,16 +343,16 @@ def write_job(*sections):
     return "job.toml"
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
-        (NOMINAL, SAVED),
-        (NOMINAL, BRUTE, SCORE, "fdr = 0.1\nkeep = []"),
-        pytest.param((BRUTE, SCORE), marks=pytest.mark.full),
-    ],
-)
-def test_job__is_planned_as_it_runs(files, sections):
-    job = write_job(*sections)
+JOBS = {
+    "fit": (NOMINAL, SAVED),
+    "fit and score": (NOMINAL, BRUTE, SCORE, "fdr = 0.1\nkeep = []"),
+    "score": (BRUTE, SCORE),
+}
+
+
+@pytest.mark.parametrize("name", mostly_full(JOBS, ["fit", "fit and score"]))
+def test_job__is_planned_as_it_runs(files, name):
+    job = write_job(*JOBS[name])
 
     forecast = lpe_dask.plan(job)
 
@@ -366,8 +360,8 @@ def test_job__is_planned_as_it_runs(files, sections):
         lpe_dask.run(job)
     assert counted(forecast.tasks) == counted(counter.counts)
     assert forecast.n_neighbors == 9
-    assert forecast.n_rows == (0 if SAVED in sections else N_ROWS)
-    assert ("3,000 nominal rows to fit, 3 columns" in str(forecast)) == (SAVED in sections)
+    assert forecast.n_rows == (0 if name == "fit" else N_ROWS)
+    assert ("3,000 nominal rows to fit, 3 columns" in str(forecast)) == (name == "fit")
 
 
 def test_job__goes_on_with_the_model_that_is_there(files):
@@ -471,14 +465,11 @@ def test_walk_seconds__of_too_few_rows_are_not_known():
 # Memory
 
 
+EUCLIDEAN = [(kind, "euclidean") for kind in ("loo", "split", "conformal")]
+
+
 @pytest.mark.parametrize(
-    ("calibration", "metric"),
-    [
-        ("loo", "euclidean"),
-        ("split", "euclidean"),
-        ("conformal", "euclidean"),
-        *mostly_full([("loo", "geodesic")], core=[]),
-    ],
+    ("calibration", "metric"), mostly_full([*EUCLIDEAN, ("loo", "geodesic")], EUCLIDEAN)
 )
 def test_worker_bytes__are_those_that_a_fit_checks(files, monkeypatch, calibration, metric):
     arguments = {"calibration": calibration, "metric": metric, "n_neighbors": 9}

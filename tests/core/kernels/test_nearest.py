@@ -1,6 +1,5 @@
 """The nearest rows, and counts within a radius, against the definition, in every bit."""
 
-import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from choosing import dealt, mostly_full, pairs
+from choosing import mostly_dealt, mostly_paired
 from compiling import from_python
 from lpe_dask.kernels import nearest
 from lpe_dask.kernels.nearest import TOLERANCE, _upper_bits, reservoir_size
@@ -157,7 +156,7 @@ TILES = EXACT, [np.float32, np.float64], [1, 3, 700], [1, 63, 64, 65, 200]
 
 @pytest.mark.parametrize(
     ("algorithm", "dtype", "n_features", "n_rows"),
-    mostly_full([*itertools.product(*TILES)], pairs(*TILES)),
+    mostly_paired(*TILES),
 )
 def test_folds__equal_definition_at_the_edges_of_tiles(
     algorithm, dtype, n_features, n_rows
@@ -193,7 +192,7 @@ def test_folds__take_any_number_of_queries(algorithm, n_queries):
 
 @pytest.mark.parametrize(
     ("name", "algorithm"),
-    mostly_full([*itertools.product(HARD_POINTS, EXACT)], dealt(HARD_POINTS, EXACT)),
+    mostly_dealt(HARD_POINTS, EXACT),
 )
 def test_fold_nearest__equals_definition_for_blocks_of_one_row(name, algorithm):
     points = HARD_POINTS[name]
@@ -212,7 +211,7 @@ HARD = HARD_POINTS, [1, 3], SAMPLES, EXACT
 
 @pytest.mark.parametrize(
     ("name", "n_parts", "sample", "algorithm"),
-    mostly_full([*itertools.product(*HARD)], pairs(*HARD)),
+    mostly_paired(*HARD),
 )
 def test_folds__equal_definition_on_hard_data(name, n_parts, sample, algorithm):
     """Also at radii that are distances between rows, and next to them."""
@@ -296,7 +295,7 @@ MANY = ["clusters", "lattice", "duplicates", "narrow", "offset"], [1, 33, 250], 
 
 @pytest.mark.parametrize(
     ("name", "n_neighbors", "algorithm"),
-    mostly_full([*itertools.product(*MANY)], dealt(*MANY)),
+    mostly_dealt(*MANY),
 )
 def test_folds__equal_definition_for_thousands_of_rows(name, n_neighbors, algorithm):
     """Reservoirs are refilled, narrowed and settled, and most cells are left out."""

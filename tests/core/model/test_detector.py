@@ -20,7 +20,7 @@ from sklearn.base import clone
 
 import definitions
 import lpe_dask
-from choosing import dealt, mostly_full, pairs
+from choosing import dealt, mostly_dealt, mostly_full, mostly_paired
 from estimator_checks import checks_of
 from lpe_dask import LPE
 from lpe_dask.kernels import states
@@ -163,7 +163,7 @@ CUTS = (
 
 @pytest.mark.parametrize(
     ("chunks", "scheduler", "scale", "metric"),
-    mostly_full([*itertools.product(*CUTS)], pairs(*CUTS)),
+    mostly_paired(*CUTS),
 )
 def test_p_values__same_bits_for_any_chunks_and_scheduler(chunks, scheduler, scale, metric):
     nominal, queries = lattice(300, 0), lattice(100, 1, -3, 13)
@@ -337,8 +337,7 @@ def test_score_samples__uses_the_calibration_that_was_set(tmp_path):
 @pytest.mark.parametrize(
     ("n_neighbors", "algorithm"),
     mostly_full(
-        [*itertools.product([2, 3, 7], ["brute", "pruned"])],
-        [(2, "pruned"), (3, "brute")],
+        itertools.product([2, 3, 7], ["brute", "pruned"]), [(2, "pruned"), (3, "brute")]
     ),
 )
 def test_predict__by_means_of_equal_distances(algorithm, n_neighbors):
@@ -429,7 +428,7 @@ SEARCHES = ["lattice", "integers", "continuous"], [1, 30, 60, 2999], ["mean", "k
 
 @pytest.mark.parametrize(
     ("kind", "n_neighbors", "aggregation"),
-    mostly_full([*itertools.product(*SEARCHES)], dealt(*SEARCHES)),
+    mostly_dealt(*SEARCHES),
 )
 def test_p_values__same_bits_for_any_algorithm(kind, n_neighbors, aggregation):
     rng = np.random.default_rng(3)

@@ -1,6 +1,5 @@
 """Nearest nominal rows, and which rows of the input these are."""
 
-import itertools
 import pickle
 
 import dask
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 import definitions
 import lpe_dask
-from choosing import dealt, mostly_dealt, mostly_full, mostly_slow
+from choosing import dealt, mostly_dealt, mostly_slow
 from lpe_dask import LPE
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.numbering import input_places, reference_numbers
@@ -111,10 +110,7 @@ def test_nearest_nominal__has_the_places_in_the_input(kind, name, is_missing):
 
 @pytest.mark.parametrize(
     ("name", "is_missing"),
-    mostly_full(
-        [*itertools.product(CALIBRATIONS, [False, True])],
-        dealt(CALIBRATIONS, [True, False]),
-    ),
+    mostly_dealt(CALIBRATIONS, [True, False]),
 )
 def test_nearest_nominal__of_a_model_that_was_loaded_or_copied(name, is_missing, tmp_path):
     """A loaded one does not know the place where rows were drawn, and others dropped."""

@@ -1,6 +1,5 @@
 """Geodesic distances as users see them: right, distributed, and the same bits anyhow."""
 
-import itertools
 import pickle
 
 import dask
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import definitions
-from choosing import mostly_full, pairs
+from choosing import mostly_paired
 from lpe_dask import LPE
 from lpe_dask.kernels.paths import NeighborGraph
 from lpe_dask.model import false_alarms, fitted_of
@@ -87,9 +86,7 @@ def test_geodesic__equals_definition_for_any_chunks(kind, data, scale):
 CUT = ["directed", "union"], ["knn", "radius"], ["sync", "threads"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "graph", "scheduler"), mostly_full([*itertools.product(*CUT)], pairs(*CUT))
-)
+@pytest.mark.parametrize(("kind", "graph", "scheduler"), mostly_paired(*CUT))
 def test_geodesic__same_bits_for_any_chunks_and_scheduler(kind, graph, scheduler):
     nominal, queries = curved_sheet(900), curved_sheet(100, 1)
     queries[7, 1] = np.nan

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 import definitions
-from choosing import mostly_full, pairs
+from choosing import mostly_paired
 from lpe_dask.kernels import blocks, paths, simd, walks
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join, packing
@@ -283,7 +283,7 @@ JOINS = (
 @pytest.mark.usefixtures("compiled_kernels")  # without numba, a process takes less
 @pytest.mark.parametrize(
     ("algorithm", "n_features", "n_neighbors", "kind"),
-    mostly_full([*itertools.product(*JOINS)], pairs(*JOINS)),
+    mostly_paired(*JOINS),
 )
 def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neighbors, kind):
     cut = SearchPlan(shape_of(8000, n_features, n_neighbors), 8000, 2000, 3000, 1)
@@ -332,7 +332,7 @@ PACKS = ALGORITHMS, ["linear", "both forms", "codes"], [2, 50]
 
 @pytest.mark.parametrize(
     ("algorithm", "kind", "n_features"),
-    mostly_full([*itertools.product(*PACKS)], pairs(*PACKS)),
+    mostly_paired(*PACKS),
 )
 def test_pack_bytes__bounds_what_packing_allocates(algorithm, kind, n_features):
     cut = planned(20_000, n_features, 60, n_threads=1, threads=1, memory_limit=4 * GIB)

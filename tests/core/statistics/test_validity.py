@@ -86,7 +86,9 @@ LEARNED = [
 ]
 
 
-@pytest.mark.parametrize("arguments", mostly_slow(LEARNED, LEARNED[1::2], LEARNED[1:2]))
+@pytest.mark.parametrize(
+    "arguments", mostly_slow(LEARNED, LEARNED[1::2], [{"scale": "standard"}])
+)
 def test_auto__keeps_the_promise_where_scale_or_metric_are_learned(arguments):
     """With 60 rows and 12 columns "loo" flags up to four times as many as it should."""
     model = LPE(algorithm="brute", **arguments)
@@ -120,7 +122,7 @@ DRAWN = [(*given, draw) for given in GIVEN for draw in (heavy_tailed, rounded)]
     mostly_slow(
         DRAWN,
         [case for case in DRAWN if case[-1] is heavy_tailed or not case[0]],
-        DRAWN[:2],
+        [case for case in DRAWN if not case[0]],
     ),
 )
 def test_auto__keeps_the_promise_where_nothing_is_learned(arguments, n_features, draw):

@@ -23,14 +23,12 @@ from lpe_dask.storage import brief
 from lpe_dask.storage.lock import check_token, hold
 from lpe_dask.storage.retries import is_passing, retried, retried_until_seen
 from lpe_dask.tables.row_groups import open_files
-from storages import REPLACED, StaleFileSystem, s3_server
+from storages import MANY_ATTEMPTS, REPLACED, StaleFileSystem, s3_server
 
 
 @pytest.fixture(autouse=True)
-def short_pauses():
-    pauses = {"attempts": 25, "first-pause": 0.01, "longest-pause": 0.1}
-    settings = {f"lpe-dask.retries.{name}": value for name, value in pauses.items()}
-    with dask.config.set({**settings, "scheduler": "sync"}):
+def many_attempts():
+    with dask.config.set(MANY_ATTEMPTS):
         yield
 
 

@@ -11,7 +11,7 @@ import pytest
 import lpe_dask
 from breaking import DAY, DECIDED, OF_THE_RUN, write_job, write_tables
 from lpe_dask.batch.fit import RunError
-from storages import s3_server
+from storages import MANY_ATTEMPTS, s3_server
 
 #: What comes instead of an answer.
 INSTEAD = ["connection", 503]
@@ -21,10 +21,8 @@ CHANGES = {"PUT", "POST", "DELETE"}
 
 
 @pytest.fixture(autouse=True)
-def short_pauses():
-    pauses = {"attempts": 25, "first-pause": 0.01, "longest-pause": 0.1}
-    settings = {f"lpe-dask.retries.{name}": value for name, value in pauses.items()}
-    with dask.config.set({**settings, "scheduler": "sync"}):
+def many_attempts():
+    with dask.config.set(MANY_ATTEMPTS):
         yield
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breaking import parts_in
-from interrupting import N_PARTS, copy_of, stop_after, write_tables
+from interrupting import N_PARTS, copy_of, stop_after, uninterrupted, write_tables
 from lpe_dask.batch.api import score_files
 from lpe_dask.batch.fit import RunError
 from lpe_dask.batch.parts import PartFolder
@@ -28,11 +28,7 @@ def tables(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(tables, tmp_path_factory):
-    """The bytes of the parts of a run that nothing interrupted."""
-    out = tmp_path_factory.mktemp("expected") / "out"
-    with dask.config.set(scheduler="sync"):
-        score_files(**tables, output=out, n_neighbors=5)
-    return parts_in(out)
+    return uninterrupted(tables, tmp_path_factory.mktemp("expected"))
 
 
 @given(stops=st.lists(st.integers(0, N_PARTS), max_size=4))

@@ -13,14 +13,12 @@ from lpe_dask.batch import parts
 from lpe_dask.batch.fit import RunError
 from lpe_dask.tasks.spool import remove_spools
 from processes import local_cluster
-from storages import s3_server
+from storages import MANY_ATTEMPTS, s3_server
 
 
 @pytest.fixture(autouse=True)
-def short_pauses():
-    pauses = {"attempts": 25, "first-pause": 0.01, "longest-pause": 0.1}
-    settings = {f"lpe-dask.retries.{name}": value for name, value in pauses.items()}
-    with dask.config.set({**settings, "scheduler": "sync"}):
+def many_attempts():
+    with dask.config.set(MANY_ATTEMPTS):
         yield
 
 
@@ -50,7 +48,7 @@ def test_run__to_s3_goes_on_where_each_request_fails_at_first(bucket, server, tm
 
     kinds = {(method, path.rsplit("/", 1)[-1][:6]) for method, path, _ in server.given}
     assert {("PUT", "part-0"), ("PUT", "_summa"), ("GET", "_lock.")} <= kinds
-    server.answer = lambda method, path: None
+    server.repair()
     pd.testing.assert_series_equal(scored(bucket)["p_value"], expected(bucket))
     assert names_in(f"{bucket}/out/{DAY}") == DONE
     assert lpe_dask.run(job, date=DAY) is None
