@@ -207,6 +207,7 @@ def test_tasks__are_about_right_where_rows_decide(files, name):
     assert 0.5 * ran.total() <= forecast.n_tasks <= 2 * ran.total()
 
 
+@pytest.mark.full
 def test_plan__of_a_spool(files, monkeypatch):
     monkeypatch.setattr(samples, "SAMPLE_ROWS", 4096)
     workers = Workers(2, 1, 520 * 2**20, is_cluster=True)

@@ -71,7 +71,8 @@ def test_alarms__are_those_of_the_exact_search(calibration, aggregation):
     assert 0 < model.certificate_.bound <= 0.01
 
 
-@pytest.mark.parametrize("corruption", mostly_full(CORRUPTIONS, ["all random"]))
+@pytest.mark.full
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
 def test_alarms__are_exact_whatever_an_index_says(unjudged, corruption):
     """A statistic is not below that of all rows."""
     unjudged(corrupted(corruption, 0, blocks=range(9)))
