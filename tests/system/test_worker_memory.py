@@ -103,9 +103,9 @@ def test_process_bytes__bound_a_worker_of_a_command_before_it_has_data(tmp_path)
     without = {"distributed.worker.preload": ["import sys; sys.modules['sparse'] = None"]}
     with dask.config.set(without), ChosenWorkers(None, 2, None, debug=True).open():
         lpe_dask.score_files(tmp_path / "table", output=tmp_path / "out", report=False)
-        taken = peak(active_client())
+        peak_bytes = peak(active_client())
 
-    assert taken <= PROCESS_BYTES <= 220 * 2**20
+    assert peak_bytes <= PROCESS_BYTES <= 220 * 2**20
 
 
 @pytest.mark.cluster

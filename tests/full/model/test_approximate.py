@@ -104,7 +104,7 @@ def test_frames_of_small_files__are_scored_beside_other_results(tmp_path):
 
 @pytest.mark.parametrize("kind", ["dask array", "dask frame"])
 def test_fit__gives_the_same_bits_for_each_partitioning(kind, lists, monkeypatch):
-    """Also where a sample tells the space of the lists."""
+    """Also where the space of the lists is learned from a sample."""
     monkeypatch.setattr(nominal, "SAMPLE_ROWS", 500)
     lists(lambda points, seed: right_lists(points + 0.01 * np.sin(1e12 * points)))
     frame = pd.DataFrame(NOMINAL).rename(columns=str)
