@@ -24,6 +24,8 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
+import lpe_dask.tables as tables
+import lpe_dask.tasks as tasks
 from lpe_dask.model.arguments import (
     AggregationChoice,
     AlgorithmChoice,
@@ -42,14 +44,6 @@ from lpe_dask.model.arguments import (
 from lpe_dask.model.parameters import check_names
 from lpe_dask.pvalues import LogDensity, margin
 from lpe_dask.storage import redact_errors
-from lpe_dask.tables import (
-    is_paths,
-    map_values,
-    measured_columns,
-    select_columns,
-    with_csv,
-)
-from lpe_dask.tasks import active_client, check_versions
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -303,7 +297,7 @@ class LPE(OutlierMixin, BaseEstimator):
             If the nominal rows do not fit into the memory of each worker, and there is no
             storage for them that all workers see.
         """
-        return self._fit(with_csv(X, csv))
+        return self._fit(tables.with_csv(X, csv))
 
     @redact_errors()
     def _fit(self, X: Any, *, for_own: bool = False, advises: bool = False) -> Self:
@@ -311,8 +305,8 @@ class LPE(OutlierMixin, BaseEstimator):
         from lpe_dask.model.fitting import fit_model
 
         parameters = self.get_params(deep=False)
-        if (client := active_client()) is not None:
-            check_versions(client)
+        if (client := tasks.active_client()) is not None:
+            tasks.check_versions(client)
         # The last fit is forgotten before the search, which needs its memory.
         fitted = fit_model(
             parameters, X, on_start=self._forget, for_own=for_own, advises=advises
@@ -500,7 +494,7 @@ class LPE(OutlierMixin, BaseEstimator):
     @redact_errors()
     def _new_rows(self, X: Any, csv: Any) -> Any:
         """Return rows to measure as new ones; a log line says if they were fitted."""
-        X, origin = with_csv(X, csv), fitted_of(self).nominal.origin
+        X, origin = tables.with_csv(X, csv), fitted_of(self).nominal.origin
         if origin is not None and origin.is_input(X):
             from lpe_dask.model.fitted import SCORED_AGAIN
 
@@ -539,7 +533,9 @@ class LPE(OutlierMixin, BaseEstimator):
         """
         p_values = self.score_samples(X, csv=csv)
         function = partial(margin, offset=self.offset_)
-        return map_values(p_values, function, name="decision_function", dtype=np.float64)
+        return tables.map_values(
+            p_values, function, name="decision_function", dtype=np.float64
+        )
 
     @redact_errors()
     def check_calibration(
@@ -597,7 +593,7 @@ class LPE(OutlierMixin, BaseEstimator):
         """
         from lpe_dask.model.calibration_check import check_calibration
 
-        return check_calibration(fitted_of(self), with_csv(X, csv), fraction, alphas)
+        return check_calibration(fitted_of(self), tables.with_csv(X, csv), fraction, alphas)
 
     @redact_errors()
     def explain(
@@ -759,7 +755,9 @@ class LPE(OutlierMixin, BaseEstimator):
             -1 where `p_values_` is at most alpha, else 1; of the kind of ``X``.
         """
         return (
-            self._fit(with_csv(X, csv), for_own=True)._current().labels_of(self.p_values_)
+            self._fit(tables.with_csv(X, csv), for_own=True)
+            ._current()
+            .labels_of(self.p_values_)
         )
 
     @property
@@ -937,16 +935,16 @@ def score(
     Name: p_value, dtype: float64
     """
     check_names("score", arguments)
-    data = with_csv(data, csv)
-    nominal = None if nominal is None else with_csv(nominal, csv)
-    model, measured = LPE(**arguments), measured_columns(columns, exclude)
+    data = tables.with_csv(data, csv)
+    nominal = None if nominal is None else tables.with_csv(nominal, csv)
+    model, measured = LPE(**arguments), tables.measured_columns(columns, exclude)
     advises = "scale" not in arguments
     learned = data if nominal is None else nominal
     if measured is not None:
-        learned = select_columns(learned, measured, model.categorical)
+        learned = tables.select_columns(learned, measured, model.categorical)
     if nominal is None:
         return model._fit(learned, for_own=True, advises=advises).p_values_
     # The model knows which columns of a CSV are text, and all columns but some.
-    if columns is not None and not is_paths(data):
-        data = select_columns(data, columns, model.categorical)
+    if columns is not None and not tables.is_paths(data):
+        data = tables.select_columns(data, columns, model.categorical)
     return model._fit(learned, advises=advises).score_samples(data)
