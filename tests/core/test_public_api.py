@@ -93,22 +93,6 @@ def test_configuration__every_key_has_a_default():
         dask.config.get(f"lpe-dask.{key}")
 
 
-def test_import__of_the_estimator_opens_no_file_formats():
-    """The class is there as soon as scikit-learn is: what reads and computes comes later."""
-    program = (
-        "import sys, lpe_dask; lpe_dask.LPE\n"
-        "late = {'fsspec', 'pyarrow.dataset', 'pydantic', 'tenacity', 'dask.array',\n"
-        "        'dask.dataframe', 'lpe_dask.tables.files', 'lpe_dask.tasks.calls'}\n"
-        "print(sorted(late & set(sys.modules)))\n"
-    )
-
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-
-    assert result.stdout.strip() == "[]"
-
-
 @pytest.mark.parametrize("name", ["search.join", "search.attribution", "batch.taken"])
 def test_import__of_what_a_task_needs_is_light(name):
     """A worker that runs it loads no estimator and no cluster code."""
