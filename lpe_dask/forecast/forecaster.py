@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.planned_model import PlannedModel
 from lpe_dask.forecast.sample import NO_ROWS, Sample
+from lpe_dask.kernels import search_work
 from lpe_dask.search import AUDITED_ROWS, Cost, Needs, n_shares
 from lpe_dask.tasks import Workers
 
@@ -58,6 +59,7 @@ class Forecaster:
         """Return the forecast; tries the searches on the samples."""
         model, scored = self.model, self.scored
         n_own, n_rows = self._n_searched()
+        self._expect(n_own, n_rows)
         own_cost, row_cost = self._own_cost(), self._row_cost(n_rows)
         tasks = self._tasks()
         walks = 0 if model.shape.graph_params is None else model.n_measured + n_rows
@@ -89,6 +91,13 @@ class Forecaster:
             # A neighbor graph has edges from all rows, and is walked along from some.
             n_own = model.plans[0].shape.n_reference
         return n_own, n_rows
+
+    def _expect(self, n_own: int, n_rows: int) -> None:
+        """Have searches tried with compiled kernels if a run will not do without."""
+        n_pairs = n_own * self.model.plans[0].shape.n_reference
+        n_pairs += n_rows * self.model.shape.n_reference
+        work = search_work(n_pairs, self.model.shape.n_features)
+        replace(self.model.sampled.search, work=work).expect()
 
     def _own_cost(self) -> Cost:
         """Return what it costs to search for a nominal row."""

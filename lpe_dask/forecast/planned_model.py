@@ -191,4 +191,4 @@ def _trial_search(shape: SearchShape, n_sampled: int) -> Search:
     if statistic.n_neighbors is not None:
         statistic = replace(statistic, n_neighbors=min(statistic.n_neighbors, n_sampled))
     graph_neighbors = shape.graph_neighbors or None
-    return Search(statistic, 1, graph_neighbors, work=shape.calibration_work)
+    return Search(statistic, 1, graph_neighbors)

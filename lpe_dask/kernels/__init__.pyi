@@ -16,6 +16,7 @@ from .blocks import narrow as narrow
 from .compilation import announce_by as announce_by
 from .compilation import expect_work as expect_work
 from .compilation import is_compiling as is_compiling
+from .compilation import runs_compiled as runs_compiled
 from .compilation import search_work as search_work
 from .exact_sums import Totals as Totals
 from .exact_sums import add_totals as add_totals

@@ -92,6 +92,20 @@ def announce_by(announce: Callable[[str], None]) -> None:
     _Work.announce = staticmethod(announce)
 
 
+def runs_compiled(name: str) -> bool:
+    """Return whether a kernel runs compiled when it does what is expected of it."""
+    total = max(_Work.done, _Work.expected.get(name, 0.0))
+    if name in _Work.ready or total > COMPILED_WORK:
+        return True
+    if total <= LOADED_WORK:
+        return False
+    from lpe_dask.kernels.private_uses import is_on_disk
+
+    return is_on_disk(
+        getattr(import_module(f"lpe_dask.kernels.{KERNELS[name].module}"), name)
+    )
+
+
 def is_compiling() -> bool:
     """Return whether a thread of this process compiles a kernel."""
     return _Work.is_compiling

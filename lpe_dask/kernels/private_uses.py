@@ -105,8 +105,8 @@ def save_one_at_a_time(kernel: Any, on_failure: Callable[[OSError], None]) -> No
     cache.save_overload = save_alone
 
 
-def is_on_disk(kernel: Any, signature: tuple[Any, ...]) -> bool:
-    """Return whether the cache on disk has a kernel, compiled for these types.
+def is_on_disk(kernel: Any, signature: tuple[Any, ...] | None = None) -> bool:
+    """Return whether the cache on disk has a kernel, compiled for these types, or for any.
 
     Uses ``_cache`` of what `numba.njit` returns, and of that ``_index_key`` and
     ``_cache_file._load_index``. Nothing public says whether a call is going to compile.
@@ -115,8 +115,9 @@ def is_on_disk(kernel: Any, signature: tuple[Any, ...]) -> bool:
     file = getattr(kernel._cache, "_cache_file", None)
     if file is None:  # nothing is kept
         return False
-    key = kernel._cache._index_key(signature, kernel.targetctx.codegen())
-    return key in file._load_index()
+    key = kernel._cache._index_key(signature or (), kernel.targetctx.codegen())
+    known = file._load_index()
+    return key in known if signature else any(each[1:] == key[1:] for each in known)
 
 
 def compile_for(kernel: Any, signature: tuple[Any, ...]) -> None:

@@ -1,6 +1,7 @@
 """Choose the space of a search, and whether boxes are to leave out pairs.
 
     sample --tried with both exact algorithms, on a worker--> the one that takes less time
+           --few rows, no compiled kernels yet-->             by how the rows are spread
 
 Pruning leaves out pairs, but every query has to be held against the boxes of cells, and
 rows are rotated and sorted first. Which one is chosen changes no result.
@@ -48,7 +49,7 @@ FEW_ROWS = 2048
 #: rotated.
 FEW_PRODUCTS, TRIAL_FEATURES = 1_000_000_000, 24
 
-#: Features up to which pruning pays whatever the rows are.
+#: Features up to which pruning pays whatever the rows are; directions, where none is tried.
 CLEAR_FEATURES = 6
 
 #: Products that a pair takes beside one for each feature: to be looked at.
@@ -100,10 +101,12 @@ def choose_algorithm(
     decided = clear_choice(n_reference, n_features)
     if decided is not None:
         return decided
-    seconds = {
-        name: cost.seconds + cost.pack_seconds
-        for name, cost in _try_exact(sample, preparation, plan).items()
-    }
+    tried = _try_exact(sample, preparation, plan)
+    if tried is None:
+        n_directions = _directions(_some(sample, LEARNED_ROWS), preparation)
+        reason = f"rows are spread along about {n_directions:.2g} directions"
+        return ("pruned" if n_directions <= CLEAR_FEATURES else "brute"), reason
+    seconds = {name: cost.seconds + cost.pack_seconds for name, cost in tried.items()}
     reason = (
         f"by a trial, a query takes {1e6 * seconds['pruned']:.3g} us among {n_reference} "
         f"rows of {n_features} features with pruning, {1e6 * seconds['brute']:.3g} us "
@@ -129,10 +132,23 @@ def _some(rows: NDArray[np.generic], n_rows: int) -> NDArray[np.generic]:
     return rows[:: -(-len(rows) // n_rows)]
 
 
+def _directions(sample: NDArray[np.generic], preparation: Preparation) -> float:
+    """Return along how many axes rows are spread: squared sum of variances / of squares."""
+    rows, n_codes = preparation.apply(sample), len(preparation.categorical)
+    basis = ALGORITHMS["pruned"].basis(rows, preparation.weights, n_codes)
+    variances = basis.points(rows).var(axis=0)
+    squares = float(variances @ variances)
+    return float(variances.sum()) ** 2 / squares if squares > 0 else 0.0
+
+
 def _try_exact(
     sample: NDArray[np.generic], preparation: Preparation, plan: SearchPlan
-) -> dict[str, Cost]:
-    """Return what a query costs with each exact algorithm; on a worker, if there is any."""
+) -> dict[str, Cost] | None:
+    """Return what a query costs with each exact algorithm; on a worker, if there is any.
+
+    None where the search is done in NumPy so far: all rows are compared then, and times say
+    nothing about kernels.
+    """
     n_reference, n_features = plan.shape.n_reference, plan.shape.n_features
     worth = min(n_reference // TRIED_PART, n_reference**2 // (TRIED_PAIRS * n_features))
     n_rows = min(len(sample), MOST_ROWS, max(FEWEST_ROWS, worth))
@@ -148,7 +164,7 @@ def _try_exact(
     entered = enter(rows, "lpe-tried")
     task = _try_each, entered.key, *columns, search, n_reference
     (tried,) = compute(*new_tasks("try", [task], [entered]))
-    return cast(dict[str, Cost], tried)
+    return cast(dict[str, Cost] | None, tried)
 
 
 # Run inside a task, on a worker.
@@ -160,7 +176,10 @@ def _try_each(
     n_codes: int,
     search: Search,
     n_reference: int,
-) -> dict[str, Cost]:
+) -> dict[str, Cost] | None:
+    search.expect()
+    if not search.runs_compiled():
+        return None
     tried = {}
     with_samples = sample_neighbors(search.listed_neighbors) is not None
     for name, n_tiles in TRIED_TILES.items():

@@ -39,6 +39,7 @@ from lpe_dask.kernels import (
     QueryTiles,
     announce_by,
     expect_work,
+    runs_compiled,
     walk_from_points,
     walk_from_rows,
 )
@@ -90,8 +91,15 @@ class Search:
 
     def expect(self) -> None:
         """Have kernels compiled at once if calibration is too much work without."""
-        is_count = self.listed_neighbors is None
-        expect_work("fold_counts" if is_count else "fold_nearest", self.work)
+        expect_work(self._kernel, self.work)
+
+    def runs_compiled(self) -> bool:
+        """Return whether kernels run compiled for what is expected."""
+        return runs_compiled(self._kernel)
+
+    @property
+    def _kernel(self) -> str:
+        return "fold_counts" if self.listed_neighbors is None else "fold_nearest"
 
     def state(self, queries: QueryTiles, basis: Basis) -> NearestState | CountState:
         """Return the empty state of some queries; see `kernels.states`."""

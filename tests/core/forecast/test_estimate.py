@@ -18,6 +18,7 @@ from dask.callbacks import Callback
 import lpe_dask
 from benchmarks import forecasts
 from choosing import mostly_dealt, mostly_full
+from compiling import forget_work
 from lpe_dask.batch.api import score_files
 from lpe_dask.batch.scoring import Scoring
 from lpe_dask.cli import cluster as clusters
@@ -27,7 +28,7 @@ from lpe_dask.forecast import sample as samples
 from lpe_dask.forecast.estimate import _open, forecast_score, forecast_with_model
 from lpe_dask.forecast.forecast import Forecast
 from lpe_dask.forecast.sizes import Sizes
-from lpe_dask.kernels import ALGORITHMS
+from lpe_dask.kernels import ALGORITHMS, compilation, search_work
 from lpe_dask.model import fitting, with_defaults
 from lpe_dask.search import trial
 from lpe_dask.search.join import Search
@@ -442,6 +443,26 @@ def test_seconds__of_many_rows_follow_from_a_part_of_them(monkeypatch):
 
     assert forecast.pairs == whole.pairs == 60_000**2
     assert 0.2 * whole.seconds < forecast.seconds < 5 * whole.seconds
+
+
+@pytest.mark.parametrize(("n_rows", "is_compiled"), [(300, False), (5000, True)])
+def test_seconds__are_those_of_the_kernels_that_a_run_will_use(
+    n_rows, is_compiled, monkeypatch, tmp_path
+):
+    """Many rows are searched for by compiled kernels, however few the nominal ones are."""
+    rows = np.random.default_rng(0).random((n_rows, 4))
+    nominal = rows[:300]
+    lpe_dask.LPE(5).fit(nominal).save(tmp_path / "model")
+    limit = search_work(1000 * len(nominal), 4)  # a fit is less
+
+    for given in ({"nominal": nominal}, {"model": tmp_path / "model"}):
+        forget_work()
+        monkeypatch.setattr(compilation, "COMPILED_WORK", limit)
+        monkeypatch.setattr(compilation, "LOADED_WORK", limit)
+        lpe_dask.plan(rows, **given)
+
+        assert ("fold_nearest" in compilation._Work.ready) == is_compiled
+    forget_work()
 
 
 def test_walks__are_one_a_row_that_is_measured(files):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from distributed import get_worker
 
+from compiling import taking
 from lpe_dask import LPE
 from lpe_dask.search import Cost, Preparation, SearchPlan, SearchShape, Statistic, choice
 from lpe_dask.search.trial import SampledRows
@@ -24,7 +25,7 @@ def chosen(sample, n_reference, n_neighbors=10):
 
 
 @pytest.fixture
-def by_work(monkeypatch):
+def by_work(monkeypatch, compiled_kernels):
     """Let a trial take as long as the pairs and cells it counts, whatever else runs."""
     tried = SampledRows.cost
 
@@ -51,6 +52,32 @@ def test_choose_algorithm__does_not_prune_independent_columns():
 
     assert algorithm == "brute"
     assert "by a trial" in reason
+
+
+@pytest.mark.parametrize(
+    ("n_columns", "n_directions", "expected"),
+    [(12, 2, "pruned"), (12, 12, "brute"), (1, 1, "pruned")],
+)
+def test_choose_algorithm__goes_by_the_spread_without_compiled_kernels(
+    n_columns, n_directions, expected, monkeypatch
+):
+    """NumPy compares all rows either way, so its times would say that pruning is no use."""
+    rows = RNG.standard_normal((8000, n_directions)) @ np.eye(n_directions, n_columns)
+    monkeypatch.setattr(choice, "clear_choice", lambda *_: None)
+    monkeypatch.setattr(SampledRows, "cost", lambda *_, **__: pytest.fail("is tried"))
+
+    with taking("defined"):
+        algorithm, reason = chosen(rows, 9000)
+
+    assert algorithm == expected
+    assert "directions" in reason
+
+
+def test_choose_algorithm__takes_rows_without_spread_in_numpy(monkeypatch):
+    monkeypatch.setattr(choice, "clear_choice", lambda *_: None)
+
+    with taking("defined"):
+        assert chosen(np.ones((8000, 9)), 9000)[0] == "pruned"
 
 
 @pytest.mark.usefixtures("by_work")
@@ -85,6 +112,7 @@ def test_choose_algorithm__tries_nothing_for_few_rows(monkeypatch):
     assert chosen(RNG.standard_normal((4000, 3)), 4000)[0] == "pruned"
 
 
+@pytest.mark.usefixtures("compiled_kernels")
 @pytest.mark.parametrize("scale", [0.0, 1e-100, 1e30, 1e150])
 def test_choose_algorithm__tries_rows_of_any_size(scale):
     """Nothing overflows, of which NumPy would warn."""
