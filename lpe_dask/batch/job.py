@@ -21,7 +21,7 @@ from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.placeholders import cut
 from lpe_dask.model import PARAMETERS
 from lpe_dask.tables import AllBut, CsvOptions, measured_columns
-from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of
+from lpe_dask.tasks import KERNEL_BYTES, MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of
 
 #: The largest whole number that TOML guarantees.
 LARGEST_WHOLE = 2**63 - 1
@@ -257,8 +257,8 @@ class ClusterSection(Section):
     workers: int | None = _key(_WHOLE, "4", ge=1)
     memory_limit: Annotated[int | None, BeforeValidator(_as_bytes)] = _key(
         f"an amount of memory or a number of bytes, of at least "
-        f"{MIN_WORKER_BYTES // 2**20}MiB (a worker takes {PROCESS_BYTES // 2**20}MiB "
-        f"before any data)",
+        f"{MIN_WORKER_BYTES // 2**20}MiB (a worker takes "
+        f"{(PROCESS_BYTES + KERNEL_BYTES) // 2**20}MiB before any data)",
         '"4GiB"',
         ge=MIN_WORKER_BYTES,
         le=LARGEST_WHOLE,

@@ -18,7 +18,7 @@ from dask.utils import format_bytes, parse_bytes
 
 from lpe_dask.model import PARAMETERS, Parameter
 from lpe_dask.tables import split_names
-from lpe_dask.tasks import MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of
+from lpe_dask.tasks import KERNEL_BYTES, MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of
 
 if TYPE_CHECKING:
     from lpe_dask.cli.cluster import ChosenWorkers
@@ -59,8 +59,9 @@ def _bytes(value: str) -> int:
         ) from None
     if n_bytes < MIN_WORKER_BYTES:
         raise click.BadParameter(
-            f"{value} is too little: a worker takes {format_bytes(PROCESS_BYTES)} before "
-            f"any data. Give at least {format_bytes(MIN_WORKER_BYTES)}."
+            f"{value} is too little: a worker takes "
+            f"{format_bytes(PROCESS_BYTES + KERNEL_BYTES)} before any data. Give at least "
+            f"{format_bytes(MIN_WORKER_BYTES)}."
         )
     return n_bytes
 

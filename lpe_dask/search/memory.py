@@ -25,7 +25,13 @@ from lpe_dask.search.plan import (
     plan_search,
     reference_row_bytes,
 )
-from lpe_dask.tasks import PROCESS_BYTES, USABLE_SHARE, Workers, active_workers
+from lpe_dask.tasks import (
+    KERNEL_BYTES,
+    PROCESS_BYTES,
+    USABLE_SHARE,
+    Workers,
+    active_workers,
+)
 
 #: What a task takes for a partition of a frame that it reads, as a multiple of its size in
 #: float64: what is read, decoded and made rows, and what allocators keep of that (measured,
@@ -40,11 +46,6 @@ DICTIONARY_COPIES, DICTIONARY_BYTES = 4, 2 * 2**20
 #: Copies of the statistics that p-values compare with which a worker may have at once.
 #: One of local files, and of other workers (measured); some filesystems hold bytes twice.
 CALIBRATION_COPIES = 2
-
-#: What compiled kernels take in a process that runs them: the types of numba, LLVM, and
-#: machine code (95 MiB measured). One that finds none in numba's cache takes 275 MiB more
-#: to compile them.
-KERNEL_BYTES = 95 * 2**20
 
 #: What pynndescent takes in a process that builds, imported and compiled (190 to 240 MiB
 #: measured).

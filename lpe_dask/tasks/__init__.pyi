@@ -50,6 +50,7 @@ from .values import same as same
 from .values import value_of as value_of
 from .versions import Versioned as Versioned
 from .versions import check_versions as check_versions
+from .workers import KERNEL_BYTES as KERNEL_BYTES
 from .workers import MIN_WORKER_BYTES as MIN_WORKER_BYTES
 from .workers import PROCESS_BYTES as PROCESS_BYTES
 from .workers import USABLE_SHARE as USABLE_SHARE

@@ -34,11 +34,16 @@ ASSUMED_BYTES = 2 * 2**30
 #: what else its tasks import (208 MiB measured).
 PROCESS_BYTES = 215 * 2**20
 
+#: What compiled kernels take in a process that runs them: the types of numba, LLVM, and
+#: machine code (95 MiB measured). One that finds none in numba's cache takes 275 MiB more
+#: to compile them.
+KERNEL_BYTES = 95 * 2**20
+
 #: Share of a worker's memory that a plan may use; Dask spills above 0.6.
 USABLE_SHARE = 0.6
 
-#: Least memory of a worker: below, a plan has nothing left for data.
-MIN_WORKER_BYTES = int(PROCESS_BYTES / USABLE_SHARE)
+#: Least memory of a worker: below, a plan has nothing left for the data of small tables.
+MIN_WORKER_BYTES = 540 * 2**20
 
 
 @dataclass(frozen=True, slots=True)

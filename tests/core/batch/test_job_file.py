@@ -447,7 +447,7 @@ PROBLEMS = [
         (
             f"{CLUSTER}memory_limit={value}",
             ", line 5, [cluster] memory_limit",
-            "an amount of memory or a number of bytes, of at least 358MiB",
+            "an amount of memory or a number of bytes, of at least 540MiB",
         )
         for value in ("1", "'4 apples'", "''", "'1e3GB'", "true", "'9999999PB'")
     ),

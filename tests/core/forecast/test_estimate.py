@@ -751,6 +751,16 @@ def test_command__ends_with_2_where_the_run_does_not_fit(files, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_cluster")
+def test_command__plans_a_small_table_on_the_least_memory(files):
+    refused = invoke("data", "--nominal", "nominal", "--memory-limit", "300MiB")
+    _, least = refused.stderr.split("Give at least ")
+
+    result = invoke("data", "--nominal", "nominal", "--memory-limit", least.strip(" .\n"))
+
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.usefixtures("no_cluster")
 def test_command__tells_of_a_model(files):
     save_model(algorithm="brute")
 
