@@ -24,7 +24,7 @@ def advise_scale(
     labels: Sequence[str],
     categorical: Sequence[int] = (),
 ) -> None:
-    """Log a line if one column makes up nearly all of the distance of nominal rows.
+    """Log a line if one column makes up nearly all of the distance, and less with a scale.
 
     Says nothing where columns have weights, a metric learns a scale or a radius has a unit.
 
@@ -43,9 +43,15 @@ def advise_scale(
     if parameters["metric"] not in ("euclidean", "geodesic") or has_unit:
         return
     shares = typical_shares(sample, categorical)
-    if np.count_nonzero(np.ptp(sample, axis=0)) < 2 or not shares.max() > MOST_SHARE:
-        return
     place = int(shares.argmax())
+    if not shares[place] > MOST_SHARE or place in categorical:  # these have no scale
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviations = sample.std(axis=0, dtype=np.float64)
+        scaled = sample / np.where(deviations > 0, deviations, 1.0)
+    # Else all others are alike in most rows, or everywhere.
+    if typical_shares(scaled, categorical)[place] > MOST_SHARE:
+        return
     logger.warning(
         "%s makes up %.0f %% of the typical distance between nominal rows, so that "
         "the other columns hardly count: give scale='standard' (--scale standard).",

@@ -73,6 +73,23 @@ def same_scale(orders):
     return orders.assign(amount=orders["amount"] / 40)
 
 
+def rare_flags(orders):
+    return orders[["rate"]].assign(
+        gift=orders.index % 50 == 0, returned=orders.index % 40 == 1
+    )
+
+
+def mostly_zero(orders):
+    return orders[["rate"]].assign(
+        discount=np.where(orders.index % 10 == 0, orders["rate"], 0)
+    )
+
+
+def categories(orders):
+    kind = np.where(orders.index % 30, "a", "b")
+    return pd.DataFrame({"shop": (orders.index % 50).astype(str), "kind": kind})
+
+
 QUIET = {
     "no scale, by choice": (None, {"scale": None}),
     "minmax": (None, {"scale": "minmax"}),
@@ -83,6 +100,9 @@ QUIET = {
     "no column outweighs all": (same_scale, {}),
     "a single column": (lambda orders: orders[["amount"]], {}),
     "others are constant": (lambda orders: orders.assign(items=1, rate=2.0), {}),
+    "others are rarely set": (rare_flags, {}),
+    "another is mostly 0": (mostly_zero, {}),
+    "categories have no scale": (categories, {"categorical": "auto"}),
     "equal rows": (lambda orders: orders.iloc[[0] * 50], {}),
     "beyond float64": (lambda orders: orders.assign(amount=orders["rate"] * 1e300), {}),
 }
