@@ -155,12 +155,20 @@ def _walks(
     edges = Edges(
         read_only(graph.starts), read_only(graph.targets), read_only(graph.lengths)
     )
-    most = graph.n_rows + 1 if most is None else most
+    numbers = numbers.astype(np.int64)
     distances = np.empty(len(numbers))
     counts = np.empty(len(numbers), np.int64)
-    run(
-        "walk_all", _walk_work(graph, len(numbers), most),
-        edges, numbers.astype(np.int64), entries, entry_distances, float(radius), most,
-        aggregation == "mean", distances, counts,
-    )  # fmt: skip
+    limit, is_mean = graph.n_rows + 1 if most is None else most, aggregation == "mean"
+    # Where a radius ends walks, the longest so far tells how far more of them are to go.
+    begin, n_walks, reached = 0, 1 if most is None else len(numbers), limit
+    while begin < len(numbers):
+        part = slice(begin, begin + n_walks)
+        run(
+            "walk_all", _walk_work(graph, len(numbers[part]), reached),
+            edges, numbers[part], entries[part], entry_distances[part], float(radius),
+            limit, is_mean, distances[part], counts[part],
+        )  # fmt: skip
+        if most is None:
+            reached = int(counts[: part.stop].max()) + 1
+        begin, n_walks = part.stop, 2 * n_walks
     return distances, counts
