@@ -9,7 +9,7 @@ import numpy as np
 from lpe_dask.kernels import brute, nn_descent
 from lpe_dask.kernels.beams import BeamState
 from lpe_dask.kernels.blocks import build_block
-from lpe_dask.kernels.compilation import KERNELS, expect_work
+from lpe_dask.kernels.compilation import KERNELS, all_on_disk, expect_work
 from lpe_dask.kernels.exact_sums import sum_of_products
 from lpe_dask.kernels.indexes import Index, joined_lists
 from lpe_dask.kernels.paths import union_graph, walk_from_rows
@@ -22,8 +22,8 @@ N_ROWS = 200
 def compile_kernels(algorithm: str = "auto") -> None:
     """Compile all that a search may need, and keep it on disk, once per machine.
 
-    A first large search does so by itself, which takes about half a minute; small tables
-    need nothing compiled. Compiled code is for one kind of processor, one version of this
+    A first large search does so by itself, which takes about 20 s; small tables need
+    nothing compiled. Compiled code is for one kind of processor, one version of this
     package and one of Python. It is kept in the folder that numba chooses, or in that of
     the configuration key ``lpe-dask.cache-folder``.
 
@@ -37,6 +37,8 @@ def compile_kernels(algorithm: str = "auto") -> None:
     ------
     ValueError
         If ``algorithm`` is another one.
+    OSError
+        If the kernels could not be kept on disk: they are compiled in this process alone.
 
     Examples
     --------
@@ -66,3 +68,9 @@ def compile_kernels(algorithm: str = "auto") -> None:
         places = numbers.astype(np.int32)
         index = Index(joined_lists(lists), places, numbers, block)
         BeamState(queries, basis, 3).fold(block, index)
+    if not all_on_disk():
+        raise OSError(
+            "the kernels are compiled, but could not be kept on disk: each process would "
+            "compile them anew. Name a folder that can be written to: configuration key "
+            "lpe-dask.cache-folder, environment variable DASK_LPE_DASK__CACHE_FOLDER."
+        )

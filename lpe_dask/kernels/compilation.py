@@ -15,10 +15,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from lpe_dask.forks import ForkSafeLock
+from lpe_dask.forks import ForkSafeLock, after_fork
 from lpe_dask.kernels import definition
 
 logger = logging.getLogger(__name__)
@@ -61,14 +63,25 @@ KERNELS = {
 _lock = ForkSafeLock()
 
 
+@dataclass
 class _Work:
     """What was done without compilation by this process, and what is expected of it."""
 
-    done = 0.0
-    is_compiling = False
-    expected: dict[str, float] = {}  # noqa: RUF012 - by kernel
-    ready: dict[str, Callable[..., Any]] = {}  # noqa: RUF012
+    done: float = 0.0
+    is_compiling: bool = False
+    expected: dict[str, float] = field(default_factory=dict)  # by kernel
+    ready: dict[str, Callable[..., Any]] = field(default_factory=dict)
     announce: Callable[[str], None] = logger.warning
+
+
+_work = _Work()
+
+
+def _reset_in_fork() -> None:
+    _work.is_compiling = False  # a thread of the parent may
+
+
+after_fork(_reset_in_fork)
 
 
 def search_work(n_pairs: float, n_columns: int) -> float:
@@ -84,18 +97,18 @@ def search_work(n_pairs: float, n_columns: int) -> float:
 
 def expect_work(name: str, work: float) -> None:
     """Have a kernel compiled at once where a computation takes so much work in all."""
-    _Work.expected[name] = max(_Work.expected.get(name, 0.0), work)
+    _work.expected[name] = max(_work.expected.get(name, 0.0), work)
 
 
 def announce_by(announce: Callable[[str], None]) -> None:
     """Have a function called with the line that says what is compiled."""
-    _Work.announce = staticmethod(announce)
+    _work.announce = announce
 
 
 def runs_compiled(name: str) -> bool:
     """Return whether a kernel runs compiled when it does what is expected of it."""
-    total = max(_Work.done, _Work.expected.get(name, 0.0))
-    if name in _Work.ready or total > COMPILED_WORK:
+    total = max(_work.done, _work.expected.get(name, 0.0))
+    if name in _work.ready or total > COMPILED_WORK:
         return True
     if total <= LOADED_WORK:
         return False
@@ -106,14 +119,21 @@ def runs_compiled(name: str) -> bool:
     )
 
 
+def all_on_disk() -> bool:
+    """Return whether other processes find all kernels that this one has compiled."""
+    from lpe_dask.kernels.private_uses import is_on_disk
+
+    return all(map(is_on_disk, _work.ready.values()))
+
+
 def is_compiling() -> bool:
     """Return whether a thread of this process compiles a kernel."""
-    return _Work.is_compiling
+    return _work.is_compiling
 
 
 def announce(text: str) -> None:
     """Tell the user what takes long."""
-    _Work.announce(text)
+    _work.announce(text)
 
 
 def run(name: str, work: float, *arguments: Any) -> Any:
@@ -127,18 +147,18 @@ def run(name: str, work: float, *arguments: Any) -> Any:
     arguments
         Of the kernel.
     """
-    kernel = _Work.ready.get(name) or _chosen(name, work, arguments)
+    kernel = _work.ready.get(name) or _chosen(name, work, arguments)
     return kernel(*arguments)
 
 
 def _chosen(name: str, work: float, arguments: tuple[Any, ...]) -> Callable[..., Any]:
-    total = max(_Work.done + work, _Work.expected.get(name, 0.0))
+    total = max(_work.done + work, _work.expected.get(name, 0.0))
     if total > LOADED_WORK:
         kernel = _compiled(name, arguments, may_compile=total > COMPILED_WORK)
         if kernel is not None:
             return kernel
-    _Work.done += work
-    logger.debug("%s runs in NumPy: %.3g units of work by this process", name, _Work.done)
+    _work.done += work
+    logger.debug("%s runs in NumPy: %.3g units of work by this process", name, _work.done)
     defined: Callable[..., Any] = getattr(definition, name)
     return defined
 
@@ -151,6 +171,7 @@ def _compiled(
 
     from lpe_dask.kernels.private_uses import (
         compile_for,
+        is_kept,
         is_on_disk,
         one_process_at_a_time,
     )
@@ -160,25 +181,26 @@ def _compiled(
     kernel: Callable[..., Any] = getattr(module, name)
     signature = tuple(map(typeof, arguments))
     with _lock:
-        if name in _Work.ready:
+        if name in _work.ready:
             return kernel
         if not is_on_disk(kernel, signature):
             if not may_compile:
                 return None
-            with _compiling(), one_process_at_a_time(kernel):
+            waiting = f"waiting for another process that compiles {of.purpose}"
+            with one_process_at_a_time(kernel, partial(logger.info, waiting)):
                 if not is_on_disk(kernel, signature):
-                    announce(
-                        f"compiling {of.purpose}, once per machine: about {of.seconds} s"
-                    )
-                compile_for(kernel, signature)
-        _Work.ready[name] = kernel
+                    often = "once per machine" if is_kept(kernel) else "by each process"
+                    announce(f"compiling {of.purpose}, {often}: about {of.seconds} s")
+                with _compiling():
+                    compile_for(kernel, signature)
+        _work.ready[name] = kernel
         return kernel
 
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    _Work.is_compiling = True
+    _work.is_compiling = True
     try:
         yield
     finally:
-        _Work.is_compiling = False
+        _work.is_compiling = False

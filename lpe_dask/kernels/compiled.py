@@ -7,12 +7,12 @@ be those of the formula, term by term.
 
 from __future__ import annotations
 
+import ast
 import logging
 import threading
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import dask
@@ -82,19 +82,12 @@ def _state_of_sources() -> str:
     """Return a digest of all that kernels depend on, but for comments and docstrings."""
     digest = blake2b(digest_size=6)
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        code = compile(path.read_bytes(), path.name, "exec", dont_inherit=True, optimize=2)
-        digest.update(repr(_content(code)).encode())
+        tree = ast.parse(path.read_bytes())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                node.body = node.body[ast.get_docstring(node) is not None :]
+        digest.update(ast.dump(tree).encode())
     return digest.hexdigest()
-
-
-def _content(constant: Any) -> Any:
-    """Return what a constant is, and of code what it does, without its place in a file."""
-    if isinstance(constant, CodeType):
-        names = constant.co_names, constant.co_varnames, constant.co_freevars
-        return constant.co_code, names, [_content(each) for each in constant.co_consts]
-    if isinstance(constant, frozenset):  # in another order in each process
-        return sorted(map(repr, constant))
-    return constant
 
 
 #: Changes with what any kernel does, and with the form that they are compiled in.

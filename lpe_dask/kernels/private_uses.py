@@ -10,15 +10,19 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+import locket
 import numba
-from locket import lock_file
+from locket import LockError, lock_file
 from numba.core.caching import IndexDataCacheFile
 from numba.core.codegen import get_host_cpu_features
 from numba.core.compiler_lock import global_compiler_lock
+
+from lpe_dask.forks import after_fork
 
 
 def without_counting() -> dict[str, bool]:
@@ -105,6 +109,15 @@ def save_one_at_a_time(kernel: Any, on_failure: Callable[[OSError], None]) -> No
     cache.save_overload = save_alone
 
 
+def is_kept(kernel: Any) -> bool:
+    """Return whether a kernel has a cache on disk.
+
+    Uses ``_cache`` of what `numba.njit` returns, as `is_on_disk` does.
+    Known to work since numba 0.61.0.
+    """
+    return getattr(kernel._cache, "_cache_file", None) is not None
+
+
 def is_on_disk(kernel: Any, signature: tuple[Any, ...] | None = None) -> bool:
     """Return whether the cache on disk has a kernel, compiled for these types, or for any.
 
@@ -112,9 +125,9 @@ def is_on_disk(kernel: Any, signature: tuple[Any, ...] | None = None) -> bool:
     ``_cache_file._load_index``. Nothing public says whether a call is going to compile.
     Known to work since numba 0.61.0.
     """
-    file = getattr(kernel._cache, "_cache_file", None)
-    if file is None:  # nothing is kept
+    if not is_kept(kernel):
         return False
+    file = kernel._cache._cache_file
     key = kernel._cache._index_key(signature or (), kernel.targetctx.codegen())
     known = file._load_index()
     return key in known if signature else any(each[1:] == key[1:] for each in known)
@@ -130,8 +143,10 @@ def compile_for(kernel: Any, signature: tuple[Any, ...]) -> None:
 
 
 @contextmanager
-def one_process_at_a_time(kernel: Any) -> Iterator[None]:
+def one_process_at_a_time(kernel: Any, on_wait: Callable[[], None]) -> Iterator[None]:
     """Hold the lock of the cache on disk for compilation, where there is one.
+
+    ``on_wait`` is called if another process has it.
 
     Uses ``_cache.cache_path`` of what `numba.njit` returns.
     Known to work since numba 0.61.0.
@@ -140,15 +155,22 @@ def one_process_at_a_time(kernel: Any) -> Iterator[None]:
         if (folder := getattr(kernel._cache, "cache_path", None)) is not None:
             with suppress(OSError):  # such as a file system without locks
                 os.makedirs(folder, exist_ok=True)
-                lock = lock_file(os.path.join(folder, "lpe_dask.compiling.lock"))
-                stack.enter_context(lock)
+                path = os.path.join(folder, "lpe_dask.compiling.lock")
+                try:
+                    stack.enter_context(lock_file(path, timeout=0))
+                except LockError:
+                    on_wait()
+                    stack.enter_context(lock_file(path))
         yield
 
 
 def fork_between_compilations() -> None:
-    """Let forks of this process wait until no other thread compiles.
+    """Let forks of this process wait until no other thread compiles, and wait for none.
 
     A fork has no part of what such a thread would have done, but the locks that it held.
+
+    Uses ``_locks`` and ``_locks_lock`` of locket, the locks of files that threads of this
+    process hold or wait for, by path. Known to work since locket 1.0.0.
 
     Uses ``global_compiler_lock``, which is held for as long as a function is compiled, or
     taken from the cache or put there. Nothing public tells when that is.
@@ -160,6 +182,12 @@ def fork_between_compilations() -> None:
             after_in_parent=global_compiler_lock.release,
             after_in_child=global_compiler_lock.release,
         )
+    after_fork(_forget_file_locks)
+
+
+def _forget_file_locks() -> None:
+    locket._locks_lock = threading.Lock()
+    locket._locks.clear()
 
 
 def data_of(context: Any, builder: Any, array: Any, value: Any) -> Any:

@@ -48,7 +48,7 @@ def arrays_of(block: Block) -> BlockArrays:
     """Return the arrays of a block as the compiled search takes them: not to be changed.
 
     What came in a message may be read-only already. If only some were, kernels would be
-    compiled once more for them, which takes half a minute.
+    compiled once more for them, which takes about as long again.
     """
     n_features = block.rows.shape[1]
     no_row = np.empty((0, n_features))

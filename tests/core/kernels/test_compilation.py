@@ -1,18 +1,25 @@
 """When kernels are compiled, and when small tables do without."""
 
+import fcntl
 import subprocess
 import sys
+import threading
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from compiling import environment_with_cache, said_by, taking
+from forking import in_fork
+from lpe_dask import LPE
 from lpe_dask.kernels import (
     announce_by,
     compilation,
     compile_kernels,
     expect_work,
+    private_uses,
+    products,
     sum_of_products,
 )
 from searching import in_blocks, search_nearest, search_within
@@ -23,9 +30,9 @@ import numpy as np
 from lpe_dask.kernels import compilation, sum_of_products
 
 for done in {levels!r}:
-    compilation._Work.done = done
+    compilation._work.done = done
     sum_of_products(np.ones(3), np.ones(3))
-    print("add_products" in compilation._Work.ready, "numba" in sys.modules)
+    print("add_products" in compilation._work.ready, "numba" in sys.modules)
 """
 
 
@@ -51,7 +58,7 @@ def test_run__compiles_at_once_what_more_is_expected_of(name, ready):
 
     sum_of_products(np.ones(3), np.ones(3))
 
-    assert list(compilation._Work.ready) == ready
+    assert list(compilation._work.ready) == ready
 
 
 def test_run__adds_up_the_work_of_a_process(monkeypatch, caplog):
@@ -63,7 +70,7 @@ def test_run__adds_up_the_work_of_a_process(monkeypatch, caplog):
         is_compiled = []
         for _ in range(4):
             sum_of_products(np.ones(1), np.ones(1))
-            is_compiled.append("add_products" in compilation._Work.ready)
+            is_compiled.append("add_products" in compilation._work.ready)
 
     assert is_compiled == [False, False, False, True]
     assert "add_products runs in NumPy" in caplog.text
@@ -73,7 +80,7 @@ COMPILED_BY_TWO = """
 import numpy as np
 from lpe_dask.kernels import compilation, sum_of_products
 
-compilation._Work.done = 1e300
+compilation._work.done = 1e300
 assert sum_of_products(np.ones(3), np.ones(3)).any()
 """
 
@@ -94,9 +101,80 @@ def test_run__compiles_in_one_process_of_a_machine(tmp_path):
     assert lines == ["compiling exact sums, once per machine: about 2 s"]
 
 
+@pytest.fixture
+def compiling_elsewhere(monkeypatch):
+    """Hold the lock of exact sums, as if another process compiled them, for a moment."""
+    monkeypatch.setattr(private_uses, "is_on_disk", lambda *_: False)
+    monkeypatch.setattr(compilation, "COMPILED_WORK", -1.0)
+    monkeypatch.setattr(compilation, "LOADED_WORK", -1.0)
+    folder = Path(products.add_products._cache.cache_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lpe_dask.compiling.lock").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        end = threading.Timer(0.5, fcntl.flock, [file, fcntl.LOCK_UN])
+        end.start()
+        yield
+        end.join()
+
+
+@pytest.mark.usefixtures("compiling_elsewhere")
+def test_run__says_that_it_waits_for_another_process(caplog):
+    with caplog.at_level("INFO", compilation.__name__):
+        assert sum_of_products(np.ones(3), np.ones(3)).any()
+
+    assert "waiting for another process that compiles exact sums" in caplog.messages
+    assert not compilation.is_compiling()
+
+
+@pytest.mark.usefixtures("compiling_elsewhere")
+def test_fork__goes_on_while_a_thread_waits_for_another_process():
+    waiting = threading.Event()
+
+    def wait():
+        with private_uses.one_process_at_a_time(products.add_products, waiting.set):
+            pass
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waiting.wait()
+
+    assert in_fork(lambda: bool(sum_of_products(np.ones(3), np.ones(3)).any()))
+    thread.join()
+
+
+def test_fork__does_not_compile_what_its_parent_does(monkeypatch):
+    monkeypatch.setattr(compilation._work, "is_compiling", True)
+
+    assert not in_fork(compilation.is_compiling)
+
+
+def test_run__says_how_often_it_compiles_where_nothing_is_kept(monkeypatch):
+    said = []
+    monkeypatch.setattr(compilation._work, "announce", said.append)
+    monkeypatch.setattr(private_uses, "is_kept", lambda _: False)
+
+    with taking("compiled"):
+        sum_of_products(np.ones(3), np.ones(3))
+
+    assert said == ["compiling exact sums, by each process: about 2 s"]
+
+
+def test_walks__within_a_radius_count_the_rows_that_they_reach():
+    """And not all rows, which would be enough work to compile for a small table."""
+    rows = np.random.default_rng(0).standard_normal((1500, 5))
+
+    model = LPE(graph="radius", radius=0.3, metric="geodesic").fit(rows)
+
+    assert compilation._work.ready == {}
+    defined = model.p_values_
+    with taking("compiled"):
+        compiled = LPE(graph="radius", radius=0.3, metric="geodesic").fit(rows).p_values_
+    np.testing.assert_array_equal(defined, compiled)
+
+
 def test_announce_by__is_called_with_the_line(monkeypatch):
     said = []
-    monkeypatch.setattr(compilation._Work, "announce", None)
+    monkeypatch.setattr(compilation._work, "announce", None)
     announce_by(said.append)
 
     compilation.announce("compiling")
@@ -149,7 +227,14 @@ def test_compile_kernels__has_all_ready_but_those_of_approximate_searches():
     compile_kernels()
 
     of_approximate = {"join_lists", "search_beams"}
-    assert set(compilation._Work.ready) == set(compilation.KERNELS) - of_approximate
+    assert set(compilation._work.ready) == set(compilation.KERNELS) - of_approximate
+
+
+def test_compile_kernels__fails_where_nothing_is_kept(monkeypatch):
+    monkeypatch.setattr(private_uses, "is_on_disk", lambda *_: False)
+
+    with pytest.raises(OSError, match=r"could not be kept on disk.*lpe-dask\.cache-folder"):
+        compile_kernels()
 
 
 def test_compile_kernels__refuses_what_it_does_not_know():
