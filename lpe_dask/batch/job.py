@@ -300,7 +300,7 @@ class Job(Section):
     drift : DriftSection, optional
         Given, a single run is tested, too.
     cluster : ClusterSection, optional
-        None: a cluster on this machine, sized to it.
+        None: this process for what it does in seconds, else workers of this machine.
     csv : CsvOptions, optional
         How CSV files of the job are read.
     path : str

@@ -84,6 +84,8 @@ class ChosenWorkers:
         Seconds without a finished task after which the run ends; inf: never.
     dashboard : bool
         Whether a cluster that is started has one.
+    reason : str, optional
+        What a line says about the choice when the work begins.
     """
 
     scheduler: str | None
@@ -95,6 +97,7 @@ class ChosenWorkers:
     scheduler_file: str | None = None
     give_up_after: float = math.inf
     dashboard: bool = False
+    reason: str | None = None
 
     @property
     def is_joined(self) -> bool:
@@ -126,16 +129,18 @@ class ChosenWorkers:
         except Exception as error:
             logger.debug("the work cannot be forecast: %r", error)
             return self
-        logger.info(
-            "running in this process: its %d threads take %.1f s at most, and workers take "
-            "%.0f s to start (--workers N starts some anyway)", workers.n_threads,
-            max(seconds, 0.1), START_SECONDS,
-        )  # fmt: skip
-        return replace(self, scheduler="threads")
+        reason = (
+            f"running in this process: its {workers.n_threads} threads take "
+            f"{max(seconds, 0.1):.1f} s at most, and workers take {START_SECONDS:.0f} s to "
+            f"start (--workers N starts some anyway)"
+        )
+        return replace(self, scheduler="threads", reason=reason)
 
     @contextmanager
     def open(self) -> Iterator[None]:
         """Return a context in which Dask computes on these workers."""
+        if self.reason is not None:
+            logger.info(self.reason)
         spool = {"lpe-dask.spool": self.spool} if self.spool else {}
         here = self.scheduler == "threads"
         scheduler = _in_this_process() if here else self._distributed()

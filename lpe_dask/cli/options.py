@@ -165,7 +165,7 @@ worker_options = _options(
         metavar="ADDRESS|threads",
         help="Join a running Dask cluster, for example tcp://10.0.0.1:8786, or work in "
         "this process with `threads`.  [default: that of DASK_SCHEDULER_ADDRESS, or else "
-        "start a cluster on this machine]",
+        "this process for what it does in seconds, and new workers for all else]",
     ),
     click.option(
         "--scheduler-file",

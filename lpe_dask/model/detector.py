@@ -24,6 +24,7 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
+# As modules: what opens files and computes is imported when a method needs it.
 import lpe_dask.tables as tables
 import lpe_dask.tasks as tasks
 from lpe_dask.model.arguments import (
