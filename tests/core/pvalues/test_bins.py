@@ -185,14 +185,15 @@ def test_histogram__has_all_rows_and_the_whole_promise(calibration, alpha, count
         assert histogram["rows"][0] == (found <= alpha).sum()
 
 
-def test_histogram__promises_the_share_of_gaps():
-    bins = PValueBins.of(np.arange(1, 100), 0.05, 0)
+@pytest.mark.parametrize(("alpha", "largest_flagged"), [(0.05, 4), (0.005, 0)])
+def test_histogram__promises_the_share_of_gaps(alpha, largest_flagged):
+    bins = PValueBins.of(np.arange(1, 100), alpha, 0)
 
     histogram = bins.histogram(bins.count(possible_p_values(99)))
 
     # Where nothing is tied, one of the possible p-values lies in each gap.
     assert histogram["promised"] == [rows / 100 for rows in histogram["rows"]]
-    assert histogram["upper"][:2] == [4 / 99, 10 / 99]
+    assert histogram["upper"][:2] == [largest_flagged / 99, 10 / 99]
 
 
 def test_histogram__of_conformal_p_values_none_of_which_can_be_flagged():

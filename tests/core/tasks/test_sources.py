@@ -16,6 +16,7 @@ from lifetimes import unneeded
 from lpe_dask import LPE
 from lpe_dask.model import fitted_of
 from lpe_dask.tables.table import read_table
+from lpe_dask.tasks import values
 from lpe_dask.tasks.layers import new_tasks
 from lpe_dask.tasks.sources import read_again, settle
 from lpe_dask.tasks.values import LITERAL_BYTES
@@ -232,6 +233,21 @@ def test_score_samples__of_rows_on_a_cluster_that_is_gone(client):
 
     with pytest.raises(RuntimeError, match=r"save.*load"):
         model.score_samples(ROWS[:20])
+
+
+@pytest.mark.cluster
+def test_fit__keeps_blocks_of_rows_that_are_in_a_spool(client, tmp_path, monkeypatch):
+    """They are made again only where the spool is not shared any more."""
+    monkeypatch.setattr(values, "LITERAL_BYTES", 10_000)
+    with dask.config.set({"lpe-dask.spool": str(tmp_path)}):
+        model = LPE(3, algorithm="brute").fit(ROWS)
+        blocks = fitted_of(model).reference.blocks
+        kept = blocks._persisted
+
+        model.score_samples(as_kind("array", tmp_path)).compute()
+
+    assert kept
+    assert blocks._persisted is kept
 
 
 @pytest.mark.cluster
