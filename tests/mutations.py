@@ -5,8 +5,8 @@
 
 A fault is a changed operator, comparison, truth value or number, or a dropped statement, at
 a place that is drawn at random, as many in each package. Each is judged in a copy of this
-checkout by the test files that import the package it is in, those of the package itself
-first, until one fails or the time is over: by those of `make test`, and where these see
+checkout by the test files that import the package it is in, that of the file itself first,
+until one fails or the time is over: by those of `make test`, and where these see
 nothing, by those of `make test-full`. A fault that only the latter see is a case that the
 former lack. The same seed draws the same faults, so that two suites can be compared.
 """
@@ -158,11 +158,13 @@ def drawn(seed, count):
     return faults
 
 
-def files_that_test(tests, folders, package):
-    """Return the test files that import a package, those of the package itself first."""
+def files_that_test(tests, folders, module):
+    """Return the test files that import the package of a module, the nearest first."""
+    package = module.parent.name
     imports = re.compile(rf"^\s*(from|import) lpe_dask\.{package}\b", re.MULTILINE)
     files = sorted(file for name in folders for file in (tests / name).rglob("test_*.py"))
     own = [file for file in files if file.parent.name == package]
+    own.sort(key=lambda file: file.name != f"test_{module.name}")
     return own + [
         file for file in files if file not in own and imports.search(file.read_text())
     ]
@@ -173,11 +175,10 @@ def judged(fault, checkout):
     path = checkout / fault.file
     source = path.read_bytes()
     path.write_bytes(source[: fault.start] + fault.after.encode() + source[fault.stop :])
-    package = Path(fault.file).parts[1]
     verdicts = []
     try:
         for tier, (folders, marks) in TIERS.items():
-            files = files_that_test(checkout / "tests", folders, package)
+            files = files_that_test(checkout / "tests", folders, path)
             verdict, test = _first_failure(files, marks, checkout)
             if verdict == "caught":
                 return f"{verdict} by {tier}", test
