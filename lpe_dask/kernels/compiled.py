@@ -19,9 +19,11 @@ import dask
 import numba
 from numba import njit
 
+from lpe_dask.forks import after_fork
 from lpe_dask.kernels.forms import chosen_form
 from lpe_dask.kernels.private_uses import (
     find_without_bytecode,
+    forget_file_locks,
     fork_between_compilations,
     name_for_cache,
     save_one_at_a_time,
@@ -31,6 +33,7 @@ from lpe_dask.kernels.private_uses import (
 logger = logging.getLogger(__name__)
 
 fork_between_compilations()
+after_fork(forget_file_locks)
 
 if (_folder := dask.config.get("lpe-dask.cache-folder", None)) is not None:
     numba.config.CACHE_DIR = str(_folder)  # read by `njit`

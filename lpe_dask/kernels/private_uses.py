@@ -1,4 +1,4 @@
-"""Use what numba keeps to itself: here, and nowhere else in this package.
+"""Use what numba and locket keep to themselves: here, and nowhere else in this package.
 
 Each function stands for one such use, as those of `tasks.private_uses` do for Dask. All of
 them ran with the oldest version that pyproject.toml allows, numba 0.61.0
@@ -21,8 +21,6 @@ from locket import LockError, lock_file
 from numba.core.caching import IndexDataCacheFile
 from numba.core.codegen import get_host_cpu_features
 from numba.core.compiler_lock import global_compiler_lock
-
-from lpe_dask.forks import after_fork
 
 
 def without_counting() -> dict[str, bool]:
@@ -165,12 +163,9 @@ def one_process_at_a_time(kernel: Any, on_wait: Callable[[], None]) -> Iterator[
 
 
 def fork_between_compilations() -> None:
-    """Let forks of this process wait until no other thread compiles, and wait for none.
+    """Let forks of this process wait until no other thread compiles.
 
     A fork has no part of what such a thread would have done, but the locks that it held.
-
-    Uses ``_locks`` and ``_locks_lock`` of locket, the locks of files that threads of this
-    process hold or wait for, by path. Known to work since locket 1.0.0.
 
     Uses ``global_compiler_lock``, which is held for as long as a function is compiled, or
     taken from the cache or put there. Nothing public tells when that is.
@@ -182,10 +177,14 @@ def fork_between_compilations() -> None:
             after_in_parent=global_compiler_lock.release,
             after_in_child=global_compiler_lock.release,
         )
-    after_fork(_forget_file_locks)
 
 
-def _forget_file_locks() -> None:
+def forget_file_locks() -> None:
+    """Let this process, a fork, wait for no thread of its parent that has a file's lock.
+
+    Uses ``_locks`` and ``_locks_lock`` of locket, the locks of a process by path.
+    Known to work since locket 1.0.0.
+    """
     locket._locks_lock = threading.Lock()
     locket._locks.clear()
 
