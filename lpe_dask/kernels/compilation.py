@@ -78,7 +78,7 @@ _work = _Work()
 
 
 def _reset_in_fork() -> None:
-    _work.is_compiling = False  # a thread of the parent may
+    _work.is_compiling = False  # if a thread compiles, it is one of the parent
 
 
 after_fork(_reset_in_fork)

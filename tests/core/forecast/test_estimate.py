@@ -751,6 +751,14 @@ def test_command__ends_with_2_where_the_run_does_not_fit(files, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_cluster")
+def test_command__says_nothing_of_a_run_that_it_only_plans(files):
+    result = invoke("data", "--nominal", "nominal")
+
+    assert result.exit_code == 0, result.output
+    assert "running in this process" not in result.stderr
+
+
+@pytest.mark.usefixtures("no_cluster")
 def test_command__plans_a_small_table_on_the_least_memory(files):
     refused = invoke("data", "--nominal", "nominal", "--memory-limit", "300MiB")
     _, least = refused.stderr.split("Give at least ")
