@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import categories
+from benchmarks import categories, first_minute
 from benchmarks.children import environment
 
 
@@ -41,3 +41,25 @@ def test_categories__are_timed_beside_numbers(tmp_path, monkeypatch):
     assert first.startswith("38     columns, brute: ")
     assert first.endswith(" s, 1.00")
     assert second.startswith("38 + 3 columns, brute: ")
+
+
+def test_first_minute__tells_what_each_run_took():
+    done = CliRunner().invoke(first_minute.main, ["--repeats", "1"])
+
+    assert done.exit_code == 0, done.output
+    _, _, *lines = done.output.splitlines()
+    assert [line.split(" | ")[0] for line in lines] == [
+        f"| {run.label}" for run in first_minute.RUNS
+    ]
+    assert lines[0].endswith(" | 1.00 |  |")
+
+
+def test_first_minute__says_what_failed(monkeypatch):
+    broken = first_minute.Run("broken", ("-c", "raise OSError('no such thing')"))
+    monkeypatch.setattr(first_minute, "RUNS", (broken,))
+
+    done = CliRunner().invoke(first_minute.main, ["--repeats", "1"])
+
+    assert done.exit_code == 1
+    assert "broken failed: " in done.output
+    assert "no such thing" in done.output

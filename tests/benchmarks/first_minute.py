@@ -1,0 +1,140 @@
+"""What a new user waits for: imports, commands and first scores of small tables.
+
+    PYTHONPATH=tests python -m benchmarks.first_minute [--python .venv/bin/python]
+
+Each run is a process of its own, started by turns; ``--python`` names another environment,
+as that of `make demo`, which has nothing but what users need. Times are told beside that of
+``import dask.dataframe``, which any such program on Dask takes. Commands are run warm and
+with an empty cache of compiled code, first scores with an empty one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import click
+import numpy as np
+import pandas as pd
+
+_MODULE = ("-m", "lpe_dask")
+_SCORE = (*_MODULE, "score", "--overwrite", "--output", "scores")
+_FIRST_SCORE = """
+import time
+import numpy as np
+import lpe_dask
+
+lpe_dask.LPE
+new, nominal = np.random.default_rng(0).standard_normal((2, {rows}, {columns}))
+began = time.perf_counter()
+lpe_dask.score(new, nominal=nominal, scale="standard", aggregation="mean")
+print(time.perf_counter() - began)
+"""
+
+
+class Run(NamedTuple):
+    """What is started, and what it may take.
+
+    Attributes
+    ----------
+    label : str
+    arguments : tuple of str
+        Of Python.
+    is_cold : bool
+        Whether the cache of compiled code is empty.
+    most : float, optional
+        Times ``import dask.dataframe``, or seconds if the run prints its own.
+    prints : bool
+        Whether the run prints the seconds that count.
+    """
+
+    label: str
+    arguments: tuple[str, ...]
+    is_cold: bool = False
+    most: float | None = None
+    prints: bool = False
+
+
+def _first_score(rows: int, columns: int, most: float) -> Run:
+    code = _FIRST_SCORE.format(rows=rows, columns=columns)
+    label = f"first score of {rows:,} x {columns}, empty cache"
+    return Run(label, ("-c", code), is_cold=True, most=most, prints=True)
+
+
+UNIT = Run("import dask.dataframe", ("-c", "import dask.dataframe"))
+PARQUET = (*_SCORE, "table.parquet", "--nominal", "table.parquet")
+CSV = (*_SCORE, "table.csv", "--nominal", "table.csv")
+RUNS = (
+    UNIT,
+    Run("import sklearn.base", ("-c", "import sklearn.base")),
+    Run("lpe-dask --help", (*_MODULE, "--help"), most=0.4),
+    Run("lpe_dask.LPE", ("-c", "import lpe_dask; lpe_dask.LPE"), most=1.3),
+    Run("lpe-dask score, Parquet of 1,000 x 8", PARQUET, most=2.5),
+    Run(
+        "lpe-dask score, Parquet of 1,000 x 8, empty cache", PARQUET, is_cold=True, most=4.0
+    ),
+    Run("lpe-dask score, CSV of 1,000 x 8, empty cache", CSV, is_cold=True, most=4.0),
+    Run("lpe-dask demo, empty cache", (*_MODULE, "demo"), is_cold=True),
+    _first_score(1000, 5, most=1.0),
+    _first_score(5000, 10, most=3.0),
+)
+
+
+def seconds_of(run: Run, python: str, folder: Path) -> float:
+    """Start a run in a folder, and return what it took."""
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    with TemporaryDirectory() as temporary:
+        variables["TMPDIR"] = temporary  # where the demo leaves its page
+        if run.is_cold:
+            variables["NUMBA_CACHE_DIR"] = temporary
+        began = time.perf_counter()
+        done = subprocess.run(
+            [python, *run.arguments], cwd=folder, env=variables,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        passed = time.perf_counter() - began
+    if done.returncode != 0:
+        raise click.ClickException(f"{run.label} failed: {done.stderr}")
+    return float(done.stdout) if run.prints else passed
+
+
+@click.command()
+@click.option("--python", default=sys.executable, help="Python of another environment.")
+@click.option("--repeats", default=5, show_default=True, type=click.IntRange(min=1))
+def main(python: str, repeats: int) -> None:
+    """Time what a new user waits for, and print the medians as a table."""
+    python = str(Path(python).absolute())  # not resolved: a link tells the environment
+    took: dict[str, list[float]] = {run.label: [] for run in RUNS}
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        numbers = np.random.default_rng(0).standard_normal((1000, 8))
+        table = pd.DataFrame(numbers, columns=list("abcdefgh"))
+        table.to_parquet(folder / "table.parquet")
+        table.to_csv(folder / "table.csv", index=False)
+        for _ in range(repeats):
+            for run in RUNS:
+                took[run.label].append(seconds_of(run, python, folder))
+    click.echo("| run | s | lowest to highest, s | ratio | at most |")
+    click.echo("| --- | --- | --- | --- | --- |")
+    for run in RUNS:
+        click.echo(_line(run, took[run.label], median(took[UNIT.label])))
+
+
+def _line(run: Run, seconds: list[float], unit: float) -> str:
+    middle = median(seconds)
+    if run.prints:
+        ratio, most = "", f"{run.most} s"
+    else:
+        ratio, most = f"{middle / unit:.2f}", "" if run.most is None else f"{run.most}"
+    low, high = min(seconds), max(seconds)
+    return f"| {run.label} | {middle:.2f} | {low:.2f} to {high:.2f} | {ratio} | {most} |"
+
+
+if __name__ == "__main__":
+    main()
