@@ -2,10 +2,10 @@
 
     PYTHONPATH=tests python -m benchmarks.first_minute [--python .venv/bin/python]
 
-Each run is a process of its own, started by turns; ``--python`` names another environment,
-as that of `make demo`, which has nothing but what users need. Times are told beside that of
-``import dask.dataframe``, which any such program on Dask takes. Commands are run warm and
-with an empty cache of compiled code, first scores with an empty one.
+Each run is a process of its own, and runs alternate. ``--python`` names another
+environment, such as that of `make demo`, which has only what users need. Ratios are to the
+time of ``import dask.dataframe``, which every program that reads tables with Dask takes.
+The cache of compiled code is empty where the label says so.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ print(time.perf_counter() - began)
 
 
 class Run(NamedTuple):
-    """What is started, and what it may take.
+    """A process to time, and its limit.
 
     Attributes
     ----------
@@ -48,23 +48,23 @@ class Run(NamedTuple):
         Of Python.
     is_cold : bool
         Whether the cache of compiled code is empty.
-    most : float, optional
-        Times ``import dask.dataframe``, or seconds if the run prints its own.
+    limit : float, optional
+        Ratio to ``import dask.dataframe``; seconds if the run prints its own time.
     prints : bool
-        Whether the run prints the seconds that count.
+        Whether the run prints its own time, in seconds.
     """
 
     label: str
     arguments: tuple[str, ...]
     is_cold: bool = False
-    most: float | None = None
+    limit: float | None = None
     prints: bool = False
 
 
-def _first_score(rows: int, columns: int, most: float) -> Run:
+def _first_score(rows: int, columns: int, limit: float) -> Run:
     code = _FIRST_SCORE.format(rows=rows, columns=columns)
     label = f"first score of {rows:,} x {columns}, empty cache"
-    return Run(label, ("-c", code), is_cold=True, most=most, prints=True)
+    return Run(label, ("-c", code), is_cold=True, limit=limit, prints=True)
 
 
 UNIT = Run("import dask.dataframe", ("-c", "import dask.dataframe"))
@@ -73,21 +73,24 @@ CSV = (*_SCORE, "table.csv", "--nominal", "table.csv")
 RUNS = (
     UNIT,
     Run("import sklearn.base", ("-c", "import sklearn.base")),
-    Run("lpe-dask --help", (*_MODULE, "--help"), most=0.4),
-    Run("lpe_dask.LPE", ("-c", "import lpe_dask; lpe_dask.LPE"), most=1.3),
-    Run("lpe-dask score, Parquet of 1,000 x 8", PARQUET, most=2.5),
+    Run("lpe-dask --help", (*_MODULE, "--help"), limit=0.4),
+    Run("lpe_dask.LPE", ("-c", "import lpe_dask; lpe_dask.LPE"), limit=1.3),
+    Run("lpe-dask score, Parquet of 1,000 x 8", PARQUET, limit=2.5),
     Run(
-        "lpe-dask score, Parquet of 1,000 x 8, empty cache", PARQUET, is_cold=True, most=4.0
+        "lpe-dask score, Parquet of 1,000 x 8, empty cache",
+        PARQUET,
+        is_cold=True,
+        limit=4.0,
     ),
-    Run("lpe-dask score, CSV of 1,000 x 8, empty cache", CSV, is_cold=True, most=4.0),
+    Run("lpe-dask score, CSV of 1,000 x 8, empty cache", CSV, is_cold=True, limit=4.0),
     Run("lpe-dask demo, empty cache", (*_MODULE, "demo"), is_cold=True),
-    _first_score(1000, 5, most=1.0),
-    _first_score(5000, 10, most=3.0),
+    _first_score(1000, 5, limit=1.0),
+    _first_score(5000, 10, limit=3.0),
 )
 
 
 def seconds_of(run: Run, python: str, folder: Path) -> float:
-    """Start a run in a folder, and return what it took."""
+    """Return the seconds that a run takes in a folder."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     with TemporaryDirectory() as temporary:
         variables["TMPDIR"] = temporary  # where the demo leaves its page
@@ -109,7 +112,7 @@ def seconds_of(run: Run, python: str, folder: Path) -> float:
 @click.option("--repeats", default=5, show_default=True, type=click.IntRange(min=1))
 def main(python: str, repeats: int) -> None:
     """Time what a new user waits for, and print the medians as a table."""
-    python = str(Path(python).absolute())  # not resolved: a link tells the environment
+    python = str(Path(python).absolute())  # not resolved: in an environment it is a link
     took: dict[str, list[float]] = {run.label: [] for run in RUNS}
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -129,11 +132,11 @@ def main(python: str, repeats: int) -> None:
 def _line(run: Run, seconds: list[float], unit: float) -> str:
     middle = median(seconds)
     if run.prints:
-        ratio, most = "", f"{run.most} s"
+        ratio, limit = "", f"{run.limit} s"
     else:
-        ratio, most = f"{middle / unit:.2f}", "" if run.most is None else f"{run.most}"
+        ratio, limit = f"{middle / unit:.2f}", "" if run.limit is None else f"{run.limit}"
     low, high = min(seconds), max(seconds)
-    return f"| {run.label} | {middle:.2f} | {low:.2f} to {high:.2f} | {ratio} | {most} |"
+    return f"| {run.label} | {middle:.2f} | {low:.2f} to {high:.2f} | {ratio} | {limit} |"
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def test_categories__are_timed_beside_numbers(tmp_path, monkeypatch):
     assert second.startswith("38 + 3 columns, brute: ")
 
 
-def test_first_minute__tells_what_each_run_took():
+def test_first_minute__times_each_run():
     done = CliRunner().invoke(first_minute.main, ["--repeats", "1"])
 
     assert done.exit_code == 0, done.output
@@ -54,7 +54,7 @@ def test_first_minute__tells_what_each_run_took():
     assert lines[0].endswith(" | 1.00 |  |")
 
 
-def test_first_minute__says_what_failed(monkeypatch):
+def test_first_minute__names_the_run_that_failed(monkeypatch):
     broken = first_minute.Run("broken", ("-c", "raise OSError('no such thing')"))
     monkeypatch.setattr(first_minute, "RUNS", (broken,))
 
