@@ -69,12 +69,9 @@ def _bytes(value: str) -> int:
 def _seconds(value: str) -> float:
     """Return a time, such as 30min, in seconds."""
     try:
-        seconds = seconds_of(value)
+        return seconds_of(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    if seconds == 0:
-        raise click.BadParameter(f"{value!r} is no time to wait for. Give more.")
-    return seconds
 
 
 def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -29,27 +30,26 @@ logger = logging.getLogger(__name__)
 STALL_SECONDS = 60.0
 
 #: Seconds between two questions to the scheduler.
-LOOK_SECONDS = 2.0
+QUERY_SECONDS = 2.0
 
 #: Most workers that a line names.
 MOST_NAMED = 5
 
 #: Seconds that the end of a run may wait for an answer to the last question.
-LAST_LOOK_SECONDS = 2.0
+LAST_QUERY_SECONDS = 2.0
 
-#: The tasks at work, by the address of their worker.
-_AtWork = dict[str, list[Any]]
-
-#: What a scheduler answers: these, and how many notices its workers have sent.
-_Answer = tuple[_AtWork, int]
+#: What a scheduler answers: tasks by the address of their worker, and how many notices its
+#: workers have sent.
+_Answer = tuple[dict[str, list[Any]], int]
 
 
+@dataclass
 class StallDetector:
     """How long no task was done.
 
-    Parameters
+    Attributes
     ----------
-    ask : callable, optional
+    query : callable, optional
         Returns the tasks that are at work on a cluster, and how many notices workers have
         sent (that they compile). None: they are in this process.
     give_up_after : float
@@ -58,73 +58,63 @@ class StallDetector:
         Seconds that never decrease.
     """
 
-    def __init__(
-        self,
-        ask: Callable[[], _Answer] | None,
-        give_up_after: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._ask = ask
-        self._give_up_after = give_up_after
-        self._clock = clock
-        self._moved = clock()
-        self._n_said = 0
-        self._computation = Computation(0, is_open=False)
-        self._answer: _Answer | None = None
+    query: Callable[[], _Answer] | None
+    give_up_after: float
+    clock: Callable[[], float] = time.monotonic
+    _computation: Computation = field(default_factory=lambda: Computation(0, is_open=False))
+    _answer: _Answer | None = None
+    _last_progress: float = 0.0
+    _n_lines: int = 0
 
     def listen(self, computation: Computation) -> None:
         """Take note of a computation that has moved."""
         self._computation = computation
-        self._move()
+        self._reset()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Ask which tasks are at work, and act if nothing has changed for long."""
         # Where this process is at work and not its tasks, or compiles for them.
         if not self._computation.is_open or is_compiling():
-            self._move()
+            self._reset()
             return
-        answer = at_work = None
-        if self._ask is not None:
+        answer = None
+        if self.query is not None:
             try:
-                answer = self._ask()
-                at_work, _ = answer
+                answer = self.query()
             except (Exception, asyncio.CancelledError) as error:
                 logger.debug("the scheduler does not answer: %r", error)
-            if answer is not None and answer != self._answer:
-                self._answer = answer
-                self._move()
-        still = self._clock() - self._moved
-        if still >= STALL_SECONDS * (self._n_said + 1):
-            self._n_said += 1
-            logger.info("no task was done for %s: %s", _words(still), self._state(at_work))
-        if still >= self._give_up_after:
-            self._move()
+        if answer is not None and answer != self._answer:
+            self._answer = answer
+            self._reset()
+        stalled = self.clock() - self._last_progress
+        duration = timedelta(seconds=round(stalled))
+        if stalled >= STALL_SECONDS * (self._n_lines + 1):
+            self._n_lines += 1
+            logger.info("no task was done for %s: %s", duration, self._state(answer))
+        if stalled >= self.give_up_after:
+            self._reset()
             interrupt_main(
-                f"the run was given up, as no task was done for {_words(still)}: "
-                f"{self._state(at_work)}. What was written is complete; start the same run "
+                f"the run was given up, as no task was done for {duration}: "
+                f"{self._state(answer)}. What was written is complete; start the same run "
                 f"again to resume, or let it wait for longer (--give-up-after)."
             )
 
-    def _move(self) -> None:
-        self._moved, self._n_said = self._clock(), 0
+    def _reset(self) -> None:
+        self._last_progress, self._n_lines = self.clock(), 0
 
-    def _state(self, at_work: _AtWork | None) -> str:
+    def _state(self, answer: _Answer | None) -> str:
         """Return what is known about results and workers as part of a sentence."""
         n_open = self._computation.n_results - self._computation.n_done
         text = f"results that are open: {n_open}"
-        if self._ask is None:
+        if self.query is None:
             return f"{text}, in this process"
-        if at_work is None:
+        if answer is None:
             return f"{text}; the scheduler does not answer"
-        text += f", workers: {len(at_work)}"
-        if not at_work:
+        text += f", workers: {len(answer[0])}"
+        if not answer[0]:
             return f"{text}; start some, or wait until the cluster does"
-        busy = [f"tasks at {worker}: {len(tasks)}" for worker, tasks in at_work.items()]
+        busy = [f"tasks at {worker}: {len(tasks)}" for worker, tasks in answer[0].items()]
         return "; ".join([text, *busy[:MOST_NAMED]])
-
-
-def _words(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
 
 
 @contextmanager
@@ -140,18 +130,18 @@ def detect_stalls(give_up_after: float) -> Iterator[Listener]:
     """
     client = active_client()
 
-    def ask() -> _Answer:
+    def query() -> _Answer:
         assert client is not None
         call = partial(client.sync, callback_timeout=timeout("look"))
-        at_work: _AtWork = call(client.scheduler.processing, workers=None)
-        return at_work, len(call(client.scheduler.events, topic=TOPIC))
+        tasks = call(client.scheduler.processing, workers=None)
+        return tasks, len(call(client.scheduler.events, topic=TOPIC))
 
-    detector = StallDetector(None if client is None else ask, give_up_after)
+    detector = StallDetector(None if client is None else query, give_up_after)
     ended = threading.Event()
 
     def repeat() -> None:
-        while not ended.wait(LOOK_SECONDS):
-            detector.look()
+        while not ended.wait(QUERY_SECONDS):
+            detector.check()
 
     thread = threading.Thread(target=repeat, name="lpe-stall-detection", daemon=True)
     thread.start()
@@ -159,4 +149,4 @@ def detect_stalls(give_up_after: float) -> Iterator[Listener]:
         yield detector.listen
     finally:
         ended.set()
-        thread.join(LAST_LOOK_SECONDS)
+        thread.join(LAST_QUERY_SECONDS)

@@ -7,20 +7,22 @@ import re
 import dask
 from dask.utils import parse_timedelta
 
-#: A number that Dask reads, and a unit.
-_TIME = re.compile(r"\s*([0-9]{1,15}(\.[0-9]{1,15})?)\s*([A-Za-z]+)\s*")
-
 
 def seconds_of(text: str) -> float:
-    """Return a time with its unit, such as 30min, in seconds; ValueError if it is none."""
-    message = f"{text!r} is not a time. Write it as 90s, 30min or 2h."
-    if (parts := _TIME.fullmatch(text)) is None:
-        raise ValueError(message)
-    unit = "m" if parts[3] == "min" else parts[3]
+    """Return a time with its unit, such as 30min, in seconds.
+
+    Raises
+    ------
+    ValueError
+        If it is not a time above 0.
+    """
     try:
-        return float(parse_timedelta(parts[1] + unit))
-    except (KeyError, ValueError) as error:
-        raise ValueError(message) from error
+        seconds = float(parse_timedelta(re.sub("min$", "m", text.strip()), default=False))
+    except (ValueError, LookupError, OverflowError):
+        seconds = 0.0
+    if seconds == 0:
+        raise ValueError(f"{text!r} is not a time above 0. Write it as 90s, 30min or 2h.")
+    return seconds
 
 
 def timeout(name: str) -> float:
@@ -35,12 +37,8 @@ def timeout(name: str) -> float:
     if value is None:
         return float("inf")
     try:
-        seconds = seconds_of(value) if isinstance(value, str) else float(value)
-    except (TypeError, ValueError):
-        seconds = 0.0
-    if not seconds > 0:
+        return seconds_of(value if isinstance(value, str) else f"{value}s")
+    except ValueError as error:
         raise ValueError(
-            f"the configuration has lpe-dask.timeouts.{name}: {value!r}, which is not a "
-            f"time. Give seconds, or a text such as 90s, 30min or 2h."
-        )
-    return seconds
+            f"the configuration has lpe-dask.timeouts.{name}: {error}"
+        ) from None

@@ -7,7 +7,6 @@ that join later find the version in their tasks, and the tasks raise where it is
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -79,21 +78,22 @@ def check_versions(client: Any) -> None:
         logger.info("the versions of the workers are not known: %s", brief(error))
         return
     here = found["client"]["packages"][_PACKAGE]
-    asked = {address: answer["packages"] for address, answer in found["workers"].items()}
-    scheduler = f"the scheduler {client.scheduler.address}"
-    machines = defaultdict(list)
-    for machine, packages in {scheduler: found["scheduler"]["packages"], **asked}.items():
-        there = packages.get(_PACKAGE)
-        if there != here:
-            said = "it is not installed" if there is None else f"has {there}"
-            machines[said].append(urlsplit(machine).hostname or machine)
-    if machines:
+    asked = {f"the scheduler {client.scheduler.address}": found["scheduler"]}
+    versions = {
+        (urlsplit(machine).hostname or machine, answer["packages"].get(_PACKAGE))
+        for machine, answer in (asked | found["workers"]).items()
+    }
+    others = [
+        f"{machine} has {version or 'none'}"
+        for machine, version in versions
+        if version != here
+    ]
+    if others:
         _checked.discard(client)
-        every = [f"{', '.join(dict.fromkeys(on))}: {said}" for said, on in machines.items()]
         raise ImportError(
             f"this process has lpe_dask {here}, but not every machine of the cluster has "
-            f"it: {'; '.join(every)}. Install lpe_dask=={here} in the environment of `dask "
-            f"scheduler` and `dask worker`, and start these again."
+            f"it: {', '.join(sorted(others))}. Install lpe_dask=={here} in the environment "
+            f"of `dask scheduler` and `dask worker`, and start these again."
         )
-    if asked:
+    if found["workers"]:
         _checked.add(client)

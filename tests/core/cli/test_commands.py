@@ -430,7 +430,7 @@ def test_score__replaces_its_own_output_only_on_request(files):
         (["--scheduler", "threads", "--dashboard"], "--scheduler threads starts none"),
         (["--workers", "2", "--scheduler-file", "f"], "Leave out one or the other"),
         (["--give-up-after", "soon"], "'soon' is not a time"),
-        (["--give-up-after", "0s"], "'0s' is no time to wait"),
+        (["--give-up-after", "0s"], "'0s' is not a time above 0"),
         (["--metric", "cosine"], "'cosine' is not one of"),
         (["--metric-params", "w=1"], "'w=1' is not JSON"),
         (["--metric-params", "[1, 2]"], "'[1, 2]' is not a JSON object"),

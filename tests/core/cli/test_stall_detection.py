@@ -39,10 +39,10 @@ class Run:
     def _give_up(self, reason):
         self.given_up.append((self.now, reason))
 
-    def look_until(self, seconds):
+    def check_until(self, seconds):
         while self.now < seconds:
             self.now += 10
-            self.detector.look()
+            self.detector.check()
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def lines(caplog):
     ],
 )
 def test_stall__is_told_each_minute(monkeypatch, lines, answer, state):
-    Run(monkeypatch, answer).look_until(140)
+    Run(monkeypatch, answer).check_until(140)
 
     assert lines() == [
         f"no task was done for 0:0{minutes}:00: results that are open: 7{state}"
@@ -73,7 +73,7 @@ def test_stall__is_told_each_minute(monkeypatch, lines, answer, state):
 def test_stall__ends_with_a_result(monkeypatch, lines):
     run = Run(monkeypatch)
     for i in range(1, 6):
-        run.look_until(50 * i)
+        run.check_until(50 * i)
         run.detector.listen(run.computation)
 
     assert lines() == []
@@ -82,7 +82,7 @@ def test_stall__ends_with_a_result(monkeypatch, lines):
 def test_stall__ends_with_another_task_at_work(monkeypatch, lines):
     run = Run(monkeypatch)
     for i in range(1, 6):
-        run.look_until(50 * i)
+        run.check_until(50 * i)
         run.answer = {"tcp://a:1": [f"task-{i}"]}
 
     assert lines() == []
@@ -91,18 +91,18 @@ def test_stall__ends_with_another_task_at_work(monkeypatch, lines):
 def test_stall__begins_anew_with_a_notice_of_a_worker(monkeypatch, lines):
     """It compiles, and has said so."""
     run = Run(monkeypatch)
-    run.look_until(50)
+    run.check_until(50)
     run.n_notices = 1
-    run.look_until(100)
+    run.check_until(100)
     assert lines() == []
-    run.look_until(120)
+    run.check_until(120)
 
     assert [line.partition(":")[0] for line in lines()] == ["no task was done for 0"]
 
 
 def test_stall__is_none_while_this_process_compiles(monkeypatch, lines):
     monkeypatch.setattr(compilation._work, "is_compiling", True)
-    Run(monkeypatch, "this process").look_until(1000)
+    Run(monkeypatch, "this process").check_until(1000)
 
     assert lines() == []
 
@@ -110,7 +110,7 @@ def test_stall__is_none_while_this_process_compiles(monkeypatch, lines):
 def test_stall__is_none_while_nothing_is_computed(monkeypatch, lines):
     run = Run(monkeypatch, give_up_after=100)
     run.computation.is_open = False
-    run.look_until(1000)
+    run.check_until(1000)
 
     assert lines() == []
     assert run.given_up == []
@@ -118,10 +118,10 @@ def test_stall__is_none_while_nothing_is_computed(monkeypatch, lines):
 
 def test_stall__is_given_up(monkeypatch):
     run = Run(monkeypatch, give_up_after=90)
-    run.look_until(170)
+    run.check_until(170)
 
     ((when, reason),) = run.given_up
-    assert when == 100  # the first look saw what is at work
+    assert when == 100  # the first check saw what is at work
     assert "results that are open: 7, workers: 2" in reason
     assert "start the same run again to resume" in reason
 
@@ -129,7 +129,7 @@ def test_stall__is_given_up(monkeypatch):
 @pytest.mark.cluster
 def test_detect_stalls__sees_what_is_at_work_on_a_cluster(client, monkeypatch, lines):
     monkeypatch.setattr(stall_detection, "STALL_SECONDS", 0.3)
-    monkeypatch.setattr(stall_detection, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(stall_detection, "QUERY_SECONDS", 0.05)
 
     with detect_stalls(math.inf) as detect, listening(detect):
         compute(*new_tasks("slow", [(time.sleep, 2)]))
@@ -141,8 +141,8 @@ def test_detect_stalls__sees_what_is_at_work_on_a_cluster(client, monkeypatch, l
 @pytest.mark.cluster
 def test_detect_stalls__does_not_wait_long_for_the_last_answer(client, monkeypatch):
     asked, answer = threading.Event(), threading.Event()
-    monkeypatch.setattr(stall_detection, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(stall_detection, "LAST_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(stall_detection, "QUERY_SECONDS", 0.01)
+    monkeypatch.setattr(stall_detection, "LAST_QUERY_SECONDS", 0.1)
     monkeypatch.setattr(client, "sync", lambda *args, **kw: asked.set() or answer.wait(30))
 
     began = time.monotonic()

@@ -42,10 +42,10 @@ HERE = __version__
 @pytest.mark.parametrize(
     ("versions", "told"),
     [
-        ((HERE, None, None, HERE), "10.0.0.2: it is not installed. Install"),
-        ((HERE, None, "0.0.1", HERE), "10.0.0.2: it is not installed; 10.0.0.2: has 0.0.1"),
-        ((None, HERE, HERE, HERE), "scheduler tcp://10.0.0.1:8786: it is not installed"),
-        ((HERE, HERE, HERE, "0.0.1"), "::1: has 0.0.1"),
+        ((HERE, None, None, HERE), "it: 10.0.0.2 has none. Install"),
+        ((HERE, None, "0.0.1", HERE), "10.0.0.2 has 0.0.1, 10.0.0.2 has none"),
+        ((None, HERE, HERE, HERE), "the scheduler tcp://10.0.0.1:8786 has none"),
+        ((HERE, HERE, HERE, "0.0.1"), "::1 has 0.0.1"),
     ],
 )
 def test_check_versions__names_the_machines(versions, told):
