@@ -14,14 +14,13 @@ from typing import Any, Final
 import dask
 from dask import threaded
 
+from lpe_dask.cli.outcome import summary_lines
+
 #: Malignant tumors among the new ones: one in twenty.
 N_MALIGNANT = 6
 
 #: The columns have no common unit: areas are hundreds, symmetries are tenths.
 SCALE: Final = "standard"
-
-#: Levels at which what is flagged is counted.
-ALPHAS = (0.01, 0.05, 0.1)
 
 
 @contextmanager
@@ -40,7 +39,7 @@ def demo_folder(output: str | None) -> Iterator[Path]:
 
 def demo_texts(folder: Path) -> Iterator[str]:
     """Do the demo, and give what to print, as soon as it is known."""
-    from lpe_dask.batch import score_files
+    from lpe_dask.batch import explain_output, score_files
 
     nominal, new = folder / "nominal.parquet", folder / "new.parquet"
     scores = folder / "scores"
@@ -48,8 +47,10 @@ def demo_texts(folder: Path) -> Iterator[str]:
     # Workers would take longer to start; by its name, Dask would import `distributed`.
     with dask.config.set(scheduler=threaded.get):
         summary = score_files(new, scores, nominal=nominal, scale=SCALE, keep=["diagnosis"])
-    yield _found(summary, scores)
-    yield _reasons(summary["reasons"]["rows"][:2])
+    yield _count_flagged(summary, scores)
+    reasons = explain_output(scores, top=2).groupby("row").head(2)
+    shown = reasons[["kept", "column", "value", "usual"]].to_string(index=False)
+    yield f"Why the two most anomalous rows are flagged:\n{shown}\n"
     page = (scores / "_report.html").absolute()
     tables = f"{shlex.quote(str(new))} --nominal {shlex.quote(str(nominal))}"
     again = shlex.quote(str(folder / "again"))
@@ -85,36 +86,17 @@ def _write_tumors(nominal: Path, new: Path) -> str:
     )
 
 
-def _found(summary: dict[str, Any], scores: Path) -> str:
-    """Return what was flagged, and how often that was right, at each level."""
+def _count_flagged(summary: dict[str, Any], scores: Path) -> str:
+    """Return what was flagged, and how often that was right."""
     import pandas as pd
 
-    table = pd.read_parquet(scores)
-    is_benign = table["diagnosis"] == "benign"
-    lines = [
-        f"{summary['rows']} new rows were scored in {summary['seconds']:.1f} s: "
-        f"{summary['flagged']} are flagged at alpha = {summary['alpha']:g}.",
-        "",
-        f"{'alpha':8}{'false alarms promised':25}{'observed':22}malignant tumors found",
-    ]
-    for alpha in ALPHAS:
-        flagged = table["p_value"] <= alpha
-        wrong, of = (flagged & is_benign).sum(), is_benign.sum()
-        promised, observed = f"at most {alpha:.0%}", f"{wrong / of:.1%} ({wrong} of {of})"
-        found = f"{(flagged & ~is_benign).sum()} of {(~is_benign).sum()}"
-        lines.append(f"{alpha:<8g}{promised:25}{observed:22}{found}")
-    lines.append(f"(Promised on average. Among {of} rows, chance adds or takes a few.)")
-    return "\n".join(lines) + "\n"
-
-
-def _reasons(rows: list[dict[str, Any]]) -> str:
-    """Return why rows are anomalous, by the two columns that say most about each."""
-    lines = ["Why the two most anomalous rows are flagged:"]
-    for row in rows:
-        kept = row["kept"]
-        lines.append(f"row {kept['index']}, {kept['diagnosis']}, p = {row['p_value']:.2g}:")
-        lines += [
-            f"    its {of['column']} is {of['value']:.4g}; usual is {of['usual']}"
-            for of in row["columns"][:2]
-        ]
-    return "\n".join(lines) + "\n"
+    flagged = pd.read_parquet(scores).groupby("diagnosis")["is_anomaly"].sum()
+    n_benign = summary["rows"] - N_MALIGNANT
+    return (
+        f"{summary_lines(summary, str(scores))}\n\n"
+        f"Found: {flagged['malignant']} of {N_MALIGNANT} malignant tumors.\n"
+        f"False alarms: {flagged['benign']} of {n_benign} benign tumors, "
+        f"{flagged['benign'] / n_benign:.1%}.\n"
+        f"(Promised are at most {summary['alpha']:.0%}, on average: chance adds or takes "
+        f"a few.)\n"
+    )
