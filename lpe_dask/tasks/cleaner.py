@@ -3,7 +3,7 @@
 The garbage collector runs finalizers at any moment in any thread, even while that thread
 holds a lock or changes a `ContextVar`, which before Python 3.12 ends the process if the
 finalizer sets one, too (CPython issue 148891). So finalizers only put what is unneeded into
-a queue, and threads ask the schedulers and remove files.
+a queue, and a thread asks the schedulers and removes files.
 """
 
 from __future__ import annotations
@@ -61,13 +61,11 @@ class Cleaner:
     """Removes files and folders of this process, the latter at its end at the latest."""
 
     def __init__(self) -> None:
-        self._unsent: queue.SimpleQueue[Unneeded] = queue.SimpleQueue()
-        self._sent: queue.SimpleQueue[Unneeded] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Unneeded] = queue.SimpleQueue()
         self._locks: dict[str, Lock] = {}
         self._removing = threading.Lock()
         self._pid = os.getpid()
-        for work in (self._remove_unsent, self._remove_sent):
-            threading.Thread(target=work, name="lpe-cleaner", daemon=True).start()
+        threading.Thread(target=self._clean, name="lpe-cleaner", daemon=True).start()
         # Unlike handlers of atexit, those of weakref run when distributed has closed its
         # clients and clusters: their tasks would still write. No class is collected before.
         weakref.finalize(Cleaner, self.remove_folders)
@@ -75,7 +73,7 @@ class Cleaner:
     def put(self, unneeded: Unneeded) -> None:
         """Have a file or folder removed; all that a finalizer may do."""
         # The queue takes no lock: the collector may interrupt one `put` for another.
-        (self._sent if unneeded.is_sent else self._unsent).put(unneeded)
+        self._queue.put(unneeded)
 
     def add_folder(self, url: str, lock: Lock) -> None:
         """Remove a folder, and release its lock, at the end of Python at the latest."""
@@ -109,21 +107,24 @@ class Cleaner:
                 lock.release()
         remove(url)
 
-    def _remove_unsent(self) -> None:
-        while True:
-            self.remove(self._unsent.get().url)
-
-    def _remove_sent(self) -> None:
+    def _clean(self) -> None:
         waiting: list[tuple[Unneeded, float]] = []  # and when they came
+        asked = 0.0
         while True:
-            if waiting:
-                time.sleep(_QUESTION_SECONDS)
-            else:
-                waiting.append((self._sent.get(), time.monotonic()))
-            while not self._sent.empty():
-                waiting.append((self._sent.get(), time.monotonic()))
-            with suppress(Exception):  # ask again
-                waiting = self._still_needed(waiting)
+            waiting += self._next(_QUESTION_SECONDS if waiting else None)
+            if time.monotonic() - asked >= _QUESTION_SECONDS:
+                asked = time.monotonic()
+                with suppress(Exception):  # ask again
+                    waiting = self._still_needed(waiting)
+
+    def _next(self, timeout: float | None) -> list[tuple[Unneeded, float]]:
+        """Remove the next file or folder, or return it if tasks may need it."""
+        with suppress(queue.Empty):
+            unneeded = self._queue.get(timeout=timeout)
+            if unneeded.is_sent:
+                return [(unneeded, time.monotonic())]
+            self.remove(unneeded.url)
+        return []
 
     def _still_needed(
         self, waiting: list[tuple[Unneeded, float]]

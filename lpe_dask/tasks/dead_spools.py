@@ -1,8 +1,8 @@
 """Remove the spools that processes have left which died, from a place of all users.
 
 Others may put there what they like, under any name, and in a place without a sticky bit
-exchange it at any moment. So what is removed is looked at first, opened without following
-links, and emptied by what was opened: never by its name.
+exchange it at any moment. So what is removed is opened first, without following links, then
+looked at, and emptied by what was opened: never by its name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import shutil
-import stat
 from contextlib import suppress
 
 from fsspec.implementations.local import LocalFileSystem
@@ -46,58 +45,44 @@ def remove_dead_spools(place: Folder, own: str) -> None:
     with suppress(Exception):  # others collect there, too
         for name in place.names(PREFIX):
             url = place.full_url(name)
-            if url == own:
-                continue
             try:
-                is_gone = _remove_if_dead(place, name, own)
+                if url != own and _remove_if_dead(place, name, own):
+                    logger.info("removed %s, left by a process that died", url)
             except Exception as error:  # others may collect it, too
                 logger.debug("left %s alone: %s", url, brief(error))
-                continue
-            if is_gone:
-                logger.info("removed %s, left by a process that died", url)
 
 
 def _remove_if_dead(place: Folder, name: str, own: str) -> bool:
-    url = place.full_url(name)
+    url, path = place.full_url(name), place.path(name)
     is_local = isinstance(place.filesystem, LocalFileSystem)
     if not (is_local and hasattr(os, "O_NOFOLLOW")):  # there are no owners
         if is_gone := is_dead(url):
             remove(url)
         return is_gone
-    path = place.path(name)
-    found = os.lstat(path)
-    if not _is_alike(found, os.lstat(Folder(own).path())):
-        raise PermissionError("it is no folder of this user that others cannot look into")
-    if not is_dead(url):
-        return False
-    number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        if not os.path.samestat(found, os.fstat(number)):
+        names = _names_in(folder, os.lstat(Folder(own).path()))
+        if not is_dead(url):
+            return False
+        if not os.path.samestat(os.fstat(folder), os.lstat(path)):
             raise PermissionError("it was exchanged for another folder")
-        _empty(number)
+        for inner in sorted(names, key=LOCK_NAME.__eq__):  # the lock last
+            try:
+                os.unlink(inner, dir_fd=folder)
+            except (IsADirectoryError, PermissionError):  # macOS says the latter
+                shutil.rmtree(inner, dir_fd=folder)
     finally:
-        os.close(number)
+        os.close(folder)
     os.rmdir(path)  # whatever it is now: nothing but an empty folder
     return True
 
 
-def _is_alike(found: os.stat_result, own: os.stat_result) -> bool:
-    """Return whether something is a folder as private as another one, of the same user."""
-    permissions = stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO
-    return (
-        stat.S_ISDIR(found.st_mode)
-        and found.st_uid == own.st_uid
-        and (found.st_mode ^ own.st_mode) & permissions == 0
-    )
-
-
-def _empty(folder: int) -> None:
-    """Remove what is in an open folder, the lock last, if all of it is of a spool."""
+def _names_in(folder: int, own: os.stat_result) -> list[str]:
+    """Return what is in an open folder; raise if it is no spool as private as ours."""
+    found = os.fstat(folder)
+    if (found.st_uid, found.st_mode & 0o777) != (own.st_uid, own.st_mode & 0o777):
+        raise PermissionError("it is no folder of this user that others cannot look into")
     names = os.listdir(folder)
     if foreign := [name for name in names if not _OWN_NAME.fullmatch(name)]:
         raise FileExistsError(f"it has files that no spool has: {foreign[:3]}")
-    for name in sorted(names, key=lambda name: name == LOCK_NAME):
-        try:
-            os.unlink(name, dir_fd=folder)
-        except (IsADirectoryError, PermissionError):  # macOS says the latter
-            shutil.rmtree(name, dir_fd=folder)
+    return names
