@@ -8,6 +8,8 @@ from .explaining import knows_reasons as knows_reasons
 from .explaining import reason_lines as reason_lines
 from .fingerprint import MADE_FROM as MADE_FROM
 from .fit import open_measured as open_measured
+from .job import ClusterSection as ClusterSection
+from .job import cluster_section as cluster_section
 from .job_file import naming_keys as naming_keys
 from .page import report as report
 from .resume import next_job as next_job

@@ -9,13 +9,20 @@ Those about the arguments of `LPE` are in model/parameters.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from dask.utils import parse_bytes
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.placeholders import cut
@@ -484,3 +491,30 @@ def _disagreement(
 def shown(value: Any) -> str:
     """Return a value of the file for a message, shortened."""
     return cut(repr(value), 80)
+
+
+def cluster_section(given: Mapping[str, Any]) -> ClusterSection:
+    """Return the section that options of a command stand for.
+
+    Parameters
+    ----------
+    given : mapping of str to object
+        The values of options by the keys of the section, also as texts: "4GiB", "30min".
+
+    Raises
+    ------
+    ValueError
+        For a value that is not allowed, or that contradicts another, by its option.
+    """
+    try:
+        section = ClusterSection.model_validate(dict(given))
+    except ValidationError as error:
+        key = str(error.errors()[0]["loc"][0])
+        option, known = f"--{key.replace('_', '-')}", ClusterSection.model_fields[key]
+        raise ValueError(
+            f"{option}={shown(given[key])} must be {known.description}."
+        ) from None
+    for name, _, problem in conflicts(Job(cluster=section)):
+        if name == "cluster":
+            raise ValueError(problem)
+    return section

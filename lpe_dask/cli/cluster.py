@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import dask
 from dask import threaded
@@ -28,7 +27,7 @@ from lpe_dask.tasks import (
     Entry,
     Workers,
     active_workers,
-    check_versions,
+    await_first_worker,
     disable_gc_diagnosis,
     logging_from,
     memory_of_machine,
@@ -40,6 +39,7 @@ from lpe_dask.tasks import (
 )
 
 if TYPE_CHECKING:
+    from lpe_dask.batch import ClusterSection
     from lpe_dask.forecast import Sizes
 
 logger = logging.getLogger(__name__)
@@ -48,69 +48,49 @@ logger = logging.getLogger(__name__)
 #: finds that out within twice the time. Its own patience is five minutes.
 WORKER_TTL = "60s"
 
-#: What to give as an address.
-_ADDRESS = (
-    "Give the address that the scheduler printed at its start, for example "
-    "tcp://10.0.0.1:8786 (tls:// if it asks for certificates)"
-)
-
 #: Seconds of a command until the workers of a cluster on this machine have started and
-#: loaded the kernels, and until its own process has (measured, without compilation).
+#: loaded the kernels, and until its own process has (measured, without compilation). What
+#: threads of this process do sooner than workers start is done by them.
 START_SECONDS, LOAD_SECONDS = 10.0, 2.5
-
-#: Seconds up to which threads of this process do the work, and no workers are started.
-IN_PROCESS_SECONDS = START_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenWorkers:
+class WorkerChoice:
     """Which workers to use: those of a scheduler, or of a cluster to start.
 
     Attributes
     ----------
-    scheduler : str, optional
-        An address, or "threads"; None: a cluster is started, if there is no file.
-    scheduler_file : str, optional
-        File in which a scheduler has written its address.
-    n_workers, memory_limit : int, optional
-        Of the cluster to start; bytes of each worker.
-    debug : bool
-        Whether to show all warnings of `distributed`, at any time.
-    threads : int, optional
-        Of each worker to start; None: they share the processor cores.
+    section : ClusterSection
+        What options, a job and Dask's configuration say about them.
     spool : str, optional
         Folder or URL for arrays that tasks read; None: as configured.
-    give_up_after : float
-        Seconds without a finished task after which the run ends; inf: never.
-    dashboard : bool
-        Whether a cluster that is started has one.
+    debug : bool
+        Whether to show all warnings of `distributed`, at any time.
     reason : str, optional
         What a line says about the choice when the work begins.
     """
 
-    scheduler: str | None
-    n_workers: int | None
-    memory_limit: int | None
-    debug: bool
-    threads: int | None = None
+    section: ClusterSection
     spool: str | None = None
-    scheduler_file: str | None = None
-    give_up_after: float = math.inf
-    dashboard: bool = False
+    debug: bool = False
     reason: str | None = None
 
     @property
-    def is_joined(self) -> bool:
+    def joins_cluster(self) -> bool:
         """Whether no worker is started: a scheduler has some, or this process works."""
-        return self.scheduler is not None or self.scheduler_file is not None
+        return bool(self.section.scheduler or self.section.scheduler_file)
 
     @property
-    def is_settled(self) -> bool:
+    def is_explicit(self) -> bool:
         """Whether options choose the workers; otherwise that depends on the work."""
-        described = self.n_workers, self.threads, self.memory_limit
-        return self.is_joined or self.dashboard or any(described)
+        return any(self.section.model_dump(exclude={"give_up_after"}).values())
 
-    def chosen(self, sizes_of: Callable[[], Sizes]) -> ChosenWorkers:
+    @property
+    def give_up_after(self) -> float:
+        """Seconds without a finished task after which the run ends; inf: never."""
+        return self.section.give_up_after or math.inf
+
+    def resolve(self, sizes_of: Callable[[], Sizes]) -> WorkerChoice:
         """Return what does some work: this process, where workers would not pay.
 
         Parameters
@@ -118,13 +98,13 @@ class ChosenWorkers:
         sizes_of : callable
             Returns how much work it is. The work itself will raise what this raises.
         """
-        if self.is_settled:
+        if self.is_explicit:
             return self
         try:
             with _in_this_process():
                 workers, sizes = active_workers(), sizes_of()
                 seconds = sizes.seconds(workers.n_threads)
-                if seconds > IN_PROCESS_SECONDS or not sizes.fit_into(workers):
+                if seconds > START_SECONDS or not sizes.fit_into(workers):
                     return self
         except Exception as error:
             logger.debug("the work cannot be forecast: %r", error)
@@ -134,7 +114,8 @@ class ChosenWorkers:
             f"{max(seconds, 0.1):.1f} s at most, and workers take {START_SECONDS:.0f} s to "
             f"start (--workers N starts some anyway)"
         )
-        return replace(self, scheduler="threads", reason=reason)
+        section = self.section.model_copy(update={"scheduler": "threads"})
+        return replace(self, section=section, reason=reason)
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -142,18 +123,18 @@ class ChosenWorkers:
         if self.reason is not None:
             logger.info(self.reason)
         spool = {"lpe-dask.spool": self.spool} if self.spool else {}
-        here = self.scheduler == "threads"
+        here = self.section.scheduler == "threads"
         scheduler = _in_this_process() if here else self._distributed()
         with dask.config.set(spool), scheduler:
             yield
 
     @contextmanager
-    def planned(self) -> Iterator[Callable[[Sizes], Workers]]:
+    def for_plan(self) -> Iterator[Callable[[Sizes], Workers]]:
         """Return a context that gives who would do so much work, but starts no workers.
 
         Within it Dask computes in this process, or on the workers of a running scheduler.
         """
-        if self.is_joined:
+        if self.joins_cluster:
             with self.open():
                 found = replace(active_workers(wait=True), start_seconds=LOAD_SECONDS)
                 yield lambda sizes: found
@@ -162,30 +143,27 @@ class ChosenWorkers:
             yield self._planned
 
     def _planned(self, sizes: Sizes) -> Workers:
-        if self.chosen(lambda: sizes).is_joined:
+        if self.resolve(lambda: sizes).joins_cluster:
             return replace(active_workers(), start_seconds=LOAD_SECONDS)
-        n_workers, threads = self._processes()
-        limit = self.memory_limit or memory_of_machine() // n_workers
-        return workers_of_machine(n_workers, threads, limit, START_SECONDS)
+        return workers_of_machine(*self._processes(), START_SECONDS)
 
-    def _processes(self) -> tuple[int, int]:
-        """Return how many workers a cluster on this machine has, and threads of each."""
-        n_workers, threads = self.n_workers, self.threads
+    def _processes(self) -> tuple[int, int, int]:
+        """Return how many workers to start here, and threads and bytes of each."""
+        n_workers, threads = self.section.workers, self.section.threads
         if n_workers is None and threads is None:
-            return processes_and_threads()
+            n_workers, threads = processes_and_threads()
         n_workers = n_workers or max(1, CPU_COUNT // (threads or 1))
-        return n_workers, threads or max(1, CPU_COUNT // n_workers)
+        threads = threads or max(1, CPU_COUNT // n_workers)
+        limit = self.section.memory_limit or memory_of_machine() // n_workers
+        return n_workers, threads, limit
 
     @contextmanager
     def _distributed(self) -> Iterator[None]:
         with _quiet_distributed(self.debug) as silence, ExitStack() as stack:
-            client = self._join(stack) if self.is_joined else self._start(stack)
+            client = self._join(stack) if self.joins_cluster else self._start(stack)
             stack.callback(silence)
-            if self.is_joined:
-                _wait_for_worker(client)
-                check_versions(client)
-            if (link := _dashboard_of(client)) is not None:
-                logger.info("dashboard: %s", link)
+            if client.scheduler_info(n_workers=0)["services"].get("dashboard") is not None:
+                logger.info("dashboard: %s", client.dashboard_link)
             yield
 
     def _start(self, stack: ExitStack) -> Any:
@@ -195,8 +173,7 @@ class ChosenWorkers:
         from lpe_dask.cli.local_cluster import start_cluster
         from lpe_dask.cli.security import of_local_cluster
 
-        n_workers, threads = self._processes()
-        limit = self.memory_limit or memory_of_machine() // n_workers
+        n_workers, threads, limit = self._processes()
         # Held also while the client connects: keys are in a file while OpenSSL reads them.
         with (
             signals_held(),
@@ -206,27 +183,28 @@ class ChosenWorkers:
             folder = spool_at(temporary_place()).folder("workers")
             cluster = start_cluster(
                 n_workers, threads, limit, of_local_cluster(), Folder(folder.url).path(),
-                dashboard=self.dashboard, debug=self.debug,
+                dashboard=self.section.dashboard, debug=self.debug,
             )  # fmt: skip
             stack.push(partial(_end_cluster, cluster, folder))
             disable_gc_diagnosis()
             return stack.enter_context(Client(cluster))
 
     def _join(self, stack: ExitStack) -> Any:
-        """Return a client of a running cluster."""
+        """Return a client of a running cluster, which has a worker."""
         from distributed import Client
 
         from lpe_dask.cli.security import check_address, is_of_certificates
 
-        address = self.scheduler or _address_in(self.scheduler_file)
+        address = self.section.scheduler or _address_in(str(self.section.scheduler_file))
         check_address(address)
-        seconds = timeout("scheduler")
         try:
             # Not the default client yet: it would remain so even if it failed.
-            client = Client(address, timeout=seconds, set_as_default=False)
-        except ValueError as error:
+            client = Client(address, timeout=timeout("scheduler"), set_as_default=False)
+        except (ValueError, RuntimeError) as error:
             raise ValueError(
-                f"{address} is not the address of a scheduler ({error}). {_ADDRESS}."
+                f"{address} is not the address of a scheduler to join ({error}). Give the "
+                f"one that it printed at its start, for example tcp://10.0.0.1:8786 "
+                f"(tls:// if it asks for certificates)."
             ) from error
         except OSError as error:
             if is_of_certificates(error):
@@ -237,12 +215,20 @@ class ChosenWorkers:
                     f"configuration)."
                 ) from error
             raise UnavailableError(
-                f"no scheduler answers at {address} ({error}). {_ADDRESS}, or leave "
-                f"--scheduler out to work on this machine."
+                f"no scheduler answers at {address} ({error}). Give the address that it "
+                f"printed at its start, or leave --scheduler out to work on this machine."
             ) from error
         stack.enter_context(client)
         stack.enter_context(client.as_current())
         stack.enter_context(dask.config.set(scheduler=client))  # takes effect when made
+        seconds = timeout("first-worker")
+        try:
+            await_first_worker(client, seconds)
+        except TimeoutError as error:
+            raise UnavailableError(
+                f"the scheduler at {address} has had no worker for {seconds:g} seconds. "
+                f"Start workers, for example with `dask worker {address}`."
+            ) from error
         return client
 
 
@@ -254,65 +240,35 @@ def _in_this_process() -> Any:
     return dask.config.set(scheduler=threaded.get)
 
 
-def _address_in(file: str | None) -> str:
+def _address_in(file: str) -> str:
     """Return the address in the file of a scheduler, which may be about to write it."""
-    assert file is not None
     folder, name = Folder(os.path.dirname(file) or "."), os.path.basename(file)
     seconds = timeout("scheduler-file")
     end = time.monotonic() + seconds
-    while True:
+    while time.monotonic() < end:
         with suppress(OSError, ValueError, KeyError):  # absent, or half written
             return str(json.loads(folder.read(name, 2**20) or b"")["address"])
-        if time.monotonic() > end:
-            raise UnavailableError(
-                f"no scheduler has written its address to {file} for {seconds:g} seconds. "
-                f"Start one with `dask scheduler --scheduler-file {file}`, in a folder "
-                f"that both machines share."
-            )
         time.sleep(0.1)
-
-
-def _wait_for_worker(client: Any) -> None:
-    """Return once the cluster runs a task, for which an adaptive one starts a worker."""
-    address = client.scheduler.address
-    seconds = timeout("first-worker")
-    if not client.scheduler_info(n_workers=-1)["workers"]:
-        logger.info("waiting for the first worker of %s", address)
-    try:
-        client.submit(os.getpid, pure=False).result(timeout=seconds)
-    except TimeoutError as error:
-        raise UnavailableError(
-            f"the scheduler at {address} has had no worker for {seconds:g} seconds. "
-            f"Start workers, for example with `dask worker {address}`."
-        ) from error
-
-
-def _dashboard_of(client: Any) -> str | None:
-    """Return the address of the dashboard, None if the scheduler has none."""
-    if client.scheduler_info(n_workers=0)["services"].get("dashboard") is None:
-        return None
-    host = urlsplit(client.scheduler.address).hostname
-    link: str = client.dashboard_link
-    return link.replace("//[:", f"//[{host}]:")  # which Dask cuts off at the first colon
+    raise UnavailableError(
+        f"no scheduler has written its address to {file} for {seconds:g} seconds. Start "
+        f"one with `dask scheduler --scheduler-file {file}`, in a folder that both "
+        f"machines share."
+    )
 
 
 def _check_semaphores(n_workers: int) -> None:
-    """Raise if this machine has no place for what processes and their nannies share.
-
-    Nannies would wait for processes that never start, and say nothing of the cause.
-    """
+    """Raise if no processes can be started: nannies would wait, and not say for what."""
     context = multiprocessing.get_context("spawn")
     try:
         _ = [context.Queue() for _ in range(2 * n_workers)]  # two for each nanny
     except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE):  # a queue has a pipe, too
-            raise
-        raise OSError(
-            f"no worker processes can be started: they share semaphores with this process, "
-            f"on Linux in /dev/shm, but none can be made there ({error}). Make that folder "
-            f"a tmpfs that can be written to and is not full, or work in this process with "
-            f"--scheduler threads."
-        ) from error
+        if error.errno not in (errno.EMFILE, errno.ENFILE):  # a queue has a pipe, too
+            error.add_note(
+                "No worker processes can be started: they need semaphores, on Linux in "
+                "/dev/shm. Make that a tmpfs that can be written to and is not full, or "
+                "work in this process with --scheduler threads."
+            )
+        raise
 
 
 def _end_cluster(

@@ -25,13 +25,16 @@ from lpe_dask.cli.messages import SafeGroup, echo
 from lpe_dask.cli.options import (
     check_option,
     columns_options,
-    csv_option,
     date_option,
+    debug_option,
     drift_option,
+    given_options,
     model_options,
-    private_option,
+    names_option,
+    nominal_or_model_options,
+    overwrite_option,
+    pop_worker_options,
     report_option,
-    take_workers,
     worker_options,
 )
 from lpe_dask.cli.outcome import (
@@ -44,37 +47,27 @@ from lpe_dask.cli.outcome import (
     exit_codes,
     summary_lines,
 )
-from lpe_dask.tables import split_names
 
 if TYPE_CHECKING:
-    from lpe_dask.cli.cluster import ChosenWorkers
+    from lpe_dask.cli.cluster import WorkerChoice
+
+# The help of a command is its docstring, of which the list of commands has the first
+# sentence.
 
 
 @click.group(
     cls=SafeGroup,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    help="""Give each row of a table a p-value: how rarely a nominal row is as unusual.
-
-    Tables may be of any size; the work is done on this machine or on a Dask cluster.
-    """,
 )
 @click.version_option(package_name="lpe-dask", prog_name="lpe-dask")
 def cli() -> None:
-    """Give each row of a table a p-value: how rarely a nominal row is as unusual."""
+    """Give each row of a table a p-value: how rarely a nominal row is as unusual.
+
+    Tables may be of any size; the work is done on this machine or on a Dask cluster.
+    """
 
 
-@cli.command(
-    short_help="Score a table: files in, a folder of p-values out.",
-    help="""Score each row of DATA and write it to OUT with its p-value.
-
-    DATA is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as s3://.
-    OUT gets the columns of DATA, and p_value (from 0 to 1, low is anomalous), statistic (to
-    rank rows by) and is_anomaly (p_value at most alpha; empty where a number is missing);
-    with --fdr also q_value, which is_anomaly then compares with that. What was found, why,
-    and whether the model still fits is on the page OUT/_report.html.
-    An interrupted run resumes when the same command is given again.
-    """,
-)
+@cli.command()
 @click.argument("data", metavar="DATA")
 @click.option(
     "--output",
@@ -82,25 +75,10 @@ def cli() -> None:
     metavar="OUT",
     help="Folder to write: Parquet parts in the order of the input, and _summary.json.",
 )
-@click.option(
-    "--nominal",
-    metavar="NOMINAL",
-    help="Rows known to be normal, as a table like DATA. Without it, each row of DATA is "
-    "compared with all others.",
-)
-@click.option(
-    "--model",
-    metavar="MODEL",
-    help="Folder of a model that was saved, instead of --nominal; of the options below "
-    "that describe a model, only --alpha goes with it.",
-)
-@columns_options("all columns of the nominal rows")
-@csv_option
-@click.option(
-    "--keep",
-    type=split_names,
-    metavar="ID,TS",
-    help='Columns of DATA to carry over to OUT; "" for none.  [default: all]',
+@nominal_or_model_options
+@columns_options
+@names_option(
+    "--keep", "ID,TS", 'Columns of DATA to carry over to OUT; "" for none.  [default: all]'
 )
 @click.option(
     "--fdr",
@@ -111,110 +89,95 @@ def cli() -> None:
 )
 @model_options
 @check_option
-@private_option
+@names_option("--private", "A,B", "Columns that are in no reasons and not on the page.")
 @report_option
 @drift_option
-@click.option("--overwrite", is_flag=True, help="Replace OUT if an earlier run wrote it.")
+@overwrite_option
 @worker_options
 def score(
     data: str, overwrite: bool, fail_on_drift: bool, debug: bool, **options: Any
 ) -> None:
-    """Score each row of DATA and write it to OUT with its p-value."""
+    """Score a table: files in, a folder of p-values out.
+
+    DATA is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as s3://.
+    OUT gets the columns of DATA, and p_value (from 0 to 1, low is anomalous), statistic (to
+    rank rows by) and is_anomaly (p_value at most alpha; empty where a number is missing);
+    with --fdr also q_value, which is_anomaly then compares with that. What was found, why,
+    and whether the model still fits is on the page OUT/_report.html.
+    An interrupted run resumes when the same command is given again.
+    """
     with exit_codes(debug):
         from lpe_dask.batch import score_job
 
-        workers = take_workers(options, debug)
-        if options["model"] is not None:  # its arguments are not those of the defaults
-            options = _given(options)
-        job = score_job(data, **_but_default_scale(options))
-        code = _do(job, workers, overwrite, fail_on_drift=fail_on_drift)
+        workers = pop_worker_options(options, debug)
+        job = score_job(data, **given_options(options))
+        code = _execute(job, workers, overwrite, fail_on_drift=fail_on_drift)
     click.get_current_context().exit(code)
 
 
-@cli.command(
-    name="plan",
-    short_help="Tell what a run would need; run nothing.",
-    help="""Tell what `score` would need: tasks, pairs of rows, memory and time.
-
-    For a job file, which ends in .toml, tell what `run` would need. Reads
-    metadata and a sample of the rows, and starts no workers. Ends with exit code 2 if the
-    run does not fit into the memory of the workers.
-    """,
-)
+@cli.command(name="plan")
 @click.argument("data", metavar="DATA|JOB.toml")
-@click.option(
-    "--nominal", metavar="NOMINAL", help="Rows known to be normal, as for `score`."
-)
-@click.option(
-    "--model",
-    metavar="MODEL",
-    help="Folder of a model that was saved, instead of --nominal and of the options below "
-    "that describe a model.",
-)
-@columns_options("all columns of the nominal rows")
-@csv_option
+@nominal_or_model_options
+@columns_options
 @model_options
 @date_option
 @worker_options
 def plan_run(data: str, debug: bool, **options: Any) -> None:
-    """Tell what `score` would need: tasks, pairs of rows, memory and time."""
+    """Tell what a run would need; run nothing.
+
+    That is tasks, pairs of rows, memory and time, of `score` or, for a job file, which ends
+    in .toml, of `run`. Reads metadata and a sample of the rows, and starts no workers. Ends
+    with exit code 2 if the run does not fit into the memory of the workers.
+    """
     with exit_codes(debug):
-        from lpe_dask.forecast import is_job
+        from lpe_dask.batch import next_job, prepare
+        from lpe_dask.forecast import is_job, make_forecast
 
-        forecast = (_job_forecast if is_job(data) else _forecast)(data, debug, options)
-        if forecast is not None:
-            echo(forecast)
-            forecast.check()
+        job = next_job(data, options.pop("date")) if is_job(data) else None
+        workers = pop_worker_options(options, debug, None if job is None else job.cluster)
+        given, run = given_options(options), None if job is None else prepare(job)
+        if run is not None and run.is_finished() and not given:
+            echo(f"nothing to do: {run.job.place} exists already", err=True)
+            return
+        with workers.for_plan() as choose:
+            found = make_forecast(choose, run or data, **given)
+        echo(found)
+        found.check()
 
 
-@cli.command(
-    short_help="Learn from nominal rows, and save the model.",
-    help="""Learn from NOMINAL, rows known to be normal, and save the model to MODEL.
-
-    NOMINAL is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as
-    s3://. `lpe-dask score DATA --model MODEL` then scores tables with it. An interrupted
-    fit resumes when the same command is given again.
-    """,
-)
+@cli.command()
 @click.argument("nominal", metavar="NOMINAL")
 @click.option(
     "--model", required=True, metavar="MODEL", help="Folder to save the model to."
 )
-@columns_options("all")
-@csv_option
+@columns_options
 @model_options
 @check_option
-@click.option("--overwrite", is_flag=True, help="Replace an existing model.")
+@overwrite_option
 @worker_options
 def fit(nominal: str, overwrite: bool, debug: bool, **options: Any) -> None:
-    """Learn from NOMINAL, rows known to be normal, and save the model to MODEL."""
+    """Learn from nominal rows, and save the model.
+
+    NOMINAL is Parquet or CSV: a file, a folder or a quoted glob, local or a URL such as
+    s3://. `lpe-dask score DATA --model MODEL` then scores tables with it. An interrupted
+    fit resumes when the same command is given again.
+    """
     with exit_codes(debug):
         from lpe_dask.batch import fit_job
 
-        workers = take_workers(options, debug)
-        _do(fit_job(nominal, **_but_default_scale(options)), workers, overwrite)
+        workers = pop_worker_options(options, debug)
+        _execute(fit_job(nominal, **given_options(options)), workers, overwrite)
 
 
-@cli.command(
-    short_help="Do what a job file says: fit, score, or both.",
-    help="""Do what the job file JOB says, as far as it is not done yet.
-
-    An interrupted job resumes when it is started again; a finished job says so and does
-    nothing. Options about workers replace the section [cluster] of the file.
-    """,
-)
-@click.argument("job", metavar="JOB")
+@cli.command()
+@click.argument("path", metavar="JOB")
 @date_option
-@click.option(
-    "--overwrite",
-    is_flag=True,
-    help="Start from scratch: replace the model and the output.",
-)
+@overwrite_option
 @report_option
 @drift_option
 @worker_options
 def run(
-    job: str,
+    path: str,
     date: Any,
     overwrite: bool,
     report: bool,
@@ -222,30 +185,33 @@ def run(
     debug: bool,
     **options: Any,
 ) -> None:
-    """Do what the job file JOB says, as far as it is not done yet."""
+    """Do what a job file says: fit, score, or both.
+
+    Does what is not done yet. An interrupted job resumes when it is started again; a
+    finished job says so and does nothing. Options about workers replace the section
+    [cluster] of the file.
+    """
     with exit_codes(debug):
         from lpe_dask.batch import next_job
 
-        due = next_job(job, date)
-        if not report and due.score is not None:
-            score = due.score.model_copy(update={"report": False})
-            due = due.model_copy(update={"score": score})
-        workers = take_workers(options, debug, due.cluster)
-        code = _do(due, workers, overwrite, keep=True, fail_on_drift=fail_on_drift)
+        job = next_job(path, date)
+        if not report and job.score is not None:
+            score = job.score.model_copy(update={"report": False})
+            job = job.model_copy(update={"score": score})
+        workers = pop_worker_options(options, debug, job.cluster)
+        code = _execute(job, workers, overwrite, keep=True, fail_on_drift=fail_on_drift)
     click.get_current_context().exit(code)
 
 
-@cli.command(
-    short_help="Tell how far a run is: at work, to be resumed, or done.",
-    help="""Tell how far the run is that writes OUT, on whatever machine it works.
-
-    Exit code 0: it is done. 75: it is at work. 1: it is not done, and no run is at work.
-    """,
-)
+@cli.command()
 @click.argument("output", metavar="OUT")
-@click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
+@debug_option
 def status(output: str, debug: bool) -> None:
-    """Tell how far the run is that writes OUT, on whatever machine it works."""
+    """Tell how far a run is: at work, to be resumed, or done.
+
+    It is the run that writes OUT, on whatever machine it works. Exit code 0: it is done.
+    75: it is at work. 1: it is not done, and no run is at work.
+    """
     with exit_codes(debug):
         from lpe_dask.batch import status_of
 
@@ -255,26 +221,21 @@ def status(output: str, debug: bool) -> None:
     click.get_current_context().exit(codes[found.state])
 
 
-@cli.command(
-    name="compile",
-    short_help="Compile ahead what a first large search would compile.",
-    help="""Compile ahead what a first large search would compile, and keep it on disk.
-
-    For images and machines of a cluster. Compiled code is for one kind of processor; it is
-    kept in the folder of the configuration key lpe-dask.cache-folder, or where numba
-    chooses.
-    """,
-)
+@cli.command(name="compile")
 @click.option(
     "--algorithm",
     type=click.Choice(["auto", "nn_descent"]),
     default="auto",
-    show_default=True,
     help="nn_descent: pynndescent as well, which takes a minute longer.",
 )
-@click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
+@debug_option
 def compile_ahead(algorithm: str, debug: bool) -> None:
-    """Compile ahead what a first large search would compile."""
+    """Compile ahead what a first large search would compile.
+
+    For images and machines of a cluster. Compiled code is for one kind of processor; it is
+    kept in the folder of the configuration key lpe-dask.cache-folder, or where numba
+    chooses.
+    """
     with exit_codes(debug):
         from lpe_dask.kernels import compile_kernels
 
@@ -283,14 +244,7 @@ def compile_ahead(algorithm: str, debug: bool) -> None:
         echo(f"all kernels are ready, after {time.monotonic() - began:.0f} s")
 
 
-@cli.command(
-    short_help="Tell why the most anomalous rows of a run are anomalous.",
-    help="""Tell why the most anomalous rows of the run that wrote OUT are anomalous.
-
-    Prints a line for each, with the three columns that say most. All columns are in
-    OUT/_reasons.pqt.
-    """,
-)
+@cli.command()
 @click.argument("output", metavar="OUT")
 @click.option(
     "--top",
@@ -301,54 +255,54 @@ def compile_ahead(algorithm: str, debug: bool) -> None:
 )
 @worker_options
 def explain(output: str, top: int, debug: bool, **options: Any) -> None:
-    """Tell why the most anomalous rows of the run that wrote OUT are anomalous."""
+    """Tell why the most anomalous rows of a run are anomalous.
+
+    Prints a line for each, with the three columns that say most. All columns are in
+    OUT/_reasons.pqt.
+    """
     with exit_codes(debug):
         from lpe_dask.batch import explain_output, knows_reasons, reason_lines
         from lpe_dask.forecast import sizes_of_reasons
 
-        workers = take_workers(options, debug)
+        workers = pop_worker_options(options, debug)
         if not (is_known := knows_reasons(output, top)):
-            workers = workers.chosen(lambda: sizes_of_reasons(output, top))
-        with nullcontext() if is_known else _watched(workers):
+            workers = workers.resolve(lambda: sizes_of_reasons(output, top))
+        with nullcontext() if is_known else _with_progress(workers):
             reasons = explain_output(output, top)
         echo(reason_lines(reasons))
         echo(f"all columns are in {output.rstrip('/')}/_reasons.pqt", err=True)
 
 
-@cli.command(
-    short_help="Make the page about a run again.",
-    help="""Make the page about the run that wrote OUT again, from its summary alone.
-
-    Each run makes it at its end: OUT/_report.html, one file that needs no network.
-    """,
-)
+@cli.command()
 @click.argument("output", metavar="OUT")
-@click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
+@debug_option
 def report(output: str, debug: bool) -> None:
-    """Make the page about the run that wrote OUT again, from its summary alone."""
+    """Make the page about a run again.
+
+    Each run makes it at its end: OUT/_report.html, one file that needs no network. This
+    makes it from the summary in OUT alone.
+    """
     with exit_codes(debug):
         from lpe_dask.batch import report as make
 
         echo(f"written to {make(output)}", err=True)
 
 
-@cli.command(
-    short_help="Find anomalies in a real table, from end to end.",
-    help="""Learn from benign tumors, then find the malignant ones among new tumors.
-
-    The table is scikit-learn's: 569 breast tumors, each with 30 measurements of its cells.
-    A third of the benign ones is held out, so it is known which rows should be flagged, and
-    how often that is a false alarm. Takes some seconds, and starts no workers.
-    """,
-)
+@cli.command()
 @click.option(
     "--output",
     metavar="FOLDER",
     help="New folder for the tables and the page.  [default: one for temporary files]",
 )
-@click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
+@debug_option
 def demo(output: str | None, debug: bool) -> None:
-    """Learn from benign tumors, then find the malignant ones among new tumors."""
+    """Find anomalies in a real table, from end to end.
+
+    Learns from benign tumors, then finds the malignant ones among new tumors. The table is
+    scikit-learn's: 569 breast tumors, each with 30 measurements of its cells. A third of
+    the benign ones is held out, so it is known which rows should be flagged, and how often
+    that is a false alarm. Takes some seconds, and starts no workers.
+    """
     with exit_codes(debug), demo_folder(output) as folder:
         if not debug:
             logging.getLogger("lpe_dask").setLevel(logging.WARNING)
@@ -380,9 +334,9 @@ def _start_fast() -> None:
 # What the commands do
 
 
-def _do(
+def _execute(
     job: Any,
-    workers: ChosenWorkers,
+    workers: WorkerChoice,
     overwrite: bool = False,
     *,
     keep: bool = False,
@@ -396,27 +350,27 @@ def _do(
     from lpe_dask.batch import prepare, read_summary
     from lpe_dask.forecast import sizes_of_run
 
-    if fail_on_drift and job.score is not None:
+    fail_on_drift = fail_on_drift and job.score is not None
+    if fail_on_drift:
         job = job.with_drift_test()
     run = prepare(job, "replace" if overwrite else "keep" if keep else "refuse")
     if keep and run.is_finished():
         run.tidy()
-        echo(_nothing_to_do(job.place), err=True)
-        is_asked = job.score is not None and fail_on_drift
-        summary = read_summary(job.place) if is_asked else {}
+        echo(f"nothing to do: {job.place} exists already", err=True)
+        summary = read_summary(job.place) if fail_on_drift else {}
     else:
-        workers = workers.chosen(lambda: sizes_of_run(run))
-        summary = run.execute(_watched(workers))
+        workers = workers.resolve(lambda: sizes_of_run(run))
+        summary = run.execute(_with_progress(workers))
         echo(summary_lines(summary, job.place), err=True)
-    if fail_on_drift and (code := drift_code(summary)) != 0:
+    code = drift_code(summary) if fail_on_drift else 0
+    if code != 0:
         said = (summary.get("drift") or {}).get("text", "drift was not judged")
         echo(f"--fail-on-drift: {said}", err=True)
-        return code
-    return 0
+    return code
 
 
 @contextmanager
-def _watched(workers: ChosenWorkers) -> Iterator[None]:
+def _with_progress(workers: WorkerChoice) -> Iterator[None]:
     """Open the workers, show progress, and notice that nothing moves."""
     from rich.console import Console
 
@@ -431,60 +385,3 @@ def _watched(workers: ChosenWorkers) -> Iterator[None]:
         listening(show, detect),
     ):
         yield
-
-
-def _forecast(data: str, debug: bool, options: dict[str, Any]) -> Any:
-    """Return what it takes to score a table."""
-    from lpe_dask.batch import check_is_alone
-    from lpe_dask.forecast import forecast_score, forecast_with_model
-
-    workers = take_workers(options, debug)
-    if options.pop("date") is not None:
-        raise click.UsageError("--date is for a job file, which ends in .toml.")
-    if options["model"] is None:
-        del options["model"]
-        with workers.planned() as planned:
-            return forecast_score(planned, data, **options)
-    given = _given(options)
-    path, columns = given.pop("model"), given.pop("columns", None)
-    csv = given.pop("csv", None)
-    check_is_alone(path, given.pop("nominal", None), given)
-    with workers.planned() as planned:
-        return forecast_with_model(planned, data, path, columns, csv)
-
-
-def _job_forecast(job: str, debug: bool, options: dict[str, Any]) -> Any:
-    """Return what it takes to do a job; None, and a message, if that is nothing."""
-    from lpe_dask.batch import next_job, prepare
-    from lpe_dask.forecast import check_no_others, forecast_job
-
-    due = next_job(job, options.pop("date"))
-    workers = take_workers(options, debug, due.cluster)
-    check_no_others(job, list(_given(options)))
-    prepared = prepare(due)
-    if prepared.is_finished():
-        echo(_nothing_to_do(due.place), err=True)
-        return None
-    with workers.planned() as planned:
-        return forecast_job(planned, prepared)
-
-
-def _nothing_to_do(place: str) -> str:
-    return f"nothing to do: {place} exists already"
-
-
-def _but_default_scale(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options without the scale if none was given: the fit may advise one."""
-    is_given = "scale" in _given(options)
-    return {n: value for n, value in options.items() if is_given or n != "scale"}
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, without those that have their defaults."""
-    context = click.get_current_context()
-    default = click.core.ParameterSource.DEFAULT
-    return {
-        name: value
-        for name, value in options.items()
-        if context.get_parameter_source(name) not in (default, None)
-    }

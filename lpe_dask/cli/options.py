@@ -1,27 +1,26 @@
 """The options that several commands share: those about workers, and those of a model.
 
-Each is checked as far as that is possible without data.
+Those about workers are checked as the section [cluster] of a job is, those of a model when
+the job is prepared.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 import dask
-from dask.utils import format_bytes, parse_bytes
 
 from lpe_dask.model import PARAMETERS, Parameter
 from lpe_dask.tables import split_names
-from lpe_dask.tasks import KERNEL_BYTES, MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of
 
 if TYPE_CHECKING:
-    from lpe_dask.cli.cluster import ChosenWorkers
+    from lpe_dask.batch import ClusterSection
+    from lpe_dask.cli.cluster import WorkerChoice
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +34,8 @@ def _mapping(value: str) -> dict[str, Any]:
     """Return a JSON object as a dict."""
     try:
         mapping = json.loads(value)
-    except json.JSONDecodeError as error:
-        raise click.BadParameter(f"{value!r} is not JSON: {error}.") from None
+    except json.JSONDecodeError:
+        mapping = None
     if not isinstance(mapping, dict):
         raise click.BadParameter(
             f'{value!r} is not a JSON object. Write it as {{"name": value}}.'
@@ -44,34 +43,9 @@ def _mapping(value: str) -> dict[str, Any]:
     return mapping
 
 
-def _none(ctx: Any, param: Any, value: str) -> str | None:
+def _none_from_text(ctx: Any, param: Any, value: str) -> str | None:
     """Return the value of a choice that has "none" among others."""
     return None if value == "none" else value
-
-
-def _bytes(value: str) -> int:
-    """Return an amount of memory, such as 4GiB, as a number of bytes."""
-    try:
-        n_bytes: int = parse_bytes(value)
-    except ValueError:
-        raise click.BadParameter(
-            f"{value!r} is not an amount of memory. Write it as 4GiB or 800MB."
-        ) from None
-    if n_bytes < MIN_WORKER_BYTES:
-        raise click.BadParameter(
-            f"{value} is too little: a worker takes "
-            f"{format_bytes(PROCESS_BYTES + KERNEL_BYTES)} before any data. Give at least "
-            f"{format_bytes(MIN_WORKER_BYTES)}."
-        )
-    return n_bytes
-
-
-def _seconds(value: str) -> float:
-    """Return a time, such as 30min, in seconds."""
-    try:
-        return seconds_of(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -85,18 +59,9 @@ def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-def columns_options(default: str) -> Callable[[Any], Any]:
-    """Return the options for the columns to measure, which tell the default."""
-    text = f"Columns to measure.  [default: {default}]"
-    return _options(
-        click.option("--columns", type=split_names, metavar="A,B,C", help=text),
-        click.option(
-            "--exclude",
-            type=split_names,
-            metavar="A,B",
-            help="Measure all columns but these, instead of --columns.",
-        ),
-    )
+def names_option(name: str, metavar: str, text: str) -> Callable[[Any], Any]:
+    """Return an option whose value is a list of column names."""
+    return click.option(name, type=split_names, metavar=metavar, help=text)
 
 
 def _csv_options(ctx: Any, param: Any, value: tuple[str, ...]) -> dict[str, Any] | None:
@@ -111,13 +76,36 @@ def _csv_options(ctx: Any, param: Any, value: tuple[str, ...]) -> dict[str, Any]
         raise click.BadParameter(str(error)) from None
 
 
-csv_option = click.option(
-    "--csv",
-    multiple=True,
-    callback=_csv_options,
-    metavar="KEY=VALUE",
-    help="How CSV files are read, once for each of separator, decimal, thousands, quote, "
-    "comment, skip_rows, header, names, na_values and encoding, for example decimal=,.",
+nominal_or_model_options = _options(
+    click.option(
+        "--nominal",
+        metavar="NOMINAL",
+        help="Rows known to be normal, as a table like DATA. Without it, each row of DATA "
+        "is compared with all others.",
+    ),
+    click.option(
+        "--model",
+        metavar="MODEL",
+        help="Folder of a model that was saved, instead of --nominal and of the options "
+        "below that describe a model; `score` takes --alpha with it.",
+    ),
+)
+columns_options = _options(
+    names_option(
+        "--columns", "A,B,C", "Columns to measure.  [default: all, or the model's]"
+    ),
+    names_option(
+        "--exclude", "A,B", "Measure all columns but these, instead of --columns."
+    ),
+    click.option(
+        "--csv",
+        multiple=True,
+        callback=_csv_options,
+        metavar="KEY=VALUE",
+        help="How CSV files are read, once for each of separator, decimal, thousands, "
+        "quote, comment, skip_rows, header, names, na_values and encoding, for example "
+        "decimal=,.",
+    ),
 )
 check_option = click.option(
     "--check-calibration",
@@ -141,13 +129,12 @@ report_option = click.option(
     show_default=False,
     help="Make no page about the run (OUT/_report.html).",
 )
-private_option = click.option(
-    "--private",
-    type=split_names,
-    metavar="A,B",
-    help="Columns that are in no reasons and not on the page.",
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Replace what an earlier run wrote."
 )
-
+debug_option = click.option(
+    "--debug", is_flag=True, help="Show the full traceback of an error."
+)
 date_option = click.option(
     "--date",
     type=click.DateTime(["%Y-%m-%d"]),
@@ -179,7 +166,6 @@ worker_options = _options(
     ),
     click.option(
         "--memory-limit",
-        type=_bytes,
         metavar="BYTES",
         help="Memory of each worker to start, for example 4GiB.  [default: an equal share "
         "of the machine's]",
@@ -193,7 +179,6 @@ worker_options = _options(
     ),
     click.option(
         "--give-up-after",
-        type=_seconds,
         metavar="TIME",
         help="End the run if no task is done for so long, for example 30min; it can be "
         "resumed.  [default: wait]",
@@ -204,7 +189,7 @@ worker_options = _options(
         help="Start Dask's dashboard with the cluster, and print its address. All users of "
         'this machine can read it. Needs bokeh: pip install "lpe-dask[dashboard]".',
     ),
-    click.option("--debug", is_flag=True, help="Show the full traceback of an error."),
+    debug_option,
 )
 
 
@@ -217,7 +202,7 @@ def _model_option(name: str, parameter: Parameter) -> Callable[[Any], Any]:
     if parameter.choices is not None:
         given["type"] = click.Choice([choice or "none" for choice in parameter.choices])
         default = default or "none"
-        given["callback"] = _none
+        given["callback"] = _none_from_text
     if default is not None:
         given["default"] = default
     return click.option(f"--{name.replace('_', '-')}", help=parameter.help, **given)
@@ -231,76 +216,52 @@ model_options = _options(
 )
 
 
+def given_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, without those that have their defaults."""
+    context = click.get_current_context()
+    default = click.core.ParameterSource.DEFAULT
+    return {
+        name: value
+        for name, value in options.items()
+        if context.get_parameter_source(name) not in (default, None)
+    }
+
+
 #: Options that say which workers there are; those of a job, where none is given.
-_PLACE = ("scheduler", "scheduler_file", "workers", "memory_limit")
+_CLUSTER_KEYS = ("scheduler", "scheduler_file", "workers", "memory_limit")
 
 
-def take_workers(
-    options: dict[str, Any], debug: bool, section: Any = None
-) -> ChosenWorkers:
+def pop_worker_options(
+    options: dict[str, Any], debug: bool, of_job: ClusterSection | None = None
+) -> WorkerChoice:
     """Remove the options about workers from those of a command, and check them.
 
     Parameters
     ----------
     options : dict
     debug : bool
-        As in `ChosenWorkers`.
-    section : ClusterSection, optional
+        As in `WorkerChoice`.
+    of_job : ClusterSection, optional
         Of a job file: is used if none of its options was given.
     """
-    from lpe_dask.cli.cluster import ChosenWorkers
+    from lpe_dask.batch import cluster_section
+    from lpe_dask.cli.cluster import WorkerChoice
 
-    place = {name: options.pop(name) for name in _PLACE}
-    spool, dashboard = options.pop("spool"), options.pop("dashboard")
-    give_up_after, threads = options.pop("give_up_after"), None
-    if section is not None:
-        if not any(place.values()):
-            place, threads = {n: getattr(section, n) for n in _PLACE}, section.threads
-            dashboard = dashboard or section.dashboard
-        give_up_after = give_up_after or section.give_up_after
-    if not any(place.values()) and not threads:
-        place["scheduler"] = _configured_scheduler()
-    _check_place(**place, dashboard=dashboard)
-    return ChosenWorkers(
-        place["scheduler"], place["workers"], place["memory_limit"], debug, threads,
-        spool, place["scheduler_file"], give_up_after or math.inf, dashboard,
-    )  # fmt: skip
-
-
-def _configured_scheduler() -> str | None:
-    """Return the scheduler that Dask's configuration names, as the Dask operator does."""
-    address: str | None = dask.config.get("scheduler-address", None) or None
-    if address is not None:
+    spool, names = options.pop("spool"), (*_CLUSTER_KEYS, "give_up_after", "dashboard")
+    values = {name: options.pop(name) for name in names}
+    given = {name: value for name, value in values.items() if value not in (None, False)}
+    section = {} if of_job is None else of_job.model_dump(exclude_unset=True)
+    if not given.keys().isdisjoint(_CLUSTER_KEYS):
+        section = {n: value for n, value in section.items() if n == "give_up_after"}
+    section |= given
+    address = dask.config.get("scheduler-address", None)  # as the Dask operator sets it
+    if address and section.keys().isdisjoint((*_CLUSTER_KEYS, "threads")):
         logger.info("scheduler: %s, from Dask's configuration (scheduler-address)", address)
-    return address
-
-
-def _check_place(
-    scheduler: str | None,
-    scheduler_file: str | None,
-    workers: int | None,
-    memory_limit: int | None,
-    dashboard: bool,
-) -> None:
-    """Raise if workers are started and joined, an address is none, or bokeh is missing."""
-    given = {"--scheduler": scheduler, "--scheduler-file": scheduler_file}
-    joined = [f"{option} {value}" for option, value in given.items() if value is not None]
-    if len(joined) > 1:
-        raise click.UsageError(
-            f"{' and '.join(joined)} name a scheduler each. Leave out one or the other."
-        )
-    if joined and (workers, memory_limit, dashboard) != (None, None, False):
-        raise click.UsageError(
-            f"--workers, --memory-limit and --dashboard describe a cluster to start, but "
-            f"{joined[0]} starts none. Leave out one or the other."
-        )
-    if scheduler is not None and scheduler != "threads" and ":" not in scheduler:
-        raise click.UsageError(
-            f"--scheduler {scheduler} is neither the address of a scheduler, such as "
-            f"tcp://10.0.0.1:8786, nor `threads`."
-        )
-    if dashboard and find_spec("bokeh") is None:  # Dask would start it without its pages
+        section["scheduler"] = address
+    checked = cluster_section(section)
+    if checked.dashboard and find_spec("bokeh") is None:  # Dask would not show its pages
         raise click.UsageError(
             "the dashboard (--dashboard, or dashboard = true in a job) needs bokeh, which "
             'is not installed: pip install "lpe-dask[dashboard]"'
         )
+    return WorkerChoice(checked, spool, debug)

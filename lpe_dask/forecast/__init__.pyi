@@ -1,8 +1,5 @@
-from .estimate import check_no_others as check_no_others
-from .estimate import forecast_job as forecast_job
-from .estimate import forecast_score as forecast_score
-from .estimate import forecast_with_model as forecast_with_model
 from .estimate import is_job as is_job
+from .estimate import make_forecast as make_forecast
 from .estimate import plan as plan
 from .sizes import Sizes as Sizes
 from .sizes import sizes_of_reasons as sizes_of_reasons

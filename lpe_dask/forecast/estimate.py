@@ -135,29 +135,12 @@ def plan(
     (9000000, True)
     """
     workers = active_workers(wait=True)
-
-    def choose(sizes: Sizes) -> Workers:
-        return workers
-
-    given = {
-        "nominal": nominal, "model": model, "columns": columns, "exclude": exclude,
-        "csv": csv,
-    }  # fmt: skip
-    given = {name: value for name, value in given.items() if value is not None}
     if is_job(data):
-        check_no_others(data, [*given, *arguments])
-        return forecast_job(choose, prepare(next_job(data, date)))
-    if date is not None:
-        raise ValueError(
-            f"date={date!r} is for the path of a job file, which ends in .toml. Leave it "
-            f"out."
-        )
-    if model is not None:
-        odd = {} if exclude is None else {"exclude": exclude}
-        check_is_alone(model, nominal, arguments | odd)
-        return forecast_with_model(choose, data, model, columns, csv)
-    check_names("plan", arguments)
-    return forecast_score(choose, data, nominal, columns, exclude, csv, **arguments)
+        data, date = prepare(next_job(data, date)), None
+    return make_forecast(
+        lambda sizes: workers, data, nominal, model=model, columns=columns,
+        exclude=exclude, csv=csv, date=date, **arguments,
+    )  # fmt: skip
 
 
 def is_job(data: Any) -> bool:
@@ -165,30 +148,71 @@ def is_job(data: Any) -> bool:
     return isinstance(data, str | PathLike) and str(data).endswith(".toml")
 
 
-def check_no_others(job: str | PathLike[str], given: Sequence[str]) -> None:
-    """Raise ValueError if something is given together with a job."""
-    if given:
-        raise ValueError(
-            f"{job} is a job file: {', '.join(given)} cannot be given with it. Leave "
-            f"that out, or write it into the job."
-        )
-
-
 #: Tells the workers of what has so much to do; they need not be there.
 Choice = Callable[[Sizes], Workers]
 
 
 @at_once()
-def forecast_score(
+def make_forecast(
+    choose: Choice,
+    data: Any,
+    nominal: Any = None,
+    *,
+    model: str | PathLike[str] | None = None,
+    columns: Any = None,
+    exclude: Names | None = None,
+    csv: Mapping[str, Any] | None = None,
+    date: datetime.date | str | None = None,
+    **arguments: Any,
+) -> Forecast:
+    """Return what `plan` does, for the workers that are chosen.
+
+    Parameters
+    ----------
+    choose : callable
+    data
+        As there, but instead of the path of a job its prepared run.
+    nominal, model, columns, exclude, csv, date, **arguments
+        As there.
+
+    Raises
+    ------
+    FileExistsError
+        If nothing of a job is left to be done.
+    """
+    given = {
+        "nominal": nominal, "model": model, "columns": columns, "exclude": exclude,
+        "csv": csv, "date": date,
+    }  # fmt: skip
+    given = {name: value for name, value in given.items() if value is not None} | arguments
+    if isinstance(data, Run):
+        if given:
+            raise ValueError(
+                f"{data.job.path} is a job file: {', '.join(given)} cannot be given with "
+                f"it. Leave that out, or write it into the job."
+            )
+        return _forecast_job(choose, data)
+    if date is not None:
+        raise ValueError(
+            f"date={date} is for the path of a job file, which ends in .toml. Leave it out."
+        )
+    if model is not None:
+        odd = {} if exclude is None else {"exclude": exclude}
+        check_is_alone(model, nominal, arguments | odd)
+        return _forecast_with_model(choose, data, model, columns, csv)
+    check_names("plan", arguments)
+    return _forecast_score(choose, data, nominal, columns, exclude, csv, **arguments)
+
+
+def _forecast_score(
     choose: Choice,
     data: Any,
     nominal: Any,
     columns: Any,
-    exclude: Any = None,
-    csv: Any = None,
+    exclude: Any,
+    csv: Any,
     **arguments: Any,
 ) -> Forecast:
-    """Return what `plan` does, for the workers that are chosen."""
     parameters = with_defaults(arguments)
     check_parameters(parameters)
     data = with_csv(data, csv)
@@ -207,11 +231,9 @@ def forecast_score(
     return scored.forecaster(workers, model).forecast()
 
 
-@at_once()
-def forecast_with_model(
-    choose: Choice, data: Any, path: str | PathLike[str], columns: Any, csv: Any = None
+def _forecast_with_model(
+    choose: Choice, data: Any, path: str | PathLike[str], columns: Any, csv: Any
 ) -> Forecast:
-    """Return what `plan` does with a saved model, for the workers that are chosen."""
     model, data = load_fitted(path), with_csv(data, csv)
     if is_paths(data):
         table, rows = tables_to_score(model, data, columns)
@@ -223,15 +245,7 @@ def forecast_with_model(
     return scored.forecaster(workers, sample_model(model, workers)).forecast()
 
 
-@at_once()
-def forecast_job(choose: Choice, run: Run) -> Forecast:
-    """Return what a job would need from its start, for the workers that are chosen.
-
-    Raises
-    ------
-    FileExistsError
-        If there is nothing to do.
-    """
+def _forecast_job(choose: Choice, run: Run) -> Forecast:
     if run.is_finished():
         raise FileExistsError(
             f"nothing to do: {run.job.place} exists already. Plan a job whose output is "

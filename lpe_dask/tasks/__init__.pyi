@@ -57,6 +57,7 @@ from .workers import USABLE_SHARE as USABLE_SHARE
 from .workers import Workers as Workers
 from .workers import active_client as active_client
 from .workers import active_workers as active_workers
+from .workers import await_first_worker as await_first_worker
 from .workers import is_sending as is_sending
 from .workers import peak_worker_bytes as peak_worker_bytes
 from .workers import workers_of_machine as workers_of_machine

@@ -24,9 +24,6 @@ from lpe_dask.tasks.versions import check_versions, is_checked
 
 logger = logging.getLogger(__name__)
 
-#: Seconds to wait for the first worker of a cluster before saying so.
-QUIET_SECONDS = 10
-
 #: Bytes of a worker of which nothing is known. A search is cut to suit it, and not refused.
 ASSUMED_BYTES = 2 * 2**30
 
@@ -154,7 +151,7 @@ def _limited(found: Workers) -> Workers:
 def _of_cluster(client: Any, wait: bool) -> Workers:
     known = _known_workers(client)
     while wait and not known:
-        _await_first_worker(client)
+        await_first_worker(client)
         known = _known_workers(client)
     if not known:
         return Workers(CPU_COUNT, 1, ASSUMED_BYTES, is_known=False, is_cluster=True)
@@ -168,15 +165,19 @@ def _known_workers(client: Any) -> list[dict[str, Any]]:
     return list(client.scheduler_info(n_workers=-1)["workers"].values())
 
 
-def _await_first_worker(client: Any) -> None:
-    """Wait until some worker has run a task; the cluster may start one for it."""
+def await_first_worker(client: Any, seconds: float | None = None) -> None:
+    """Wait until some worker has run a task; the cluster may start one for it.
+
+    Raises
+    ------
+    TimeoutError
+        If there is none for so many seconds.
+    """
+    if not _known_workers(client):
+        logger.info("waiting for the first worker of %s", client.scheduler.address)
     task = client.submit(int, key=f"lpe-first-worker-{uuid4().hex}")
     with announced(Computation(1)):
-        try:
-            task.result(timeout=QUIET_SECONDS)
-        except TimeoutError:
-            logger.info("waiting for the first worker of the cluster")
-            task.result()
+        task.result(timeout=seconds)
 
 
 def _of_task() -> Workers:

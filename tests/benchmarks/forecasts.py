@@ -26,8 +26,9 @@ import pandas as pd
 from dask.system import CPU_COUNT
 
 from benchmarks.data import SOURCES
-from lpe_dask.cli.cluster import ChosenWorkers
-from lpe_dask.forecast.estimate import forecast_score
+from lpe_dask.batch import ClusterSection
+from lpe_dask.cli.cluster import WorkerChoice
+from lpe_dask.forecast import make_forecast
 from lpe_dask.forecast.forecast import Forecast
 
 N_FEATURES, PARTITION_ROWS = 8, 2**17
@@ -75,8 +76,8 @@ def write_table(kind: str, n_rows: int, folder: Path) -> Path:
 
 def foresee(path: Path, scheduler: str | None, **arguments: Any) -> Forecast:
     """Return what `lpe-dask plan` prints for a table."""
-    with ChosenWorkers(scheduler, None, None, debug=False).planned() as workers:
-        return forecast_score(workers, str(path), None, None, **arguments)
+    with WorkerChoice(ClusterSection(scheduler=scheduler)).for_plan() as workers:
+        return make_forecast(workers, str(path), **arguments)
 
 
 def run(

@@ -7,7 +7,6 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -27,20 +26,6 @@ def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_tables()
     return tmp_path
-
-
-def test_help__does_not_need_docstrings():
-    """With PYTHONOPTIMIZE=2 there are none."""
-    for command in ([], ["score"]):
-        shown = [
-            subprocess.run(
-                [sys.executable, "-m", "lpe_dask", *command, "--help"],
-                env=os.environ | {"PYTHONOPTIMIZE": level},
-                capture_output=True, text=True, check=True,
-            ).stdout
-            for level in "02"
-        ]  # fmt: skip
-        assert shown[0] == shown[1]
 
 
 @pytest.fixture

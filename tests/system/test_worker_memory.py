@@ -19,7 +19,8 @@ from distributed import Client, LocalCluster
 import lpe_dask
 from choosing import mostly_slow
 from lpe_dask import LPE
-from lpe_dask.cli.cluster import ChosenWorkers
+from lpe_dask.batch import ClusterSection
+from lpe_dask.cli.cluster import WorkerChoice
 from lpe_dask.search import plan as planning
 from lpe_dask.search.memory import Needs, plan_for
 from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic
@@ -101,7 +102,10 @@ def test_process_bytes__bound_a_worker_of_a_command_before_it_has_data(tmp_path)
     as_frame(100, N_FEATURES, 2, 0).to_parquet(tmp_path / "table")
     # Dask imports sparse where it is installed, and that numba.
     without = {"distributed.worker.preload": ["import sys; sys.modules['sparse'] = None"]}
-    with dask.config.set(without), ChosenWorkers(None, 2, None, debug=True).open():
+    with (
+        dask.config.set(without),
+        WorkerChoice(ClusterSection(workers=2), debug=True).open(),
+    ):
         lpe_dask.score_files(tmp_path / "table", output=tmp_path / "out", report=False)
         peak_bytes = peak(active_client())
 

@@ -35,7 +35,7 @@ from lpe_dask.batch.api import fit_job, score_files, score_job
 from lpe_dask.batch.fit import RunError
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.runs import prepare
-from lpe_dask.forecast import forecast_job
+from lpe_dask.forecast import make_forecast
 from lpe_dask.model import Fitted, checkpoint
 from lpe_dask.search import join
 from lpe_dask.search.plan import share_of
@@ -222,7 +222,7 @@ def test_plan__of_a_finished_job_changes_nothing(finished):
     before = names_below(folder / "out"), names_below(folder / "model")
 
     with pytest.raises(FileExistsError, match="nothing to do"):
-        forecast_job(None, prepare(job))
+        make_forecast(None, prepare(job))
 
     assert (names_below(folder / "out"), names_below(folder / "model")) == before
 

@@ -467,10 +467,10 @@ def test_command__takes_the_workers_of_the_job(monkeypatch):
     chosen = []
 
     def look(workers):
-        chosen.append(workers)
+        chosen.append(workers.section)
         return dask.config.set(scheduler="sync")
 
-    monkeypatch.setattr("lpe_dask.cli.cluster.ChosenWorkers.open", look)
+    monkeypatch.setattr("lpe_dask.cli.cluster.WorkerChoice.open", look)
     section = '[cluster]\nworkers = 3\nmemory_limit = "2GiB"\nthreads = 2\n'
     write_job(WITH_MODEL + section)
     given = ["run", "job.toml", "--date", "2026-11-20"]
@@ -478,7 +478,7 @@ def test_command__takes_the_workers_of_the_job(monkeypatch):
     assert CliRunner().invoke(cli, given).exit_code == 0
     assert CliRunner().invoke(cli, [*given, "--overwrite", "--workers", "1"]).exit_code == 0
 
-    numbers = [(w.n_workers, w.memory_limit, w.threads) for w in chosen]
+    numbers = [(w.workers, w.memory_limit, w.threads) for w in chosen]
     assert numbers == [(3, 2**31, 2), (1, None, None)]
 
 

@@ -32,7 +32,6 @@ from lpe_dask.batch.job import ClusterSection
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.cli import cluster as clusters
 from lpe_dask.cli import commands, interrupts, outcome
-from lpe_dask.cli.options import take_workers
 from lpe_dask.kernels import nn_descent
 from lpe_dask.model.parameters import PARAMETERS
 from lpe_dask.search import packing
@@ -423,16 +422,16 @@ def test_score__replaces_its_own_output_only_on_request(files):
         (["--workers", "0"], "'--workers'"),
         (["--workers", "2", "--scheduler", "threads"], "Leave out one or the other"),
         (["--memory-limit", "4GiB", "--scheduler", "tcp://127.0.0.1:1"], "Leave out one"),
-        (["--memory-limit", "plenty"], "'plenty' is not an amount of memory"),
-        (["--memory-limit", "100MB"], "100MB is too little"),
-        (["--scheduler", "processes"], "neither the address of a scheduler"),
-        (["--scheduler", "tcp://a:1", "--scheduler-file", "f"], "name a scheduler each"),
-        (["--scheduler", "threads", "--dashboard"], "--scheduler threads starts none"),
+        (["--memory-limit", "plenty"], "--memory-limit='plenty' must be an amount"),
+        (["--memory-limit", "100MB"], "of at least 540MiB"),
+        (["--scheduler", "processes"], "--scheduler='processes' must be the address"),
+        (["--scheduler", "tcp://a:1", "--scheduler-file", "f"], "name one each"),
+        (["--scheduler", "threads", "--dashboard"], "would describe workers to start"),
         (["--workers", "2", "--scheduler-file", "f"], "Leave out one or the other"),
-        (["--give-up-after", "soon"], "'soon' is not a time"),
-        (["--give-up-after", "0s"], "'0s' is not a time above 0"),
+        (["--give-up-after", "soon"], "--give-up-after='soon' must be a time"),
+        (["--give-up-after", "0s"], "must be a time above 0"),
         (["--metric", "cosine"], "'cosine' is not one of"),
-        (["--metric-params", "w=1"], "'w=1' is not JSON"),
+        (["--metric-params", "w=1"], "'w=1' is not a JSON object"),
         (["--metric-params", "[1, 2]"], "'[1, 2]' is not a JSON object"),
         (["--alpha", "low"], "'low' is not a valid float"),
         (["--fdr", "low"], "'low' is not a valid float"),
@@ -501,16 +500,16 @@ CERTIFICATES = "distributed.comm.tls.ca-file"
 @pytest.mark.parametrize(
     ("address", "configured", "said"),
     [
-        ("tls://127.0.0.1:1", {}, f"needs a certificate, but .* {CERTIFICATES}: None"),
+        ("tls://127.0.0.1:1", {}, f"needs a certificate, but .* {CERTIFICATES}"),
         (
             "tcp://127.0.0.1:1",
             {"distributed.comm.require-encryption": True},
-            "not to be joined without encryption",
+            "is not the address of a scheduler to join",
         ),
         (
             "tls://127.0.0.1:1",
             {CERTIFICATES: "/none", "distributed.comm.tls.client.cert": "/none"},
-            f"cannot be read: .*No such file.* {CERTIFICATES}: /none",
+            "certificates of .* cannot be read: .*No such file",
         ),
     ],
 )
@@ -707,7 +706,7 @@ def test_workers__are_started_as_asked_and_ended(files, monkeypatch):
 
 @pytest.mark.cluster
 def test_workers__are_chosen_to_suit_the_machine(files, monkeypatch):
-    monkeypatch.setattr(clusters, "IN_PROCESS_SECONDS", 0)
+    monkeypatch.setattr(clusters, "START_SECONDS", 0)
     found = {}
 
     def look(run, lock):
@@ -725,7 +724,7 @@ def test_workers__are_not_started_for_what_takes_no_longer(files, monkeypatch):
     def start(*_):
         pytest.fail("a few rows need no workers")
 
-    monkeypatch.setattr(clusters.ChosenWorkers, "_distributed", start)
+    monkeypatch.setattr(clusters.WorkerChoice, "_distributed", start)
 
     scored = invoke(
         "score", "data.parquet", "--nominal", "nominal.parquet", "--output", "out"
@@ -747,35 +746,39 @@ def test_workers__are_started_where_options_say_so(files, monkeypatch, options):
         started.append(workers)
         return dask.config.set(scheduler="sync")
 
-    monkeypatch.setattr(clusters.ChosenWorkers, "_distributed", start)
+    monkeypatch.setattr(clusters.WorkerChoice, "_distributed", start)
 
     assert invoke("score", "nominal.parquet", "--output", "out", *options).exit_code == 0
     assert len(started) == 1
 
 
-def test_dashboard__is_asked_for_by_the_option_or_by_the_job():
-    names = (
-        "scheduler",
-        "scheduler_file",
-        "workers",
-        "memory_limit",
-        "spool",
-        "give_up_after",
-    )
-    without = dict.fromkeys(names) | {"dashboard": False}
+@pytest.mark.parametrize(
+    ("options", "section"),
+    [
+        ([], {"workers": 2, "threads": 3, "give_up_after": 60.0}),
+        (
+            ["--dashboard"],
+            {"workers": 2, "threads": 3, "give_up_after": 60.0, "dashboard": True},
+        ),
+        (["--workers", 1], {"workers": 1, "give_up_after": 60.0}),
+        (["--give-up-after", "2min"], {"workers": 2, "threads": 3, "give_up_after": 120.0}),
+    ],
+)
+def test_run__takes_options_about_workers_before_those_of_the_job(
+    files, monkeypatch, options, section
+):
+    job = "[score]\ndata='data.parquet'\ncolumns=['x']\noutput='out'\n[cluster]\n"
+    Path("job.toml").write_text(f"{job}workers=2\nthreads=3\ngive_up_after='1min'\n")
+    found = []
 
-    by_job = take_workers({**without}, False, ClusterSection(workers=2, dashboard=True))
-    by_option = take_workers(
-        without | {"dashboard": True}, False, ClusterSection(workers=2)
-    )
-    neither = take_workers({**without}, False, ClusterSection(workers=2))
+    def start(workers):
+        found.append(workers.section)
+        return dask.config.set(scheduler="sync")
 
-    chosen = by_job, by_option, neither
-    assert [(of.n_workers, of.dashboard) for of in chosen] == [
-        (2, True),
-        (2, True),
-        (2, False),
-    ]
+    monkeypatch.setattr(clusters.WorkerChoice, "_distributed", start)
+
+    assert invoke("run", "job.toml", *options).exit_code == 0
+    assert found == [ClusterSection(**section)]
 
 
 @pytest.mark.parametrize("way", ["option", "job"])
@@ -803,7 +806,7 @@ def test_workers__need_semaphores(files, monkeypatch):
     result = invoke("score", "nominal.parquet", "--output", "out", "--workers", "1")
 
     assert result.exit_code == 2
-    assert "no worker processes can be started" in message(result)
+    assert "No worker processes can be started" in message(result)
 
 
 def test_workers__are_not_said_to_need_semaphores_where_it_is_descriptors(

@@ -13,7 +13,8 @@ import psutil
 import pytest
 from distributed import LocalCluster, Worker
 
-from lpe_dask.cli.cluster import ChosenWorkers
+from lpe_dask.batch import ClusterSection
+from lpe_dask.cli.cluster import WorkerChoice
 from lpe_dask.tasks.workers import active_client
 
 #: A user who is nobody's friend.
@@ -111,7 +112,7 @@ def client(before, shared):
     """A client of the cluster of a command, while tasks are at work."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(shared))
-        with ChosenWorkers(None, 2, None, debug=False).open():
+        with WorkerChoice(ClusterSection(workers=2)).open():
             client = active_client()
             work = client.map(time.sleep, [300, 301], pure=False)
             yield client
@@ -182,7 +183,7 @@ def test_cluster__imports_nothing_that_another_user_wrote(client):
 @pytest.mark.full
 def test_dashboard__is_there_where_it_is_asked_for():
     before = listening()
-    with ChosenWorkers(None, 1, None, debug=False, dashboard=True).open():
+    with WorkerChoice(ClusterSection(workers=1, dashboard=True)).open():
         opened = listening() - before
         found = answers(0, ports_of(opened))
         link = active_client().dashboard_link
