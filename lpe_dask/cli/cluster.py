@@ -262,13 +262,13 @@ def _check_semaphores(n_workers: int) -> None:
     try:
         _ = [context.Queue() for _ in range(2 * n_workers)]  # two for each nanny
     except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE):  # a queue has a pipe, too
-            error.add_note(
-                "No worker processes can be started: they need semaphores, on Linux in "
-                "/dev/shm. Make that a tmpfs that can be written to and is not full, or "
-                "work in this process with --scheduler threads."
-            )
-        raise
+        if error.errno in (errno.EMFILE, errno.ENFILE):  # a queue has a pipe, too
+            raise
+        raise OSError(
+            f"no worker processes can be started: they need semaphores, on Linux in "
+            f"/dev/shm ({error}). Make that a tmpfs that can be written to and is not "
+            f"full, or work in this process with --scheduler threads."
+        ) from error
 
 
 def _end_cluster(
