@@ -194,7 +194,8 @@ def make_forecast(
         return _forecast_job(choose, data)
     if date is not None:
         raise ValueError(
-            f"date={date} is for the path of a job file, which ends in .toml. Leave it out."
+            "a date (date=, --date) is for the path of a job file, which ends in .toml. "
+            "Leave it out."
         )
     if model is not None:
         odd = {} if exclude is None else {"exclude": exclude}

@@ -145,7 +145,7 @@ def test_date__is_for_jobs():
         cli, ["plan", "in/2026-11-18/a.parquet", "--date", "2026-11-18"]
     )
     assert result.exit_code == 2
-    assert "--date is for a job file, which ends in .toml." in result.stderr
+    assert "--date) is for the path of a job file, which ends in .toml." in result.stderr
 
 
 def test_run__looks_for_no_day_before_yesterday(clock, caplog):
