@@ -2,6 +2,7 @@ from .calls import at_once as at_once
 from .calls import counted as counted
 from .calls import lazily as lazily
 from .calls import persist as persist
+from .cleaner import remove_spools as remove_spools
 from .computing import Computation as Computation
 from .computing import Listener as Listener
 from .computing import RowCount as RowCount
@@ -29,7 +30,6 @@ from .sources import read_again as read_again
 from .sources import settle as settle
 from .sources import settle_tasks as settle_tasks
 from .spool import Entry as Entry
-from .spool import remove_spools as remove_spools
 from .spool import spool_at as spool_at
 from .spool import spool_place as spool_place
 from .spool import temporary_place as temporary_place

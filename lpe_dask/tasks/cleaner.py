@@ -154,8 +154,8 @@ def cleaner_of_process() -> Cleaner:
         return _cleaners.get(os.getpid()) or _cleaners.setdefault(os.getpid(), Cleaner())
 
 
-def remove_all_folders() -> None:
-    """Remove all folders that cleaners of this process have; raises nothing."""
+def remove_spools() -> None:
+    """Remove all spools of this process, which ends without the rest of its exit."""
     if cleaner := _cleaners.get(os.getpid()):
         cleaner.remove_folders()
 

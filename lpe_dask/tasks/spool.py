@@ -25,7 +25,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from lpe_dask.forks import ForkSafeLock
 from lpe_dask.storage import Folder, lease
-from lpe_dask.tasks.cleaner import Unneeded, cleaner_of_process, remove_all_folders
+from lpe_dask.tasks.cleaner import Unneeded, cleaner_of_process
 from lpe_dask.tasks.dead_spools import MARK_NAME, PREFIX, remove_dead_spools
 from lpe_dask.tasks.entry_names import EntryName
 
@@ -114,11 +114,6 @@ def spool_at(place: str) -> Spool:
         if spool is None or spool.is_lost:
             spool = _spools[key] = Spool(place)
         return spool
-
-
-def remove_spools() -> None:
-    """Remove all spools of this process, which ends without the rest of its exit."""
-    remove_all_folders()
 
 
 # Entries

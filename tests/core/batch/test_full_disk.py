@@ -11,7 +11,7 @@ from breaking import DECIDED, Case, Place, breaking_storage, parts_in, write_tab
 from choosing import mostly_slow
 from lpe_dask.batch.fit import RunError
 from lpe_dask.search.memory import Needs
-from lpe_dask.tasks.spool import remove_spools
+from lpe_dask.tasks import remove_spools
 from storages import BreakingFileSystem
 from waiting import eventually
 

@@ -40,7 +40,7 @@ from lpe_dask.storage.lock import (
     hold,
     is_dead,
 )
-from lpe_dask.tasks.spool import remove_spools
+from lpe_dask.tasks import remove_spools
 
 #: Waits for a line, takes the lock, and says whether it did; keeps it until the next line.
 CONTENDER = """

@@ -22,8 +22,9 @@ from choosing import mostly_full
 from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.held import Pieces
 from lpe_dask.search.spooled import SpoolFolder
+from lpe_dask.tasks import remove_spools
 from lpe_dask.tasks.private_uses import clients_of_process
-from lpe_dask.tasks.spool import Spool, remove_spools, spool_at
+from lpe_dask.tasks.spool import Spool, spool_at
 from lpe_dask.tasks.values import LITERAL_BYTES, enter
 from lpe_dask.tasks.workers import Workers, active_client, active_workers, memory_of_machine
 from waiting import eventually
@@ -214,7 +215,7 @@ def test_spool__where_none_can_be_made(tmp_path, place):
 LEFT_TO_THE_END = """
 import sys, threading, time
 from fsspec.implementations.local import LocalFileSystem
-from lpe_dask.tasks.spool import remove_spools, spool_at
+from lpe_dask.tasks import remove_spools, spool_at
 
 def rm(filesystem, path, **options):
     removing.set()
