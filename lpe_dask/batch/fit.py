@@ -25,7 +25,6 @@ from lpe_dask.model import (
     Checkpoint,
     Fitted,
     check_calibration,
-    check_parameters,
     fit_model,
     learned_by,
     model_source,
@@ -199,7 +198,6 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     assert section is not None
     nominal = data if job.is_own else paths_of(section.data, job.csv)
     parameters = with_defaults(job.lpe_arguments)
-    check_parameters(parameters)
     try:
         table, frame = open_measured(
             nominal, section.measured, categorical=parameters["categorical"]

@@ -3,16 +3,16 @@
 Jobs are made from a job file (job_file.py reads and checks it) or from the arguments of a
 command or a call (api.py). This file has the keys of each section, with the allowed values
 and an example, from which messages are made, and the rules that tie keys to one another.
-Those about the arguments of `LPE` are in model/parameters.py.
+Those about the arguments of `LPE` are in model/parameters.py, and are checked by `prepare`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from dask.utils import parse_bytes
 from pydantic import (
@@ -22,22 +22,18 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    create_model,
 )
+from pydantic.fields import FieldInfo
 
 from lpe_dask.batch.dated_output import DatedOutput
-from lpe_dask.batch.placeholders import cut
+from lpe_dask.batch.placeholders import shorten
 from lpe_dask.model import PARAMETERS
 from lpe_dask.tables import AllBut, CsvOptions, measured_columns
-from lpe_dask.tasks import KERNEL_BYTES, MIN_WORKER_BYTES, PROCESS_BYTES, seconds_of
-
-#: The largest whole number that TOML guarantees.
-LARGEST_WHOLE = 2**63 - 1
+from lpe_dask.tasks import MIN_WORKER_BYTES, seconds_of
 
 #: Arguments of `LPE` that a file can contain -> their default values.
 DEFAULTS = {name: known.default for name, known in PARAMETERS.items() if known.is_option}
-
-#: Allowed amounts of memory: Dask reads more, such as 1e3GB.
-_AMOUNT = re.compile(r"\s*[0-9]{1,15}(\.[0-9]{1,15})?\s*[A-Za-z]{0,3}\s*")
 
 #: A path, which is not empty.
 _PATH = r"^[^\x00]+$"
@@ -78,17 +74,14 @@ def _check_sources(sources: tuple[Source, ...]) -> tuple[Source, ...]:
 
 def _as_bytes(value: Any) -> Any:
     """Return an amount of memory, such as 4GiB, as a number of bytes."""
-    if isinstance(value, str) and _AMOUNT.fullmatch(value):
-        return parse_bytes(value)
+    with suppress(OverflowError):  # an infinite one, which stays a text
+        return parse_bytes(value) if isinstance(value, str) else value
     return value
 
 
 def _as_seconds(value: Any) -> Any:
     """Return a time with its unit, such as 30min, in seconds."""
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return seconds_of(value)
-    return float(value) if type(value) is int else value
+    return seconds_of(value) if isinstance(value, str) else value
 
 
 def _key(description: str, example: str, default: Any = None, **limits: Any) -> Any:
@@ -129,8 +122,13 @@ class Section(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The keys that were given."""
+        return self.model_dump(exclude_unset=True)
 
-class _Measured(Section):
+
+class _FeatureSection(Section):
     """The columns of a section that are measured.
 
     Attributes
@@ -150,7 +148,7 @@ class _Measured(Section):
         return measured_columns(self.columns, self.exclude)
 
 
-class NominalSection(_Measured):
+class NominalSection(_FeatureSection):
     """What to fit: the rows known to be normal.
 
     Attributes
@@ -165,7 +163,7 @@ class NominalSection(_Measured):
     missing: Literal["error", "drop"] = _key('"error" or "drop"', '"drop"', "error")
 
 
-class ModelSection(Section, extra="allow"):
+class _ModelSection(Section):
     """The model to load, or to fit. All other keys are arguments of `LPE`.
 
     Attributes
@@ -185,10 +183,24 @@ class ModelSection(Section, extra="allow"):
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of `LPE` that were given, by name."""
-        return dict(self.model_extra or {})
+        return {name: getattr(self, name) for name in PARAMETERS if name in self.given}
 
 
-class ScoreSection(_Measured):
+if TYPE_CHECKING:
+    ModelSection = _ModelSection
+else:
+    ModelSection = create_model(
+        "ModelSection",
+        __base__=_ModelSection,
+        anomaly_log_density=(
+            Callable | None,
+            Field(None, description="a function, which only LPE in Python can be given"),
+        ),
+        **{name: (Any, default) for name, default in DEFAULTS.items()},
+    )
+
+
+class ScoreSection(_FeatureSection):
     """What to score, and where to write it.
 
     Attributes
@@ -263,18 +275,70 @@ class ClusterSection(Section):
     scheduler_file: str | None = _key("a path", '"scheduler.json"', pattern=_PATH)
     workers: int | None = _key(_WHOLE, "4", ge=1)
     memory_limit: Annotated[int | None, BeforeValidator(_as_bytes)] = _key(
-        f"an amount of memory or a number of bytes, of at least "
-        f"{MIN_WORKER_BYTES // 2**20}MiB (a worker takes "
-        f"{(PROCESS_BYTES + KERNEL_BYTES) // 2**20}MiB before any data)",
+        f"an amount of memory, of at least {MIN_WORKER_BYTES // 2**20}MiB",
         '"4GiB"',
         ge=MIN_WORKER_BYTES,
-        le=LARGEST_WHOLE,
     )
     threads: int | None = _key(_WHOLE, "1", ge=1)
     give_up_after: Annotated[float | None, BeforeValidator(_as_seconds)] = _key(
         "a time above 0, as a text with its unit or in seconds", '"30min"', gt=0
     )
     dashboard: bool = _key(_SWITCH, "true", default=False)
+
+    def conflicts(self, spell: Callable[[str], str] = str) -> Iterator[tuple[str, str]]:
+        """Yield keys that contradict others, and what is wrong.
+
+        Parameters
+        ----------
+        spell : callable
+            Returns the name of a key for a message.
+        """
+        joined = [key for key in ("scheduler", "scheduler_file") if key in self.given]
+        idle = [key for key in self.given if key not in (*joined, "give_up_after")]
+        names = [*map(spell, joined)]
+        if len(joined) > 1:
+            yield joined[1], f"{' and '.join(names)} name one each. Leave out one of them."
+        if joined and idle:
+            problem = (
+                f"{names[0]}={short_repr(self.given[joined[0]])} has its workers, but "
+                f"{', '.join(map(spell, idle))} would describe workers to start. Leave out "
+                f"one or the other."
+            )
+            yield joined[0], problem
+
+
+def cluster_section(given: Mapping[str, Any]) -> ClusterSection:
+    """Return the section that options of a command stand for.
+
+    Parameters
+    ----------
+    given : mapping of str to object
+        The values of options by the keys of the section, also as texts: "4GiB", "30min".
+
+    Raises
+    ------
+    ValueError
+        For a value that is not allowed, or that contradicts another, by its option.
+    """
+    try:
+        section = ClusterSection.model_validate(dict(given))
+    except ValidationError as error:
+        key = str(error.errors()[0]["loc"][0])
+        known = ClusterSection.model_fields[key]
+        raise ValueError(value_problem(_option(key), given[key], known)) from None
+    for _, problem in section.conflicts(_option):
+        raise ValueError(problem)
+    return section
+
+
+def _option(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+def value_problem(name: str, value: Any, known: FieldInfo) -> str:
+    """Return what is wrong with the value of a key, which is called ``name``."""
+    example = f" For example: {name}={known.examples[0]}." if known.examples else ""
+    return f"{name}={short_repr(value)} must be {known.description}.{example}"
 
 
 #: The sections, by name.
@@ -289,7 +353,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
 
 #: The keys that each may have in a file.
 KEYS = {name: list(section.model_fields) for name, section in SECTIONS.items()}
-KEYS["model"] += DEFAULTS
+KEYS["model"].remove("anomaly_log_density")
 
 
 class Job(Section):
@@ -349,12 +413,8 @@ class Job(Section):
         """Why runs are not tested for drift; None if they are."""
         if self.is_own:
             return "rows were scored against each other: their p-values are ranks"
-        if self.model.refit:
-            return "each run fits a model of its own (refit), which no other run has"
-        if self.has_dated_model:
-            return (
-                "each day has a model of its own, which the runs of other days do not have"
-            )
+        if self.model.refit or self.has_dated_model:
+            return "each run has a model of its own (refit, or {date} in what is fitted)"
         if self.path == "" and self.drift is None:
             return "this is a single run: only the runs of a job are compared"
         return None
@@ -394,127 +454,44 @@ def conflicts(job: Job) -> Iterator[tuple[str, str, str]]:
     """
     nominal, model, score = job.nominal, job.model, job.score
     if nominal is None and score is None:
-        problem = (
-            "the job has neither a [nominal] section (rows to fit) nor a [score] section "
-            '(rows to score). Add one of them, or both, with data = "...".'
-        )
+        problem = "there is neither [nominal], rows to fit, nor [score]. Add one, or both."
         yield "", "", problem
     if nominal is not None and score is None and model.path is None:
-        problem = (
-            "the fit would have no result: the model is not saved and nothing is scored. "
-            'Add [score], or a path to [model], for example path = "models/kdd".'
-        )
-        yield "nominal", "", problem
+        yield "nominal", "", "the model is not saved. Add [score], or a path to [model]."
+    if nominal is None and model.refit:
+        yield "model", "refit", "there is no [nominal] to fit again. Leave refit out."
+    if nominal is None and model.path is not None:
+        for key in sorted(model.given.keys() - {"path", "refit", "alpha"}):
+            problem = "the model is loaded, and has this. Leave it out, or add [nominal]."
+            yield "model", key, problem
     yield from _conflicts_of_columns(job)
-    if nominal is None:
-        yield from _conflicts_of_loaded(model)
-    yield from _disagreement("nominal", nominal, "missing", model)
-    yield from _disagreement("score", score, "alpha", model)
-    if job.drift is not None and (job.model.refit or job.has_dated_model):
-        problem = (
-            "each run has a model of its own (refit = true, or {date} in what is fitted), "
-            "and no other run to be compared with. Leave out [drift], or keep one model."
-        )
-        yield "drift", "", problem
+    for name, section, key in ("nominal", nominal, "missing"), ("score", score, "alpha"):
+        values = [of.given[key] for of in (section, model) if of and key in of.given]
+        if len(set(values)) > 1:
+            problem = f"{key}={values[0]!r}, but [model] has {values[1]!r}. Leave out one."
+            yield name, key, problem
+    if job.drift is not None and (model.refit or job.has_dated_model):
+        yield "drift", "", f"{job.why_no_drift_test}. Leave [drift] out, or keep one model."
     if job.csv is not None:
         yield from (("csv", *conflict) for conflict in job.csv.conflicts())
-    given = _given(job.cluster)
-    joined = [name for name in ("scheduler", "scheduler_file") if name in given]
-    idle = [name for name in given if name not in (*joined, "give_up_after")]
-    if len(joined) > 1:
-        problem = "scheduler and scheduler_file name one each. Leave out one or the other."
-        yield "cluster", joined[1], problem
-    if joined and idle:
-        problem = (
-            f"{joined[0]}={shown(given[joined[0]])} has its workers, but {', '.join(idle)} "
-            f"would describe workers to start. Leave out one or the other."
-        )
-        yield "cluster", joined[0], problem
-
-
-def _given(section: Section | None) -> dict[str, Any]:
-    """Return the keys that were given."""
-    return {} if section is None else section.model_dump(exclude_unset=True)
+    if job.cluster is not None:
+        yield from (("cluster", *conflict) for conflict in job.cluster.conflicts())
 
 
 def _conflicts_of_columns(job: Job) -> Iterator[tuple[str, str, str]]:
-    nominal, score = _given(job.nominal), _given(job.score)
+    nominal, score = (s.given if s else {} for s in (job.nominal, job.score))
     for name, section in ("nominal", nominal), ("score", score):
         if {"columns", "exclude"} <= section.keys():
-            problem = "columns and exclude both say what is measured. Leave out one."
-            yield name, "exclude", problem
+            yield name, "exclude", "columns says what is measured, too. Leave out one."
     for key in ("columns", "exclude"):
         if job.nominal is not None and key in score:
-            problem = (
-                f"the columns to measure are those of [nominal], also for the rows to "
-                f"score. Give {key} in [nominal], and remove it here."
-            )
+            problem = f"what is measured is said in [nominal]. Give {key} there."
             yield "score", key, problem
     if job.nominal is None and job.model.path is not None and "exclude" in score:
-        problem = (
-            "the columns to measure are those of the model. Remove exclude, or name as "
-            "many as it has with columns."
-        )
+        problem = "the columns to measure are those of the model. Leave exclude out."
         yield "score", "exclude", problem
 
 
-def _conflicts_of_loaded(model: ModelSection) -> Iterator[tuple[str, str, str]]:
-    if model.refit:
-        problem = (
-            "refit=True needs rows to fit, but there is no [nominal]. Add it, or leave "
-            "refit out."
-        )
-        yield "model", "refit", problem
-    given = _given(model).keys() - {"path", "refit", "alpha"}
-    idle = [name for name in KEYS["model"] if name in given]
-    if model.path is not None and idle:
-        problem = (
-            f"without [nominal] the model at {shown(model.path)} is loaded, and only alpha "
-            f"may be given with it, not {', '.join(idle)}. Leave them out, or add "
-            f"[nominal] to fit a model with them."
-        )
-        yield "model", idle[0], problem
-
-
-def _disagreement(
-    name: str, section: Section | None, key: str, model: ModelSection
-) -> Iterator[tuple[str, str, str]]:
-    given, elsewhere = _given(section), _given(model)
-    if key in given and key in elsewhere and given[key] != elsewhere[key]:
-        problem = (
-            f"{key}={given[key]!r}, but [model] has {key}={elsewhere[key]!r}. Give it in "
-            f"one of them, or the same value in both."
-        )
-        yield name, key, problem
-
-
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return a value of the file for a message, shortened."""
-    return cut(repr(value), 80)
-
-
-def cluster_section(given: Mapping[str, Any]) -> ClusterSection:
-    """Return the section that options of a command stand for.
-
-    Parameters
-    ----------
-    given : mapping of str to object
-        The values of options by the keys of the section, also as texts: "4GiB", "30min".
-
-    Raises
-    ------
-    ValueError
-        For a value that is not allowed, or that contradicts another, by its option.
-    """
-    try:
-        section = ClusterSection.model_validate(dict(given))
-    except ValidationError as error:
-        key = str(error.errors()[0]["loc"][0])
-        option, known = f"--{key.replace('_', '-')}", ClusterSection.model_fields[key]
-        raise ValueError(
-            f"{option}={shown(given[key])} must be {known.description}."
-        ) from None
-    for name, _, problem in conflicts(Job(cluster=section)):
-        if name == "cluster":
-            raise ValueError(problem)
-    return section
+    return shorten(repr(value), 80)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,19 +22,18 @@ from functools import partial
 MAX_RANGE_DAYS = 3660
 
 #: All placeholders, for messages.
-KNOWN = "{date}, {date-7d}, {date+1d}, ${NAME}, and for data {date-7d..date}"
+SYNTAX = "{date}, {date-7d}, {date+1d}, ${NAME}, and for data {date-7d..date}"
 
 _PLACEHOLDER = re.compile(
     r"\$\{(?P<variable>[^{}]*)\}|\{(?P<first>[^{}]*?)\.\.(?P<last>[^{}]*)\}"
     r"|\{(?P<day>[^{}]*)\}"
 )
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DAY = re.compile(r"date(?:([+-][0-9]+)d)?")
+_DAY = re.compile(r"date(?:([+-][0-9]{1,6})d)?")
 
 
 def has_range(text: str) -> bool:
     """Return whether ``text`` contains a range of days."""
-    return any(found.lastgroup == "last" for found in _PLACEHOLDER.finditer(text))
+    return any(match.lastgroup == "last" for match in _PLACEHOLDER.finditer(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,9 @@ class Placeholders:
         """
         if brace := re.search(r"[{}]", _PLACEHOLDER.sub("", text)):
             raise ValueError(
-                f"unmatched brace {brace[0]}. Braces are for placeholders: {KNOWN}. "
-                f"Complete it, or remove it."
+                f"unmatched {brace[0]}: braces are for placeholders, {SYNTAX}."
             )
-        ranges = [f for f in _PLACEHOLDER.finditer(text) if f.lastgroup == "last"]
+        ranges = [m for m in _PLACEHOLDER.finditer(text) if m.lastgroup == "last"]
         if len(ranges) > 1:
             raise ValueError(
                 f"{len(ranges)} ranges of days are in one path; one is allowed. Write the "
@@ -90,62 +89,47 @@ class Placeholders:
         >>> placeholders.first_day("${DATA}/out/{date-1d}/scores")
         ('s3://logs/out/', datetime.date(2026, 2, 28))
         """
-        for found in _PLACEHOLDER.finditer(text):
-            if found.lastgroup != "variable":
-                return self.expand(text[: found.start()])[0], self._day(found["day"])
+        for match in _PLACEHOLDER.finditer(text):
+            if match.lastgroup != "variable":
+                return self.expand(text[: match.start()])[0], self._day(match["day"])
         return None
 
-    def _days(self, found: re.Match[str]) -> list[datetime.date]:
-        first, last = self._day(found["first"]), self._day(found["last"])
+    def _days(self, match: re.Match[str]) -> list[datetime.date]:
+        first, last = self._day(match["first"]), self._day(match["last"])
         n_days = (last - first).days + 1
-        if n_days < 1:
+        if not 1 <= n_days <= MAX_RANGE_DAYS:
             raise ValueError(
-                f"the range {cut(found[0], 60)} is empty: it goes back from {first} to "
-                f"{last}. Write the earlier day first, for example {{date-7d..date}}."
-            )
-        if n_days > MAX_RANGE_DAYS:
-            raise ValueError(
-                f"the range {cut(found[0], 60)} has {n_days} days; at most "
-                f"{MAX_RANGE_DAYS} are allowed. Shorten it, or name the files by a glob."
+                f"the range {match[0]} has {n_days} days; 1 to {MAX_RANGE_DAYS} are "
+                f"allowed. Write the earlier day first, for example {{date-7d..date}}."
             )
         return [first + datetime.timedelta(days=i) for i in range(n_days)]
 
-    def _value(self, found: re.Match[str], range_day: datetime.date) -> str:
-        if found.lastgroup == "variable":
-            return self._variable(found["variable"])
-        day = range_day if found.lastgroup == "last" else self._day(found["day"])
+    def _value(self, match: re.Match[str], range_day: datetime.date) -> str:
+        if match.lastgroup == "variable":
+            return self._variable(match["variable"])
+        day = range_day if match.lastgroup == "last" else self._day(match["day"])
         return day.isoformat()
 
     def _variable(self, name: str) -> str:
-        if _VARIABLE.fullmatch(name) is None:
-            raise ValueError(_unknown(f"${{{name}}}"))
-        value = self.environment.get(name, "")
-        if not value:  # without its beginning it would be another path
-            raise ValueError(
-                f"the environment variable {cut(name, 60)} is not set, or empty. Set it, "
-                f"for example by export {cut(name, 60)}=VALUE, or write its value into the "
-                f"file."
-            )
-        return value
+        if value := self.environment.get(name):
+            return value
+        # Without its beginning it would be another path.
+        raise ValueError(
+            f"the environment variable {shorten(name, 60)} is not set, or empty. Set it, "
+            f"or write its value into the file."
+        )
 
     def _day(self, text: str) -> datetime.date:
-        found = _DAY.fullmatch(text)
-        if found is None:
-            raise ValueError(_unknown(f"{{{text}}}"))
-        try:
-            return self.day + datetime.timedelta(days=int(found[1] or 0))
-        except (OverflowError, ValueError):  # too many days, or too many digits
-            raise ValueError(
-                f"the day {{{cut(text, 60)}}} is outside the years 1 to 9999. Give fewer "
-                f"days."
-            ) from None
+        match = _DAY.fullmatch(text)
+        with suppress(OverflowError):  # a day outside the years 1 to 9999
+            if match is not None:
+                return self.day + datetime.timedelta(days=int(match[1] or 0))
+        raise ValueError(
+            f"unknown placeholder {{{shorten(text, 60)}}}. Placeholders are {SYNTAX}."
+        )
 
 
-def _unknown(placeholder: str) -> str:
-    return f"unknown placeholder {cut(placeholder, 60)!r}. Placeholders are {KNOWN}."
-
-
-def cut(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
     """Return ``text``, without its middle if it is longer than ``length``."""
     half = length // 2
     return text if len(text) <= length else f"{text[:half]} ... {text[-half:]}"

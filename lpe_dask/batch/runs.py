@@ -26,6 +26,7 @@ from lpe_dask.batch.summary import model_summary
 from lpe_dask.model import (
     ABOUT_SEARCH,
     Fitted,
+    check_parameters,
     learned_by,
     load_fitted,
     model_source,
@@ -119,6 +120,7 @@ def prepare(job: Job, existing: Existing = "keep") -> Run:
     Nothing is computed and nothing written, so it needs no workers.
     """
     with naming_keys(job):
+        check_parameters(with_defaults(job.lpe_arguments))
         if job.score is None:
             fit, model = _model_of(job, (), existing)
             return Run(job, fit, model, None)

@@ -462,9 +462,8 @@ def prepare_scoring(
     origin = fit if model is None else model
     assert given is not None
     assert origin is not None
-    for name, level in (("alpha", alpha), ("fdr", given.fdr)):
-        if level is not None:
-            check_level(name, level)
+    if given.fdr is not None:
+        check_level("fdr", given.fdr)
     inputs = paths_in(data) + ([] if fit is None else paths_in(fit.table.files.paths))
     if job.model.path is not None:
         inputs.append(job.model.path)

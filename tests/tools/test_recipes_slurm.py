@@ -185,7 +185,7 @@ def test_runner__ends_with_the_exit_code_of_the_command(site):
 
     said = on_slurm(site, f"{wrong} && exit 99 || echo exit code $?")
 
-    assert "there is no job file at nowhere.toml" in said
+    assert "the job file nowhere.toml cannot be read" in said
     assert "exit code 2\n" in said
 
 

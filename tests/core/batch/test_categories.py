@@ -166,12 +166,16 @@ def test_job__with_categories():
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ('["zip", "flag", "port"]\n[score]', '"zip"\n[score]', "line 8, .*='zip' must be"),
-        ('["zip", "flag", "port"]\n[score]', "3\n[score]", "line 8, .* must be a list"),
+        (
+            '["zip", "flag", "port"]\n[score]',
+            '"zip"\n[score]',
+            "job.toml, .*='zip' must be",
+        ),
+        ('["zip", "flag", "port"]\n[score]', "3\n[score]", "job.toml, .* must be a list"),
         (
             "n_neighbors = 3",
             'metric = "mahalanobis"',
-            r"line 8, \[model\] categorical: .* does not go with metric='mahalanobis'",
+            r"job.toml, \[model\] categorical: .* does not go with metric='mahalanobis'",
         ),
     ],
 )

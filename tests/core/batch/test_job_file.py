@@ -1,7 +1,6 @@
 """Job files: what they become, what is refused and how, and that nothing else happens."""
 
 import datetime
-import os
 import subprocess
 import sys
 import tomllib
@@ -25,10 +24,10 @@ from lpe_dask.batch.job import (
     NominalSection,
     ScoreSection,
     Source,
+    cluster_section,
 )
-from lpe_dask.batch.job_file import MAX_FILE_BYTES, line_of, read_job
+from lpe_dask.batch.job_file import read_job
 from lpe_dask.batch.placeholders import has_range
-from lpe_dask.model.parameters import check_parameters
 
 JOBS = sorted((Path(__file__).parents[3] / "jobs").glob("*.toml"))
 DAY = datetime.date(2026, 11, 20)
@@ -277,14 +276,10 @@ def test_range__is_a_source_for_each_day_that_may_be_absent(read, text, days):
     assert sources(job) == [("a", False), *expected]
 
 
-def test_range__has_ten_years_at_most(read, refusal):
+def test_range__has_ten_years_at_most(read):
     job = read(SCORE.replace("in", "{date-3659d..date}"))
 
     assert len(job.score.data) == 3660
-    assert (
-        "has 3661 days; at most 3660"
-        in refusal(SCORE.replace("in", "{date-3660d..date}"))[0]
-    )
 
 
 @pytest.mark.parametrize(
@@ -292,30 +287,29 @@ def test_range__has_ten_years_at_most(read, refusal):
     [
         ("${NOT_THERE}/x", "environment variable NOT_THERE is not set, or empty. Set it"),
         ("${EMPTY}/x", "environment variable EMPTY is not set, or empty"),
-        ("${}", r"unknown placeholder '${}'. Placeholders are {date}, {date-7d}"),
-        ("${1A}", "unknown placeholder '${1A}'"),
-        ("{dat}", "unknown placeholder '{dat}'"),
-        ("{}", "unknown placeholder '{}'"),
-        ("{date-7}", "unknown placeholder '{date-7}'"),
-        ("{date - 7d}", "unknown placeholder '{date - 7d}'"),
-        ("{date-7d..}", "unknown placeholder '{}'"),
-        ("{a..date}", "unknown placeholder '{a}'"),
-        ("{date..date..date}", "unknown placeholder '{date..date}'"),
+        ("${}", "environment variable  is not set"),
+        ("{dat}", "unknown placeholder {dat}"),
+        ("{}", "unknown placeholder {}"),
+        ("{date-7}", "unknown placeholder {date-7}"),
+        ("{date - 7d}", "unknown placeholder {date - 7d}"),
+        ("{date-7d..}", "unknown placeholder {}"),
+        ("{a..date}", "unknown placeholder {a}"),
+        ("{date..date..date}", "unknown placeholder {date..date}"),
         ("{date-1d..date}{date-1d..date}", "2 ranges of days are in one path"),
-        ("{date..date-1d}", "is empty: it goes back from 2026-11-20 to 2026-11-19"),
-        ("{date-999999d}", "the day {date-999999d} is outside the years 1 to 9999"),
-        ("{date+99999999999999d}", "is outside the years"),
-        ("{date+" + "9" * 5000 + "d}", "is outside the years"),
-        ("{date", "unmatched brace {"),
-        ("date}", "unmatched brace }"),
-        ("{{date}}", "unmatched brace {"),
-        ("{date..date}}", "unmatched brace }"),
+        ("{date..date-1d}", "has 0 days; 1 to 3660 are allowed. Write the earlier day"),
+        ("{date-3660d..date}", "has 3661 days; 1 to 3660 are allowed"),
+        ("{date-999999d}", "unknown placeholder {date-999999d}"),
+        ("{date+" + "9" * 5000 + "d}", "unknown placeholder {date+999"),
+        ("{date", "unmatched {"),
+        ("date}", "unmatched }"),
+        ("{{date}}", "unmatched {"),
+        ("{date..date}}", "unmatched }"),
     ],
 )
 def test_placeholders__of_no_meaning_are_refused(refusal, text, message):
     (line,) = refusal(SCORE.replace('"in"', f'"{text}"'))
 
-    assert line.startswith(", line 2, [score] data: ")
+    assert line.startswith(", [score] data: ")
     assert message in line
     assert len(line) < 400
 
@@ -323,10 +317,10 @@ def test_placeholders__of_no_meaning_are_refused(refusal, text, message):
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("[score]\ndata = 'in'\noutput = '{date-1d..date}'", "line 3, [score] output"),
-        (f"{SCORE}keep = ['{{date-1d..date}}']", "line 4, [score] keep"),
-        (f"{SCORE}[model]\npath = '{{date-1d..date}}'", "line 5, [model] path"),
-        (f"{SCORE}[cluster]\nscheduler = '{{date..date}}'", "line 5, [cluster] scheduler"),
+        ("[score]\ndata = 'in'\noutput = '{date-1d..date}'", "[score] output"),
+        (f"{SCORE}keep = ['{{date-1d..date}}']", "[score] keep"),
+        (f"{SCORE}[model]\npath = '{{date-1d..date}}'", "[model] path"),
+        (f"{SCORE}[cluster]\nscheduler = '{{date..date}}'", "[cluster] scheduler"),
     ],
 )
 def test_range__stands_in_data_only(refusal, text, place):
@@ -360,116 +354,111 @@ def test_has_range__tells_a_range_from_two_dots():
 #: A problem of each kind: where it is, and what is said of it.
 PROBLEMS = [
     # sections and keys
-    ("", "", "neither a [nominal] section (rows to fit) nor a [score]"),
-    (f"{SCORE}[socre]", ", line 4, [socre]", "unknown section 'socre'. Did you mean"),
-    (f"data = 5\n{SCORE}", ", line 1, [data]", "It belongs to [nominal] or [score]."),
-    ("score = 5", ", line 1, [score]", "score=5 must be a table of keys"),
-    (f"{SCORE}outptu = 1", ", line 4, [score] outptu", "Did you mean output? Keys are"),
-    (f"{SCORE}missing = 1", ", line 4, [score] missing", "It belongs to [nominal] or"),
-    (f"{SCORE}'a\\nb' = 1", ", line 1, [score]", r"unknown key 'a\\nb'"),
+    ("", "", "there is neither [nominal], rows to fit, nor [score]"),
     (
-        f"{SCORE}[model]\nbeta = 1",
-        ", line 5, [model] beta",
-        "unknown key 'beta' in [model]",
+        f"{SCORE}[socre]",
+        ", [socre]",
+        "'socre' is unknown in a job. Did you mean score? Known are nominal,",
     ),
-    ("[score]\ndata = 'a'", ", line 1, [score] output", "output is missing, a path"),
+    (f"data = 5\n{SCORE}", ", [data]", "'data' is unknown in a job"),
+    (
+        "score = 5",
+        ", [score]",
+        "it must be a table of keys. Begin it with the line [score]",
+    ),
+    ("[[score]]", ", [score]", "it must be a table of keys"),
+    (f"{SCORE}outptu = 1", ", [score] outptu", "Did you mean output? Known are columns,"),
+    (f'{SCORE}"a\\nb" = 1', ", [score] a b", r"'a\nb' is unknown in [score]"),
+    (f"{SCORE}[model]\nbeta = 1", ", [model] beta", "'beta' is unknown in [model]"),
+    ("[score]\ndata = 'a'", ", [score] output", "output is missing, a path"),
     # values
-    (f"{OUTPUT}data=5", ", line 3, [score] data", "data=5 must be a path or a"),
-    (f"{OUTPUT}data=[]", ", line 3, [score] data", "data=[] must be"),
-    (f"{OUTPUT}data=['']", ", line 3, [score] data", "data=[''] must be"),
-    (f"{OUTPUT}data=['a', 1]", ", line 3, [score] data", "data=['a', 1] must"),
-    (f"{OUTPUT}data=['a', 'a']", ", line 3, [score] data", "none twice"),
-    (f"{OUTPUT}data='${{ODD}}'", ", line 3, [score] data", r"data=['a\x00b'] must"),
-    ("[score]\ndata='i'\noutput=''", ", line 3, [score] output", "output='' must be a"),
-    (f"{SCORE}keep=['a', 'a']", ", line 4, [score] keep", "none twice"),
-    (f"{SCORE}keep=[true]", ", line 4, [score] keep", "keep=[True] must be"),
-    (f"{SCORE}alpha=1", ", line 4, [score] alpha", "alpha=1 must be a number between"),
-    (f"{SCORE}alpha='0.1'", ", line 4, [score] alpha", "alpha='0.1' must be"),
-    (f"{SCORE}fdr=inf", ", line 4, [score] fdr", "fdr=inf must be"),
-    (f"{NOMINAL}columns=[]", ", line 3, [nominal] columns", "at least one"),
-    (f"{NOMINAL}missing='no'", ", line 3, [nominal] missing", 'must be "error" or "drop"'),
-    (f"{SCORE}[model]\nrefit=1", ", line 5, [model] refit", "refit=1 must be true or"),
-    # arguments of LPE
-    (
-        f"{SCORE}[model]\nn_neighbors=0",
-        ", line 5, [model] n_neighbors",
-        "n_neighbors=0 must be a whole number of at least 1, or None for the rule "
-        "round(n**0.4). For None, leave the key out.",
-    ),
-    (f"{SCORE}[model]\nscale='no'", ", line 5, [model] scale", "in None, 'minmax'"),
-    (f"{SCORE}[model]\nradius=1.0", ", line 5, [model] radius", "is for graph='radius'"),
-    (f"{SCORE}[model]\ngraph='radius'", ", line 4, [model]", "or give radius."),
+    (f"{OUTPUT}data=5", ", [score] data", "data=5 must be a path or a"),
+    (f"{OUTPUT}data=[]", ", [score] data", "data=[] must be"),
+    (f"{OUTPUT}data=['']", ", [score] data", "data=[''] must be"),
+    (f"{OUTPUT}data=['a', 1]", ", [score] data", "data=['a', 1] must"),
+    (f"{OUTPUT}data=['a', 'a']", ", [score] data", "none twice"),
+    (f"{OUTPUT}data='${{ODD}}'", ", [score] data", "data='${ODD}' must"),
+    ("[score]\ndata='i'\noutput=''", ", [score] output", "output='' must be a"),
+    (f"{SCORE}keep=['a', 'a']", ", [score] keep", "none twice"),
+    (f"{SCORE}keep=[true]", ", [score] keep", "keep=[True] must be"),
+    (f"{SCORE}alpha=1", ", [score] alpha", "alpha=1 must be a number between"),
+    (f"{SCORE}alpha='0.1'", ", [score] alpha", "alpha='0.1' must be"),
+    (f"{SCORE}fdr=inf", ", [score] fdr", "fdr=inf must be"),
+    (f"{NOMINAL}columns=[]", ", [nominal] columns", "at least one"),
+    (f"{NOMINAL}missing='no'", ", [nominal] missing", 'must be "error" or "drop"'),
+    (f"{SCORE}[model]\nrefit=1", ", [model] refit", "refit=1 must be true or"),
     (
         f"{SCORE}[model]\nanomaly_log_density='f'",
-        ", line 5, [model] anomaly_log_density",
-        "a job file cannot contain a function",
+        ", [model] anomaly_log_density",
+        "anomaly_log_density='f' must be a function, which only LPE in Python",
     ),
     # contradictions
-    (NOMINAL, ", line 1, [nominal]", "the fit would have no result"),
+    (NOMINAL, ", [nominal]", "the model is not saved. Add [score], or a path to [model]"),
     (
         f"{NOMINAL}{SCORE}columns = ['a']",
-        ", line 6, [score] columns",
-        "Give columns in [nominal], and remove it here",
+        ", [score] columns",
+        "what is measured is said in [nominal]. Give columns there",
     ),
-    (
-        f"{NOMINAL}{SCORE}exclude = ['a']",
-        ", line 6, [score] exclude",
-        "Give exclude in [nominal], and remove it here",
-    ),
+    (f"{NOMINAL}{SCORE}exclude = ['a']", ", [score] exclude", "Give exclude there"),
     (
         f"{NOMINAL}columns = ['a']\nexclude = ['b']\n[model]\npath = 'm'",
-        ", line 4, [nominal] exclude",
-        "columns and exclude both say what is measured",
+        ", [nominal] exclude",
+        "columns says what is measured, too",
     ),
     (
         f"{SCORE}exclude = ['a']\n[model]\npath = 'm'",
-        ", line 4, [score] exclude",
+        ", [score] exclude",
         "the columns to measure are those of the model",
     ),
-    (f"{SCORE}exclude=[]", ", line 4, [score] exclude", "at least one"),
-    (f"{SCORE}[model]\nrefit=true", ", line 5, [model] refit", "there is no [nominal]"),
+    (f"{SCORE}exclude=[]", ", [score] exclude", "at least one"),
+    (f"{SCORE}[model]\nrefit=true", ", [model] refit", "there is no [nominal] to fit"),
     (
-        f"{SCORE}[model]\npath='m'\nscale='minmax'\nmissing='drop'\nalpha=0.1",
-        ", line 6, [model] scale",
-        "may be given with it, not scale, missing. Leave them out",
+        f"{SCORE}[model]\npath='m'\nscale='minmax'\nrefit=false\nalpha=0.1",
+        ", [model] scale",
+        "the model is loaded, and has this. Leave it out, or add [nominal]",
     ),
     (
         f"{SCORE}alpha=0.1\n[model]\nalpha=0.2",
-        ", line 4, [score] alpha",
-        "alpha=0.1, but [model] has alpha=0.2",
+        ", [score] alpha",
+        "alpha=0.1, but [model] has 0.2",
     ),
+    (
+        f"{NOMINAL}{SCORE}[drift]\n[model]\nrefit=true",
+        ", [drift]",
+        "each run has a model of its own",
+    ),
+    (f"{SCORE}[csv]\ndecimal=','\nthousands=','", ", [csv] thousands", "decimal point"),
     # [cluster]
-    (f"{CLUSTER}workers=0", ", line 5, [cluster] workers", "at least 1"),
-    (f"{CLUSTER}workers={2**63}", ", line 5, [cluster] workers", "64 bits is too large"),
-    (f"{CLUSTER}threads=1.0", ", line 5, [cluster] threads", "threads=1.0 must"),
-    (f"{CLUSTER}scheduler='t'", ", line 5, [cluster] scheduler", 'or "threads"'),
+    (f"{CLUSTER}workers=0", ", [cluster] workers", "at least 1"),
+    (f"{CLUSTER}threads=1.0", ", [cluster] threads", "threads=1.0 must"),
+    (f"{CLUSTER}scheduler='t'", ", [cluster] scheduler", 'or "threads"'),
     *(
         (
             f"{CLUSTER}memory_limit={value}",
-            ", line 5, [cluster] memory_limit",
-            "an amount of memory or a number of bytes, of at least 540MiB",
+            ", [cluster] memory_limit",
+            "an amount of memory, of at least 540MiB",
         )
-        for value in ("1", "'4 apples'", "''", "'1e3GB'", "true", "'9999999PB'")
+        for value in ("1", "'4 apples'", "''", "true", "'1e999GB'")
     ),
     (
         f"{CLUSTER}scheduler='threads'\nworkers=2\nthreads=1",
-        ", line 5, [cluster] scheduler",
+        ", [cluster] scheduler",
         "but workers, threads would describe workers to start",
     ),
     (
         f"{CLUSTER}scheduler='tcp://10.0.0.1:8786'\ndashboard=true",
-        ", line 5, [cluster] scheduler",
+        ", [cluster] scheduler",
         "but dashboard would describe workers to start",
     ),
     (
         f"{CLUSTER}scheduler='threads'\nscheduler_file='s.json'",
-        ", line 6, [cluster] scheduler_file",
+        ", [cluster] scheduler_file",
         "scheduler and scheduler_file name one each",
     ),
     *(
         (
             f"{CLUSTER}give_up_after={value}",
-            ", line 5, [cluster] give_up_after",
+            ", [cluster] give_up_after",
             "a time above 0, as a text with its unit or in seconds",
         )
         for value in ("0", "'30 parsecs'", "true")
@@ -490,53 +479,37 @@ def test_read_job__says_where_and_what_to_do(refusal, text, place, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[score", ", line 1: this is not TOML: Expected ']'"),
-        ("a = 1\n\n[score]\nx =", ", line 4: this is not TOML: Invalid value"),
-        ("a = 'x", "this is not TOML: "),
-        ("a = 1\na = 2", ", line 2: this is not TOML: Cannot overwrite a value"),
-        ("a = 2021-02-30", ", line 1: this is not TOML: Invalid date"),
-        ("a = 1" + "0" * 5000, ": a number in it cannot be read: Exceeds"),
-        ("a = " + "[" * 9000, ": values are nested too deep; 5 levels"),
-        (f"{'.'.join('a' * 3000)} = 1", ": values are nested too deep"),
-        (
-            "[model.metric_params]\nw = [[[[1]]]]",
-            ", [model] metric_params: values are nested",
-        ),
-        (f"[model]\nrandom_state = 0x1{'0' * 5000}", "a whole number of 20001 bits is too"),
-        (b"a = 1\nb = '\xff'", ", line 2: this is not text in UTF-8"),
-        (b"\x00", "this is not TOML"),
-        (b"a\xef\xbb\xbf = 1", "this is not TOML"),
-        ("#" * (MAX_FILE_BYTES + 1), " has more than 1048576 bytes"),
+        ("[score", "Expected ']' at the end of a table declaration (at end of document)"),
+        ("a = 1\n\n[score]\nx =", "Invalid value (at end of document)"),
+        ("a = 1\na = 2", "Cannot overwrite a value (at"),
+        ("a = 1" + "0" * 5000, "Exceeds the limit"),
+        ("a = " + "[" * 9000, "recursion"),
+        (b"a = 1\nb = '\xff'", "can't decode byte 0xff"),
     ],
 )
 def test_read_job__refuses_what_is_no_job_at_all(refusal, text, message):
     (line,) = refusal(text)
 
+    assert line.startswith(" is not TOML in UTF-8: ")
     assert message in line
     assert len(line) < 400
 
 
-def test_read_job__tells_several_problems_in_the_order_of_the_file(refusal):
+def test_read_job__tells_several_problems(refusal):
     lines = refusal(
-        "[model]\nalpha = 2\nn_neighbors = 0\nradius = -1\n"
-        "[score]\noutput = '{x}'\nkeep = 1\ndata = 2\n[cluster]\nworkers = 0\nthreads = 0\n"
+        "[model]\nrefit = 2\nn = 0\n[score]\noutput = '{x}'\nkeep = 1\ndata = 2\n"
+        "[cluster]\nworkers = 0\nthreads = 0\n"
     )
 
     assert [line.partition(":")[0] for line in lines] == [
-        ", line 2, [model] alpha",
-        ", line 3, [model] n_neighbors",
-        ", line 4, [model] radius",
-        ", line 6, [score] output",
-        ", line 7, [score] keep",
+        ", [score] output",
+        ", [model] refit",
+        ", [model] n",
+        ", [score] data",
+        ", [score] keep",
         "",
     ]
-    assert lines[-1] == ": there are 3 more such problems."
-
-
-def test_read_job__tells_nothing_that_may_come_of_another_problem(refusal):
-    (line,) = refusal(f"{SCORE}[model]\ngraph = 'radiu'\nradius = 1.0\n")
-
-    assert "graph='radiu' is not available" in line
+    assert lines[-1] == ": there are 2 more such problems."
 
 
 def test_read_job__tells_of_all_combinations(refusal):
@@ -546,10 +519,10 @@ def test_read_job__tells_of_all_combinations(refusal):
     )
 
     assert [line.partition(":")[0] for line in lines] == [
-        ", line 4, [score] alpha",
-        ", line 7, [model] refit",
-        ", line 9, [model] scale",
-        ", line 11, [cluster] scheduler",
+        ", [model] refit",
+        ", [model] scale",
+        ", [score] alpha",
+        ", [cluster] scheduler",
     ]
 
 
@@ -557,7 +530,7 @@ def test_read_job__cuts_what_is_long(refusal):
     long = "x" * 100_000
 
     lines = refusal(
-        f"{SCORE}{long} = 1\nkeep = '{long}'\n[model]\ngraph = '{long}'\n[{long}]"
+        f"{SCORE}{long} = 1\nkeep = '{long}'\n[{long}]\n[cluster]\nworkers='{long}'"
     )
 
     assert len(lines) == 4
@@ -565,53 +538,49 @@ def test_read_job__cuts_what_is_long(refusal):
 
 
 def test_read_job__of_a_file_that_is_not_there(tmp_path):
-    path = tmp_path / "none.toml"
-    with pytest.raises(FileNotFoundError, match=r"no job file at .*none\.toml\. Give"):
-        read_job(path)
-    with pytest.raises(IsADirectoryError, match="is a folder; a job is one TOML file"):
+    with pytest.raises(
+        FileNotFoundError, match=r"none\.toml cannot be read: .* Give the path"
+    ):
+        read_job(tmp_path / "none.toml")
+    with pytest.raises(IsADirectoryError, match=f"{tmp_path} cannot be read: IsADirectory"):
         read_job(tmp_path)
-    with pytest.raises(OSError, match=r"cannot be read: .*null"):
-        read_job("a\0b.toml")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
-def test_read_job__of_a_file_that_may_not_be_read(tmp_path):
-    path = tmp_path / "job.toml"
-    path.write_text(SCORE)
-    path.chmod(0)
-
-    with pytest.raises(OSError, match=r"job.toml cannot be read: PermissionError"):
-        read_job(path)
+# What options of a command stand for
 
 
-# Lines
+def test_cluster_section__takes_texts_as_a_job_does():
+    given = {"workers": 2, "memory_limit": "4GiB", "give_up_after": "30min"}
+
+    assert cluster_section(given) == ClusterSection(
+        workers=2, memory_limit=2**32, give_up_after=1800.0
+    )
+    assert cluster_section({}).given == {}
 
 
 @pytest.mark.parametrize(
-    ("text", "section", "key", "line"),
+    ("given", "message"),
     [
-        ("[score]\ndata = 1", "score", "data", 2),
-        ("[ score ] # why\r\n\tdata=1\r\n", "score", "data", 2),
-        ('[score]\n"data" = 1', "score", "data", 2),
-        ("[score]\n'data' = 1", "score", "data", 2),
-        ("score.data = 1", "score", "data", 1),
-        ("\nscore = { data = 1 }", "score", "data", 2),
-        ("[score]\n# data = 1\ndata = 1", "score", "data", 3),
-        ("[nominal]\ndata = 1\n[score]\ndata = 1", "score", "data", 4),
-        ("[model]\nmetric_params.w = 1", "model", "metric_params", 2),
-        ("[model.metric_params]\nw = 1", "model", "metric_params", 1),
-        ("[[score]]\ndata = 1", "score", "data", 2),
-        ('[score]\nkeep = [\n  "data = 1",\n  "x",\n]\ndata = 1', "score", "data", 6),
-        ("[model]\nw = [\n[inf]\n,[1]\n]\nscale = 1", "model", "scale", 1),
-        ("[score]\n", "score", "data", 1),
-        ("[scores]\ndata = 1", "score", "data", None),
-        ("", "", "", None),
-        ('[score]\nx = """\ndata = 1"""\ndata = 1', "score", "data", None),
-        ("[score]\nx = '''\ndata = 1'''\ndata = 1", "score", "data", None),
+        (
+            {"memory_limit": "1MB"},
+            r"^--memory-limit='1MB' must be an amount of memory, of at least 540MiB\. For "
+            r'example: --memory-limit="4GiB"\.$',
+        ),
+        ({"give_up_after": "0s"}, "^--give-up-after='0s' must be a time above 0"),
+        ({"scheduler": "here"}, "^--scheduler='here' must be the address of a scheduler"),
+        (
+            {"scheduler": "threads", "scheduler_file": "a.json"},
+            "^--scheduler and --scheduler-file name one each",
+        ),
+        (
+            {"scheduler_file": "a.json", "workers": 2, "memory_limit": "4GiB"},
+            r"^--scheduler-file='a.json' has its workers, but --workers, --memory-limit ",
+        ),
     ],
 )
-def test_line_of__finds_the_key_or_its_section(text, section, key, line):
-    assert line_of(text, section, key) == line
+def test_cluster_section__names_the_option(given, message):
+    with pytest.raises(ValueError, match=message):
+        cluster_section(given)
 
 
 # Nothing else ever happens
@@ -627,7 +596,7 @@ def assert_job_or_refusal(read, text):
     else:
         assert job == read(text)
         assert isinstance(job, Job)
-        check_parameters(LPE(**job.lpe_arguments).get_params())
+        LPE(**job.lpe_arguments)
 
 
 SCRAPS = st.sampled_from(
