@@ -6,13 +6,13 @@ rows --a task a partition--> counts of each part --added up--> summary, drift te
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dask.delayed import Delayed
 
-from lpe_dask.batch.written import Written
+from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.model import Fitted
 from lpe_dask.pvalues import NominalColumn
 from lpe_dask.storage import brief
@@ -64,10 +64,10 @@ class ColumnValues:
             for place, name in enumerate(self.frame.columns)
         ]
 
-    def section(self, written: Written) -> list[dict[str, Any]]:
+    def section(self, stats: PartStats) -> list[dict[str, Any]]:
         """Return the section of a summary: columns with odd values, most of them first."""
-        unseen = (written.found.unseen * (not self.is_own)).tolist()
-        counts = zip(self.nominal(), written.found.missing.tolist(), unseen, strict=False)
+        unseen = (stats.unseen * (not self.is_own)).tolist()
+        counts = zip(self.nominal(), stats.missing.tolist(), unseen, strict=False)
         values = [
             {"column": column.name, "missing": missing, "unseen": unseen}
             for column, missing, unseen in counts
@@ -75,15 +75,19 @@ class ColumnValues:
         ]
         return sorted(values, key=lambda of: -of["missing"] - of["unseen"])
 
-    def new_categories(self, written: Written, column: str) -> list[str]:
-        """Return some categories of a column that no nominal row has; computes."""
+    def new_categories(self, stats: Sequence[PartStats], column: str) -> list[str]:
+        """Return some categories of a column that no nominal row has; computes.
+
+        They are those of the first part that has some, by the statistics of all parts.
+        """
         categories = self.model.categories
         if column == PRIVATE or categories is None:
             return []
         place = list(map(str, self.frame.columns)).index(column)
         levels = dict(zip(categories.places, categories.levels, strict=True))
         keys, frame = tasks_of_frame(self.frame)
-        task = (unseen_levels, keys[written.first_unseen[place]], place, levels[place])
+        first = next(number for number, of in enumerate(stats) if of.unseen[place])
+        task = (unseen_levels, keys[first], place, levels[place])
         try:
             (examples,) = compute(*new_tasks("unseen-levels", [task], [frame]))
         except Exception as error:  # a run does not fail for want of examples

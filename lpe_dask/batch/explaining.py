@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from lpe_dask.batch.fingerprint import read_fingerprint
-from lpe_dask.batch.found import Extremes
 from lpe_dask.batch.output import REASONS_NAME, RESULT_COLUMNS, reserved_output
+from lpe_dask.batch.part_stats import top_anomalies
 from lpe_dask.batch.parts import Q_VALUE
 from lpe_dask.batch.reasons import ALL_PRIVATE, Scored
 from lpe_dask.batch.scoring import tables_to_score
@@ -134,12 +134,13 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     table, rows = tables_to_score(model, url, fingerprint.settings["columns"])
     level = summary["alpha"] if summary["fdr"] is None else summary["fdr_cut_off"]
     model = replace(model, offset=0.0 if level is None else threshold(level))
-    extremes = _extremes(table, model, top)
+    rows_of_top = _top_anomalies(table, model, top)
     hidden = {*RESULT_COLUMNS, Q_VALUE}
     kept = table.select([name for name in table.columns if name not in hidden])
     private = summary["reasons"]["private_columns"]
     scored = Scored(rows, kept, labels_of(table), None, private)
-    _, file = scored.reasons(model, extremes, None, extremes.p_values < model.offset)
+    is_flagged = rows_of_top["p_value"].to_numpy() < model.offset
+    _, file = scored.reasons(model, rows_of_top, None, is_flagged)
     check_token(lock.url, lock.token)
     Folder(url).write(REASONS_NAME, file)
 
@@ -155,18 +156,18 @@ def labels_of(table: FileTable) -> list[tuple[str, int]]:
     ]
 
 
-def _extremes(table: FileTable, model: Fitted, top: int) -> Extremes:
+def _top_anomalies(table: FileTable, model: Fitted, n_rows: int) -> pd.DataFrame:
     """Return the most anomalous rows of an output; computes."""
     graph = model.calibration.graph
-    look = partial(_most_anomalous, graph=graph, top=top)
-    found = compute(*new_tasks("extremes", ((look, *o) for o in enumerate(table.parts))))
-    return Extremes.joined(found, graph, top)
+    look = partial(_top_of_part, graph=graph, n_rows=n_rows)
+    of_parts = compute(*new_tasks("top", ((look, *of) for of in enumerate(table.parts))))
+    return top_anomalies(pd.concat(of_parts, ignore_index=True), graph, n_rows)
 
 
 # The function below runs inside tasks.
 
 
-def _most_anomalous(number: int, part: Any, *, graph: str, top: int) -> Extremes:
+def _top_of_part(number: int, part: Any, *, graph: str, n_rows: int) -> pd.DataFrame:
     columns = part.read(list(RESULT_COLUMNS[:2])).to_pandas()
-    p_values, statistic = columns.to_numpy(np.float64, na_value=np.nan).T
-    return Extremes.of(p_values, statistic, graph, number, top)
+    columns = columns.astype(float).assign(part=number, place=np.arange(len(columns)))
+    return top_anomalies(columns, graph, n_rows)

@@ -4,14 +4,14 @@
 
 Columns to carry over are read as Arrow by the task that writes them, without conversion.
 
-The metadata of a part says what it is made from and what was found in it, so that a run can
-be resumed from the finished parts, without any other record of them.
+The metadata of a part says what it is made from, and has the statistics of its rows, so
+that a run can be resumed from the finished parts, without any other record of them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,9 +26,9 @@ from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.batch.found import Found
 from lpe_dask.batch.output import RESULT_COLUMNS, UNDECIDED, names_in
-from lpe_dask.pvalues import Adjustment, PValueBins, adjusted_p_values
+from lpe_dask.batch.part_stats import PartStats
+from lpe_dask.pvalues import Adjustment, adjusted_p_values
 from lpe_dask.storage import (
     Folder,
     check_footer,
@@ -83,48 +83,46 @@ class PartFolder:
         """Make the folder, if it does not exist."""
         Folder(self.url).make()
 
-    def found(self, made_from: Sequence[str]) -> dict[int, Found]:
-        """Return what was found in the parts that exist.
+    def read_stats(self, made_from: Sequence[str]) -> dict[int, PartStats]:
+        """Return the statistics of the parts that exist, by number.
 
         Parameters
         ----------
         made_from : sequence of str
             What decides about each part; others of its number do not count.
         """
-        unseen = self.unseen()
-        numbers = [i for i in range(self.n_parts) if self.name(i) not in unseen]
+        missing = self.missing()
+        numbers = [i for i in range(self.n_parts) if self.name(i) not in missing]
         with ThreadPoolExecutor(READERS) as readers:
-            known = list(
-                readers.map(self._found_in, numbers, [made_from[i] for i in numbers])
-            )
-        found = zip(numbers, known, strict=True)
-        return {i: of_part for i, of_part in found if of_part is not None}
+            stats = readers.map(self._read_stats, numbers, [made_from[i] for i in numbers])
+            known = dict(zip(numbers, stats, strict=True))
+        return {i: of_part for i, of_part in known.items() if of_part is not None}
 
-    def unseen(self) -> set[str]:
+    def missing(self) -> set[str]:
         """Return the names of the parts that are not visible from this machine."""
         return {self.name(i) for i in range(self.n_parts)} - set(names_in(self.url))
 
     @retried_until_seen
     def check_seen(self) -> None:
         """Raise if the parts that workers wrote do not become visible soon."""
-        if unseen := self.unseen():
+        if missing := self.missing():
             raise FileNotFoundError(
-                f"the workers wrote {self.n_parts} parts, but {len(unseen)} of them are "
+                f"the workers wrote {self.n_parts} parts, but {len(missing)} of them are "
                 f"not visible from this machine in {self.url}. Give an output that this "
                 f"machine and all workers share: a shared folder, or a URL such as "
                 f"s3://bucket/folder."
             )
 
     @retried
-    def _found_in(self, number: int, made_from: str) -> Found | None:
-        """Return what was found in a part; None if it is another one, or damaged."""
+    def _read_stats(self, number: int, made_from: str) -> PartStats | None:
+        """Return the statistics of a part; None if it is another one, or damaged."""
         try:
             with self.open(number) as file:
                 check_footer(file)
                 metadata = pq.read_metadata(file).metadata or {}
             said = json.loads(metadata[_KEY])
             is_ours = (said["made_from"], said["part"]) == (made_from, number)
-            return Found.from_json(said, number) if is_ours else None
+            return PartStats.from_json(said) if is_ours else None
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             if is_passing(error):  # reading it again is cheaper than writing it again
                 raise
@@ -135,41 +133,15 @@ class PartFolder:
         return Folder(self.url).open(self.name(number))
 
     @retried
-    def publish(self, number: int, table: pa.Table, found: Found, made_from: str) -> None:
+    def publish(
+        self, number: int, table: pa.Table, stats: PartStats, made_from: str
+    ) -> None:
         """Write a part; it gets its name once complete, if the lock is still held."""
-        said = {"made_from": made_from, "part": number, **found.as_json()}
+        said = {"made_from": made_from, "part": number, **stats.as_json()}
         metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(said).encode()}
         with Folder(self.url).whole_file(self.name(number)) as file:
             pq.write_table(table.replace_schema_metadata(metadata), file)
             check_token(self.lock_url, self.token)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be found in parts.
-
-    Attributes
-    ----------
-    bins : PValueBins
-        In which p-values are counted.
-    graph : {"knn", "radius"}
-        Of the model.
-    """
-
-    bins: PValueBins
-    graph: str
-
-    def found(
-        self,
-        p_values: NDArray[np.float64],
-        statistic: NDArray[np.float64],
-        is_flagged: NDArray[np.bool_],
-        number: int,
-        values: tuple[NDArray[np.int64], NDArray[np.int64]],
-    ) -> Found:
-        """Return what is found in the rows of a part; parameters as for `Found.of`."""
-        given = (p_values, statistic, is_flagged, self.bins, self.graph, number)
-        return Found.of(*given, values)
 
 
 def part_writes(
@@ -178,12 +150,12 @@ def part_writes(
     p_values: da.Array,
     values: Sequence[Delayed] | None,
     offset: float | None,
-    asked: Asked,
+    stats_of: Callable[..., PartStats],
     folder: PartFolder,
     made_from: Sequence[str],
     numbers: Sequence[int],
 ) -> list[Delayed]:
-    """Return one task for each of some partitions, which writes its part; gives `Found`.
+    """Return one task for each of some partitions, which writes its part; gives its stats.
 
     Parameters
     ----------
@@ -195,7 +167,8 @@ def part_writes(
         For each partition, as `tables.count_unseen` gives them.
     offset : float, optional
         A row is an anomaly if its p-value is below this; None: not decided yet.
-    asked : Asked
+    stats_of : callable
+        `PartStats.of` with bins and graph.
     folder : PartFolder
     made_from : sequence of str
         What decides about each part.
@@ -204,7 +177,7 @@ def part_writes(
     """
     name = f"lpe-write-{uuid4().hex}"
     schema = enter(part_schema(kept), "lpe-schema")
-    further = (offset, asked, schema.key, folder)
+    further = (offset, stats_of, schema.key, folder)
     counts = [_NO_VALUES] * len(kept.parts) if values is None else [of.key for of in values]
     tasks = {
         f"{name}-{i}": versioned(
@@ -222,12 +195,12 @@ def part_writes(
 def decision_writes(
     adjustment: Adjustment,
     fdr: float,
-    asked: Asked,
+    stats_of: Callable[..., PartStats],
     folder: PartFolder,
     made_from: Sequence[str],
     numbers: Sequence[int],
 ) -> list[Delayed]:
-    """Return one task for each of some undecided parts, which decides; gives `Found`.
+    """Return one task for each of some undecided parts, which decides; gives its stats.
 
     Parameters
     ----------
@@ -235,14 +208,15 @@ def decision_writes(
         Of all p-values.
     fdr : float
         A row is an anomaly if its q-value is at most this.
-    asked : Asked
+    stats_of : callable
+        `PartStats.of` with bins and graph.
     folder : PartFolder
         To write to; the undecided parts are in its `PartFolder.undecided`.
     made_from, numbers : sequence
         As for `part_writes`.
     """
     entered = enter(adjustment, "lpe-adjustment")
-    further = (entered.key, fdr, asked, folder)
+    further = (entered.key, fdr, stats_of, folder)
     tasks = ((_decide_part, *further, made_from[i], i) for i in numbers)
     return new_tasks("decide", tasks, [entered])
 
@@ -294,12 +268,12 @@ def _write_part(
     p_value: NDArray[np.float64],
     values: tuple[NDArray[np.int64], NDArray[np.int64]],
     offset: float | None,
-    asked: Asked,
+    stats_of: Callable[..., PartStats],
     schema: pa.Schema,
     folder: PartFolder,
     made_from: str,
     number: int,
-) -> Found:
+) -> PartStats:
     is_flagged = np.zeros(len(p_value), bool) if offset is None else p_value < offset
     is_nan = np.isnan(p_value)
     fields = [*schema][: -len(RESULT_COLUMNS)]
@@ -310,9 +284,9 @@ def _write_part(
         pa.array(statistic, from_pandas=True),
         pa.array(is_flagged, mask=is_nan),
     ]
-    found = asked.found(p_value, statistic, is_flagged, number, values)
-    folder.publish(number, pa.table(columns, schema), found, made_from)
-    return found
+    stats = stats_of(number, p_value, statistic, is_flagged, values)
+    folder.publish(number, pa.table(columns, schema), stats, made_from)
+    return stats
 
 
 def _typed(column: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArray:
@@ -337,11 +311,11 @@ def _typed(column: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArr
 def _decide_part(
     adjustment: Adjustment,
     fdr: float,
-    asked: Asked,
+    stats_of: Callable[..., PartStats],
     folder: PartFolder,
     made_from: str,
     number: int,
-) -> Found:
+) -> PartStats:
     table = _read_undecided(folder, number)
     p_value, statistic = (
         table.column(name).to_numpy() for name in ("p_value", "statistic")
@@ -352,11 +326,11 @@ def _decide_part(
     decided = pa.array(is_flagged, mask=is_nan)
     table = table.set_column(place, table.schema.field(place), decided)
     table = table.append_column(Q_VALUE, pa.array(q_value, mask=is_nan))
-    before = Found.from_json(json.loads(table.schema.metadata[_KEY]), number)
+    before = PartStats.from_json(json.loads(table.schema.metadata[_KEY]))
     values = before.missing, before.unseen
-    found = asked.found(p_value, statistic, is_flagged, number, values)
-    folder.publish(number, table, found, made_from)
-    return found
+    stats = stats_of(number, p_value, statistic, is_flagged, values)
+    folder.publish(number, table, stats, made_from)
+    return stats
 
 
 def _read_p_values(folder: PartFolder, number: int) -> NDArray[np.float64]:

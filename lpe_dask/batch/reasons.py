@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lpe_dask.batch.found import Extremes
 from lpe_dask.batch.taken import take
 from lpe_dask.model import Explanation, Fitted, explain_rows, reference_numbers
 from lpe_dask.tables import FileTable, tasks_of_frame
@@ -66,7 +65,7 @@ class Scored:
     def reasons(
         self,
         model: Fitted,
-        extremes: Extremes,
+        top: pd.DataFrame,
         q_values: NDArray[np.float64] | None,
         is_flagged: NDArray[np.bool_],
     ) -> tuple[dict[str, Any], bytes]:
@@ -76,26 +75,28 @@ class Scored:
         ----------
         model : Fitted
             With the offset that decides.
-        extremes : Extremes
-            The rows.
+        top : DataFrame of n rows
+            As `top_anomalies` gives them.
         q_values : ndarray of shape (n,), optional
         is_flagged : ndarray of shape (n,)
         """
-        values, kept = self._taken(extremes, model.minima.places)
-        known, numbers = (extremes.p_values, extremes.statistic), None
+        values, kept = self._taken(top, model.minima.places)
+        known = top["p_value"].to_numpy(), top["statistic"].to_numpy()
+        part_numbers, places_in_part = top["part"].to_numpy(), top["place"].to_numpy()
+        numbers = None
         if self.sizes is not None:
             starts = np.cumsum([0, *self.sizes])
-            numbers = reference_numbers(model, starts[extremes.parts] + extremes.places)
+            numbers = reference_numbers(model, starts[part_numbers] + places_in_part)
         names = list(self.rows.columns)
         hidden = np.isin(list(map(str, names)), self.private)
         found = explain_rows(model, values, known, numbers, hidden, names)
-        labels = [self.labels[i] for i in extremes.parts]
+        labels = [self.labels[i] for i in part_numbers]
         places = pd.MultiIndex.from_arrays(
             [
                 [name for name, _ in labels],
                 [
                     start + int(i)
-                    for (_, start), i in zip(labels, extremes.places, strict=True)
+                    for (_, start), i in zip(labels, places_in_part, strict=True)
                 ],
             ],
             names=["part", "row"],
@@ -126,7 +127,7 @@ class Scored:
         return section, reasons_file(found, places, kept)
 
     def _taken(
-        self, extremes: Extremes, exact: Sequence[int]
+        self, top: pd.DataFrame, exact: Sequence[int]
     ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
         """Return the rows and what tells which they are, in the order of the places.
 
@@ -134,14 +135,13 @@ class Scored:
         """
         keys, frame = tasks_of_frame(self.rows)
         names = self._telling_columns()
-        numbers = np.unique(extremes.parts)
-        chosen = [np.flatnonzero(extremes.parts == i) for i in numbers]
+        chosen = dict(iter(top.groupby("part")["place"]))
         tasks = (
-            (take, keys[i], self.kept.parts[i], extremes.places[of_part], names)
-            for i, of_part in zip(numbers, chosen, strict=True)
+            (take, keys[i], self.kept.parts[i], places.to_numpy(), names)
+            for i, places in chosen.items()
         )
         taken = compute(*new_tasks("take", tasks, [frame]))
-        order = np.argsort(np.concatenate(chosen))
+        order = np.argsort(np.concatenate([places.index for places in chosen.values()]))
         frames, lists = zip(*taken, strict=True)
         objects = dict.fromkeys(self.rows.columns[list(exact)], object)
         frames = tuple(frame.astype(objects) for frame in frames)

@@ -2,7 +2,7 @@
 
     DATA --read--> frame --measure--> statistic, p-value                             (lazy)
     one task a partition --write--> OUT/part-00000.parquet ...
-    what was found in parts --> reasons, drift --> OUT/_summary.json --> OUT/_report.html
+    statistics of parts --> reasons, drift --> OUT/_summary.json --> OUT/_report.html
 
 A part is written under another name and then moved, and the summary comes after all parts:
 every file visible in OUT is complete, and an interrupted run resumes with the missing
@@ -12,6 +12,7 @@ parts. No table passes through the client.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,14 +39,13 @@ from lpe_dask.batch.fit import (
     source_of,
     takes_loo,
 )
-from lpe_dask.batch.found import Found
 from lpe_dask.batch.job import DriftSection, Job, JobKeyError, ScoreSection
 from lpe_dask.batch.page import has_page, make_page
-from lpe_dask.batch.parts import Asked, PartFolder
+from lpe_dask.batch.part_stats import PartStats
+from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.reasons import ALL_PRIVATE, Scored, no_reasons
 from lpe_dask.batch.steps import Steps
 from lpe_dask.batch.summary import score_summary
-from lpe_dask.batch.written import Written
 from lpe_dask.model import (
     SCORED_AGAIN,
     Certificate,
@@ -56,11 +56,14 @@ from lpe_dask.model import (
 )
 from lpe_dask.pvalues import (
     COUNTS_ITSELF,
+    Adjustment,
     DriftConfig,
+    PValueBins,
     UnseenCounts,
     adjusted_p_values,
     adjustment,
     check_level,
+    discovery_cut_off,
     doubt_about_rate,
     threshold,
 )
@@ -131,7 +134,7 @@ class Scoring:
         earlier = read_fingerprint(self.output)
         if self.overwrite or earlier is None or not self.made_from.is_like(earlier):
             return False
-        if self._folder("", earlier).unseen():
+        if self._folder("", earlier).missing():
             return False
         return Folder(self.output).exists(output.SUMMARY_NAME)
 
@@ -213,27 +216,36 @@ class Scoring:
             columns = self._column_values(model)
             values = columns.tasks(rows)
             planned = model.reference.needed_bytes(sizes)
+            bins = model.calibration.bins(self.made_from.settings["alpha"])
         folder = self._folder(lock.token)
         try:
             check_token(lock.url, lock.token)  # the fit may have taken hours
             is_tested = self.job.why_no_drift_test is None
-            series = self._series(model) if is_tested else None
+            series = self._series(model, bins) if is_tested else None
             self._clear_other_output(series)
-            written = self._write(folder, (*blocks, values), model, steps)
-            self._warn_of_rate(model, written.found.counts)
+            stats_of = partial(PartStats.of, bins, model.calibration.graph)
+            stats, adjusted = self._write(folder, (*blocks, values), stats_of, model, steps)
+            total = PartStats.merge(stats, model.calibration.graph)
+            self._warn_of_rate(model, total.counts)
             folder.check_seen()
             check_unchanged(self.kept.files, output.remove_output, self.output)
-            reasons = self._reasons(model, written, folder, steps, lock)
-            summary = score_summary(
-                model, self.made_from, written, check, certificate, steps
-            )
+            cut_off = None
+            if adjusted is not None:
+                largest = discovery_cut_off(adjusted, self.fdr)
+                cut_off = None if math.isnan(largest) else largest
+                model = replace(
+                    model, offset=0.0 if cut_off is None else threshold(cut_off)
+                )
+            reasons = self._reasons(model, stats, total, adjusted, folder, steps, lock)
+            summary = score_summary(model, self.made_from, total, check, certificate, steps)
             path = self.job.model.path
             summary |= {
+                "fdr_cut_off": cut_off, "p_value_bins": bins.histogram(total.bins),
                 "output": redact(self.output),
                 "model": None if path is None else redact(model_url(path)),
                 "reasons": reasons, "planned_worker_bytes": planned,
-                "drift": self._drift(series, columns, written),
-                "values": columns.section(written),
+                "drift": self._drift(series, columns, stats, total),
+                "values": columns.section(total),
             }  # fmt: skip
             check_token(lock.url, lock.token)
             output.write_json(self.output, output.SUMMARY_NAME, summary, indent=2)
@@ -275,14 +287,13 @@ class Scoring:
         if self.given.report and not has_page(self.output):
             make_page(self.output)
 
-    def _series(self, model: Fitted) -> RunSeries:
+    def _series(self, model: Fitted, bins: PValueBins) -> RunSeries:
         """Return the series that a run with this model belongs to."""
         drift = self.job.drift or DriftSection()
         return RunSeries(
             self.output, self.job.dated_output, self.made_from,
             calibration_id(model.calibration), is_exact(model.calibration_kind),
-            model.calibration.bins(self.made_from.settings["alpha"]),
-            self._column_values(model).nominal(), DriftConfig(**drift.model_dump()),
+            bins, self._column_values(model).nominal(), DriftConfig(**drift.model_dump()),
         )  # fmt: skip
 
     def _column_values(self, model: Fitted) -> ColumnValues:
@@ -290,46 +301,50 @@ class Scoring:
         return ColumnValues(model, self.rows, {*private}, self.is_own)
 
     def _drift(
-        self, series: RunSeries | None, columns: ColumnValues, written: Written
+        self,
+        series: RunSeries | None,
+        columns: ColumnValues,
+        stats: Sequence[PartStats],
+        total: PartStats,
     ) -> dict[str, Any]:
         """Return the section about drift."""
         if series is None:
             reason = self.job.why_no_drift_test
             return {"verdict": None, "reason": reason, "text": reason}
-        found, examples = written.found, partial(columns.new_categories, written)
-        values = UnseenCounts(found.counts["rows"], found.missing, found.unseen)
-        counts = RunCounts(found.bins, values)
+        examples = partial(columns.new_categories, stats)
+        values = UnseenCounts(total.counts["rows"], total.missing, total.unseen)
+        counts = RunCounts(total.bins, values)
         return series.section(counts, examples, is_flagged=self.fdr is None)
 
     def _reasons(
         self,
         model: Fitted,
-        written: Written,
+        stats: Sequence[PartStats],
+        total: PartStats,
+        adjusted: Adjustment | None,
         folder: PartFolder,
         steps: Steps,
         lock: Lock,
     ) -> dict[str, Any]:
         """Return the section about reasons; a run does not fail for want of them."""
-        extremes = written.found.extremes
         columns = [*self.rows.columns, *self.kept.columns, *self.kept.index_columns]
         private = tuple(_as_text(self.given.private or (), columns))
         check_token(lock.url, lock.token)
         Folder(self.output).remove_file(output.REASONS_NAME)  # of an interrupted run
-        if len(extremes.parts) == 0:
+        if total.top.empty:
             return no_reasons(model, private, "no row has a p-value")
         if {*map(str, self.rows.columns)} <= {*private}:
             return no_reasons(model, private, ALL_PRIVATE)
-        q_values = None
-        if written.adjustment is not None:
-            q_values = adjusted_p_values(extremes.p_values, written.adjustment)
-            model = replace(model, offset=written.offset)
-        is_flagged = extremes.p_values < model.offset
-        sizes = written.sizes if self.is_own else None
+        q_values, p_values = None, total.top["p_value"].to_numpy()
+        if adjusted is not None:
+            q_values = adjusted_p_values(p_values, adjusted)
+        is_flagged = p_values < model.offset
+        sizes = [of.counts["rows"] for of in stats] if self.is_own else None
         labels = [(folder.name(i), 0) for i in range(folder.n_parts)]
         scored = Scored(self.rows, self.kept, labels, sizes, private)
         try:
             with steps.timed("explain"):
-                section, file = scored.reasons(model, extremes, q_values, is_flagged)
+                section, file = scored.reasons(model, total.top, q_values, is_flagged)
         except Exception as error:
             logger.warning("no reasons can be given: %s", brief(error))
             return no_reasons(model, private, brief(error))
@@ -383,34 +398,36 @@ class Scoring:
         self,
         folder: PartFolder,
         blocks: tuple[da.Array, da.Array, list[Delayed] | None],
+        stats_of: Callable[..., PartStats],
         model: Fitted,
         steps: Steps,
-    ) -> Written:
-        """Write the missing parts, and return what was found in all of them."""
-        alpha = self.made_from.settings["alpha"]
-        asked = Asked(model.calibration.bins(alpha), model.calibration.graph)
+    ) -> tuple[list[PartStats], Adjustment | None]:
+        """Write the missing parts, and return the statistics of all parts.
+
+        Where a false discovery rate decides, also the adjustment of all p-values.
+        """
         measured = folder if self.fdr is None else folder.undecided()
         measured.make()
         origins = self._part_digests(model)
-        found = measured.found(origins)
-        n_done = sum(of_part.counts["rows"] for of_part in found.values())
+        known = measured.read_stats(origins)
+        n_done = sum(of_part.counts["rows"] for of_part in known.values())
         n_rows = self.kept.n_rows
         rows = RowCount(
-            "scored", lambda found: int(found.counts["rows"]),
+            "scored", lambda stats: int(stats.counts["rows"]),
             None if n_rows is None else n_rows - n_done,
         )  # fmt: skip
-        offset = threshold(alpha) if self.fdr is None else None
-        write = partial(parts.part_writes, self.kept, *blocks, offset, asked)
+        offset = model.offset if self.fdr is None else None
+        write = partial(parts.part_writes, self.kept, *blocks, offset, stats_of)
         with steps.timed("score"):
-            of_parts = _write_missing(measured, origins, found, write, rows)
+            stats = _write_missing(measured, origins, known, write, rows)
         if self.fdr is None:
-            return Written.of(of_parts, asked)
+            return stats, None
         with steps.timed("decide"):
             (adjusted,) = compute(adjustment(parts.undecided_p_values(folder)))
-            decide = partial(parts.decision_writes, adjusted, self.fdr, asked)
+            decide = partial(parts.decision_writes, adjusted, self.fdr, stats_of)
             origins = [self.made_from.run] * folder.n_parts  # all p-values decide
-            of_parts = _write_missing(folder, origins, folder.found(origins), decide)
-        return Written.of(of_parts, asked, adjusted, self.fdr)
+            known = folder.read_stats(origins)
+            return _write_missing(folder, origins, known, decide), adjusted
 
     def _warn_of_rate(self, model: Fitted, counts: dict[str, Any]) -> None:
         counts_itself = COUNTS_ITSELF[model.calibration_kind]
@@ -428,17 +445,17 @@ class Scoring:
 def _write_missing(
     folder: PartFolder,
     made_from: Sequence[str],
-    found: dict[int, Found],
+    known: dict[int, PartStats],
     writes: Callable[[PartFolder, Sequence[str], list[int]], list[Delayed]],
     rows: RowCount | None = None,
-) -> list[Found]:
-    """Write the parts that are not found, and return what was found in each."""
-    missing = [i for i in range(folder.n_parts) if i not in found]
-    if found:
-        logger.info("%d of %d parts exist already", len(found), folder.n_parts)
+) -> list[PartStats]:
+    """Write the parts that are not known, and return the statistics of each."""
+    missing = [i for i in range(folder.n_parts) if i not in known]
+    if known:
+        logger.info("%d of %d parts exist already", len(known), folder.n_parts)
     written = compute(*writes(folder, made_from, missing), rows=rows) if missing else ()
-    of_parts = found | dict(zip(missing, written, strict=True))
-    return [of_parts[i] for i in range(folder.n_parts)]
+    stats = known | dict(zip(missing, written, strict=True))
+    return [stats[i] for i in range(folder.n_parts)]
 
 
 def prepare_scoring(

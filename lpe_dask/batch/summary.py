@@ -8,8 +8,8 @@ from typing import Any
 
 from lpe_dask.batch.fingerprint import MADE_FROM, Fingerprint
 from lpe_dask.batch.output import SUMMARY_NAME
+from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.steps import Steps
-from lpe_dask.batch.written import Written
 from lpe_dask.model import Certificate, Fitted
 from lpe_dask.pvalues import BAND_LEVEL, band_half_width, share_between
 from lpe_dask.storage import Folder, brief, package_versions
@@ -48,18 +48,19 @@ def model_summary(
 def score_summary(
     model: Fitted,
     made_from: Fingerprint,
-    written: Written,
+    stats: PartStats,
     check: dict[str, Any] | None,
     certificate: Certificate | None,
     steps: Steps,
 ) -> dict[str, Any]:
-    """Return what ``_summary.json`` contains, but for reasons and drift.
+    """Return what ``_summary.json`` contains, but for what is known of its p-values.
 
     Parameters
     ----------
     model : Fitted
     made_from : Fingerprint
-    written : Written
+    stats : PartStats
+        Of all parts.
     check : dict, optional
         As in `model_summary`.
     certificate : Certificate, optional
@@ -67,18 +68,16 @@ def score_summary(
     steps : Steps
         Of the run.
     """
-    counts, bins = written.found.counts, written.asked.bins
-    measured, alpha = counts["rows"] - counts["rows_nan"], made_from.settings["alpha"]
+    counts, alpha = stats.counts, made_from.settings["alpha"]
+    measured = counts["rows"] - counts["rows_nan"]
     share = between = None
     if measured:
         share = counts["flagged"] / measured
         between = list(share_between(counts["flagged"], measured))
     return {
         **counts,
-        "fdr_cut_off": written.cut_off,
         "flagged_share": share,
         "flagged_between": between,
-        "p_value_bins": bins.histogram(written.found.bins),
         **model_summary(model, check, steps.seconds),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds_by_step": steps.by_step,

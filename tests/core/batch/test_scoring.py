@@ -618,8 +618,8 @@ def test_score_files__sees_that_workers_write_to_another_place(
 ):
     """As they do when OUT is a folder of each machine."""
 
-    def write_elsewhere(part, statistic, p_value, values, offset, asked, *rest):
-        return asked.found(p_value, statistic, p_value < 0, rest[-1], values)
+    def write_elsewhere(part, statistic, p_value, values, offset, stats_of, *rest):
+        return stats_of(rest[-1], p_value, statistic, p_value < 0, values)
 
     monkeypatch.setattr(parts, "_write_part", write_elsewhere)
 

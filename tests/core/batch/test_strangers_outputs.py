@@ -25,8 +25,8 @@ def reserve(url):
     with reserved_output(url):
         pass
 
-def found(url):
-    return PartFolder(url, 1, url, "token").found(["run"])
+def stats(url):
+    return PartFolder(url, 1, url, "token").read_stats(["run"])
 
 def known(url):
     return Checkpoint(url).known(3)
@@ -57,7 +57,7 @@ def answers(tmp_path_factory):
     around = tmp_path_factory.mktemp("strange")
     cases = [(way, name, a) for way, name in READERS.items() for a in REFUSED]
     cases += [("known", "rows-1.parquet", attack) for attack in ATTACKS]
-    cases += [("found", "part-00000.parquet", attack) for attack in [*ATTACKS, "footer"]]
+    cases += [("stats", "part-00000.parquet", attack) for attack in [*ATTACKS, "footer"]]
     folders = {}
     for way, name, attack in cases:
         folder = around / f"{way}-{attack}"
@@ -93,8 +93,8 @@ def test_checkpoint__of_something_else_is_not_known(answers, attack):
 
 
 @pytest.mark.parametrize("attack", [*ATTACKS, "footer"])
-def test_found__knows_no_part_that_is_something_else(answers, attack):
-    assert answers["found", attack] == "{}"
+def test_read_stats__knows_no_part_that_is_something_else(answers, attack):
+    assert answers["stats", attack] == "{}"
 
 
 def test_check_footer__takes_what_arrow_writes(tmp_path):

@@ -1,0 +1,127 @@
+"""Statistics of the rows of a part: counts, and which rows are the most anomalous.
+
+Both are in the metadata of the part, so that a run that resumes need not read its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lpe_dask.pvalues import PValueBins
+
+#: The most anomalous rows of an output that its summary explains.
+N_EXPLAINED = 50
+
+#: The columns of the most anomalous rows.
+_TOP_TYPES = {"part": int, "place": int, "p_value": float, "statistic": float}
+
+#: Attributes of `PartStats` that are arrays of counts.
+_COUNTED = ("bins", "missing", "unseen")
+
+
+def top_anomalies(
+    rows: pd.DataFrame, graph: str, n_rows: int = N_EXPLAINED
+) -> pd.DataFrame:
+    """Return the most anomalous rows first, by p-value, statistic and place.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Columns part and place, the numbers of the part and of the row in it; p_value and
+        statistic. Rows without a p-value are not anomalous.
+    graph : {"knn", "radius"}
+        Whether a large or a small statistic is anomalous.
+    n_rows : int
+        How many rows.
+    """
+    first = rows["p_value"].dropna().nsmallest(n_rows, keep="all")  # with all equal to it
+    by, is_ascending = ["p_value", "statistic", "part", "place"], [True] * 4
+    is_ascending[1] = graph == "radius"
+    ordered = rows.loc[first.index].sort_values(by, ascending=is_ascending)
+    return ordered[:n_rows].reset_index(drop=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PartStats:
+    """Statistics of the rows of a part, or of several.
+
+    Attributes
+    ----------
+    counts : dict
+        "rows", "rows_nan" and "flagged".
+    bins : ndarray of shape (n_counts,)
+        As `PValueBins.count` gives them.
+    missing, unseen : ndarray of shape (n_columns,)
+        How many values of each measured column are missing, and how many no nominal row
+        has; empty where rows are the nominal ones.
+    top : DataFrame
+        As `top_anomalies` gives them.
+    """
+
+    counts: dict[str, int]
+    bins: NDArray[np.int64]
+    missing: NDArray[np.int64]
+    unseen: NDArray[np.int64]
+    top: pd.DataFrame
+
+    @classmethod
+    def of(
+        cls,
+        bins: PValueBins,
+        graph: str,
+        part: int,
+        p_values: NDArray[np.float64],
+        statistic: NDArray[np.float64],
+        is_flagged: NDArray[np.bool_],
+        values: tuple[NDArray[np.int64], NDArray[np.int64]],
+    ) -> PartStats:
+        """Return the statistics of the rows of a part.
+
+        Parameters
+        ----------
+        bins : PValueBins
+            In which p-values are counted.
+        graph : {"knn", "radius"}
+            Of the model.
+        part : int
+            Number of the part.
+        p_values, statistic, is_flagged : ndarray of shape (n_rows,)
+        values : tuple of ndarray
+            ``missing`` and ``unseen``.
+        """
+        counts = {
+            "rows": len(p_values),
+            "rows_nan": int(np.isnan(p_values).sum()),
+            "flagged": int(is_flagged.sum()),
+        }
+        places = np.arange(len(p_values))
+        columns = {"place": places, "p_value": p_values, "statistic": statistic}
+        top = top_anomalies(pd.DataFrame({"part": part, **columns}), graph)
+        return cls(counts, bins.count(p_values), *values, top)
+
+    @classmethod
+    def merge(cls, some: Sequence[PartStats], graph: str) -> PartStats:
+        """Return the statistics of all rows of some parts, at least one."""
+        counts = {name: sum(of.counts[name] for of in some) for name in some[0].counts}
+        arrays = {n: np.sum([getattr(of, n) for of in some], axis=0) for n in _COUNTED}
+        rows = pd.concat([of.top for of in some], ignore_index=True)
+        return cls(counts, **arrays, top=top_anomalies(rows, graph))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return this as values of JSON, for the metadata of a part."""
+        arrays = {name: getattr(self, name).tolist() for name in _COUNTED}
+        return {"counts": self.counts, **arrays, "top": self.top.to_dict("list")}
+
+    @classmethod
+    def from_json(cls, content: Any) -> PartStats:
+        """Return what `as_json` has converted; raises for anything else."""
+        counts = {name: int(n) for name, n in content["counts"].items()}
+        arrays = {name: np.array(content[name], np.int64) for name in _COUNTED}
+        top = pd.DataFrame(content["top"]).astype(_TOP_TYPES)
+        return cls(counts, **arrays, top=top)
