@@ -15,7 +15,7 @@ from lpe_dask.batch.fingerprint import read_fingerprint
 from lpe_dask.batch.output import REASONS_NAME, RESULT_COLUMNS, reserved_output
 from lpe_dask.batch.part_stats import top_anomalies
 from lpe_dask.batch.parts import Q_VALUE
-from lpe_dask.batch.reasons import ALL_PRIVATE, Scored
+from lpe_dask.batch.reasons import ALL_PRIVATE, ExplanationInput
 from lpe_dask.batch.scoring import tables_to_score
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Fitted, load_fitted
@@ -73,7 +73,9 @@ def knows_reasons(output: str, top: int) -> bool:
     n_measured = summary["rows"] - summary["rows_nan"]
     if n_measured == 0:
         raise ValueError(f"no row of {output} has a p-value: there is nothing to explain.")
-    return reasons is not None and _n_rows(reasons) >= min(top, n_measured)
+    if reasons is None:
+        return False
+    return reasons.groupby(["part", "row"]).ngroups >= min(top, n_measured)
 
 
 def _stored(output: str) -> pd.DataFrame | None:
@@ -85,13 +87,13 @@ def reason_lines(reasons: pd.DataFrame) -> str:
     """Return reasons as a table: a line for each row, with its first three columns."""
     lines = []
     for (part, row), of_row in reasons.groupby(["part", "row"], sort=False):
-        first, told = of_row.iloc[0], of_row.head(3)
+        first, shown = of_row.iloc[0], of_row.head(3)
         texts = [
             f"{printable(str(line.column))}={_value(line.value)} ({line.share:.0%}, usual "
             f"{printable(str(line.usual))})"
-            for line in told.itertuples()
+            for line in shown.itertuples()
         ]
-        if told["share"].isna().any():
+        if shown["share"].isna().any():
             texts = ["no shares: the distance is 0 or inf"]
         elif first.is_spread:
             texts.insert(0, "spread over many columns")
@@ -101,19 +103,11 @@ def reason_lines(reasons: pd.DataFrame) -> str:
     table = pd.DataFrame(lines, columns=names)
     if not table["kept"].any():  # nothing was carried over
         del table["kept"]
-    return table.to_string(index=False, justify="left", float_format=_short)
-
-
-def _short(number: float) -> str:
-    return f"{number:.4g}"
+    return table.to_string(index=False, justify="left", float_format="{:.4g}".format)
 
 
 def _value(value: Any) -> str:
     return f"{value:.15g}" if isinstance(value, float) else printable(str(value))[:40]
-
-
-def _n_rows(reasons: pd.DataFrame) -> int:
-    return int(reasons.groupby(["part", "row"]).ngroups)
 
 
 def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
@@ -134,13 +128,11 @@ def _work_out(url: str, summary: dict[str, Any], top: int, lock: Lock) -> None:
     table, rows = tables_to_score(model, url, fingerprint.settings["columns"])
     level = summary["alpha"] if summary["fdr"] is None else summary["fdr_cut_off"]
     model = replace(model, offset=0.0 if level is None else threshold(level))
-    rows_of_top = _top_anomalies(table, model, top)
     hidden = {*RESULT_COLUMNS, Q_VALUE}
     kept = table.select([name for name in table.columns if name not in hidden])
     private = summary["reasons"]["private_columns"]
-    scored = Scored(rows, kept, labels_of(table), None, private)
-    is_flagged = rows_of_top["p_value"].to_numpy() < model.offset
-    _, file = scored.reasons(model, rows_of_top, None, is_flagged)
+    scored = ExplanationInput(rows, kept, labels_of(table), None, private)
+    _, file = scored.explain(model, _top_anomalies(table, model, top), None)
     check_token(lock.url, lock.token)
     Folder(url).write(REASONS_NAME, file)
 

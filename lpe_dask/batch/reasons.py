@@ -10,7 +10,7 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -27,6 +27,9 @@ from lpe_dask.tasks import compute, new_tasks
 #: Columns of a row in the summary, and characters of a text there.
 MOST_COLUMNS, MOST_CHARACTERS = 20, 200
 
+#: What the summary says of such a column.
+_OF_COLUMN = ["column", "value", "usual", "nominal_value", "share", "typical_share"]
+
 #: Why there are no reasons where nothing may be shown.
 ALL_PRIVATE = "all measured columns are private"
 
@@ -38,7 +41,7 @@ MOST_KEPT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ExplanationInput:
     """Rows that were scored, and where they are.
 
     Attributes
@@ -62,12 +65,8 @@ class Scored:
     sizes: Sequence[int] | None
     private: Sequence[str]
 
-    def reasons(
-        self,
-        model: Fitted,
-        top: pd.DataFrame,
-        q_values: NDArray[np.float64] | None,
-        is_flagged: NDArray[np.bool_],
+    def explain(
+        self, model: Fitted, top: pd.DataFrame, q_values: NDArray[np.float64] | None
     ) -> tuple[dict[str, Any], bytes]:
         """Return the reasons of some rows for the summary, and for a file; computes.
 
@@ -78,39 +77,28 @@ class Scored:
         top : DataFrame of n rows
             As `top_anomalies` gives them.
         q_values : ndarray of shape (n,), optional
-        is_flagged : ndarray of shape (n,)
         """
-        values, kept = self._taken(top, model.minima.places)
-        known = top["p_value"].to_numpy(), top["statistic"].to_numpy()
-        part_numbers, places_in_part = top["part"].to_numpy(), top["place"].to_numpy()
+        values, kept = self._select(top, model.minima.places)
+        parts, places = top["part"].to_numpy(), top["place"].to_numpy()
         numbers = None
         if self.sizes is not None:
-            starts = np.cumsum([0, *self.sizes])
-            numbers = reference_numbers(model, starts[part_numbers] + places_in_part)
+            numbers = reference_numbers(model, np.cumsum([0, *self.sizes])[parts] + places)
         names = list(self.rows.columns)
         hidden = np.isin(list(map(str, names)), self.private)
-        found = explain_rows(model, values, known, numbers, hidden, names)
-        labels = [self.labels[i] for i in part_numbers]
-        places = pd.MultiIndex.from_arrays(
-            [
-                [name for name, _ in labels],
-                [
-                    start + int(i)
-                    for (_, start), i in zip(labels, places_in_part, strict=True)
-                ],
-            ],
-            names=["part", "row"],
-        )
-        objects = [of.to_numpy(object) for of in (found.values, found.nominal_values)]
-        kept = [{_label(k): _plain(value) for k, value in of.items()} for of in kept]
+        known = top["p_value"].to_numpy(), top["statistic"].to_numpy()
+        explanation = explain_rows(model, values, known, numbers, hidden, names)
+        is_flagged = known[0] < model.offset
         rows = [
             {
-                "part": part, "row": row, "kept": kept[i],
+                "part": self.labels[part][0], "row": self.labels[part][1] + int(place),
+                "kept": {_label(k): _plain(value) for k, value in kept[i].items()},
                 "q_value": None if q_values is None else _plain(q_values[i]),
                 "is_anomaly": bool(is_flagged[i]),
-                **_row_of(found, i, *(of[i] for of in objects)),
+                **of_row,
             }
-            for i, (part, row) in enumerate(places)
+            for i, (part, place, of_row) in enumerate(
+                zip(parts, places, _row_sections(explanation), strict=True)
+            )
         ]  # fmt: skip
         first = Counter(
             row["columns"][0]["column"]
@@ -124,9 +112,9 @@ class Scored:
                 {"column": name, "rows": n} for name, n in first.most_common()
             ],
         }
-        return section, reasons_file(found, places, kept)
+        return section, reasons_file(explanation, rows)
 
-    def _taken(
+    def _select(
         self, top: pd.DataFrame, exact: Sequence[int]
     ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
         """Return the rows and what tells which they are, in the order of the places.
@@ -140,12 +128,11 @@ class Scored:
             (take, keys[i], self.kept.parts[i], places.to_numpy(), names)
             for i, places in chosen.items()
         )
-        taken = compute(*new_tasks("take", tasks, [frame]))
-        order = np.argsort(np.concatenate([places.index for places in chosen.values()]))
-        frames, lists = zip(*taken, strict=True)
+        frames, lists = zip(*compute(*new_tasks("take", tasks, [frame])), strict=True)
         objects = dict.fromkeys(self.rows.columns[list(exact)], object)
-        frames = tuple(frame.astype(objects) for frame in frames)
-        values, kept = pd.concat(frames, ignore_index=True), [*chain(*lists)]
+        values = pd.concat([of.astype(objects) for of in frames], ignore_index=True)
+        kept = [*chain(*lists)]
+        order = np.argsort(np.concatenate([places.index for places in chosen.values()]))
         return values.iloc[order].reset_index(drop=True), [kept[i] for i in order]
 
     def _telling_columns(self) -> list[str]:
@@ -173,59 +160,48 @@ def no_reasons(model: Fitted, private: Sequence[str], why: str | None) -> dict[s
     }  # fmt: skip
 
 
-def reasons_file(
-    found: Explanation, places: pd.MultiIndex, kept: Sequence[dict[str, Any]]
-) -> bytes:
+def reasons_file(explanation: Explanation, rows: Sequence[dict[str, Any]]) -> bytes:
     """Return a file of the reasons of rows: a line for each row and column.
 
     Parameters
     ----------
-    found : Explanation
-    places : MultiIndex of shape (n,)
-        The part and row of each.
-    kept : sequence of dict
-        What tells which row each is, by the name of the column.
+    explanation : Explanation
+    rows : sequence of dict
+        As the section of the summary has them.
     """
-    n_columns = len(found.columns)
-    lines = found.table(n_columns)
-    lines.index = places.repeat(n_columns)
-    texts = [", ".join(f"{name}={value}" for name, value in of.items()) for of in kept]
-    lines.insert(0, "kept", np.repeat(np.array(texts, object), n_columns))
+    n_columns = len(explanation.columns)
+    lines = explanation.table(n_columns).reset_index(drop=True)
+    names = pd.DataFrame([{name: row[name] for name in ("part", "row")} for row in rows])
+    names["kept"] = [", ".join(f"{k}={v}" for k, v in row["kept"].items()) for row in rows]
+    names = names.loc[names.index.repeat(n_columns)].reset_index(drop=True)
     lines["column"] = lines["column"].map(str)
     for name in ("value", "nominal_value"):
         if lines[name].dtype == object:  # a column of a file has one type
             lines[name] = lines[name].map(_text, na_action="ignore")
     file = io.BytesIO()
-    lines.reset_index().to_parquet(file, index=False)
+    pd.concat([names, lines], axis=1).to_parquet(file, index=False)
     return file.getvalue()
 
 
-def _row_of(
-    found: Explanation, i: int, values: NDArray[Any], nominal_values: NDArray[Any]
-) -> dict[str, Any]:
-    """Return the reasons of a row for the summary."""
-    shares, statistic = found.shares[i], found.statistic[i]
-    note = None
-    if np.isnan(shares).any():
-        note = f"no shares: the distance is {found.distances[i]:g}"
-    elif found.is_spread[i]:
-        note = "spread over many columns"
-    return {
-        "p_value": _plain(found.p_values[i]),
-        "statistic": _plain(statistic),
-        "note": note,
-        "columns": [
-            {
-                "column": _plain(str(found.columns[place])),
-                "value": _plain(values[place]),
-                "usual": _plain(found.usual[place]),
-                "nominal_value": _plain(nominal_values[place]),
-                "share": _plain(shares[place]),
-                "typical_share": _plain(found.typical_shares[place]),
-            }
-            for place in found.order[i, :MOST_COLUMNS]
-        ],
-    }
+def _row_sections(explanation: Explanation) -> Iterator[dict[str, Any]]:
+    """Yield the reasons of each row for the summary."""
+    lines = explanation.table(MOST_COLUMNS)[_OF_COLUMN]
+    lines["column"] = lines["column"].map(str)
+    for i in range(len(explanation.shares)):
+        note = None
+        if np.isnan(explanation.shares[i]).any():
+            note = f"no shares: the distance is {explanation.distances[i]:g}"
+        elif explanation.is_spread[i]:
+            note = "spread over many columns"
+        yield {
+            "p_value": _plain(explanation.p_values[i]),
+            "statistic": _plain(explanation.statistic[i]),
+            "note": note,
+            "columns": [
+                {name: _plain(value) for name, value in of_column.items()}
+                for of_column in lines.loc[[i]].to_dict("records")
+            ],
+        }
 
 
 def _label(name: str) -> str:
@@ -240,12 +216,10 @@ def _plain(value: Any) -> Any:
     """Return a value of a table as JSON has it: a finite number, or a short text."""
     if value is None or value is pd.NA:
         return None
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
     text = _text(value)
     if len(text) <= MOST_CHARACTERS:
         return text

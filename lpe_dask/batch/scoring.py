@@ -43,7 +43,7 @@ from lpe_dask.batch.job import DriftSection, Job, JobKeyError, ScoreSection
 from lpe_dask.batch.page import has_page, make_page
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.parts import PartFolder
-from lpe_dask.batch.reasons import ALL_PRIVATE, Scored, no_reasons
+from lpe_dask.batch.reasons import ALL_PRIVATE, ExplanationInput, no_reasons
 from lpe_dask.batch.steps import Steps
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.model import (
@@ -335,16 +335,15 @@ class Scoring:
             return no_reasons(model, private, "no row has a p-value")
         if {*map(str, self.rows.columns)} <= {*private}:
             return no_reasons(model, private, ALL_PRIVATE)
-        q_values, p_values = None, total.top["p_value"].to_numpy()
+        q_values = None
         if adjusted is not None:
-            q_values = adjusted_p_values(p_values, adjusted)
-        is_flagged = p_values < model.offset
+            q_values = adjusted_p_values(total.top["p_value"].to_numpy(), adjusted)
         sizes = [of.counts["rows"] for of in stats] if self.is_own else None
         labels = [(folder.name(i), 0) for i in range(folder.n_parts)]
-        scored = Scored(self.rows, self.kept, labels, sizes, private)
+        rows = ExplanationInput(self.rows, self.kept, labels, sizes, private)
         try:
             with steps.timed("explain"):
-                section, file = scored.reasons(model, total.top, q_values, is_flagged)
+                section, file = rows.explain(model, total.top, q_values)
         except Exception as error:
             logger.warning("no reasons can be given: %s", brief(error))
             return no_reasons(model, private, brief(error))
