@@ -10,15 +10,16 @@ that the same fit, started again, has the same result.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any, Literal
 from uuid import uuid4
 
+from lpe_dask.batch.errors import JobKeyError, RunError, input_errors_pass
 from lpe_dask.batch.fingerprint import changed_files, digest
-from lpe_dask.batch.job import Job, JobKeyError, Source
+from lpe_dask.batch.job import Job, Source
 from lpe_dask.batch.output import check_output, remove_fits, tidy
 from lpe_dask.model import (
     ABOUT_SEARCH,
@@ -34,7 +35,7 @@ from lpe_dask.model import (
     save_fitted,
     with_defaults,
 )
-from lpe_dask.storage import brief, redact
+from lpe_dask.storage import redact
 from lpe_dask.tables import (
     LEVEL_TYPES,
     AllBut,
@@ -63,10 +64,6 @@ logger = logging.getLogger(__name__)
 #: What happens to an existing model or output: it is kept, as the result of the run; or the
 #: run is refused; or it is replaced.
 Existing = Literal["keep", "refuse", "replace"]
-
-
-class RunError(RuntimeError):
-    """A run that failed after its tasks had started, rather than on what it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,16 +349,3 @@ def open_measured(
     except (ValueError, TypeError) as error:
         raise type(error)(f"{shown_paths(path)}: {error}") from error
     return table, frame
-
-
-@contextmanager
-def input_errors_pass(what: str = "fitted") -> Iterator[None]:
-    """Let errors about the input pass; turn any other into a `RunError`."""
-    try:
-        yield
-    except (ValueError, TypeError):
-        raise
-    except Exception as error:
-        if type(error) is MemoryError:  # of a plan; that of an allocation is a subclass
-            raise
-        raise RunError(f"the run stopped while it {what}: {brief(error)}") from error

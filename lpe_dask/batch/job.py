@@ -104,19 +104,6 @@ _WHOLE = "a whole number of at least 1"
 _SWITCH = "true or false"
 
 
-class JobKeyError(ValueError):
-    """The value of a key of a job does not go with the files that the job names.
-
-    Attributes
-    ----------
-    section, key : str
-    """
-
-    def __init__(self, message: str, section: str, key: str) -> None:
-        super().__init__(message)
-        self.section, self.key = section, key
-
-
 class Section(BaseModel):
     """A section of a job."""
 

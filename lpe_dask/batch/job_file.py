@@ -22,11 +22,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from lpe_dask.batch.dated_output import DatedOutput
+from lpe_dask.batch.errors import JobKeyError
 from lpe_dask.batch.job import (
     KEYS,
     SECTIONS,
     Job,
-    JobKeyError,
     Source,
     conflicts,
     short_repr,

@@ -27,19 +27,18 @@ from lpe_dask import dask_array as da
 from lpe_dask.batch import output, parts
 from lpe_dask.batch.column_values import ColumnValues
 from lpe_dask.batch.drift_log import RunCounts, RunSeries
+from lpe_dask.batch.errors import JobKeyError, RunError, input_errors_pass
 from lpe_dask.batch.fingerprint import Fingerprint, changed_files, read_fingerprint
 from lpe_dask.batch.fit import (
     Existing,
     Fit,
-    RunError,
     check_unchanged,
     csv_setting,
-    input_errors_pass,
     open_measured,
     source_of,
     takes_loo,
 )
-from lpe_dask.batch.job import DriftSection, Job, JobKeyError, ScoreSection
+from lpe_dask.batch.job import DriftSection, Job, ScoreSection
 from lpe_dask.batch.page import has_page, make_page
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.parts import PartFolder

@@ -25,7 +25,7 @@ from breaking import (
     write_tables,
 )  # fmt: skip
 from choosing import mostly_slow
-from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.errors import RunError
 from lpe_dask.search import plan
 from storages import BreakingFileSystem, Death
 

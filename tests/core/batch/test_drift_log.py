@@ -13,7 +13,7 @@ import lpe_dask
 from choosing import mostly_full
 from daily import JOB, N_ROWS, day, fit_model, prepare_folder, rows, write_day
 from lpe_dask.batch import drift_log
-from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.summary import read_summary
 from storages import s3_server
 

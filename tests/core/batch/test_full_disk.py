@@ -9,7 +9,7 @@ import pytest
 
 from breaking import DECIDED, Case, Place, breaking_storage, parts_in, write_tables
 from choosing import mostly_slow
-from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.errors import RunError
 from lpe_dask.search.memory import Needs
 from lpe_dask.tasks import remove_spools
 from storages import BreakingFileSystem

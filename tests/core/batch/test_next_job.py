@@ -17,7 +17,7 @@ from breaking import at
 from choosing import mostly_full
 from lpe_dask.batch import fingerprint, parts, resume
 from lpe_dask.batch.dated_output import DatedOutput
-from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.placeholders import Placeholders
 from lpe_dask.cli.commands import cli
 from lpe_dask.storage.lock import hold

@@ -32,7 +32,7 @@ from interrupting import (
 )
 from lpe_dask.batch import parts
 from lpe_dask.batch.api import fit_job, score_files, score_job
-from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.parts import PartFolder
 from lpe_dask.batch.runs import prepare
 from lpe_dask.forecast import make_forecast

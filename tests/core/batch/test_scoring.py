@@ -19,7 +19,7 @@ from choosing import mostly_full
 from lpe_dask.batch import fit as fit_runs
 from lpe_dask.batch import parts
 from lpe_dask.batch.api import score_files, score_job
-from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.runs import prepare
 from lpe_dask.pvalues import share_between
 from lpe_dask.tasks import workers

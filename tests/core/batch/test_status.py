@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from lpe_dask.batch import parts
 from lpe_dask.batch.api import score_files
-from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.status import status_of
 from lpe_dask.cli import commands
 from lpe_dask.storage.lock import hold

@@ -17,7 +17,7 @@ from fsspec.spec import AbstractFileSystem
 import lpe_dask
 from buckets import DAY, expected, filled, scored, write_job, write_tables
 from lpe_dask.batch import parts
-from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.errors import RunError
 from lpe_dask.cli.commands import cli
 from lpe_dask.storage import brief
 from lpe_dask.storage.lock import check_token, hold

@@ -10,7 +10,7 @@ import pytest
 
 import lpe_dask
 from breaking import DAY, DECIDED, OF_THE_RUN, write_job, write_tables
-from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.errors import RunError
 from storages import MANY_ATTEMPTS, s3_server
 
 #: What comes instead of an answer.

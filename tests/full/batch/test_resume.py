@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from breaking import parts_in
 from interrupting import N_PARTS, copy_of, stop_after, uninterrupted, write_tables
 from lpe_dask.batch.api import score_files
-from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.parts import PartFolder
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import lpe_dask
 from hostile import ATTACKS, limited
-from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.errors import RunError
 from lpe_dask.batch.parts import PartFolder
 
 RESUME = """

@@ -10,7 +10,7 @@ from distributed import Client
 import lpe_dask
 from buckets import DAY, DONE, expected, filled, names_in, scored, write_job
 from lpe_dask.batch import parts
-from lpe_dask.batch.fit import RunError
+from lpe_dask.batch.errors import RunError
 from lpe_dask.tasks import remove_spools
 from processes import local_cluster
 from storages import MANY_ATTEMPTS, s3_server
