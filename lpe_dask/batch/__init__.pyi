@@ -7,7 +7,8 @@ from .explaining import explain_output as explain_output
 from .explaining import knows_reasons as knows_reasons
 from .explaining import reason_lines as reason_lines
 from .fingerprint import MADE_FROM as MADE_FROM
-from .fit import open_measured as open_measured
+from .inputs import open_measured as open_measured
+from .inputs import tables_to_score as tables_to_score
 from .job import ClusterSection as ClusterSection
 from .job import cluster_section as cluster_section
 from .job_file import naming_keys as naming_keys
@@ -15,6 +16,5 @@ from .page import report as report
 from .resume import next_job as next_job
 from .runs import Run as Run
 from .runs import prepare as prepare
-from .scoring import tables_to_score as tables_to_score
 from .status import status_of as status_of
 from .summary import read_summary as read_summary

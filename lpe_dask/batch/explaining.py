@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from lpe_dask.batch.fingerprint import read_fingerprint
+from lpe_dask.batch.inputs import tables_to_score
 from lpe_dask.batch.output import REASONS_NAME, RESULT_COLUMNS, reserved_output
 from lpe_dask.batch.part_stats import top_anomalies
 from lpe_dask.batch.parts import Q_VALUE
 from lpe_dask.batch.reasons import ALL_PRIVATE, ExplanationInput
-from lpe_dask.batch.scoring import tables_to_score
 from lpe_dask.batch.summary import read_summary
 from lpe_dask.model import Fitted, load_fitted
 from lpe_dask.pvalues import threshold

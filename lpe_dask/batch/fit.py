@@ -10,16 +10,17 @@ that the same fit, started again, has the same result.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any, Literal
 from uuid import uuid4
 
-from lpe_dask.batch.errors import JobKeyError, RunError, input_errors_pass
-from lpe_dask.batch.fingerprint import changed_files, digest
-from lpe_dask.batch.job import Job, Source
+from lpe_dask.batch.errors import JobKeyError, input_errors_pass
+from lpe_dask.batch.fingerprint import digest
+from lpe_dask.batch.inputs import check_unchanged, csv_setting, open_measured, paths_of
+from lpe_dask.batch.job import Job
 from lpe_dask.batch.output import check_output, remove_fits, tidy
 from lpe_dask.model import (
     ABOUT_SEARCH,
@@ -38,25 +39,11 @@ from lpe_dask.model import (
 from lpe_dask.storage import redact
 from lpe_dask.tables import (
     LEVEL_TYPES,
-    AllBut,
-    CsvOptions,
     ExclusionError,
     FileTable,
     Paths,
-    TableFiles,
-    as_given,
     categorical_places,
-    check_kinds,
-    check_numeric,
-    find_files,
-    is_there,
-    label_of,
-    named_columns,
-    open_table,
     paths_in,
-    select_columns,
-    shown_paths,
-    with_csv,
 )
 
 logger = logging.getLogger(__name__)
@@ -243,26 +230,6 @@ def _decisive(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return decisive | approximate | {"pynndescent": metadata.version("pynndescent")}
 
 
-def paths_of(sources: Sequence[Source], csv: CsvOptions | None) -> Paths:
-    """Return the paths of a job's table; days of a range may have no files."""
-    absent = [s.path for s in sources if s.is_optional and not is_there(s.path)]
-    if absent:
-        logger.warning("there are no files at %s: left out", ", ".join(absent))
-    there = [s.path for s in sources if s.path not in absent]
-    if absent and not there:
-        raise FileNotFoundError(
-            f"there are no files at {', '.join(absent)}. At least one day of the range "
-            f"must have files."
-        )
-    return with_csv(there, None if csv is None else csv.given())
-
-
-def csv_setting(job: Job) -> dict[str, Any]:
-    """Return how CSV files are read, to tell runs apart; nothing if in the plain way."""
-    given = {} if job.csv is None else job.csv.given()
-    return {"csv": given} if given else {}
-
-
 def takes_loo(parameters: Mapping[str, Any]) -> bool:
     """Return whether the calibration is "loo", whatever the number of nominal rows."""
     calibration = parameters["calibration"]
@@ -283,69 +250,3 @@ def check_absent(path: str) -> None:
             f"there is a model at {path}. Give another folder, or replace it "
             f"(overwrite=True, --overwrite)."
         )
-
-
-def check_unchanged(files: TableFiles, remove: Callable[[str], None], url: str) -> None:
-    """Raise RunError if files are not what they were when the run began.
-
-    Parameters
-    ----------
-    files : TableFiles
-    remove : callable
-        Is called with ``url`` before, to remove what was made from these files: it may be
-        from what they were meanwhile, also if they are later what they were before.
-    url : str
-    """
-    changed = changed_files(files.stamps, find_files(files.paths).stamps)
-    if changed:
-        remove(url)
-        raise RunError(
-            f"the run stopped because an input file changed while it was read: "
-            f"{changed[0]}. What was computed from the input files is removed. Start the "
-            f"run again when they no longer change."
-        )
-
-
-def open_measured(
-    path: Paths,
-    given: Sequence[Any] | AllBut | None,
-    names: Sequence[Any] | None = None,
-    *,
-    categorical: str | Sequence[Any] | None = None,
-    kinds: Mapping[int, str | None] | None = None,
-) -> tuple[FileTable, Any]:
-    """Return a table in files, and the frame of its columns to measure.
-
-    These are numbers, but for categorical columns. Errors name the files.
-
-    Parameters
-    ----------
-    path : str, path, or a sequence of them
-    given : sequence or AllBut, optional
-        Columns to measure as a user gives them, see `column_names.as_given`.
-    names : sequence, optional
-        Columns to measure if none are given, by their exact names; None: all.
-    categorical : {None, "auto"} or sequence
-        The categorical columns of nominal rows.
-    kinds : mapping of int to str or None, optional
-        Those of rows to score, by position, and what the nominal rows have there, as far as
-        that is known: see `Categories.kinds` and `Fit.kinds`.
-    """
-    kinds, given = kinds or {}, named_columns(path, given, categorical)
-    table = open_table(path, names if given is None else given, kinds, categorical)
-    frame = table.frame()
-    chosen = names if given is None else as_given(given, frame.columns)
-    try:
-        if chosen is None:
-            chosen = table.default_columns(categorical)
-        table.check_same(chosen)
-        frame = select_columns(frame, chosen)
-        if len(frame.columns) == 0:
-            raise ValueError("no columns to measure. Name some (columns=, --columns).")
-        found = table.kinds(list(frame.columns))
-        places = {*kinds, *categorical_places(frame, found, categorical)}
-        check_kinds(found, list(map(label_of, frame.columns)), kinds)
-        check_numeric(frame, but=places)
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"{shown_paths(path)}: {error}") from error
-    return table, frame

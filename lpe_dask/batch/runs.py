@@ -16,7 +16,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from lpe_dask.batch.fit import Existing, Fit, paths_of, prepare_fit
+from lpe_dask.batch.fit import Existing, Fit, prepare_fit
+from lpe_dask.batch.inputs import paths_of
 from lpe_dask.batch.job import Job
 from lpe_dask.batch.job_file import naming_keys
 from lpe_dask.batch.output import remove_fits

@@ -27,16 +27,22 @@ from lpe_dask import dask_array as da
 from lpe_dask.batch import output, parts
 from lpe_dask.batch.column_values import ColumnValues
 from lpe_dask.batch.drift_log import RunCounts, RunSeries
-from lpe_dask.batch.errors import JobKeyError, RunError, input_errors_pass
+from lpe_dask.batch.errors import RunError, input_errors_pass
 from lpe_dask.batch.fingerprint import Fingerprint, changed_files, read_fingerprint
 from lpe_dask.batch.fit import (
     Existing,
     Fit,
-    check_unchanged,
-    csv_setting,
-    open_measured,
     source_of,
     takes_loo,
+)
+from lpe_dask.batch.inputs import (
+    check_private,
+    check_unchanged,
+    csv_setting,
+    match_names,
+    open_measured,
+    select_carried_columns,
+    tables_to_score,
 )
 from lpe_dask.batch.job import DriftSection, Job, ScoreSection
 from lpe_dask.batch.page import has_page, make_page
@@ -71,11 +77,7 @@ from lpe_dask.tables import (
     FileTable,
     Paths,
     TableError,
-    as_given,
-    kinds_of,
     paths_in,
-    rounding_of,
-    shown_paths,
 )
 from lpe_dask.tasks import RowCount, at_once, compute
 
@@ -296,7 +298,7 @@ class Scoring:
         )  # fmt: skip
 
     def _column_values(self, model: Fitted) -> ColumnValues:
-        private = _as_text(self.given.private or (), list(self.rows.columns))
+        private = match_names(self.given.private or (), list(self.rows.columns))
         return ColumnValues(model, self.rows, {*private}, self.is_own)
 
     def _drift(
@@ -327,7 +329,7 @@ class Scoring:
     ) -> dict[str, Any]:
         """Return the section about reasons; a run does not fail for want of them."""
         columns = [*self.rows.columns, *self.kept.columns, *self.kept.index_columns]
-        private = tuple(_as_text(self.given.private or (), columns))
+        private = tuple(match_names(self.given.private or (), columns))
         check_token(lock.url, lock.token)
         Folder(self.output).remove_file(output.REASONS_NAME)  # of an interrupted run
         if total.top.empty:
@@ -490,13 +492,15 @@ def prepare_scoring(
             table, rows = open_measured(data, None, columns, kinds=origin.kinds)
     else:
         table, rows = tables_to_score(origin, data, given.columns)
-    _check_private(
+    check_private(
         given.private or (), [*rows.columns, *table.columns, *table.index_columns]
     )
     results = [*output.RESULT_COLUMNS]
     if given.fdr is not None:
         results.append(parts.Q_VALUE)
-    kept = _kept(data, table, given.keep, results, list(map(str, rows.columns)))
+    kept = select_carried_columns(
+        data, table, given.keep, results, list(map(str, rows.columns))
+    )
     settings = {
         "columns": list(map(str, rows.columns)),
         "keep": list(map(str, kept.columns)),
@@ -540,77 +544,3 @@ def _level(origin: Fit | Fitted) -> float:
     """Return the level of a model; that of its fit, whatever was set later."""
     level: float = origin.parameters["alpha"] if isinstance(origin, Fit) else origin.alpha
     return level
-
-
-def _check_private(private: Sequence[Any], columns: Sequence[Any]) -> None:
-    """Raise ValueError for a column that does not exist: a slip would show another one."""
-    missing = sorted({*_as_text(private, columns)} - {*map(str, columns)})
-    if missing:
-        raise JobKeyError(
-            f"there are no columns {missing} to keep private, but "
-            f"{list(dict.fromkeys(columns))}. Name some of these (private=, --private).",
-            "score",
-            "private",
-        )
-
-
-def _as_text(given: Sequence[Any], columns: Sequence[Any]) -> list[str]:
-    """Return the names that a user gave as those of columns have them, as text."""
-    return as_given(map(str, given), dict.fromkeys(map(str, columns)))
-
-
-def tables_to_score(
-    model: Fitted, data: Paths, columns: Sequence[Any] | None
-) -> tuple[FileTable, Any]:
-    """Return a table in files, and of it the frame of columns that a model measures."""
-    kinds = kinds_of(model.categories)
-    table, rows = open_measured(data, columns, model.columns, kinds=kinds)
-    if len(rows.columns) != model.n_features:
-        raise ValueError(
-            f"{shown_paths(data)} has {len(rows.columns)} columns to measure, but the "
-            f"model was fitted on {model.n_features}. Name that many (columns=, "
-            f"--columns)."
-        )
-    return table, rows
-
-
-def _kept(
-    path: Paths,
-    table: FileTable,
-    keep: Sequence[Any] | None,
-    results: Sequence[str],
-    measured: Sequence[str],
-) -> FileTable:
-    """Return the columns to carry over, none of which has the name of a result."""
-    table.check_same(keep)
-    existing = table.columns
-    names = existing if keep is None else list(dict.fromkeys(as_given(keep, existing)))
-    missing = [name for name in names if name not in existing]
-    if missing:
-        raise JobKeyError(
-            f"{shown_paths(path)} has no columns {missing} to keep, but "
-            f"{existing}. Name some of these (keep=, --keep).",
-            "score",
-            "keep",
-        )
-    kept = table.select(names)
-    hidden = [name for name in results if name in kept.schema.names]
-    if hidden:
-        raise JobKeyError(
-            f"{shown_paths(path)} has {hidden} already, but these are names of results in "
-            f"the output ({', '.join(results)}). Name the columns to carry over "
-            f"without them (keep=, --keep), or rename them in the input.",
-            "score",
-            "keep",
-        )
-    for field in kept.schema:
-        rounding = rounding_of(field)
-        if rounding is not None and field.name not in measured:
-            raise JobKeyError(
-                f"column {field.name!r} is to be carried over, but the only type for it in "
-                f"all files, {field.type}, rounds decimals: it is {rounding}. Write it "
-                f"with the same type in all files, or leave it out (keep=, --keep).",
-                "score",
-                "keep",
-            )
-    return kept

@@ -1,0 +1,195 @@
+"""Open what a job reads: the tables of its files, and which of their columns it takes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lpe_dask.batch.errors import JobKeyError, RunError
+from lpe_dask.batch.fingerprint import changed_files
+from lpe_dask.batch.job import Job, Source
+from lpe_dask.model import Fitted
+from lpe_dask.tables import (
+    AllBut,
+    CsvOptions,
+    FileTable,
+    Paths,
+    TableFiles,
+    as_given,
+    categorical_places,
+    check_kinds,
+    check_numeric,
+    find_files,
+    is_there,
+    kinds_of,
+    label_of,
+    named_columns,
+    open_table,
+    rounding_of,
+    select_columns,
+    shown_paths,
+    with_csv,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def paths_of(sources: Sequence[Source], csv: CsvOptions | None) -> Paths:
+    """Return the paths of a job's table; days of a range may have no files."""
+    absent = [s.path for s in sources if s.is_optional and not is_there(s.path)]
+    if absent:
+        logger.warning("there are no files at %s: left out", ", ".join(absent))
+    there = [s.path for s in sources if s.path not in absent]
+    if absent and not there:
+        raise FileNotFoundError(
+            f"there are no files at {', '.join(absent)}. At least one day of the range "
+            f"must have files."
+        )
+    return with_csv(there, None if csv is None else csv.given())
+
+
+def csv_setting(job: Job) -> dict[str, Any]:
+    """Return how CSV files are read, to tell runs apart; nothing if in the plain way."""
+    given = {} if job.csv is None else job.csv.given()
+    return {"csv": given} if given else {}
+
+
+def open_measured(
+    path: Paths,
+    given: Sequence[Any] | AllBut | None,
+    names: Sequence[Any] | None = None,
+    *,
+    categorical: str | Sequence[Any] | None = None,
+    kinds: Mapping[int, str | None] | None = None,
+) -> tuple[FileTable, Any]:
+    """Return a table in files, and the frame of its columns to measure.
+
+    These are numbers, but for categorical columns. Errors name the files.
+
+    Parameters
+    ----------
+    path : str, path, or a sequence of them
+    given : sequence or AllBut, optional
+        Columns to measure as a user gives them, see `column_names.as_given`.
+    names : sequence, optional
+        Columns to measure if none are given, by their exact names; None: all.
+    categorical : {None, "auto"} or sequence
+        The categorical columns of nominal rows.
+    kinds : mapping of int to str or None, optional
+        Those of rows to score, by position, and what the nominal rows have there, as far as
+        that is known: see `Categories.kinds` and `Fit.kinds`.
+    """
+    kinds, given = kinds or {}, named_columns(path, given, categorical)
+    table = open_table(path, names if given is None else given, kinds, categorical)
+    frame = table.frame()
+    chosen = names if given is None else as_given(given, frame.columns)
+    try:
+        if chosen is None:
+            chosen = table.default_columns(categorical)
+        table.check_same(chosen)
+        frame = select_columns(frame, chosen)
+        if len(frame.columns) == 0:
+            raise ValueError("no columns to measure. Name some (columns=, --columns).")
+        found = table.kinds(list(frame.columns))
+        places = {*kinds, *categorical_places(frame, found, categorical)}
+        check_kinds(found, list(map(label_of, frame.columns)), kinds)
+        check_numeric(frame, but=places)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{shown_paths(path)}: {error}") from error
+    return table, frame
+
+
+def tables_to_score(
+    model: Fitted, data: Paths, columns: Sequence[Any] | None
+) -> tuple[FileTable, Any]:
+    """Return a table in files, and of it the frame of columns that a model measures."""
+    kinds = kinds_of(model.categories)
+    table, rows = open_measured(data, columns, model.columns, kinds=kinds)
+    if len(rows.columns) != model.n_features:
+        raise ValueError(
+            f"{shown_paths(data)} has {len(rows.columns)} columns to measure, but the "
+            f"model was fitted on {model.n_features}. Name that many (columns=, "
+            f"--columns)."
+        )
+    return table, rows
+
+
+def select_carried_columns(
+    path: Paths,
+    table: FileTable,
+    keep: Sequence[Any] | None,
+    results: Sequence[str],
+    measured: Sequence[str],
+) -> FileTable:
+    """Return the columns to carry over, none of which has the name of a result."""
+    table.check_same(keep)
+    existing = table.columns
+    names = existing if keep is None else list(dict.fromkeys(as_given(keep, existing)))
+    missing = [name for name in names if name not in existing]
+    if missing:
+        raise JobKeyError(
+            f"{shown_paths(path)} has no columns {missing} to keep, but "
+            f"{existing}. Name some of these (keep=, --keep).",
+            "score",
+            "keep",
+        )
+    kept = table.select(names)
+    hidden = [name for name in results if name in kept.schema.names]
+    if hidden:
+        raise JobKeyError(
+            f"{shown_paths(path)} has {hidden} already, but these are names of results in "
+            f"the output ({', '.join(results)}). Name the columns to carry over "
+            f"without them (keep=, --keep), or rename them in the input.",
+            "score",
+            "keep",
+        )
+    for field in kept.schema:
+        rounding = rounding_of(field)
+        if rounding is not None and field.name not in measured:
+            raise JobKeyError(
+                f"column {field.name!r} is to be carried over, but the only type for it in "
+                f"all files, {field.type}, rounds decimals: it is {rounding}. Write it "
+                f"with the same type in all files, or leave it out (keep=, --keep).",
+                "score",
+                "keep",
+            )
+    return kept
+
+
+def check_private(private: Sequence[Any], columns: Sequence[Any]) -> None:
+    """Raise ValueError for a column that does not exist: a slip would show another one."""
+    missing = sorted({*match_names(private, columns)} - {*map(str, columns)})
+    if missing:
+        raise JobKeyError(
+            f"there are no columns {missing} to keep private, but "
+            f"{list(dict.fromkeys(columns))}. Name some of these (private=, --private).",
+            "score",
+            "private",
+        )
+
+
+def match_names(given: Sequence[Any], columns: Sequence[Any]) -> list[str]:
+    """Return the names that a user gave as those of columns have them, as text."""
+    return as_given(map(str, given), dict.fromkeys(map(str, columns)))
+
+
+def check_unchanged(files: TableFiles, remove: Callable[[str], None], url: str) -> None:
+    """Raise RunError if files are not what they were when the run began.
+
+    Parameters
+    ----------
+    files : TableFiles
+    remove : callable
+        Is called with ``url`` before, to remove what was made from these files: it may be
+        from what they were meanwhile, also if they are later what they were before.
+    url : str
+    """
+    changed = changed_files(files.stamps, find_files(files.paths).stamps)
+    if changed:
+        remove(url)
+        raise RunError(
+            f"the run stopped because an input file changed while it was read: "
+            f"{changed[0]}. What was computed from the input files is removed. Start the "
+            f"run again when they no longer change."
+        )
