@@ -3,9 +3,9 @@ from .api import fit_job as fit_job
 from .api import run as run
 from .api import score_files as score_files
 from .api import score_job as score_job
-from .explaining import explain_output as explain_output
-from .explaining import knows_reasons as knows_reasons
-from .explaining import reason_lines as reason_lines
+from .explanations import explain_output as explain_output
+from .explanations import knows_reasons as knows_reasons
+from .explanations import reason_lines as reason_lines
 from .fingerprint import MADE_FROM as MADE_FROM
 from .inputs import open_measured as open_measured
 from .inputs import tables_to_score as tables_to_score

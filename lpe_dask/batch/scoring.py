@@ -28,6 +28,7 @@ from lpe_dask.batch import output, parts
 from lpe_dask.batch.column_values import ColumnValues
 from lpe_dask.batch.drift_log import RunCounts, RunSeries
 from lpe_dask.batch.errors import RunError, input_errors_pass
+from lpe_dask.batch.explanations import ALL_PRIVATE, ExplanationInput, no_reasons
 from lpe_dask.batch.fingerprint import Fingerprint, changed_files, read_fingerprint
 from lpe_dask.batch.fit import (
     Existing,
@@ -48,7 +49,6 @@ from lpe_dask.batch.job import DriftSection, Job, ScoreSection
 from lpe_dask.batch.page import has_page, make_page
 from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.batch.parts import PartFolder
-from lpe_dask.batch.reasons import ALL_PRIVATE, ExplanationInput, no_reasons
 from lpe_dask.batch.steps import Steps
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.model import (

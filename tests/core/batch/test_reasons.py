@@ -9,7 +9,7 @@ import pytest
 
 import lpe_dask
 from choosing import mostly_full
-from lpe_dask.batch.explaining import (
+from lpe_dask.batch.explanations import (
     explain_output,
     knows_reasons,
     labels_of,
@@ -208,7 +208,7 @@ def test_reasons__are_not_written_once_the_lock_is_lost(tmp_path, model, rows, m
         (lock.parent / "_reasons.pqt").write_bytes(b"of another run")
         return explain_rows(*args)
 
-    monkeypatch.setattr("lpe_dask.batch.reasons.explain_rows", lose)
+    monkeypatch.setattr("lpe_dask.batch.explanations.explain_rows", lose)
 
     with pytest.raises(RuntimeError, match="no longer holds the lock"):
         scored(rows, tmp_path)
@@ -266,7 +266,7 @@ def test_reasons__a_run_does_not_fail_for_want_of_them(
     def fail(*args):
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr("lpe_dask.batch.reasons.explain_rows", fail)
+    monkeypatch.setattr("lpe_dask.batch.explanations.explain_rows", fail)
 
     summary, out = scored(rows, tmp_path)
 

@@ -13,7 +13,7 @@ from lpe_dask.storage import columns
 
 READ = """
 import sys
-from lpe_dask.batch.explaining import _stored
+from lpe_dask.batch.explanations import _stored
 from lpe_dask.batch.fingerprint import read_fingerprint
 from lpe_dask.batch.output import reserved_output
 from lpe_dask.batch.parts import PartFolder
