@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -28,13 +27,11 @@ from lpe_dask.model import (
     ABOUT_SEARCH,
     Fitted,
     check_parameters,
-    learned_by,
     load_fitted,
     model_source,
     model_url,
     with_defaults,
 )
-from lpe_dask.pvalues import choose_calibration
 from lpe_dask.storage import Lock, redact
 from lpe_dask.tables import Paths
 from lpe_dask.tasks import active_client, check_versions
@@ -127,25 +124,24 @@ def prepare(job: Job, existing: Existing = "keep") -> Run:
             return Run(job, fit, model, None)
         data = paths_of(job.score.data, job.csv)
         fit, model = _model_of(job, data, existing)
-        _check_can_be_tested(job, fit, model)
+        _check_drift_test_possible(job, fit, model)
         return Run(job, fit, model, prepare_scoring(job, data, fit, model, existing))
 
 
-def _check_can_be_tested(job: Job, fit: Fit | None, model: Fitted | None) -> None:
+def _check_drift_test_possible(job: Job, fit: Fit | None, model: Fitted | None) -> None:
     """Raise ValueError if a single run is to be tested, and has nothing to be so by."""
     if job.path or job.drift is None:
         return
     if model is not None:
-        calibration = model.calibration_kind
+        kind = model.calibration_kind
     else:
         assert fit is not None
-        calibration = fit.parameters["calibration"]
-    if calibration != "conformal":
+        kind = fit.parameters["calibration"]
+    if kind != "conformal":
         raise ValueError(
-            f"a single run is tested for drift against calibration rows that are measured "
-            f"as new ones are, with calibration='conformal', and not {calibration!r}. Give "
-            f"that (--calibration conformal), leave out --fail-on-drift, or run a job, "
-            f"whose runs are tested against its first ones."
+            f"--fail-on-drift tests a single run with calibration='conformal' only, and "
+            f"not {kind!r}. Give that (--calibration conformal), leave the option out, or "
+            f"run a job, whose runs are tested against its first ones."
         )
 
 
@@ -190,21 +186,16 @@ def _model_of(
 def _check_same(model: Fitted, job: Job, fit: Fit) -> None:
     """Raise ValueError if a model was fitted with other arguments than those of a job."""
     fitted_with, wanted = model.parameters, with_defaults(job.lpe_arguments)
-    is_exact = model.quality is None and wanted["algorithm"] != "nn_descent"
     # These do not change what is measured, or the fit has drawn them itself.
-    for name, is_free in (
-        *((name, is_exact) for name in ABOUT_SEARCH),
-        ("anomaly_log_density", True),
-        ("alpha", job.score is not None),
-        ("calibration", _takes(wanted, model) == model.calibration_kind),
-        ("random_state", "random_state" not in job.lpe_arguments),
-    ):
-        if is_free:
-            del wanted[name]
+    is_free = {"anomaly_log_density", *({"random_state"} - job.lpe_arguments.keys())}
+    if job.score is not None:
+        is_free.add("alpha")
+    if model.quality is None and wanted["algorithm"] != "nn_descent":
+        is_free.update(ABOUT_SEARCH)
     differing = [
         f"{name}={fitted_with[name]!r} instead of {value!r}"
         for name, value in wanted.items()
-        if _as_json(fitted_with[name]) != _as_json(value)
+        if name not in is_free and _as_json(fitted_with[name]) != _as_json(value)
     ]
     names = model.columns
     if names is not None and names != list(fit.nominal.columns):
@@ -215,14 +206,6 @@ def _check_same(model: Fitted, job: Job, fit: Fit) -> None:
             f"{', '.join(differing)}. Give the same values in the job, set refit = true, "
             f"or start from scratch (overwrite=True, --overwrite)."
         )
-
-
-def _takes(parameters: Mapping[str, Any], model: Fitted) -> str:
-    """Return the calibration that parameters mean for the number of rows of a model."""
-    if parameters["calibration"] != "auto":
-        return str(parameters["calibration"])
-    learned = learned_by(parameters)
-    return choose_calibration(learned, model.n_samples, model.n_numbers)[0]
 
 
 def _as_json(value: Any) -> str:
