@@ -148,14 +148,17 @@ def read_fingerprint(url: str) -> Fingerprint | None:
 
 
 def start_of(url: str) -> datetime | None:
-    """Return when the run began that an output folder has, if it is not finished.
+    """Return when the run began that an output folder has; None if it is finished.
 
     Parts may have been written later: by the same run, which was resumed. While its model
     was fitted there was only the lock, which stays if the run was killed.
     """
+    folder = Folder(url)
+    if folder.exists(SUMMARY_NAME):
+        return None
     for name, key in ((FINGERPRINT_NAME, "began"), (LOCK_NAME, "since")):
         with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            said = json.loads(Folder(url).read(name) or b"")[key]
+            said = json.loads(folder.read(name) or b"")[key]
             return datetime.fromisoformat(said).astimezone()
     return None
 

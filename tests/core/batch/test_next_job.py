@@ -128,14 +128,10 @@ def test_date__may_be_a_text(date):
 
 
 @pytest.mark.parametrize("function", [lpe_dask.run, lpe_dask.plan])
-def test_date__must_be_a_day(function):
-    with pytest.raises(ValueError, match=r"date='20\.11\.' is no day\. Give one as YYYY"):
-        function("job.toml", date="20.11.")
-
-
-def test_date__is_of_no_other_type():
-    with pytest.raises(TypeError, match=r"date=20261120 is no day\. Give a datetime\.date"):
-        lpe_dask.plan("job.toml", date=20261120)
+@pytest.mark.parametrize("date", ["20.11.", "2026-11-200", 2026.5])
+def test_date__must_be_a_day(function, date):
+    with pytest.raises(ValueError, match=rf"date={date!r} is no day\. Give one as YYYY"):
+        function("job.toml", date=date)
 
 
 def test_date__is_for_jobs():
