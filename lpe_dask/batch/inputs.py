@@ -26,7 +26,6 @@ from lpe_dask.tables import (
     label_of,
     named_columns,
     open_table,
-    rounding_of,
     select_columns,
     shown_paths,
     with_csv,
@@ -120,7 +119,6 @@ def select_carried_columns(
     table: FileTable,
     keep: Sequence[Any] | None,
     results: Sequence[str],
-    measured: Sequence[str],
 ) -> FileTable:
     """Return the columns to carry over, none of which has the name of a result."""
     table.check_same(keep)
@@ -144,16 +142,6 @@ def select_carried_columns(
             "score",
             "keep",
         )
-    for field in kept.schema:
-        rounding = rounding_of(field)
-        if rounding is not None and field.name not in measured:
-            raise JobKeyError(
-                f"column {field.name!r} is to be carried over, but the only type for it in "
-                f"all files, {field.type}, rounds decimals: it is {rounding}. Write it "
-                f"with the same type in all files, or leave it out (keep=, --keep).",
-                "score",
-                "keep",
-            )
     return kept
 
 

@@ -37,7 +37,7 @@ from lpe_dask.storage import (
     retried,
     retried_until_seen,
 )
-from lpe_dask.tables import READERS, FileTable, TableError, rounding_of
+from lpe_dask.tables import READERS, FileTable, TableError
 from lpe_dask.tasks import enter, new_array, new_tasks, versioned
 
 #: The column that a run adds to the `RESULT_COLUMNS` where a false discovery rate decides.
@@ -251,8 +251,7 @@ def part_schema(kept: FileTable) -> pa.Schema:
         ],
     }
     metadata = {b"pandas": json.dumps(for_pandas).encode()}
-    fields = [f.with_metadata(None) if rounding_of(f) else f for f in kept.schema]
-    return pa.schema([*fields, *results], metadata)
+    return pa.schema([*kept.schema, *results], metadata)
 
 
 def _described(index: pd.RangeIndex) -> Any:
@@ -294,12 +293,7 @@ def _typed(column: pa.ChunkedArray, field: pa.Field, file: str) -> pa.ChunkedArr
     if column.type == field.type:
         return column
     try:
-        typed = column.cast(field.type)
-        # Between decimals and floats, Arrow rounds without an error.
-        has_decimals = any(map(pa.types.is_decimal, (column.type, field.type)))
-        if has_decimals and typed.cast(column.type) != column:
-            raise pa.ArrowInvalid("some have too many digits")
-        return typed
+        return column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise TableError(
             f"{file} has column {field.name!r} as {column.type}, but with the other files "

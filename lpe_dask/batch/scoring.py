@@ -498,9 +498,7 @@ def prepare_scoring(
     results = [*output.RESULT_COLUMNS]
     if given.fdr is not None:
         results.append(parts.Q_VALUE)
-    kept = select_carried_columns(
-        data, table, given.keep, results, list(map(str, rows.columns))
-    )
+    kept = select_carried_columns(data, table, given.keep, results)
     settings = {
         "columns": list(map(str, rows.columns)),
         "keep": list(map(str, kept.columns)),

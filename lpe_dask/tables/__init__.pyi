@@ -62,7 +62,6 @@ from .results import map_values as map_values
 from .results import to_checked_series as to_checked_series
 from .results import to_numpy as to_numpy
 from .row_groups import READERS as READERS
-from .row_groups import rounding_of as rounding_of
 from .table import Table as Table
 from .table import cut_rows as cut_rows
 from .table import read_table as read_table

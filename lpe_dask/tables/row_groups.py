@@ -47,9 +47,6 @@ PARTITION_ROWS = 2**17
 #: Digits of the largest whole number of 64 bits.
 _WHOLE_DIGITS = 20
 
-#: Key of the metadata of a field whose type rounds the decimals of some files.
-_ROUNDING = b"lpe_rounding"
-
 #: Footers that are read at the same time.
 READERS = 16
 
@@ -265,8 +262,8 @@ def _metadata_for(fields: list[pa.Field], first: pa.Schema) -> dict[bytes, bytes
 
 
 def _common_field(column: str, names: list[str], schemas: list[pa.Schema]) -> pa.Field:
-    common = schemas[0].field(column)
-    for name, schema in zip(names, schemas, strict=True):
+    common, pairs = schemas[0].field(column), [*zip(names, schemas, strict=True)]
+    for name, schema in pairs:
         field = schema.field(column)
         if field != common:
             try:
@@ -274,28 +271,15 @@ def _common_field(column: str, names: list[str], schemas: list[pa.Schema]) -> pa
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 types = f"{column} ({field.type} and {common.type})"
                 raise ValueError(differ(name, names[0], [types])) from error
-    found = [str(schema.field(column).type) for schema in schemas]
-    return _with_rounding(common, dict(zip(found, names, strict=True)))
-
-
-def _with_rounding(common: pa.Field, files: dict[str, str]) -> pa.Field:
-    """Return a field that says if it rounds decimals; ``files`` has one of each type."""
-    if "decimal" in str(common.type) or "decimal" not in " ".join(files):
-        return common
-    listed = " and ".join(f"{type_} in {name}" for type_, name in files.items())
-    return common.with_metadata({**(common.metadata or {}), _ROUNDING: listed})
-
-
-def rounding_of(field: pa.Field) -> str | None:
-    """Return the types and files of a column where its common type rounds decimals."""
-    said = (field.metadata or {}).get(_ROUNDING)
-    return None if said is None else said.decode()
+    files = {str(schema.field(column).type): name for name, schema in pairs}
+    if "decimal" in " ".join(files) and "decimal" not in str(common.type):
+        what = [f"{column} ({' and '.join(files)})"]  # a float would round the decimals
+        raise ValueError(differ([*files.values()][-1], names[0], what))
+    return common
 
 
 def _wider(a: pa.Field, b: pa.Field) -> pa.Field:
     for one, other in ((a.type, b.type), (b.type, a.type)):  # else too short
-        if pa.types.is_decimal(one) and pa.types.is_floating(other):
-            return a.with_type(pa.float64())
         if pa.types.is_decimal(one) and pa.types.is_integer(other):
             precision = max(one.precision - one.scale, _WHOLE_DIGITS) + one.scale
             return a.with_type(pa.decimal256(min(precision, 76), one.scale))
