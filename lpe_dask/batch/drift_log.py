@@ -19,14 +19,12 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from lpe_dask.batch.dated_output import DatedOutput
 from lpe_dask.batch.fingerprint import MADE_FROM, Fingerprint
 from lpe_dask.batch.output import PREDECESSOR_NAME, SUMMARY_NAME, write_json
+from lpe_dask.batch.part_stats import PartStats
 from lpe_dask.pvalues import (
     Drift,
     DriftConfig,
@@ -45,18 +43,10 @@ logger = logging.getLogger(__name__)
 MOST_SUMMARIES = 100
 
 
-class RunCounts(NamedTuple):
-    """What was counted in the rows of a run.
-
-    Attributes
-    ----------
-    bins : ndarray of shape (n_counts,)
-        As `PValueBins.count` gives them.
-    unseen : UnseenCounts
-    """
-
-    bins: NDArray[np.int64]
-    unseen: UnseenCounts
+#: What reading a damaged summary raises, or one of another version.
+_DAMAGED = (
+    UnsafeFileError, IsADirectoryError, ValueError, KeyError, TypeError, RecursionError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +97,7 @@ class RunSeries:
 
     def section(
         self,
-        counts: RunCounts,
+        stats: PartStats,
         examples: Callable[[str], Sequence[str]],
         *,
         is_flagged: bool,
@@ -116,7 +106,8 @@ class RunSeries:
 
         Parameters
         ----------
-        counts : RunCounts
+        stats : PartStats
+            Of all parts.
         examples : callable
             As in `Drift.with_examples`.
         is_flagged : bool
@@ -124,11 +115,11 @@ class RunSeries:
         """
         second_line = None
         try:
-            drift, predecessor, why_none = self._after_predecessor(counts)
+            drift, predecessor, why_none = self._after_predecessor(stats)
         except Exception as error:  # libraries of storages have errors of their own
             why_none = f"the outputs of earlier runs cannot be read: {brief(error)}"
             logger.warning("this run counts as the first one of its series: %s", why_none)
-            drift, predecessor = self._tested(None, counts), None
+            drift, predecessor = self._tested(None, stats), None
         drift = drift.with_examples(examples)
         try:
             second_line = self._second_line(drift)
@@ -160,32 +151,33 @@ class RunSeries:
         )
         write_json(self.output, PREDECESSOR_NAME, {**copied, "before": of_before})
 
-    def _tested(self, state: dict[str, Any] | None, counts: RunCounts) -> Drift:
+    def _tested(self, state: dict[str, Any] | None, stats: PartStats) -> Drift:
         """Return what the run says after a state; None: it is the first one."""
         if state is None:
             delta, is_exact = self.config.delta, self.is_exact
             state = new_state(self.model, self.bins, delta, is_exact=is_exact)
+        unseen = UnseenCounts(stats.counts["rows"], stats.missing, stats.unseen)
         return update(
-            state, self.bins, counts.bins, self.date, redact(self.output), self.config,
-            self.columns, counts.unseen,
+            state, self.bins, stats.bins, self.date, redact(self.output), self.config,
+            self.columns, unseen,
         )  # fmt: skip
 
     def _after_predecessor(
-        self, counts: RunCounts
+        self, stats: PartStats
     ) -> tuple[Drift, dict[str, Any] | None, str | None]:
         """Return what the run says, which one it follows, and why it follows none."""
         for day, output, summary in self._earlier():
             section = summary["drift"]
             try:
-                drift = self._tested(dict(section["state"]), counts)
-            except (ValueError, KeyError, TypeError) as error:
+                drift = self._tested(dict(section["state"]), stats)
+            except _DAMAGED as error:
                 _pass_over(output, error)
                 continue
             date = None if day is None else day.isoformat()
             predecessor = {"output": redact(output), "date": date}
             return drift, predecessor | {"run": section.get("run")}, None
         why_none = "there is no summary of an earlier run of this job, model and alpha"
-        return self._tested(None, counts), None, why_none
+        return self._tested(None, stats), None, why_none
 
     def _second_line(self, drift: Drift) -> str | None:
         """Return in words that a later day does not follow this run; None if it does."""
@@ -241,13 +233,7 @@ class RunSeries:
         try:
             content = Folder(output).read(name)
             return None if content is None else dict(json.loads(content))
-        except (
-            UnsafeFileError,
-            IsADirectoryError,
-            ValueError,
-            TypeError,
-            RecursionError,
-        ) as error:
+        except _DAMAGED as error:
             _pass_over(output, error)
             return None
 

@@ -26,7 +26,7 @@ from dask.delayed import Delayed
 from lpe_dask import dask_array as da
 from lpe_dask.batch import output, parts
 from lpe_dask.batch.column_values import ColumnValues
-from lpe_dask.batch.drift_log import RunCounts, RunSeries
+from lpe_dask.batch.drift_log import RunSeries
 from lpe_dask.batch.errors import RunError, input_errors_pass
 from lpe_dask.batch.explanations import ALL_PRIVATE, ExplanationInput, no_reasons
 from lpe_dask.batch.fingerprint import Fingerprint, changed_files, read_fingerprint
@@ -64,7 +64,6 @@ from lpe_dask.pvalues import (
     Adjustment,
     DriftConfig,
     PValueBins,
-    UnseenCounts,
     adjusted_p_values,
     adjustment,
     check_level,
@@ -313,9 +312,7 @@ class Scoring:
             reason = self.job.why_no_drift_test
             return {"verdict": None, "reason": reason, "text": reason}
         examples = partial(columns.new_categories, stats)
-        values = UnseenCounts(total.counts["rows"], total.missing, total.unseen)
-        counts = RunCounts(total.bins, values)
-        return series.section(counts, examples, is_flagged=self.fdr is None)
+        return series.section(total, examples, is_flagged=self.fdr is None)
 
     def _reasons(
         self,
