@@ -192,7 +192,9 @@ def prepare_fit(job: Job, data: Paths, existing: Existing) -> Fit:
     path, is_new = job.model.path, existing == "refuse"
     url = None if path is None else check_output(model_url(path), paths_in(nominal))
     source = source_of(table, list(frame.columns), parameters, job)
-    is_drawn = parameters["calibration"] != "auto" and not _measures_all(parameters)
+    is_exact = parameters["algorithm"] != "nn_descent"
+    is_whole = is_exact and parameters["calibration_size"] is None and takes_loo(parameters)
+    is_drawn = parameters["calibration"] != "auto" and not is_whole
     if is_drawn and parameters["random_state"] is None:
         parameters["random_state"] = int(source[:8], 16)
     if is_new and path is not None:
@@ -234,13 +236,6 @@ def takes_loo(parameters: Mapping[str, Any]) -> bool:
     """Return whether the calibration is "loo", whatever the number of nominal rows."""
     calibration = parameters["calibration"]
     return calibration == "loo" or (calibration == "auto" and not learned_by(parameters))
-
-
-def _measures_all(parameters: Mapping[str, Any]) -> bool:
-    """Return whether all nominal rows are calibration rows, whatever their number."""
-    is_whole = parameters["calibration_size"] is None
-    is_exact = parameters["algorithm"] != "nn_descent"
-    return is_whole and is_exact and takes_loo(parameters)
 
 
 def check_absent(path: str) -> None:

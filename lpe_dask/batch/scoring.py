@@ -53,7 +53,6 @@ from lpe_dask.batch.steps import Steps
 from lpe_dask.batch.summary import score_summary
 from lpe_dask.model import (
     SCORED_AGAIN,
-    Certificate,
     Fitted,
     calibration_id,
     is_exact,
@@ -206,17 +205,19 @@ class Scoring:
         steps : Steps
             Of the run so far.
         """
-        model = self._deciding(model)
+        alpha = self.made_from.settings["alpha"]
+        # A false discovery rate flags no p-value above itself.
+        model = replace(model, offset=threshold(alpha if self.fdr is None else self.fdr))
         with input_errors_pass("scored"):
             sizes, _ = self.kept.rows_of_parts()
-            certificate = self._certificate(model)
+            certificate = model.certificate if self.is_own else model.certify(self.rows)
             model.reference.keep(sizes)  # or reasons would have blocks read once more
             rows = None if self.is_own else model.table(self.rows)
             blocks = model.blocks(rows, sizes, certificate)
             columns = self._column_values(model)
             values = columns.tasks(rows)
             planned = model.reference.needed_bytes(sizes)
-            bins = model.calibration.bins(self.made_from.settings["alpha"])
+            bins = model.calibration.bins(alpha)
         folder = self._folder(lock.token)
         try:
             check_token(lock.url, lock.token)  # the fit may have taken hours
@@ -376,21 +377,6 @@ class Scoring:
             )  # fmt: skip
             self.made_from.write(self.output)
 
-    def _deciding(self, model: Fitted) -> Fitted:
-        """Return the model whose p-values are exact up to the level of this run.
-
-        A false discovery rate flags no p-value above itself.
-        """
-        level = self.made_from.settings["alpha"] if self.fdr is None else self.fdr
-        return replace(model, offset=threshold(level))
-
-    def _certificate(self, model: Fitted) -> Certificate | None:
-        """Return that of the rows to score; None: nothing is missed.
-
-        It depends on the rows and the model alone: a run that resumes has the same.
-        """
-        return model.certificate if self.is_own else model.certify(self.rows)
-
     def _write(
         self,
         folder: PartFolder,
@@ -472,7 +458,7 @@ def prepare_scoring(
     existing : {"keep", "refuse", "replace"}
         What happens to an existing output.
     """
-    given, alpha = job.score, job.lpe_arguments.get("alpha")
+    given = job.score
     origin = fit if model is None else model
     assert given is not None
     assert origin is not None
@@ -483,12 +469,13 @@ def prepare_scoring(
         inputs.append(job.model.path)
     url = output.check_output(given.output, inputs)
     if isinstance(origin, Fit):
-        table, rows = origin.table, origin.nominal
+        table, rows, level = origin.table, origin.nominal, origin.parameters["alpha"]
         if not job.is_own:
             columns = list(rows.columns)
             table, rows = open_measured(data, None, columns, kinds=origin.kinds)
     else:
         table, rows = tables_to_score(origin, data, given.columns)
+        level = origin.alpha  # of its fit, whatever was set later
     check_private(
         given.private or (), [*rows.columns, *table.columns, *table.index_columns]
     )
@@ -501,7 +488,7 @@ def prepare_scoring(
         "keep": list(map(str, kept.columns)),
         "model": origin.source,
         "is_own": job.is_own,
-        "alpha": _level(origin) if alpha is None else float(alpha),
+        "alpha": float(job.lpe_arguments.get("alpha", level)),
         "fdr": None if given.fdr is None else float(given.fdr),
         "n_parts": len(kept.parts),
         "versions": [metadata.version("lpe_dask"), dask.__version__],
@@ -533,9 +520,3 @@ def _were_fitted(
         return any(stamp in nominal for stamp in table.files.stamps)
     drawn = origin.parameters, origin.parameters | {"random_state": None}
     return origin.source in {source_of(table, names, given, job) for given in drawn}
-
-
-def _level(origin: Fit | Fitted) -> float:
-    """Return the level of a model; that of its fit, whatever was set later."""
-    level: float = origin.parameters["alpha"] if isinstance(origin, Fit) else origin.alpha
-    return level
