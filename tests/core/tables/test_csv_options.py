@@ -214,7 +214,7 @@ def test_run__reads_by_the_section_of_a_job(tmp_path):
     assert pd.read_parquet(tmp_path / "out")["x"].tolist() == [i + 0.25 for i in range(40)]
     job.write_text(job.read_text().replace("decimal", "thousands") + 'decimal = ","\n')
     with pytest.raises(
-        ValueError, match=r"line 5, \[csv\] thousands: .*decimal point, too"
+        ValueError, match=r"job.toml, \[csv\] thousands: .*decimal point, too"
     ):
         lpe_dask.run(job)
     job.write_text(
