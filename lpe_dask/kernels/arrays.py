@@ -167,7 +167,7 @@ class Tile(NamedTuple):
     squares, gaps : ndarray of shape (n_rows,)
         Squared lengths of near points from the center, and of their gaps to its box.
     thresholds : ndarray of shape (n_packs * QUERIES,)
-        Largest sum (see `filters.Filter`) of a pair that may matter.
+        Largest sum (see `filters.build_filter`) of a pair that may matter.
     order : ndarray of shape (n_cells,)
         Cells that are near enough, nearest first.
     bounds : ndarray of shape (n_cells,)

@@ -18,7 +18,7 @@ import numpy as np
 from lpe_dask.kernels.arrays import LANES
 from lpe_dask.kernels.bounds import rise_of, rounded_up, spread_of, threshold_of
 from lpe_dask.kernels.compiled import borrowing, inlined
-from lpe_dask.kernels.filters import QUERIES, add_mismatches, parts_of, sum_parts
+from lpe_dask.kernels.filters import QUERIES, parts_of, sum_parts
 from lpe_dask.kernels.simd import count_bits, lanes_within
 
 #: Numbers of a lane that are looked at, since groups of many features cost more than they
@@ -51,6 +51,7 @@ def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ign
         Its thresholds are changed, and its sums.
     """
     n_neighbors, n_features = found.squares.shape[1], len(tile.columns)
+    # Full groups alone: without a limit the sum to a row is always near, and so written.
     start, stop = block.starts[cell] // LANES, block.starts[cell + 1] // LANES
     n_groups = SEED_NUMBERS // n_features
     n_groups = n_groups if n_groups > LEAST_GROUPS else LEAST_GROUPS  # noqa: FURB136
@@ -71,7 +72,6 @@ def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ign
         of_group = spread_of(g, block, errors)
         spread = spread if spread > of_group else of_group  # noqa: FURB136 - NaN
         sum_parts(g, n_packs, n_parts, n_features, block, tile)
-        add_mismatches(g, n_packs, n_features, block, tile)
         for m in range(n_sums):
             least[m] = sums[m] if sums[m] < least[m] else least[m]  # noqa: FURB136 - NaN
     if not spread < np.inf:  # of a row far out its sum tells nothing

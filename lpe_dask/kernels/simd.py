@@ -77,6 +77,33 @@ def bits_within(builder: Any, vector: Any, limit: Any) -> Any:
     return bits if width == LANES else builder.zext(bits, WORD)
 
 
+def loop(
+    builder: Any, first: Any, stop: Any, step: int, initial: list[Any], add: Any
+) -> list[Any]:
+    """Emit ``for k in range(first, stop, step): totals = add(k, totals)``; return them."""
+    before = builder.basic_block
+    head, body, after = map(builder.append_basic_block, ("head", "body", "after"))
+    builder.branch(head)
+
+    builder.position_at_end(head)
+    k, totals = builder.phi(WORD), [builder.phi(total.type) for total in initial]
+    builder.cbranch(builder.icmp_signed("<", k, stop), body, after)
+
+    builder.position_at_end(body)
+    added = add(k, totals)
+    following = builder.add(k, constant(step))
+    end = builder.basic_block
+    builder.branch(head)
+
+    for phi, start, last in zip(
+        [k, *totals], [first, *initial], [following, *added], strict=True
+    ):
+        phi.add_incoming(start, before)
+        phi.add_incoming(last, end)
+    builder.position_at_end(after)
+    return totals
+
+
 def ask_for(builder: Any, pointer: Any, cache: int) -> None:
     """Ask for the line of memory around a pointer to be brought into a cache."""
     number = ir.IntType(32)

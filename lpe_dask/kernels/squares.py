@@ -27,6 +27,7 @@ from lpe_dask.kernels.simd import (
     ask_for,
     constant,
     is_contiguous,
+    loop,
     repeat,
 )
 
@@ -78,15 +79,17 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
     n_features = builder.extract_value(shape, 1)
     n_numbers = builder.sub(n_features, arguments[7])
 
-    pointers = []
-    for m in range(SIDE_BY_SIDE):
+    def row(m: int) -> Any:
+        """Return the pointer to a row, counted from the start; to the last one at most."""
         number = builder.add(start, constant(m))
         number = builder.select(builder.icmp_signed("<", number, last), number, last)
         place = builder.load(builder.gep(places, [number], source_etype=WORD), typ=WORD)
         first = builder.mul(place, n_features)
-        pointers.append(builder.gep(rows, [first], source_etype=element))
+        return builder.gep(rows, [first], source_etype=element)
 
-    _fetch_following(builder, rows, places, start, last, n_features, element)
+    pointers = [row(m) for m in range(SIDE_BY_SIDE)]
+    for m in range(_FETCHED, _FETCHED + SIDE_BY_SIDE):  # they lie anywhere in memory
+        ask_for(builder, row(m), NEAREST_CACHE)
 
     def repeated(numbers: Any, k: Any) -> Any:
         """Return number ``k`` of the query or of the weights, once for each row."""
@@ -111,45 +114,29 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
         square = builder.fmul(difference, difference)
         return builder.fadd(total, builder.fmul(square, repeated(weights, k)))
 
-    def add_eight(k: Any, total: Any) -> Any:
+    def add_eight(k: Any, totals: list[Any]) -> list[Any]:
+        (total,) = totals
         loaded = [_load(builder, pointer, k, element) for pointer in pointers]
         for j, column in enumerate(_turned(builder, loaded)):
             total = add_feature(builder.add(k, constant(j)), column, total)
-        return total
+        return [total]
 
-    def add_one(k: Any, total: Any) -> Any:
-        return add_feature(k, in_rows(k), total)
+    def add_one(k: Any, totals: list[Any]) -> list[Any]:
+        return [add_feature(k, in_rows(k), *totals)]
 
-    def add_code(k: Any, total: Any) -> Any:
+    def add_code(k: Any, totals: list[Any]) -> list[Any]:
+        (total,) = totals
         differs = builder.fcmp_unordered("!=", repeated(query, k), widened(in_rows(k)))
-        return builder.select(differs, builder.fadd(total, repeated(weights, k)), total)
+        return [builder.select(differs, builder.fadd(total, repeated(weights, k)), total)]
 
     n_whole = builder.and_(n_numbers, constant(-SIDE_BY_SIDE))
-    total = ir.Constant(_SUMS, [0.0] * SIDE_BY_SIDE)
-    total = _loop(builder, constant(0), n_whole, SIDE_BY_SIDE, total, add_eight)
-    total = _loop(builder, n_whole, n_numbers, 1, total, add_one)
-    total = _loop(builder, n_numbers, n_features, 1, total, add_code)
+    totals = [ir.Constant(_SUMS, [0.0] * SIDE_BY_SIDE)]
+    totals = loop(builder, constant(0), n_whole, SIDE_BY_SIDE, totals, add_eight)
+    totals = loop(builder, n_whole, n_numbers, 1, totals, add_one)
+    (total,) = loop(builder, n_numbers, n_features, 1, totals, add_code)
     place = builder.gep(squares, [start], source_etype=_DOUBLE)
     builder.store(total, builder.bitcast(place, _SUMS.as_pointer()), align=8)
     return context.get_dummy_value()
-
-
-def _fetch_following(
-    builder: Any,
-    rows: Any,
-    places: Any,
-    start: Any,
-    last: Any,
-    n_features: Any,
-    element: Any,
-) -> None:
-    """Ask for the beginning of rows that come later: they lie anywhere in memory."""
-    for m in range(_FETCHED, _FETCHED + SIDE_BY_SIDE):
-        number = builder.add(start, constant(m))
-        number = builder.select(builder.icmp_signed("<", number, last), number, last)
-        place = builder.load(builder.gep(places, [number], source_etype=WORD), typ=WORD)
-        first = builder.mul(place, n_features)
-        ask_for(builder, builder.gep(rows, [first], source_etype=element), NEAREST_CACHE)
 
 
 def _load(builder: Any, pointer: Any, k: Any, element: Any) -> Any:
@@ -178,32 +165,6 @@ def _turned(builder: Any, rows: list[Any]) -> list[Any]:
             for mask in masks
         ]
     return rows
-
-
-def _loop(builder: Any, first: Any, stop: Any, step: int, initial: Any, add: Any) -> Any:
-    """Emit ``for k in range(first, stop, step): total = add(k, total)``."""
-    before = builder.basic_block
-    head = builder.append_basic_block("head")
-    body = builder.append_basic_block("body")
-    after = builder.append_basic_block("after")
-    builder.branch(head)
-
-    builder.position_at_end(head)
-    k, total = builder.phi(WORD), builder.phi(initial.type)
-    builder.cbranch(builder.icmp_signed("<", k, stop), body, after)
-
-    builder.position_at_end(body)
-    added = add(k, total)
-    following = builder.add(k, constant(step))
-    end = builder.basic_block
-    builder.branch(head)
-
-    k.add_incoming(first, before)
-    k.add_incoming(following, end)
-    total.add_incoming(initial, before)
-    total.add_incoming(added, end)
-    builder.position_at_end(after)
-    return total
 
 
 @borrowing

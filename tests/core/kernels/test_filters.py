@@ -10,7 +10,7 @@ from numba import njit
 
 from choosing import mostly_full
 from lpe_dask.kernels.arrays import LANES
-from lpe_dask.kernels.filters import FEATURES_AT_ONCE, Filter
+from lpe_dask.kernels.filters import FEATURES_AT_ONCE, build_filter
 from lpe_dask.kernels.forms import FORMS, chosen_form
 from searching import (
     EXACT,
@@ -32,29 +32,19 @@ FEW_FORMS = mostly_full(FORMS, [chosen_form()])
 # Not cached on disk: numba would not notice that what it calls has changed.
 @functools.cache
 def _compiled(form):
-    """Return a function that sums all features at once, or a first part before the rest."""
-    which = Filter(FORMS[form])
-    whole, begin, go_on, end = which.whole, which.first, which.next, which.last
-    n_queries = FORMS[form].queries
+    """Return a function that sums all features at once, or part after part."""
+    sum_part, n_queries = build_filter(FORMS[form]), FORMS[form].queries
 
     @njit
     def filtered(queries, group, weights, norms, limits, sums, masks, parts):
-        if len(parts) == 1:
-            return whole(
-                queries, 0, group, 0, parts[0], weights, norms, 0, limits, 0, sums, 0, masks
-            )
-        begin(queries, 0, group, 0, parts[0], weights, norms, 0, limits, 0, sums, 0, masks)
-        k = parts[0]
-        for part in parts[1:-1]:
-            go_on(
+        k, near = 0, np.uint64(0)
+        for i, part in enumerate(parts):
+            near = sum_part(
                 queries, k * n_queries, group, k * LANES, part, weights, norms, 0, limits,
-                0, sums, 0, masks,
+                0, sums, 0, masks, i == 0, i == len(parts) - 1,
             )  # fmt: skip
             k += part
-        return end(
-            queries, k * n_queries, group, k * LANES, parts[-1], weights, norms, 0, limits,
-            0, sums, 0, masks,
-        )  # fmt: skip
+        return near
 
     return filtered
 
