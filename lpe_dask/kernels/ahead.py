@@ -23,9 +23,10 @@ def compile_kernels(algorithm: str = "auto") -> None:
     """Compile all that a search may need, and keep it on disk, once per machine.
 
     A first large search does so by itself, which takes about 20 s; small tables need
-    nothing compiled. Compiled code is for one kind of processor, one version of this
-    package and one of Python. It is kept in the folder that numba chooses, or in that of
-    the configuration key ``lpe-dask.cache-folder``.
+    nothing compiled, but for walks along a neighbor graph, about 5 s. Compiled code is for
+    one kind of processor, one version of this package and one of Python. It is kept in the
+    folder that numba chooses, or in that of the configuration key
+    ``lpe-dask.cache-folder``.
 
     Parameters
     ----------

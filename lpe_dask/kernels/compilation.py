@@ -53,7 +53,6 @@ class _Kernel(NamedTuple):
 KERNELS = {
     "fold_nearest": _Kernel("nearest", "the search for neighbors", 20),
     "fold_counts": _Kernel("counts", "the search within a radius", 10),
-    "join_directions": _Kernel("walks", "the neighbor graph", 3),
     "walk_all": _Kernel("walks", "walks along a neighbor graph", 5),
     "add_products": _Kernel("products", "exact sums", 2),
     "join_lists": _Kernel("graph_search", "the index of an approximate search", 3),

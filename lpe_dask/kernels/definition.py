@@ -13,7 +13,6 @@ compiled one, bit for bit; `compilation` chooses between them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +23,6 @@ from lpe_dask.kernels.arrays import (
     LANES,
     BlockArrays,
     Counted,
-    Edges,
     Errors,
     Found,
     Queries,
@@ -168,82 +166,6 @@ def _smallest_pairs(
     kept[queries[order], ranks] = near[order]
     of_kept[queries[order], ranks] = of_near[order]
     return kept, of_kept
-
-
-def join_directions(
-    neighbors: NDArray[np.int32], distances: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
-    """Return a graph's edges in both directions: see `walks.join_directions`."""
-    n_rows = len(neighbors)
-    sources, places = np.nonzero(neighbors >= 0)
-    targets, lengths = (
-        neighbors[sources, places].astype(np.int64),
-        distances[sources, places],
-    )
-    is_one_way = ~np.isin(targets * n_rows + sources, sources * n_rows + targets)
-    all_sources = np.concatenate([sources, targets[is_one_way]])
-    order = np.argsort(all_sources, kind="stable")
-    all_targets = np.concatenate([targets, sources[is_one_way]])[order]
-    all_lengths = np.concatenate([lengths, lengths[is_one_way]])[order]
-    n_edges = np.bincount(all_sources, minlength=n_rows)
-    return np.append(0, np.cumsum(n_edges)), all_targets.astype(np.int32), all_lengths
-
-
-def walk_all(
-    edges: Edges,
-    numbers: NDArray[np.int64],
-    entries: NDArray[np.int64],
-    entry_distances: NDArray[np.float64],
-    radius: float,
-    most: int,
-    is_mean: bool,
-    distances: NDArray[np.float64],
-    counts: NDArray[np.int64],
-) -> None:
-    """Fill ``distances`` and ``counts``, query by query: see `walks.walk_all`."""
-    for i, number in enumerate(numbers.tolist()):
-        entered = zip(entries[i].tolist(), entry_distances[i].tolist(), strict=True)
-        starts = [(row, length) for row, length in entered if row >= 0]
-        if number >= 0:
-            starts += _edges_of(edges, number)
-        count, last, total = _walk(edges, number, starts, radius, most)
-        counts[i] = count
-        distances[i] = np.inf if count < most else total / most if is_mean else last
-
-
-def _walk(
-    edges: Edges, number: int, starts: list[tuple[int, float]], radius: float, most: int
-) -> tuple[int, float, float]:
-    """Return how many rows were settled, the distance of the last one, and their sum."""
-    settled = -1.0  # nothing is nearer
-    nearest = {number: settled}
-    heap: list[tuple[float, int]] = []
-
-    def reach(row: int, distance: float) -> None:
-        if distance <= radius and distance < nearest.get(row, np.inf):
-            nearest[row] = distance
-            heappush(heap, (distance, row))
-
-    for row, length in starts:
-        reach(row, length)
-    count, last, total = 0, np.inf, 0.0
-    while heap and count < most:
-        distance, row = heappop(heap)
-        if distance != nearest[row]:
-            continue  # a shorter way was found meanwhile
-        nearest[row] = settled
-        count += 1
-        last = distance
-        total += distance  # they come ascending: a path is no shorter than its beginning
-        for target, length in _edges_of(edges, row):
-            reach(target, distance + length)
-    return count, last, total
-
-
-def _edges_of(edges: Edges, row: int) -> Iterator[tuple[int, float]]:
-    of_row = slice(edges.starts[row], edges.starts[row + 1])
-    targets, lengths = edges.targets[of_row], edges.lengths[of_row]
-    return zip(targets.tolist(), lengths.tolist(), strict=True)
 
 
 def add_products(

@@ -11,6 +11,7 @@ walk takes as long among a million rows as among a thousand.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,9 +19,6 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels.arrays import Edges, read_only
 from lpe_dask.kernels.compilation import run
-
-#: What an edge takes without compilation, in units of work: to be sorted, and to be walked.
-EDGE_WORK, STEP_WORK = 100, 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,22 @@ def union_graph(
 
     Parameters are those of `directed_graph`.
     """
-    work = neighbors.size * EDGE_WORK
-    return NeighborGraph(*run("join_directions", work, neighbors, distances))
+    from scipy.sparse import csr_array
+
+    directed = directed_graph(neighbors, distances)
+    # The bits of lengths sort as they do, and from 1 on: 0 is no entry of a sparse matrix.
+    bits = directed.lengths.view(np.int64)
+    bits += 1
+    shape = (directed.n_rows, directed.n_rows)
+    starts = directed.starts.astype(np.min_scalar_type(-len(bits)))  # targets take as much
+    edges = csr_array((bits, directed.targets, starts), shape)
+    edges = edges.maximum(edges.T.tocsr())  # both directions of an edge are equally long
+    edges.data -= 1
+    return NeighborGraph(
+        edges.indptr.astype(np.int64),
+        edges.indices.astype(np.int32, copy=False),
+        edges.data.view(np.float64),
+    )
 
 
 #: graph of ``metric_params`` -> what makes it of the nearest rows.
@@ -137,12 +149,6 @@ def walk_from_points(
     return _walks(graph, no_row, neighbors, distances, radius, most, aggregation)
 
 
-def _walk_work(graph: NeighborGraph, n_walks: int, most: int) -> float:
-    """Return the work of some walks, each from as many rows as it is to reach."""
-    n_edges = len(graph.targets) / max(1, graph.n_rows)
-    return n_walks * min(most, graph.n_rows) * n_edges * STEP_WORK
-
-
 def _walks(
     graph: NeighborGraph,
     numbers: NDArray[np.int64],
@@ -155,20 +161,10 @@ def _walks(
     edges = Edges(
         read_only(graph.starts), read_only(graph.targets), read_only(graph.lengths)
     )
-    numbers = numbers.astype(np.int64)
-    distances = np.empty(len(numbers))
-    counts = np.empty(len(numbers), np.int64)
-    limit, is_mean = graph.n_rows + 1 if most is None else most, aggregation == "mean"
-    # Where a radius ends walks, the longest so far tells how far more of them are to go.
-    begin, n_walks, reached = 0, 1 if most is None else len(numbers), limit
-    while begin < len(numbers):
-        part = slice(begin, begin + n_walks)
-        run(
-            "walk_all", _walk_work(graph, len(numbers[part]), reached),
-            edges, numbers[part], entries[part], entry_distances[part], float(radius),
-            limit, is_mean, distances[part], counts[part],
-        )  # fmt: skip
-        if most is None:
-            reached = int(counts[: part.stop].max()) + 1
-        begin, n_walks = part.stop, 2 * n_walks
+    distances, counts = np.empty(len(numbers)), np.empty(len(numbers), np.int64)
+    run(
+        "walk_all", math.inf, edges, numbers.astype(np.int64), entries, entry_distances,
+        float(radius), graph.n_rows + 1 if most is None else most, aggregation == "mean",
+        distances, counts,
+    )  # fmt: skip
     return distances, counts

@@ -18,52 +18,6 @@ SETTLED = -1.0
 _FIBONACCI = np.uint64(0x9E3779B97F4A7C15)
 
 
-@compiled
-def join_directions(neighbors, distances):  # type: ignore[no-untyped-def]
-    """Return where the edges of each row start, their targets and their lengths.
-
-    Each edge is there in both directions, once. Parameters are those of
-    `paths.directed_graph`.
-    """
-    n_rows, n_neighbors = neighbors.shape
-    starts = np.zeros(n_rows + 1, np.int64)
-    for i in range(n_rows):
-        for m in range(n_neighbors):
-            j = neighbors[i, m]
-            if j < 0:
-                break
-            starts[i + 1] += 1
-            if not _leads_to(neighbors, j, i):
-                starts[j + 1] += 1
-    for i in range(n_rows):
-        starts[i + 1] += starts[i]
-    targets = np.empty(starts[n_rows], np.int32)
-    lengths = np.empty(starts[n_rows])
-    ends = starts[:-1].copy()
-    for i in range(n_rows):
-        for m in range(n_neighbors):
-            j = neighbors[i, m]
-            if j < 0:
-                break
-            targets[ends[i]] = j
-            lengths[ends[i]] = distances[i, m]
-            ends[i] += 1
-            if not _leads_to(neighbors, j, i):
-                targets[ends[j]] = i
-                lengths[ends[j]] = distances[i, m]
-                ends[j] += 1
-    return starts, targets, lengths
-
-
-@borrowing
-def _leads_to(neighbors, i, j):  # type: ignore[no-untyped-def]
-    """Return whether there is an edge from ``i`` to ``j``."""
-    is_there = False
-    for m in range(neighbors.shape[1]):
-        is_there |= neighbors[i, m] == j
-    return is_there
-
-
 class _Room(NamedTuple):
     """Room for the rows that one walk has touched.
 

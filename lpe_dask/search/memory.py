@@ -132,12 +132,13 @@ class Needs:
 
         While blocks are gathered, the rows they are made of are there as well; while a
         graph is, the edges from each block, once more in the order of the rows, with two
-        numbers for each.
+        numbers for each, and as much again for a graph of both directions.
         """
         shape, graph = self.plan.shape, self.graph
-        if graph > 0:
-            row_edges = 2 * shape.graph_neighbors * EDGE_BYTES + 2 * FLOAT_BYTES
-            graph += shape.n_reference * row_edges
+        if shape.graph_params is not None:
+            copies = 4 if shape.graph_params.graph == "union" else 2
+            row_edges = shape.graph_neighbors * EDGE_BYTES + FLOAT_BYTES
+            graph += copies * shape.n_reference * row_edges
         if self.plan.is_spooled:
             return graph
         pieces = shape.n_reference * (shape.n_features + 1) * FLOAT_BYTES

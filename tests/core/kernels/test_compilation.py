@@ -12,7 +12,6 @@ import pytest
 
 from compiling import environment_with_cache, said_by, taking
 from forking import in_fork
-from lpe_dask import LPE
 from lpe_dask.kernels import (
     announce_by,
     compilation,
@@ -159,19 +158,6 @@ def test_run__says_how_often_it_compiles_where_nothing_is_kept(monkeypatch):
     assert said == ["compiling exact sums, by each process: about 2 s"]
 
 
-def test_walks__within_a_radius_count_the_rows_that_they_reach():
-    """And not all rows, which would be enough work to compile for a small table."""
-    rows = np.random.default_rng(0).standard_normal((1500, 5))
-
-    model = LPE(graph="radius", radius=0.3, metric="geodesic").fit(rows)
-
-    assert compilation._work.ready == {}
-    defined = model.p_values_
-    with taking("compiled"):
-        compiled = LPE(graph="radius", radius=0.3, metric="geodesic").fit(rows).p_values_
-    np.testing.assert_array_equal(defined, compiled)
-
-
 def test_announce_by__is_called_with_the_line(monkeypatch):
     said = []
     monkeypatch.setattr(compilation._work, "announce", None)
@@ -198,9 +184,7 @@ score(named, categorical=["code"])
 for kind in (
     {}, {"scale": "quantile"}, {"scale": "standard", "aggregation": "mean"},
     {"metric": "mahalanobis"}, {"graph": "radius", "radius": 0.5},
-    {"metric": "geodesic"}, {"metric_params": {"w": [1.0, 2.0, 3.0]}},
-    {"metric": "geodesic", "metric_params": {"graph": "union", "n_neighbors": 5}},
-    {"calibration": "loo"},
+    {"metric_params": {"w": [1.0, 2.0, 3.0]}}, {"calibration": "loo"},
 ):
     model = LPE(**kind).fit(rows)
     model.score_samples(queries), model.statistic(queries), model.predict(queries)
@@ -214,7 +198,7 @@ print(*[name for name in sys.modules if name in ("numba", "llvmlite", "pynndesce
 
 
 def test_small_tables__need_no_compiler(tmp_path):
-    """It is not even imported, whatever is asked of them, and nothing is said."""
+    """It is not even imported, but for walks along a graph, and nothing is said."""
     imported, lines = said_by(SMALL, tmp_path)
 
     assert imported == []

@@ -15,8 +15,6 @@ from lpe_dask.kernels.paths import GRAPHS, walk_from_points, walk_from_rows
 from searching import all_distances, smallest
 from strategies import point_sets
 
-pytestmark = pytest.mark.usefixtures("either_way")
-
 graphs = pytest.mark.parametrize("graph", sorted(GRAPHS))
 
 

@@ -33,7 +33,7 @@ SLOWLY = """
 import sys, time
 import numpy as np
 from numba.core.caching import IndexDataCacheFile
-from lpe_dask.kernels.walks import join_directions
+from lpe_dask.kernels.graph_search import join_lists
 
 read, save = IndexDataCacheFile._load_index, IndexDataCacheFile.save
 
@@ -49,15 +49,15 @@ def save_slowly(file, key, data):
 
 IndexDataCacheFile.save = save_slowly
 for name in sys.argv[1:]:
-    neighbors = np.array([[1], [2], [1]], np.int32)
-    starts, targets, lengths = join_directions(neighbors, np.array([[1], [2], [2]], name))
-    assert (list(targets), list(lengths)) == ([1, 0, 2, 1], [1, 1, 2, 2])
-print(sum(join_directions.stats.cache_hits.values()))
+    graph = np.full((3, 2), -1, np.int32)
+    join_lists(np.array([[1], [2], [1]], name), graph)
+    assert graph.tolist() == [[1, -1], [2, 0], [1, -1]]
+print(sum(join_lists.stats.cache_hits.values()))
 """
 
 
 def test_compiled__by_two_processes_at_once(tmp_path):
-    """One for float32, one for float64: a third finds the compiled form of either."""
+    """One for int32, one for int64: a third finds the compiled form of either."""
     environment = {**os.environ, "DASK_LPE_DASK__CACHE_FOLDER": str(tmp_path)}
     environment.pop("NUMBA_CACHE_DIR", None)
 
@@ -65,9 +65,9 @@ def test_compiled__by_two_processes_at_once(tmp_path):
         command = [sys.executable, "-c", SLOWLY, *names]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
-    both = start("float32"), start("float64")
+    both = start("int32"), start("int64")
     assert [process.communicate()[0] for process in both] == ["0\n", "0\n"]
 
-    third = start("float32", "float64")
+    third = start("int32", "int64")
     assert third.communicate()[0] == "2\n"
     assert third.returncode == 0
