@@ -45,7 +45,6 @@ from lpe_dask.search import (
     Preparation,
     Scaling,
     Space,
-    Split,
     Statistic,
     sample_neighbors,
 )
@@ -62,7 +61,7 @@ from lpe_dask.tables import (
 )
 
 #: The version of the format that is written and read.
-FORMAT = 6
+FORMAT = 7
 
 #: Name of the file, and of those beside the blocks' own.
 MANIFEST_NAME = "manifest.json"
@@ -236,22 +235,6 @@ def _check_basis(basis: Basis) -> None:
         raise ValueError("the steps of codes are not a moderate power of 2 each")
 
 
-def _check_split(split: Split) -> None:
-    """Demand that walks come to every node by one way, and end in a part."""
-    n_nodes = len(split.axes)
-    if not n_nodes == len(split.thresholds) == len(split.children) > 0:
-        raise ValueError("axes, thresholds and children differ in length")
-    nodes = list(enumerate(zip(split.axes, split.children, strict=True)))
-    pairs = [(child, i) for i, (axis, child) in nodes if axis >= 0]
-    parts = [child for _, (axis, child) in nodes if axis < 0]
-    if sorted(child for child, _ in pairs) != list(range(1, n_nodes - 1, 2)):
-        raise ValueError("the nodes are not the children of one node each")
-    if any(child <= parent for child, parent in pairs):
-        raise ValueError("a node comes before its parent")
-    if sorted(parts) != list(range(len(parts))):
-        raise ValueError("the parts are not numbered from 0 on")
-
-
 def _check_algorithm(space: Space) -> None:
     if space.algorithm not in ALGORITHMS:
         raise ValueError(f"there is no algorithm {space.algorithm!r}")
@@ -276,7 +259,7 @@ _CHECKS: dict[type, Callable[[Any], None]] = {
     Division: _check_division, Statistic: _check_statistic, Categories: _check_categories,
     Minima: _check_minima, Ranges: _check_ranges, Knots: _check_knots,
     Scaling: _check_scaling,
-    Preparation: _check_preparation, Basis: _check_basis, Split: _check_split,
+    Preparation: _check_preparation, Basis: _check_basis,
     Space: _check_algorithm, NeighborGraphParams: _check_graph,
     Quality: _check_quality, Certificate: _check_certificate,
 }  # fmt: skip
@@ -381,7 +364,7 @@ class Manifest(Section):
         Of the packages that wrote it; for people.
     """
 
-    format: Literal[6]
+    format: Literal[7]
     data: Annotated[str, Field(pattern=f"^{DATA_PATTERN}$")]
     source: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None
     parameters: Annotated[dict[str, Any], AfterValidator(_check_parameters)]
@@ -443,9 +426,6 @@ class Manifest(Section):
         _check_shape(basis.steps, len(categorical))
         if scaling.knots is not None and len(scaling.knots.values) != n_numbers:
             raise ValueError("the knots are of other columns than n_features_in")
-        split = self.space.split
-        if split is not None and max(split.axes) >= basis.n_columns:
-            raise ValueError("the split names a column that is not there")
         if len(self.ranges.low) != self.n_features_in:
             raise ValueError("the ranges are of other columns than n_features_in")
         if len(self.ranges.rare) != len(categorical):

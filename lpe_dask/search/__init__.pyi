@@ -6,7 +6,6 @@ from .columns import has_weight as has_weight
 from .columns import restored as restored
 from .join import Search as Search
 from .knots import Knots as Knots
-from .locality import Split as Split
 from .memory import Needs as Needs
 from .memory import plan_for as plan_for
 from .memory import plan_for_active_workers as plan_for_active_workers

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from lpe_dask.kernels import ALGORITHMS, LEARNED_ROWS, narrow
 from lpe_dask.search.join import Search
-from lpe_dask.search.locality import learn_split
 from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import SearchPlan, sample_neighbors
 from lpe_dask.search.preparation import Preparation
@@ -80,10 +79,7 @@ def choose_space(
     n_codes = len(preparation.categorical)
     basis = kernel.basis(prepared, preparation.weights, n_codes)
     is_sampled = sample_neighbors(plan.shape.listed_neighbors) is not None
-    space = Space(algorithm, preparation, basis, None, is_sampled)
-    if not space.prunes or plan.n_blocks == 1:
-        return space
-    return replace(space, split=learn_split(basis.points(prepared), plan.n_blocks))
+    return Space(algorithm, preparation, basis, is_sampled)
 
 
 def choose_algorithm(

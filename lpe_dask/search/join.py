@@ -44,6 +44,7 @@ from lpe_dask.kernels import (
     walk_from_rows,
 )
 from lpe_dask.search.approximate import beam_search
+from lpe_dask.search.locality import by_nearest_box
 from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import Statistic, sample_neighbors, share_of
 from lpe_dask.search.spooled import SpooledBlock, handles_of
@@ -387,13 +388,15 @@ def _own_rows(
 def _groups(
     prepared: NDArray[np.float64], searched: Searched
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield which queries to measure together: those of one region of the reference."""
-    space = searched.space
-    if space.split is None:
+    """Yield which queries to measure together: those near one block of the reference."""
+    space, handles = searched.space, searched.handles
+    if not space.prunes or len(handles) == 1:
         yield np.arange(len(prepared))
         return
-    # A row with NaN is not measured, whatever region it falls into.
-    order, starts = space.split.sorted(np.nan_to_num(space.basis.points(prepared)))
+    # A row with NaN is not measured, whatever block it falls to.
+    points = np.nan_to_num(space.basis.points(prepared))
+    lows, highs = zip(*((handle.low, handle.high) for handle in handles), strict=True)
+    order, starts = by_nearest_box(points, (np.array(lows), np.array(highs)))
     for start, stop in pairwise(starts):
         if start < stop:
             yield order[start:stop]

@@ -1,74 +1,22 @@
-"""Divide rows into regions of near ones: a kd split, learned from a sample.
+"""Divide rows into regions of near ones, by boxes around those of a sample.
 
-    sample points --learn_split--> Split --regions--> the region of each point
+    sample points --learn_regions--> boxes
+    points, boxes --by_nearest_box--> points in the order of their regions
 
-A threshold that many equal points share puts all of them on one side.
+Queries are divided in the same way, by the boxes of blocks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """A kd tree whose leaves are the regions.
-
-    Attributes
-    ----------
-    axes : tuple of int
-        Of each node; -1 for a leaf.
-    thresholds : tuple of float
-        A point is on the left of a node if its coordinate is below this.
-    children : tuple of int
-        The left child of each node, the right one follows it; the region of a leaf.
-    """
-
-    axes: tuple[int, ...]
-    thresholds: tuple[float, ...]
-    children: tuple[int, ...]
-
-    @property
-    def n_regions(self) -> int:
-        """Number of regions."""
-        return sum(axis < 0 for axis in self.axes)
-
-    def regions(self, points: NDArray[np.float64]) -> NDArray[np.integer]:
-        """Return the number of the region of each point, as whole numbers (n_points,).
-
-        They are of the smallest type that holds them, which NumPy sorts fastest.
-
-        Parameters
-        ----------
-        points : ndarray of shape (n_points, n_features)
-            Finite.
-        """
-        regions = np.zeros(len(points), np.min_scalar_type(self.n_regions))
-        open_nodes = [(0, np.arange(len(points)))]
-        while open_nodes:
-            node, rows = open_nodes.pop()
-            child = self.children[node]
-            if self.axes[node] < 0:
-                regions[rows] = child
-                continue
-            is_left = points[rows, self.axes[node]] < self.thresholds[node]
-            open_nodes += [(child, rows[is_left]), (child + 1, rows[~is_left])]
-        return regions
-
-    def sorted(
-        self, points: NDArray[np.float64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the order that sorts points by region, and where each region starts."""
-        regions = self.regions(points)
-        order = np.argsort(regions, kind="stable")
-        return order, np.searchsorted(regions[order], np.arange(self.n_regions + 1))
+#: Where boxes begin and end, both of shape (n_boxes, n_features).
+Boxes = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-def learn_split(points: NDArray[np.float64], n_regions: int) -> Split:
-    """Return a split into regions that hold about as many of such points each.
+def learn_regions(points: NDArray[np.float64], n_regions: int) -> Boxes:
+    """Return the boxes of regions that hold about as many of such points each.
 
     Cut in proportion along the axis on which the points vary most, again and again.
 
@@ -77,31 +25,54 @@ def learn_split(points: NDArray[np.float64], n_regions: int) -> Split:
     points : ndarray of shape (n_points, n_features)
         A sample, at least one point.
     n_regions : int
+        Of fewer points there are as many.
 
     Examples
     --------
-    >>> split = learn_split(np.arange(10.0)[:, None], 2)
-    >>> split.regions(np.array([[0.0], [4.0], [7.0]])).tolist()
-    [0, 0, 1]
+    >>> lows, highs = learn_regions(np.arange(10.0)[:, None], 2)
+    >>> lows.ravel().tolist(), highs.ravel().tolist()
+    ([0.0, 5.0], [4.0, 9.0])
     """
-    axes, thresholds, children = [-1], [0.0], [0]
-    open_nodes = [(0, np.arange(len(points)), n_regions)]
-    next_region = 0
-    while open_nodes:
-        node, rows, n_below = open_nodes.pop()
-        if n_below == 1 or len(rows) < 2:
-            children[node] = next_region
-            next_region += 1
+    open_parts, boxes = [(points, n_regions)], []
+    while open_parts:
+        part, n_below = open_parts.pop()
+        if n_below == 1 or len(part) < 2:
+            boxes.append((part.min(axis=0), part.max(axis=0)))
             continue
-        axis = int(np.argmax(points[rows].var(axis=0)))
-        n_left = n_below // 2
-        cut = min(len(rows) - 1, max(1, round(len(rows) * n_left / n_below)))
-        threshold = float(np.partition(points[rows, axis], cut)[cut])
-        axes[node], thresholds[node], children[node] = axis, threshold, len(axes)
-        axes += [-1, -1]
-        thresholds += [0.0, 0.0]
-        children += [0, 0]
-        is_left = points[rows, axis] < threshold
-        open_nodes.append((children[node] + 1, rows[~is_left], n_below - n_left))
-        open_nodes.append((children[node], rows[is_left], n_left))
-    return Split(tuple(axes), tuple(thresholds), tuple(children))
+        axis, n_left = int(np.argmax(part.var(axis=0))), n_below // 2
+        cut = min(len(part) - 1, max(1, round(len(part) * n_left / n_below)))
+        order = np.argpartition(part[:, axis], cut)
+        open_parts.append((part[order[cut:]], n_below - n_left))
+        open_parts.append((part[order[:cut]], n_left))
+    lows, highs = map(np.array, zip(*boxes, strict=True))
+    return lows, highs
+
+
+def by_nearest_box(
+    points: NDArray[np.float64], boxes: Boxes
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the order that sorts points by their nearest box, and where each box begins.
+
+    Of boxes that are as near it is the first: equal points come to the same one.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n_points, n_features)
+        Finite.
+    boxes : tuple of ndarray
+
+    Returns
+    -------
+    order : ndarray of shape (n_points,)
+    starts : ndarray of shape (n_boxes + 1,)
+    """
+    n_boxes = len(boxes[0])
+    squares = np.full(len(points), np.inf)
+    nearest = np.zeros(len(points), np.min_scalar_type(n_boxes))  # small ones sort fast
+    for i, (low, high) in enumerate(zip(*boxes, strict=True)):
+        gaps = points - np.clip(points, low, high)
+        of_box = np.einsum("ij,ij->i", gaps, gaps)
+        nearest[of_box < squares] = i
+        np.minimum(squares, of_box, out=squares)
+    order = np.argsort(nearest, kind="stable")
+    return order, np.searchsorted(nearest[order], np.arange(n_boxes + 1))

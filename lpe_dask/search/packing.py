@@ -2,7 +2,7 @@ r"""Put the rows of the reference into blocks, in memory or in a spool.
 
 reference   r0   r1   r2      input partitions
 |    |    |
-pieces      ...  ...  ...     pruned: rows sorted by region of a kd split; else left out
+pieces      ...  ...  ...     pruned: rows sorted by region; else left out
 | \/ | \/ |
 blocks      b0   b1   b2      handles: in memory, or in a spool
 """
@@ -33,7 +33,7 @@ from lpe_dask.kernels import (
 )
 from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.held import HeldBlock, HeldIndex, Pieces
-from lpe_dask.search.locality import Split
+from lpe_dask.search.locality import Boxes, by_nearest_box
 from lpe_dask.search.plan import SAMPLE_EVERY, SUMMED_PIECES, share_of
 from lpe_dask.search.preparation import Preparation
 from lpe_dask.search.spooled import Handles, SpoolFolder, handles_of
@@ -63,8 +63,6 @@ class Space:
         To where distances are Euclidean.
     basis : Basis
         Where pairs are filtered.
-    split : Split, optional
-        Parts of near rows, where they are kept together.
     with_samples : bool, default=False
         Whether blocks come with a sample of their rows, which searches for many neighbors
         begin with.
@@ -73,7 +71,6 @@ class Space:
     algorithm: str
     preparation: Preparation
     basis: Basis
-    split: Split | None = None
     with_samples: bool = False
 
     def __sizeof__(self) -> int:
@@ -137,6 +134,7 @@ def prepare_blocks(
     source: Callable[[], da.Array],
     space: Space,
     entry: Entry | None = None,
+    regions: Boxes | None = None,
     block_rows: int | None = None,
 ) -> Blocks:
     """Return the reference as blocks in memory or in a spool; computes.
@@ -150,24 +148,26 @@ def prepare_blocks(
     space : Space
     entry : Entry, optional
         Of a spool; None: the blocks stay in memory.
+    regions : tuple of ndarray, optional
+        Boxes of regions that rows are gathered in; None: the chunks are blocks.
     block_rows : int, optional
-        Most rows of a block where ``space`` has a split; otherwise the chunks are blocks.
+        Most rows of a block of a region.
     """
     folder = None if entry is None else SpoolFolder(entry.url)
     found: list[Any] = []  # the rows of each region, and what keeps the pieces
 
     def make() -> list[Delayed]:
-        if space.split is None:
+        if regions is None:
             return pack_chunks(source(), space, folder)
-        pieces, *found[:] = _sorted_pieces(split_chunks(source(), space, folder), entry)
+        tasks = split_chunks(source(), space, regions, folder)
+        pieces, *found[:] = _sorted_pieces(tasks, entry)
         return gather_regions(pieces, found[0], space, folder, block_rows)
 
     def again() -> list[Delayed]:
-        if space.split is None:
+        if regions is None:
             return make()
-        return gather_regions(
-            split_chunks(source(), space), found[0], space, None, block_rows
-        )
+        tasks = split_chunks(source(), space, regions)
+        return gather_regions(tasks, found[0], space, None, block_rows)
 
     if entry is None or folder is None:
         blocks = Blocks.of(make, again)
@@ -203,25 +203,25 @@ def pack_chunks(
     rows: da.Array, space: Space, folder: SpoolFolder | None = None
 ) -> list[Delayed]:
     """Return one task for each row chunk of the reference, which makes it a block."""
-    return _chunk_tasks("pack", _pack, rows, space, folder)
+    return _chunk_tasks("pack", _pack, rows, enter(space, "lpe-space"), folder)
 
 
 def split_chunks(
-    rows: da.Array, space: Space, folder: SpoolFolder | None = None
+    rows: da.Array, space: Space, regions: Boxes, folder: SpoolFolder | None = None
 ) -> list[Delayed]:
     """Return one task for each row chunk of the reference, which sorts it by region."""
-    return _chunk_tasks("split", _split, rows, space, folder)
+    entered = enter((space, regions), "lpe-regions")
+    return _chunk_tasks("split", _split, rows, entered, folder)
 
 
 def _chunk_tasks(
     name: str,
     function: Callable[..., Any],
     rows: da.Array,
-    space: Space,
+    entered: Delayed,
     folder: SpoolFolder | None,
 ) -> list[Delayed]:
     """Return one task for each row chunk: of the rows and the number of the first one."""
-    entered = enter(space, "lpe-space")
     firsts = accumulate(rows.chunks[0][:-1], initial=0)
     tasks = (
         (function, (rows.name, i, 0), first, entered.key, folder)
@@ -322,11 +322,14 @@ def _pack(
 
 
 def _split(
-    rows: NDArray[np.generic], first: int, space: Space, folder: SpoolFolder | None
+    rows: NDArray[np.generic],
+    first: int,
+    entered: tuple[Space, Boxes],
+    folder: SpoolFolder | None,
 ) -> Any:
-    assert space.split is not None
+    space, regions = entered
     prepared = space.preparation.apply_narrow(rows)
-    order, starts = space.split.sorted(space.basis.points(prepared))
+    order, starts = by_nearest_box(space.basis.points(prepared), regions)
     pieces = Pieces(prepared[order], first + order, starts)
     return pieces if folder is None else folder.write_pieces(pieces)
 

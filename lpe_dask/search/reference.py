@@ -1,6 +1,6 @@
 """Nominal rows that others are measured against: put where tasks find them, and searched.
 
-    sample --> algorithm, basis, split    on the client; no result depends on them
+    sample --> algorithm, basis, regions  on the client; no result depends on them
     rows --> blocks                       in memory or in a spool; computed
     blocks --> neighbor graph             where distances go along one; computed
     queries --> statistic                 lazy
@@ -35,6 +35,7 @@ from lpe_dask.search.choice import choose_space
 from lpe_dask.search.columns import Usual
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
 from lpe_dask.search.join import Search, Searched, Weight, join, join_frame, self_join
+from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import Needs, plan_for_active_workers
 from lpe_dask.search.packing import Space, index_blocks, prepare_blocks
 from lpe_dask.search.plan import SearchPlan, SearchShape, Statistic, n_shares
@@ -387,7 +388,11 @@ def prepare_reference(
             "to %s", shape.n_reference, entry.url,
         )  # fmt: skip
     chunks = partial(_chunks, source, plan.block_rows)
-    blocks = prepare_blocks(chunks, space, entry, plan.largest_block_rows)
+    regions = None
+    if space.prunes and plan.n_blocks > 1:
+        points = space.basis.points(preparation.apply(sample))
+        regions = learn_regions(points, plan.n_blocks)
+    blocks = prepare_blocks(chunks, space, entry, regions, plan.largest_block_rows)
     reference = Reference(shape, space, blocks)
     graph_params = shape.graph_params
     if graph_params is None:

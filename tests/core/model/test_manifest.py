@@ -201,10 +201,10 @@ def test_load__of_any_text_is_refused(straight, text):
         (b"9" * 10_000, "cut short or altered: it is no JSON"),
         (b"[1]", "is not a model manifest: the format is missing"),
         (b'{"format": true}', "is not a model manifest: the format is missing"),
-        (b'{"format": 6}', "was altered after it was written"),
-        (b'{"format": 6, "sha256": null}', "was altered after it was written"),
-        (b'{"format": 5}', "is of format 5, .* reads format 6. Fit again"),
-        (b'{"format": 7, "and": "more"}', "is of format 7, .* reads format 6. Fit again"),
+        (b'{"format": 7}', "was altered after it was written"),
+        (b'{"format": 7, "sha256": null}', "was altered after it was written"),
+        (b'{"format": 6}', "is of format 6, .* reads format 7. Fit again"),
+        (b'{"format": 8, "and": "more"}', "is of format 8, .* reads format 7. Fit again"),
     ],
 )
 def test_load__says_what_is_wrong_with_a_manifest(text, why, straight, tmp_path):
@@ -389,12 +389,12 @@ def test_manifest__has_the_names_of_its_format(
     names = sorted({".".join(key for key in path if isinstance(key, str)) for path in own})
 
     digest = hashlib.sha256(" ".join(names).encode()).hexdigest()[:8]
-    assert (FORMAT, digest) == (6, "3c4bdc70"), names
+    assert (FORMAT, digest) == (7, "5fa3ae89"), names
 
 
 PREPARATION, BASIS = ("space", "preparation"), ("space", "basis")
 SCALING = (*PREPARATION, "scaling")
-KNOTS, SPLIT = (*SCALING, "knots"), ("space", "split")
+KNOTS = (*SCALING, "knots")
 
 
 def minima(places, values):
@@ -404,10 +404,6 @@ def minima(places, values):
 LEVELS, WHOLE = ("categories", "levels"), list(range(10))
 DIAGONAL = [[1.0, 0.0], [0.0, 1.0]]
 HUGE = 10**400
-
-
-def tree(axes, children):
-    return {"axes": axes, "thresholds": [0.0] * len(axes), "children": children}
 
 
 def knots(*columns):
@@ -486,12 +482,6 @@ NONSENSE = {
         ((*BASIS, "weights"), [0.5, 1.0], "not from 1 to 4"),
         ((*BASIS, "steps"), [0.3, 0.5], "not a moderate power of 2"),
         ((*BASIS, "steps"), [0.5, 0.5], "another shape than n_features_in"),
-        # Few nodes that share children: more walks than can be counted.
-        (SPLIT, tree([0] * 97 + [-1, -1], [*range(1, 98), 0, 1]), "children of one node"),
-        (SPLIT, tree([-1, 0, -1], [0, 1, 1]), "a node comes before its parent"),
-        (SPLIT, tree([0, -1, -1], [1, 0, 7]), "the parts are not numbered"),
-        (SPLIT, tree([5, -1, -1], [1, 0, 1]), "a column that is not there"),
-        (SPLIT, tree([], []), "differ in length"),
         (("ranges", "low"), [0.0], "low and high differ in length"),
         (("ranges", "low"), [0.0, 9.5], "less than the least one, or not finite"),
         (("ranges", "high"), [1.0, float("inf")], "finite"),

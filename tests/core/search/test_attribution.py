@@ -26,7 +26,7 @@ from lpe_dask.search.attribution import (
     list_usual,
 )
 from lpe_dask.search.join import Search, Searched
-from lpe_dask.search.locality import learn_split
+from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import Needs
 from lpe_dask.search.packing import Space, prepare_blocks
 from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
@@ -37,21 +37,25 @@ from strategies import point_sets, row_chunks
 from waiting import eventually
 
 
-def space_of(reference, algorithm, *, with_samples=False, n_regions=3):
+def space_of(reference, algorithm, *, with_samples=False):
     basis = ALGORITHMS[algorithm].basis(reference)
-    split = None
-    if algorithm == "pruned":
-        split = learn_split(basis.points(reference), n_regions)
-    return Space(algorithm, Preparation(), basis, split, with_samples)
+    return Space(algorithm, Preparation(), basis, with_samples)
+
+
+def blocks_of(reference, space, chunks, entry=None, n_regions=3):
+    regions = None
+    if space.prunes:
+        regions = learn_regions(space.basis.points(reference), n_regions)
+    return prepare_blocks(lambda: chunked(reference, chunks), space, entry, regions)
 
 
 def chunked(rows, chunks):
     return da.from_array(rows, chunks=(chunks, -1))
 
 
-def searched_in(reference, algorithm, statistic, chunks, **options):
+def searched_in(reference, algorithm, statistic, chunks, *, n_regions=3, **options):
     space = space_of(reference, algorithm, **options)
-    blocks = prepare_blocks(lambda: chunked(reference, chunks), space)
+    blocks = blocks_of(reference, space, chunks, n_regions=n_regions)
     return Searched(blocks.tasks(), space, Search(statistic, 64))
 
 
@@ -232,7 +236,7 @@ def test_list_nearest__of_many_rows_needs_no_samples(algorithm, n_neighbors, tmp
         space = space_of(reference, algorithm, with_samples=with_samples)
         for entry in (None, spools.folder("blocks")):
             with dask.config.set(scheduler="sync"):
-                blocks = prepare_blocks(lambda: chunked(reference, 70), space, entry)
+                blocks = blocks_of(reference, space, 70, entry)
             searched = Searched(blocks.tasks(), space, Search(Statistic(3, None), 64))
             rows = chunked(queries, 30)
             found.append(joined(list_nearest(rows, searched, 2, n_neighbors)))

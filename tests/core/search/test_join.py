@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import definitions
 from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search.join import Search, Searched, join, self_join
-from lpe_dask.search.locality import learn_split
+from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.packing import Space, pack_chunks, prepare_blocks
 from lpe_dask.search.plan import MIN_SAMPLED_NEIGHBORS, Statistic
 from lpe_dask.search.preparation import Preparation
@@ -26,14 +26,20 @@ from strategies import point_sets, row_chunks
 algorithms = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
-def space_of(reference, algorithm, preparation=None, n_regions=3):
+def space_of(reference, algorithm, preparation=None):
     preparation = Preparation() if preparation is None else preparation
     prepared = preparation.apply(reference)
     basis = ALGORITHMS[algorithm].basis(prepared)
-    split = None
-    if algorithm == "pruned":
-        split = learn_split(basis.points(prepared), n_regions)
-    return Space(algorithm, preparation, basis, split, with_samples=True)
+    return Space(algorithm, preparation, basis, with_samples=True)
+
+
+def blocks_of(rows, space, entry=None, n_regions=3, block_rows=None):
+    """Put rows, a dask array, into blocks; where near rows are kept together, by region."""
+    regions = None
+    if space.prunes:
+        points = space.basis.points(space.preparation.apply(rows.compute()))
+        regions = learn_regions(points, n_regions)
+    return prepare_blocks(lambda: rows, space, entry, regions, block_rows)
 
 
 def searched(blocks, space, n_neighbors, pass_rows=64):
@@ -85,10 +91,10 @@ def test_self_join__equals_definition_for_any_blocks(algorithm, data, points):
     search = data.draw(searches())
     chunks = data.draw(row_chunks(len(points)))
     block_rows = data.draw(st.none() | st.integers(1, len(points)))
-    space = space_of(points, algorithm, n_regions=data.draw(st.integers(1, 5)))
+    space, n_regions = space_of(points, algorithm), data.draw(st.integers(1, 5))
 
     with dask.config.set(scheduler="sync"):
-        blocks = prepare_blocks(lambda: chunked(points, chunks), space, None, block_rows)
+        blocks = blocks_of(chunked(points, chunks), space, None, n_regions, block_rows)
         actual = measured_among_themselves(blocks, space, search)
 
     expected = expected_statistic(points, points, search, exclude_self=True)
@@ -106,7 +112,7 @@ def test_join__equals_definition_for_any_chunks(algorithm, data, n_features):
 
     with dask.config.set(scheduler="sync"):
         rows = chunked(reference, data.draw(row_chunks(len(reference))))
-        blocks = prepare_blocks(lambda: rows, space)
+        blocks = blocks_of(rows, space)
         actual = join(
             chunked(queries, chunks),
             Searched(blocks.tasks(), space, search),
@@ -127,10 +133,9 @@ def test_self_join__same_bits_from_a_spool(algorithm, n_neighbors, tmp_path):
     rows = chunked(points, 300)
 
     with dask.config.set(scheduler="threads"):
-        held = prepare_blocks(lambda: rows, space, None, 400)
-        spooled = prepare_blocks(
-            lambda: rows, space, spool_at(str(tmp_path)).folder("blocks"), 400
-        )
+        held = blocks_of(rows, space, block_rows=400)
+        entry = spool_at(str(tmp_path)).folder("blocks")
+        spooled = blocks_of(rows, space, entry, block_rows=400)
 
     expected = measured_among_themselves(held, space, search)
     np.testing.assert_array_equal(
@@ -153,7 +158,7 @@ def test_join__says_on_which_side_of_a_bound_a_mean_is(algorithm, data, n_featur
     space = space_of(reference, algorithm)
 
     with dask.config.set(scheduler="sync"):
-        blocks = prepare_blocks(lambda: chunked(reference, 5), space)
+        blocks = blocks_of(chunked(reference, 5), space)
         search = Search(asked, data.draw(st.integers(1, 15)))
         found = join(
             chunked(queries, 4), Searched(blocks.tasks(), space, search), 2
@@ -172,7 +177,7 @@ def test_join__measures_rows_with_nan_and_far_out(algorithm):
         [[0.0, 0.0], [np.nan, 0.0], [1e300, -1e300], [np.inf, 1.0], [9.0, 9.0]]
     )
     space = space_of(reference, algorithm)
-    blocks = prepare_blocks(lambda: chunked(reference, 100), space)
+    blocks = blocks_of(chunked(reference, 100), space)
 
     actual = join(
         chunked(queries, 5),
@@ -218,9 +223,9 @@ def test_join__holds_no_literal_of_size():
 def test_join__of_a_spool_stays_small_for_many_blocks(tmp_path):
     """Handles are one task, so that the graph does not grow with blocks times queries."""
     points = np.random.default_rng(0).standard_normal((3200, 2))
-    space = space_of(points, "pruned", n_regions=50)
+    space = space_of(points, "pruned")
     entry = spool_at(str(tmp_path)).folder("blocks")
-    blocks = prepare_blocks(lambda: chunked(points, 320), space, entry)
+    blocks = blocks_of(chunked(points, 320), space, entry, n_regions=50)
     queries = da.zeros((10_000, 2), chunks=(100, 2))
 
     statistic = join(queries, searched(blocks.tasks(), space, 2), 1)
@@ -238,12 +243,9 @@ def test_join__does_not_read_blocks_that_are_too_far(tmp_path):
     centers = np.arange(8)[:, None, None] * [1000.0, 0.0]
     reference = (centers + rng.standard_normal((8, 200, 2))).reshape(-1, 2)
     queries = reference[:20]
-    space = space_of(reference, "pruned", n_regions=8)
-    blocks = prepare_blocks(
-        lambda: chunked(reference, 500),
-        space,
-        spool_at(str(tmp_path)).folder("blocks"),
-    )
+    space = space_of(reference, "pruned")
+    entry = spool_at(str(tmp_path)).folder("blocks")
+    blocks = blocks_of(chunked(reference, 500), space, entry, n_regions=8)
     (handles,) = map(list, dask.compute(*blocks.tasks()))
     points = space.basis.points(queries)
     for handle in handles:
@@ -267,7 +269,7 @@ def test_self_join__of_chosen_rows_measures_these_among_all(algorithm, data, poi
     space = space_of(points, algorithm)
 
     with dask.config.set(scheduler="sync"):
-        blocks = prepare_blocks(lambda: chunked(points, 5), space, None, 3)
+        blocks = blocks_of(chunked(points, 5), space, block_rows=3)
         joins = self_join(
             len(blocks), Searched(blocks.tasks(), space, search), 2, enter(chosen, "chosen")
         )
@@ -291,7 +293,7 @@ def test_self_join__gives_the_edges_of_a_graph(algorithm, data, points):
     space = space_of(points, algorithm)
 
     with dask.config.set(scheduler="sync"):
-        blocks = prepare_blocks(lambda: chunked(points, 5), space, None, 3)
+        blocks = blocks_of(chunked(points, 5), space, block_rows=3)
         found = dask.compute(
             *self_join(len(blocks), Searched(blocks.tasks(), space, search), 2)
         )

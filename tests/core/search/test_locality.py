@@ -1,46 +1,49 @@
-"""Parts of near rows: every point gets one, about as many points each."""
+"""Regions of near rows: every point gets one, about as many points each."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpe_dask.search.locality import learn_split
+from lpe_dask.search.locality import by_nearest_box, learn_regions
 from strategies import point_sets
 
 
-@given(points=point_sets(max_rows=20), n_regions=st.integers(1, 30))
-def test_regions__give_every_point_one_region(points, n_regions):
-    split = learn_split(points, n_regions)
-
-    regions = split.regions(points)
-
-    assert regions.shape == (len(points),)
-    assert 1 <= split.n_regions <= n_regions
-    assert ((regions >= 0) & (regions < split.n_regions)).all()
-
-
-@given(points=point_sets(max_rows=20), n_regions=st.integers(1, 30))
-def test_regions__are_the_same_for_equal_points(points, n_regions):
-    """However many there are: what is equal is not divided."""
-    split = learn_split(points, n_regions)
-
-    regions = split.regions(np.concatenate([points, points[::-1]]))
-
-    for point in points:
-        is_equal = (np.concatenate([points, points[::-1]]) == point).all(axis=1)
-        assert len(np.unique(regions[is_equal])) == 1
+def regions_of(points, boxes):
+    """Return the number of the region of each point."""
+    order, starts = by_nearest_box(points, boxes)
+    assert sorted(order) == list(range(len(points)))
+    regions = np.empty(len(points), int)
+    regions[order] = np.repeat(np.arange(len(boxes[0])), np.diff(starts))
+    return regions
 
 
 @given(data=st.data(), points=point_sets(max_rows=20), n_regions=st.integers(1, 30))
-def test_regions__do_not_depend_on_the_other_points(data, points, n_regions):
-    """A region can be found chunk by chunk."""
-    split = learn_split(points, n_regions)
-    cut = data.draw(st.integers(0, len(points)))
+def test_regions__are_the_nearest_and_do_not_depend_on_other_points(
+    data, points, n_regions
+):
+    """A region can be found chunk by chunk; what is equal is not divided."""
+    lows, highs = boxes = learn_regions(points, n_regions)
+    queries = data.draw(point_sets(max_rows=20, n_features=points.shape[1]))
+    cut = data.draw(st.integers(0, len(queries)))
 
-    regions = [*split.regions(points[:cut]), *split.regions(points[cut:])]
+    regions = regions_of(queries, boxes)
 
-    np.testing.assert_array_equal(regions, split.regions(points))
+    assert 1 <= len(lows) <= min(n_regions, len(points))
+    parts = [regions_of(part, boxes) for part in (queries[:cut], queries[cut:])]
+    np.testing.assert_array_equal(regions, np.concatenate(parts))
+    gaps = queries[:, None] - np.clip(queries[:, None], lows, highs)
+    squares = (gaps**2).sum(axis=2)
+    of_regions = squares[np.arange(len(queries)), regions]
+    np.testing.assert_allclose(of_regions, squares.min(axis=1))
+
+
+@given(points=point_sets(max_rows=20), n_regions=st.integers(1, 30))
+def test_learn_regions__has_a_box_around_every_point(points, n_regions):
+    lows, highs = learn_regions(points, n_regions)
+
+    is_within = ((lows <= points[:, None]) & (points[:, None] <= highs)).all(axis=2)
+    assert is_within.any(axis=1).all()
 
 
 @pytest.mark.parametrize("n_regions", [1, 2, 3, 7, 16, 100])
@@ -48,10 +51,10 @@ def test_regions__do_not_depend_on_the_other_points(data, points, n_regions):
 def test_regions__hold_about_as_many_points_each(n_regions, n_features):
     points = np.random.default_rng(0).standard_normal((5000, n_features))
 
-    split = learn_split(points, n_regions)
+    boxes = learn_regions(points, n_regions)
 
-    sizes = np.bincount(split.regions(points), minlength=n_regions)
-    assert split.n_regions == n_regions
+    sizes = np.bincount(regions_of(points, boxes), minlength=n_regions)
+    assert len(boxes[0]) == n_regions
     assert sizes.min() >= 0.8 * 5000 / n_regions - 2
     assert sizes.max() <= 1.2 * 5000 / n_regions + 2
 
@@ -62,13 +65,17 @@ def test_regions__hold_near_points():
     centers = np.array([[0.0, 0.0], [0.0, 100.0], [900.0, 0.0], [900.0, 100.0]])
     points = centers[cluster] + np.random.default_rng(1).standard_normal((200, 2))
 
-    regions = learn_split(points, 4).regions(points)
+    regions = regions_of(points, learn_regions(points, 4))
 
     np.testing.assert_array_equal([len(set(regions[cluster == c])) for c in range(4)], 1)
     assert len(set(regions)) == 4
 
 
-def test_regions__of_no_points():
-    split = learn_split(np.arange(10.0)[:, None], 4)
+def test_regions__hold_about_as_many_new_points_each():
+    sample, points = np.random.default_rng(0).standard_normal((2, 20_000, 5))
 
-    assert split.regions(np.empty((0, 1))).shape == (0,)
+    regions = regions_of(points, learn_regions(sample[:2000], 16))
+
+    sizes = np.bincount(regions, minlength=16)
+    assert sizes.min() >= 0.5 * len(points) / 16
+    assert sizes.max() <= 2 * len(points) / 16

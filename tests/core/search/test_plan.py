@@ -20,7 +20,7 @@ from lpe_dask.kernels.algorithms import ALGORITHMS
 from lpe_dask.search import geodesic, join, packing
 from lpe_dask.search.join import Search, Searched, self_join
 from lpe_dask.search.knots import Knots
-from lpe_dask.search.locality import learn_split
+from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import (
     ARRAY_COPIES,
     CALIBRATION_COPIES,
@@ -209,14 +209,13 @@ def test_plan_for__of_1e8_rows_is_small_without_computing(at_most_computes):
     )
     sample = np.random.default_rng(0).standard_normal((5000, n_features))
     basis = ALGORITHMS["pruned"].basis(sample)
-    space = Space(
-        "pruned", Preparation(), basis, learn_split(basis.points(sample), cut.n_blocks)
-    )
+    space = Space("pruned", Preparation(), basis)
+    regions = learn_regions(basis.points(sample), cut.n_blocks)
     rows = da.zeros((n_reference, n_features), chunks=(cut.block_rows, -1))
 
     with at_most_computes(0):
-        splits = split_chunks(rows, space)
-        n_regions = space.split.n_regions
+        splits = split_chunks(rows, space, regions)
+        n_regions = len(regions[0])
         piece = SpooledPieces(URL)
         pieces = enter(Handles([piece] * len(splits), None), "lpe-pieces")
         counts = region_sizes([pieces], len(splits))
@@ -311,7 +310,7 @@ def test_join_bytes__bounds_what_a_join_allocates(algorithm, n_features, n_neigh
     basis = ALGORITHMS[algorithm].basis(
         reference, preparation.weights, len(preparation.categorical)
     )
-    space = Space(algorithm, preparation, basis, None, with_samples=True)
+    space = Space(algorithm, preparation, basis, with_samples=True)
     handles = [packing._pack(reference[i : i + 2000], i, space, None) for i in (0, 2000)]
     queries = rng.random((2 * cut.pass_rows, n_features), dtype=np.float32)
     join._join(queries[:300], 0, 1, None, handles, space, search)  # compiles
@@ -352,7 +351,7 @@ def test_pack_bytes__bounds_what_packing_allocates(algorithm, kind, n_features):
     basis = ALGORITHMS[algorithm].basis(
         sample, preparation.weights, len(preparation.categorical)
     )
-    space = Space(algorithm, preparation, basis, None, with_samples=True)
+    space = Space(algorithm, preparation, basis, with_samples=True)
     packing._pack(rows[:300], 0, space, None)  # compiles
 
     held, peak = traced(lambda: packing._pack(rows, 0, space, None))
@@ -372,7 +371,7 @@ def test_graph_bytes__bound_a_graph_and_what_it_is_made_of(kind, n_edges):
     points = np.random.default_rng(0).random((3000, 2))
     search = Search(Statistic(20, None), cut.pass_rows, n_edges)
     basis = ALGORITHMS["brute"].basis(points)
-    space = Space("brute", Preparation(), basis, None, with_samples=True)
+    space = Space("brute", Preparation(), basis, with_samples=True)
     held = packing._pack(points, 0, space, None)
     numbers, *edges = join._join_self(0, 0, 1, None, [held], space, search)
 

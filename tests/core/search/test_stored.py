@@ -216,7 +216,7 @@ def test_write_pieces__any_region_can_be_read(dtype, tmp_path):
 
 def test_write_block__is_read_back_as_it_was(tmp_path):
     space = packing.Space(
-        "brute", Preparation(), tiles.basis(NOMINAL[:100]), None, with_samples=True
+        "brute", Preparation(), tiles.basis(NOMINAL[:100]), with_samples=True
     )
     held = packing._pack(NOMINAL[:1000], 5, space, None)
 
