@@ -470,10 +470,10 @@ def shares(distances, parts):
     return [share / total for share in result]
 
 
-def typical_rows(n_rows, most=256):
-    """The numbers of the rows whose shares are typical."""
-    drawn = np.random.default_rng(0).choice(n_rows, min(n_rows, most), replace=False)
-    return sorted(int(number) for number in drawn)
+def typical_rows(n_rows, most=256, of=4096):
+    """The numbers of the rows whose shares are typical: some of those that are usual."""
+    drawn = np.random.default_rng(0).choice(n_rows, min(n_rows, of), replace=False)
+    return sorted(map(int, drawn))[:: math.ceil(len(drawn) / most)]
 
 
 def typical_shares(of_rows, n_columns):

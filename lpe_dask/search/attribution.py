@@ -6,7 +6,9 @@ r"""Build the Dask graph that tells which nominal rows are nearest, and why they
                   |        |
     nearest       numbers of the nearest rows, and how far they are
     shares        what each column adds to the distance, on average over the nearest rows
-    usual         quantiles and frequent categories of the columns of the reference
+
+    typical       shares of some rows of the reference, quantiles and frequent categories of
+                  its columns: one task
 
 Neighbors are exact here, also where p-values are not. For few rows: a task keeps which rows
 its neighbors are, and gathers these from the blocks.
@@ -76,6 +78,22 @@ class Attributed(NamedTuple):
     distances: NDArray[np.float64]
 
 
+class Typical(NamedTuple):
+    """What is typical of the rows of a reference.
+
+    Attributes
+    ----------
+    shares : ndarray of shape (n_features,)
+        The mean shares of `Attributed` for some of them, each without itself. As if there
+        was one row more, with the same share of each column: a column that is the same in
+        almost all rows has a small share, and not 0.
+    usual : Usual
+    """
+
+    shares: NDArray[np.float64]
+    usual: Usual
+
+
 def list_nearest(
     queries: da.Array,
     searched: Searched,
@@ -120,48 +138,25 @@ def attribute(
     return _in_shares("attribute", _attribute, queries, searched, n_shares, *own)
 
 
-def attribute_own(
-    numbers: NDArray[np.int64], searched: Searched, n_features: int, n_shares: int
-) -> list[Delayed]:
-    """Return tasks that give the shares of rows of the reference, each without itself.
+def typical_task(
+    numbers: NDArray[np.int64], searched: Searched, n_features: int, n_measured: int
+) -> Delayed:
+    """Return the task that gives what is `Typical` of some rows of the reference.
 
     Parameters
     ----------
     numbers : ndarray of shape (n_rows,)
-        Of these rows.
+        Of these rows, ascending; all of them say what is usual.
     searched : Searched
     n_features : int
         Columns of the input.
-    n_shares : int
-        Tasks that share the rows.
+    n_measured : int
+        Most rows, at even steps, that say which shares are typical.
     """
     named, collections = searched.named()
     chosen = enter(numbers, "lpe-chosen")
-    tasks = (
-        (_attribute_own, chosen.key, share, n_shares, n_features, *named)
-        for share in range(n_shares)
-    )
-    return new_tasks("attribute", tasks, [chosen, *collections])
-
-
-def list_usual(numbers: NDArray[np.int64], searched: Searched, n_features: int) -> Delayed:
-    """Return the task of what is usual among some rows of the reference.
-
-    Parameters
-    ----------
-    numbers, searched, n_features
-        As for `attribute_own`.
-
-    Returns
-    -------
-    usual : Delayed
-        Of a `Usual`.
-    """
-    named, collections = searched.named()
-    chosen = enter(numbers, "lpe-chosen")
-    task = (_usual, chosen.key, n_features, *named)
-    (usual,) = new_tasks("usual", [task], [chosen, *collections])
-    return usual
+    task = (_typical, chosen.key, n_features, n_measured, *named)
+    return new_tasks("typical", [task], [chosen, *collections])[0]
 
 
 def _in_shares(
@@ -242,20 +237,17 @@ def _attribute(
     return Attributed(rows[which], *_attributed(prepared, own, searched, rows.shape[1]))
 
 
-def _attribute_own(
-    chosen: NDArray[np.int64], share: int, n_shares: int, n_features: int, *named: Any
-) -> NDArray[np.float64]:
+def _typical(
+    numbers: NDArray[np.int64], n_features: int, n_measured: int, *named: Any
+) -> Typical:
     searched = Searched(*named)
-    numbers = chosen[share_of(len(chosen), share, n_shares)]
     rows = _gathered(searched, numbers)
-    shares, *_ = _attributed(rows, numbers, searched, n_features)
-    return shares
-
-
-def _usual(chosen: NDArray[np.int64], n_features: int, *named: Any) -> Usual:
-    searched = Searched(*named)
-    rows = _gathered(searched, chosen)
-    return usual_of(searched.space.preparation, rows, n_features)
+    some = slice(None, None, -(-len(rows) // n_measured))
+    shares, *_ = _attributed(rows[some], numbers[some], searched, n_features)
+    shares = shares[~np.isnan(shares).any(axis=1)]
+    even = np.full((1, n_features), 1 / n_features)
+    usual = usual_of(searched.space.preparation, rows, n_features)
+    return Typical(np.concatenate([shares, even]).mean(axis=0), usual)
 
 
 def _attributed(

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed
@@ -25,14 +25,13 @@ from lpe_dask.search.approximate import Approximation
 from lpe_dask.search.attribution import (
     Attributed,
     Nearest,
+    Typical,
     attribute,
-    attribute_own,
     list_nearest,
-    list_usual,
+    typical_task,
 )
 from lpe_dask.search.blocks import Blocks
 from lpe_dask.search.choice import choose_space
-from lpe_dask.search.columns import Usual
 from lpe_dask.search.geodesic import build_graph, walk_among_rows
 from lpe_dask.search.join import Search, Searched, Weight, join, join_frame, self_join
 from lpe_dask.search.locality import learn_regions
@@ -46,32 +45,9 @@ from lpe_dask.tasks import Held, active_workers, compute, enter, settle
 
 logger = logging.getLogger(__name__)
 
-#: Rows of the reference that tell which share of a distance a column has typically; and
-#: rows, and numbers in them, that tell which values are usual.
+#: Most rows of the reference that say which share of a distance a column has typically;
+#: they are some of those that say which values are usual, so many rows and numbers in them.
 TYPICAL_ROWS, USUAL_ROWS, USUAL_NUMBERS = 256, 4096, 2**19
-
-
-class Typical(NamedTuple):
-    """What is typical of the rows of a reference.
-
-    Attributes
-    ----------
-    shares : ndarray of shape (n_features,)
-        The mean shares of `Attributed` for some of them, each without itself. As if there
-        was one row more, with the same share of each column: a column that is the same in
-        almost all rows has a small share, and not 0.
-    usual : Usual
-    """
-
-    shares: NDArray[np.float64]
-    usual: Usual
-
-    @classmethod
-    def of(cls, shares: NDArray[np.float64], usual: Usual) -> Typical:
-        """Return what is typical by the shares of some rows."""
-        shares = shares[~np.isnan(shares).any(axis=1)]
-        even = np.full((1, shares.shape[1]), 1 / shares.shape[1])
-        return cls(np.concatenate([shares, even]).mean(axis=0), usual)
 
 
 @dataclass(frozen=True)
@@ -229,34 +205,23 @@ class Reference:
         """
         searched, shares = self._searched_in(rows)
         tasks = attribute(rows, searched, shares, numbers)
-        if self._typical:
-            found = compute(*tasks)
-        else:
-            found = compute(*tasks, *self._typical_tasks(searched))
-            *of_sampled, usual = found[len(tasks) :]
-            self._typical.append(Typical.of(np.concatenate(of_sampled), usual))
-        of_rows = zip(*found[: len(tasks)], strict=True)
+        n_tasks = len(tasks)
+        if not self._typical:
+            shape, rng = self.shape, np.random.default_rng(0)
+            most = max(TYPICAL_ROWS, min(USUAL_ROWS, USUAL_NUMBERS // shape.n_features))
+            n_chosen = min(shape.n_reference, most)
+            chosen = np.sort(rng.choice(shape.n_reference, n_chosen, replace=False))
+            n_columns = shape.n_read_features
+            tasks.append(typical_task(chosen, searched, n_columns, TYPICAL_ROWS))
+        found = compute(*tasks)
+        self._typical.extend(found[n_tasks:])
+        of_rows = zip(*found[:n_tasks], strict=True)
         return Attributed(*map(np.concatenate, of_rows)), self._typical[0]
 
     @cached_property
     def _typical(self) -> list[Typical]:
         """What `attributed` returns as that, once it is known."""
         return []
-
-    def _typical_tasks(self, searched: Searched) -> list[Delayed]:
-        """Return tasks that give the shares of rows of the reference, and what is usual."""
-        n_features = self.shape.n_read_features
-        sampled = self._sampled(TYPICAL_ROWS)
-        n_tasks = 1 if self.blocks.is_spooled else active_workers().n_threads
-        shares = attribute_own(sampled, searched, n_features, min(len(sampled), n_tasks))
-        most = max(TYPICAL_ROWS, min(USUAL_ROWS, USUAL_NUMBERS // self.shape.n_features))
-        return [*shares, list_usual(self._sampled(most), searched, n_features)]
-
-    def _sampled(self, most: int) -> NDArray[np.int64]:
-        """Return the numbers of some rows, the same at each call."""
-        n_rows = self.shape.n_reference
-        rng = np.random.default_rng(0)
-        return np.sort(rng.choice(n_rows, min(n_rows, most), replace=False))
 
     def _searched_in(self, rows: da.Array) -> tuple[Searched, int]:
         """Return what is searched exactly, kept, and how many tasks share a chunk."""

@@ -465,7 +465,7 @@ def test_typical_share__is_even_where_all_rows_are_the_same(rows):
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "n_neighbors"), mostly_full([(256, 1), (400, 3)], [(400, 3)])
+    ("n_rows", "n_neighbors"), mostly_full([(256, 1), (512, 3)], [(512, 3)])
 )
 def test_typical_share__is_the_mean_of_256_rows(n_rows, n_neighbors):
     rng = np.random.default_rng(0)

@@ -21,10 +21,10 @@ from lpe_dask.search import plan as plans
 from lpe_dask.search import reference as references
 from lpe_dask.search.attribution import (
     attribute,
-    attribute_own,
     list_nearest,
-    list_usual,
+    typical_task,
 )
+from lpe_dask.search.columns import USUAL_LEVELS
 from lpe_dask.search.join import Search, Searched
 from lpe_dask.search.locality import learn_regions
 from lpe_dask.search.memory import Needs
@@ -163,20 +163,26 @@ def test_attribute__is_the_definition_for_any_chunks(algorithm, data, n_features
 
 @pytest.mark.parametrize("algorithm", EXACT)
 @given(data=st.data(), reference=point_sets(min_rows=2))
-def test_attribute_own__leaves_each_row_out(algorithm, data, reference):
+def test_typical_task__leaves_each_row_out(algorithm, data, reference):
+    """Of shares the mean is taken, with one row that has the same of each column."""
     statistic = data.draw(statistics)
     numbers = st.lists(st.integers(0, len(reference) - 1), min_size=1, unique=True)
-    chosen = np.sort(data.draw(numbers))
+    chosen, n_measured = np.sort(data.draw(numbers)), data.draw(st.integers(1, 9))
     n_features = reference.shape[1]
 
     with dask.config.set(scheduler="sync"):
         chunks = data.draw(row_chunks(len(reference)))
         searched = searched_in(reference, algorithm, statistic, chunks)
-        tasks = attribute_own(chosen, searched, n_features, data.draw(st.integers(1, 4)))
-        shares = np.concatenate(dask.compute(*tasks, scheduler="sync"))
+        task = typical_task(chosen, searched, n_features, n_measured)
+        (typical,) = dask.compute(task)
 
-    right = shares_of(reference[chosen], reference, statistic, chosen)
-    np.testing.assert_allclose(shares, right, rtol=0, atol=1e-12)
+    usual = np.quantile(reference[chosen], USUAL_LEVELS, axis=0, method="inverted_cdf")
+    np.testing.assert_array_equal(typical.usual.quantiles, usual)
+    measured = chosen[:: -(-len(chosen) // n_measured)]
+    assert len(measured) <= n_measured
+    right = shares_of(reference[measured], reference, statistic, measured)
+    shares = [*right[~np.isnan(right).any(axis=1)], np.full(n_features, 1 / n_features)]
+    np.testing.assert_allclose(typical.shares, np.mean(shares, axis=0), rtol=0, atol=1e-12)
 
 
 def lattice(n_rows, seed, low=0, high=10, n_features=3):
@@ -262,7 +268,7 @@ def test_typical_shares__are_computed_once(at_most_computes):
     reference = fitted_of(LPE(3).fit(lattice(300, 0))).reference
     rows = chunked(lattice(20, 1), 20)
 
-    with mock.patch.object(references, "attribute_own", wraps=attribute_own) as asked:
+    with mock.patch.object(references, "typical_task", wraps=typical_task) as asked:
         with at_most_computes(1):
             _, first = reference.attributed(rows)
         with at_most_computes(1):
@@ -283,21 +289,8 @@ def test_usual__is_that_of_a_sample_where_rows_are_many(monkeypatch):
 
     drawn = np.random.default_rng(0).choice(400, 399, replace=False)
     for found, among in zip(usual, (rows, rows[drawn]), strict=True):
-        right = np.quantile(among, [0.01, 0.5, 0.99], axis=0, method="inverted_cdf")
+        right = np.quantile(among, USUAL_LEVELS, axis=0, method="inverted_cdf")
         np.testing.assert_array_equal(found.quantiles, right)
-
-
-@pytest.mark.parametrize("chunks", [17, 300])
-def test_list_usual__is_that_of_the_rows(chunks):
-    reference = lattice(300, 0)
-    searched = searched_in(reference, "brute", Statistic(3, None), chunks)
-    numbers = np.arange(0, 300, 3)
-
-    (usual,) = dask.compute(list_usual(numbers, searched, 3), scheduler="sync")
-
-    right = np.sort(reference[numbers], axis=0)[[0, 49, 98]]  # of 100 rows
-    np.testing.assert_array_equal(usual.quantiles, right)
-    assert usual.frequent == [[], [], []]
 
 
 # The same bits, whoever computes
