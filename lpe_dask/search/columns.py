@@ -26,16 +26,12 @@ MOST_DECIMALS = 16
 #: was added up for them.
 _MIXED_ERROR = 1e-10
 
-#: How far others may be at first, as a share of the largest number that made them, and how
-#: often that is halved: more often than a float64 has bits.
-_ROUNDING, _HALVINGS = 2.0**-30, 80
-
 #: Which quantiles tell what is usual; how many of the most frequent values do, of codes and
 #: of columns that have no more.
 USUAL_LEVELS, FREQUENT_VALUES = (0.01, 0.5, 0.99), 3
 
-#: Tells of numbers of the input whether they become what is there (0), less, or more.
-Side = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+#: Tells which numbers of the input become what is there.
+Same = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 
 
 class Usual(NamedTuple):
@@ -105,8 +101,8 @@ def restored(
     """Return rows of the input that prepared rows may have come from.
 
     Of the numbers that are prepared to the same, those with the fewest decimals: where the
-    input had few, as in most tables, they are those of the input. What a matrix has mixed
-    is known up to rounding only.
+    input had few, as in most tables, they are those of the input. Others are known up to
+    rounding only, where a matrix has mixed them or under a quantile scale.
 
     Parameters
     ----------
@@ -207,54 +203,27 @@ def _of_mapped(
     if is_as_it_was and matrix is None:
         return scaled[:, :n_numbers]
 
-    def side(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return 0 for numbers that become the same, -1 for smaller and 1 for larger."""
-        gap = scaling.apply(numbers) - scaled
-        sides = np.where(np.abs(gap) > tolerance, np.sign(gap), 0)  # 0 for NaN
-        of_forms = sides.reshape(len(sides), n_forms, n_numbers)
-        return np.where(of_forms[:, 0] == 0, of_forms[:, -1], of_forms[:, 0])
+    def same(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which numbers become the same."""
+        is_off = np.abs(scaling.apply(numbers) - scaled) > tolerance  # not for NaN
+        of_forms = is_off.reshape(len(is_off), n_forms, n_numbers)
+        return np.asarray(~of_forms.any(axis=1))
 
     exactly = _unscaled(scaling, scaled[:, :n_numbers])
-    numbers, is_found = _shortest(exactly, side)
-    if matrix is None and not is_found.all():
-        others, _ = _shortest(_moved(exactly, _uncertainty(scaling, exactly), side), side)
-        numbers = np.where(is_found, numbers, others)
-    return numbers
+    return _shortest(exactly, same)
 
 
-def _shortest(numbers: NDArray[np.float64], side: Side) -> tuple[NDArray[Any], ...]:
-    """Return numbers rounded to as few decimals as can be, and where there are any."""
+def _shortest(numbers: NDArray[np.float64], same: Same) -> NDArray[np.float64]:
+    """Return numbers rounded to as few decimals as can be, or as they are."""
     shortest, is_found = numbers.copy(), np.zeros(numbers.shape, bool)
     for decimals in range(MOST_DECIMALS + 1):
         tried = np.round(numbers, decimals)
-        is_new = (side(tried) == 0) & ~is_found
+        is_new = same(tried) & ~is_found
         shortest[is_new] = tried[is_new]
         is_found |= is_new
         if is_found.all():
             break
-    return shortest, is_found
-
-
-def _moved(
-    numbers: NDArray[np.float64], uncertainty: NDArray[np.float64], side: Side
-) -> NDArray[np.float64]:
-    """Return numbers moved until they become the same, by halving; or as they are."""
-    low, high, moved = numbers - uncertainty, numbers + uncertainty, numbers.copy()
-    for _ in range(_HALVINGS):
-        sides = side(moved)
-        if not sides.any():
-            return moved
-        low, high = np.where(sides < 0, moved, low), np.where(sides > 0, moved, high)
-        moved = np.where(sides == 0, moved, low + (high - low) / 2)
-    return np.where(side(moved) == 0, moved, numbers)
-
-
-def _uncertainty(scaling: Scaling, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return by how much numbers may be off, at most, as rounding has it."""
-    largest = np.abs(numbers)
-    if scaling.knots is not None:
-        largest = largest + [np.abs(values).max() for values in scaling.knots.values]
-    return _ROUNDING * largest
+    return shortest
 
 
 def _unscaled(scaling: Scaling, scaled: NDArray[np.float64]) -> NDArray[np.float64]:
