@@ -50,9 +50,9 @@ def in_blocks(
         basis = module.basis(sample, of_columns, len(weights))
     blocks = []
     for numbers in [np.arange(len(rows))] if parts is None else parts:
-        arrange = partial(module.arrange, cell_rows=64 if module.SLAB_ROWS else cell_rows)
-        in_slabs = (128, cell_rows // 64) if module.SLAB_ROWS else ()
-        blocks.append(build_block(rows[numbers], numbers, arrange, basis, *in_slabs))
+        arrange = partial(module.arrange, cell_rows=cell_rows)
+        slab_rows = 2 * cell_rows if module.SLAB_ROWS else None
+        blocks.append(build_block(rows[numbers], numbers, arrange, basis, slab_rows))
     return Reference(module, basis, blocks)
 
 

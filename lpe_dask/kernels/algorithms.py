@@ -21,8 +21,8 @@ are ordered. Every such module offers the same contract:
     In which order points in that basis are searched, and what runs of them are cells.
 ``tile(points, tile_rows) -> Arrangement``
     The same for queries, in tiles.
-``CELL_ROWS``, ``SLAB_ROWS``
-    Most rows of a cell, and rows that are arranged at a time; None: all.
+``SLAB_ROWS``
+    Rows that are arranged at a time; None: all.
 ``KEEPS_NEAR_ROWS_TOGETHER``
     Whether the order pays only for blocks of near rows.
 ``neighbor_lists(points, seed) -> places``

@@ -132,7 +132,6 @@ def build_block(
     arrange: Callable[[NDArray[np.float64]], Arrangement],
     basis: Basis,
     slab_rows: int | None = None,
-    merged_cells: int = 1,
 ) -> Block:
     """Return rows of the reference as a block.
 
@@ -148,8 +147,6 @@ def build_block(
     slab_rows : int, optional
         Rows that are arranged at a time, a multiple of 64: points take twice the memory of
         rows, and new memory takes longer to get than to fill. None: all.
-    merged_cells : int, default=1
-        So many cells that follow each other become one, where they are not bounded.
     """
     n_rows, n_features = rows.shape
     rows = narrow(rows)
@@ -191,11 +188,6 @@ def build_block(
             )  # fmt: skip
         cells.append((first + starts[:-1], centers, lows, highs, reaches))
     starts, centers, lows, highs, reaches = map(np.concatenate, zip(*cells, strict=True))
-    if merged_cells > 1:
-        first_ones = np.arange(0, len(starts), merged_cells)
-        starts, centers = starts[first_ones], centers[first_ones]
-        lows, highs = lows[first_ones], highs[first_ones]
-        reaches = np.maximum.reduceat(reaches, first_ones)
     starts = np.append(starts, n_rows)
     return Block(
         arranged, arranged_numbers, starts, centers, lows, highs, reaches, longest, groups,

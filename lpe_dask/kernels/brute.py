@@ -18,11 +18,9 @@ from lpe_dask.kernels.blocks import Arrangement
 #: Whether a reference is divided into regions of near rows before it is cut into blocks.
 KEEPS_NEAR_ROWS_TOGETHER = False
 
-#: Rows of a cell: so many that moving the queries to its center costs nothing beside.
-CELL_ROWS = 4096
-
-#: Rows that are arranged at a time.
-SLAB_ROWS = 512
+#: Rows of a cell: so many that moving the queries to its center costs nothing beside. So
+#: many are arranged at a time.
+CELL_ROWS = SLAB_ROWS = 4096
 
 #: Queries that fill packs, whatever the form (see `forms`): a multiple of the numbers of
 #: queries in each.

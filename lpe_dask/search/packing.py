@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -123,11 +122,7 @@ class Space:
 
     def _block(self, rows: NDArray[np.floating], numbers: NDArray[np.int64]) -> Block:
         kernel = ALGORITHMS[self.algorithm]
-        slab_rows, cell_rows = kernel.SLAB_ROWS, kernel.CELL_ROWS
-        arranged = min(cell_rows, slab_rows or cell_rows)
-        arrange = partial(kernel.arrange, cell_rows=arranged)
-        merged = cell_rows // arranged
-        return build_block(rows, numbers, arrange, self.basis, slab_rows, merged)
+        return build_block(rows, numbers, kernel.arrange, self.basis, kernel.SLAB_ROWS)
 
 
 def prepare_blocks(
