@@ -28,28 +28,6 @@ def read_only(array: Any) -> Any:
     return view
 
 
-class BlockArrays(NamedTuple):
-    """The arrays of a `Block`; one of the two kinds of rows has no row.
-
-    Attributes
-    ----------
-    longest : ndarray of shape (n_groups,)
-        Upper bound of the squared lengths of each group, float32.
-    """
-
-    single_rows: NDArray[np.float32]
-    double_rows: NDArray[np.float64]
-    numbers: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    centers: NDArray[np.float64]
-    lows: NDArray[np.float32]
-    highs: NDArray[np.float32]
-    reaches: NDArray[np.float64]
-    longest: NDArray[np.float32]
-    groups: NDArray[np.float32]
-    norms: NDArray[np.float32]
-
-
 class Errors(NamedTuple):
     """What a filtered square may be off (see `basis`), and the unit of the basis.
 

@@ -20,7 +20,7 @@ from lpe_dask.kernels.basis import Basis
 from lpe_dask.kernels.blocks import Block
 from lpe_dask.kernels.compilation import run
 from lpe_dask.kernels.indexes import Index
-from lpe_dask.kernels.states import NearestState, QueryTiles, arrays_of
+from lpe_dask.kernels.states import NearestState, QueryTiles
 
 #: Rows of a beam beyond K.
 BEAM_ROWS = 172
@@ -63,7 +63,7 @@ class BeamState:
         arrays = self._queries.arrays
         places = index.places(np.column_stack([arrays.numbers, self._entries(index)]))
         run(
-            "search_beams", math.inf, arrays.rows, arrays.weights, places, arrays_of(block),
+            "search_beams", math.inf, arrays.rows, arrays.weights, places, block,
             read_only(index.graph), self._squares,
         )  # fmt: skip
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from lpe_dask.kernels.arrays import LANES
+from lpe_dask.kernels.arrays import LANES, read_only
 from lpe_dask.kernels.basis import FAR_SQUARE, Basis
 
 _Number = TypeVar("_Number", bound=np.generic)
@@ -50,15 +50,18 @@ class Arrangement:
     bounded: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Some rows of the reference, laid out for the kernels.
+class Block(NamedTuple):
+    """Some rows of the reference, laid out for the kernels, which take it as it is.
+
+    No array can be written to: what came in a message is read-only, what was made here is
+    not, and kernels would be compiled for either.
 
     Attributes
     ----------
-    rows : ndarray of shape (n_rows, n_features)
-        As prepared: float32 where that holds them exactly, else float64. Codes of
-        categories are the last columns, here and in all that follows.
+    single_rows, double_rows : ndarray of shape (n_rows, n_features) or (0, n_features)
+        As prepared: the first where float32 holds them exactly, else the second; the other
+        one has no row. Codes of categories are the last columns, here and in all that
+        follows.
     numbers : ndarray of shape (n_rows,)
         The number of each row in the whole reference.
     starts : ndarray of shape (n_cells + 1,)
@@ -73,8 +76,9 @@ class Block:
     longest : ndarray of shape (n_groups,)
         Upper bound of the squared lengths of the points of each group from their center,
         float32.
-    groups : ndarray of shape (n_groups, n_features, 64)
-        Points from the center of their cell, float32; codes in the steps of the basis.
+    groups : ndarray of shape (n_groups * n_features * 64,)
+        For each group and column the numbers of 64 points, from the center of their cell,
+        float32; codes in the steps of the basis.
     norms : ndarray of shape (64 * n_groups,)
         Lower bounds of their squared lengths, float32; NaN where a group has no row, -inf
         where a row is too far out for float32 and always looked at.
@@ -82,7 +86,8 @@ class Block:
         The box of all rows in the basis; infinite where cells are not bounded.
     """
 
-    rows: NDArray[np.floating]
+    single_rows: NDArray[np.float32]
+    double_rows: NDArray[np.float64]
     numbers: NDArray[np.int64]
     starts: NDArray[np.int64]
     centers: NDArray[np.float64]
@@ -97,15 +102,16 @@ class Block:
 
     def __sizeof__(self) -> int:
         """Return the bytes of the numbers: Dask's measure of what a worker holds."""
-        return sum(array.nbytes for array in self.arrays())
-
-    def arrays(self) -> list[NDArray[np.generic]]:
-        """Return all arrays, in the order of `ARRAYS`."""
-        return [getattr(self, name) for name in ARRAYS]
+        return sum(array.nbytes for array in self)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Make a copy from the arrays alone, wherever a message puts them."""
-        return block_of, tuple(self.arrays())
+        return block_of, tuple(self)
+
+    @property
+    def rows(self) -> NDArray[np.floating]:
+        """The rows, of whichever kind."""
+        return self.single_rows if len(self.single_rows) > 0 else self.double_rows
 
     @property
     def n_rows(self) -> int:
@@ -113,17 +119,11 @@ class Block:
         return len(self.numbers)
 
 
-#: Attributes of a block that are arrays.
-ARRAYS = (
-    "rows", "numbers", "starts", "centers", "lows", "highs", "reaches", "longest",
-    "groups", "norms", "low", "high",
-)  # fmt: skip
-
-
 def block_of(*arrays: NDArray[Any]) -> Block:
-    """Return a block of these arrays, in the order of `ARRAYS`, copied if not aligned."""
-    named = dict(zip(ARRAYS, arrays, strict=True))
-    return Block(**named | {name: aligned(named[name]) for name in ("groups", "norms")})
+    """Return a block of these arrays, the groups and norms copied if not aligned."""
+    block = Block(*arrays)
+    block = block._replace(groups=aligned(block.groups), norms=aligned(block.norms))
+    return Block(*map(read_only, block))
 
 
 def build_block(
@@ -189,9 +189,12 @@ def build_block(
         cells.append((first + starts[:-1], centers, lows, highs, reaches))
     starts, centers, lows, highs, reaches = map(np.concatenate, zip(*cells, strict=True))
     starts = np.append(starts, n_rows)
-    return Block(
-        arranged, arranged_numbers, starts, centers, lows, highs, reaches, longest, groups,
-        norms, (centers + lows).min(axis=0), (centers + highs).max(axis=0),
+    is_single = rows.dtype == np.float32
+    no_row = np.empty((0, n_features), np.float64 if is_single else np.float32)
+    return block_of(
+        *((arranged, no_row) if is_single else (no_row, arranged)), arranged_numbers,
+        starts, centers, lows, highs, reaches, longest, groups.reshape(-1), norms,
+        (centers + lows).min(axis=0), (centers + highs).max(axis=0),
     )  # fmt: skip
 
 

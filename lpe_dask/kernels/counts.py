@@ -37,7 +37,7 @@ def fold_counts(queries, block, errors, square, counted, tallies):  # type: igno
     Parameters
     ----------
     queries : Queries
-    block : BlockArrays
+    block : Block
     errors : Errors
     square : float
         The largest squared distance, by definition, that is within.

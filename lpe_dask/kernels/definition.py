@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from lpe_dask.kernels.arrays import (
     DONE,
     LANES,
-    BlockArrays,
     Counted,
     Errors,
     Found,
     Queries,
 )
+from lpe_dask.kernels.blocks import Block
 from lpe_dask.kernels.distances import last_of_same_root, limit_of
 
 #: Pairs that are measured at a time, and numbers of rows that are turned into columns for
@@ -54,7 +54,7 @@ class _Table(NamedTuple):
 
 def fold_nearest(
     queries: Queries,
-    block: BlockArrays,
+    block: Block,
     errors: Errors,
     found: Found,
     tallies: NDArray[np.int64],
@@ -85,7 +85,7 @@ def fold_nearest(
 
 def fold_counts(
     queries: Queries,
-    block: BlockArrays,
+    block: Block,
     errors: Errors,
     square: float,
     counted: Counted,
@@ -99,12 +99,12 @@ def fold_counts(
 
 def _tables(
     queries: Queries,
-    block: BlockArrays,
+    block: Block,
     limits: NDArray[np.float64],
     tallies: NDArray[np.int64],
 ) -> Iterator[_Table]:
     """Give tables of queries and rows, in which those of a limit below 0 are left out."""
-    rows = block.single_rows if len(block.single_rows) > 0 else block.double_rows
+    rows = block.rows
     n_rows, n_features = rows.shape
     most_rows = max(LANES, TURNED_NUMBERS // n_features)
     for first in range(0, n_rows, most_rows):

@@ -54,7 +54,7 @@ class Index:
 
     def arrays(self) -> list[NDArray[Any]]:
         """Return all arrays, from which `index_of` makes it again."""
-        return [self.graph, self.order, self.numbers, *self.starts.arrays()]
+        return [self.graph, self.order, self.numbers, *self.starts]
 
     def __reduce__(self) -> tuple[object, ...]:
         """Make a copy from the arrays alone, wherever a message puts them."""

@@ -75,7 +75,7 @@ def fold_nearest(queries, block, errors, found, tallies):  # type: ignore[no-unt
     Parameters
     ----------
     queries : Queries
-    block : BlockArrays
+    block : Block
     errors : Errors
     found : Found
         Changed in place.

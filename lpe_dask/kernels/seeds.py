@@ -43,7 +43,7 @@ def seed_limits(n_active, cell, first, block, errors, found, tile):  # type: ign
         The first one that the tile meets.
     first : int
         Number of the first query of the tile.
-    block : BlockArrays
+    block : Block
     errors : Errors
     found : Found
         Its limits are changed.

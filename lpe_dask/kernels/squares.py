@@ -174,7 +174,7 @@ def fill_squares(row, block, places, n_places, squares, weights, n_codes):  # ty
     Parameters
     ----------
     row : ndarray of shape (n_features,)
-    block : BlockArrays
+    block : Block
     places : ndarray of shape (at least n_places,)
         Of the rows in the block.
     n_places : int

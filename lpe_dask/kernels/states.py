@@ -18,7 +18,6 @@ from lpe_dask.kernels.aggregation import AGGREGATIONS, kth_squares
 from lpe_dask.kernels.arrays import (
     DONE,
     TILE_ROWS,
-    BlockArrays,
     Counted,
     Errors,
     Found,
@@ -42,24 +41,6 @@ def errors_of(basis: Basis) -> Errors:
     return Errors(
         basis.relative_error, basis.rounding, basis.underflow, basis.stretch, factor
     )
-
-
-def arrays_of(block: Block) -> BlockArrays:
-    """Return the arrays of a block as the compiled search takes them: not to be changed.
-
-    What came in a message may be read-only already. If only some were, kernels would be
-    compiled once more for them, which takes about as long again.
-    """
-    n_features = block.rows.shape[1]
-    no_row = np.empty((0, n_features))
-    is_single = block.rows.dtype == np.float32
-    arrays = BlockArrays(
-        (block.rows if is_single else no_row).astype(np.float32, copy=False),
-        (no_row if is_single else block.rows).astype(np.float64, copy=False),
-        *(getattr(block, name) for name in BlockArrays._fields[2:]),
-    )
-    arrays = arrays._replace(groups=block.groups.reshape(-1))
-    return BlockArrays(*map(read_only, arrays))
 
 
 class QueryTiles:
@@ -289,7 +270,7 @@ class NearestState:
             "fold_nearest",
             self._queries.work(block),
             self._queries.arrays,
-            arrays_of(block),
+            block,
             self._errors,
             self._found,
             self._tallies,
@@ -374,7 +355,7 @@ class CountState:
             "fold_counts",
             self._queries.work(block),
             self._queries.arrays,
-            arrays_of(block),
+            block,
             self._errors,
             self._square,
             self._counted,

@@ -149,9 +149,9 @@ class SpoolFolder:
     def write_block(self, held: HeldBlock) -> SpooledBlock:
         """Write a block and its sample, and return the handle."""
         url = f"{self.url}/block-{uuid4().hex}"
-        _write(url, held.block.arrays())
+        _write(url, held.block)
         if held.sample is not None:
-            _write(sample_url(url), held.sample.arrays())
+            _write(sample_url(url), held.sample)
         return SpooledBlock(url, held.low, held.high)
 
     def write_index(self, held: HeldIndex) -> SpooledIndex:

@@ -15,7 +15,7 @@ from lpe_dask.kernels.basis import FURTHEST, Basis, learn_basis
 from lpe_dask.kernels.blocks import Arrangement, build_block
 from lpe_dask.kernels.bounds import choose_queries, empty_tile, take_tile
 from lpe_dask.kernels.filters import QUERIES, compare_pack, meet_group
-from lpe_dask.kernels.states import QueryTiles, arrays_of, errors_of
+from lpe_dask.kernels.states import QueryTiles, errors_of
 from searching import all_squares
 from strategies import point_sets
 
@@ -46,9 +46,10 @@ def _bounds_hold(queries, rows, basis):
     block = build_block(rows, np.arange(len(rows)), lambda points: arrangement, basis)
     one_tile = Arrangement(np.arange(QUERIES), np.array([0, QUERIES]), bounded=True)
     tiles = QueryTiles(queries, basis.points(queries), one_tile)
-    reference, errors = arrays_of(block), errors_of(basis)
-    tile = _filtered(tiles.arrays, reference, errors, np.full(QUERIES, np.inf))
+    errors = errors_of(basis)
+    tile = _filtered(tiles.arrays, block, errors, np.full(QUERIES, np.inf))
     sums = tile.sums.reshape(-1, LANES)
+    points = block.groups.reshape(-1, LANES)
     assert np.isfinite(tile.errors[:QUERIES]).all()
 
     c = Fraction(errors.relative)
@@ -59,7 +60,7 @@ def _bounds_hold(queries, rows, basis):
         (int(rng.integers(QUERIES)), int(rng.integers(LANES))) for _ in range(N_PAIRS)
     }:
         a_square = Fraction(float(tile.lengths[i]))
-        b_square = Fraction(sum(_exact(block.groups[0, :, j]) ** 2), _UNIT**2)
+        b_square = Fraction(sum(_exact(points[:, j]) ** 2), _UNIT**2)
         lower = Fraction(float(sums[i, j])) + a_square * (1 - c) - Fraction(tile.errors[i])
         upper = lower + 2 * c * (a_square + b_square) + 2 * Fraction(tile.errors[i])
         square = sum((_exact(queries[i]) - _exact(rows[j])) ** 2)

@@ -9,7 +9,7 @@ import definitions
 from choosing import mostly_dealt
 from compiling import from_python
 from lpe_dask.kernels import squares as module
-from lpe_dask.kernels.states import NearestState, arrays_of
+from lpe_dask.kernels.states import NearestState
 from searching import (
     EXACT,
     HARD_POINTS,
@@ -55,7 +55,7 @@ def test_fill_squares__adds_weights_in_order_after_the_numbers(dtype, n_features
     rows, queries = with_codes(rng.standard_normal((40, n_features)).astype(dtype), 5, 0)
     rows = rows.astype(dtype)
     weights = 10.0 ** rng.integers(-8, 8, 5) * rng.random(5)
-    block = arrays_of(in_blocks("brute", rows, weights=weights).blocks[0])
+    block = in_blocks("brute", rows, weights=weights).blocks[0]
     places, squares = np.arange(40), np.empty(40)
     w = rng.uniform(1, 4, n_features)
     of_columns = np.append(w, weights)

@@ -11,7 +11,6 @@ import definitions
 from compiling import from_python
 from lpe_dask.kernels import squares as module
 from lpe_dask.kernels.distances import largest_square_within, last_of_same_root
-from lpe_dask.kernels.states import arrays_of
 from searching import in_blocks
 
 fill_squares = from_python(module.fill_squares)
@@ -49,7 +48,7 @@ def test_measure__sums_in_the_order_of_the_columns(dtype, n_features):
     rng = np.random.default_rng(n_features)
     shape = (20, n_features)
     rows = (rng.standard_normal(shape) * 10.0 ** rng.integers(-8, 8, shape)).astype(dtype)
-    reference = arrays_of(in_blocks("brute", rows).blocks[0])
+    reference = in_blocks("brute", rows).blocks[0]
     rows = rows[reference.numbers]
     query = rng.standard_normal(n_features)
 
@@ -65,7 +64,7 @@ def test_measure__sums_in_the_order_of_the_columns(dtype, n_features):
 
 
 def test_measure__of_no_place_fills_nothing():
-    reference = arrays_of(in_blocks("brute", np.zeros((3, 2))).blocks[0])
+    reference = in_blocks("brute", np.zeros((3, 2))).blocks[0]
     squares = np.full(2, -1.0)
 
     places = np.zeros(2, np.int64)

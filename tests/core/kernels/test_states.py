@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import definitions
 from choosing import mostly_dealt
 from compiling import WAYS, taking
+from lpe_dask.kernels.blocks import block_of
 from lpe_dask.kernels.nearest import fold_nearest
 from lpe_dask.kernels.states import CountState, NearestState
 from searching import (
@@ -203,7 +204,8 @@ def _guess_from(kind, algorithm, queries, points, n_neighbors):
     numbers = (
         np.arange(len(rows)) * 8 if kind == "sample" else 10_000 + np.arange(len(rows))
     )
-    elsewhere.blocks[0].numbers[:] = numbers[elsewhere.blocks[0].numbers]
+    (block,) = elsewhere.blocks
+    elsewhere.blocks[:] = [block_of(*block._replace(numbers=numbers[block.numbers]))]
     return folded(NearestState(queries, elsewhere.basis, n_fewer), elsewhere)
 
 
@@ -387,7 +389,7 @@ def test_states__do_not_change_what_they_are_given(algorithm):
     reference = in_blocks(algorithm, points, parts_of(300, 3))
     queries = query_tiles(reference, points, np.arange(300))
     given_arrays = [*queries.arrays, queries.order, queries.is_measured, points]
-    given_arrays += [array for block in reference.blocks for array in block.arrays()]
+    given_arrays += [array for block in reference.blocks for array in block]
     before = [array.tobytes() for array in given_arrays]
 
     nearest = folded(NearestState(queries, reference.basis, 4), reference)

@@ -226,7 +226,7 @@ def test_write_block__is_read_back_as_it_was(tmp_path):
         (spooled.load(), held.load()),
         (spooled.load_sample(), held.load_sample()),
     ):
-        for left, right in zip(actual.arrays(), wanted.arrays(), strict=True):
+        for left, right in zip(actual, wanted, strict=True):
             np.testing.assert_array_equal(left, right)
     assert spooled.load().n_rows == 1000
 
