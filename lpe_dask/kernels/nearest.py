@@ -35,7 +35,7 @@ from lpe_dask.kernels.distances import limit_of
 from lpe_dask.kernels.filters import QUERIES, compare_pack, meet_group
 from lpe_dask.kernels.seeds import seed_limits
 from lpe_dask.kernels.selection import keep_smallest, keep_smallest_pairs, largest_of
-from lpe_dask.kernels.simd import bits_float, float_bits, lowest_bit
+from lpe_dask.kernels.simd import lowest_bit
 from lpe_dask.kernels.squares import SIDE_BY_SIDE, fill_squares
 
 #: Room of a reservoir beyond K for pairs that bounds alone cannot tell apart.
@@ -208,6 +208,12 @@ def _collect(  # type: ignore[no-untyped-def]
     reservoir.counts[r] = count
 
 
+@borrowing
+def _bits(number):  # type: ignore[no-untyped-def]
+    """Return the bits of a float32 as a word; for numbers from 0 on they sort alike."""
+    return np.uint64(np.float32(number).view(np.uint32))
+
+
 @inlined
 def _upper_bits(total, rise, stretch):  # type: ignore[no-untyped-def]
     """Return the bits of the float32 after an upper bound, which is at least 0.
@@ -217,7 +223,7 @@ def _upper_bits(total, rise, stretch):  # type: ignore[no-untyped-def]
     """
     upper = (total + rise) * stretch
     upper = np.float32(0.0) if upper < np.float32(0.0) else upper  # noqa: FURB136 - NaN
-    bits = float_bits(upper) + _ONE  # the next one, since the sum was rounded
+    bits = _bits(upper) + _ONE  # the next one, since the sum was rounded
     return bits if bits < _INFINITE_BITS else _INFINITE_BITS  # noqa: FURB136
 
 
@@ -242,12 +248,12 @@ def _narrow(i, r, errors, found, reservoir):  # type: ignore[no-untyped-def]
     keys, n_keys = reservoir.keys[r], np.uint64(reservoir.counts[r])
     n_neighbors = found.squares.shape[1]
     kth = _bits_within(keys, n_keys, n_neighbors, found.limits[i])
-    limit = np.float64(bits_float(kth))
+    limit = np.float64(np.uint32(kth).view(np.float32))
     limit = limit if limit < found.limits[i] else found.limits[i]  # noqa: FURB136
     # Of a pair above this one the lower bound is above the limit as well.
     highest = (limit + reservoir.margins[r]) * errors.stretch
     highest = rounded_up(highest * (1.0 + 2.0**-19))
-    bits = float_bits(highest) if highest < np.inf else _INFINITE_BITS  # NaN: nothing is
+    bits = _bits(highest) if highest < np.inf else _INFINITE_BITS  # NaN: nothing is
     bound = (bits + _ONE) << _HALF
     n_kept = _ZERO
     for m in range(n_keys):
@@ -266,9 +272,9 @@ def _bits_within(keys, n_keys, n_neighbors, limit):  # type: ignore[no-untyped-d
     To count the keys below one takes a tenth of the time of selecting among them, and after
     the first time the limit tells where to look.
     """
-    high = float_bits(np.float32(limit)) + _ONE
+    high = _bits(np.float32(limit)) + _ONE
     if high < _INFINITE_BITS:
-        low = float_bits(np.float32(limit / 4.0))
+        low = _bits(np.float32(limit / 4.0))
         n_within = _count_keys(keys, n_keys, high)
         if n_within >= n_neighbors and _count_keys(keys, n_keys, low) < n_neighbors:
             for _ in range(MOST_HALVINGS):

@@ -162,28 +162,6 @@ def fetch(typing_context, numbers, place):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def float_bits(typing_context, number):  # type: ignore[no-untyped-def]
-    """Return the bits of a float32 as a word; for numbers from 0 on they sort alike."""
-    signature = types.uint64(types.float32)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.bitcast(arguments[0], ir.IntType(32)), WORD)
-
-    return signature, generate
-
-
-@intrinsic
-def bits_float(typing_context, word):  # type: ignore[no-untyped-def]
-    """Return the float32 whose bits are the lower half of ``word``."""
-    signature = types.float32(types.uint64)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(builder.trunc(arguments[0], ir.IntType(32)), FLOAT)
-
-    return signature, generate
-
-
-@intrinsic
 def lowest_bit(typing_context, word):  # type: ignore[no-untyped-def]
     """Return the position of the lowest set bit of ``word``, which is not 0."""
     signature = types.intp(types.uint64)
