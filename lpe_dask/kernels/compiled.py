@@ -22,7 +22,6 @@ from numba import njit
 from lpe_dask.forks import after_fork
 from lpe_dask.kernels.forms import chosen_form
 from lpe_dask.kernels.private_uses import (
-    find_without_bytecode,
     forget_file_locks,
     fork_between_compilations,
     name_for_cache,
@@ -101,7 +100,6 @@ def _compile(function: Callable[..., Any], **options: bool | str) -> Callable[..
     try:
         kernel: Callable[..., Any] = njit(nogil=True, cache=True, **options)(function)
         name_for_cache(kernel, KERNEL_STATE)
-        find_without_bytecode(kernel)
         save_one_at_a_time(kernel, _warn_once)
     except RuntimeError as error:  # "no locator available": nothing here is writable
         _warn_once(error)

@@ -64,25 +64,6 @@ def name_for_cache(kernel: Any, state: str) -> None:
     )
 
 
-def find_without_bytecode(kernel: Any) -> None:
-    """Let the cache on disk find a compiled form whatever its function was translated to.
-
-    Uses ``_cache._index_key`` of what `numba.njit` returns. Its last part has hashes of the
-    bytecode and of what a closure holds. Without docstrings (``PYTHONOPTIMIZE=2``) the
-    bytecode is another one, as it numbers constants, and all kernels would be compiled
-    anew; `name_for_cache` tells states of the code apart already.
-    Known to work since numba 0.61.0.
-    """
-    cache = kernel._cache
-    whole_key = cache._index_key
-
-    def key(signature: Any, codegen: Any) -> tuple[Any, ...]:
-        *of_machine, (_, of_closure) = whole_key(signature, codegen)
-        return *of_machine, of_closure
-
-    cache._index_key = key
-
-
 def save_one_at_a_time(kernel: Any, on_failure: Callable[[OSError], None]) -> None:
     """Let one process at a time add a compiled form of a function to the cache on disk.
 

@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from numba import float32, float64
 
 import lpe_dask
 from lpe_dask.kernels import compiled as module
@@ -63,18 +62,6 @@ def test_compiled__is_not_confused_by_a_change_in_another_file():
     index = Path(kernel._cache._cache_file._index_path)
     assert f"_twice-{module.KERNEL_STATE}." in index.name
     assert module.KERNEL_STATE.startswith(module._state_of_sources())
-
-
-def test_compiled__is_found_whatever_bytecode_it_has(monkeypatch):
-    """It is another one without docstrings; tests/full has processes of each kind."""
-    kernel = compiled(_twice)
-    codegen = kernel.targetctx.codegen()
-    key = kernel._cache._index_key((float64,), codegen)
-
-    monkeypatch.setattr(_twice, "__code__", (lambda x: x + x).__code__)
-
-    assert kernel._cache._index_key((float64,), codegen) == key
-    assert kernel._cache._index_key((float32,), codegen) != key
 
 
 BEFORE = '''

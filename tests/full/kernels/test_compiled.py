@@ -4,31 +4,6 @@ import os
 import subprocess
 import sys
 
-
-def test_cache_folder__serves_processes_without_docstrings_and_assertions(tmp_path):
-    """PYTHONOPTIMIZE changes the bytecode by which numba looks compiled forms up."""
-    program = (
-        "import sys\n"
-        "import numpy as np\n"
-        "from lpe_dask.kernels.nearest import reservoir_size\n"
-        "reservoir_size(3)\n"
-        "n_compiled = sum(reservoir_size.stats.cache_misses.values())\n"
-        "print(sys.flags.optimize, n_compiled)\n"
-    )
-    environment = {**os.environ, "DASK_LPE_DASK__CACHE_FOLDER": str(tmp_path)}
-    environment.pop("NUMBA_CACHE_DIR", None)
-
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", program], env=environment | {"PYTHONOPTIMIZE": level},
-            capture_output=True, text=True, check=True,
-        ).stdout.split()
-        for level in "012"
-    ]  # fmt: skip
-
-    assert said == [["0", "1"], ["1", "0"], ["2", "0"]]
-
-
 SLOWLY = """
 import sys, time
 import numpy as np
