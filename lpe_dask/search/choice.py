@@ -48,7 +48,7 @@ FEW_ROWS = 2048
 #: rotated.
 FEW_PRODUCTS, TRIAL_FEATURES = 1_000_000_000, 24
 
-#: Features up to which pruning pays whatever the rows are; directions, where none is tried.
+#: Features up to which pruning pays whatever the rows are.
 CLEAR_FEATURES = 6
 
 #: Products that a pair takes beside one for each feature: to be looked at.
@@ -99,9 +99,7 @@ def choose_algorithm(
         return decided
     tried = _try_exact(sample, preparation, plan)
     if tried is None:
-        n_directions = _directions(_some(sample, LEARNED_ROWS), preparation)
-        reason = f"rows are spread along about {n_directions:.2g} directions"
-        return ("pruned" if n_directions <= CLEAR_FEATURES else "brute"), reason
+        return "brute", "kernels are not compiled yet, and all pairs are few"
     seconds = {name: cost.seconds + cost.pack_seconds for name, cost in tried.items()}
     reason = (
         f"by a trial, a query takes {1e6 * seconds['pruned']:.3g} us among {n_reference} "
@@ -126,15 +124,6 @@ def clear_choice(n_reference: int, n_features: int) -> tuple[str, str] | None:
 
 def _some(rows: NDArray[np.generic], n_rows: int) -> NDArray[np.generic]:
     return rows[:: -(-len(rows) // n_rows)]
-
-
-def _directions(sample: NDArray[np.generic], preparation: Preparation) -> float:
-    """Return along how many axes rows are spread: squared sum of variances / of squares."""
-    rows, n_codes = preparation.apply(sample), len(preparation.categorical)
-    basis = ALGORITHMS["pruned"].basis(rows, preparation.weights, n_codes)
-    variances = basis.points(rows).var(axis=0)
-    squares = float(variances @ variances)
-    return float(variances.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
 def _try_exact(
