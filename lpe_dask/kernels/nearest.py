@@ -247,7 +247,7 @@ def _narrow(i, r, errors, found, reservoir):  # type: ignore[no-untyped-def]
     """Lower the limit of query ``i`` to about its K-th upper bound, and drop the rest."""
     keys, n_keys = reservoir.keys[r], np.uint64(reservoir.counts[r])
     n_neighbors = found.squares.shape[1]
-    kth = _bits_within(keys, n_keys, n_neighbors, found.limits[i])
+    kth = _bits_within(keys, reservoir.places, n_keys, n_neighbors, found.limits[i])
     limit = np.float64(np.uint32(kth).view(np.float32))
     limit = limit if limit < found.limits[i] else found.limits[i]  # noqa: FURB136
     # Of a pair above this one the lower bound is above the limit as well.
@@ -266,7 +266,7 @@ def _narrow(i, r, errors, found, reservoir):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _bits_within(keys, n_keys, n_neighbors, limit):  # type: ignore[no-untyped-def]
+def _bits_within(keys, places, n_keys, n_neighbors, limit):  # type: ignore[no-untyped-def]
     """Return the bits of an upper bound that at least K pairs do not exceed, or few more.
 
     To count the keys below one takes a tenth of the time of selecting among them, and after
@@ -287,7 +287,7 @@ def _bits_within(keys, n_keys, n_neighbors, limit):  # type: ignore[no-untyped-d
                 else:
                     high, n_within = middle, n_nearer
             return high
-    return keep_smallest(keys, n_keys, n_neighbors) >> _HALF
+    return keep_smallest(keys, places, n_keys, n_neighbors) >> _HALF
 
 
 @inlined
@@ -330,7 +330,7 @@ def _settle(i, r, queries, block, errors, found, reservoir):  # type: ignore[no-
             keep_smallest_pairs(squares, numbers, total, n_neighbors)
         _copy(numbers, found.numbers[i], n_kept)
     elif total > n_neighbors:
-        keep_smallest(squares, total, n_neighbors)
+        keep_smallest(squares, numbers, total, n_neighbors)
     _copy(squares, found.squares[i], n_kept)
     found.counts[i] = n_kept
     reservoir.counts[r] = 0

@@ -23,17 +23,21 @@ SORTED_SIZE = 8
 
 
 @borrowing
-def keep_smallest(values: NDArray[Any], n_values: int, n_kept: int) -> Any:
+def keep_smallest(
+    values: NDArray[Any], numbers: NDArray[np.int64], n_values: int, n_kept: int
+) -> Any:
     """Move the ``n_kept`` smallest of ``values[:n_values]`` to the front, in any order.
 
     Which side of the pivot a number belongs to is added up and not branched on, so that
-    processors need not guess: three times as fast as `_keep_smallest_halving`, which takes
+    processors need not guess: three times as fast as `keep_smallest_pairs`, which takes
     over where pivots are bad.
 
     Parameters
     ----------
     values : ndarray of shape (n_places,)
         Without NaN. Changed in place.
+    numbers : ndarray of shape (at least n_values,)
+        Whatever they are; changed as well.
     n_values, n_kept : int
         ``1 <= n_kept <= n_values <= n_places``.
 
@@ -49,7 +53,8 @@ def keep_smallest(values: NDArray[Any], n_values: int, n_kept: int) -> Any:
     while high - low > SORTED_SIZE:
         n_moves_left -= high - low
         if n_moves_left < 0:  # bad pivots, as of equal or descending numbers
-            return _keep_smallest_halving(values, n_values, n_kept)
+            keep_smallest_pairs(values, numbers, n_values, n_kept)
+            return values[target]
         a = values[low]
         b = values[(low + high) >> 1]
         c = values[high]
@@ -85,47 +90,16 @@ def _median(a, b, c):  # type: ignore[no-untyped-def]
 
 
 @borrowing
-def _keep_smallest_halving(values, n_values, n_kept):  # type: ignore[no-untyped-def]
-    """Like `keep_smallest`, and as fast for equal numbers as for others."""
-    low = 0
-    high = n_values - 1
-    target = n_kept - 1
-    while low < high:
-        a = values[low]
-        b = values[(low + high) >> 1]
-        c = values[high]
-        pivot = _median(a, b, c)
-        i = low
-        j = high
-        while i <= j:
-            while values[i] < pivot:
-                i += 1
-            while values[j] > pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i += 1
-                j -= 1
-        if target <= j:
-            high = j
-        elif target >= i:
-            low = i
-        else:
-            break
-    return values[target]
-
-
-@borrowing
 def keep_smallest_pairs(
-    values: NDArray[np.float64], numbers: NDArray[np.int64], n_values: int, n_kept: int
+    values: NDArray[Any], numbers: NDArray[np.int64], n_values: int, n_kept: int
 ) -> None:
     """Move the ``n_kept`` smallest pairs ``(value, number)`` to the front, in any order.
 
     Like `keep_smallest`, for two arrays that belong together; of equal values those with
-    smaller numbers are kept. No two pairs are equal.
+    smaller numbers are kept.
     """
     low = np.int64(0)  # a number that is known is another type
-    high = n_values - 1
+    high = np.int64(n_values) - 1
     target = n_kept - 1
     while low < high:
         middle = (low + high) >> 1

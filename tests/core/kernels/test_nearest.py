@@ -26,9 +26,14 @@ from searching import (
 )
 from strategies import point_sets, row_parts
 
-_bits_within = from_python(nearest._bits_within)
+_bits_of = from_python(nearest._bits_within)
 
 pytestmark = pytest.mark.usefixtures("either_way")
+
+
+def _bits_within(uppers, n_neighbors, limit):
+    places = np.zeros(len(uppers), np.int64)
+    return _bits_of(keys_of(uppers), places, np.uint64(len(uppers)), n_neighbors, limit)
 
 
 def test_reservoir_size__leaves_room_beyond_k():
@@ -81,7 +86,7 @@ def test_bits_within__are_those_of_a_bound_that_k_pairs_do_not_exceed(uppers, li
     """Whatever the limit says of where to look."""
     n_neighbors = data.draw(st.integers(1, len(uppers)))
 
-    bits = _bits_within(keys_of(uppers), np.uint64(len(uppers)), n_neighbors, limit)
+    bits = _bits_within(uppers, n_neighbors, limit)
 
     bound = np.uint32(bits).view(np.float32)
     assert (np.float32(uppers) <= bound).sum() >= n_neighbors
@@ -94,7 +99,7 @@ def test_bits_within__are_close_where_pairs_differ(limit):
     """By counting where the limit is near the K-th (1, 1.9), and else by selection."""
     uppers = np.random.default_rng(0).random(400)
 
-    bits = _bits_within(keys_of(uppers), np.uint64(400), 250, limit)
+    bits = _bits_within(uppers, 250, limit)
 
     n_within = (uppers <= np.uint32(bits).view(np.float32)).sum()
     assert 250 <= n_within <= 250 * (1 + TOLERANCE)

@@ -6,9 +6,13 @@ from hypothesis import strategies as st
 from compiling import from_python
 from lpe_dask.kernels import selection
 
-keep_smallest = from_python(selection.keep_smallest)
+_keep_smallest = from_python(selection.keep_smallest)
 keep_smallest_pairs = from_python(selection.keep_smallest_pairs)
 largest_of = from_python(selection.largest_of)
+
+
+def keep_smallest(values, n_values, n_kept):
+    return _keep_smallest(values, np.zeros(n_values, np.int64), n_values, n_kept)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.uint64])
