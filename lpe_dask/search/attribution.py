@@ -16,7 +16,6 @@ its neighbors are, and gathers these from the blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,12 +25,11 @@ from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.search.columns import Usual, squared_parts, usual_of
-from lpe_dask.search.join import Search, Searched, neighbors_of, search_blocks
+from lpe_dask.search.join import Search, Searched, in_shares, neighbors_of, search_blocks
 from lpe_dask.search.plan import (
     Statistic,
     gathered_ranks,
     listed_rows,
-    sample_neighbors,
     share_of,
 )
 from lpe_dask.tasks import enter, enter_parts, held_of, new_tasks
@@ -118,7 +116,7 @@ def list_nearest(
     """
     function = partial(_nearest, n_neighbors=n_neighbors)
     own = _cut(numbers, queries)
-    return _in_shares("nearest", function, queries, searched, n_shares, *own)
+    return in_shares("nearest", function, queries, searched, n_shares, *own)
 
 
 def attribute(
@@ -135,7 +133,7 @@ def attribute(
         As for `list_nearest`.
     """
     own = _cut(numbers, queries)
-    return _in_shares("attribute", _attribute, queries, searched, n_shares, *own)
+    return in_shares("attribute", _attribute, queries, searched, n_shares, *own)
 
 
 def typical_task(
@@ -157,38 +155,6 @@ def typical_task(
     chosen = enter(numbers, "lpe-chosen")
     task = (_typical, chosen.key, n_features, n_measured, *named)
     return new_tasks("typical", [task], [chosen, *collections])[0]
-
-
-def _in_shares(
-    name: str,
-    function: Callable[..., Any],
-    queries: da.Array,
-    searched: Searched,
-    n_shares: int,
-    given: Sequence[Any],
-    entered: Sequence[Delayed] = (),
-) -> list[Delayed]:
-    """Return a task for each share of each chunk: of its rows, and what is given for it.
-
-    Parameters
-    ----------
-    name, queries, searched, n_shares
-        As for `new_tasks`, and for `list_nearest`.
-    function : callable
-        Of the rows of a chunk, the number of the share and of shares, what is given for the
-        chunk, and what `Searched.named` names.
-    given : sequence
-        For each chunk.
-    entered : sequence of Delayed
-        That ``given`` names.
-    """
-    named, collections = searched.named()
-    tasks = (
-        (function, (queries.name, i, 0), share, n_shares, of_chunk, *named)
-        for i, of_chunk in enumerate(given)
-        for share in range(n_shares)
-    )
-    return new_tasks(name, tasks, [queries, *collections, *entered])
 
 
 def _cut(
@@ -308,14 +274,7 @@ def _listed(
     statistic = Statistic(n_neighbors, None)
     search = Search(statistic, len(prepared), graph_neighbors=n_neighbors)
     queries = space.tiles(prepared, own)
-    if space.with_samples or sample_neighbors(n_neighbors) is None:
-        state = search_blocks(queries, searched.handles, space.basis, search)
-        return Nearest(*neighbors_of(state))
-    state = search.state(queries, space.basis)  # no search has begun with samples so far
-    for handle in searched.handles:
-        if state.may_need(handle.low, handle.high):
-            state.fold(handle.load())
-    return Nearest(*neighbors_of(state))
+    return Nearest(*neighbors_of(search_blocks(queries, searched.handles, space, search)))
 
 
 def _gathered(searched: Searched, numbers: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -19,16 +19,14 @@ either side. The number of tasks is that of the shares and of the blocks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import pandas as pd
 from dask.delayed import Delayed
-from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
@@ -49,7 +47,7 @@ from lpe_dask.search.packing import Space
 from lpe_dask.search.plan import Statistic, sample_neighbors, share_of
 from lpe_dask.search.spooled import SpooledBlock, handles_of
 from lpe_dask.tables import float_rows
-from lpe_dask.tasks import Versioned, enter, for_frames, new_tasks, notify, versioned
+from lpe_dask.tasks import Versioned, enter, for_frames, new_array, new_tasks, notify
 
 #: Rows, as they came, and their statistic -> what p-values compare instead of it.
 Weight = Callable[[NDArray[np.generic], NDArray[np.float64]], NDArray[np.float64]]
@@ -196,19 +194,47 @@ def join(
     statistic : dask array of shape (n_queries,)
         Chunked like ``queries``; NaN for a row with NaN or inf.
     """
+    sizes = queries.chunks[0]
+    given = [None if numbers is None else (numbers.name, i) for i in range(len(sizes))]
+    entered = _given([numbers])
+    shares = in_shares("join", _join, queries, searched, n_shares, given, entered)
+    keys = [share.key for share in shares]
+    blocks = (
+        (np.concatenate, keys[i : i + n_shares]) for i in range(0, len(keys), n_shares)
+    )
+    return new_array("statistic", blocks, shares, (sizes,), np.empty(0))
+
+
+def in_shares(
+    name: str,
+    function: Callable[..., Any],
+    queries: da.Array,
+    searched: Searched,
+    n_shares: int,
+    given: Sequence[Any],
+    entered: Sequence[Delayed] = (),
+) -> list[Delayed]:
+    """Return a task for each share of each chunk: of its rows, and what is given for it.
+
+    Parameters
+    ----------
+    name, queries, searched, n_shares
+        As for `new_tasks`, and for `join`.
+    function : callable
+        Of the rows of a chunk, the number of the share and of shares, what is given for the
+        chunk, and what `Searched.named` names.
+    given : sequence
+        For each chunk.
+    entered : sequence of Delayed
+        That ``given`` names.
+    """
     named, collections = searched.named()
-    joined, name = f"lpe-join-{uuid4().hex}", f"lpe-statistic-{uuid4().hex}"
-    tasks: dict[Any, Any] = {}
-    for i in range(queries.numblocks[0]):
-        own = None if numbers is None else (numbers.name, i)
-        shares = [(joined, i, share) for share in range(n_shares)]
-        for share, key in enumerate(shares):
-            rows = (queries.name, i, 0)
-            tasks[key] = versioned(_join, rows, share, n_shares, own, *named)
-        tasks[(name, i)] = (np.concatenate, shares)
-    dependencies = _given([queries, numbers, *collections])
-    layers = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
-    return da.Array(layers, name, (queries.chunks[0],), meta=np.empty(0))
+    tasks = (
+        (function, (queries.name, i, 0), share, n_shares, of_chunk, *named)
+        for i, of_chunk in enumerate(given)
+        for share in range(n_shares)
+    )
+    return new_tasks(name, tasks, [queries, *collections, *entered])
 
 
 def join_frame(frame: Any, searched: Searched) -> Any:
@@ -361,7 +387,7 @@ def _join_self(
     for start in range(0, max(1, len(rows)), search.pass_rows):
         part = slice(start, start + search.pass_rows)
         queries = space.tiles(rows[part], numbers[part])
-        state = search_blocks(queries, handles, space.basis, search, i)
+        state = search_blocks(queries, handles, space, search, i)
         if search.graph_neighbors is None:
             found.append((state.finish(),))
         else:
@@ -408,7 +434,7 @@ def _measure(queries: QueryTiles, searched: Searched) -> NDArray[np.float64]:
     if searched.indexes is not None:
         handles, indexes = searched.handles, handles_of(searched.indexes)
         return beam_search(queries, handles, indexes, searched.space, search.statistic)
-    state = search_blocks(queries, searched.handles, searched.space.basis, search)
+    state = search_blocks(queries, searched.handles, searched.space, search)
     if search.graph_neighbors is None:
         return state.finish()
     distances, neighbors = neighbors_of(state)
@@ -421,7 +447,7 @@ def _measure(queries: QueryTiles, searched: Searched) -> NDArray[np.float64]:
 
 
 def search_blocks(
-    queries: QueryTiles, handles: list[Any], basis: Basis, search: Search, own: int = 0
+    queries: QueryTiles, handles: list[Any], space: Space, search: Search, own: int = 0
 ) -> NearestState | CountState:
     """Return the state of some queries after all blocks that may matter.
 
@@ -430,12 +456,12 @@ def search_blocks(
     are searched for again.
     """
     order = _nearest_first(queries, handles, own)
-    state = search.state(queries, basis)
+    state = search.state(queries, space.basis)
     n_sampled = sample_neighbors(search.listed_neighbors)
-    if n_sampled is None or isinstance(state, CountState):
+    if n_sampled is None or not space.with_samples or isinstance(state, CountState):
         _fold(state, order)
         return state
-    sampled = NearestState(queries, basis, n_sampled)
+    sampled = NearestState(queries, space.basis, n_sampled)
     for handle in order:
         if sampled.may_need(handle.low, handle.high):
             sampled.fold(handle.load_sample())

@@ -172,7 +172,7 @@ class SampledRows:
 
         def search() -> None:
             given = QueryTiles(asked, basis.points(asked), tiles, own, basis)
-            states.append(search_blocks(given, [held], basis, self.search))
+            states.append(search_blocks(given, [held], self.space, self.search))
             states[-1].finish()
 
         taken = _fastest(search, seconds, least_repeats) / len(asked)
@@ -185,8 +185,8 @@ class SampledRows:
         if len(rows) <= params.n_neighbors:  # a sample that is no example
             return 0.0
         queries = self.space.tiles(rows, np.arange(len(rows)))
-        blocks, basis = [self.packed(rows)], self.space.basis
-        state = search_blocks(queries, blocks, basis, self.search)
+        blocks = [self.packed(rows)]
+        state = search_blocks(queries, blocks, self.space, self.search)
         distances, neighbors = neighbors_of(state)
         graph = GRAPHS[params.graph](neighbors.astype(np.int32), distances)
         starts = np.arange(0, len(rows), max(1, len(rows) // WALKS))

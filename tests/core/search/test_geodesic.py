@@ -208,7 +208,7 @@ def test_fit__has_one_graph_and_few_computes(at_most_computes):
 
     tasks = dict(lazy.__dask_graph__())
     graphs = [key for key, task in tasks.items() if isinstance(_value(task), NeighborGraph)]
-    joins = [key for key in tasks if str(key).startswith("('lpe-join")]
+    joins = [key for key in tasks if str(key).startswith("lpe-join")]
     assert len(graphs) == 1
     assert len(joins) >= 6
     for key in joins:
