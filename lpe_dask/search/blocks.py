@@ -75,23 +75,10 @@ class Blocks:
         return self._token
 
     @classmethod
-    def of(
-        cls,
-        make: Callable[[], list[Delayed]],
-        again: Callable[[], list[Delayed]] | None = None,
-    ) -> Self:
-        """Return what tasks make, kept where the active scheduler finds it; computes.
-
-        Parameters
-        ----------
-        make : callable
-            Gives the tasks.
-        again : callable, optional
-            Gives them all the way from the rows, if ``make`` can be called only once.
-        """
+    def of(cls, make: Callable[[], list[Delayed]]) -> Self:
+        """Return what tasks make, kept where the active scheduler finds it; computes."""
         blocks = cls(make, 0)
         blocks._n_blocks = len(blocks._recipe())
-        blocks._make = again or make
         blocks.keep()
         if blocks._values:  # nothing is made of the rows again
             blocks._make, blocks._tasks = _nothing, None

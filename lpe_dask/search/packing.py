@@ -154,18 +154,13 @@ def prepare_blocks(
     def make() -> list[Delayed]:
         if regions is None:
             return pack_chunks(source(), space, folder)
-        tasks = split_chunks(source(), space, regions, folder)
-        pieces, *found[:] = _sorted_pieces(tasks, entry)
+        pieces = split_chunks(source(), space, regions, folder)
+        if not found:  # when they are made again, all comes from the rows
+            pieces, *found[:] = _sorted_pieces(pieces, entry)
         return gather_regions(pieces, found[0], space, folder, block_rows)
 
-    def again() -> list[Delayed]:
-        if regions is None:
-            return make()
-        tasks = split_chunks(source(), space, regions)
-        return gather_regions(tasks, found[0], space, None, block_rows)
-
     if entry is None or folder is None:
-        blocks = Blocks.of(make, again)
+        blocks = Blocks.of(make)
         del found[1:]
         return blocks
     blocks = Blocks.spooled(make(), entry)
