@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from lpe_dask.forks import ForkSafeLock
+from lpe_dask.json_arrays import Floats
 
 #: A point further than this from its center is not filtered but always looked at: float32
 #: would overflow. The rows that a basis is learned from have coordinates of at most 1.
@@ -87,11 +88,11 @@ class Basis:
         their weights say, so that rows can be ordered by all columns alike.
     """
 
-    center: NDArray[np.float64]
+    center: Floats
     exponent: int
-    rotation: NDArray[np.float64] | None = None
-    weights: NDArray[np.float64] | None = None
-    steps: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    rotation: Floats | None = None
+    weights: Floats | None = None
+    steps: Floats = field(default_factory=lambda: np.empty(0))
 
     @property
     def n_columns(self) -> int:

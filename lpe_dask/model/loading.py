@@ -23,7 +23,6 @@ from lpe_dask.model.manifest import (
     NOMINAL_NAME,
     STARTS_NAME,
     Manifest,
-    OtherVersionError,
     block_name,
     columns_from_json,
     index_name,
@@ -74,16 +73,11 @@ def _telling_what_to_do(path: str | PathLike[str]) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        remedy = "Save it again, or give the folder of a complete model."
-        if isinstance(error, OtherVersionError):
-            remedy = (
-                "Fit again with overwrite=True (--overwrite), or load it with the version "
-                "that saved it."
-            )
         kinds = (FileNotFoundError, OSError, ValueError)
         kind = next(kind for kind in kinds if isinstance(error, kind))
         raise kind(
-            f"no model can be loaded from {fspath(path)}: {one_line(error)}. {remedy}"
+            f"no model can be loaded from {fspath(path)}: {one_line(error)}. Fit it again "
+            f"(overwrite=True, --overwrite), or give the folder of a complete model."
         ) from error
 
 
@@ -213,10 +207,6 @@ def _calibration(file: StoredFile, manifest: Manifest) -> NDArray[np.float64]:
         raise ValueError(f"{file.url} holds {len(values)} of {n_rows} statistics")
     if np.isnan(values).any() or (values[1:] < values[:-1]).any():
         raise ValueError(f"{file.url} is not sorted or contains NaN")
-    if manifest.statistic.n_neighbors is None and not manifest.has_anomaly_log_density:
-        is_within = values[0] >= 0 and values[-1] <= n_rows
-        if not is_within or (values != np.floor(values)).any():
-            raise ValueError(f"{file.url} contains values that are not counts")
     return values
 
 

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from os import PathLike
-from typing import Any
 from uuid import uuid4
 
 from lpe_dask.model.fitted import Fitted
@@ -25,6 +24,8 @@ from lpe_dask.model.manifest import (
     MANIFEST_NAME,
     NOMINAL_NAME,
     STARTS_NAME,
+    FileEntry,
+    Manifest,
     block_name,
     columns_to_json,
     index_name,
@@ -99,7 +100,7 @@ def save_fitted(fitted: Fitted, lock: Lock) -> None:
         _check_seen(files)
         replaced = _data_of(url)
         check_token(url, lock.token)
-        write_manifest(_content(fitted, data, files, block_rows), url)
+        write_manifest(_manifest_of(fitted, data, files, block_rows), url)
     except BaseException:
         with suppress(Exception):  # the next save tidies up
             if not _is_published(data, url):
@@ -164,39 +165,38 @@ def _check_seen(files: dict[str, StoredFile]) -> None:
             ) from error
 
 
-def _content(
+def _manifest_of(
     fitted: Fitted, data: str, files: dict[str, StoredFile], block_rows: list[int]
-) -> dict[str, Any]:
-    """Return the fields of a `Manifest`, but for the format."""
+) -> Manifest:
     parameters, names = dict(fitted.parameters), fitted.columns
     del parameters["anomaly_log_density"]  # a function: given to `load` again
     parameters["categorical"] = columns_to_json(parameters["categorical"])
     reference = fitted.reference
-    return {
-        "data": data,
-        "source": fitted.source,
-        "parameters": json.loads(json.dumps(parameters, default=plain)),
-        "has_anomaly_log_density": fitted.calibration.weight is not None,
-        "n_dropped": fitted.n_dropped,
-        "n_features_in": fitted.n_features,
-        "feature_names_in": names and list(map(name_to_json, names)),
-        "offset": fitted.offset,
-        "division": fitted.division,
-        "statistic": reference.shape.statistic,
-        "categories": fitted.categories,
-        "ranges": fitted.ranges,
-        **({"minima": fitted.minima} if fitted.minima.places else {}),
-        "space": reference.space,
-        "neighbor_graph": reference.shape.graph_params,
-        "block_rows": block_rows,
-        "quality": fitted.quality,
-        "certificate": fitted.certificate,
-        "files": {
-            name: {"n_bytes": file.n_bytes, "sha256": file.sha256}
+    return Manifest(
+        data=data,
+        source=fitted.source,
+        parameters=json.loads(json.dumps(parameters, default=plain)),
+        has_anomaly_log_density=fitted.calibration.weight is not None,
+        n_dropped=fitted.n_dropped,
+        n_features_in=fitted.n_features,
+        feature_names_in=names and list(map(name_to_json, names)),
+        offset=fitted.offset,
+        division=fitted.division,
+        statistic=reference.shape.statistic,
+        categories=fitted.categories,
+        ranges=fitted.ranges,
+        minima=fitted.minima,
+        space=reference.space,
+        neighbor_graph=reference.shape.graph_params,
+        block_rows=block_rows,
+        quality=fitted.quality,
+        certificate=fitted.certificate,
+        files={
+            name: FileEntry(n_bytes=file.n_bytes, sha256=file.sha256)
             for name, file in files.items()
         },
-        "versions": package_versions("lpe_dask", "numpy", "pandas", "pyarrow"),
-    }
+        versions=package_versions("lpe_dask", "numpy", "pandas", "pyarrow"),
+    )
 
 
 def _is_published(data: str, url: str) -> bool:

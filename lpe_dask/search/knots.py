@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.json_arrays import Floats, Wholes
+
 
 @dataclass(frozen=True, slots=True)
 class Knots:
@@ -33,8 +35,8 @@ class Knots:
         Nominal rows of which the shares are.
     """
 
-    values: tuple[NDArray[np.float64], ...]
-    ranks: tuple[NDArray[np.int64], ...]
+    values: tuple[Floats, ...]
+    ranks: tuple[Wholes, ...]
     n_sampled: int
 
     def __sizeof__(self) -> int:

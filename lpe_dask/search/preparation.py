@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.json_arrays import Floats
 from lpe_dask.kernels import narrow
 from lpe_dask.search.knots import Knots
 
@@ -40,9 +41,9 @@ class Scaling:
         Whether there are both forms where there are knots.
     """
 
-    shift: NDArray[np.float64] | None = None
-    factor: NDArray[np.float64] | None = None
-    divisor: NDArray[np.float64] | None = None
+    shift: Floats | None = None
+    factor: Floats | None = None
+    divisor: Floats | None = None
     knots: Knots | None = None
     has_both: bool = False
 
@@ -107,10 +108,10 @@ class Preparation:
     """
 
     scaling: Scaling = Scaling()
-    matrix: NDArray[np.float64] | None = None
-    factor: NDArray[np.float64] | None = None
+    matrix: Floats | None = None
+    factor: Floats | None = None
     categorical: tuple[int, ...] = ()
-    weights: NDArray[np.float64] | None = None
+    weights: Floats | None = None
 
     def n_numbers(self, n_features: int) -> int:
         """Return how many prepared columns of so many of the input are numbers."""

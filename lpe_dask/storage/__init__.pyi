@@ -23,6 +23,7 @@ from .lock import is_dead as is_dead
 from .lock import is_held as is_held
 from .lock import lease as lease
 from .messages import brief as brief
+from .messages import first_problem as first_problem
 from .messages import full_disk_named as full_disk_named
 from .messages import one_line as one_line
 from .redaction import MASK as MASK

@@ -5,8 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from lpe_dask.storage.redaction import redact
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 #: What to do about errors of `distributed`, which is not imported here, by their names.
 _REMEDIES = {
@@ -31,6 +35,12 @@ def brief(error: Exception) -> str:
 def one_line(error: Exception) -> str:
     """Return what an error says, on one line, without secrets and full stop at the end."""
     return redact(" ".join(str(error).split()).rstrip("."))
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return where something else was expected first, and what."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
 
 
 @contextmanager

@@ -105,7 +105,7 @@ def test_load__neither_waits_nor_grows(refusals, name, attack):
 
     assert name in said
     assert SAID[attack] in said
-    assert said.endswith("Save it again, or give the folder of a complete model.")
+    assert said.endswith("or give the folder of a complete model.")
 
 
 @pytest.mark.parametrize("attack", ["pipe", "zeros"])
@@ -193,6 +193,6 @@ def test_load__from_a_server(saved):
 def test_load__ends_where_a_server_does_not_answer(saved, name):
     with (
         server(saved, unanswered=name) as url,
-        pytest.raises(OSError, match=rf"{name} has not answered in time. Save it again"),
+        pytest.raises(OSError, match=rf"{name} has not answered in time. Fit it again"),
     ):
         lpe_dask.load(url)
