@@ -8,15 +8,15 @@ are made of it. Checks here need no data.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import partial
 from numbers import Integral, Real
+from types import SimpleNamespace
 from typing import Any
 
-from lpe_dask.pvalues import COUNTS_ITSELF, check_level, what_is_learned
+from lpe_dask.pvalues import COUNTS_ITSELF, what_is_learned
 from lpe_dask.tables import places_of
 
 #: metric -> the parameters that it takes.
@@ -68,9 +68,10 @@ class Parameter:
     Attributes
     ----------
     default : object
-    check : callable, optional
-        Raises ValueError for a value that is out of range, from its name and the value.
-        None: the choices say it.
+    is_valid : callable, optional
+        Of a value, but for None where that is the default. None: the choices say it.
+    must_be : str
+        What it says of values that are not valid.
     choices : tuple, optional
         The values that there are, where they are few.
     type : {int, float, dict, list}, optional
@@ -82,7 +83,8 @@ class Parameter:
     """
 
     default: Any = None
-    check: Callable[[str, Any], None] | None = None
+    is_valid: Callable[[Any], bool] | None = None
+    must_be: str = ""
     choices: tuple[str | None, ...] | None = None
     type: type | None = None
     metavar: str | None = None
@@ -92,6 +94,20 @@ class Parameter:
     def is_option(self) -> bool:
         """Whether it can be written down: on a command line, in a job, in a manifest."""
         return self.type is not None or self.choices is not None
+
+    def problem(self, name: str, value: Any) -> str | None:
+        """Return what is wrong with a value; None if nothing is."""
+        if self.choices is not None:
+            # Only plain values are compared: an array would compare element by element.
+            is_plain = value is None or isinstance(value, str)
+            listed = ", ".join(map(repr, self.choices))
+            text = f"is not available; this version has {name} in {listed}"
+            is_right = is_plain and value in self.choices
+        else:
+            is_left_out = value is None and self.default is None
+            text = f"must be {self.must_be}"
+            is_right = is_left_out or self.is_valid is None or self.is_valid(value)
+        return None if is_right else f"{name}={value!r} {text}."
 
 
 def check_parameters(parameters: Mapping[str, Any]) -> None:
@@ -103,44 +119,11 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
         All arguments, as ``LPE.get_params()`` gives them.
     """
     for name, parameter in PARAMETERS.items():
-        with _about(name):
-            if parameter.choices is not None:
-                _check_choice(name, parameters[name], parameter.choices)
-            if parameter.check is not None:
-                parameter.check(name, parameters[name])
-    graph, radius, scale = (parameters[name] for name in ("graph", "radius", "scale"))
-    with _about("metric_params", "metric"):
-        _check_metric_params(parameters["metric"], parameters["metric_params"])
-    with _about("n_neighbors", "graph"):
-        _check_has_neighbors(parameters["n_neighbors"], graph)
-    with _about("radius", "graph", "scale"):
-        _check_has_radius(radius, graph, scale)
-    with _about("anomaly_log_density", "scale"):
-        _check_has_volumes(parameters["anomaly_log_density"], scale)
-    with _about("aggregation", "graph"):
-        _check_aggregates(parameters["aggregation"], graph)
-    with _about("algorithm", "graph", "metric"):
-        _check_approximate(parameters["algorithm"], graph, parameters["metric"])
-    if has_categories(parameters):
-        _check_goes_with_categories(parameters)
-
-
-@contextmanager
-def _about(*names: str) -> Iterator[None]:
-    """Name the arguments that an error is about."""
-    try:
-        yield
-    except ValueError as error:
-        raise ParameterError(str(error), *names) from None
-
-
-def _check_choice(name: str, value: Any, allowed: Collection[Any]) -> None:
-    # Only plain values are compared: an array would compare element by element.
-    if not (value is None or isinstance(value, str)) or value not in allowed:
-        listed = ", ".join(map(repr, allowed))
-        raise ValueError(
-            f"{name}={value!r} is not available; this version has {name} in {listed}."
-        )
+        if (problem := parameter.problem(name, parameters[name])) is not None:
+            raise ParameterError(problem, name)
+    for is_wrong, problem, *names in _contradictions(SimpleNamespace(**parameters)):
+        if is_wrong:
+            raise ParameterError(problem, *names)
 
 
 def _is_number(value: Any, kind: type = Real) -> bool:
@@ -148,133 +131,23 @@ def _is_number(value: Any, kind: type = Real) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _check_whole(name: str, value: Any, least: int, otherwise: str) -> None:
-    if value is not None and not (_is_number(value, Integral) and value >= least):
-        raise ValueError(
-            f"{name}={value!r} must be a whole number of at least {least}, or None"
-            f"{otherwise}."
-        )
+def _is_whole(value: Any, least: int = 1) -> bool:
+    return _is_number(value, Integral) and bool(value >= least)
 
 
-def _check_recheck(name: str, value: Any) -> None:
-    if value is not None:
-        check_level(name, value)
+def _is_radius(value: Any) -> bool:
+    return _is_number(value) and 0 <= value < math.inf
 
 
-def _check_radius(name: str, radius: Any) -> None:
-    if radius is not None and not (_is_number(radius) and 0 <= radius < math.inf):
-        raise ValueError(
-            f"{name}={radius!r} must be a finite number of at least 0, or None for the "
-            f"rule."
-        )
+def _is_level(value: Any) -> bool:
+    return _is_number(value) and 0 < value < 1
 
 
-def _check_mapping(name: str, mapping: Any) -> None:
-    if mapping is not None and not isinstance(mapping, Mapping):
-        raise ValueError(
-            f"{name}={mapping!r} must be a dict from names to values, or None."
-        )
-
-
-def _check_categorical(name: str, value: Any) -> None:
-    is_list = isinstance(value, list | tuple)
-    if value is None or (isinstance(value, str) and value == "auto"):
-        return
-    if isinstance(value, Iterable) and not isinstance(value, list | tuple | str):
-        raise ValueError(
-            f"{name}={value!r} must be a list of column names, but it is of type "
-            f"{type(value).__name__}. Make a list of it: {name}=list(...)."
-        )
-    is_known = is_list and all(isinstance(column, Hashable) for column in value)
-    if not is_known or any(len(same) > 1 for same in places_of(value).values()):
-        raise ValueError(
-            f"{name}={value!r} must be a list of column names, none twice (for an array "
-            f"positions; for a single column ['protocol']), 'auto' for all columns of "
-            f"text, categories or booleans, or None."
-        )
-
-
-def _check_log_density(name: str, log_density: Any) -> None:
-    if log_density is not None and not callable(log_density):
-        raise ValueError(
-            f"{name}={log_density!r} must be a function from rows, an array "
-            f"of shape (n_rows, n_features), to the logarithm of the density at each, or "
-            f"None."
-        )
-
-
-# Arguments together
-
-
-def _check_has_neighbors(n_neighbors: Any, graph: str) -> None:
-    if n_neighbors is not None and graph != "knn":
-        raise ValueError(
-            f"n_neighbors={n_neighbors} is for graph='knn'; graph={graph!r} takes radius."
-        )
-
-
-def _check_aggregates(aggregation: str, graph: str) -> None:
-    if aggregation != "kth" and graph != "knn":
-        raise ValueError(
-            f"aggregation={aggregation!r} is for the distances of graph='knn'; "
-            f"graph={graph!r} counts rows. Give graph='knn', or leave aggregation at 'kth'."
-        )
-
-
-def _check_has_radius(radius: Any, graph: str, scale: str | None) -> None:
-    if radius is None and graph == "radius" and scale != "minmax":
-        raise ValueError(
-            f"the rule for the radius holds for rows that scale='minmax' brings to [0, 1], "
-            f"but scale={scale!r}. Set scale='minmax', or give radius."
-        )
-    if radius is not None and graph != "radius":
-        raise ValueError(f"radius={radius} is for graph='radius', but graph={graph!r}.")
-
-
-def _check_has_volumes(log_density: Any, scale: str | None) -> None:
-    if log_density is not None and scale is not None and "quantile" in scale:
-        raise ValueError(
-            f"anomaly_log_density is compared with how dense nominal rows are in the units "
-            f"of the input, which distances tell where the scale is linear, but scale="
-            f"{scale!r}. Set scale to None, 'minmax' or 'standard', or leave "
-            f"anomaly_log_density out."
-        )
-
-
-def _check_metric_params(metric: str, metric_params: Mapping[str, Any] | None) -> None:
-    params, names = dict(metric_params or {}), METRIC_PARAMS[metric]
-    unknown = sorted(set(params) - set(names), key=str)
-    if unknown:
-        listed = " and ".join(map(repr, names))
-        raise ValueError(
-            f"metric_params has {unknown}, but metric={metric!r} takes {listed} only."
-        )
-    if metric == "geodesic":
-        _check_graph_params(params)
-
-
-def _check_graph_params(params: dict[str, Any]) -> None:
-    n_neighbors = params.get("n_neighbors", DEFAULT_GRAPH_NEIGHBORS)
-    if not _is_number(n_neighbors, Integral) or n_neighbors < 1:
-        raise ValueError(
-            f"metric_params['n_neighbors']={n_neighbors!r} must be a whole number of at "
-            f"least 1: the nearest rows that each row is linked to."
-        )
-    graph = params.get("graph", "directed")
-    if not isinstance(graph, str) or graph not in _NEIGHBOR_GRAPHS:
-        listed = ", ".join(map(repr, _NEIGHBOR_GRAPHS))
-        raise ValueError(
-            f"metric_params['graph']={graph!r} is not available; there is {listed}."
-        )
-
-
-def _check_approximate(algorithm: str, graph: str, metric: str) -> None:
-    if algorithm == "nn_descent" and (graph != "knn" or metric == "geodesic"):
-        raise ValueError(
-            f"algorithm='nn_descent' is for distances to K neighbors that go straight, "
-            f"but graph={graph!r} and metric={metric!r}. Give algorithm='auto', or "
-            f"graph='knn' and another metric."
-        )
+def _is_categorical(value: Any) -> bool:
+    if not isinstance(value, list | tuple):
+        return isinstance(value, str) and value == "auto"
+    is_hashable = all(isinstance(column, Hashable) for column in value)
+    return is_hashable and len(places_of(value)) == len(value)
 
 
 def has_categories(parameters: Mapping[str, Any]) -> bool:
@@ -282,37 +155,90 @@ def has_categories(parameters: Mapping[str, Any]) -> bool:
     return bool(parameters["categorical"])
 
 
-def _check_goes_with_categories(parameters: Mapping[str, Any]) -> None:
-    """Raise `ParameterError` for what needs columns that are all numbers."""
-    metric, radius = parameters["metric"], parameters["radius"]
-    has_rule = parameters["graph"] == "radius" and radius is None
+def _contradictions(given: Any) -> Iterator[tuple[bool, str, *tuple[str, ...]]]:
+    """Yield whether arguments do not go together, what is said then, and their names."""
+    graph, metric, scale, radius = given.graph, given.metric, given.scale, given.radius
+    params, known = dict(given.metric_params or {}), METRIC_PARAMS[metric]
+    unknown = sorted(set(params) - set(known), key=str)
+    yield (
+        bool(unknown),
+        f"metric_params has {unknown}, but metric={metric!r} takes "
+        f"{' and '.join(map(repr, known))} only.",
+        "metric_params", "metric",
+    )  # fmt: skip
+    edges, kind = params.get("n_neighbors", 1), params.get("graph", "directed")
+    yield (
+        not _is_whole(edges),
+        f"metric_params['n_neighbors']={edges!r} must be a whole number of at least 1: the "
+        f"nearest rows that each row is linked to.",
+        "metric_params", "metric",
+    )  # fmt: skip
+    yield (
+        not (isinstance(kind, str) and kind in _NEIGHBOR_GRAPHS),
+        f"metric_params['graph']={kind!r} is not available; there is "
+        f"{', '.join(map(repr, _NEIGHBOR_GRAPHS))}.",
+        "metric_params", "metric",
+    )  # fmt: skip
+    yield (
+        given.n_neighbors is not None and graph != "knn",
+        f"n_neighbors={given.n_neighbors} is for graph='knn'; graph={graph!r} takes "
+        f"radius.",
+        "n_neighbors", "graph",
+    )  # fmt: skip
+    yield (
+        radius is None and graph == "radius" and scale != "minmax",
+        f"the rule for the radius holds for rows that scale='minmax' brings to [0, 1], but "
+        f"scale={scale!r}. Set scale='minmax', or give radius.",
+        "radius", "graph", "scale",
+    )  # fmt: skip
+    yield (
+        radius is not None and graph != "radius",
+        f"radius={radius} is for graph='radius', but graph={graph!r}.",
+        "radius", "graph", "scale",
+    )  # fmt: skip
+    yield (
+        given.anomaly_log_density is not None and "quantile" in (scale or ""),
+        f"anomaly_log_density is compared with how dense nominal rows are in the units of "
+        f"the input, which distances tell where the scale is linear, but scale={scale!r}. "
+        f"Set scale to None, 'minmax' or 'standard', or leave anomaly_log_density out.",
+        "anomaly_log_density", "scale",
+    )  # fmt: skip
+    yield (
+        given.aggregation != "kth" and graph != "knn",
+        f"aggregation={given.aggregation!r} is for the distances of graph='knn'; "
+        f"graph={graph!r} counts rows. Give graph='knn', or leave aggregation at 'kth'.",
+        "aggregation", "graph",
+    )  # fmt: skip
+    yield (
+        given.algorithm == "nn_descent" and (graph != "knn" or metric == "geodesic"),
+        f"algorithm='nn_descent' is for distances to K neighbors that go straight, but "
+        f"graph={graph!r} and metric={metric!r}. Give algorithm='auto', or graph='knn' and "
+        f"another metric.",
+        "algorithm", "graph", "metric",
+    )  # fmt: skip
+    has_rule, has_density = graph == "radius", given.anomaly_log_density is not None
     for name, is_refused, remedy in (
         ("metric", metric != "euclidean", "metric='euclidean', with a scale"),
-        ("radius", has_rule, "a radius: the rule is for rows of numbers"),
-        (
-            "algorithm",
-            parameters["algorithm"] == "nn_descent",
-            "an exact algorithm ('auto', 'brute' or 'pruned')",
-        ),
-        (
-            "anomaly_log_density",
-            parameters["anomaly_log_density"] is not None,
-            "columns of numbers only",
-        ),
+        ("radius", has_rule and radius is None, "a radius: the rule is for numbers"),
+        ("algorithm", given.algorithm == "nn_descent", "an exact algorithm ('auto')"),
+        ("anomaly_log_density", has_density, "columns of numbers only"),
     ):
-        if is_refused:
-            raise ParameterError(
-                f"categorical={parameters['categorical']!r} does not go with "
-                f"{name}={parameters[name]!r}. Give {remedy}, or leave out categorical.",
-                "categorical",
-                name,
-            )
+        yield (
+            bool(given.categorical) and is_refused,
+            f"categorical={given.categorical!r} does not go with "
+            f"{name}={getattr(given, name)!r}. Give {remedy}, or leave out categorical.",
+            "categorical", name,
+        )  # fmt: skip
 
+
+_LEVEL = "a number between 0 and 1, both excluded"
+_NATURAL = "a whole number of at least 1, or None"
 
 #: The arguments of `LPE`, in the order of its signature.
 PARAMETERS = {
     "n_neighbors": Parameter(
-        check=partial(_check_whole, least=1, otherwise=" for the rule round(n**0.4)"),
+        is_valid=_is_whole,
+        must_be=f"{_NATURAL} for the rule round(n**0.4)",
         type=int,
         metavar="K",
         help="Measure the distance to the K-th nearest nominal row, or to the K nearest.  "
@@ -324,7 +250,8 @@ PARAMETERS = {
         help="Measure the distance to K neighbors, or count those within a radius.",
     ),
     "radius": Parameter(
-        check=_check_radius,
+        is_valid=_is_radius,
+        must_be="a finite number of at least 0, or None for the rule",
         type=float,
         metavar="R",
         help="Radius for --graph radius, in scaled units.  [default: a rule, with "
@@ -343,7 +270,8 @@ PARAMETERS = {
         "nominal rows.",
     ),
     "metric_params": Parameter(
-        check=_check_mapping,
+        is_valid=lambda value: isinstance(value, Mapping),
+        must_be="a dict from names to values, or None",
         type=dict,
         metavar="JSON",
         help="""Parameters of the metric, such as '{"n_neighbors": 8}' for geodesic or """
@@ -355,7 +283,10 @@ PARAMETERS = {
         "standard, unless all have one unit; quantile: the share of nominal rows below.",
     ),
     "categorical": Parameter(
-        check=_check_categorical,
+        is_valid=_is_categorical,
+        must_be="a list of column names, none twice (for an array positions; for a single "
+        "column ['protocol']; of an Index list(...)), 'auto' for all columns of text, "
+        "categories or booleans, or None",
         type=list,
         metavar="A,B|auto",
         help="Columns of text, categories, booleans or whole numbers that are compared as "
@@ -364,7 +295,8 @@ PARAMETERS = {
     ),
     "alpha": Parameter(
         0.05,
-        check=check_level,
+        is_valid=_is_level,
+        must_be=_LEVEL,
         type=float,
         metavar="LEVEL",
         help="Flag rows with a p-value of at most this; nominal rows are flagged at about "
@@ -378,14 +310,16 @@ PARAMETERS = {
     ),
     "max_p_error": Parameter(
         0.01,
-        check=check_level,
+        is_valid=_is_level,
+        must_be=_LEVEL,
         type=float,
         metavar="ERROR",
         help="With nn_descent, certify that p-values are off by no more than this, but for "
         "1 % of the rows; stop where that cannot be certified.",
     ),
     "recheck": Parameter(
-        check=_check_recheck,
+        is_valid=_is_level,
+        must_be=_LEVEL,
         type=float,
         metavar="LEVEL",
         help="With nn_descent, measure rows with p-values up to this exactly.  [default: "
@@ -399,20 +333,26 @@ PARAMETERS = {
         "loo where nothing is learned from the rows, or from many; else conformal.",
     ),
     "calibration_size": Parameter(
-        check=partial(_check_whole, least=1, otherwise=""),
+        is_valid=_is_whole,
+        must_be=_NATURAL,
         type=int,
         metavar="M",
         help="Measure only so many nominal rows, drawn at random.  [default: all of them, "
         "or half; 20,000 at most with nn_descent]",
     ),
-    "anomaly_log_density": Parameter(check=_check_log_density),  # a function: Python only
+    "anomaly_log_density": Parameter(  # Python only
+        is_valid=callable,
+        must_be="a function from rows, an array of shape (n_rows, n_features), to the "
+        "logarithm of the density at each, or None",
+    ),
     "missing": Parameter(
         "error",
         choices=("error", "drop"),
         help="What to do about nominal rows with NaN or inf.",
     ),
     "random_state": Parameter(
-        check=partial(_check_whole, least=0, otherwise=""),
+        is_valid=partial(_is_whole, least=0),
+        must_be="a whole number of at least 0, or None",
         type=int,
         metavar="SEED",
         help="Seed for drawing nominal rows.  [default: a random one; with --calibration "
