@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lpe_dask.pages import card
 from lpe_dask.search import Needs, SearchPlan
 from lpe_dask.tasks import USABLE_SHARE
 
@@ -109,20 +108,14 @@ class Forecast:
 
     def __str__(self) -> str:
         """Return all of it as a table."""
-        return "\n".join(f"{name:<8}{text}" for name, text in self._lines().items())
-
-    def _lines(self) -> dict[str, str]:
-        return {
+        lines = {
             "rows": self._rows(),
             "search": self._search(),
             "tasks": self._tasks(),
             "memory": self._memory(),
             "time": self._time(),
         }
-
-    def _repr_html_(self) -> str:
-        """Return the same as notebooks show it."""
-        return card("What it takes", self._lines())
+        return "\n".join(f"{name:<8}{text}" for name, text in lines.items())
 
     def _rows(self) -> str:
         about = "" if self.is_exact else "about "

@@ -21,7 +21,6 @@ import pandas as pd
 from dask.tokenize import normalize_token
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OutlierMixin
-from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 # As modules: what opens files and computes is imported when a method needs it.
@@ -313,17 +312,6 @@ class LPE(OutlierMixin, BaseEstimator):
             parameters, X, on_start=self._forget, for_own=for_own, advises=advises
         )
         return self._adopt(fitted)
-
-    def _repr_html_(self) -> str:
-        """Return the model as notebooks show it: before the fit, its parameters."""
-        if not hasattr(self, "_fitted"):
-            return str(estimator_html_repr(self))
-        from lpe_dask.model.card import model_card
-
-        return model_card(self._current())
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def _forget(self) -> None:
         """Become an estimator that is not fitted."""

@@ -1,6 +1,6 @@
-"""HTML pages and cards, from values of JSON alone.
+"""HTML pages, from values of JSON alone.
 
-Public names: the page about a run, and a card for notebooks. Nothing here computes.
+Public names: the page about a run. Nothing here computes.
 """
 
 import lazy_loader
