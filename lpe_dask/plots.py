@@ -7,7 +7,7 @@ first picture is drawn, which raises ImportError if it is missing.
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,8 +17,7 @@ from sklearn.metrics import auc, roc_curve
 from sklearn.utils.validation import check_is_fitted
 
 from lpe_dask.model import fitted_of
-from lpe_dask.pvalues import BAND_LEVEL, band_half_width
-from lpe_dask.tables import NamedTable, array_of, as_table, select_columns
+from lpe_dask.pvalues import BAND_LEVEL, band_half_width, checked_p_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -152,7 +151,7 @@ def plot_level_set(
     check_is_fitted(model)
     rows = _checked_rows(model, np.empty((0, 2)) if X is None else X)
     is_whole = np.isfinite(rows).all(axis=1)
-    x, y = np.linspace(*_corners(rows[is_whole], box, resolution), resolution).T
+    x, y = np.linspace(*_corners(rows[is_whole], box), resolution).T
     ax = _axes(ax)
     plane = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
     p_values = model.score_samples(plane).reshape(resolution, resolution)
@@ -307,25 +306,24 @@ class _Known(NamedTuple):
 
 
 def _known(p_values: Any, is_anomaly: Any) -> _Known:
-    values = _computed(p_values).astype(np.float64)
-    if values.ndim != 1:
-        raise ValueError(
-            f"p_values has the shape {values.shape}; it must be one number per row, of "
-            f"shape (n,)."
-        )
+    values = checked_p_values(_computed(p_values))
     rows = ~np.isnan(values)
-    known = values[rows]
-    if len(known) == 0:
+    if not rows.any():
         raise ValueError(
             f"p_values has {len(values)} rows, but none of them is a number: there is "
             f"nothing to draw. Give at least one p-value."
         )
-    if known.min() < 0 or known.max() > 1:
+    if is_anomaly is None:
+        return _Known(values[rows], None, rows)
+    labels = pd.Series(_beside("is_anomaly", is_anomaly, rows))
+    others = labels[~labels.isin([0, 1])].unique().tolist()
+    if others:
         raise ValueError(
-            f"p_values reach from {known.min():g} to {known.max():g}, but a p-value is "
-            f"between 0 and 1. Give what score_samples or p_values_ returns."
+            f"is_anomaly contains {', '.join(map(repr, others[:3]))}; it takes True or 1 "
+            f"for anomalies and False or 0 for nominal rows. For labels of predict give "
+            f"labels == -1."
         )
-    return _Known(known, None if is_anomaly is None else _truths(is_anomaly, rows), rows)
+    return _Known(values[rows], labels.to_numpy(bool), rows)
 
 
 def _computed(values: Any) -> NDArray[Any]:
@@ -342,20 +340,6 @@ def _beside(name: str, values: Any, rows: NDArray[np.bool_]) -> NDArray[Any]:
             f"of each per row."
         )
     return computed[rows]
-
-
-def _truths(is_anomaly: Any, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    labels = _beside("is_anomaly", is_anomaly, rows)
-    others = sorted(
-        {repr(label) for label in labels.tolist() if pd.isna(label) or label not in (0, 1)}
-    )
-    if others:
-        raise ValueError(
-            f"is_anomaly contains {', '.join(others[:3])}; it takes True or 1 for "
-            f"anomalies and False or 0 for nominal rows. For labels of predict give "
-            f"labels == -1."
-        )
-    return labels.astype(bool)
 
 
 def _finer_rank(
@@ -387,16 +371,8 @@ def _checked_rows(model: LPE, X: Any) -> NDArray[np.float64]:
             f"the model has {model.n_features_in_} features; a level set is drawn for 2. "
             f"Fit an LPE on two of the columns, or draw plot_scores."
         )
-    names = fitted_of(model).columns
-    X = array_of(as_table(X, names))
-    if names is not None and (isinstance(X, NamedTable) or hasattr(X, "columns")):
-        X = select_columns(X, names)
-    if isinstance(X, NamedTable):
-        X = X.frame
-    rows = _computed(X).astype(np.float64)
-    if rows.ndim != 2 or rows.shape[1] != 2:
-        raise ValueError(f"X has the shape {rows.shape}; it must be (n, 2).")
-    return rows
+    rows = _computed(fitted_of(model).table(X).rows)
+    return rows.astype(np.float64)
 
 
 def _check_level(alpha: Any) -> None:
@@ -404,21 +380,11 @@ def _check_level(alpha: Any) -> None:
         raise ValueError(f"alpha={alpha!r} must be between 0 and 1.")
 
 
-def _corners(rows: NDArray[np.float64], box: Any, resolution: Any) -> tuple[Any, Any]:
+def _corners(rows: NDArray[np.float64], box: Any) -> tuple[Any, Any]:
     """Return the lowest and the highest corner of the region to show."""
-    if not isinstance(resolution, Integral) or resolution < 2:
-        raise ValueError(
-            f"resolution={resolution!r} must be a whole number of at least 2: the points "
-            f"of the grid along each side."
-        )
     if box is not None:
-        sides = np.asarray(box, dtype=np.float64)
-        if sides.shape != (2, 2) or not (sides[:, 0] < sides[:, 1]).all():
-            raise ValueError(
-                f"box={box!r} must be ((left, right), (bottom, top)), with left < right "
-                f"and bottom < top."
-            )
-        return sides[:, 0], sides[:, 1]
+        low, high = np.asarray(box, np.float64).T
+        return low, high
     if len(rows) == 0:
         raise ValueError(
             "there are no rows, so it is unknown which part of the plane to show. Give "

@@ -3,6 +3,7 @@ from .calibration import Calibration as Calibration
 from .decisions import Adjustment as Adjustment
 from .decisions import adjusted_p_values as adjusted_p_values
 from .decisions import check_level as check_level
+from .decisions import checked_p_values as checked_p_values
 from .decisions import discovery_cut_off as discovery_cut_off
 from .decisions import doubt_about_rate as doubt_about_rate
 from .decisions import labels as labels

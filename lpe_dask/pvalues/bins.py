@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lpe_dask.pvalues.decisions import checked_p_values
+
 #: About the p-values up to which the bins go that follow the first one.
 _UPPER = (
     0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98,
@@ -145,18 +147,8 @@ class PValueBins:
         >>> bins.count(np.array([0.0, 0.1, 0.5, 1.0, np.nan]))
         array([5, 1, 2, 2, 0, 0, 1, 0, 0, 0, 0, 1])
         """
-        p_values = np.asarray(p_values, np.float64)
-        if p_values.ndim != 1:
-            raise ValueError(
-                f"p-values of shape {p_values.shape} were given, but it must be (n,), one "
-                f"for each row. Give those of model.score_samples."
-            )
+        p_values = checked_p_values(p_values)
         known = p_values[~np.isnan(p_values)]
-        if len(known) > 0 and not (known.min() >= 0 and known.max() <= 1):
-            raise ValueError(
-                f"p-values between {known.min():g} and {known.max():g} were given, but "
-                f"they are from 0 to 1. Give those of model.score_samples."
-            )
         n_places = self.n_calibration + self.counts_itself
         ranks = np.rint(known * n_places).astype(np.int64) - self.counts_itself
         which = np.searchsorted(self.edges, ranks)

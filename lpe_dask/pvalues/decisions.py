@@ -21,6 +21,19 @@ def check_level(name: str, level: Any) -> None:
         )
 
 
+def checked_p_values(values: Any) -> NDArray[np.float64]:
+    """Return p-values as float64, if each row has one, or NaN; else raise ValueError."""
+    p_values = np.asarray(values, np.float64)
+    known = p_values[~np.isnan(p_values)]
+    if p_values.ndim != 1 or not ((known >= 0) & (known <= 1)).all():
+        raise ValueError(
+            f"p-values of shape {p_values.shape} from {known.min(initial=np.inf):g} to "
+            f"{known.max(initial=-np.inf):g} were given, but they are between 0 and 1, or "
+            f"NaN, and one for each row. Give those of model.score_samples."
+        )
+    return p_values
+
+
 def threshold(alpha: float) -> float:
     """Return the float64 after ``alpha``: "below it" means "at most alpha".
 

