@@ -87,7 +87,7 @@ def drifting() -> dict[str, Any]:
         "verdict": "drift", "changed_since": change, "log10_evidence": 7.25,
         "reason": reason, "consecutive_excess_runs": 3, "shift": 0.041,
         "shift_low": 0.029,
-        "text": f"drift: 1.23% flagged. Evidence of a change since {change['run']}. "
+        "text": f"drift: 1.23% have p <= 0.01. Evidence of a change since {change['run']}. "
         f"{reason.capitalize()}: look at what has changed, and fit the model again.",
     }  # fmt: skip
     for run in drift["state"]["runs"][-2:]:
@@ -115,7 +115,7 @@ def calibrating() -> dict[str, Any]:
     summary = ordinary(n_runs=1)
     summary["drift"] |= {
         "verdict": "calibrating", "promised_between": None,
-        "text": "calibrating: 1.23% flagged, 1.00% promised. Later runs are tested "
+        "text": "calibrating: 1.23% have p <= 0.01, 1.00% promised. Later runs are tested "
         "against these 100,000 rows.",
     }  # fmt: skip
     return summary
@@ -241,7 +241,7 @@ def _drift(n_runs: int) -> dict[str, Any]:
         }
         for i in range(1, n_runs + 1)
     ]  # fmt: skip
-    text = "no drift: 1.23% flagged (95% interval: 1.17% to 1.31%), 1.00% promised."
+    text = "no drift: 1.23% have p <= 0.01 (95% interval: 1.17% to 1.31%), 1.00% promised."
     return {
         "verdict": "no drift", "reason": None, "run": f"run-{n_runs}", "number": n_runs,
         "rows": 100_000, "rows_nan": 0, "flagged": 1234, "flagged_share": 0.01234,

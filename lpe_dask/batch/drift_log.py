@@ -96,11 +96,7 @@ class RunSeries:
         }  # fmt: skip
 
     def section(
-        self,
-        stats: PartStats,
-        examples: Callable[[str], Sequence[str]],
-        *,
-        is_flagged: bool,
+        self, stats: PartStats, examples: Callable[[str], Sequence[str]]
     ) -> dict[str, Any]:
         """Return the section of a summary about this run.
 
@@ -110,8 +106,6 @@ class RunSeries:
             Of all parts.
         examples : callable
             As in `Drift.with_examples`.
-        is_flagged : bool
-            As in `Drift.text`.
         """
         second_line = None
         try:
@@ -128,7 +122,7 @@ class RunSeries:
         if second_line is not None:
             logger.warning("%s", second_line)
         return {
-            **drift.as_json(is_flagged=is_flagged),
+            **drift.as_json(),
             "series": self.key,
             "predecessor": predecessor,
             "why_no_predecessor": why_none,

@@ -313,7 +313,7 @@ class Scoring:
             reason = self.job.why_no_drift_test
             return {"verdict": None, "reason": reason, "text": reason}
         examples = partial(columns.new_categories, stats)
-        return series.section(total, examples, is_flagged=self.fdr is None)
+        return series.section(total, examples)
 
     def _reasons(
         self,

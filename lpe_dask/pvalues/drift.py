@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lpe_dask.pvalues.drift_state import CALIBRATION_ROWS, MIN_ROWS, RECENT, Verdict
 
 #: Columns that the sentences name.
 _MOST_COLUMNS = 3
-
-#: What reasons say of rows with p-values up to alpha.
-FLAGGED = "are flagged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,30 +116,7 @@ class Drift:
 
     def __str__(self) -> str:
         """Return all of it in sentences."""
-        return self.text()
-
-    def text(self, *, is_flagged: bool = True) -> str:
-        """Return all of it in sentences.
-
-        Parameters
-        ----------
-        is_flagged : bool, default=True
-            Whether rows with p-values up to alpha are those that are flagged: they are not
-            where a false discovery rate decides.
-
-        Returns
-        -------
-        text : str
-            The verdict, a colon, and sentences.
-        """
-        called = "flagged" if is_flagged else f"with p <= {self.promised:g}"
-        drift = self if is_flagged else self._without_flags()
-        return f"{self.verdict}: {'. '.join(_sentences(drift, called))}."
-
-    def _without_flags(self) -> Drift:
-        """Return the same where rows with p-values up to alpha are not those flagged."""
-        reason, instead = self.reason, f"have p <= {self.promised:g}"
-        return replace(self, reason=reason and reason.replace(FLAGGED, instead))
+        return f"{self.verdict}: {'. '.join(_sentences(self))}."
 
     def with_examples(self, examples: Callable[[str], Sequence[str]]) -> Drift:
         """Return the same with examples of categories that no nominal row has.
@@ -160,39 +134,41 @@ class Drift:
         ]
         return replace(self, unseen_values=values)
 
-    def as_json(self, *, is_flagged: bool = True) -> dict[str, Any]:
-        """Return all of it as values of JSON, and the sentences as "text"; as `text`."""
-        if not is_flagged:
-            text = self.text(is_flagged=False)
-            return self._without_flags().as_json() | {"text": text}
-        names = [field.name for field in fields(self)]
-        content = {name: getattr(self, name) for name in names}
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as values of JSON, and the sentences as "text"."""
+        content = asdict(self)
         pairs = ("flagged_between", "promised_between")
         listed = {name: content[name] and list(content[name]) for name in pairs}
-        values = [asdict(of) | {"examples": list(of.examples)} for of in self.unseen_values]
+        values = [of | {"examples": [*of["examples"]]} for of in content["unseen_values"]]
         return content | listed | {"unseen_values": values, "text": str(self)}
 
 
-def _sentences(drift: Drift, called: str) -> list[str]:
-    """Return all sentences; rows with p-values up to alpha are ``called`` so."""
+def _sentences(drift: Drift) -> Iterator[str]:
+    """Yield all sentences."""
     if drift.verdict == "invalid input":
-        texts = [str(drift.reason), "this run is excluded from the drift test"]
-        return [text[0].upper() + text[1:] for text in texts]
-    texts = _of_bulk(drift)
+        yield _sentence(str(drift.reason))
+        yield "This run is excluded from the drift test"
+        return
+    yield _of_alarms(drift)
+    yield from _of_unseen(drift)
+    yield from map(_sentence, _of_bulk(drift))
     if drift.consecutive_excess_runs > 1:
         than = "promised" if drift.reference_rows is None else "in the first runs"
-        texts.append(
-            f"more {called} than {than} in {drift.consecutive_excess_runs} runs in a row: "
+        yield (
+            f"More such rows than {than} in {drift.consecutive_excess_runs} runs in a row: "
             f"lasting anomalies, or rows of a kind that the model has not seen"
         )
     if drift.verdict == "drift":
-        texts.append(f"{drift.reason}. Look at what has changed, and fit the model again")
+        reason = _sentence(str(drift.reason))
+        yield f"{reason}. Look at what has changed, and fit the model again"
     if drift.verdict == "too few rows to test":
-        texts.append(
-            f"up to {RECENT} runs have {drift.reason}: too few to say that nothing changed"
+        yield (
+            f"Up to {RECENT} runs have {drift.reason}: too few to say that nothing changed"
         )
-    sentences = [text[0].upper() + text[1:] for text in texts]
-    return [_of_flagged(drift, called), *_of_unseen(drift), *sentences]
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _of_unseen(drift: Drift) -> list[str]:
@@ -233,8 +209,9 @@ def _of_bulk(drift: Drift) -> list[str]:
     return [shift, f"evidence of a change since {since['run']}{small}"]
 
 
-def _of_flagged(drift: Drift, called: str) -> str:
-    """Return the realised share of flagged rows beside what is promised."""
+def _of_alarms(drift: Drift) -> str:
+    """Return the share of p-values up to alpha beside what is promised."""
+    level = f"have p <= {drift.promised:g}"
     promised = f"{drift.promised:.2%} promised"
     if drift.promised_between is not None:
         low, high = (f"{end:.2%}" for end in drift.promised_between)
@@ -248,6 +225,6 @@ def _of_flagged(drift: Drift, called: str) -> str:
     if drift.flagged_share is None or drift.flagged_between is None:
         return f"No row has a p-value, {promised}"
     if n_measured < MIN_ROWS:
-        return f"{drift.flagged} of {n_measured} rows {called}, {promised}"
+        return f"{drift.flagged} of {n_measured} rows {level}, {promised}"
     low, high = (f"{end:.2%}" for end in drift.flagged_between)
-    return f"{drift.flagged_share:.2%} {called} (95% interval: {low} to {high}), {promised}"
+    return f"{drift.flagged_share:.2%} {level} (95% interval: {low} to {high}), {promised}"

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from lpe_dask.pvalues.bins import BinCounts, PValueBins
-from lpe_dask.pvalues.drift import FLAGGED, Drift, UnseenValues
+from lpe_dask.pvalues.drift import Drift, UnseenValues
 from lpe_dask.pvalues.drift_config import DEFAULT_CONFIG, DriftConfig
 from lpe_dask.pvalues.drift_state import (
     MIN_ROWS,
@@ -280,9 +280,10 @@ class _Test:
         reference, n_rows = Reference.of(self.bins, self.before), self.counts.measured
         error = self.before.delta / _N_TESTS / 8
         spent = error * 6 / (math.pi * self.after.tested_runs) ** 2
+        alarms = f"have p <= {self.bins.alpha:g}"
         small = f"have p-values up to {_largest_of_tail(self.bins):.2g}"
         for k, x, name in (
-            (reference.flagged, self.counts.flagged, FLAGGED),
+            (reference.flagged, self.counts.flagged, alarms),
             (reference.tail, self.counts.tail, small),
         ):
             low, high = _promise(k, reference.rows, error)

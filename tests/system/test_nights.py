@@ -88,8 +88,8 @@ def test_drift__finds_the_one_run_that_is_not_like_the_others(
     drawn(connections, 6, 0.3, 1).to_parquet(tmp_path / f"{day}.parquet")
     summary = lpe_dask.run(job, date=day)
     assert summary["drift"]["verdict"] == "drift"
-    assert "of the rows are flagged" in summary["drift"]["reason"]
+    assert "of the rows have p <= 0.01" in summary["drift"]["reason"]
     assert summary["drift"]["number"] >= 5
     page = (tmp_path / "out" / f"{day}" / "_report.html").read_text()
-    assert "of the rows are flagged: false alarms and anomalies explain up to" in page
+    assert "of the rows have p &lt;= 0.01: false alarms and anomalies explain up to" in page
     assert "more rows flagged than in the first runs" in page

@@ -288,7 +288,7 @@ def test_drift__tells_all_of_it_in_sentences(model):
 
     low, high = said.promised_between
     assert str(said) == (
-        f"no drift: {said.flagged_share:.2%} flagged (95% interval: "
+        f"no drift: {said.flagged_share:.2%} have p <= 0.05 (95% interval: "
         f"{said.flagged_between[0]:.2%} to {said.flagged_between[1]:.2%}), 5.00% promised "
         f"(95% interval by 400 calibration rows: {low:.2%} to {high:.2%}). The "
         f"distribution of p-values of non-anomalous rows differs by {said.shift:.2%} in "
