@@ -26,9 +26,11 @@ from lpe_dask.model.metrics import (
 )
 from lpe_dask.model.parameters import FORMS
 from lpe_dask.model.quantiles import learn_knots
-from lpe_dask.model.weights import Weights
 from lpe_dask.search import SUMMED_BLOCKS, Preparation, Scaling, numbers_of
 from lpe_dask.tasks import compute, enter, merge_tasks, new_array
+
+#: Significant bits of a learned weight.
+LEARNED_BITS = 24
 
 
 def learn_preparation(
@@ -71,16 +73,16 @@ def learn_preparation(
         given = given_parameter(metric, metric_params, rows.shape[1], n_forms)
     if metric == "mahalanobis":
         return _learn_mahalanobis(numbers, scale, given, names, random_state)
-    of_codes = Weights.ones(len(categorical))
+    of_codes = np.ones(len(categorical))
     if categorical and given is not None:
-        of_codes = of_codes.times(given[list(categorical)])
+        of_codes = given[list(categorical)]
         given = np.delete(given, categorical)
-    scaling, weights = Scaling(), Weights.ones(0)
+    scaling, weights = Scaling(), np.ones(0)
     if numbers.shape[1] > 0:
         scaling, weights = _learn_weights(
             numbers, scale, metric, given, names, random_state
         )
-    return _prepared_with(scaling, weights, tuple(categorical), of_codes, names)
+    return _prepared_with(scaling, weights, tuple(categorical), of_codes)
 
 
 def _learn_weights(
@@ -90,39 +92,39 @@ def _learn_weights(
     given: NDArray[np.float64] | None,
     columns: Sequence[str],
     random_state: int | None,
-) -> tuple[Scaling, Weights]:
+) -> tuple[Scaling, NDArray[np.float64]]:
     """Return the forms of columns that are numbers, and their weights; computes."""
     forms = FORMS[scale]
+    labels = [f"{column}{form}" for form in forms for column in columns]
     if metric == "seuclidean" and given is None:
         # Variances make up for linear scales; what these learn cancels out.
         linear = scale in ("minmax", "standard")
         scaling, _ = learn_forms(rows, None if linear else scale, columns, random_state)
-        labels = [f"{column}{form}" for form in forms for column in columns]
         variances = learn_variances(_scaled(rows, scaling), labels)
-        return scaling, Weights.learned_from_variances(variances)
+        return scaling, learned_weights(variances, labels)
     scaling, weights = learn_forms(rows, scale, columns, random_state)
     if given is None:
         return scaling, weights
-    if metric == "seuclidean":
-        return scaling, weights.divided_by(given)
-    return scaling, weights.times(np.tile(given, len(forms)))
+    is_weight = metric != "seuclidean"  # else a variance
+    given = np.tile(given, len(forms)) if is_weight else given
+    with np.errstate(over="ignore", under="ignore"):
+        weighted = weights * given if is_weight else weights / given
+    is_exact = is_weight & ((weights == 1) | (given == 0))
+    _check_normal(np.where(is_exact, 1.0, weighted), labels)
+    return scaling, weighted
 
 
 def _prepared_with(
     scaling: Scaling,
-    weights: Weights,
+    weights: NDArray[np.float64],
     categorical: tuple[int, ...],
-    of_codes: Weights,
-    columns: Sequence[str],
+    of_codes: NDArray[np.float64],
 ) -> Preparation:
     """Return the preparation that gives distances with these weights."""
-    factors, left = weights.as_factors()
-    labels = list(columns) * (len(factors) // max(1, len(columns)))
-    is_usable = (factors == 0) | ((left >= 1) & (left < 4))
-    _check_usable(np.where(is_usable, 1.0, np.inf), labels, "weight")
+    factors, left = as_factors(weights)
     kept = left[factors != 0]
     of_numbers = kept if len(kept) > 0 else np.ones(1)  # of a column of zeros
-    every = np.append(of_numbers, np.ldexp(of_codes.mantissas, of_codes.exponents))
+    every = np.append(of_numbers, of_codes)
     return Preparation(
         scaling,
         factor=None if (factors == 1).all() else factors,
@@ -181,7 +183,7 @@ def learn_forms(
     scale: str | None,
     columns: Sequence[str],
     random_state: int | None = None,
-) -> tuple[Scaling, Weights]:
+) -> tuple[Scaling, NDArray[np.float64]]:
     """Learn the forms of columns and their weights from the nominal rows; computes.
 
     Parameters
@@ -202,21 +204,23 @@ def learn_forms(
     ValueError
         Naming columns whose range or deviation is no usable float64.
     """
-    as_they_are = Weights.ones(rows.shape[1])
+    as_they_are = np.ones(rows.shape[1])
     if scale is None:
         return Scaling(), as_they_are
     if scale == "standard":
         _, variances = learn_moments(rows, ddof=0)
         _check_usable(variances, columns, "variance")
-        return Scaling(), Weights.learned_from_variances(variances)
+        return Scaling(), learned_weights(variances, columns)
     low, high = _usable_ranges(rows, columns)
-    weights = Weights.learned_from_ranges(np.where(low == high, 1.0, high - low))
+    ranges = np.where(low == high, 1.0, high - low)
+    if scale == "quantile":
+        return Scaling(knots=learn_knots(rows, low, high, random_state)), as_they_are
+    with np.errstate(over="ignore", under="ignore"):
+        weights = learned_weights(ranges * ranges, columns)
     if scale == "minmax":
         return Scaling(), weights
     knots = learn_knots(rows, low, high, random_state)
-    if scale == "quantile":
-        return Scaling(knots=knots), as_they_are
-    return Scaling(knots=knots, has_both=True), weights.joined(as_they_are)
+    return Scaling(knots=knots, has_both=True), np.append(weights, as_they_are)
 
 
 def learn_scaling(
@@ -252,6 +256,45 @@ def learn_variances(rows: da.Array, columns: Sequence[str]) -> NDArray[np.float6
     _, variances = learn_moments(rows, ddof=1)
     _check_usable(variances, columns, "variance")
     return variances
+
+
+def learned_weights(
+    squares: NDArray[np.float64], columns: Sequence[str]
+) -> NDArray[np.float64]:
+    """Return ``1 / squares``, rounded to `LEARNED_BITS` significant bits.
+
+    The square of a whole number times such a weight, and sums of such products, are then
+    exact as long as they are below ``2**(53 - LEARNED_BITS)`` weights: columns of one range
+    tie wherever they tie without a scale.
+    """
+    with np.errstate(over="ignore", divide="ignore"):
+        weights = 1.0 / squares
+    _check_normal(weights, columns)
+    mantissas, exponents = np.frexp(weights)
+    wholes = np.rint(np.ldexp(mantissas, LEARNED_BITS))
+    rounded: NDArray[np.float64] = np.ldexp(wholes, exponents - LEARNED_BITS)
+    return rounded
+
+
+def as_factors(
+    weights: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return powers of two for the columns, and the weights from 1 to 4 that are left then.
+
+    A column times ``2**p`` with its weight times ``2**(-2 p)`` makes the same distances,
+    bit for bit, where nothing overflows or underflows. With weights from 1 to 4, a square
+    overflows only if the distance does. A weight of 0 gives the factor 0.
+    """
+    mantissas, exponents = np.frexp(weights)
+    powers = (exponents - 1) // 2
+    factors = np.where(mantissas == 0, 0.0, np.ldexp(1.0, powers))
+    return factors, np.ldexp(mantissas, exponents - 2 * powers)
+
+
+def _check_normal(weights: NDArray[np.float64], columns: Sequence[str]) -> None:
+    """Refuse weights that have not all their digits, too."""
+    is_small = weights < np.finfo(np.float64).tiny
+    _check_usable(np.where(is_small, 0.0, weights), columns, "weight")
 
 
 def _check_usable(values: NDArray[np.float64], columns: Sequence[str], what: str) -> None:
