@@ -115,24 +115,12 @@ def covariance(left, right, ddof):
     return float(total) / (len(left) - ddof)
 
 
-def hashed(number, seed, draw=7):
-    """A random word for a row, by its number, a seed and the number of the draw."""
-    n_words = 2**64
-
-    def scrambled(word):  # the finalizer of splitmix64
-        word = (word + 0x9E3779B97F4A7C15) % n_words
-        word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % n_words
-        word = (word ^ word >> 27) * 0x94D049BB133111EB % n_words
-        return word ^ word >> 31
-
-    key = scrambled((scrambled(seed % n_words) + draw) % n_words)
-    return scrambled(scrambled((number + key) % n_words) ^ key)
-
-
 def sampled_rows(nominal, n_sampled, seed=0):
-    """The nominal rows whose numbers have the smallest hashes; all of them, if no more."""
-    order = sorted(range(len(nominal)), key=lambda number: hashed(number, seed))
-    return [nominal[number] for number in sorted(order[:n_sampled])]
+    """Nominal rows that are drawn without replacement; all of them, if no more."""
+    n_drawn = min(n_sampled, len(nominal))
+    rng = np.random.default_rng(seed)
+    drawn = rng.choice(len(nominal), n_drawn, replace=False, shuffle=False)
+    return [nominal[number] for number in sorted(drawn)]
 
 
 def share_below(x, sample):

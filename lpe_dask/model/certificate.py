@@ -27,9 +27,8 @@ RISK = 1e-4
 #: fails 7 times in 100,000.
 MAX_ERROR_SHARE = 0.01
 
-#: Which draws of `draws` select the sample of nominal rows, that of the rows of a table,
-#: and the rows that a quantile scale is learned from (models depend on this number).
-NOMINAL_DRAW, TABLE_DRAW, SCALE_DRAW = 0, 1, 7
+#: Which draws of `draws` select the sample of nominal rows, and that of a table's rows.
+NOMINAL_DRAW, TABLE_DRAW = 0, 1
 
 
 @dataclass(frozen=True, slots=True)

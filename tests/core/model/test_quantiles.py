@@ -19,7 +19,7 @@ from lpe_dask import LPE
 from lpe_dask.model import quantiles
 from lpe_dask.model.detector import fitted_of
 from lpe_dask.model.division import divide
-from lpe_dask.model.quantiles import learn_knots, readings_of, sampled_numbers
+from lpe_dask.model.quantiles import learn_knots
 from lpe_dask.model.scaling import learn_preparation, learn_scaling
 from lpe_dask.search import Preparation
 from lpe_dask.tasks.values import HeldTask
@@ -88,48 +88,15 @@ def test_learn_knots__of_more_than_1000_distinct_values():
     np.testing.assert_array_equal(knots.apply(queries), expected)
 
 
-@pytest.mark.parametrize("n_columns_at_once", [1, 2, 3])
-def test_learn_knots__are_the_same_in_groups_of_columns(n_columns_at_once, monkeypatch):
-    points = np.random.default_rng(0).integers(0, 50, (40, 5)).astype(np.float32)
-    whole = knots_of(points)
-    monkeypatch.setattr(quantiles, "TASK_BYTES", n_columns_at_once * 8 * 40)
-    monkeypatch.setattr(quantiles, "READING_BYTES", 2 * n_columns_at_once * 8 * 40)
+@pytest.mark.parametrize(("most", "expected"), [(40, 10), (100, 25), (8, 4)])
+def test_learn_knots__of_a_wide_table_come_from_fewer_rows(most, expected, monkeypatch):
+    monkeypatch.setattr(quantiles, "MOST_NUMBERS", most)
+    points = np.random.default_rng(0).random((30, 4))
 
-    grouped = knots_of(points)
+    with few(25, 4):
+        knots = knots_of(points)
 
-    assert len(readings_of(40, 5)) == {1: 3, 2: 2, 3: 1}[n_columns_at_once]
-    for name in ("values", "ranks"):
-        pairs = zip(getattr(grouped, name), getattr(whole, name), strict=True)
-        for actual, expected in pairs:
-            np.testing.assert_array_equal(actual, expected)
-
-
-def test_learn_knots__of_a_wide_table_take_tasks_of_little_memory(monkeypatch):
-    """No task gets more of a sample than those columns that it works on."""
-    monkeypatch.setattr(quantiles, "TASK_BYTES", 8 * 1000 * 4)
-    given, of_columns = [], quantiles._knots
-
-    def watched(blocks):
-        given.append(sum(block.nbytes for block in blocks))
-        return of_columns(blocks)
-
-    monkeypatch.setattr(quantiles, "_knots", watched)
-    with dask.config.set(scheduler="sync"):
-        knots = knots_of(np.random.default_rng(0).random((1000, 30)), (100, -1))
-
-    assert len(knots.values) == 30
-    assert len(given) == 8
-    assert max(given) <= 8 * 1000 * 4
-
-
-@given(n_rows=st.integers(1, 200), seed=st.integers(0, 2**64))
-def test_sampled_numbers__are_those_of_the_least_hashes(n_rows, seed):
-    with few(20), patch.object(quantiles, "HASHED_AT_ONCE", 17):
-        numbers = sampled_numbers(n_rows, seed)
-
-    rows = [[number] for number in range(n_rows)]
-    expected = definitions.sampled_rows(rows, 20, seed)
-    assert numbers.tolist() == [number for (number,) in expected]
+    assert knots.n_sampled == expected
 
 
 @given(points=point_sets(n_features=1), scale=st.sampled_from(SCALES))
