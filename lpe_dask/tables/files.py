@@ -12,7 +12,7 @@ sample of a CSV are read here.
 from __future__ import annotations
 
 import logging
-from collections import Counter
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,6 @@ from typing import Any
 import dask
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from dask.base import tokenize
 from dask.utils import natural_sort_key
 
@@ -33,9 +32,9 @@ from lpe_dask.tables.column_names import as_given, as_option
 from lpe_dask.tables.compressed import COMPRESSED
 from lpe_dask.tables.csv_blocks import CsvBlock
 from lpe_dask.tables.exclusion import AllBut
+from lpe_dask.tables.foreign import frame_of_arrow
 from lpe_dask.tables.kinds import kind_of_arrow
-from lpe_dask.tables.large_numbers import MOST_UNITS
-from lpe_dask.tables.listing import list_files, path_of
+from lpe_dask.tables.listing import is_local, list_files, path_of
 from lpe_dask.tables.plain_files import check_plain
 from lpe_dask.tables.row_groups import READERS, index_names
 
@@ -204,7 +203,7 @@ class FileTable:
             )
 
     def _empty(self) -> pd.DataFrame:
-        frame = _to_pandas(self.schema.empty_table(), self.index_columns)
+        frame = frame_of_arrow(self.schema.empty_table(), self.index_columns)
         return frame if self.index is None else frame.set_index(self.index[:0])
 
 
@@ -334,26 +333,33 @@ def find_files(path: Paths) -> TableFiles:
         raise ValueError(
             f"{shown_paths(path)} are on different storages. Give files of one of them."
         )
-    names = [name for _, of_place in found for name in of_place]
-    if twice := sorted(name for name, n in Counter(names).items() if n > 1):
-        raise ValueError(
-            f"{shown_paths(path)} name {_some(twice)} more than once, so its rows would "
-            f"count more than once. Name each file once."
-        )
-    filesystem = found[0][0]
+    filesystem, names = found[0][0], [name for _, of_place in found for name in of_place]
     check_plain(filesystem, [of_place for _, of_place in found])
     with ThreadPoolExecutor(READERS) as readers:  # a request each, where files were named
         stamps = list(readers.map(partial(_stamp, filesystem), names))
-    return TableFiles(path, filesystem, names, stamps)
+    known: dict[Any, str] = {}
+    for name, (file, _) in zip(names, stamps, strict=True):
+        if file in known:
+            raise ValueError(
+                redact(
+                    f"{known[file]} and {name} are the same file, so its rows would count "
+                    f"more than once. Name each file once."
+                )
+            )
+        known[file] = name
+    return TableFiles(path, filesystem, names, [stamp for _, stamp in stamps])
 
 
 @retried
-def _stamp(filesystem: Any, name: str) -> list[Any]:
+def _stamp(filesystem: Any, name: str) -> tuple[Any, list[Any]]:
+    """Return what tells a file from others, whatever its name, and its stamp."""
     check_regular(filesystem, name)
-    info = filesystem.info(name)
+    # Of a link, the file that it leads to.
+    info = filesystem.info(os.path.realpath(name) if is_local(filesystem) else name)
     changed = next((info[key] for key in _CHANGED if info.get(key) is not None), None)
+    stamp = [info.get("size"), str(changed)]
     url = redact_and_hash(filesystem.unstrip_protocol(name))
-    return [url, info.get("size"), str(changed)]
+    return (info.get("ino") or name, *stamp), [url, *stamp]
 
 
 def _files_at(path: str) -> tuple[Any, list[str]]:
@@ -385,35 +391,7 @@ def _read_rows(
     index: pd.RangeIndex | None,
 ) -> pd.DataFrame:
     """Return some columns of a partition with its index; runs inside a task."""
-    frame = _to_pandas(part.read([*map(str, columns), *index_columns]), index_columns)
+    frame = frame_of_arrow(part.read([*map(str, columns), *index_columns]), index_columns)
     if index is not None:  # of Parquet
         frame.index = index[part.first : part.first + len(frame)]
     return frame
-
-
-def _to_pandas(table: pa.Table, index_columns: list[str]) -> pd.DataFrame:
-    """Return a table of Arrow for pandas, which would lose digits, or make objects."""
-    kept: dict[int, pa.ChunkedArray] = {}
-    for i, of_column in enumerate(table.schema):
-        column, is_null = table.column(i), pa.types.is_null(of_column.type)
-        if of_column.name in index_columns:
-            continue
-        if is_null:
-            of_column = of_column.with_type(pa.float64())
-        elif _stays(column):
-            kept[i] = column
-        else:
-            continue
-        table = table.set_column(i, of_column, pa.nulls(len(table), of_column.type))
-    frame = table.to_pandas(use_threads=False)
-    for i, column in kept.items():
-        frame.isetitem(i, pd.arrays.ArrowExtensionArray(column))
-    return frame
-
-
-def _stays(column: pa.ChunkedArray) -> bool:
-    """Return whether a column stays one of Arrow: else, missing values make it floats."""
-    if column.null_count == 0 or not pa.types.is_integer(column.type):
-        return bool(pa.types.is_decimal(column.type))
-    extremes = pc.min_max(column).as_py().values()
-    return any(abs(x) > MOST_UNITS for x in extremes if x is not None)

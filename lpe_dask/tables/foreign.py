@@ -159,7 +159,7 @@ def _frame_of_library(X: Any, columns: Sequence[Any] | None) -> Any:
             X = read
         else:
             return X
-    return NamedTable(_frame_of_arrow(X), kind)
+    return NamedTable(frame_of_arrow(X), kind)
 
 
 def _collected(lazy: Any, columns: Sequence[Any] | None) -> Any:
@@ -196,13 +196,28 @@ def _read_arrow(X: Any) -> pa.Table | None:
     return pa.table(X) if hasattr(X, "__arrow_c_array__") else None
 
 
-def _frame_of_arrow(table: pa.Table) -> pd.DataFrame:
-    """Return a table of Arrow as pandas has it, without an index among its columns."""
-    columns = zip(table.schema.types, table.columns, strict=True)
-    loses = any(type_ in _NULLABLE and column.null_count for type_, column in columns)
-    types = _NULLABLE.get if loses else None
+def frame_of_arrow(table: pa.Table, index: Sequence[str] = ()) -> pd.DataFrame:
+    """Return a table of Arrow as pandas has it, with all digits of its columns.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    index : sequence of str
+        The columns that become the index, by the metadata of pandas.
+    """
+    columns = zip(table.column_names, table.columns, strict=True)
+    measured = [column for name, column in columns if name not in index]
+    loses = any(column.type in _NULLABLE and column.null_count for column in measured)
+
+    def type_of(type_: pa.DataType) -> Any:
+        if pa.types.is_decimal(type_) or pa.types.is_null(type_):  # else objects
+            return pd.ArrowDtype(type_)
+        return _NULLABLE.get(type_) if loses else None
+
     with _conversion_errors(dict(zip(table.schema.names, table.schema.types, strict=True))):
-        return table.to_pandas(types_mapper=types, date_as_object=False)
+        return table.to_pandas(
+            types_mapper=type_of, date_as_object=False, use_threads=False
+        )
 
 
 @contextmanager
@@ -264,7 +279,7 @@ def _column(values: Any, label: str) -> pd.Series:
         hasattr(values, "__arrow_c_stream__") and np.ndim(values) == 1
     ):
         values = pa.chunked_array(values) if not isinstance(values, pa.Array) else values
-        return _frame_of_arrow(pa.table({"": values}))[""]
+        return frame_of_arrow(pa.table({"": values}))[""]
     array = np.asarray(array_of(values))
     if array.ndim != 1:
         raise ValueError(

@@ -2,21 +2,17 @@
 
 Files of a Delta, Iceberg or Hudi table hold rows that were removed: a log beside them says
 which are valid. Parts of an unfinished run are not all, those of a finished one beside
-other files are rows that would count twice, and so is a file at two names.
+other files are rows that would count twice.
 """
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-from dask.utils import natural_sort_key
 
 from lpe_dask.tables.listing import is_local
 
@@ -31,8 +27,8 @@ _LOGS = {
     "metadata": (
         "an Iceberg table",
         "import pyiceberg.table as t, pyarrow.dataset as ds; ds.write_dataset("
-        "t.StaticTable.from_metadata({log!r}).scan().to_arrow_batch_reader(), 'plain', "
-        "format='parquet')",
+        "t.StaticTable.from_metadata('{log}/<the newest>.metadata.json').scan()"
+        ".to_arrow_batch_reader(), 'plain', format='parquet')",
     ),
     ".hoodie": (
         "a Hudi table",
@@ -40,13 +36,8 @@ _LOGS = {
     ),
 }
 
-#: Names of the metadata of an Iceberg table.
-_ICEBERG = re.compile(r"v?\d.*\.metadata\.json")
-
 #: What runs write, and models: see `batch.output` and `model.manifest`.
 _FINGERPRINT, _SUMMARY, _MANIFEST = "_run.json", "_summary.json", "manifest.json"
-
-_NAMES = (*_LOGS, _FINGERPRINT, _SUMMARY, _MANIFEST)
 
 
 def check_plain(filesystem: Any, places: Sequence[Sequence[str]]) -> None:
@@ -59,25 +50,20 @@ def check_plain(filesystem: Any, places: Sequence[Sequence[str]]) -> None:
         The names of the files of each place.
     """
     if is_local(filesystem):
-        _check_distinct_files([name for names in places for name in names])
         # A link may lead into the folders of a table that has a log.
         places = [[Path(name).resolve().as_posix() for name in names] for names in places]
-    if {"http", "https"} & {*_protocols(filesystem)}:  # answers to any name
+    if "http" in filesystem.protocol:  # which lists nothing
         return
-    folders = sorted({f for names in places for name in names for f in _above(name)})
+    names = [name for of_place in places for name in of_place]
+    folders = sorted({folder for name in names for folder in _above(name)})
     with ThreadPoolExecutor(16) as readers:
         listed = readers.map(partial(_contents, filesystem), folders)
     contents = dict(zip(folders, listed, strict=True))
-    for folder, there in contents.items():
-        for log in _LOGS.keys() & there:
-            _check_log(filesystem, folder, log, places)
-    for names in places:
-        _check_runs(names, contents)
-
-
-def _protocols(filesystem: Any) -> Sequence[str]:
-    protocol = filesystem.protocol
-    return [protocol] if isinstance(protocol, str) else protocol
+    for folder in folders:
+        for log in _LOGS.keys() & contents[folder]:
+            _check_log(filesystem, folder, log, names)
+    for of_place in places:
+        _check_runs(of_place, contents)
 
 
 def _above(name: str) -> list[str]:
@@ -87,47 +73,25 @@ def _above(name: str) -> list[str]:
 
 
 def _contents(filesystem: Any, folder: str) -> set[str]:
-    """Return which of the telling names are in a folder; none where it cannot be read."""
-    if is_local(filesystem):
-        return {name for name in _NAMES if os.path.exists(f"{folder}/{name}")}
+    """Return the names in a folder; none where it cannot be read."""
     with suppress(OSError, NotImplementedError):
         paths = filesystem.ls(folder, detail=False)
-        return {path.rstrip("/").rsplit("/", 1)[-1] for path in paths} & {*_NAMES}
+        return {path.rstrip("/").rsplit("/", 1)[-1] for path in paths}
     return set()
 
 
-def _check_distinct_files(names: Sequence[str]) -> None:
-    seen: dict[tuple[int, int], str] = {}
-    for name in names:
-        about = os.stat(name)
-        other = seen.setdefault((about.st_dev, about.st_ino), name)
-        if about.st_ino and other != name:
-            raise ValueError(
-                f"{name} and {other} are the same file, by a link, so its rows would count "
-                f"more than once. Name each file once."
-            )
-
-
-def _check_log(
-    filesystem: Any, folder: str, log: str, places: Sequence[Sequence[str]]
-) -> None:
+def _check_log(filesystem: Any, folder: str, log: str, names: Sequence[str]) -> None:
     path = f"{folder}/{log}"
-    if log == "metadata":
-        found: list[str] = []
-        with suppress(OSError, NotImplementedError):
-            found = filesystem.ls(path, detail=False)
-        metadata = [n for n in found if _ICEBERG.fullmatch(n.rsplit("/", 1)[-1])]
-        if not metadata:
-            return
-        path = max(metadata, key=natural_sort_key)  # v10 comes after v9
-    inside = [n for names in places for n in names if n.startswith(f"{folder}/")]
-    if all(n.lower().endswith((".csv", ".tsv", ".txt")) for n in inside):
+    if log == "metadata" and not any(  # which others may have, too
+        name.endswith(".metadata.json") for name in _contents(filesystem, path)
+    ):
         return
+    inside = next(name for name in names if name.startswith(f"{folder}/"))
     what, code = _LOGS[log]
     raise ValueError(
-        f"{inside[0]} belongs to {what}: {folder}/{log} says which rows are valid, and the "
-        f"files alone hold removed ones, too. Write its rows as plain Parquet, and give "
-        f"that folder: {code.format(folder=folder, log=path)}"
+        f"{inside} belongs to {what}: {path} says which rows are valid, and the files "
+        f"alone hold removed ones, too. Write its rows as plain Parquet, and give that "
+        f"folder: {code.format(folder=folder, log=path)}"
     )
 
 

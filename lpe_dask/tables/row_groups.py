@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import pickle
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -43,9 +43,6 @@ _UNSEEN = (
 
 #: Rows of a partition of a Parquet file, unless a row group has more.
 PARTITION_ROWS = 2**17
-
-#: Digits of the largest whole number of 64 bits.
-_WHOLE_DIGITS = 20
 
 #: Footers that are read at the same time.
 READERS = 16
@@ -159,21 +156,7 @@ def _footer(filesystem: Any, name: str) -> pq.FileMetaData:
             raise ValueError(
                 f"{name} is not a readable Parquet file: {one_line(error)}."
             ) from error
-    _check_codecs(name, metadata)
     return metadata
-
-
-def _check_codecs(name: str, metadata: pq.FileMetaData) -> None:
-    """Raise ValueError for a file that cannot be decompressed."""
-    if metadata.num_row_groups == 0:
-        return
-    group = metadata.row_group(0)
-    codecs = {group.column(i).compression for i in range(group.num_columns)}
-    if lacking := codecs & {"LZO", "BZ2", "UNKNOWN"}:  # Arrow reads none of these
-        raise ValueError(
-            f"{name} is compressed with {min(lacking)}, which Arrow does not read. Write "
-            f"it with another codec, such as zstd."
-        )
 
 
 def open_files(
@@ -236,12 +219,15 @@ def _common_schema(
             raise ValueError(f"{name}: {error}") from error
     differing = differences(names, [schema.names for schema in schemas])
     fields = []
-    for field in schemas[0]:
-        if field.name not in differing:
-            try:
-                fields.append(_common_field(field.name, names, schemas))
-            except ValueError as error:
-                differing[field.name] = str(error)
+    for column in [name for name in schemas[0].names if name not in differing]:
+        by_type = {schema.field(column).type: schema.field(column) for schema in schemas}
+        try:
+            fields.append(_common_field([*by_type.values()]))
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            types = [schema.field(column).type for schema in schemas]
+            other = names[types.index([*by_type][1])]
+            what = f"{column} ({' and '.join(map(str, by_type))})"
+            differing[column] = differ(other, names[0], [what])
     if of_index := differing.keys() & {*index_names(schemas[0])}:
         raise ValueError(differing[of_index.pop()])
     return pa.schema(fields, _metadata_for(fields, schemas[0])), differing
@@ -261,35 +247,23 @@ def _metadata_for(fields: list[pa.Field], first: pa.Schema) -> dict[bytes, bytes
     return {b"pandas": json.dumps(told).encode()}
 
 
-def _common_field(column: str, names: list[str], schemas: list[pa.Schema]) -> pa.Field:
-    common, pairs = schemas[0].field(column), [*zip(names, schemas, strict=True)]
-    for name, schema in pairs:
-        field = schema.field(column)
-        if field != common:
-            try:
-                common = _wider(common, field)
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                types = f"{column} ({field.type} and {common.type})"
-                raise ValueError(differ(name, names[0], [types])) from error
-    files = {str(schema.field(column).type): name for name, schema in pairs}
-    if "decimal" in " ".join(files) and "decimal" not in str(common.type):
-        what = [f"{column} ({' and '.join(files)})"]  # a float would round the decimals
-        raise ValueError(differ([*files.values()][-1], names[0], what))
+def _common_field(fields: list[pa.Field]) -> pa.Field:
+    """Return a field of the type that holds the values of others."""
+    types = [field.type for field in fields]
+    if any(map(pa.types.is_decimal, types)):
+        # To Arrow, whole numbers of 64 bits have fewer digits.
+        whole = pa.decimal128(20, 0)
+        fields = [f.with_type(whole) if pa.types.is_integer(f.type) else f for f in fields]
+    try:
+        common = _unified(fields)
+    except pa.ArrowTypeError:
+        common = _unified(map(_plain, fields))
+    if "decimal" in str(types) and "decimal" not in str(common.type):
+        raise pa.ArrowTypeError("a float would round the decimals")
     return common
 
 
-def _wider(a: pa.Field, b: pa.Field) -> pa.Field:
-    for one, other in ((a.type, b.type), (b.type, a.type)):  # else too short
-        if pa.types.is_decimal(one) and pa.types.is_integer(other):
-            precision = max(one.precision - one.scale, _WHOLE_DIGITS) + one.scale
-            return a.with_type(pa.decimal256(min(precision, 76), one.scale))
-    try:
-        return _unified(a, b)
-    except pa.ArrowTypeError:
-        return _unified(_plain(a), _plain(b))
-
-
-def _unified(*fields: pa.Field) -> pa.Field:
+def _unified(fields: Iterable[pa.Field]) -> pa.Field:
     schemas = [pa.schema([field]) for field in fields]
     return pa.unify_schemas(schemas, promote_options="permissive").field(0)
 

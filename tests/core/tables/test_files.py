@@ -167,7 +167,7 @@ def test_read_frame__takes_several_places_in_their_order(tmp_path):
 def test_read_frame__refuses_to_count_rows_twice(tmp_path):
     FRAME.to_parquet(tmp_path / "a.parquet")
 
-    with pytest.raises(ValueError, match=r"name a.parquet more than once"):
+    with pytest.raises(ValueError, match=r"a.parquet and .*a.parquet are the same file"):
         read_frame([tmp_path, tmp_path / "a.parquet"])
 
 
