@@ -20,7 +20,6 @@ from .lock import check_token as check_token
 from .lock import hold as hold
 from .lock import holder as holder
 from .lock import is_dead as is_dead
-from .lock import is_held as is_held
 from .lock import lease as lease
 from .messages import brief as brief
 from .messages import first_problem as first_problem

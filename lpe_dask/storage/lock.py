@@ -20,24 +20,21 @@ excluded: its next heartbeat notices, and `check_token` keeps its tasks from wri
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from hashlib import sha256
 from os import PathLike
-from typing import TYPE_CHECKING, Any
 
 from lpe_dask.storage.folder import Folder
 from lpe_dask.storage.messages import brief
+from lpe_dask.storage.owner import Owner
 from lpe_dask.storage.redaction import redact
 from lpe_dask.storage.retries import retried_as_a_whole, tries_once
-
-if TYPE_CHECKING:
-    from lpe_dask.storage.owner import Owner
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +104,7 @@ def hold(
     OSError
         If nothing can be written there.
     """
-    folder, owner = Folder(url), _new_owner(purpose)
+    folder, owner = Folder(url), Owner.of_this_process(purpose)
     lock = Lock(folder, owner)
     try:
         try:
@@ -151,7 +148,7 @@ def lease(url: str | PathLike[str], purpose: str) -> Lock:
     OSError
         If nothing can be written there.
     """
-    folder, owner = Folder(url), _new_owner(purpose)
+    folder, owner = Folder(url), Owner.of_this_process(purpose)
     folder.write(LOCK_NAME, owner.as_json())
     return Lock(folder, owner).start()
 
@@ -170,11 +167,6 @@ def is_dead(url: str | PathLike[str]) -> bool:
     except LockedError:
         return False
     return True
-
-
-def is_held(url: str | PathLike[str]) -> bool:
-    """Return whether a run works on a folder, or may do so."""
-    return holder(url) is not None
 
 
 def holder(url: str | PathLike[str]) -> str | None:
@@ -200,9 +192,9 @@ def check_token(url: str | PathLike[str], token: str) -> None:
     folder = Folder(url)
     for wait in _LOOKS:
         time.sleep(wait)
-        if (found := _token_in(_read(folder, LOCK_NAME))) is not None:
+        if (owner := _owner_of(folder)) is not None:
             break
-    if found != token:
+    if owner is None or owner.token != token:
         raise RuntimeError(
             f"the run of this task no longer holds the lock {LOCK_NAME} in {url}: another "
             f"run has taken over this folder, or it was removed, or this worker does not "
@@ -277,7 +269,7 @@ class Lock:
 
     def _beat(self) -> None:
         if self._is_own():
-            self._owner = self._owner.model_copy(update={"beat": self._owner.beat + 1})
+            self._owner = replace(self._owner, beat=self._owner.beat + 1)
             self._folder.write(LOCK_NAME, self._owner.as_json())
 
     def _is_own(self) -> bool:
@@ -348,7 +340,7 @@ def _content_if_dead(folder: Folder, name: str) -> bytes:
     content = _read(folder, name)
     if content is None:
         raise FileNotFoundError(f"{name} is gone")
-    owner = _owner_in(content)
+    owner = Owner.from_json(content)
     is_running = None if owner is None else owner.is_running()
     if is_running is False:
         return content
@@ -368,30 +360,7 @@ def _content_if_dead(folder: Folder, name: str) -> bytes:
 
 
 def _owner_of(folder: Folder) -> Owner | None:
-    return _owner_in(_read(folder, LOCK_NAME))
-
-
-# Pydantic comes with an owner, but not to workers, which lock nothing: it takes 7 MiB.
-
-
-def _new_owner(purpose: str) -> Owner:
-    from lpe_dask.storage.owner import Owner
-
-    return Owner.of_this_process(purpose)
-
-
-def _owner_in(content: bytes | None) -> Owner | None:
-    from lpe_dask.storage.owner import Owner
-
-    return Owner.from_json(content)
-
-
-def _token_in(content: bytes | None) -> Any:
-    """Return the token of the owner, without a look at the rest; None if there is none."""
-    try:
-        return json.loads(content or b"")["token"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return None
+    return Owner.from_json(_read(folder, LOCK_NAME))
 
 
 def _read(folder: Folder, name: str) -> bytes | None:

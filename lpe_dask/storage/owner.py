@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Any, Self
 from uuid import uuid4
 
 import psutil
-from pydantic import BaseModel, Field, ValidationError
 
 from lpe_dask.storage.redaction import printable
 
@@ -19,7 +20,8 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
 
 
-class Owner(BaseModel, frozen=True):
+@dataclass(frozen=True)
+class Owner:
     """The process that holds a lock.
 
     Attributes
@@ -42,7 +44,7 @@ class Owner(BaseModel, frozen=True):
     host: str
     boot: str
     pid_namespace: str
-    pid: Annotated[int, Field(gt=0, lt=2**31)]
+    pid: int
     started: float
     purpose: str
     since: str
@@ -62,13 +64,17 @@ class Owner(BaseModel, frozen=True):
     def from_json(cls, content: bytes | None) -> Self | None:
         """Return the owner of a lock file, None if the content is not valid."""
         try:
-            return cls.model_validate_json(content or b"")
-        except ValidationError:
+            given: dict[str, Any] = json.loads(content or b"")
+            owner = cls(**given)
+        except (ValueError, TypeError, RecursionError):
             return None
+        texts = (given["token"], given["host"], given["purpose"])
+        is_valid = isinstance(given["pid"], int) and all(isinstance(x, str) for x in texts)
+        return owner if is_valid else None
 
     def as_json(self) -> bytes:
         """Return the content of the lock file."""
-        return self.model_dump_json(indent=2).encode() + b"\n"
+        return json.dumps(asdict(self), indent=2).encode() + b"\n"
 
     def __str__(self) -> str:
         return printable(f"process {self.pid} on {self.host} ({self.purpose})")
@@ -92,7 +98,7 @@ class Owner(BaseModel, frozen=True):
             return True if process.create_time() == self.started else None
         except psutil.NoSuchProcess:
             return False
-        except psutil.Error:
+        except (psutil.Error, ValueError, OverflowError):
             return None
 
 

@@ -65,9 +65,16 @@ def open_regular(filesystem: Any, path: str, *, follow_links: bool = True) -> An
         If there is nothing, or a folder.
     """
     if type(filesystem) is LocalFileSystem:
-        return _open_local(path, follow_links)
+        check_regular(filesystem, path, follow_links=follow_links)
+        number = os.open(path, os.O_RDONLY | _READ | (0 if follow_links else _NO_LINKS))
+        try:
+            _check_mode(path, os.fstat(number).st_mode)  # it may be another one by now
+            return os.fdopen(number, "rb")
+        except BaseException:
+            os.close(number)
+            raise
     if not _is_http(filesystem):  # which has nothing else, and would be asked twice
-        _check_type(path, _info(filesystem, path))
+        size_of(filesystem, path)
     return filesystem.open(path, "rb")
 
 
@@ -91,15 +98,16 @@ def read_regular(
             n_bytes = os.fstat(file.fileno()).st_size
             _check_size(path, n_bytes, at_most)
             content: bytes = file.read(n_bytes + 1)
-        _check_size(path, len(content), n_bytes)  # not all files say how long they are
-        return content
-    if _is_http(filesystem):
+        at_most = n_bytes  # not all files say how long they are
+    elif _is_http(filesystem):
         with _silence_named(path):
-            arguments = filesystem, path, at_most + 1
-            content = sync(filesystem.loop, _first_bytes, *arguments)
-    elif (n_bytes := _size_in(path, _info(filesystem, path), at_most)) == 0:
-        return b""  # some servers know no range of an empty file
+            content = sync(filesystem.loop, _first_bytes, filesystem, path, at_most + 1)
     else:
+        size = size_of(filesystem, path)
+        n_bytes = at_most if size is None else size
+        _check_size(path, n_bytes, at_most)
+        if n_bytes == 0:
+            return b""  # some servers know no range of an empty file
         with _silence_named(path):
             options = _limit(filesystem, n_bytes)
             content = filesystem.cat_file(path, end=n_bytes + 1, **options)
@@ -107,29 +115,23 @@ def read_regular(
     return bytes(content)
 
 
-def check_regular(filesystem: Any, path: str) -> None:
+def check_regular(filesystem: Any, path: str, *, follow_links: bool = True) -> None:
     """Raise as `open_regular`, for a path on this machine; opens nothing."""
     if type(filesystem) is LocalFileSystem:
-        _check_mode(path, os.stat(path).st_mode)
+        _check_mode(path, os.stat(path, follow_symlinks=follow_links).st_mode)
 
 
 def size_of(filesystem: Any, path: str) -> int | None:
     """Return the bytes of a regular file; None if a server does not tell."""
-    info = _info(filesystem, path)
-    _check_type(path, info)
+    with _silence_named(path):
+        info = filesystem.info(path, **_limit(filesystem))
+    mode = info.get("mode")
+    if not (isinstance(mode, int) and stat.S_IFMT(mode)):  # as in archives
+        modes = {"directory": stat.S_IFDIR, "file": stat.S_IFREG}
+        mode = modes.get(info["type"], 0)
+    _check_mode(path, mode)
     n_bytes: int | None = info.get("size")
     return n_bytes
-
-
-def _open_local(path: str, follow_links: bool) -> Any:
-    _check_mode(path, os.stat(path, follow_symlinks=follow_links).st_mode)
-    number = os.open(path, os.O_RDONLY | _READ | (0 if follow_links else _NO_LINKS))
-    try:
-        _check_mode(path, os.fstat(number).st_mode)  # it may be another one by now
-        return os.fdopen(number, "rb")
-    except BaseException:
-        os.close(number)
-        raise
 
 
 def _check_mode(path: str, mode: int) -> None:
@@ -138,23 +140,6 @@ def _check_mode(path: str, mode: int) -> None:
     if not stat.S_ISREG(mode):
         what = _OTHERS.get(stat.S_IFMT(mode), "something else")
         raise UnsafeFileError(f"{path} is {what}, and only a regular file is read")
-
-
-def _check_type(path: str, info: dict[str, Any]) -> None:
-    if isinstance(mode := info.get("mode"), int) and stat.S_IFMT(mode):
-        _check_mode(path, mode)
-    elif info["type"] == "directory":
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    elif info["type"] != "file":
-        raise UnsafeFileError(f"{path} is not a regular file, and only such a file is read")
-
-
-def _size_in(path: str, info: dict[str, Any], at_most: int) -> int:
-    """Return the bytes of a file, or how many it may have where a server does not tell."""
-    _check_type(path, info)
-    n_bytes = int(at_most if info.get("size") is None else info["size"])
-    _check_size(path, n_bytes, at_most)
-    return n_bytes
 
 
 def _check_size(path: str, n_bytes: int, at_most: int) -> None:
@@ -170,12 +155,6 @@ def _check_size(path: str, n_bytes: int, at_most: int) -> None:
 
 def _is_http(filesystem: Any) -> bool:
     return isinstance(filesystem, AsyncFileSystem) and "http" in filesystem.protocol
-
-
-def _info(filesystem: Any, path: str) -> dict[str, Any]:
-    with _silence_named(path):
-        info: dict[str, Any] = filesystem.info(path, **_limit(filesystem))
-    return info
 
 
 def _limit(filesystem: Any, n_bytes: int = 0) -> dict[str, float]:

@@ -11,21 +11,15 @@ from __future__ import annotations
 
 import errno
 import logging
+import random
 import socket
+import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import dask.config
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    stop_after_attempt,
-    wait_exponential,
-    wait_random,
-)
 
 from lpe_dask.storage.messages import brief
 
@@ -161,52 +155,44 @@ def _patient(
     def patient(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         if tries_once.get():
             return function(*args, **kwargs)
-        given = dask.config.get("lpe-dask.retries")
-        first, longest = given["first-pause"], given["longest-pause"]
-        attempts = Retrying(
-            retry=retry_if_exception(is_worth_it),
-            stop=stop_after_attempt(given["attempts"]),
-            # Many tasks that fail together must not retry together.
-            wait=wait_exponential(first, longest) + wait_random(0, first),
-            before_sleep=_log_retry,
-            retry_error_callback=_give_up,
-        )
-        return attempts(function, *args, **kwargs)
+        options, began = dask.config.get("lpe-dask.retries"), time.monotonic()
+        attempt, pause = 1, options["first-pause"]
+        while True:
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                if not is_worth_it(error):
+                    raise
+                if attempt >= options["attempts"]:
+                    _give_up(error, attempt, time.monotonic() - began)
+                    raise
+                # Many tasks that fail together must not retry together.
+                wait = min(pause, options["longest-pause"])
+                wait += random.uniform(0, options["first-pause"])
+                attempt, pause = attempt + 1, 2 * pause
+                logger.warning(
+                    "temporary storage failure: %s Retrying in %.1f s (attempt %d).",
+                    brief(error), wait, attempt,
+                )  # fmt: skip
+            time.sleep(wait)
 
     return patient
 
 
-def _log_retry(state: RetryCallState) -> None:
-    assert state.next_action is not None
-    logger.warning(
-        "temporary storage failure: %s Retrying in %.1f s (attempt %d).",
-        brief(_error_of(state)), state.next_action.sleep, state.attempt_number + 1,
-    )  # fmt: skip
-
-
-def _give_up(state: RetryCallState) -> NoReturn:
-    """Raise the last error, marked so that callers do not retry it.
+def _give_up(error: Exception, n_attempts: int, seconds: float) -> None:
+    """Mark the last error, so that callers do not retry it.
 
     Errors of other libraries, and of connections, are raised as a ConnectionError that says
     what to check.
     """
-    error = cause = _error_of(state)
-    if not isinstance(error, OSError) or _is_of_connection(error):
-        error = ConnectionError(
-            f"the storage is not available: {brief(error)} {state.attempt_number} attempts "
-            f"in {state.seconds_since_start:.0f} s failed. Check its address, the network "
-            f"and the credentials, and start again."
-        )
-    else:
-        error.add_note(f"Tried {state.attempt_number} times.")
-    error.was_retried = True  # type: ignore[attr-defined]
-    if error is cause:
-        raise error
-    raise error from cause
-
-
-def _error_of(state: RetryCallState) -> Exception:
-    assert state.outcome is not None
-    error = state.outcome.exception()
-    assert isinstance(error, Exception)  # no other is tried again
-    return error
+    if isinstance(error, OSError) and not _is_of_connection(error):
+        error.add_note(f"Tried {n_attempts} times.")
+        error.was_retried = True  # type: ignore[attr-defined]
+        return
+    unavailable = ConnectionError(
+        f"the storage is not available: {brief(error)} {n_attempts} attempts in "
+        f"{seconds:.0f} s failed. Check its address, the network and the credentials, and "
+        f"start again."
+    )
+    unavailable.was_retried = True  # type: ignore[attr-defined]
+    raise unavailable from error

@@ -13,11 +13,11 @@ from choosing import mostly_full
 HEAVY = [
     "bokeh", "dask.array", "dask.dataframe", "dask_ml", "distributed", "fsspec",
     "matplotlib", "numba", "pandas", "pyarrow", "pyarrow.dataset", "pydantic",
-    "pynndescent", "scipy.stats", "sklearn", "tenacity",
+    "pynndescent", "scipy.stats", "sklearn",
 ]  # fmt: skip
 
 #: Files, and what Dask reads them with; jobs and summaries are checked by pydantic.
-FILES = {"fsspec", "pandas", "pyarrow", "pyarrow.dataset", "pydantic", "tenacity"}
+FILES = {"fsspec", "pandas", "pyarrow", "pyarrow.dataset", "pydantic"}
 DASK, PAGE = {"dask.array", "dask.dataframe"}, {"matplotlib"}
 
 SCORE = "score {folder}/table.parquet --output {folder}/new"
