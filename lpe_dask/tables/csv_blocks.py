@@ -23,7 +23,7 @@ from lpe_dask.storage import redact_errors, retried
 from lpe_dask.tables import folder_keys
 from lpe_dask.tables.compressed import check_text, opened
 from lpe_dask.tables.csv_format import CsvFormat
-from lpe_dask.tables.csv_lines import CODE, header, problems
+from lpe_dask.tables.csv_lines import CsvLineError, check_quotes, explained, header
 from lpe_dask.tables.errors import TableError
 from lpe_dask.tables.large_numbers import MOST_UNITS
 from lpe_dask.tables.listing import locate
@@ -38,8 +38,9 @@ CSV_BLOCK_BYTES = 2**25
 #: Bytes that are read at a time to count lines.
 _COUNTED_BYTES = 2**24
 
-#: What marks columns where codes with leading zeros are not the numbers.
+#: What marks columns where codes with leading zeros are not the numbers, and these.
 COMPARED = {b"lpe_dask": b"compared"}
+_CODE = r"^\s*0\d+\s*$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,68 +80,51 @@ class CsvBlock:
         TableError
             If a line has another number of values, or values of another type.
         """
-        lines = self._lines()
+        lines, n_before = self._lines(), 0
         if self.start == 0:
-            found, _, lines = header(self.name, lines, self.form)
+            found, n_before, lines = header(self.name, lines, self.form)
             if found != self.names:
                 raise TableError(
                     f"{self.name} was changed: its first line names {found}, and "
                     f"named {self.names} when it was opened. Start again."
                 )
         own = [name for name in names if name not in self.keys] or self.schema.names[:1]
-        fields = [self.schema.field(name) for name in own]
-        if self.form.is_open(lines):  # Arrow would read the rest as one long value
-            self._check(lines, fields)
-        if compared := [f.with_type(pa.large_string()) for f in fields if f.metadata]:
-            text = self.form.parse(lines, self.names, compared)
-            if any(pc.any(pc.match_substring_regex(c, CODE)).as_py() for c in text.columns):
-                self._check(lines, fields)
         try:
-            table = parse_exactly(lines, self.form, self.names, fields)
-            if self.form.quote and table.num_rows < lines.count(b"\n"):
-                self._check(lines, fields)  # values of several lines, perhaps by a slip
-            for name in self.keys.keys() & {*names}:
-                column = folder_keys.column(self.keys[name], table.num_rows)
-                table = table.append_column(name, column)
-            return table.select(names)
-        except pa.ArrowInvalid as error:
-            self._check(lines, fields)
-            raise TableError(
-                f"{self.name}, from line {self._line()} on: {error}"
-            ) from error
+            fields = [self.schema.field(name) for name in own]
+            table = read_lines(lines, self.form, self.names, fields)
+        except CsvLineError as error:
+            line, what = error.args
+            line += 1 + (n_before if self.start == 0 else self._n_before())
+            raise TableError(f"{self.name}, line {line}: {what}") from error
+        for name in self.keys.keys() & {*names}:
+            column = folder_keys.column(self.keys[name], table.num_rows)
+            table = table.append_column(name, column)
+        return table.select(names)
 
     def _lines(self) -> bytes:
         try:
-            lines = self.form.utf8(self._bytes())
+            return self.form.plain(self._bytes(), is_first=self.start == 0)
         except UnicodeError as error:
             raise TableError(
                 f"{self.name} is not {self.form.encoding}: {error}."
             ) from error
-        return self.form.without_skipped(lines) if self.start == 0 else lines
 
     @retried
     def _bytes(self) -> bytes:
-        with opened(*locate(self.name), self.start) as file:
+        with opened(*locate(self.name)) as file:
             if self.n_bytes is None:
                 return bytes(file.read())
             return bytes(read_block(file, self.start, self.n_bytes, b"\n"))
 
-    def _check(self, lines: bytes, fields: list[pa.Field]) -> None:
-        """Raise TableError for the first wrong line, if any."""
-        for line, what in problems(lines, self.form, self.names, fields):
-            raise TableError(f"{self.name}, line {self._line() + line}: {what}")
-
     @retried
-    def _line(self) -> int:
-        """Return the number of the first line, without the header; reads all before it."""
-        if self.start == 0:
-            return 1 + header(self.name, self._lines(), self.form)[1]
-        n_breaks, n_left = 0, self.start
+    def _n_before(self) -> int:
+        """Return how many lines are before the block; reads them all."""
+        n_breaks, n_left = 1, self.start  # the previous line ends in this block
         with opened(*locate(self.name)) as file:
             while n_left > 0 and (some := file.read(min(n_left, _COUNTED_BYTES))):
                 n_breaks += some.count(b"\n")
                 n_left -= len(some)
-        return n_breaks + 2  # the previous line ends in this block
+        return n_breaks
 
 
 @retried
@@ -166,7 +150,48 @@ def beginning(filesystem: Any, name: str) -> tuple[bytes, bool]:
 # The functions below run inside tasks.
 
 
-def parse_exactly(
+def read_lines(
+    lines: bytes, form: CsvFormat, names: list[str], fields: list[pa.Field]
+) -> pa.Table:
+    """Return some columns of lines; without any all, as they look.
+
+    Raises
+    ------
+    CsvLineError
+        For a line with another number of values, a value of another type, or a quote that
+        is not closed.
+    """
+    if form.is_open(lines):  # Arrow would read the rest as one long value
+        check_quotes(lines, form)
+    try:
+        table = _parse_exactly(lines, form, names, fields)
+        if coded := [field for field in fields if field.metadata]:
+            _check_codes(lines, form, names, coded)
+    except pa.ArrowInvalid as error:
+        raise explained(error, lines, form, names) from error
+    if form.quote and table.num_rows < lines.count(b"\n"):
+        check_quotes(lines, form)  # values of several lines, perhaps by a slip
+    return table
+
+
+def _check_codes(
+    lines: bytes, form: CsvFormat, names: list[str], fields: list[pa.Field]
+) -> None:
+    """Raise ArrowInvalid for a code with leading zeros, which numbers do not keep."""
+    as_text = [field.with_type(pa.large_string()) for field in fields]
+    table = form.parse(lines, names, as_text)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        place = pc.index(pc.match_substring_regex(column, _CODE), True).as_py()
+        if place >= 0:
+            raise pa.ArrowInvalid(
+                f"Row #{place + 1}: column {name!r} has '{column[place]}', a code with "
+                f"leading zeros, but the nominal rows have whole numbers in this "
+                f"categorical column. Fit nominal rows that have text there: from a CSV, "
+                f"or after frame[name].astype(str)"
+            )
+
+
+def _parse_exactly(
     lines: bytes, form: CsvFormat, names: list[str], fields: list[pa.Field]
 ) -> pa.Table:
     """Return what `CsvFormat.parse` does, with whole numbers beyond floats.
@@ -176,22 +201,22 @@ def parse_exactly(
     read = [f.with_type(pa.float64()) if is_exact(f.type) else f for f in fields]
     table = form.parse(lines, names, read)
     for i, field in enumerate(table.schema):
-        if not pa.types.is_floating(field.type):
-            continue
-        column, own = table.column(i), [f.type for f in fields[i : i + 1]]
-        types = [type_ for type_ in own if pa.types.is_integer(type_)]
-        if is_beyond(column):
-            text = [field.with_type(pa.large_string())]
-            text = form.parse(lines, names, text).column(0)
-            if (digits := _digits(column, text, form)) is not None:
-                column = digits
-                types += [pa.int64(), pa.uint64(), pa.decimal256(76, 0)]
-            elif own:
+        if pa.types.is_floating(field.type) and is_beyond(table.column(i)):
+            text = form.parse(lines, names, [field.with_type(pa.large_string())]).column(0)
+            if form.thousands:
+                text = pc.replace_substring(text, form.thousands, "")
+            text = pc.if_else(
+                pc.is_null(table.column(i)), None, pc.utf8_trim_whitespace(text)
+            )
+            if (exact := _exact(pc.utf8_ltrim(text, "+"))) is not None:
+                table = table.set_column(i, field.name, exact)
+            elif fields:
                 _check_digits(field.name, text)
-        for type_ in types:
+        elif fields and pa.types.is_integer(fields[i].type):
             with suppress(pa.ArrowInvalid):
-                table = table.set_column(i, field.name, column.cast(type_))
-                break
+                table = table.set_column(
+                    i, field.name, table.column(i).cast(fields[i].type)
+                )
     return table
 
 
@@ -206,26 +231,24 @@ def is_beyond(column: pa.ChunkedArray) -> bool:
     return any(abs(x) >= MOST_UNITS for x in extremes if x is not None)
 
 
-def _digits(
-    numbers: pa.ChunkedArray, text: pa.ChunkedArray, form: CsvFormat
-) -> pa.ChunkedArray | None:
-    """Return the text of a column of numbers, if it is of digits only."""
-    if form.thousands:
-        text = pc.replace_substring(text, form.thousands, "")
-    text = pc.utf8_trim_whitespace(pc.if_else(pc.is_null(numbers), None, text))
-    text = pc.replace_substring_regex(text, r"^\+", "")
-    is_whole = pc.all(pc.match_substring_regex(text, r"^-?\d+$")).as_py()
-    return text if is_whole else None
+def _exact(text: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return text as whole numbers, if it is of these only."""
+    is_whole = pc.all(pc.match_substring_regex(text, r"^[+-]?\d+$")).as_py()
+    for type_ in (pa.int64(), pa.uint64(), pa.decimal256(76, 0)) if is_whole else ():
+        with suppress(pa.ArrowInvalid):
+            return text.cast(type_)
+    return None
 
 
 def _check_digits(name: str, text: pa.ChunkedArray) -> None:
     """Raise ArrowInvalid if numbers beside others of other kinds lose digits as floats."""
-    long = text.filter(pc.match_substring_regex(text, r"^\s*[+-]?\d{16,}\s*$"))
-    # Not those that were written from a float, as it has these digits.
-    lossy = (v for v in long.to_pylist() if Decimal(repr(float(v))) != Decimal(v))
-    if (found := next(lossy, None)) is not None:
-        raise pa.ArrowInvalid(
-            f"column {name!r} has {found.strip()}, of which floats lose digits, and others "
-            f"that are no whole numbers. Write all as whole numbers, in a smaller unit, or "
-            f"leave the column out (columns=, --columns)."
-        )
+    is_long = pc.fill_null(pc.match_substring_regex(text, r"^[+-]?\d{16,}$"), False)
+    for place in pc.indices_nonzero(is_long).to_pylist():
+        digits = text[place].as_py()
+        # Not those that were written from a float, as it has these digits.
+        if Decimal(repr(float(digits))) != Decimal(digits):
+            raise pa.ArrowInvalid(
+                f"Row #{place + 1}: column {name!r} has {digits}, of which floats lose "
+                f"digits, and others that are no whole numbers. Write all as whole "
+                f"numbers, in a smaller unit"
+            )

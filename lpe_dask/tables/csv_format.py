@@ -1,6 +1,6 @@
 """How the bytes of a CSV file mean values: what tasks need to read a block of it.
 
-    bytes --utf8--> lines with one separator, without comments --parse--> table of Arrow
+    bytes --plain--> lines with one separator, without comments --parse--> table of Arrow
 
 Arrow's reader does as much of it as it can. What it cannot is done before, on the bytes
 (encoding, comments, spaces around separators), or after, on columns of text (thousands,
@@ -12,10 +12,10 @@ from __future__ import annotations
 import codecs
 import csv
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from io import BytesIO
-from itertools import islice
+from io import BytesIO, StringIO
 from typing import Any
 
 import pyarrow as pa
@@ -71,8 +71,16 @@ class CsvFormat:
         except UnicodeError:
             return False
 
-    def utf8(self, content: bytes, *, is_whole: bool = True) -> bytes:
-        """Return lines as UTF-8, with comments as blank lines.
+    def plain(self, content: bytes, *, is_first: bool, is_whole: bool = True) -> bytes:
+        """Return lines in UTF-8; comments and skipped lines are blank, spaces left out.
+
+        Parameters
+        ----------
+        content : bytes
+        is_first : bool
+            Whether it is the beginning of a file, of which some lines may be skipped.
+        is_whole : bool, default=True
+            Whether it does not end within a character.
 
         Raises
         ------
@@ -82,58 +90,50 @@ class CsvFormat:
         if codecs.lookup(self.encoding).name != "utf-8":
             decoder = codecs.getincrementaldecoder(self.encoding)()
             content = decoder.decode(content, final=is_whole).encode()
-        if self.comment:
-            pattern = rb"(?m)^[ \t]*" + re.escape(self.comment.encode()) + rb"[^\n]*"
-            if self.quote and (quote := self.quote.encode()) in content:  # not within them
-                q = re.escape(quote)
-                pattern = rb"%b|(%b[^%b]*%b)" % (pattern, q, q, q)
-                content = re.sub(pattern, lambda m: m[1] or b"", content)
-            else:
-                content = re.sub(pattern, b"", content)
-        return self._with_plain_separators(content) if self.is_spaced else content
+        content = content.removeprefix(codecs.BOM_UTF8) if is_first else content
+        skipped = self.skipped if is_first else ()
+        if not (self.comment or self.is_spaced or skipped):
+            return content
+        if self.is_spaced:
+            content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        lines, is_open, comment = [], False, self.comment.encode()
+        for number, line in enumerate(BytesIO(content), 1):
+            is_comment = comment and line.lstrip().startswith(comment)
+            if number in skipped or (is_comment and not is_open):
+                line = b"\n"
+            was_open, is_open = is_open, is_open ^ self.is_open(line)
+            if self.is_spaced and not (was_open or is_open):
+                line = line.strip() + b"\n"
+            lines.append(line)
+        return self._without_spaces(lines) if self.is_spaced else b"".join(lines)
 
-    def _with_plain_separators(self, content: bytes) -> bytes:
-        """Return lines without spaces around separators, and at their ends."""
-        plain = self.separator.encode()
-        separator = rb"[ \t]*" + re.escape(plain) + rb"[ \t]*"
+    def _without_spaces(self, lines: list[bytes]) -> bytes:
+        """Return lines without spaces around separators."""
+        text = (line.decode(errors="surrogateescape") for line in lines)
         if self.separator == " ":
-            separator = rb"[ \t]+"
-        ends, begin = rb"[ \t]+(?=\r?$)", rb"^[ \t]*"
-        quote = re.escape(self.quote.encode())
-        if not quote or self.quote.encode() not in content:
-            content = re.sub(rb"(?m)^[ \t]+|" + ends, b"", content)
-            return re.sub(separator, plain.replace(b"\\", b"\\\\"), content)
-        value = quote + rb"(?:[^" + quote + rb"]|" + quote * 2 + rb")*" + quote
-        boundary = rb"(?m)" + ends + rb"|(" + begin + rb"|" + separator + rb")(" + value
-        return re.sub(
-            boundary + rb")?",
-            lambda m: (plain if _divides(m, plain) else b"") + (m[2] or b""),
-            content,
-        )
+            text = (line.replace("\t", " ") for line in text)
+        plain = StringIO()
+        writer = csv.writer(plain, lineterminator="\n", **self._dialect)
+        for values in self.reader(text, skipinitialspace=True):
+            writer.writerow([value.strip(" \t") for value in values])
+        return plain.getvalue().encode(errors="surrogateescape")
 
-    def without_skipped(self, lines: bytes) -> bytes:
-        """Return the beginning of a file, in UTF-8, with skipped lines as blank ones."""
-        lines = lines.removeprefix(codecs.BOM_UTF8)
-        if not self.skipped:
-            return lines
-        file, skipped = BytesIO(lines), set(self.skipped)
-        head = (
-            b"\n" if number in skipped else line
-            for number, line in enumerate(islice(file, self.skipped[-1]), 1)
-        )
-        return b"".join([*head, file.read()])
+    @property
+    def _dialect(self) -> dict[str, Any]:
+        quoting = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
+        return {
+            "delimiter": self.separator, "quotechar": self.quote or None, "quoting": quoting
+        }  # fmt: skip
 
     def is_open(self, lines: bytes) -> bool:
         """Return whether a quote may be open at the end of lines."""
         return bool(self.quote) and lines.count(self.quote.encode()) % 2 == 1
 
-    def reader(self, lines: Iterable[str], *, strict: bool = False) -> Any:
+    def reader(self, lines: Iterable[str], **options: Any) -> Any:
         """Return Python's reader of the same lines, which knows their numbers."""
-        if not self.quote:
-            return csv.reader(lines, delimiter=self.separator, quoting=csv.QUOTE_NONE)
-        return csv.reader(
-            lines, delimiter=self.separator, quotechar=self.quote, strict=strict
-        )
+        # Arrow has no such limit. It holds for the process, so for all threads the same.
+        csv.field_size_limit(sys.maxsize)
+        return csv.reader(lines, **options, **self._dialect)
 
     def parse(self, lines: bytes, names: list[str], fields: list[pa.Field]) -> pa.Table:
         """Return the columns of the fields; without any all, as they look.
@@ -145,9 +145,10 @@ class CsvFormat:
         """
         if not lines.strip():
             return pa.schema(fields or [(name, pa.null()) for name in names]).empty_table()
-        text, numbers = pa.large_string(), pa.types.is_floating
-        is_plain = not self.thousands and not self.na_values
-        read = [f if is_plain or not numbers(f.type) else f.with_type(text) for f in fields]
+        read = fields
+        if self.thousands:
+            text, is_number = pa.large_string(), pa.types.is_floating
+            read = [f.with_type(text) if is_number(f.type) else f for f in fields]
         table = pv.read_csv(
             BytesIO(lines),
             pv.ReadOptions(
@@ -174,49 +175,37 @@ class CsvFormat:
 
     def _converted(self, column: Any, field: pa.Field, *, is_known: bool) -> Any:
         """Return a column as Arrow has read it with what Arrow could not do."""
-        is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-        if not is_known:  # only text has values that Arrow could not read
-            if not is_text or (not self.thousands and not self.na_values):
-                return column
-            try:
-                return self._numbers(column)
-            except pa.ArrowInvalid:
-                return column
-        if pa.types.is_floating(field.type):
-            return self._numbers(column) if is_text else column
         if pa.types.is_large_string(field.type):
-            for marker in ("", *self.na_values):
-                column = pc.if_else(
-                    pc.equal(column, marker), pa.scalar(None, field.type), column
-                )
+            markers = pa.array(["", *self.na_values], field.type)
+            is_marker = pc.is_in(column, markers)
+            return pc.if_else(is_marker, pa.scalar(None, field.type), column)
+        if self.thousands and str(column.type) in ("string", "large_string"):
+            try:
+                column = self._ungrouped(column, field.name)
+            except pa.ArrowInvalid:
+                if is_known:
+                    raise
+                return column
+        # Those of more digits are compared as text only: floats lose digits.
+        numbers = [self.number(marker) for marker in self.na_values if len(marker) < 16]
+        markers = [number for number in numbers if number is not None]
+        if markers and pa.types.is_floating(column.type):
+            is_marker = pc.is_in(column, pa.array(markers, column.type))
+            column = pc.if_else(is_marker, pa.scalar(None, column.type), column)
         return column
 
-    def _numbers(self, column: Any) -> Any:
-        """Return text as numbers: without thousands, and null where a marker is."""
+    def _ungrouped(self, column: Any, name: str) -> Any:
+        """Return text with thousands as numbers, null where a marker is."""
         text = pc.utf8_trim_whitespace(column)
-        missing = {marker.strip() for marker in (*MISSING, *self.na_values)}
-        is_missing = pc.is_in(text, pa.array(sorted(missing), text.type))
-        if self.thousands:
-            is_valid = pc.match_substring_regex(text, self._grouped())
-            if not pc.all(pc.or_(is_valid, is_missing), min_count=0).as_py():
-                raise pa.ArrowInvalid("a value is not a number with thousands")
-            text = pc.replace_substring(text, self.thousands, "")
-        if self.decimal != ".":
-            if pc.any(pc.match_substring(text, "."), min_count=0).as_py():
-                raise pa.ArrowInvalid("a value has a point for its decimal comma")
-            text = pc.replace_substring(text, self.decimal, ".")
-        text = pc.if_else(is_missing, pa.scalar(None, text.type), text)
-        numbers = text.cast(pa.float64())
-        sentinels = pa.array(
-            [n for v in self.na_values if (n := self.number(v)) is not None]
-        )
-        if len(sentinels) > 0:
-            is_sentinel = pc.is_in(numbers, sentinels.cast(pa.float64()))
-            # Floats lose digits of long whole numbers: these are compared as text, above.
-            is_long = pc.match_substring_regex(text, r"^[+-]?\d{16,}$")
-            is_sentinel = pc.and_(is_sentinel, pc.invert(is_long))
-            numbers = pc.if_else(is_sentinel, pa.scalar(None, pa.float64()), numbers)
-        return numbers
+        missing = pa.array([*MISSING, *self.na_values], text.type)
+        text = pc.if_else(pc.is_in(text, missing), pa.scalar(None, text.type), text)
+        is_valid = pc.match_substring_regex(text, self._grouped())
+        if (place := pc.index(is_valid, False).as_py()) >= 0:
+            raise pa.ArrowInvalid(
+                f"Row #{place + 1}: column {name!r}: invalid value '{text[place]}'"
+            )
+        text = pc.replace_substring(text, self.thousands, "")
+        return pc.replace_substring(text, self.decimal, ".").cast(pa.float64())
 
     def _grouped(self) -> str:
         """Return what numbers match: with groups of digits, the last one of three."""
@@ -227,9 +216,7 @@ class CsvFormat:
     def number(self, value: str) -> float | None:
         """Return a value as a number; None if it is not one."""
         value = value.strip()
-        if self.thousands and self.thousands in value:
-            if not re.match(self._grouped(), value):
-                return None
+        if self.thousands and re.match(self._grouped(), value):
             value = value.replace(self.thousands, "")
         if self.decimal != ".":
             value = value.replace(".", "_").replace(self.decimal, ".")
@@ -237,19 +224,3 @@ class CsvFormat:
             return None if "_" in value else float(value)
         except ValueError:
             return None
-
-    def is_missing(self, value: str) -> bool:
-        """Return whether a value means a missing number."""
-        if not self.thousands and not self.na_values:
-            return value in MISSING  # as to Arrow, which takes blanks for parts of them
-        return value.strip() in {v.strip() for v in (*MISSING, *self.na_values)}
-
-
-def _divides(found: re.Match[bytes], separator: bytes) -> bool:
-    """Return whether what was found between two values divides them."""
-    if found[1] is None:  # the end of a line
-        return False
-    is_begin = (
-        found.start() == 0 or found.string[found.start() - 1 : found.start()] == b"\n"
-    )
-    return not is_begin or (separator != b" " and separator in found[1])

@@ -7,21 +7,14 @@ from __future__ import annotations
 
 import csv
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from io import BytesIO, StringIO
-from itertools import chain
+from typing import Any
 
-import pyarrow as pa
-
+from lpe_dask.storage import one_line
 from lpe_dask.tables.csv_format import CsvFormat
-from lpe_dask.tables.csv_hints import hint_at
-from lpe_dask.tables.csv_layouts import comment_of
-from lpe_dask.tables.csv_values import value_hint
+from lpe_dask.tables.csv_guess import comment_of, remedy, value_options
 from lpe_dask.tables.errors import TableError
-
-#: Codes with leading zeros.
-CODE = r"^\s*0\d+\s*$"
 
 #: The remedy for other encodings.
 TO_UTF8 = (
@@ -29,132 +22,111 @@ TO_UTF8 = (
     "or write the file as UTF-8, for example with: iconv -f latin1 -t utf8 FILE."
 )
 
-#: Added after the last line: a value of its own only if no quote is open before it.
-_END = "\0end"
+#: What Arrow says of a wrong row: its column and its number, and what else it is without.
+_COLUMN, _ROW = re.compile(r"In CSV column #(\d+)"), re.compile(r"Row #(\d+): ")
+_NOISE = re.compile(r"Row #\d+: |CSV (parse|conversion) error( to \w+)?: ")
 
-#: Booleans of Arrow.
-_BOOLEANS = {"true", "false", "1", "0"}
+
+class CsvLineError(ValueError):
+    """A line that cannot be read, counted from 0, and why."""
 
 
 def header(name: str, content: bytes, form: CsvFormat) -> tuple[list[str], int, bytes]:
     """Return the names of columns, how many lines end with them, and the other lines.
 
     Blank lines may precede the names, which may contain line breaks in quotes.
+
+    Raises
+    ------
+    TableError
+        If there are none, or two of one name, or they cannot be read.
     """
     file = BytesIO(content)
     reader = form.reader((line.decode() for line in file), strict=True)
     try:
-        found: list[str] = next((values for values in reader if not _is_blank(values)), [])
-    except UnicodeDecodeError as error:
-        raise TableError(
-            f"{name}, line 1: the column names are not UTF-8. {TO_UTF8}"
-        ) from error
-    except csv.Error as error:
+        found: list[str] = next(
+            (v for v in reader if v and not (len(v) == 1 and v[0].isspace())), []
+        )
+    except (UnicodeDecodeError, csv.Error) as error:
+        advice = TO_UTF8
+        if isinstance(error, csv.Error):
+            advice = (
+                "Close their quotes, and end lines with a line feed; of a file with "
+                "carriage returns alone: tr '\\r' '\\n' < FILE."
+            )
         raise TableError(
             f"{name}, line {max(1, reader.line_num)}: the column names cannot be read "
-            f"({error}). Close their quotes, and end lines with a line feed; of a file "
-            f"with carriage returns alone: tr '\\r' '\\n' < FILE."
+            f"({error}). {advice}"
         ) from error
-    if not found and not form.names:
+    names = list(form.names or found)
+    if not names:
         raise TableError(
             f"{name} is empty. A CSV file starts with a line of column names; give names "
             f"for files that have none: --csv names=A,B (names in csv=)."
         )
-    if form.names and found and len(form.names) != len(found):
+    if found and len(names) != len(found):
         raise TableError(
             f"{name}, line {reader.line_num}: {len(found)} values, but names has "
-            f"{len(form.names)}. Give a name for each column."
+            f"{len(names)}. Give a name for each column."
         )
     if not form.has_header:
-        names = list(form.names) or [str(i) for i in range(len(found))]
-        return names, 0, content
-    names = [text or f"Unnamed: {i}" for i, text in enumerate(form.names or found)]
+        return names if form.names else [*map(str, range(len(found)))], 0, content
+    names = [text or f"Unnamed: {i}" for i, text in enumerate(names)]
     if twice := sorted({text for text in names if names.count(text) > 1}):
         raise TableError(
             f"{name}, line {reader.line_num}: column names must differ from each other, "
-            f"but {twice} occur more than once. If they are a row: --csv header=false "
-            f'(csv={{"header": False}}); else rename them, or give names for all columns: '
-            f"--csv names=A,B (names in csv=)."
+            f"but {twice} occur more than once. If they are a row: "
+            f"{remedy({'header': False})}; else rename them, or give names for all "
+            f"columns: --csv names=A,B (names in csv=)."
         )
     return names, reader.line_num, content[file.tell() :]
 
 
-def _is_blank(values: list[str]) -> bool:
-    """Return whether a line was blank, without even a separator or quotes."""
-    return not values or (len(values) == 1 and values[0].isspace())
-
-
-def problems(
-    lines: bytes, form: CsvFormat, names: list[str], fields: list[pa.Field]
-) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are wrong, counted from 0, and why."""
-    places = [(names.index(field.name), field) for field in fields]
-    text = StringIO(lines.decode("utf-8", "surrogateescape"), newline="").readlines()
-    # Arrow has no such limit. It holds for the process, so it is the same for all threads.
-    csv.field_size_limit(sys.maxsize)
-    reader = form.reader(chain(text, [_END]))
-    line = 0
-    for values in reader:
-        if values == [_END]:
-            return
-        if values and values[-1].endswith(_END):
-            continue  # a quote is open: reported below
-        if reader.line_num > line + 1 and _is_torn(text[line : reader.line_num], form):
-            yield (
-                line,
-                f"a quote is open for {reader.line_num - line} lines, and other text "
-                f"follows it. Write quotes within values twice, and put these into "
-                f"quotes; or where quotes are parts of values: --csv quote= "
-                f'(csv={{"quote": ""}}).',
-            )
-        elif values and len(values) != len(names):
-            comment = {} if form.comment else comment_of(values[0])
-            yield (
-                line,
-                f"{len(values)} values, but the file has {len(names)} columns. Correct the "
-                f"line, or put values that contain the separator into quotes"
-                f"{hint_at(comment, '; or, if it is a comment')}.",
-            )
-        elif values:
-            wrong = (_not_of_type(values[i], field, form) for i, field in places)
-            yield from ((line, what) for what in wrong if what)
-        line = reader.line_num
-    yield (
-        line,
-        "a quoted value begins here that has no end in the same block of the file. Close "
-        "the quote; if values contain line breaks, compress the file (gzip), which is then "
-        "read as a whole, or write it as Parquet; "
-        'where quotes are parts of values: --csv quote= (csv={"quote": ""}).',
-    )
-
-
-def _is_torn(lines: list[str], form: CsvFormat) -> bool:
-    """Return whether a quoted value of several lines is followed by other text."""
+def check_quotes(lines: bytes, form: CsvFormat) -> None:
+    """Raise CsvLineError if a quote has no end, or other text behind it."""
+    reader, line = form.reader(_text(lines), strict=True), 0
     try:
-        list(form.reader(lines, strict=True))
-    except csv.Error:
-        return True
-    return False
+        for _ in reader:
+            line = reader.line_num
+    except csv.Error as error:
+        n_lines = reader.line_num - line
+        what = f"a quote is open for {n_lines} lines, and other text follows it"
+        if "end of data" in str(error):
+            what = "a quoted value begins here that has no end in this block of the file"
+        raise CsvLineError(
+            line,
+            f"{what}. Write quotes within values twice, and put these into quotes; if "
+            f"values contain line breaks, compress the file (gzip), which is then read as "
+            f"a whole; or where quotes are parts of values: {remedy({'quote': ''})}.",
+        ) from error
 
 
-def _not_of_type(value: str, field: pa.Field, form: CsvFormat) -> str | None:
-    """Return why a value cannot be read; None if it can."""
-    if not value.isascii() and value != value.encode(errors="replace").decode():
-        return f"column {field.name!r} has bytes that are not UTF-8. {TO_UTF8}"
-    if pa.types.is_large_string(field.type) or form.is_missing(value):
-        return None
-    if field.metadata and re.match(CODE, value):
-        return (
-            f"column {field.name!r} has {value!r}, a code with leading zeros, but the "
-            f"nominal rows have whole numbers in this categorical column. Fit nominal rows "
-            f"that have text there: from a CSV, or after frame[name].astype(str)."
-        )
-    is_boolean = pa.types.is_boolean(field.type)
-    if value.lower() in _BOOLEANS if is_boolean else form.number(value) is not None:
-        return None
-    kind = "true or false" if is_boolean else "a number"
-    return (
-        f"column {field.name!r} has {value!r}, which is not {kind}. Correct the line, or "
-        f"leave out the column (columns=, --columns)"
-        f"{hint_at(value_hint(value, form), '; or read it with')}."
+def explained(
+    error: Exception, lines: bytes, form: CsvFormat, names: Sequence[str]
+) -> CsvLineError:
+    """Return an error of Arrow with the line, and the option that may read it."""
+    options: dict[str, Any] = {}
+    line, text = 0, _COLUMN.sub(lambda m: f"column {names[int(m[1])]!r}", one_line(error))
+    if row := _ROW.search(text):
+        reader = form.reader(_text(lines))
+        rows = filter(None, reader)
+        for _ in range(int(row[1]) - 1):
+            next(rows)
+            line = reader.line_num
+        values = next(rows)
+        place = next((i for i, n in enumerate(names) if f"column {n!r}: " in text), None)
+        if place is None:
+            options = comment_of(values[0], form)
+        else:
+            options = value_options([values[place]], form)
+    text = _NOISE.sub("", text)
+    advice = f"; or read it with {remedy(options)}." if options else "."
+    if "UTF8" in text or "\ufffd" in text:
+        advice = f". {TO_UTF8}"
+    return CsvLineError(
+        line, f"{text}. Correct it, or leave the column out (columns=, --columns){advice}"
     )
+
+
+def _text(lines: bytes) -> StringIO:
+    return StringIO(lines.decode("utf-8", "replace"), newline="")

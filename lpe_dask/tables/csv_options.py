@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
@@ -31,50 +31,19 @@ _WORDS = {"space": " ", "tab": "\t", "\\t": "\t"}
 _LAST_SKIPPED = 1000
 
 
-def _as_character(value: Any) -> Any:
-    return _WORDS.get(value, value) if isinstance(value, str) else value
-
-
 def _as_texts(value: Any) -> Any:
     """Return one marker as several, and numbers as the texts that they are in a file."""
-    values = [value] if isinstance(value, str | int | float) else value
-    if not isinstance(values, list | tuple):
-        return value
-    is_number = [isinstance(v, int | float) and not isinstance(v, bool) for v in values]
-    return tuple(repr(v) if n else v for v, n in zip(values, is_number, strict=True))
+    values = value if isinstance(value, list | tuple) else [value]
+    return tuple(v if isinstance(v, str | bool) else repr(v) for v in values)
 
 
-def _checked(is_allowed: Callable[[str], bool]) -> AfterValidator:
-    def check(value: Any) -> Any:
-        if not is_allowed(value):
-            raise ValueError("not allowed")  # users see the description of the key
-        return value
-
-    return AfterValidator(check)
-
-
-def _is_separator(value: str) -> bool:
-    return (
-        value.isascii()
-        and len(value.rstrip(" ") or " ") == 1
-        and value[:1] not in ("", "\r", "\n", '"')
-    )
-
-
-def _is_quote(value: str) -> bool:
-    return len(value) <= 1 and value.isascii() and value not in ("\r", "\n")
-
-
-def _is_comment(value: str) -> bool:
-    return bool(value.strip()) and "\n" not in value
-
-
-def _is_encoding(value: str) -> bool:
+def _check_encoding(value: str) -> str:
     try:
+        "a".encode(value)
         codecs.getincrementaldecoder(value)
-        return isinstance("a".encode(value), bytes)
-    except LookupError:  # also for codecs between other types
-        return False
+    except LookupError as error:  # also for codecs between other types
+        raise ValueError(str(error)) from error
+    return value
 
 
 def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -86,7 +55,9 @@ def _key(description: str, example: str, **limits: Any) -> Any:
     return Field(None, description=description, examples=[example], **limits)
 
 
-_Character = BeforeValidator(_as_character)
+_Character = Annotated[
+    str, BeforeValidator(lambda v: _WORDS.get(v, v) if isinstance(v, str) else v)
+]
 _Line = Annotated[int, Field(ge=1, le=_LAST_SKIPPED)]
 _Texts = Annotated[tuple[str, ...], Field(strict=False)]
 _Lines = Annotated[tuple[_Line, ...], Field(strict=False)]
@@ -101,21 +72,25 @@ class CsvOptions(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    separator: Annotated[str, _checked(_is_separator), _Character] | None = _key(
+    separator: _Character | None = _key(
         'one ASCII character, also as "tab" or "space" (any number of spaces); with a '
         "space after it, spaces around it are left out",
         '";"',
-        min_length=1,
+        pattern=r'^[^\r\n"\x80-\U0010ffff] *$',
     )
-    decimal: Annotated[Literal[".", ","], _Character] | None = _key('"." or ","', '","')
-    thousands: (
-        Annotated[Literal[",", ".", " ", "'", "_", "\u00a0", "\u202f"], _Character] | None
-    ) = _key("a comma, a point, a space, ' or _", '"."')
-    quote: Annotated[str, _checked(_is_quote), _Character] | None = _key(
-        'one ASCII character, or "" where there are no quotes', '"\'"'
+    decimal: Literal[".", ","] | None = _key('"." or ","', '","')
+    thousands: _Character | None = _key(
+        "a comma, a point, a space, ' or _", '"."', pattern="^[,. '_\u00a0\u202f]$"
     )
-    comment: Annotated[str, _checked(_is_comment)] | None = _key(
-        "what lines begin with that are left out, not blank", '"#"'
+    quote: _Character | None = _key(
+        'one ASCII character, or "" where there are no quotes',
+        '"\'"',
+        pattern=r"^[^\r\n\x80-\U0010ffff]?$",
+    )
+    comment: str | None = _key(
+        "what lines begin with that are left out, not blank",
+        '"#"',
+        pattern=r"^[^\n]*\S[^\n]*$",
     )
     skip_rows: Annotated[int, Field(ge=0, le=_LAST_SKIPPED)] | _Lines | None = _key(
         "how many lines are left out at the beginning, or a list of the numbers of lines, "
@@ -129,7 +104,7 @@ class CsvOptions(BaseModel):
     na_values: Annotated[_Texts, BeforeValidator(_as_texts)] | None = _key(
         "a list of texts or numbers that mean a missing value", '["?", "-200"]'
     )
-    encoding: Annotated[str, _checked(_is_encoding)] | None = _key(
+    encoding: Annotated[str, AfterValidator(_check_encoding)] | None = _key(
         "an encoding that Python knows", '"latin-1"'
     )
 
@@ -176,17 +151,17 @@ class CsvOptions(BaseModel):
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         """Yield keys that contradict others, and what is wrong."""
-        if self.thousands is not None and self.thousands == (self.decimal or "."):
+        form = self.form()
+        if form.thousands == form.decimal:
             problem = (
-                f"thousands={self.thousands!r} is the decimal point, too. Give another "
+                f"thousands={form.thousands!r} is the decimal point, too. Give another "
                 f"decimal, or leave thousands out."
             )
             yield "thousands", problem
-        quote = '"' if self.quote is None else self.quote
-        if quote and quote in (self.separator, self.comment):
+        if form.quote and form.quote in (form.separator, form.comment):
             problem = (
-                f"quote={quote!r} is the separator or begins comments, too. Give another "
-                f'quote, or "" where there are no quotes.'
+                f"quote={form.quote!r} is the separator or begins comments, too. Give "
+                f'another quote, or "" where there are no quotes.'
             )
             yield "quote", problem
 
@@ -196,23 +171,14 @@ class CsvOptions(BaseModel):
 
     def form(self) -> CsvFormat:
         """Return the format that these say, and a comma where they have no separator."""
-        skip, given = self.skip_rows or (), self.model_dump(exclude_none=True)
-        separator = given.get("separator", ",")
-        plain = (
-            "decimal",
-            "thousands",
-            "quote",
-            "comment",
-            "names",
-            "na_values",
-            "encoding",
-        )
+        given = self.model_dump(exclude_none=True)
+        separator, skip = given.pop("separator", ","), given.pop("skip_rows", ())
         return CsvFormat(
             separator=separator[0],
             is_spaced=separator == " " or len(separator) > 1,
             skipped=tuple(range(1, skip + 1) if isinstance(skip, int) else sorted(skip)),
-            has_header=given.get("header", self.names is None),
-            **{key: given[key] for key in plain if key in given},
+            has_header=given.pop("header", self.names is None),
+            **given,
         )
 
 

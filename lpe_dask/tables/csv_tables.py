@@ -8,17 +8,18 @@ from __future__ import annotations
 import csv
 import logging
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from io import StringIO
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
 from lpe_dask.storage import redact, retried
 from lpe_dask.tables import folder_keys
-from lpe_dask.tables.column_names import as_given
+from lpe_dask.tables.column_names import as_given, as_option
 from lpe_dask.tables.compressed import COMPRESSED
 from lpe_dask.tables.csv_blocks import (
     COMPARED,
@@ -27,11 +28,17 @@ from lpe_dask.tables.csv_blocks import (
     cut,
     is_beyond,
     is_exact,
-    parse_exactly,
+    read_lines,
 )
 from lpe_dask.tables.csv_format import CsvFormat
-from lpe_dask.tables.csv_hints import Looks
-from lpe_dask.tables.csv_lines import TO_UTF8, header, problems
+from lpe_dask.tables.csv_guess import (
+    LOOKED_AT,
+    is_row,
+    layout_options,
+    remedy,
+    value_options,
+)
+from lpe_dask.tables.csv_lines import TO_UTF8, CsvLineError, header
 from lpe_dask.tables.differing import differences
 from lpe_dask.tables.errors import TableError
 from lpe_dask.tables.kinds import BOOLEAN, TEXT, WHOLE
@@ -82,25 +89,24 @@ def open_files(
 
         form = CsvOptions.of(given).form()
     for name in names:
-        found, sample, looks = _sample(filesystem, name, form, given)
-        if sample.num_rows > 0:
+        first = _Beginning.of(filesystem, name, form, given)
+        if first.sample.num_rows > 0:
             break
-    columns_of = _columns_of(filesystem, names, looks)
+    form, sample = first.form, first.sample
+    columns_of = _columns_of(filesystem, names, first)
     differing = differences(names, columns_of)
-    keys, unlike = folder_keys.of_files(names, {*sample.column_names, *differing})
-    measured = sample.column_names
+    keys, unlike = folder_keys.of_files(names, {*first.names, *differing})
+    measured = first.names
     if columns is not None:
         measured = as_given(columns, [*measured, *keys[0]])
     kind_of = {n: kinds.get(i) for i, n in enumerate(measured) if n not in keys[0]}
     if categorical is not None and not isinstance(categorical, str):
         # A code such as 007 is no number, whatever the others look like.
         named = {*as_given(categorical, measured)} & kind_of.keys()
-        for name in named & {*sample.column_names}:
+        for name in named & {*first.names}:
             if not pa.types.is_boolean(sample.schema.field(name).type):
                 kind_of[name] = TEXT
-    looks.check(
-        sample.schema, [name for name, kind in kind_of.items() if kind != TEXT], columns
-    )
+    first.check([n for n, kind in kind_of.items() if kind != TEXT], columns)
     schema = pa.schema(
         [(f.name, _type(f, kind_of)) for f in sample.schema if f.name not in differing]
     )
@@ -113,7 +119,7 @@ def open_files(
         logger.info("%s: each file is read at once, as %s", redact(names[0]), form.encoding)
     blocks = [
         CsvBlock(
-            filesystem.unstrip_protocol(name), start, n_bytes, own, of_file, found, marked
+            filesystem.unstrip_protocol(name), start, n_bytes, own, of_file, form, marked
         )
         for name, own, of_file in zip(names, columns_of, keys, strict=True)
         for start, n_bytes in ([(0, None)] if is_whole else cut(filesystem, name))
@@ -122,27 +128,23 @@ def open_files(
     return blocks, pa.schema([*schema, *of_keys]), differing | unlike
 
 
-def _columns_of(filesystem: Any, names: list[str], first: Looks) -> list[list[str]]:
+def _columns_of(filesystem: Any, names: list[str], first: _Beginning) -> list[list[str]]:
     """Return the columns of files, in the order of each; of one they are known."""
     form = first.form
 
     def of_file(name: str) -> list[str]:
         if name == first.name:
-            return list(first.names)
-        content, is_whole = beginning(filesystem, name)
-        looks = replace(first, name=name, content=content)
-        with _explained_by_layout(looks):
-            lines = _plain_lines(name, content, form, is_whole=is_whole)
-            is_other = _first_line(lines) not in (b"", line)
-            if form.has_header and form.names and is_other:
-                raise TableError(
-                    f"the names that were given replace those of each file by position, "
-                    f"but the names in {name} are not those in {first.name}. Give files "
-                    f"with the same columns in the same order, or leave names out."
-                )
-            return header(name, lines, form)[0]
+            return first.names
+        other = _Beginning.of(filesystem, name, form, first.given, first)
+        is_other = other.line not in (b"", first.line)
+        if form.has_header and form.names and is_other:
+            raise TableError(
+                f"the names that were given replace those of each file by position, but "
+                f"the names in {name} are not those in {first.name}. Give files with the "
+                f"same columns in the same order, or leave names out."
+            )
+        return other.names
 
-    line = _first_line(_plain_lines(first.name, first.content, form, is_whole=False))
     with ThreadPoolExecutor(READERS) as readers:
         found = list(readers.map(of_file, names))
     if not form.has_header and len({*map(len, found)}) > 1:
@@ -153,19 +155,6 @@ def _columns_of(filesystem: Any, names: list[str], first: Looks) -> list[list[st
         )
     shared: dict[tuple[str, ...], list[str]] = {}  # once in the graph
     return [shared.setdefault(tuple(columns), columns) for columns in found]
-
-
-def _first_line(lines: bytes) -> bytes:
-    return next((line.strip() for line in lines.splitlines() if line.strip()), b"")
-
-
-@contextmanager
-def _explained_by_layout(looks: Looks) -> Iterator[None]:
-    """Raise what a file looks like instead of an error, if it looks like anything."""
-    try:
-        yield
-    except TableError as error:
-        raise TableError(looks.layout() or str(error)) from error
 
 
 @retried
@@ -212,46 +201,150 @@ def _type(field: pa.Field, measured: Mapping[Any, str | None]) -> pa.DataType:
     return found if is_exact(found) else pa.large_string()
 
 
-def _sample(
-    filesystem: Any, name: str, form: CsvFormat, given: Mapping[str, Any]
-) -> tuple[CsvFormat, pa.Table, Looks]:
-    """Return the format of a file, its first rows in the types they seem to have, and more.
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """The beginning of a file: its columns, and its first rows as they look.
 
-    The last is what they look like.
+    Attributes
+    ----------
+    name : str
+    content : bytes
+        As it is in the file.
+    form : CsvFormat
+        What it is read with.
+    given : mapping
+        The options that were given.
+    line : bytes
+        The first one that is not blank, in UTF-8.
+    names : list of str
+        Of the columns.
+    n_before : int
+        Lines before the rows.
+    rows : bytes
+        In UTF-8.
+    sample : pyarrow.Table, optional
+        The rows, in the types that they seem to have.
     """
-    content, is_whole = beginning(filesystem, name)
-    looks = Looks(name, content, form, given)
-    lines = _plain_lines(name, content, form, is_whole=is_whole)
-    if "separator" not in given:
+
+    name: str
+    content: bytes
+    form: CsvFormat
+    given: Mapping[str, Any]
+    line: bytes
+    names: list[str]
+    n_before: int
+    rows: bytes
+    sample: pa.Table
+
+    @classmethod
+    def of(
+        cls,
+        filesystem: Any,
+        name: str,
+        form: CsvFormat,
+        given: Mapping[str, Any],
+        first: _Beginning | None = None,
+    ) -> _Beginning:
+        """Return that of a file; of another than the first without rows."""
+        content, is_whole = beginning(filesystem, name)
         try:
-            text = _first_line(lines).decode(errors="replace")
-            form = replace(
-                form, separator=csv.Sniffer().sniff(text, CSV_SEPARATORS).delimiter
+            lines = form.plain(content, is_first=True, is_whole=is_whole)
+        except UnicodeError as error:
+            raise TableError(
+                f"{name} is not {form.encoding}: {error}. {TO_UTF8}"
+            ) from error
+        line = next((s.strip() for s in lines.splitlines() if s.strip()), b"")
+        if "separator" not in given and first is None:
+            form = replace(form, separator=_separator(line, form))
+        try:
+            names, n_before, rest = header(name, lines, form)
+            sample: pa.Table = None
+            if first is None:
+                rest = _whole_rows(rest, form) if not is_whole else rest
+                sample = read_lines(rest, form, names, [])
+        except (TableError, CsvLineError) as error:
+            text = str(error)
+            if isinstance(error, CsvLineError):
+                text = f"{name}, line {1 + n_before + error.args[0]}: {error.args[1]}"
+            raise TableError(_layout(name, content, form, given) or text) from error
+        for i, column in enumerate(() if sample is None else sample.columns):
+            # Fractions may follow small whole numbers.
+            if pa.types.is_integer(column.type) and not is_beyond(column):
+                sample = sample.set_column(i, names[i], column.cast(pa.float64()))
+        return cls(name, content, form, given, line, names, n_before, rest, sample)
+
+    def check(self, measured: Sequence[str], named: Sequence[str] | None) -> None:
+        """Raise TableError if the file looks like one that is to be read otherwise.
+
+        Parameters
+        ----------
+        measured : sequence of str
+            The columns that will be measured, but for those of text.
+        named : sequence of str, optional
+            The columns that a user or a model named; None: all are measured.
+        """
+        lines = StringIO(self.rows.decode("utf-8", "replace"), newline="")
+        rows = list(islice(filter(None, self.form.reader(lines)), LOOKED_AT))
+        there = [name for name in measured if name in self.names]
+        is_there = len(there) == len(measured)
+        is_decided = (named is not None and is_there) or {*self.given} & {"header", "names"}
+        looks_odd = not is_decided and is_row(self.names, rows, self.form)
+        texts = [name for name in there if _is_text(self.sample.schema.field(name).type)]
+        if looks_odd or texts or not is_there:
+            layout = _layout(self.name, self.content, self.form, self.given)
+            if layout and (texts or not is_there or "separator" in layout):
+                raise TableError(layout)
+        if looks_odd:
+            raise TableError(
+                f"{self.name}: the column names look like a row: {self.names[:5]}. If they "
+                f"are one: {remedy({'header': False}, self.given)}; if not: --csv "
+                f"header=true."
             )
-        except csv.Error:  # a single column
-            if "," in (form.decimal, form.thousands):
-                form = replace(form, separator=";")
-    looks = replace(looks, form=form)
-    with _explained_by_layout(looks):
-        names, n_before, rest = header(name, lines, form)
-        rows, is_open = rest.splitlines(keepends=True), form.is_open(rest)
-        while not is_whole and rows:
-            is_open ^= form.is_open(rows.pop())  # it may be cut, also within quotes
-            if not is_open:
-                break
-        rest = b"".join(rows)
-        for line, what in problems(rest, form, names, []):
-            raise TableError(f"{name}, line {1 + n_before + line}: {what}")
-    sample = parse_exactly(rest, form, names, [])
-    for i, column in enumerate(sample.columns):  # fractions may follow small whole numbers
-        if pa.types.is_integer(column.type) and not is_beyond(column):
-            sample = sample.set_column(i, names[i], column.cast(pa.float64()))
-    return form, sample, replace(looks, names=names, n_before=n_before, rows=rest)
+        found: dict[str, dict[str, Any]] = {}
+        for name in texts:
+            place = self.names.index(name)
+            values = [row[place] for row in rows]
+            if options := value_options(values, self.form, self.n_before):
+                found[name] = options
+        if not found:
+            return
+        first = next((n for n in found if "skip_rows" in found[n]), next(iter(found)))
+        options = dict(found[first])
+        if "skip_rows" not in options:  # of units, which are no markers
+            options = {k: v for o in reversed(found.values()) for k, v in o.items()}
+            markers = [m for o in found.values() for m in o.get("na_values", ())]
+            options |= {"na_values": list(dict.fromkeys(markers))} if markers else {}
+        raise TableError(
+            f"{self.name}: column {first!r} looks like numbers that are written in another "
+            f"way; to read it: {remedy(options, self.given)}. If it is text, name it: "
+            f"{as_option('--categorical', [first])}."
+        )
 
 
-def _plain_lines(name: str, content: bytes, form: CsvFormat, *, is_whole: bool) -> bytes:
-    """Return the beginning of a file in UTF-8, without what is skipped."""
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def _layout(name: str, content: bytes, form: CsvFormat, given: Mapping[str, Any]) -> str:
+    """Return an error that says how to read a file by its looks; "" if it is plain."""
+    if options := layout_options(content, form, given):
+        return f"{name}: it looks like a file to be read by {remedy(options, given)}."
+    return ""
+
+
+def _separator(line: bytes, form: CsvFormat) -> str:
+    """Return the separator of a file by its first line."""
     try:
-        return form.without_skipped(form.utf8(content, is_whole=is_whole))
-    except UnicodeError as error:
-        raise TableError(f"{name} is not {form.encoding}: {error}. {TO_UTF8}") from error
+        return csv.Sniffer().sniff(line.decode(errors="replace"), CSV_SEPARATORS).delimiter
+    except csv.Error:  # a single column
+        return ";" if "," in (form.decimal, form.thousands) else form.separator
+
+
+def _whole_rows(lines: bytes, form: CsvFormat) -> bytes:
+    """Return lines without the last one, which may be cut, also within quotes."""
+    rows, is_open = lines.splitlines(keepends=True), form.is_open(lines)
+    while rows:
+        is_open ^= form.is_open(rows.pop())
+        if not is_open:
+            break
+    return b"".join(rows)

@@ -98,11 +98,11 @@ def test_read_frame__takes_booleans_of_a_csv(tmp_path):
 
 #: What is wrong with line 42 of a file, and what is said of it.
 WRONG = {
-    "no number": (b"oops,1,t", r"column 'x' has 'oops', which is not a number\. Correct"),
-    "python's number": (b"1_000,1,t", r"column 'x' has '1_000', which is not a number"),
-    "too long": (b"1,2,t,4", r"4 values, but the file has 3 columns\. Correct the line"),
-    "too short": (b"1,2", r"2 values, but the file has 3 columns\. Correct the line"),
-    "latin-1": (b"1\xa0,1,t", r"column 'x' has bytes.*iconv -f latin1"),
+    "no number": (b"oops,1,t", r"column 'x': invalid value 'oops'\. Correct it"),
+    "python's number": (b"1_000,1,t", r"column 'x': invalid value '1_000'\. Correct it"),
+    "too long": (b"1,2,t,4", r"Expected 3 columns, got 4: 1,2,t,4\. Correct it"),
+    "too short": (b"1,2", r"Expected 3 columns, got 2: 1,2\. Correct it"),
+    "latin-1": (b"1\xa0,1,t", r"column 'x': invalid value .*iconv -f latin1"),
     "open quote": (b'1,2,"t', r"a quoted value begins here that has no end.*gzip"),
     "long value": (b'1,2,"t' + b"\ntt" * 60 + b'"', r"a quoted value begins here.*gzip"),
 }
@@ -170,7 +170,7 @@ def test_read_frame__takes_a_sample_that_ends_within_quotes(tmp_path, monkeypatc
     [
         (
             "\N{FULLWIDTH DIGIT ONE},2,t",
-            r"a\.csv, from line 2 on: .*invalid value",
+            r"a\.csv, line 5: column 'x': invalid value",
         ),  # what Python takes for 1
         (f'1,2,"{"t" * 200_000}', r"a\.csv, line 5: a quoted value begins here"),
     ],
@@ -235,7 +235,9 @@ def test_csv__minds_the_encoding_of_what_it_carries_over(tmp_path):
     write(tmp_path / "known.csv", lines(20))
     out, given = tmp_path / "out", {"nominal": tmp_path / "known.csv"}
 
-    with pytest.raises(TableError, match=r"a\.csv, line 22: column 'note' has bytes"):
+    with pytest.raises(
+        TableError, match=r"a\.csv, line 22: column 'note': invalid UTF8 data"
+    ):
         score_files(tmp_path / "a.csv", out, columns=["x", "y"], **given)
     summary = score_files(
         tmp_path / "a.csv", out, columns=["x", "y"], keep=["x"], overwrite=True, **given
@@ -247,11 +249,14 @@ def test_csv__minds_the_encoding_of_what_it_carries_over(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"gr\xf6\xdfe,x\n1,2\n", r"a\.csv, line 1: the column names are not UTF-8.*iconv"),
+        (
+            b"gr\xf6\xdfe,x\n1,2\n",
+            r"a\.csv, line 1: the column names cannot be read .*iconv",
+        ),
         (b"x,x\n1,2\n", r"a\.csv, line 1: .*\['x'\] occur more than once"),
-        (b"x,y\n1,2\n3\n", r"a\.csv, line 3: 1 values, but the file has 2 columns"),
-        (b"\n\nx,y\n1,2\n3\n", r"a\.csv, line 5: 1 values, but the file has 2 columns"),
-        (b'x,"y\nz"\n1,2\n3\n', r"a\.csv, line 4: 1 values, but the file has 2 columns"),
+        (b"x,y\n1,2\n3\n", r"a\.csv, line 3: Expected 2 columns, got 1: 3"),
+        (b"\n\nx,y\n1,2\n3\n", r"a\.csv, line 5: Expected 2 columns, got 1: 3"),
+        (b'x,"y\nz"\n1,2\n3\n', r"a\.csv, line 4: Expected 2 columns, got 1: 3"),
         (b"x,y\r1,2\r3,4\r", r"a\.csv, line 1: .*carriage returns alone: tr "),
         (b'x,"y\n1,2\n3,4\n', r"a\.csv, line 3: .*Close their quotes"),
     ],
@@ -290,7 +295,9 @@ def test_read_frame__tells_the_line_under_names_of_several_lines(tmp_path, monke
     monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 20)
     path = write(tmp_path / "a.csv", ["1,2", "3,4", "5,6", "7,oops"], '\nx,"y\nz"')
 
-    with pytest.raises(TableError, match=r"a\.csv, line 7: column 'y\\nz' has 'oops'"):
+    with pytest.raises(
+        TableError, match=r"a\.csv, line 7: column 'y\\nz': invalid value 'oops'"
+    ):
         read_frame(path).compute()
 
 
@@ -312,7 +319,7 @@ def test_score_files__takes_values_of_any_length(tmp_path, n_letters, place):
 def test_read_frame__says_what_is_wrong_beside_a_long_value(tmp_path):
     path = write(tmp_path / "a.csv", [f"1,2,{'w' * 200_000}", "3,4"])
 
-    with pytest.raises(TableError, match=r"a\.csv, line 3: 2 values"):
+    with pytest.raises(TableError, match=r"a\.csv, line 3: Expected 3 columns, got 2: 3,4"):
         read_frame(path)
 
 
@@ -320,8 +327,10 @@ def test_read_frame__says_what_is_wrong_beside_a_long_value(tmp_path):
 def test_csv__names_the_line_and_the_option_of_a_marker_with_blanks(tmp_path):
     path = write(tmp_path / "a.csv", [*lines(40), " NA,1,t"])
 
-    with pytest.raises(TableError, match=r"line 42: column 'x' has ' NA'.*na_values=NA"):
+    with pytest.raises(TableError, match=r"line 42: column 'x': .*'na_values= NA'"):
         read_frame(path, columns=["x", "y"]).compute()
+    found = read_frame(with_csv(path, {"na_values": [" NA"]}), columns=["x", "y"])
+    assert np.isnan(found["x"].compute()).sum() == 1
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -342,7 +351,7 @@ def test_csv__of_codes_where_nominal_rows_have_whole_numbers(tmp_path):
 def test_csv__in_quotes_of_another_kind_is_no_title(tmp_path):
     path = write(tmp_path / "a.csv", ["'x, y','1.5','2.5'"] * 40, "n,a,b")
 
-    with pytest.raises(TableError, match=r"quotes ': --csv 'quote="):
+    with pytest.raises(TableError, match=r"file to be read by --csv 'quote="):
         read_frame(path)
 
 
@@ -360,7 +369,7 @@ def test_csv__is_read_again_where_a_storage_fails_for_the_moment(monkeypatch):
         table = open_table("memory://busy/a.csv")
         n_rows, _ = table.rows_of_parts()
         frame = table.frame()
-        with pytest.raises(TableError, match="line 62: column 'x' has 'oops'"):
+        with pytest.raises(TableError, match="line 62: column 'x': invalid value 'oops'"):
             frame.compute()
 
     assert n_rows[0] > 0

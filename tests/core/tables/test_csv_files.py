@@ -68,6 +68,7 @@ OTHERS = {
     "separators `,` `;` tab": (text(head="x\ty", sep="\t"), ROWS),
     "`NA`, `NaN`, `null` or nothing": (text(HOLE, hole="NA"), HOLE),
     "names that count, such as years": (text(head="2019,2020"), ROWS),
+    "spaces after commas": (text(head="x, y", sep=", "), ROWS),
 }
 
 
@@ -102,6 +103,8 @@ def test_read_frame__names_the_option_that_reads_a_file(tmp_path, line, content,
     [
         (text(head="", sep=";", form=comma), {}),
         (text(head="x;y", sep=";"), {"decimal": ","}),
+        (text(head="x;y", sep=";"), {"decimal": ",", "thousands": " "}),
+        (text(head="", sep="^"), {}),
         (text(head="# by hand\n# x\ty", sep="\t", form=comma), {}),
     ],
 )
@@ -117,7 +120,7 @@ def test_remedies__followed_one_after_another_read_a_file(tmp_path, content, giv
     np.testing.assert_array_equal(found, ROWS)
 
 
-@pytest.mark.parametrize("sentinel", ["1E20", "100000000000000000000", "-1e+30"])
+@pytest.mark.parametrize("sentinel", ["1E20", "-1e+30"])
 def test_na_values__are_numbers_however_they_are_written(tmp_path, sentinel):
     path = written(tmp_path, f"x\n1.5\n2.5\n{float(sentinel):E}\n")
 
@@ -239,15 +242,6 @@ def test_error__of_a_later_block_names_the_option(tmp_path, monkeypatch, value, 
         read_frame(path).compute(scheduler="sync")
 
 
-def test_spaces_after_commas__are_told(tmp_path, caplog):
-    path = written(tmp_path, text(head="x, y", sep=", "))
-
-    np.testing.assert_array_equal(read_frame(path).compute(scheduler="sync"), ROWS)
-    _, given = remedy(caplog.text)
-
-    assert list(read_frame(with_csv(path, given)).columns) == ["x", "y"]
-
-
 def test_counter_of_to_csv__is_told(tmp_path, caplog):
     pd.DataFrame(ROWS, columns=["x", "y"]).to_csv(tmp_path / "t.csv")
 
@@ -294,7 +288,7 @@ def test_page__has_a_line_for_each_case():
     )
 
     told = {
-        "spaces after commas", "a counter that `to_csv` wrote (`Unnamed: 0`)",
+        "a counter that `to_csv` wrote (`Unnamed: 0`)",
         "ids, nearly all different, with `categorical=\"auto\"`",
         "codes with leading zeros (`00501`)",
         "a quote that is open over several lines, with text behind it",

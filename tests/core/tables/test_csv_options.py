@@ -163,8 +163,22 @@ def test_error__of_a_block_names_the_line_of_the_file(tmp_path, monkeypatch):
     path = written(tmp_path, "title\n# of it\nx;y\n" + "\n".join([*rows, "3.5;1"]) + "\n")
     given = {"decimal": ",", "skip_rows": 1, "comment": "#"}
 
-    with pytest.raises(ValueError, match=r"t.csv, line 54: column 'x' has '3.5'"):
+    with pytest.raises(
+        ValueError, match=r"t.csv, line 54: column 'x': invalid value '3.5'"
+    ):
         read(path, given)
+
+
+def test_read__refuses_bytes_of_another_encoding_and_too_few_names(tmp_path, monkeypatch):
+    """Where the beginning of a file does not show it, too."""
+    monkeypatch.setattr(csv_blocks, "CSV_SAMPLE_BYTES", 40)
+    path = tmp_path / "t.csv"
+    for head, message in ((b"x,y", "is not ascii"), (b"x,\xe9", "is not ascii.*latin-1")):
+        path.write_bytes(head + b"\n" + b"1,2\n" * 40 + b"3,\xe9\n")
+        with pytest.raises(ValueError, match=message):
+            read(path, {"encoding": "ascii"})
+    with pytest.raises(ValueError, match="line 1: 2 values, but names has 1"):
+        read(path, {"encoding": "latin-1", "names": ["x"], "header": True})
 
 
 def test_methods__take_options(tmp_path):

@@ -288,7 +288,7 @@ def test_score__refuses_whole_numbers_of_a_csv_whose_digits_floats_lose(tmp_path
     path = tmp_path / "x.csv"
     path.write_text("\n".join(["at", *(str(2**60 + i) for i in range(9)), other]))
 
-    with pytest.raises(ValueError, match=r"x\.csv, from line 2 on: column 'at' has 11529"):
+    with pytest.raises(ValueError, match=r"x\.csv, line 2: column 'at' has 11529"):
         lpe_dask.score(path, n_neighbors=1).compute()
 
 
