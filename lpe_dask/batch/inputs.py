@@ -30,6 +30,7 @@ from lpe_dask.tables import (
     shown_paths,
     with_csv,
 )
+from lpe_dask.tasks import meta_of
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ def open_measured(
         found = table.kinds(list(frame.columns))
         places = {*kinds, *categorical_places(frame, found, categorical)}
         check_kinds(found, list(map(label_of, frame.columns)), kinds)
-        check_numeric(frame, but=places)
+        check_numeric(meta_of(frame), but=places)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{shown_paths(path)}: {error}") from error
     return table, frame

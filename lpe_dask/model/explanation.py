@@ -31,13 +31,13 @@ from lpe_dask.tables import (
     NamedTable,
     array_of,
     as_table,
-    checked,
     checked_rows,
     is_paths,
     kinds_of,
     read_frame,
     select_columns,
     take_rows,
+    values_in_memory,
     with_known_rows,
 )
 from lpe_dask.tasks import at_once, compute
@@ -339,12 +339,8 @@ def _in_this_process(fitted: Fitted, X: Any) -> pd.DataFrame:
             "there are no rows. Give new ones as X, or places of rows that were fitted "
             "(rows=)."
         )
-    X = _measured(fitted, X)
-    if is_dask_collection(X):
-        (X,) = compute(checked(X, kinds_of(fitted.categories)))
-    if hasattr(X, "columns"):
-        return X
-    return _named(pd.DataFrame(np.asarray(X)), fitted.columns)
+    values = values_in_memory(_measured(fitted, X), kinds_of(fitted.categories))
+    return _named(values, fitted.columns)
 
 
 def _named(frame: pd.DataFrame, names: list[Any] | None) -> pd.DataFrame:

@@ -85,6 +85,7 @@ from lpe_dask.tasks import (
     check_lazy,
     compute,
     enter,
+    meta_of,
     new_tasks,
     settle,
 )
@@ -228,7 +229,7 @@ def fit_model(
         categories = learn_categories(X, parameters["categorical"])
         places = () if categories is None else categories.places
     if X is not given:  # objects in files, such as lists or dates, are not numbers
-        check_numeric(X, but=places)
+        check_numeric(meta_of(X), but=places)
     table, nominal, minima = read_exactly(X, categories, parameters["missing"])
     check_order(parameters["metric_params"], table.columns)
     n_rows, n_features = nominal.rows.shape

@@ -39,7 +39,6 @@ from .large_numbers import NO_MINIMA as NO_MINIMA
 from .large_numbers import Minima as Minima
 from .levels import categorical_places as categorical_places
 from .levels import learn_categories as learn_categories
-from .levels import tasks_of_frame as tasks_of_frame
 from .listing import locate as locate
 from .listing import path_of as path_of
 from .minima import learn_minima as learn_minima
@@ -52,7 +51,6 @@ from .nominal import take_rows as take_rows
 from .numeric import check_numeric as check_numeric
 from .numeric import float_rows as float_rows
 from .origin import Origin as Origin
-from .partitions import checked as checked
 from .ranges import Ranges as Ranges
 from .ranges import count_unseen as count_unseen
 from .results import changed_rows as changed_rows
@@ -65,4 +63,6 @@ from .row_groups import READERS as READERS
 from .table import Table as Table
 from .table import cut_rows as cut_rows
 from .table import read_table as read_table
+from .table import tasks_of_frame as tasks_of_frame
+from .table import values_in_memory as values_in_memory
 from .table import with_known_rows as with_known_rows

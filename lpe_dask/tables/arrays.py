@@ -74,11 +74,9 @@ def _may_have_lost(array: NDArray[Any]) -> bool:
 def _ragged(X: Any) -> str:
     """Return an error about rows of which one is unlike the first."""
     sizes = [len(row) if isinstance(row, list | tuple) else np.shape(row) for row in X]
-    unlike = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
-    what = "some have values of several numbers"
-    if unlike is not None:
-        what = f"row 0 is {X[0]!r:.60}, and row {unlike} is {X[unlike]!r:.60}"
+    unlike = next((i for i, size in enumerate(sizes) if size != sizes[0]), 0)
     return (
-        f"all rows of a list must have equally many values, but {what}. Give each row as a "
-        f"list with a value for each column, None for a missing one; or all as dicts."
+        f"all rows of a list must have equally many values, each of one number, but row 0 "
+        f"is {X[0]!r:.60}, and row {unlike} is {X[unlike]!r:.60}. Give each row as a list "
+        f"with a value for each column, None for a missing one; or all as dicts."
     )

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from lpe_dask.tables.arrays import array_of
 from lpe_dask.tables.column_names import identity, places_of
-from lpe_dask.tables.kinds import label_of
 
 logger = logging.getLogger(__name__)
 
@@ -243,64 +242,48 @@ def _frame_of_columns(columns: Mapping[Any, Any]) -> pd.DataFrame:
             f"dask.dataframe.from_dask_array(dask.array.stack(list(X.values()), axis=1), "
             f"columns=list(X)), or compute them first: dask.compute(X)[0]."
         )
-    series = {name: _column(of, label_of(name)) for name, of in columns.items()}
-    indexes = [series[name].index for name, of in columns.items() if _has_index(of)]
+    series = {name: _column(of) for name, of in columns.items()}
+    indexes = [of.index for of in series.values() if isinstance(of, pd.Series)]
     if any(not index.equals(indexes[0]) for index in indexes):
         raise ValueError(
             "the columns of a dict have different indexes, so it is unknown which values "
             "belong to one row. Give pd.DataFrame(X), which joins them by index, or "
             "arrays without one."
         )
+    if odd := {name: np.shape(of) for name, of in series.items() if np.ndim(of) != 1}:
+        raise ValueError(
+            f"a column must have one value for each row, but these have the shapes {odd}. "
+            f"Give a list of dicts, [X], for a single row; and each column of an array by "
+            f"a name of its own."
+        )
     lengths = {name: len(of) for name, of in series.items()}
-    if len(set(lengths.values())) > 1:
+    if len({*lengths.values()}) > 1:
         raise ValueError(
             f"the columns of a dict must be of one length, but there are so many values: "
             f"{lengths}. Give each as many."
         )
-    plain = [of.reset_index(drop=True) for of in series.values()]
-    frame = pd.concat(plain, axis=1) if plain else pd.DataFrame()
-    return frame.set_axis(pd.Index([*series], dtype=object, tupleize_cols=False), axis=1)
+    names = pd.Index([*series], dtype=object, tupleize_cols=False)
+    return pd.DataFrame(dict(enumerate(series.values()))).set_axis(names, axis=1)
 
 
-def _has_index(column: Any) -> bool:
-    return isinstance(column, pd.Series | Mapping)
-
-
-def _column(values: Any, label: str) -> pd.Series:
-    """Return a column of a dict, of any kind."""
+def _column(values: Any) -> Any:
+    """Return a column of a dict as pandas takes it, with all digits of whole numbers."""
     if isinstance(values, pd.Series):
         return values
     if isinstance(values, Mapping):  # as pandas' to_dict gives them
-        index = pd.Index([*values], dtype=object, tupleize_cols=False)
-        return pd.Series(array_of([*values.values()]), index)
-    if isinstance(values, pd.Index | pd.api.extensions.ExtensionArray):
-        return pd.Series(values)
-    if isinstance(values, pa.Array | pa.ChunkedArray) or (
-        hasattr(values, "__arrow_c_stream__") and np.ndim(values) == 1
-    ):
-        values = pa.chunked_array(values) if not isinstance(values, pa.Array) else values
-        return frame_of_arrow(pa.table({"": values}))[""]
-    array = np.asarray(array_of(values))
-    if array.ndim != 1:
-        raise ValueError(
-            f"{label} has the shape {array.shape}, but must have one value for each row. "
-            f"Give a list of dicts, [X], for a single row; and each column of an array by "
-            f"a name of its own."
-        )
-    if (names := array.dtype.names) is not None:
-        raise ValueError(
-            f"{label} has the fields {list(names)}, but must have one value for each row. "
-            f"Give a dict with a column for each of them, such as X[...][{names[0]!r}]."
-        )
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    return pd.Series(array)
+        return pd.Series(array_of([*values.values()]), pd.Index([*values], dtype=object))
+    if hasattr(values, "__arrow_c_stream__") and np.ndim(values) == 1:
+        values = pa.chunked_array(values)
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return frame_of_arrow(pa.table({"": values}))[""].array
+    values = array_of(values)
+    if isinstance(values, np.ndarray) and not values.dtype.isnative:
+        return values.astype(values.dtype.newbyteorder("="))
+    return values
 
 
 def _row(row: Any) -> dict[Any, Any] | None:
     """Return a row that has names as a dict; None for others."""
-    if isinstance(row, pd.Series):
-        return dict(row.items())
     if hasattr(row, "_asdict"):  # a named tuple
         return dict(row._asdict())
     if hasattr(row, "keys"):  # a dict, or a row of a database

@@ -46,57 +46,26 @@ def kind_of_type(dtype: Any) -> str | None:
     """
     types = pd.api.types
     if isinstance(dtype, pd.CategoricalDtype):
-        return _kind_of_categories(dtype)
-    if isinstance(dtype, pd.ArrowDtype) and is_dictionary(dtype):
-        return None
-    if dtype.kind == "T":  # NumPy's text of any length
-        return TEXT
-    if isinstance(dtype, pd.SparseDtype) or types.is_complex_dtype(dtype):
-        return str(dtype)
+        categories = dtype.categories
+        is_known = categories.dtype != object and list(categories[:1]) != [_UNKNOWN]
+        return kind_of_values(categories) or None if is_known else None
     if types.is_object_dtype(dtype):
         return None
+    if isinstance(dtype, pd.SparseDtype) or types.is_complex_dtype(dtype):
+        return str(dtype)
     if types.is_bool_dtype(dtype):
         return BOOLEAN
     if types.is_integer_dtype(dtype):
         return WHOLE
     if types.is_float_dtype(dtype) or dtype == "null[pyarrow]":
         return FLOAT
-    return TEXT if types.is_string_dtype(dtype) else str(dtype)
+    return TEXT if dtype.kind == "T" or types.is_string_dtype(dtype) else str(dtype)
 
 
 def kind_of_arrow(type_: pa.DataType) -> str | None:
     """Return the same for a column of Arrow; of categories, what they are."""
-    types = pa.types
-    if types.is_dictionary(type_):
-        return kind_of_arrow(type_.value_type)
-    if types.is_string(type_) or types.is_large_string(type_):
-        return TEXT
-    if types.is_boolean(type_):
-        return BOOLEAN
-    if types.is_integer(type_):
-        return WHOLE
-    if types.is_floating(type_):
-        return FLOAT
-    return None if types.is_null(type_) else str(type_)
-
-
-def is_category(dtype: Any) -> bool:
-    """Return whether columns of this type are categories to pandas."""
-    is_arrows = isinstance(dtype, pd.ArrowDtype) and is_dictionary(dtype)
-    return is_arrows or isinstance(dtype, pd.CategoricalDtype)
-
-
-def _kind_of_categories(dtype: pd.CategoricalDtype) -> str | None:
-    """Return the kind of known categories; None if they are unknown, or of several."""
-    categories = dtype.categories
-    if categories.dtype == object or list(categories[:1]) == [_UNKNOWN]:
-        return None
-    return kind_of_values(categories) or None
-
-
-def is_dictionary(dtype: pd.ArrowDtype) -> bool:
-    """Return whether columns of a type of Arrow are categories."""
-    return bool(pa.types.is_dictionary(dtype.pyarrow_dtype))
+    type_ = type_.value_type if pa.types.is_dictionary(type_) else type_
+    return kind_of_type(pd.ArrowDtype(type_))
 
 
 def kind_of_values(values: Any) -> str:
@@ -106,7 +75,7 @@ def kind_of_values(values: Any) -> str:
         return ""
     found = pd.api.types.infer_dtype(present, skipna=True)
     if found.startswith("mixed") and found not in INFERRED:
-        return (
+        found = (
             f"values of the types {', '.join(sorted({type(v).__name__ for v in present}))}"
         )
     return INFERRED.get(found, found)
@@ -114,9 +83,8 @@ def kind_of_values(values: Any) -> str:
 
 def kind_of_levels(levels: Sequence[Level]) -> str | None:
     """Return what the levels of a column are; None if there are none."""
-    return next(
-        (k for k, t in LEVEL_TYPES.items() if levels and type(levels[0]) is t), None
-    )
+    kinds = {type_: kind for kind, type_ in LEVEL_TYPES.items()}
+    return kinds[type(levels[0])] if levels else None
 
 
 def label_of(name: Any) -> str:
@@ -149,10 +117,9 @@ def check_kinds(
 
 def check_kind(found: str | None, fitted: str, label: str) -> None:
     """Raise TypeError if values of a kind cannot be levels of the kind that was fitted."""
-    if found in (None, "", fitted):
-        return
-    raise CategoryTypeError(
-        f"{label} has {found}, but the nominal rows have {fitted} in this categorical "
-        f"column, and values of different types are never the same category. Convert it to "
-        f"{fitted}."
-    )
+    if found not in (None, "", fitted):
+        raise CategoryTypeError(
+            f"{label} has {found}, but the nominal rows have {fitted} in this categorical "
+            f"column, and values of different types are never the same category. Convert "
+            f"it to {fitted}."
+        )

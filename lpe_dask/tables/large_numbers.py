@@ -1,8 +1,8 @@
 """Convert whole numbers and decimals to float64 without losing digits.
 
     column within 2**53 units -----------------------------> float64 of its numbers
-    column beyond --exact_frame, exact_rows--> float64 of the differences from its least
-                                               nominal value, see `minima`
+    column beyond --numbers_of--> float64 of the differences from its least nominal value,
+                                  see `minima`
 
 The unit of a whole number is 1, and that of a decimal one of its last digit: float64 holds
 2**53 of them on each side of zero.
@@ -11,11 +11,10 @@ The unit of a whole number is 1, and that of a decimal one of its last digit: fl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
-from numbers import Integral, Real
+from numbers import Complex, Integral, Real
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lpe_dask.tables.errors import PrecisionError
-from lpe_dask.tables.kinds import label_of
 
 #: Units that float64 holds, on each side of zero.
 MOST_UNITS = 2**53
@@ -69,81 +67,48 @@ class Minima:
 NO_MINIMA = Minima()
 
 
-def may_lose_digits(dtype: Any) -> bool:
-    """Return whether columns of this type may have numbers that float64 cannot hold."""
-    if isinstance(dtype, np.dtype):
-        return dtype.kind in "iu" and dtype.itemsize == 8
-    return pd.api.types.is_integer_dtype(dtype) or _is_decimal(dtype)
+def numbers_of(
+    column: pd.Series, label: str, origin: int | None = None
+) -> NDArray[Any] | None:
+    """Return the numbers of a column, or what they exceed an origin by; NA is NaN.
 
-
-# The functions below run inside tasks.
-
-
-def exact_frame(frame: pd.DataFrame, minima: Minima = NO_MINIMA) -> pd.DataFrame:
-    """Return a frame with float64 for decimals, numbers as objects, and where minima are.
+    None if there are other objects than numbers.
 
     Raises
     ------
     PrecisionError
-        If float64 cannot hold a number, naming the column.
-    """
-    origins, converted = dict(zip(minima.places, minima.values, strict=True)), frame
-    for i, dtype in enumerate(frame.dtypes):
-        origin = origins.get(i)
-        is_object = pd.api.types.is_object_dtype(dtype)
-        if origin is None and not is_object and not may_lose_digits(dtype):
-            continue
-        column = exact_column(frame.iloc[:, i], label_of(frame.columns[i]), origin)
-        if column is not None:
-            converted = frame.copy(deep=False) if converted is frame else converted
-            converted.isetitem(i, column)
-    return converted
-
-
-def exact_rows(
-    array: NDArray[Any], minima: Minima = NO_MINIMA, but: Collection[int] = ()
-) -> NDArray[Any]:
-    """Return the same for an array; ``but`` has the positions of columns without numbers.
-
-    Without minima it is the array itself, checked.
-    """
-    origins, rows = dict(zip(minima.places, minima.values, strict=True)), array
-    is_large = may_lose_digits(array.dtype) and array.size > 0
-    is_large = is_large and max(-int(array.min()), int(array.max())) > MOST_UNITS
-    if origins:
-        rows = array.astype(object if array.dtype == object else np.float64)
-    for i in range(array.shape[1]):
-        origin = origins.get(i)
-        if origin is not None or (is_large and i not in but):
-            column = exact_column(pd.Series(array[:, i]), label_of(i), origin)
-            if column is not None:
-                rows[:, i] = column
-    return rows
-
-
-def rows_or_sign(convert: Callable[..., NDArray[Any]], *arguments: Any) -> NDArray[Any]:
-    """Return the rows that a function gives; where float64 cannot hold them, no columns.
-
-    That is how a reading of nominal rows learns of it: a task that fails would be in the
-    log of a worker.
-    """
-    try:
-        return convert(*arguments)
-    except PrecisionError:
-        return np.empty((0, 0))
-
-
-def exact_column(
-    column: pd.Series, label: str, origin: int | None = None
-) -> NDArray[np.float64] | None:
-    """Return what the numbers of a column exceed an origin by.
-
-    None if whole numbers need no conversion, or there are other objects than numbers.
+        If float64 cannot hold a number.
+    ValueError
+        For complex numbers.
     """
     if pd.api.types.is_integer_dtype(column.dtype):
-        return _exact_whole(column, label, origin)
+        is_there = column.notna().to_numpy()
+        present = column if is_there.all() else column[is_there]
+        for value in (int(present.min()), int(present.max())) if len(present) else ():
+            if abs(value - (origin or 0)) > MOST_UNITS:
+                raise _beyond(label, value, origin)
+        if origin is not None:
+            dtype = np.uint64 if "uint" in str(column.dtype).lower() else np.int64
+            # Both wrap around in the same way: the difference is right, as it is small.
+            numbers = present.to_numpy(dtype).astype(np.uint64) - np.uint64(origin % 2**64)
+            differences = np.full(len(column), np.nan)
+            differences[is_there] = numbers.view(np.int64)
+            return differences
+    if (
+        origin is None
+        and isinstance(column.dtype, np.dtype)
+        and column.dtype.kind in "biuf"
+    ):
+        return column.to_numpy()
+    has_objects = pd.api.types.is_object_dtype(column.dtype) or _is_decimal(column.dtype)
+    if origin is None and not has_objects:
+        return column.to_numpy(np.float64, na_value=np.nan)
     objects = column.to_numpy(object)
-    if not are_numbers(objects):
+    kinds = set(map(type, objects))
+    if any(issubclass(kind, Complex) and not issubclass(kind, Real) for kind in kinds):
+        raise complex_error("there are complex numbers among the objects of X")
+    # To NumPy, durations are whole numbers.
+    if np.timedelta64 in kinds or not all(issubclass(k, _NUMBERS) for k in kinds):
         return None
     if origin is not None:
         return np.array([_difference(x, label, origin) for x in objects], np.float64)
@@ -152,32 +117,17 @@ def exact_column(
     return pd.Series(objects, dtype=object).to_numpy(np.float64, na_value=np.nan)
 
 
-def _exact_whole(
-    column: pd.Series, label: str, origin: int | None
-) -> NDArray[np.float64] | None:
-    is_absent = column.isna().to_numpy()
-    if is_absent.all():
-        return None if origin is None else np.full(len(column), np.nan)
-    for value in (int(column.min()), int(column.max())):
-        if abs(value - (origin or 0)) > MOST_UNITS:
-            raise _beyond(label, value, origin)
-    if origin is None:
-        return None
-    if is_absent.any():
-        column = column[~is_absent]
-    dtype = np.uint64 if "uint" in str(column.dtype).lower() else np.int64
-    # Both wrap around in the same way: the difference is right, as it is small.
-    numbers = column.to_numpy(dtype).astype(np.uint64) - np.uint64(origin % 2**64)
-    differences = np.full(len(is_absent), np.nan)
-    differences[~is_absent] = numbers.view(np.int64)
-    return differences
+def complex_error(given: str) -> ValueError:
+    """Return an error about complex numbers."""
+    return ValueError(
+        f"Complex data not supported: {given}, but rows must be real numbers. Give real "
+        f"and imaginary parts as separate columns."
+    )
 
 
 def _difference(value: Any, label: str, origin: int) -> float:
-    if is_missing(value):
-        return np.nan
     if not is_finite(value):
-        return float(value)
+        return np.nan if value is None or value is pd.NA else float(value)
     value = value.item() if isinstance(value, np.generic) else value
     difference, digits = Fraction(value) - origin, digits_after_point(value)
     if abs(difference) * 10**digits > MOST_UNITS:
@@ -191,22 +141,10 @@ def _difference(value: Any, label: str, origin: int) -> float:
     return float(difference)
 
 
-def are_numbers(objects: NDArray[np.object_]) -> bool:
-    """Return whether all objects are real numbers, or missing ones."""
-    kinds = set(map(type, objects))
-    # To NumPy, durations are whole numbers.
-    return all(issubclass(k, _NUMBERS) and not issubclass(k, np.timedelta64) for k in kinds)
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether an object stands for a missing number."""
-    is_nan = isinstance(value, float | np.floating | Decimal) and value != value
-    return value is None or value is pd.NA or is_nan
-
-
 def is_finite(value: Any) -> bool:
-    """Return whether a number is."""
-    return isinstance(value, Integral) or math.isfinite(value)
+    """Return whether a number is, and is there."""
+    is_there = value is not None and value is not pd.NA
+    return is_there and (isinstance(value, Integral) or math.isfinite(value))
 
 
 def is_beyond(value: Any) -> bool:

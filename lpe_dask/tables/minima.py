@@ -10,27 +10,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from lpe_dask.tables.categories import Categories
 from lpe_dask.tables.errors import PrecisionError
 from lpe_dask.tables.large_numbers import (
-    MOST_UNITS,
     NO_MINIMA,
     Minima,
-    are_numbers,
     digits_after_point,
     is_beyond,
     is_finite,
-    is_missing,
 )
-from lpe_dask.tables.levels import survey_columns
+from lpe_dask.tables.levels import survey
 from lpe_dask.tables.nominal import Nominal, read_nominal
-from lpe_dask.tables.table import Table, read_table
+from lpe_dask.tables.table import Table, open_source, read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +94,9 @@ def learn_minima(
     categories : Categories, optional
         Whose columns are not numbers.
     """
-    but = () if categories is None else categories.places
-    found = survey_columns(X, but, _extent_of, _merged, most_partitions)
+    source, but = open_source(X), () if categories is None else categories.places
+    places = [i for i in range(len(source.meta.columns)) if i not in but]
+    found = survey(source, places, _extent_of, _merged, most_partitions)
     beyond = [(i, of) for i, of in found.items() if of.is_beyond]
     return Minima(
         tuple(place for place, _ in beyond),
@@ -110,28 +109,21 @@ def learn_minima(
 
 
 def _extent_of(column: pd.Series) -> _Extent:
-    is_whole = pd.api.types.is_integer_dtype(column.dtype)
-    if is_whole or pd.api.types.is_float_dtype(column.dtype):
-        if not is_whole:
-            numbers = column.to_numpy(np.float64, na_value=np.nan)
-            column = pd.Series(numbers[np.isfinite(numbers)])
-        if not column.notna().any():
-            return _Extent()
-        least, most = column.min(), column.max()
-        is_large = is_whole and max(-int(least), int(most)) > MOST_UNITS
-        return _Extent(int(least) if is_whole else math.floor(least), is_large)
-    objects = column.to_numpy(object)
-    return _extent_of_objects(objects) if are_numbers(objects) else _Extent()
-
-
-def _extent_of_objects(objects: NDArray[np.object_]) -> _Extent:
-    finite = [x for x in objects if not is_missing(x) and is_finite(x)]
-    if not finite:
+    objects = column.dropna()
+    if pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(
+        column.dtype
+    ):
+        objects = objects[np.isfinite(objects.to_numpy(np.float64))]
+    elif objects.map(lambda x: isinstance(x, (Real, Decimal))).all():
+        objects = objects[objects.map(is_finite).astype(bool)]
+    else:
         return _Extent()
-    return _Extent(
-        math.floor(min(finite)), any(map(is_beyond, finite)),
-        max(map(digits_after_point, finite)),
-    )  # fmt: skip
+    if len(objects) == 0:
+        return _Extent()
+    is_plain = column.dtype.kind in "iuf" and not hasattr(column.dtype, "pyarrow_dtype")
+    some = [objects.min(), objects.max()] if is_plain else objects
+    digits = 0 if is_plain else max(map(digits_after_point, some))
+    return _Extent(math.floor(min(some)), any(map(is_beyond, some)), digits)
 
 
 def _merged(found: list[_Extent]) -> _Extent:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
-from lpe_dask.tables.errors import PrecisionError
 from lpe_dask.tables.ranges import BlockValues, Ranges, ranges_of
 from lpe_dask.tables.results import changed_rows, row_hashes
 from lpe_dask.tables.table import Table, with_known_rows
@@ -108,8 +107,6 @@ def read_nominal(table: Table, missing: str, categorical: Sequence[int] = ()) ->
     is_finite, counts, samples, checksums, hashes, values = _survey_blocks(
         source, is_frame, tuple(categorical)
     )
-    if not all(map(len, counts)):  # see `large_numbers.rows_or_sign`
-        raise PrecisionError("float64 cannot hold some numbers of the nominal rows.")
     sizes = tuple(map(len, is_finite))
     is_kept = np.concatenate(is_finite)
     bad = np.sum(counts, axis=0)

@@ -1,17 +1,16 @@
-"""Check that rows are real numbers, and convert them to one array.
+"""Check that columns are real numbers, and convert a frame of them to one array.
 
-    frame of numbers, or of objects that are --of_numbers--> frame of numbers
-    frame of numbers --float_rows--> float32 or float64 (n_rows, n_features)
+    frame --check_numeric--> or an error that says what to do about columns of other types
+    frame --float_rows--> float32 or float64 (n_rows, n_features), with codes of categories
 
 Only numbers are accepted, no dates and no complex numbers; text is in categorical columns
-only, which `categories` has turned into codes before.
+only, of which `categories` gives codes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import partial
-from numbers import Complex, Real
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,93 +20,83 @@ from numpy.typing import NDArray
 from lpe_dask.tables.column_names import as_option
 from lpe_dask.tables.kinds import (
     LEVEL_TYPES,
-    TEXT,
-    is_category,
-    is_dictionary,
-    kind_of_arrow,
     kind_of_type,
     kind_of_values,
     label_of,
 )
-from lpe_dask.tables.large_numbers import exact_column, exact_frame
-
-#: Rows of a frame that are converted at a time.
-CONVERTED_ROWS = 2**14
+from lpe_dask.tables.large_numbers import complex_error, numbers_of
 
 #: Whether text in files comes as objects, as dates and lists do, which pandas 3 ended.
 _TEXT_IS_OBJECTS = pd.Series(["text"]).dtype == object
 
+#: Rows of a frame that are converted at a time.
+CONVERTED_ROWS = 2**14
 
-def check_type(dtype: np.dtype[Any]) -> None:
-    """Raise for types that rows cannot have; objects are checked later."""
-    if dtype.kind == "c":
-        raise ValueError(_is_complex(f"X has dtype {dtype}"))
-    if dtype.kind not in "biufO":
-        text = ", or measure them as equal or different (categorical='auto')"
-        raise TypeError(
-            f"X has dtype {dtype}, but rows must be real numbers or booleans. Drop other "
-            f"columns, or convert them to numbers{text if dtype.kind in 'UT' else ''}."
-        )
+_NOTHING: Mapping[int, Any] = MappingProxyType({})
 
 
 def check_numeric(
-    frame: Any, but: Collection[int] = (), later: Collection[int] = ()
+    frame: pd.DataFrame, but: Collection[int] = (), later: Collection[int] = ()
 ) -> None:
     """Raise TypeError if ``frame`` has columns that are not real numbers, with their names.
 
-    For complex numbers ValueError. ``but`` has the positions of categorical columns, which
-    need not be, and ``later`` those of objects that are checked later.
+    For complex numbers ValueError. Of a lazy frame its metadata are enough.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    but : collection of int
+        Positions of categorical columns, which need not be numbers.
+    later : collection of int
+        Positions of columns of objects that are checked later.
     """
-    dtypes = dict(enumerate(frame.dtypes))
-    names, passed = list(frame.columns), {*but, *later}
+    names = list(frame.columns)
+    dtypes = {i: of for i, of in enumerate(frame.dtypes) if i not in {*but, *later}}
     is_complex = pd.api.types.is_complex_dtype
-    complex_ = [names[i] for i, of in dtypes.items() if is_complex(of) and i not in passed]
-    if complex_:
-        raise ValueError(_is_complex(f"the columns {complex_} are complex"))
-    others = [i for i, of in dtypes.items() if not _is_number(of) and i not in passed]
-    if others:
+    if complex_ := [names[i] for i, of in dtypes.items() if is_complex(of)]:
+        raise complex_error(f"the columns {complex_} are complex")
+    if others := [i for i, of in dtypes.items() if not _is_number(of)]:
         listed = ", ".join(f"{names[i]!r} ({dtypes[i]})" for i in others)
         raise TypeError(
             f"rows must be dense numbers or booleans, but these columns are not: {listed}. "
-            f"{_remedy(frame, others, but)}"
+            f"The argument must be of these only, as no string or other object is taken as "
+            f"a number. {_remedy(frame, others, but)}"
         )
 
 
-def _remedy(frame: Any, others: Collection[int], but: Collection[int]) -> str:
+def _remedy(frame: pd.DataFrame, others: Collection[int], but: Collection[int]) -> str:
     """Return what to do about columns that are no numbers, some of them perhaps text."""
-    names = list(frame.columns)
-    usable = [name for i, name in enumerate(names) if i not in others]
-    choose = (
-        f"Choose the columns to measure: columns={usable} in Python or a job file, "
-        f"{as_option('--columns', usable)} on the command line"
-    )
-    if not usable:
-        choose = "There are no others: give a table with columns of numbers"
-    texts = [i for i in others if _may_have_levels(frame, i)]
+
+    def given(**places: Collection[int]) -> str:
+        names = {key: [frame.columns[i] for i in sorted(of)] for key, of in places.items()}
+        options = " ".join(as_option(f"--{key}", of) for key, of in names.items())
+        return f"{', '.join(f'{key}={of}' for key, of in names.items())} ({options})"
+
+    index: Any = frame.columns
+    usable = {*range(frame.shape[1])} - {*others}
+    choose = "There are no others: give a table with columns of numbers"
+    if usable:
+        choose = f"Choose the columns to measure: {given(columns=usable)}"
+        if isinstance(index, pd.RangeIndex):
+            choose += f", or of an array X[:, {sorted(usable)}]"
+    texts = {i for i in others if _may_have_levels(frame.iloc[:, i])}
     if not texts:
         return f"{choose}."
-    categorical = [name for i, name in enumerate(names) if i in {*texts, *but}]
-    given = f"categorical={categorical}, {as_option('--categorical', categorical)}"
-    if len(texts) < len(others):  # dates, for example, which are no categories either
-        left = [name for i, name in enumerate(names) if i in texts or i not in others]
-        given = (
-            f"columns={left} and categorical={categorical}, "
-            f"{as_option('--columns', left)} {as_option('--categorical', categorical)}"
-        )
-    return f"{choose}; or measure text and categories, too, as equal or different: {given}."
+    # Dates, for example, are no categories either.
+    columns = {} if len(texts) == len(others) else {"columns": usable | texts}
+    remedy = given(**columns, categorical=texts | {*but})
+    return (
+        f"{choose}; or measure text and categories, too, as equal or different: {remedy}."
+    )
 
 
-def _may_have_levels(frame: Any, place: int) -> bool:
+def _may_have_levels(column: pd.Series) -> bool:
     """Return whether a column that is no number can be categorical, as far as is known."""
-    dtype = frame.dtypes.iloc[place]
-    if isinstance(dtype, pd.ArrowDtype) and is_dictionary(dtype):
-        return kind_of_arrow(dtype.pyarrow_dtype) in LEVEL_TYPES
-    kind = kind_of_type(dtype)
-    if kind is None and isinstance(frame, pd.DataFrame):
-        column = frame.iloc[:, place]
-        kind = kind_of_values(column.cat.categories if is_category(dtype) else column)
-    if kind is None:  # not read yet
-        return is_category(dtype) or _TEXT_IS_OBJECTS
+    kind = kind_of_type(column.dtype)
+    if kind is None:
+        kind = kind_of_values(column.cat.categories if hasattr(column, "cat") else column)
+    if kind == "":  # not read yet
+        return hasattr(column, "cat") or _TEXT_IS_OBJECTS
     return kind in LEVEL_TYPES
 
 
@@ -119,64 +108,14 @@ def _is_number(dtype: Any) -> bool:
     return is_number and not isinstance(dtype, pd.SparseDtype)
 
 
-def _is_complex(given: str) -> str:
-    return (
-        f"Complex data not supported: {given}, but rows must be real numbers. Give real "
-        f"and imaginary parts as separate columns."
-    )
-
-
 # The functions below run inside tasks.
 
 
-def of_numbers(frame: pd.DataFrame, but: Collection[int] = ()) -> pd.DataFrame:
-    """Return a frame with objects converted to numbers, checked; ``but`` has codes."""
-    is_object = map(pd.api.types.is_object_dtype, frame.dtypes)
-    objects = [i for i, is_one in enumerate(is_object) if is_one]
-    converted = frame.copy(deep=False) if objects else frame
-    for i in objects:
-        label = label_of(frame.columns[i])
-        numbers = _numbers_among(frame.iloc[:, i].to_numpy(), label)
-        if numbers is not None:
-            converted.isetitem(i, numbers)
-    check_numeric(converted, but)
-    return converted
-
-
-def rows_of_objects(array: NDArray[np.object_]) -> NDArray[np.float64]:
-    """Return an array of objects as numbers; TypeError for other objects."""
-    rows, others = np.empty(array.shape), []
-    measure_text = ""
-    for i, column in enumerate(array.T):
-        numbers = _numbers_among(column, label_of(i))
-        if numbers is None:
-            others.append(f"column {i}")
-            if kind_of_values(column) == TEXT:
-                measure_text = (
-                    ", or measure text as equal or different (categorical=[...] with the "
-                    "positions of the columns)"
-                )
-        else:
-            rows[:, i] = numbers
-    if others:
-        raise TypeError(
-            f"the argument must be rows of numbers: no string or other object is taken as "
-            f"a number, but there are some in {', '.join(others)}. Drop these, for example "
-            f"X[:, [0, 1]], or convert them to numbers{measure_text}."
-        )
-    return rows
-
-
-def _numbers_among(objects: NDArray[np.object_], label: str) -> NDArray[np.float64] | None:
-    """Return objects as numbers, with NaN for None and NA; None if there are others."""
-    kinds = set(map(type, objects))
-    if any(issubclass(kind, Complex) and not issubclass(kind, Real) for kind in kinds):
-        raise ValueError(_is_complex("there are complex numbers among the objects of X"))
-    return exact_column(pd.Series(objects, dtype=object), label)
-
-
 def float_rows(
-    frame: pd.DataFrame, dtype: type[np.floating] | None = None
+    frame: pd.DataFrame,
+    dtype: type[np.floating] | None = None,
+    codes: Mapping[int, NDArray[Any]] = _NOTHING,
+    origins: Mapping[int, int] = _NOTHING,
 ) -> NDArray[np.floating]:
     """Return the numbers of a frame, of shape (n_rows, n_features); NA is NaN.
 
@@ -184,30 +123,60 @@ def float_rows(
     same numbers. A frame that is one array already, as pandas makes it of NumPy's, is not
     copied where that is in row order.
 
+    Parameters
+    ----------
+    frame : DataFrame
+    dtype : type, optional
+        float32 or float64.
+    codes : mapping of int to ndarray
+        Of the categorical columns, by position.
+    origins : mapping of int to int
+        What the numbers of some columns are measured from, by position.
+
     Raises
     ------
+    TypeError
+        For columns that are not numbers.
     ValueError
         If ``dtype`` is float32 and cannot represent the numbers, or float64 cannot.
     """
-    frame = exact_frame(frame)
-    found = number_type(frame)
+    found = number_type(frame, codes)
     if dtype == np.float32 != found:
-        return _as_float32(frame)
+        return _as_float32(frame, float_rows(frame, None, codes, origins))
     dtype = dtype or found
-    convert = partial(pd.DataFrame.to_numpy, dtype=dtype, na_value=np.nan)
-    head = convert(frame.iloc[:1])
-    if np.may_share_memory(head, frame.iloc[:, 0].to_numpy()):
-        return np.ascontiguousarray(convert(frame))
-    # pandas would copy its columns first, and convert them to rows in a second copy.
-    rows = np.empty(frame.shape, dtype)
+    head = frame.iloc[:1].to_numpy()
+    is_plain = not (codes or origins) and head.dtype == dtype
+    if is_plain and np.may_share_memory(head, frame.iloc[:, 0].to_numpy()):
+        return np.ascontiguousarray(frame.to_numpy())
+    numbers: dict[int, NDArray[Any] | None] = dict(codes)
+    for i, of in enumerate(frame.dtypes):
+        if i not in codes and pd.api.types.is_object_dtype(of):
+            numbers[i] = _numbers_at(frame, i, origins)
+    check_numeric(frame, codes, [i for i, column in numbers.items() if column is not None])
+    rows, views = np.empty(frame.shape, dtype), {}
+    for i in range(frame.shape[1]):
+        column = numbers[i] if i in numbers else _numbers_at(frame, i, origins)
+        assert column is not None  # checked
+        if column.base is None:  # converted, and not to be kept
+            rows[:, i] = column
+        else:
+            views[i] = column
+    # A part of the rows at a time, which the caches of a processor hold.
     for start in range(0, len(frame), CONVERTED_ROWS):
         part = slice(start, start + CONVERTED_ROWS)
-        rows[part] = convert(frame.iloc[part])
+        for i, column in views.items():
+            rows[part, i] = column[part]
     return rows
 
 
-def _as_float32(frame: pd.DataFrame) -> NDArray[np.float32]:
-    rows = float_rows(frame)
+def _numbers_at(
+    frame: pd.DataFrame, place: int, origins: Mapping[int, int]
+) -> NDArray[Any] | None:
+    label = label_of(frame.columns[place])
+    return numbers_of(frame.iloc[:, place], label, origins.get(place))
+
+
+def _as_float32(frame: pd.DataFrame, rows: NDArray[np.floating]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         narrow = rows.astype(np.float32)
     if not np.array_equal(narrow, rows, equal_nan=True):
@@ -220,7 +189,10 @@ def _as_float32(frame: pd.DataFrame) -> NDArray[np.float32]:
     return narrow
 
 
-def number_type(frame: Any) -> type[np.floating]:
-    """Return the type for the numbers of a frame: float32 if all columns are of it."""
-    is_single = all(dtype == np.float32 for dtype in frame.dtypes)
-    return np.float32 if is_single else np.float64
+def number_type(frame: Any, but: Collection[int] = ()) -> type[np.floating]:
+    """Return the type for the numbers of a frame: float32 if all columns are of it.
+
+    ``but`` has the positions of columns that do not count.
+    """
+    dtypes = (dtype for i, dtype in enumerate(frame.dtypes) if i not in but)
+    return np.float32 if all(dtype == np.float32 for dtype in dtypes) else np.float64

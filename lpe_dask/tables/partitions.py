@@ -1,7 +1,7 @@
-"""Check in tasks that partitions and blocks are what a Dask collection says of them.
+"""Turn partitions of frames and blocks of arrays into rows of numbers, checked.
 
-    partition --part_of_columns--> its columns, by name --numeric_frame--> numbers
-    block --checked_blocks--> the same block of numbers
+    partition --part_of_columns--> its columns, by name --RowEncoder--> numbers
+    block -----checked_block-----> the same block ------/
 
 Dask checks neither names nor types. What is refused in a pandas frame or an array of NumPy
 before anything is computed is refused here by the task that reads it.
@@ -9,120 +9,162 @@ before anything is computed is refused here by the task that reads it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from itertools import product
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lpe_dask import dask_array as da
 from lpe_dask.tables.arrays import array_of
-from lpe_dask.tables.categories import Categories, coded_frame
+from lpe_dask.tables.categories import Categories, coded
 from lpe_dask.tables.column_names import identity, places_of
 from lpe_dask.tables.errors import TableError
-from lpe_dask.tables.large_numbers import (
-    NO_MINIMA,
-    Minima,
-    exact_frame,
-    exact_rows,
-    may_lose_digits,
-)
-from lpe_dask.tables.numeric import check_numeric, check_type, of_numbers, rows_of_objects
-from lpe_dask.tasks import meta_of, new_array, with_selection
+from lpe_dask.tables.kinds import label_of
+from lpe_dask.tables.large_numbers import MOST_UNITS, NO_MINIMA, Minima
+from lpe_dask.tables.numeric import float_rows
 
 _REPAIR = "Correct it where the partitions are made, or in them, by map_partitions."
 
 
-def checked(X: Any, but: Collection[int]) -> Any:
-    """Return a dask frame or array whose tasks check names and types.
+@dataclass(frozen=True, slots=True)
+class RowEncoder:
+    """How the values of a partition become numbers, beside the codes of categories.
 
-    ``but`` has the positions of categorical columns.
-    """
-    if isinstance(X, da.Array):
-        is_exact = X.dtype == object or may_lose_digits(X.dtype)
-        return checked_blocks(X, has_text=bool(but), converts=not (but or is_exact))
-    return with_checked_names(X).map_partitions(
-        _checked_part, names=list(X.columns), but=tuple(but), meta=meta_of(X),
-        enforce_metadata=False,
-    )  # fmt: skip
-
-
-def without_masks(rows: da.Array) -> da.Array:
-    """Return a dask array of masked blocks as one of values that may be missing, lazily."""
-    if not isinstance(meta_of(rows), np.ma.MaskedArray):
-        return rows
-    dtype = rows.dtype if rows.dtype.kind == "f" else np.dtype(object)
-    return rows.map_blocks(_unmasked, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
-
-
-def with_checked_names(frame: Any) -> Any:
-    """Return a dask frame whose tasks select columns as `part_of_columns` does."""
-    return with_selection(frame, part_of_columns)
-
-
-def checked_blocks(rows: da.Array, *, has_text: bool, converts: bool) -> da.Array:
-    """Return a dask array in one chunk of features, whose tasks check its blocks.
-
-    Parameters
+    Attributes
     ----------
-    rows : dask array of shape (n_rows, n_features)
-    has_text : bool
-        Whether there may be text, which is not converted then.
-    converts : bool
-        Whether blocks of objects become numbers, and whole numbers beyond 2**53 are errors.
+    names : list or int
+        Of the columns; of an array how many.
+    minima : Minima
+        The columns whose numbers are measured from their least nominal one.
+    is_nominal : bool
+        Whether the categories are those of these rows.
+    dtype : type, optional
+        Of the rows; None: as `float_rows` has it.
     """
-    rows = without_masks(rows)
-    tasks = (
-        (_checked_block, (rows.name, i, j), i, shape, has_text, converts)
-        for i, n_rows in enumerate(rows.chunks[0])
-        for j, shape in enumerate(product([n_rows], rows.chunks[1]))
-    )
-    blocks = new_array("checked", tasks, [rows], rows.chunks, meta_of(rows))
-    return blocks.rechunk({1: -1}) if len(rows.chunks[1]) > 1 else blocks
+
+    names: list[Any] | int
+    minima: Minima = NO_MINIMA
+    is_nominal: bool = False
+    dtype: type[np.floating] | None = None
+
+    def rows(self, part: Any, categories: Categories) -> NDArray[Any]:
+        """Return the rows of a frame, or of an array, which stays as it is if it can."""
+        is_changed = categories.places or self.minima.places
+        if not is_changed and _is_plain(part):
+            return np.asarray(part)
+        frame = as_frame(part)
+        codes = {}
+        for place, levels in zip(categories.places, categories.levels, strict=True):
+            if place < frame.shape[1]:
+                column, label = frame.iloc[:, place], label_of(frame.columns[place])
+                codes[place] = coded(column, levels, label, is_nominal=self.is_nominal)
+        origins = dict(zip(self.minima.places, self.minima.values, strict=True))
+        return float_rows(frame, self.dtype, codes, origins)
+
+
+def as_frame(part: Any) -> pd.DataFrame:
+    """Return an array as a frame whose columns have numbers, without a copy of numbers."""
+    if isinstance(part, pd.DataFrame):
+        return part
+    array = array_of(part)
+    if array.dtype.kind in "mM":  # which pandas would convert to its own
+        raise TypeError(
+            f"X has dtype {array.dtype}, but rows must be real numbers or booleans. Drop "
+            f"other columns, or convert them to numbers."
+        )
+    has_text = array.dtype.kind in "UT"
+    return pd.DataFrame(array.astype(object) if has_text else array, copy=False)
+
+
+def _is_plain(part: Any) -> bool:
+    """Return whether something is an array of numbers that float64 can hold."""
+    if not isinstance(part, np.ndarray) or isinstance(part, np.ma.MaskedArray):
+        return False
+    if part.dtype.kind in "iu" and part.dtype.itemsize == 8 and part.size > 0:
+        return max(-int(part.min()), int(part.max())) <= MOST_UNITS
+    return part.dtype.kind in "biuf"
 
 
 # The functions below run inside tasks.
 
 
-def _unmasked(block: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a block without mask, of one type whether any value is masked or not."""
-    unmasked: NDArray[Any] = array_of(block).astype(dtype, copy=False)
-    return unmasked
-
-
-def numeric_frame(
-    frame: pd.DataFrame,
-    categories: Categories | None,
-    minima: Minima = NO_MINIMA,
-    *,
-    is_nominal: bool = False,
-) -> pd.DataFrame:
-    """Return a frame of numbers: less its minima, and codes for categories.
-
-    `numeric.float_rows` checks the whole numbers that have no minima.
-    """
-    places = () if categories is None else categories.places
-    if categories is not None:
-        frame = coded_frame(frame, categories, is_nominal=is_nominal)
-    return of_numbers(exact_frame(frame, minima) if minima.places else frame, places)
-
-
-def numeric_part(
+def rows_of_part(
     part: Any,
-    categories: Categories | None,
+    number: int,
+    n_rows: float,
+    categories: Categories,
+    encoder: RowEncoder,
+) -> NDArray[Any]:
+    """Return the rows of a partition or block, checked."""
+    return in_part(
+        part, number, encoder.names, lambda x: encoder.rows(x, categories), n_rows
+    )
+
+
+def frame_of_part(
+    part: Any,
+    categories: Categories,
+    encoder: RowEncoder,
     *,
-    names: list[Any],
-    minima: Minima,
-    is_nominal: bool,
     partition_info: Mapping[str, Any],
 ) -> pd.DataFrame:
-    """Return the columns of these names of a partition as `numeric_frame` does."""
-    frame = part_of_columns(part, names, partition_info)
-    with naming("partition", partition_info["number"]):
-        return numeric_frame(frame, categories, minima, is_nominal=is_nominal)
+    """Return the rows of a partition as a frame with its index."""
+    rows = rows_of_part(part, partition_info["number"], np.nan, categories, encoder)
+    names: Any = encoder.names
+    return pd.DataFrame(rows, part.index, pd.Index(names, tupleize_cols=False))
+
+
+def in_part(
+    part: Any,
+    number: int,
+    names: list[Any] | int,
+    function: Callable[[Any], Any],
+    n_rows: float = np.nan,
+) -> Any:
+    """Return what a function makes of a partition or block, checked; errors say of which.
+
+    Parameters
+    ----------
+    part : DataFrame or ndarray
+        As tasks get it: of any type.
+    number : int
+        Of the partition.
+    names : list or int
+        Of the columns; of an array how many.
+    function : callable
+    n_rows : float
+        Of a block; NaN if it is not known.
+    """
+    what = "block" if isinstance(names, int) else "partition"
+    try:
+        if isinstance(names, int):
+            return function(_checked_block(part, number, n_rows, names))
+        return function(part_of_columns(part, names, {"number": number}))
+    except (TypeError, ValueError) as error:
+        if len(error.args) == 1 and f"{what} {number}" not in str(error):
+            error.args = (f"in {what} {number}: {error}",)
+        raise
+
+
+def _checked_block(block: Any, number: int, n_rows: float, n_columns: int) -> NDArray[Any]:
+    if not isinstance(block, np.ndarray) or isinstance(block, np.matrix):
+        raise TypeError(
+            f"block {number} is of type {type(block).__name__}, but the Dask array says "
+            f"NumPy's arrays. Convert it, for example X.map_blocks(numpy.asarray, "
+            f"dtype=float)."
+        )
+    if block.shape[:1] == (0,) and not n_rows > 0:
+        return np.empty((0, n_columns), block.dtype)
+    n_said = len(block) if block.ndim and np.isnan(n_rows) else n_rows
+    if block.shape != (n_said, n_columns):
+        raise TableError(
+            f"block {number} has the shape {block.shape}, but the Dask array says "
+            f"{(n_said, n_columns)}. Correct it where the blocks are made, or in them, by "
+            f"map_blocks."
+        )
+    return block
 
 
 def part_of_columns(
@@ -161,55 +203,3 @@ def part_of_columns(
                 f"{_REPAIR}"
             )
     return part.iloc[:, [place for (place,) in found]]
-
-
-def _checked_part(
-    part: Any, names: list[Any], but: tuple[int, ...], partition_info: Mapping[str, Any]
-) -> pd.DataFrame:
-    """Return the columns of a partition as they are, but for objects, checked."""
-    frame = part_of_columns(part, names, partition_info)
-    with naming("partition", partition_info["number"]):
-        is_object = map(pd.api.types.is_object_dtype, frame.dtypes)
-        objects = [i for i, is_one in enumerate(is_object) if is_one]
-        check_numeric(frame, but, later=objects)
-        return frame
-
-
-def _checked_block(
-    block: Any, number: int, shape: tuple[float, int], has_text: bool, converts: bool
-) -> NDArray[Any]:
-    if not isinstance(block, np.ndarray) or isinstance(block, np.matrix):
-        raise TypeError(
-            f"block {number} is of type {type(block).__name__}, but the Dask array says "
-            f"NumPy's arrays. Convert it, for example X.map_blocks(numpy.asarray, "
-            f"dtype=float)."
-        )
-    n_rows, n_columns = shape
-    if block.shape[:1] == (0,) and not n_rows > 0:
-        return np.empty((0, n_columns), block.dtype)
-    n_said = len(block) if block.ndim and np.isnan(n_rows) else n_rows
-    if block.shape != (n_said, n_columns):
-        raise TableError(
-            f"block {number} has the shape {block.shape}, but the Dask array says "
-            f"{(n_said, n_columns)}. Correct it where the blocks are made, or in them, by "
-            f"map_blocks."
-        )
-    with naming("block", number):
-        if not has_text or block.dtype.kind not in "UT":
-            check_type(block.dtype)
-        if not converts:
-            return block
-        rows = exact_rows(array_of(block))  # the array need not know of a mask
-        return rows_of_objects(rows) if rows.dtype == object else rows
-
-
-@contextmanager
-def naming(what: str, number: int) -> Iterator[None]:
-    """Have errors say where they are."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        text = f"{what} {number}"
-        if len(error.args) == 1 and text not in str(error):
-            error.args = (f"in {text}: {error}",)
-        raise

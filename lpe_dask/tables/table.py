@@ -1,58 +1,50 @@
 """Read the input of users as blocks of rows, and return results in its kind.
 
     NumPy | pandas | Polars, Arrow | Dask array | Dask DataFrame | Parquet, CSV
+        -> Source           an array, a frame, or a Dask collection of these
         -> Table.rows       dask array (n_rows, n_features), one chunk of features
         -> Table.restore    dask array (n_rows,) -> array or Series with the index of X
 
-Nothing of Dask is computed here.
+Nothing of Dask is computed here, but for `values_in_memory`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
 from lpe_dask import dask_array as da
 from lpe_dask.tables.arrays import array_of
-from lpe_dask.tables.categories import Categories, coded_rows, kinds_of
+from lpe_dask.tables.categories import Categories
 from lpe_dask.tables.column_names import check_distinct
 from lpe_dask.tables.columns import columns_at, is_frame, select_columns
 from lpe_dask.tables.files import is_paths, read_frame
 from lpe_dask.tables.foreign import NamedTable, as_table
 from lpe_dask.tables.kinds import check_kinds, kind_of_type, label_of
-from lpe_dask.tables.large_numbers import (
-    NO_MINIMA,
-    Minima,
-    exact_rows,
-    may_lose_digits,
-    rows_or_sign,
-)
-from lpe_dask.tables.levels import tasks_of_frame
-from lpe_dask.tables.numeric import (
-    check_numeric,
-    check_type,
-    float_rows,
-    number_type,
-    rows_of_objects,
-)
+from lpe_dask.tables.large_numbers import NO_MINIMA, Minima
+from lpe_dask.tables.numeric import check_numeric, float_rows, number_type
 from lpe_dask.tables.partitions import (
-    checked_blocks,
-    numeric_frame,
-    numeric_part,
-    with_checked_names,
-    without_masks,
+    RowEncoder,
+    as_frame,
+    frame_of_part,
+    in_part,
+    part_of_columns,
+    rows_of_part,
 )
 from lpe_dask.tables.results import to_dask_series, to_foreign, to_numpy, to_series
 from lpe_dask.tasks import (
     Held,
+    compute,
     enter,
     enter_all,
     for_frames,
@@ -61,7 +53,11 @@ from lpe_dask.tasks import (
     meta_of,
     names_of_sources,
     new_array,
+    new_tasks,
     same,
+    simplified,
+    under_own_keys,
+    with_selection,
 )
 
 #: Bytes of a chunk of an array in this process, and about how many chunks there are.
@@ -70,6 +66,156 @@ MIN_CHUNK_BYTES, MAX_CHUNK_BYTES, N_CHUNKS = 8 * 2**20, 128 * 2**20, 64
 #: Most bytes of categories that each task carries; larger ones are a task of their own, or
 #: the tasks of 100,000 partitions would have gigabytes of them.
 CARRIED_BYTES = 2**14
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What users bring, before its values are converted.
+
+    Attributes
+    ----------
+    X : DataFrame, ndarray, dask DataFrame or dask array
+    names : list or int
+        Of the columns; of an array how many.
+    meta : DataFrame
+        With the types of the columns; without rows, if it is lazy.
+    restore : callable
+        As `Table.restore`; not for a dask DataFrame, whose results have its index.
+    is_in_files : bool
+        Whether it is read from files here, in which names and types are certain.
+    """
+
+    X: Any
+    names: list[Any] | int
+    meta: pd.DataFrame
+    restore: Callable[[Any, str], Any]
+    is_in_files: bool = False
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether it is a Dask collection."""
+        return not isinstance(self.X, pd.DataFrame | np.ndarray)
+
+    def checked_frame(self) -> Any:
+        """Return a dask DataFrame whose tasks select columns as `part_of_columns` does."""
+        return self.X if self.is_in_files else with_selection(self.X, part_of_columns)
+
+    def parts(self) -> tuple[list[Any], list[float], Any]:
+        """Return the keys of the partitions, their rows, and what has them."""
+        if isinstance(self.X, da.Array):
+            keys = [(self.X.name, i, 0) for i in range(self.X.numblocks[0])]
+            return keys, list(self.X.chunks[0]), self.X
+        keys, graph = tasks_of_frame(self.checked_frame())
+        return keys, [np.nan] * len(keys), graph
+
+    def select(self, places: Sequence[int]) -> Source:
+        """Return some columns of a lazy frame, so that no others are read."""
+        X = columns_at(self.X, list(places))
+        return replace(self, X=X, names=list(X.columns), meta=meta_of(X))
+
+
+def tasks_of_frame(frame: Any) -> tuple[list[Any], Delayed]:
+    """Return the keys of the partitions of a dask frame, and the graph that has them.
+
+    Only needed columns are read. A full optimization would also read several partitions as
+    one where columns were left out, but results have the partitions of the user.
+    """
+    read = simplified(frame)
+    keys = list(read.__dask_keys__())
+    source = f"lpe-frame-{uuid4().hex}"
+    graph = HighLevelGraph.from_collections(source, under_own_keys(read.__dask_graph__()))
+    return keys, Delayed(keys[0], graph, layer=source)
+
+
+def open_source(
+    X: Any,
+    columns: Sequence[Any] | None = None,
+    kinds: Mapping[int, str | None] | None = None,
+) -> Source:
+    """Return a table of any kind, with these columns only if it has names.
+
+    Parameters and errors as of `read_table`; ``kinds`` as of `files.open_table`.
+    """
+    if is_in_files := is_paths(X):
+        X = read_frame(X, columns=columns, kinds=kinds)
+    X, kind = as_table(X, columns), None
+    if isinstance(X, NamedTable):
+        X, kind = X.frame, X.kind
+    if getattr(getattr(X, "dtype", None), "names", None):
+        raise TypeError(
+            f"X is a structured array of the shape {X.shape}, whose columns have names "
+            f"{list(X.dtype.names)}. Give a frame: pd.DataFrame(X.ravel()), or of a Dask "
+            f"array dask.dataframe.from_dask_array(X)."
+        )
+    if is_frame(X):
+        X = X if columns is None else select_columns(X, columns)
+        check_distinct(X.columns)
+        names = list(X.columns)
+        if is_dask_collection(X):
+            return Source(X, names, meta_of(X), _to_itself, is_in_files)
+        of_pandas = partial(to_series, index=X.index)
+        return Source(X, names, X, partial(to_foreign, kind=kind) if kind else of_pandas)
+    if is_dask_collection(X):  # must not be computed here
+        return _of_dask_array(X)
+    from sklearn.utils import check_array  # not for workers, which import this module
+
+    array = check_array(
+        array_of(X), dtype=None, ensure_all_finite=False, ensure_2d=False, allow_nd=True,
+        ensure_min_samples=0,
+    )  # fmt: skip
+    _check_dimensions(array.ndim, array.shape)
+    return Source(array, array.shape[1], as_frame(array), to_numpy)
+
+
+def _of_dask_array(X: Any) -> Source:
+    shape = X.shape if isinstance(X, da.Array) else "(n,)"
+    _check_dimensions(getattr(X, "ndim", 0), shape)
+    if not isinstance(meta_of(X), np.ndarray):
+        raise TypeError(
+            f"Sparse data was passed, or other blocks than NumPy's: X consists of "
+            f"{type(meta_of(X)).__name__}, but rows must be dense. Convert them, for "
+            f"example X.map_blocks(lambda block: block.todense())."
+        )
+    if np.isnan(X.shape[1]):
+        raise TypeError(
+            f"X has an unknown number of columns (shape={X.shape}), which a search needs. "
+            f"Compute it once with X.compute_chunk_sizes()."
+        )
+    meta = as_frame(np.empty((0, X.shape[1]), X.dtype))
+    if X.dtype.kind in "UT":
+        meta = meta.astype("string")
+    X = X.rechunk({1: -1}) if len(X.chunks[1]) > 1 else X
+    return Source(X, X.shape[1], meta, _to_itself)
+
+
+def _to_itself(values: da.Array, name: str) -> da.Array:
+    return values
+
+
+def _check_dimensions(n_dimensions: int, shape: Any) -> None:
+    if n_dimensions != 2:
+        raise ValueError(
+            f"Expected 2D array, got {n_dimensions}D array instead: X has the shape "
+            f"{shape}. Reshape your data: X.reshape(-1, 1) if it is a single column, "
+            f"X.reshape(1, -1) if it is a single row (X.to_frame() for a Series)."
+        )
+
+
+def values_in_memory(X: Any, but: Collection[int]) -> pd.DataFrame:
+    """Return the values of a table as they came, checked; computes.
+
+    ``but`` has the positions of categorical columns.
+    """
+    source, check = open_source(X), partial(_checked_frame, but=tuple(but))
+    if not source.is_lazy:
+        return check(source.X)
+    keys, sizes, collection = source.parts()
+    tasks = (
+        (in_part, key, i, source.names, check, n_rows)
+        for i, (key, n_rows) in enumerate(zip(keys, sizes, strict=True))
+    )
+    frames = compute(*new_tasks("values", tasks, [collection]))
+    return pd.concat(frames, ignore_index=isinstance(source.X, da.Array))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,80 +291,87 @@ def read_table(
     TypeError
         For columns that are not numbers, sparse ones, or an array of an unknown number of
         columns; for categorical ones of another type than their levels. Objects in Dask
-        collections are checked by the tasks that read them.
+        collections that are not read from files are checked by the tasks that read them.
     ValueError
         For missing columns, two of one name, complex numbers, or another number of
         dimensions.
     PrecisionError
-        For a number that float64 cannot hold; of Dask collections in tasks. Where nominal
-        rows have no minima yet, their tasks give a sign instead: see `rows_or_sign`.
+        For a number that float64 cannot hold; of Dask collections in tasks.
     """
-    if is_in_files := is_paths(X):
-        X = read_frame(X, columns=fitted_columns, kinds=kinds_of(categories))
-    coding, X = _Coding(categories, minima, is_nominal), as_table(X, fitted_columns)
-    if isinstance(X, NamedTable):
-        table = _read_any_frame(X.frame, fitted_columns, coding, is_in_files=False)
-        return replace(table, restore=partial(to_foreign, kind=X.kind))
-    if getattr(getattr(X, "dtype", None), "names", None):
-        raise TypeError(
-            f"X is a structured array of the shape {X.shape}, whose columns have names "
-            f"{list(X.dtype.names)}. Give a frame: pd.DataFrame(X.ravel()), or of a Dask "
-            f"array dask.dataframe.from_dask_array(X)."
+    categories = categories or Categories()
+    source = open_source(X, fitted_columns, categories.kinds)
+    meta = source.meta
+    if meta.shape[1] == 0:
+        raise ValueError(
+            f"Found array with 0 feature(s) (shape={meta.shape}) while a minimum of 1 is "
+            f"required."
         )
-    if is_frame(X):
-        return _read_any_frame(X, fitted_columns, coding, is_in_files=is_in_files)
-    if isinstance(X, da.Array):
-        return _read_dask_array(X, coding)
-    if is_dask_collection(X):  # must not be computed here
-        _check_dimensions(getattr(X, "ndim", 0), "(n,)")
-    return _read_numpy(X, coding)
+    labels, objects = list(map(label_of, meta.columns)), _objects(meta)
+    check_kinds(list(map(kind_of_type, meta.dtypes)), labels, categories.kinds)
+    if source.is_lazy:  # objects in files, such as lists or dates, are not numbers
+        check_numeric(meta, categories.places, () if source.is_in_files else objects)
+    is_plain = not (objects or categories.places or minima.places)
+    encoder = RowEncoder(source.names, minima, is_nominal)
+    if not source.is_lazy:
+        reread = cut_rows(encoder.rows(source.X, categories))
+        names = None if isinstance(source.names, int) else source.names
+        return Table(reread(), names, source.restore, reread=reread)
+    if isinstance(source.X, da.Array):
+        return _of_blocks(source, encoder, categories)
+    dtype = number_type(meta, categories.places)
+    return _of_partitions(source, replace(encoder, dtype=dtype), categories, is_plain)
 
 
-@dataclass(frozen=True, slots=True)
-class _Coding:
-    """How values become numbers: see `coded_frame`, and `exact_frame`."""
-
-    categories: Categories | None
-    minima: Minima
-    is_nominal: bool
-
-    @property
-    def places(self) -> tuple[int, ...]:
-        """Positions of the categorical columns."""
-        return () if self.categories is None else self.categories.places
-
-    def entered(self) -> Any:
-        """Return the categories for tasks, which small ones let be one with what reads."""
-        held = held_of(self.categories, "lpe-categories")
-        is_carried = held.n_bytes <= CARRIED_BYTES and not is_large(held.n_bytes)
-        return self.categories if is_carried else enter(held, "")
-
-    def in_tasks(self, convert: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what converts rows in tasks; that of nominal ones may give a sign."""
-        is_first = self.is_nominal and not self.minima.places
-        return partial(rows_or_sign, convert) if is_first else convert
+def _objects(frame: pd.DataFrame) -> list[int]:
+    """Return the positions of columns of objects."""
+    is_object = map(pd.api.types.is_object_dtype, frame.dtypes)
+    return [i for i, is_one in enumerate(is_object) if is_one]
 
 
-# NumPy and what can be converted to it
+def _entered(categories: Categories) -> Any:
+    """Return the categories for tasks, which small ones let be one with what reads."""
+    held = held_of(categories, "lpe-categories")
+    is_carried = held.n_bytes <= CARRIED_BYTES and not is_large(held.n_bytes)
+    return categories if is_carried else enter(held, "")
 
 
-def _read_numpy(X: Any, coding: _Coding) -> Table:
-    from sklearn.utils import check_array  # not for workers, which import this module
+def _of_blocks(source: Source, encoder: RowEncoder, categories: Categories) -> Table:
+    X, entered = source.X, _entered(categories)
+    depends: list[Any] = [X]
+    encoded = encoder.rows(meta_of(X).reshape(0, X.shape[1]), categories)
+    if isinstance(entered, Delayed):
+        depends, entered = [X, entered], entered.key
+    keys, sizes, _ = source.parts()
+    tasks = (
+        (rows_of_part, key, i, n_rows, entered, encoder)
+        for i, (key, n_rows) in enumerate(zip(keys, sizes, strict=True))
+    )
+    rows = new_array("rows", tasks, depends, X.chunks, encoded)
+    return Table(rows, None, source.restore, is_lazy=True)
 
-    array = check_array(
-        array_of(X), dtype=None, ensure_all_finite=False, ensure_2d=False, allow_nd=True,
-        ensure_min_samples=0,
-    )  # fmt: skip
-    _check_dimensions(array.ndim, array.shape)
-    _check_types(array, coding)
-    if coding.categories is None:
-        array = _numbers(array, coding.minima)
-    else:
-        array = coded_rows(
-            array, coding.categories, minima=coding.minima, is_nominal=coding.is_nominal
+
+def _of_partitions(
+    source: Source, encoder: RowEncoder, categories: Categories, is_plain: bool
+) -> Table:
+    columns = list(source.meta.columns)
+    names = pd.Index(columns, tupleize_cols=False)
+    frame = read = source.checked_frame()
+    if not (is_plain and source.is_in_files):
+        (entered,) = for_frames([_entered(categories)])
+        meta = pd.DataFrame(index=source.meta.index, columns=names, dtype=encoder.dtype)
+        frame = read.map_partitions(
+            frame_of_part, entered, encoder, meta=meta, enforce_metadata=False
         )
-    reread = cut_rows(array)
-    return Table(reread(), None, to_numpy, reread=reread)
+    read = read if is_plain else frame
+    index = columns_at(read, [0])
+    if names_of_sources(index) == names_of_sources(read):  # no less would be read
+        index = frame
+    keys, frames = tasks_of_frame(frame)
+    tasks = ((float_rows, key, encoder.dtype) for key in keys)
+    chunks = ((np.nan,) * len(keys), (len(names),))
+    rows = new_array("rows", tasks, [frames], chunks, np.empty((0, 0), encoder.dtype))
+    restore = partial(to_dask_series, frame=index)
+    return Table(rows, columns, restore, frame, read, is_lazy=True)
 
 
 def cut_rows(array: NDArray[Any]) -> Callable[[], da.Array]:
@@ -241,154 +394,17 @@ def _entered_rows(blocks: list[Held], meta: NDArray[Any]) -> da.Array:
     return new_array("rows", tasks, entered, (sizes, (meta.shape[1],)), meta)
 
 
-def _check_types(array: Any, coding: _Coding) -> None:
-    """Raise for an array of what rows cannot have, as far as its type tells."""
-    kinds = kinds_of(coding.categories)
-    if not kinds or array.dtype.kind not in "UT":  # text may be in categories
-        check_type(array.dtype)
-    n_columns = 0 if np.isnan(array.shape[1]) else array.shape[1]
-    labels = list(map(label_of, range(n_columns)))
-    check_kinds([kind_of_type(array.dtype)] * n_columns, labels, kinds)
-
-
-def _check_dimensions(n_dimensions: int, shape: Any) -> None:
-    if n_dimensions != 2:
-        raise ValueError(
-            f"Expected 2D array, got {n_dimensions}D array instead: X has the shape "
-            f"{shape}. Reshape your data: X.reshape(-1, 1) if it is a single column, "
-            f"X.reshape(1, -1) if it is a single row (X.to_frame() for a Series)."
-        )
-
-
-# Dask arrays
-
-
-def _read_dask_array(X: da.Array, coding: _Coding) -> Table:
-    _check_dimensions(X.ndim, X.shape)
-    _check_types(X, coding)
-    if not isinstance(meta_of(X), np.ndarray):
-        raise TypeError(
-            f"Sparse data was passed, or other blocks than NumPy's: X consists of "
-            f"{type(meta_of(X)).__name__}, but rows must be dense. Convert them, for "
-            f"example X.map_blocks(lambda block: block.todense())."
-        )
-    if np.isnan(X.shape[1]):
-        raise TypeError(
-            f"X has an unknown number of columns (shape={X.shape}), which a search needs. "
-            f"Compute it once with X.compute_chunk_sizes()."
-        )
-    if X.shape[1] == 0:
-        raise ValueError(_no_features(X.shape))
-    X = without_masks(X)
-    minima, is_coded = coding.minima, coding.categories is not None
-    is_exact = X.dtype == object or minima.places or may_lose_digits(X.dtype)
-    is_later = bool(is_exact or len(X.chunks[1]) > 1)
-    rows = checked_blocks(X, has_text=is_coded, converts=not (is_coded or is_later))
-    if is_coded:
-        rows = _coded_array(rows, coding)
-    elif is_later:
-        meta = _numbers(np.empty((0, X.shape[1]), X.dtype), minima)
-        convert = coding.in_tasks(_numbers)
-        tasks = ((convert, (rows.name, i, 0), minima) for i in range(rows.numblocks[0]))
-        rows = new_array("numbers", tasks, [rows], rows.chunks, meta)
-    return Table(rows, None, _to_itself, is_lazy=True)
-
-
-def _coded_array(rows: da.Array, coding: _Coding) -> da.Array:
-    entered, depends = coding.entered(), [rows]
-    if isinstance(entered, Delayed):
-        depends, entered = [rows, entered], entered.key
-    function = coding.in_tasks(
-        partial(coded_rows, minima=coding.minima, is_nominal=coding.is_nominal)
-    )
-    tasks = ((function, (rows.name, i, 0), entered) for i in range(rows.numblocks[0]))
-    dtype = rows.dtype if rows.dtype == np.float32 else np.float64
-    return new_array("coded", tasks, depends, rows.chunks, np.empty((0, 0), dtype))
-
-
-def _numbers(array: NDArray[Any], minima: Minima) -> NDArray[Any]:
-    rows = exact_rows(array_of(array), minima)
-    return rows_of_objects(rows) if rows.dtype == object else rows
-
-
-def _to_itself(values: da.Array, name: str) -> da.Array:
-    return values
-
-
-def _no_features(shape: tuple[int, ...]) -> str:
-    return (
-        f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required."
-    )
-
-
-# Frames
-
-
-def _read_any_frame(
-    frame: Any,
-    fitted_columns: Sequence[Any] | None,
-    coding: _Coding,
-    *,
-    is_in_files: bool,
-) -> Table:
-    if fitted_columns is not None:
-        frame = select_columns(frame, fitted_columns)
-    kinds, labels = kinds_of(coding.categories), list(map(label_of, frame.columns))
-    check_kinds(list(map(kind_of_type, frame.dtypes)), labels, kinds)
-    if is_in_files:  # objects in files, such as lists or dates, are not numbers
-        check_numeric(frame, but=coding.places)
-    if len(frame.columns) == 0:
-        raise ValueError(_no_features((len(frame.index), 0)))
-    check_distinct(frame.columns)
-    names = list(frame.columns)
-    if isinstance(frame, pd.DataFrame):
-        frame = numeric_frame(
-            frame, coding.categories, coding.minima, is_nominal=coding.is_nominal
-        )
-        restore = partial(to_series, index=frame.index)
-        reread = cut_rows(float_rows(frame))
-        return Table(reread(), names, restore, reread=reread)
-    converted, source = _numeric_dask_frame(frame, coding, is_in_files=is_in_files)
-    index = columns_at(source, [0])
-    if names_of_sources(index) == names_of_sources(source):  # no less would be read
-        index = converted
-    restore = partial(to_dask_series, frame=index)
-    rows = _rows_of_dask_frame(converted, coding)
-    return Table(rows, names, restore, converted, source, is_lazy=True)
-
-
-def _numeric_dask_frame(
-    frame: Any, coding: _Coding, *, is_in_files: bool
-) -> tuple[Any, Any]:
-    """Return `Table.frame` and `Table.source` of a dask frame."""
-    declared = meta_of(frame)
-    meta = numeric_frame(declared, coding.categories, coding.minima)
-    has_objects = any(map(pd.api.types.is_object_dtype, declared.dtypes))
-    is_plain = not (has_objects or coding.places or coding.minima.places)
-    if is_plain and is_in_files:  # the reader of files checks names and types
-        return frame, frame
-    entered = None if coding.categories is None else coding.entered()
-    (categories,) = for_frames([entered])
-    source = with_checked_names(frame)
-    converted = source.map_partitions(
-        numeric_part, categories, names=list(frame.columns), minima=coding.minima,
-        is_nominal=coding.is_nominal, meta=meta, enforce_metadata=False,
-    )  # fmt: skip
-    return converted, source if is_plain else converted
-
-
-def _rows_of_dask_frame(frame: Any, coding: _Coding) -> da.Array:
-    keys, frames = tasks_of_frame(frame)
-    # The type of the whole frame, not of a partition: blocks must have that of the array.
-    dtype = number_type(frame)
-    convert = coding.in_tasks(float_rows)
-    tasks = ((convert, key, dtype) for key in keys)
-    chunks = ((np.nan,) * len(keys), (len(frame.columns),))
-    return new_array("rows", tasks, [frames], chunks, np.empty((0, 0), dtype))
-
-
 def with_known_rows(rows: da.Array, sizes: Sequence[int]) -> da.Array:
     """Return the same array with known sizes of its row chunks."""
     return da.Array(
         rows.dask, rows.name, (tuple(sizes), rows.chunks[1]), meta=meta_of(rows)
     )
+
+
+# The function below runs inside tasks.
+
+
+def _checked_frame(part: Any, but: tuple[int, ...]) -> pd.DataFrame:
+    frame = as_frame(part)
+    check_numeric(frame, but, _objects(frame))
+    return frame

@@ -146,7 +146,7 @@ def test_column_of_text_category_or_datetime__is_refused_by_name(of_kind, values
 
     for words in ("'odd'", "columns=['x', 'y']", "--columns x,y"):
         assert words in str(refused.value)
-    has_remedy = "categorical=['odd'], --categorical odd" in str(refused.value)
+    has_remedy = "categorical=['odd'] (--categorical odd)" in str(refused.value)
     assert has_remedy == (not isinstance(values, pd.DatetimeIndex))
     lpe_dask.score(table, columns=["x", "y"])
 
@@ -163,8 +163,8 @@ def test_column_of_text__is_refused_by_the_command():
 
 @kinds(ARRAYS)
 @pytest.mark.parametrize("dtype", ["str", "datetime64[s]", "timedelta64[s]"])
-def test_array_of_text_or_times__is_refused(of_kind, dtype):
-    with pytest.raises(TypeError, match=r"has dtype .* must be real numbers or booleans"):
+def test_array_of_text_or_times__is_refused(of_kind, dtype, at_most_computes):
+    with at_most_computes(0), pytest.raises(TypeError, match=r"must be .* or booleans"):
         LPE(3).fit(of_kind(NOMINAL.astype(int).astype(dtype)))
 
 
@@ -278,10 +278,10 @@ def test_objects__are_converted_if_all_are_numbers(of_kind):
 @pytest.mark.parametrize(
     ("value", "error", "words"),
     [
-        ("a", TypeError, "not: 'y' |in column 1"),
-        ("1", TypeError, "not: 'y' |in column 1"),
-        ({"a": 1}, TypeError, "not: 'y' |in column 1"),
-        (pd.Timestamp(0), TypeError, "not: 'y' |in column 1"),
+        ("a", TypeError, "not: ('y'|1) "),
+        ("1", TypeError, "not: ('y'|1) "),
+        ({"a": 1}, TypeError, "not: ('y'|1) "),
+        (pd.Timestamp(0), TypeError, "not: ('y'|1) "),
         (1j, ValueError, "Complex data not supported"),
     ],
 )

@@ -230,8 +230,8 @@ def test_text__is_refused_with_both_remedies():
     result = invoke("score", "nominal.csv", "--output", "out")
 
     assert result.exit_code == 2
-    assert "--columns id,x,flag,port on the command line; or measure" in result.output
-    assert "--categorical zip." in result.output
+    assert "(--columns id,x,flag,port); or measure" in result.output
+    assert "(--categorical zip)." in result.output
 
 
 def test_missing_category__is_not_measured():
@@ -251,5 +251,7 @@ def test_column_of_a_csv__that_is_no_number_further_down_is_told_by_line():
     lines = ["c,x", *["5,1"] * 100_000, "six,2"]
     Path("late.csv").write_text("\n".join(lines) + "\n")
 
-    with pytest.raises(ValueError, match=r"late.csv, line 100002: column 'c' has 'six'"):
+    with pytest.raises(
+        ValueError, match=r"late.csv, line 100002: column 'c': invalid value 'six'"
+    ):
         score_files("late.csv", "out")

@@ -152,7 +152,7 @@ def test_run__scores_rows_with_an_id_among_themselves_as_the_error_says():
     rows.to_parquet("named.parquet")
     job = '[score]\ndata = "named.parquet"\noutput = "out/self"\n'
 
-    with pytest.raises(TypeError, match=r"'id'.* in Python or a job file") as refused:
+    with pytest.raises(TypeError, match=r"'id'.* Choose the columns") as refused:
         run(job)
     advice = re.search(r"columns=\[.*?\]", str(refused.value))[0]
     run(job + advice)

@@ -75,8 +75,8 @@ def names_in(folder):
 def test_prepare__lists_files_once_and_reads_each_footer_once(
     tmp_path, monkeypatch, nominal, data, is_own
 ):
-    listed, listdir = [], os.listdir
-    monkeypatch.setattr(os, "listdir", lambda path: listed.append(path) or listdir(path))
+    listed, walk = [], os.walk
+    monkeypatch.setattr(os, "walk", lambda path, **_: listed.append(path) or walk(path))
     fsspec.register_implementation("counting", CountingFileSystem, clobber=True)
     CountingFileSystem.opened.clear()
     known = None if is_own else f"counting://{nominal}"

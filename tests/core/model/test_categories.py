@@ -23,7 +23,7 @@ from choosing import mostly_dealt, mostly_full
 from flows import CATEGORICAL, NAMES, NUMBERS, table
 from lpe_dask import LPE
 from lpe_dask.model.manifest import MANIFEST_NAME
-from lpe_dask.tables import categories
+from lpe_dask.tables import partitions
 from lpe_dask.tables import table as tables
 from lpe_dask.tasks import values
 from searching import EXACT
@@ -309,13 +309,13 @@ def test_check_calibration__of_other_rows_takes_what_is_unknown_for_one_value():
 @pytest.mark.parametrize("kind", ["pandas", "array", "list"])
 def test_check_calibration__codes_rows_once(kind, monkeypatch):
     model = LPE(4, categorical=columns_of(kind)).fit(KINDS[kind](NOMINAL))
-    coded, original = [], categories.coded
+    coded, original = [], partitions.coded
 
     def noted(column, *arguments, **options):
         coded.append(len(column))
         return original(column, *arguments, **options)
 
-    monkeypatch.setattr(categories, "coded", noted)
+    monkeypatch.setattr(partitions, "coded", noted)
     model.check_calibration()
 
     assert sum(coded) == len(CATEGORICAL) * len(NOMINAL)

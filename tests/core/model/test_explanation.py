@@ -867,7 +867,7 @@ def test_reasons__of_wrong_rows_raise_what_score_samples_does(method, at_most_co
         (NEW["a"], ValueError, "1D array"),
         (NEW["a"].to_numpy(), ValueError, "1D array"),
         (NEW.assign(b="text"), TypeError, "'b'"),
-        (NEW.assign(b="text").to_numpy(object), TypeError, "column 1"),
+        (NEW.assign(b="text").to_numpy(object), TypeError, r"not: 1 \("),
         (NEW.assign(b=1j), ValueError, "[Cc]omplex"),
     ]
 

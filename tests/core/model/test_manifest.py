@@ -112,7 +112,8 @@ def put(files, folder):
 def scored(files):
     with tempfile.TemporaryDirectory() as folder:
         put(files, folder)
-        return lpe_dask.load(folder).score_samples(QUERIES)
+        model = lpe_dask.load(folder)
+        return model.score_samples(queries_of(model))
 
 
 def assert_refused(files, names, kinds=(ValueError, FileNotFoundError)):

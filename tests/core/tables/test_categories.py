@@ -28,7 +28,6 @@ from lpe_dask.tables.categories import (
     MOST_EXAMPLES,
     MOST_LEVELS,
     Categories,
-    coded_rows,
     unseen_levels,
 )
 from lpe_dask.tables.levels import learn_categories
@@ -39,13 +38,12 @@ N_ROWS = 7
 TEXTS = ["tcp", "udp", "tcp", None, "", "007", "7"]
 FLAGS = [True, False, True, None, False, False, True]
 WHOLES = [7, -1, 7, None, 0, 2**40, 0]
-DICTIONARY = pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string()))
 
 #: Columns with the same values in every type that a column may have.
 COLUMNS = {
     "text": [
         pd.Series(TEXTS, dtype=dtype)
-        for dtype in (object, "str", "string", "string[pyarrow]", "category", DICTIONARY)
+        for dtype in (object, "str", "string", "string[pyarrow]", "category")
     ],
     "booleans": [
         pd.Series(FLAGS, dtype=dtype)
@@ -138,7 +136,7 @@ def test_categories__of_arrays_are_found_by_position(dtype):
         assert learn_categories(X, "auto") == categories
         table = read_table(X, categories=categories)
         np.testing.assert_array_equal(table.rows.compute(), expected)
-        assert table.rows.compute().dtype == table.rows.dtype == np.float64
+        assert table.rows.compute().dtype == table.rows.dtype
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
@@ -149,7 +147,7 @@ def test_categories__of_lists_are_those_of_objects(kind):
     categories = learn_categories(X, [1, 2])
     assert categories == Categories((1, 2), (("a", "b"), (7, 8)))
     np.testing.assert_array_equal(computed(X, categories), [[0.01, 0, 0], [0.5, 1, 1]])
-    with pytest.raises(TypeError, match=r"but there are some in column 1\."):
+    with pytest.raises(TypeError, match=r"these columns are not: 1 \("):
         read_table(X)
 
 
@@ -220,7 +218,7 @@ def test_levels__of_enumerations_are_plain_values(values, plain, kind):
 
 
 @given(data=st.data())
-def test_coded_rows__is_the_definition(data):
+def test_codes__are_the_definition(data):
     texts = st.sampled_from(["", "a", "A", "1", "é", "\U0001f600"])
     wholes = st.integers(-3, 3), st.integers(-(2**62), 2**62)
     values = data.draw(st.sampled_from([texts, st.booleans(), *wholes]))
@@ -230,7 +228,7 @@ def test_coded_rows__is_the_definition(data):
     categories = learn_categories(np.array(nominal, dtype=object)[:, None], [0])
 
     X = np.array([missing if v is None else v for v in scored], dtype=object)[:, None]
-    rows = coded_rows(X, categories)
+    rows = computed(X, categories)
 
     levels = sorted(set(nominal))
     assert categories.levels == (tuple(levels),)
@@ -632,7 +630,7 @@ def test_learn_categories__reads_each_partition_once_or_only_some():
 @pytest.mark.parametrize(
     "dtype", mostly_full(["str", object, "category", "int64"], ["str", "category"])
 )
-def test_coded_rows__of_many_rows_takes_little_time(dtype):
+def test_codes__of_many_rows_takes_little_time(dtype):
     """As many rows as KDD Cup 1999 has: three such columns in well under a second."""
     numbers = np.random.default_rng(0).integers(0, 70, 805_050)
     values = numbers if dtype == "int64" else numbers.astype(str).astype(object)

@@ -14,7 +14,7 @@ import pytest
 import lpe_dask
 from choosing import mostly_dealt, mostly_full
 from lpe_dask import LPE
-from lpe_dask.tables import PrecisionError, read_table
+from lpe_dask.tables import PrecisionError
 
 START = 1_700_000_000_000_000_000
 SMALL = pd.DataFrame(
@@ -167,16 +167,6 @@ def test_score__of_missing_large_numbers(tmp_path):
         found = computed(model.score_samples(rows))
         np.testing.assert_array_equal(found[:-1], expected[: len(found) - 1])
         assert np.isnan(found[-1])
-
-
-@pytest.mark.parametrize("kind", ["dask array", "dask frame"])
-def test_fit__of_large_numbers_fails_no_task(kind):
-    """A worker would have it in its log: only new rows are refused by a task."""
-    blocks = read_table(KINDS[kind], is_nominal=True).rows.to_delayed().ravel()
-
-    assert {block.shape for block in dask.compute(*blocks)} == {(0, 0)}
-    with pytest.raises(PrecisionError):
-        dask.compute(*read_table(KINDS[kind]).rows.to_delayed().ravel())
 
 
 def test_fit__takes_the_least_value_of_rows_that_are_dropped():

@@ -19,7 +19,7 @@ import lpe_dask
 from lpe_dask import LPE
 from lpe_dask.tables.columns import select_columns
 from lpe_dask.tables.errors import PrecisionError
-from lpe_dask.tables.numeric import CONVERTED_ROWS, check_numeric, float_rows
+from lpe_dask.tables.numeric import check_numeric, float_rows
 from lpe_dask.tables.table import read_table
 from strategies import row_chunks
 
@@ -146,7 +146,7 @@ def test_check_numeric__says_that_there_are_no_numbers_at_all():
         (np.zeros(4), ValueError, "reshape"),
         (np.zeros((2, 2), complex), ValueError, "Complex"),
         (np.zeros((4, 0)), ValueError, r"0 feature\(s\)"),
-        (np.array([["a", "b"]]), TypeError, "dtype <U1, but rows must be real numbers"),
+        (np.array([["a", "b"]]), TypeError, r"not: 0 \(\w+\), 1 .* categorical=\[0, 1\]"),
         (np.zeros((4, 2), "datetime64[s]"), TypeError, "dtype datetime64"),
         (frame_of(complex), ValueError, r"Complex .* \['number', 'flag'\]"),
         (scipy.sparse.csr_array(np.eye(3)), TypeError, "[Ss]parse"),
@@ -232,7 +232,7 @@ KINDS_OF_FRAMES = {
 }
 
 
-@pytest.mark.parametrize("n_rows", [0, 1, CONVERTED_ROWS, 2 * CONVERTED_ROWS + 7])
+@pytest.mark.parametrize("n_rows", [0, 1, 2 * 2**14 + 7])
 @pytest.mark.parametrize("kind", KINDS_OF_FRAMES)
 def test_float_rows__are_the_numbers_row_by_row(kind, n_rows):
     rng = np.random.default_rng(0)
