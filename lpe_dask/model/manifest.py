@@ -42,7 +42,6 @@ from lpe_dask.tables import (
     Minima,
     Ranges,
     name_from_json,
-    name_to_json,
     places_of,
 )
 
@@ -80,14 +79,8 @@ def _check_parameters(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def columns_to_json(columns: Any) -> Any:
-    """Return the names of columns in a list, or something else, in a form for JSON."""
-    is_list = isinstance(columns, list | tuple)
-    return list(map(name_to_json, columns)) if is_list else columns
-
-
 def columns_from_json(content: Any) -> Any:
-    """Return what `columns_to_json` has converted."""
+    """Return the names of columns in a list, checked, or something else as it is."""
     return list(map(name_from_json, content)) if isinstance(content, list) else content
 
 

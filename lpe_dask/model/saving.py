@@ -27,7 +27,6 @@ from lpe_dask.model.manifest import (
     FileEntry,
     Manifest,
     block_name,
-    columns_to_json,
     index_name,
     model_url,
     read_manifest,
@@ -47,7 +46,6 @@ from lpe_dask.storage import (
     retried_until_seen,
     write_columns,
 )
-from lpe_dask.tables import name_to_json
 from lpe_dask.tasks import at_once, compute
 
 
@@ -170,7 +168,6 @@ def _manifest_of(
 ) -> Manifest:
     parameters, names = dict(fitted.parameters), fitted.columns
     del parameters["anomaly_log_density"]  # a function: given to `load` again
-    parameters["categorical"] = columns_to_json(parameters["categorical"])
     reference = fitted.reference
     return Manifest(
         data=data,
@@ -179,7 +176,7 @@ def _manifest_of(
         has_anomaly_log_density=fitted.calibration.weight is not None,
         n_dropped=fitted.n_dropped,
         n_features_in=fitted.n_features,
-        feature_names_in=names and list(map(name_to_json, names)),
+        feature_names_in=names,
         offset=fitted.offset,
         division=fitted.division,
         statistic=reference.shape.statistic,

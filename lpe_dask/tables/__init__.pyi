@@ -5,7 +5,6 @@ from .categories import kinds_of as kinds_of
 from .categories import unseen_levels as unseen_levels
 from .column_names import as_given as as_given
 from .column_names import name_from_json as name_from_json
-from .column_names import name_to_json as name_to_json
 from .column_names import places_of as places_of
 from .column_names import split_names as split_names
 from .columns import select_columns as select_columns

@@ -9,12 +9,10 @@ from typing import Any
 import pandas as pd
 from dask.base import is_dask_collection
 
-from lpe_dask.tables.column_names import check_distinct, identity, places_of
+from lpe_dask.tables.column_names import check_names, places_of
 from lpe_dask.tables.exclusion import AllBut
 from lpe_dask.tables.files import is_paths, read_frame
 from lpe_dask.tables.foreign import NamedTable, as_table
-from lpe_dask.tables.partitions import part_of_columns
-from lpe_dask.tasks import meta_of
 
 
 def select_columns(
@@ -24,8 +22,7 @@ def select_columns(
 ) -> Any:
     """Return the table ``X``, or that in the files it names, with these columns only.
 
-    Names are compared as by `column_names.identity`. Those of a CSV that
-    are named in ``categorical`` are text.
+    Those of a CSV that are named in ``categorical`` are text.
     """
     if is_paths(X):
         X = read_frame(X, columns=columns, categorical=categorical)
@@ -43,35 +40,28 @@ def select_columns(
     if isinstance(columns, AllBut):
         columns = columns.of(X.columns)
     places = places_of(X.columns)
-    missing = [name for name in columns if identity(name) not in places]
+    missing = [name for name in columns if name not in places]
     if missing:
         raise ValueError(
             f"the rows lack the columns {missing}; needed are {list(columns)}, found are "
             f"{list(X.columns)}. Add them, or choose others (columns=, --columns)."
         )
-    chosen = [place for name in columns for place in places[identity(name)]]
-    check_distinct(X.columns[chosen])
+    chosen = [place for name in columns for place in places[name]]
+    check_names(X.columns[chosen])
     return columns_at(X, chosen)
 
 
 def columns_at(frame: Any, places: Sequence[int]) -> Any:
     """Return the columns of a frame at these positions.
 
-    By name where possible, so that no others are read: pandas and Dask take booleans for a
-    mask of rows, and do not find NaN.
+    By name in a lazy frame, so that no others are read.
     """
     names = list(frame.columns)
     if list(places) == list(range(len(names))):
         return frame
     if isinstance(frame, pd.DataFrame):
         return frame.iloc[:, list(places)]
-    if all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
-        return frame[[names[place] for place in places]]
-    meta = meta_of(frame).iloc[:, list(places)]
-    # Dask could not enforce the metadata: to it, names that are NaN are unequal.
-    return frame.map_partitions(
-        part_of_columns, names=list(meta.columns), meta=meta, enforce_metadata=False
-    )
+    return frame[[names[place] for place in places]]
 
 
 def is_frame(X: Any) -> bool:

@@ -21,7 +21,7 @@ from pydantic import (
     ValidationError,
 )
 
-from lpe_dask.tables.column_names import check_distinct, split_names
+from lpe_dask.tables.column_names import check_names, split_names
 from lpe_dask.tables.csv_format import CsvFormat
 
 #: Words for characters that are hard to type.
@@ -47,7 +47,7 @@ def _check_encoding(value: str) -> str:
 
 
 def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    check_distinct(names)
+    check_names(names)
     return names
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lpe_dask.tables.column_names import as_given, identity, places_of
+from lpe_dask.tables.column_names import as_given, places_of
 
 
 class ExclusionError(ValueError):
@@ -35,13 +35,13 @@ class AllBut:
         """
         names = list(names)
         excluded, places = as_given(self.excluded, names), places_of(names)
-        if missing := [name for name in excluded if identity(name) not in places]:
+        if missing := [name for name in excluded if name not in places]:
             raise ExclusionError(
                 f"there are no columns {missing} to exclude, but {names}. Name some of "
                 f"these (exclude=, --exclude), or none."
             )
-        left_out = {*map(identity, excluded)}
-        return [name for name in names if identity(name) not in left_out]
+        left_out = {*excluded}
+        return [name for name in names if name not in left_out]
 
 
 def measured_columns(

@@ -21,7 +21,7 @@ from dask.base import is_dask_collection
 from numpy.typing import NDArray
 
 from lpe_dask.tables.arrays import array_of
-from lpe_dask.tables.column_names import identity, places_of
+from lpe_dask.tables.column_names import places_of
 
 logger = logging.getLogger(__name__)
 
@@ -177,9 +177,9 @@ def _collected(lazy: Any, columns: Sequence[Any] | None) -> Any:
 def _needed(names: Sequence[str], columns: Sequence[Any] | None) -> list[str] | None:
     """Return the names of the columns that are needed; None if some are not there."""
     places = places_of(names)
-    if columns is None or not all(identity(name) in places for name in columns):
+    if columns is None or not all(name in places for name in columns):
         return None
-    return [names[places[identity(name)][0]] for name in columns]
+    return [names[places[name][0]] for name in columns]
 
 
 def _read_arrow(X: Any) -> pa.Table | None:

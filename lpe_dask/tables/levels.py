@@ -26,7 +26,7 @@ from lpe_dask.tables.categories import (
     Categories,
     distinct,
 )
-from lpe_dask.tables.column_names import as_given, as_option, identity, places_of
+from lpe_dask.tables.column_names import as_given, as_option, places_of
 from lpe_dask.tables.kinds import (
     BOOLEAN,
     FLOAT,
@@ -164,12 +164,12 @@ def _places(frame: Any, categorical: str | Sequence[Any]) -> list[int]:
         return [i for i in range(len(kinds)) if is_category[i] or may_be[i]]
     names, places = list(frame.columns), places_of(frame.columns)
     given = as_given(categorical, names)
-    if missing := [name for name in given if identity(name) not in places]:
+    if missing := [name for name in given if name not in places]:
         raise ValueError(
             f"categorical={list(categorical)} names {missing}, but the measured columns "
             f"are {names}. Correct it (categorical=, --categorical)."
         )
-    chosen = sorted(places[identity(name)][0] for name in given)
+    chosen = sorted(places[name][0] for name in given)
     for i in chosen:
         if not _may_have_levels(kinds[i]):
             raise _not_categorical(label_of(names[i]), str(kinds[i]))

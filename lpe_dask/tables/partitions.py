@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lpe_dask.tables.arrays import array_of
 from lpe_dask.tables.categories import Categories, coded
-from lpe_dask.tables.column_names import identity, places_of
+from lpe_dask.tables.column_names import places_of
 from lpe_dask.tables.errors import TableError
 from lpe_dask.tables.kinds import label_of
 from lpe_dask.tables.large_numbers import MOST_UNITS, NO_MINIMA, Minima
@@ -193,7 +193,7 @@ def part_of_columns(
     if list(part.columns) == names:
         return part
     places = places_of(part.columns)
-    found = [places.get(identity(name), []) for name in names]
+    found = [places.get(name, []) for name in names]
     for name, of_name in zip(names, found, strict=True):
         if len(of_name) != 1:
             found_are = f"has {len(of_name)} columns" if of_name else "lacks the column"

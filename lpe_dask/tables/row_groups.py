@@ -31,7 +31,7 @@ from lpe_dask.storage import (
     retried_until_seen,
 )
 from lpe_dask.tables import folder_keys
-from lpe_dask.tables.column_names import check_distinct
+from lpe_dask.tables.column_names import check_names
 from lpe_dask.tables.differing import differ, differences
 from lpe_dask.tables.errors import TableError
 
@@ -214,7 +214,7 @@ def _common_schema(
     """
     for name, schema in zip(names, schemas, strict=True):
         try:
-            check_distinct(schema.names)
+            check_names(schema.names)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     differing = differences(names, [schema.names for schema in schemas])

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from lpe_dask import dask_array as da
 from lpe_dask.tables.arrays import array_of
 from lpe_dask.tables.categories import Categories
-from lpe_dask.tables.column_names import check_distinct
+from lpe_dask.tables.column_names import check_names
 from lpe_dask.tables.columns import columns_at, is_frame, select_columns
 from lpe_dask.tables.files import is_paths, read_frame
 from lpe_dask.tables.foreign import NamedTable, as_table
@@ -149,7 +149,7 @@ def open_source(
         )
     if is_frame(X):
         X = X if columns is None else select_columns(X, columns)
-        check_distinct(X.columns)
+        check_names(X.columns)
         names = list(X.columns)
         if is_dask_collection(X):
             return Source(X, names, meta_of(X), _to_itself, is_in_files)

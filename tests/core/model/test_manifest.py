@@ -419,7 +419,7 @@ NONSENSE = {
         (("n_dropped",), True, "n_dropped: Input should be a valid integer"),
         (("n_features_in",), 3, "factor or matrix are of other columns"),
         (("feature_names_in",), ["a", "a"], "not as many different names"),
-        (("feature_names_in",), [1, 1.0], "not as many different names"),
+        (("feature_names_in",), [1, 1.0], "1.0 is not a column name"),
         (("feature_names_in",), ["a", {"timestamp": "now!"}], "feature_names_in|whole"),
         (("offset",), float("nan"), "offset"),
         (("offset",), "0.05", "offset: Input should be a valid number"),

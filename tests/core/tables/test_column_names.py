@@ -1,6 +1,5 @@
 """Columns are known by their names, whatever these are; by position if there are none."""
 
-import datetime
 import re
 from pathlib import Path
 
@@ -10,35 +9,33 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
 import lpe_dask
 from choosing import mostly_dealt
 from lpe_dask import LPE
 from lpe_dask.cli import commands
-from lpe_dask.tables.column_names import as_given, identity, name_from_json, name_to_json
+from lpe_dask.tables.column_names import as_given
 from lpe_dask.tables.columns import columns_at
 from lpe_dask.tables.table import read_table
 
 RNG = np.random.default_rng(0)
 NOMINAL = RNG.integers(0, 9, (60, 3)) * [1.0, 10.0, 100.0]
 QUERIES = RNG.integers(0, 9, (20, 3)) * [1.0, 10.0, 100.0]
-DAY = pd.Timestamp("2026-11-22", tz="Europe/Paris")
 NAMES = {
     "text": ["a", "b", "c"],
     "numbers": [0, 1, 2],
-    "numbers of NumPy": pd.Index([np.int64(0), np.int32(1), np.uint8(2)], dtype=object),
+    "numbers of few bits": pd.Index(np.array([0, 1, 2], np.uint8)),
+    "mixed": ["1", 1, 15],
+    "categories": pd.CategoricalIndex(["u", "v", "w"]),
+}
+
+#: Names that are neither text nor whole numbers.
+ODD = {
     "fractions": [0.5, 1.5, np.nan],
     "booleans": [True, False, "c"],
-    "booleans and numbers": [True, 1, 0],
-    "mixed": ["1", 1, 1.5],
     "tuples": [("a", 1), ("a", 2), ("b", 1)],
-    "flat tuples": pd.Index([("a", 1), ("a", np.nan), "b"], tupleize_cols=False),
-    "timestamps": [DAY, DAY + pd.Timedelta(1), DAY + pd.Timedelta(1, "D")],
-    "dates": pd.Index([datetime.date(2026, 11, day) for day in (1, 2, 3)], dtype=object),
-    "none": pd.Index([None, np.nan, ""], dtype=object),
-    "categories": pd.CategoricalIndex(["u", "v", "w"]),
+    "timestamps": pd.date_range("2026-11-22", periods=3),
+    "none": pd.Index([None, "a", "b"], dtype=object),
 }
 
 
@@ -140,57 +137,21 @@ def test_p_values__of_frames_with_any_names(names, kind):
     np.testing.assert_array_equal(p_values, lpe_dask.score(NOMINAL, n_neighbors=3))
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [(1, 1.0), (1, np.uint8(1)), (True, np.True_), (np.nan, np.float64("nan")),
-     ("a", np.str_("a")), (("a", np.nan), ("a", float("nan"))),
-     (DAY, DAY.tz_convert("UTC"))],
-)  # fmt: skip
-def test_identity__is_that_of_equal_names(one, other):
-    assert identity(one) == identity(other)
-    assert hash(identity(one)) == hash(identity(other))
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+@pytest.mark.parametrize("names", ODD.values(), ids=ODD)
+def test_names__are_text_or_whole_numbers(names, kind, at_most_computes):
+    frame = named(NOMINAL, names, kind)
 
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [(1, "1"), (1, True), (0, False), (None, np.nan), (np.nan, pd.NaT), (("a", 1), "a"),
-     (DAY, str(DAY)), ((1,), (True,))],
-)  # fmt: skip
-def test_identity__tells_names_apart(one, other):
-    assert identity(one) != identity(other)
-
-
-plain_names = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.dates()
-    | st.integers(-(2**62), 2**62).map(pd.Timestamp)
-)  # fmt: skip
-
-
-@given(name=plain_names | st.lists(plain_names, max_size=3).map(tuple))
-def test_name_from_json__gives_the_name_back(name):
-    actual = name_from_json(name_to_json(name))
-
-    assert identity(actual) == identity(name)
-    assert type(actual) is type(name)
-
-
-def test_save__refuses_names_that_json_cannot_hold(tmp_path):
-    names = pd.period_range("2026-01", periods=3, freq="M")
-    model = LPE(3).fit(named(NOMINAL, names))
-
-    with pytest.raises(TypeError, match=r"Period\('2026-01', 'M'\) is a Period, .* Rename"):
-        model.save(tmp_path / "model")
-
-    assert not (tmp_path / "model").exists()
-    queries = named(QUERIES, names).iloc[:, ::-1]
-    expected = LPE(3).fit(NOMINAL).score_samples(QUERIES)
-    np.testing.assert_array_equal(model.score_samples(queries), expected)
+    with at_most_computes(0), pytest.raises(TypeError, match=r"text or whole numbers.*map"):
+        LPE(3).fit(frame)
+    frame.columns = list(map(str, frame.columns))
+    LPE(3).fit(frame)
 
 
 @pytest.mark.parametrize("kind", ["pandas", "dask"])
 def test_plan__of_columns_that_are_written_alike(kind):
-    nominal = named(NOMINAL, [1, "1", True], kind)
-    queries = named(QUERIES, [True, "1", 1], kind)
+    nominal = named(NOMINAL, [1, "1", 2], kind)
+    queries = named(QUERIES, [2, "1", 1], kind)
 
     forecast = lpe_dask.plan(queries, nominal, n_neighbors=3)
 
@@ -198,7 +159,7 @@ def test_plan__of_columns_that_are_written_alike(kind):
 
 
 def test_read_table__calls_columns_by_their_names_in_messages():
-    assert read_table(named(NOMINAL, [1, "b", ("c", 2)])).labels == ["1", "b", "('c', 2)"]
+    assert read_table(named(NOMINAL, [1, "b", 2])).labels == ["1", "b", "2"]
 
 
 @pytest.mark.parametrize(
@@ -206,18 +167,12 @@ def test_read_table__calls_columns_by_their_names_in_messages():
     [
         (["0", "1"], [0, 1, 2], [0, 1]),
         (["0"], [0, "0"], ["0"]),
-        (["1.0"], [1.0, "1"], [1.0]),
-        (["(0, 'x')"], [(0, "x"), (1, "x")], [(0, "x")]),
-        (["True"], [True, "True "], [True]),
         (["x"], [0, 1], ["x"]),
-        (["nan"], [np.nan, None, pd.NaT], [np.nan]),
-        (["2"], [np.int64(2), (2,)], [2]),
-        (["None"], [None, (None,), "none"], [None]),
         ([0], ["0"], [0]),
     ],
 )
 def test_as_given__takes_text_for_the_one_name_written_so(given, names, meant):
-    assert list(map(identity, as_given(given, names))) == list(map(identity, meant))
+    assert as_given(given, names) == meant
 
 
 @pytest.fixture
