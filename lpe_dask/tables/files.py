@@ -28,7 +28,7 @@ from dask.utils import natural_sort_key
 
 from lpe_dask.storage import check_regular, redact, redact_and_hash, retried
 from lpe_dask.tables import csv_tables, row_groups
-from lpe_dask.tables.column_names import as_given, as_option
+from lpe_dask.tables.column_names import as_given
 from lpe_dask.tables.compressed import COMPRESSED
 from lpe_dask.tables.csv_blocks import CsvBlock
 from lpe_dask.tables.exclusion import AllBut
@@ -127,14 +127,7 @@ class FileTable:
                 "keys in names of folders are not measured, unless columns= (--columns) "
                 "names them: %s", ", ".join(left_out),
             )  # fmt: skip
-        chosen = [name for name in chosen if name not in left_out]
-        if chosen[:1] == ["Unnamed: 0"]:
-            logger.warning(
-                "column 'Unnamed: 0', perhaps the row numbers of to_csv, is measured; to "
-                "leave it out: exclude=%s (%s)",
-                chosen[:1], as_option("--exclude", chosen[:1]),
-            )  # fmt: skip
-        return chosen
+        return [name for name in chosen if name not in left_out]
 
     @property
     def columns(self) -> list[Any]:
