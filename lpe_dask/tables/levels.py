@@ -71,7 +71,7 @@ class _Seen:
     Attributes
     ----------
     kinds : frozenset of str
-        Of the values of each partition, as in `Distinct`.
+        Of the values of each partition, as `distinct` gives them.
     levels : frozenset
         Up to `MOST_LEVELS` and one more.
     has_long : bool
