@@ -14,7 +14,7 @@ import pytest
 import lpe_dask
 from choosing import mostly_dealt, mostly_full
 from lpe_dask import LPE
-from lpe_dask.tables import PrecisionError
+from lpe_dask.tables import Minima, PrecisionError, learn_minima
 
 START = 1_700_000_000_000_000_000
 SMALL = pd.DataFrame(
@@ -167,6 +167,12 @@ def test_score__of_missing_large_numbers(tmp_path):
         found = computed(model.score_samples(rows))
         np.testing.assert_array_equal(found[:-1], expected[: len(found) - 1])
         assert np.isnan(found[-1])
+
+
+def test_learn_minima__passes_over_columns_without_numbers():
+    frame = pd.DataFrame({"at": [START], "empty": [np.nan], "word": ["a"]})
+
+    assert learn_minima(frame, None) == Minima((0,), (START,), (0,))
 
 
 def test_fit__takes_the_least_value_of_rows_that_are_dropped():
