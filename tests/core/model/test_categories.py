@@ -354,14 +354,14 @@ def test_load__gives_the_same_bits(tmp_path, kind, calibration):
 
 
 def test_save__with_names_of_any_kind(tmp_path):
-    names = [("a", 1), "x", None, 1, True, np.nan]
+    names = ["a", "x", "None", 1, 2, "1"]
     nominal, new = (frame.set_axis(names, axis=1) for frame in (NOMINAL, NEW))
-    model = LPE(4, categorical=[("a", 1), None, np.int64(1)]).fit(nominal)
+    model = LPE(4, categorical=["a", "None", np.int64(1)]).fit(nominal)
     model.save(tmp_path / "model")
 
     loaded = lpe_dask.load(tmp_path / "model")
 
-    assert loaded.categorical == [("a", 1), None, 1]
+    assert loaded.categorical == ["a", "None", 1]
     np.testing.assert_array_equal(loaded.score_samples(new), model.score_samples(new))
 
 
