@@ -36,7 +36,7 @@ from lpe_dask.model.division import Division
 from lpe_dask.model.parameters import PARAMETERS, check_parameters
 from lpe_dask.pvalues import COUNTS_ITSELF
 from lpe_dask.search import NeighborGraphParams, Space, Statistic
-from lpe_dask.storage import Folder, first_problem
+from lpe_dask.storage import Folder, first_problem, plain
 from lpe_dask.tables import (
     Categories,
     Minima,
@@ -271,7 +271,8 @@ def write_manifest(manifest: Manifest, url: str) -> None:
     ValueError
         For what could not be read again.
     """
-    content = manifest.model_dump(mode="json")
+    given = manifest.model_dump(warnings=False)  # some may be numbers of NumPy
+    content = json.loads(json.dumps(given, default=plain))
     text = json.dumps({"sha256": _digest(content), **content}, indent=1, allow_nan=False)
     encoded = text.encode() + b"\n"
     if len(encoded) > MOST_BYTES:
